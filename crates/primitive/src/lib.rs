@@ -1,0 +1,19 @@
+//! The lowest layer: what every other crate builds on and what no other crate may do by itself.
+//!
+//! Reading order:
+//! 1. [`sync`]: the atomics. Real ones normally, loom's under `--cfg loom`, so that every protocol
+//!    written against this crate can be model-checked unchanged.
+//! 2. [`limits`]: every capacity of the system in one place, with units; they shrink under loom.
+//! 3. [`CachePadded`]: keeps what two threads write apart.
+//! 4. [`SharedBytes`]: memory that another thread, process or device may write at any moment.
+
+#![deny(unsafe_code)]
+
+pub mod limits;
+mod padded;
+#[allow(unsafe_code)]
+mod shared;
+pub mod sync;
+
+pub use padded::CachePadded;
+pub use shared::SharedBytes;

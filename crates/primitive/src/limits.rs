@@ -1,0 +1,43 @@
+//! Every capacity limit of the system, with its unit and its reason.
+//!
+//! Values marked *measured* were chosen on the delegation benchmark (`docs/performance.md`). Under
+//! loom they shrink, so that a model wraps every counter and fills every buffer within a few steps.
+
+/// Bytes of a cache line on the machines we run on.
+pub const CACHE_LINE: usize = 64;
+
+/// Buffers per ordered (client, trustee) pair. With two, a client fills one while the trustee
+/// serves the other; *measured*: one loses a quarter of the throughput, eight gain nothing.
+pub const BUFFERS: usize = 2;
+
+/// Requests in one batch, at most; *measured* for 64 to 128 fibers.
+pub const BATCH_REQUESTS: usize = if cfg!(loom) { 2 } else { 42 };
+
+/// Bytes of one slot buffer that requests and replies may use, header included. It is address
+/// space: pages that no batch ever reached are never touched.
+pub const SLOT_BYTES: usize = if cfg!(loom) { 64 } else { 64 * 1024 };
+
+/// Bytes of requests after which a batch is sent even when it could hold more of them, so that the
+/// replies of a batch of small requests with large results still find room behind the requests.
+pub const BATCH_BYTES: usize = if cfg!(loom) { 48 } else { 16 * 1024 };
+
+/// Bytes from one buffer to the next. One cache line more than a power of two: headers of
+/// different buffers then fall into different cache sets (63 headers: 35 ns instead of 162).
+pub const SLOT_STRIDE: usize = SLOT_BYTES + CACHE_LINE;
+
+/// Bytes of one encoded argument or result that travel inside a slot; larger ones take the bulk
+/// path of the lane.
+pub const INLINE_BYTES: usize = if cfg!(loom) { 16 } else { 8 * 1024 };
+
+/// Bytes of one argument or result, at most (1 GiB): what a length field may claim before it is
+/// refused.
+pub const MESSAGE_BYTES: usize = 1 << 30;
+
+/// Clients above which a trustee looks at the compact arrival words instead of at every header.
+pub const DIRECT_POLL_CLIENTS: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// Threads of one host, at most.
+pub const THREADS_PER_HOST: usize = 256;
+
+/// Hosts of one rack, at most.
+pub const HOSTS: usize = 256;

@@ -1,0 +1,440 @@
+//! [`SharedBytes`]: memory that somebody else may write at any moment.
+//!
+//! A `&[u8]` promises the compiler that nobody writes; a peer process or a network card makes no
+//! such promise. So exported memory is never seen through references: words of it are atomics, and
+//! runs of it are copied out (or in) before anybody looks at them. That is also what makes "read
+//! once, then check, then use" the only way to read.
+//!
+//! ```text
+//!   base (8-aligned)                                       base + len
+//!   | word 0 | word 1 | ...            | word n-1 |
+//!     ^ load/store/cas: one atomic u64 each
+//!     ^ read_into/write_from: copies, no order between their bytes
+//! ```
+//!
+//! Under loom the memory is a vector of loom's atomics, so that a missing acquire or release in a
+//! protocol shows as a stale word.
+
+use crate::sync::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+#[cfg(not(loom))]
+use std::{any::Any, ptr::NonNull};
+
+/// A run of memory that another thread, process or device may write at any moment.
+///
+/// Cheap to clone: it counts references to whatever keeps the memory mapped. Offsets and lengths
+/// are in bytes; word offsets must be multiples of eight.
+///
+/// ```
+/// use gossamer_primitive::{SharedBytes, sync::Ordering};
+/// let memory = SharedBytes::heap(64);
+/// memory.write_from(8, b"hello");
+/// memory.store(0, 5, Ordering::Release);
+/// let mut out = [0; 5];
+/// memory.read_into(8, &mut out);
+/// assert_eq!((memory.load(0, Ordering::Acquire), &out), (5, b"hello"));
+/// ```
+#[derive(Clone)]
+pub struct SharedBytes {
+    #[cfg(not(loom))]
+    base: NonNull<u8>,
+    #[cfg(not(loom))]
+    _owner: Arc<dyn Any + Send + Sync>,
+    #[cfg(loom)]
+    words: Arc<Vec<AtomicU64>>,
+    #[cfg(loom)]
+    start: usize,
+    len: usize,
+}
+
+// SAFETY: every access goes through atomics, volatile words or an opaque copy, none of which gives
+// out a reference to the bytes; the owner that keeps the memory alive is itself Send + Sync.
+#[cfg(not(loom))]
+unsafe impl Send for SharedBytes {}
+// SAFETY: as for Send; concurrent access is what the type is for.
+#[cfg(not(loom))]
+unsafe impl Sync for SharedBytes {}
+
+impl std::fmt::Debug for SharedBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SharedBytes({} bytes)", self.len)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn outside(at: usize, count: usize, len: usize) -> ! {
+    panic!("access to bytes {at}..{} of a shared memory of {len} bytes", at.saturating_add(count))
+}
+
+impl SharedBytes {
+    /// Bytes of this run.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the run has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    #[inline(always)]
+    fn check(&self, at: usize, count: usize) {
+        if count > self.len || at > self.len - count {
+            outside(at, count, self.len)
+        }
+    }
+
+    /// Reads the word at byte `at`.
+    ///
+    /// # Panics
+    /// If the word is not inside the run or `at` is not a multiple of eight.
+    #[inline(always)]
+    pub fn load(&self, at: usize, order: Ordering) -> u64 {
+        self.word(at).load(order)
+    }
+
+    /// Writes the word at byte `at`.
+    ///
+    /// # Panics
+    /// As [`load`](Self::load).
+    #[inline(always)]
+    pub fn store(&self, at: usize, value: u64, order: Ordering) {
+        self.word(at).store(value, order)
+    }
+
+    /// The run `at..at + len` of this one.
+    ///
+    /// # Panics
+    /// If it is not inside this one or `at` is not a multiple of eight.
+    #[must_use]
+    pub fn slice(&self, at: usize, len: usize) -> SharedBytes {
+        self.check(at, len);
+        assert!(at.is_multiple_of(8), "a slice of shared memory starts at a multiple of 8, not {at}");
+        #[cfg(not(loom))]
+        // SAFETY: `check` proved that `at` is inside the run (or one past its end).
+        let part = SharedBytes { base: unsafe { self.base.add(at) }, _owner: self._owner.clone(), len };
+        #[cfg(loom)]
+        let part = SharedBytes { words: self.words.clone(), start: self.start + at / 8, len };
+        part
+    }
+
+    /// Whether both are the same bytes of the same memory, so that copying between them would do
+    /// nothing.
+    pub fn same_place(&self, other: &SharedBytes) -> bool {
+        #[cfg(not(loom))]
+        return self.base == other.base;
+        #[cfg(loom)]
+        return Arc::ptr_eq(&self.words, &other.words) && self.start == other.start;
+    }
+
+    /// Copies the bytes of `from` (as many as it has) to byte `at` of this run.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn copy_from(&self, at: usize, from: &SharedBytes) {
+        let mut chunk = [0u8; 4096];
+        let mut done = 0;
+        while done < from.len {
+            let n = chunk.len().min(from.len - done);
+            from.read_into(done, &mut chunk[..n]);
+            self.write_from(at + done, &chunk[..n]);
+            done += n;
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl SharedBytes {
+    /// Memory at `base`, kept alive by `owner`.
+    ///
+    /// # Safety
+    /// `base` is 8-aligned; `base..base + len` stays mapped readable and writable as long as
+    /// `owner` lives; and nobody holds a reference into it, ever.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        debug_assert!(base.as_ptr().addr().is_multiple_of(8));
+        Self { base, _owner: owner, len }
+    }
+
+    /// Zeroed memory of this process, aligned to a cache line.
+    ///
+    /// # Panics
+    /// If `len` is zero. Aborts when there is no memory.
+    pub fn heap(len: usize) -> Self {
+        struct Heap(NonNull<u8>, std::alloc::Layout);
+        // SAFETY: the allocation belongs to this struct alone and is freed by its drop.
+        unsafe impl Send for Heap {}
+        // SAFETY: as above; the struct offers no access by itself.
+        unsafe impl Sync for Heap {}
+        impl Drop for Heap {
+            fn drop(&mut self) {
+                // SAFETY: allocated below with this very layout, freed once.
+                unsafe { std::alloc::dealloc(self.0.as_ptr(), self.1) }
+            }
+        }
+        assert!(len > 0, "a shared memory needs at least one byte");
+        let layout = std::alloc::Layout::from_size_align(len.next_multiple_of(8), 128)
+            .expect("a length below isize::MAX");
+        // SAFETY: the layout has a size above zero.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
+            .unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+        // SAFETY: 128-aligned, `len` bytes, alive as long as the `Heap`, and never referenced.
+        unsafe { Self::from_raw(base, len, Arc::new(Heap(base, layout))) }
+    }
+
+    /// The word at byte `at`.
+    ///
+    /// # Panics
+    /// If the word is not inside the run or `at` is not a multiple of eight.
+    #[inline(always)]
+    pub fn word(&self, at: usize) -> &AtomicU64 {
+        if at & 7 != 0 || self.len < 8 || at > self.len - 8 {
+            outside(at, 8, self.len)
+        }
+        // SAFETY: inside the run and 8-aligned (checked above, and `base` is 8-aligned); the memory
+        // lives as long as `self`; others access it only as `from_raw` demands.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// The 32-bit word at byte `at`, for futexes and compact counters.
+    ///
+    /// # Panics
+    /// If the word is not inside the run or `at` is not a multiple of four.
+    #[inline(always)]
+    pub fn word32(&self, at: usize) -> &crate::sync::AtomicU32 {
+        if at & 3 != 0 || self.len < 4 || at > self.len - 4 {
+            outside(at, 4, self.len)
+        }
+        // SAFETY: as in `word`, with an alignment of four.
+        unsafe { crate::sync::AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// Copies `out.len()` bytes from byte `at` out of the run. The copy has no order: bytes that
+    /// somebody writes meanwhile arrive torn.
+    ///
+    /// # Panics
+    /// If they are not inside the run.
+    #[inline]
+    pub fn read_into(&self, at: usize, out: &mut [u8]) {
+        self.check(at, out.len());
+        // SAFETY: the source is inside the run (checked); `out` is ours and cannot overlap memory
+        // that nobody may hold a reference into.
+        unsafe { copy_opaque(out.as_mut_ptr(), self.base.as_ptr().add(at), out.len()) }
+    }
+
+    /// Copies `bytes` into the run from byte `at` on, in no particular order.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    #[inline]
+    pub fn write_from(&self, at: usize, bytes: &[u8]) {
+        self.check(at, bytes.len());
+        // SAFETY: the target is inside the run (checked); as in `read_into` there is no overlap.
+        unsafe { copy_opaque(self.base.as_ptr().add(at), bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// The first 16-byte block in which the run differs from `expected`, as a byte offset; blocks
+    /// are compared from byte `from` on. What it finds is a hint, not a synchronisation: load the
+    /// word that changed with [`Ordering::Acquire`] before trusting anything behind it.
+    ///
+    /// # Panics
+    /// If `expected` is longer than the run, or if its length or `from` is no multiple of 16.
+    #[inline]
+    pub fn first_difference(&self, from: usize, expected: &[u8]) -> Option<usize> {
+        self.check(0, expected.len());
+        assert!(expected.len().is_multiple_of(16) && from.is_multiple_of(16));
+        let mut at = from;
+        while at < expected.len() {
+            // SAFETY: 16 bytes at `at` are inside both; volatile and unaligned reads give out no
+            // reference and are not assumed stable by the compiler. A torn block is only a hint.
+            let (theirs, ours) = unsafe {
+                let theirs = self.base.as_ptr().add(at).cast::<u64>();
+                let ours = expected.as_ptr().add(at).cast::<u64>();
+                (
+                    [theirs.read_volatile(), theirs.add(1).read_volatile()],
+                    [ours.read_unaligned(), ours.add(1).read_unaligned()],
+                )
+            };
+            if (theirs[0] ^ ours[0]) | (theirs[1] ^ ours[1]) != 0 {
+                return Some(at);
+            }
+            at += 16;
+        }
+        None
+    }
+
+    /// Asks the processor for the line at byte `at`, to read it soon. Never faults.
+    #[inline(always)]
+    pub fn prefetch_read(&self, at: usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch has no effect but on the caches, whatever the address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().wrapping_add(at).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+
+    /// Asks the processor for the line at byte `at`, to write it soon: the line is then ours
+    /// before the first store waits for it. Never faults.
+    #[inline(always)]
+    pub fn prefetch_write(&self, at: usize) {
+        prefetch_for_write(self.base.as_ptr().wrapping_add(at));
+    }
+}
+
+#[cfg(not(loom))]
+#[inline(always)]
+fn prefetch_for_write(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on the caches, whatever the address; processors without
+    // PREFETCHW treat it as a no-op.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// A copy that the compiler cannot see through, for memory that may change underneath.
+///
+/// # Safety
+/// Both runs are valid for `len` bytes and do not overlap.
+#[cfg(not(loom))]
+#[inline(always)]
+unsafe fn copy_opaque(to: *mut u8, from: *const u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller vouches for both runs; the direction flag is clear by the ABI.
+    unsafe {
+        if len <= 128 {
+            let mut at = 0;
+            while at + 8 <= len {
+                let word = from.add(at).cast::<[u8; 8]>().read_volatile();
+                to.add(at).cast::<[u8; 8]>().write_volatile(word);
+                at += 8;
+            }
+            while at < len {
+                to.add(at).write_volatile(from.add(at).read_volatile());
+                at += 1;
+            }
+            return;
+        }
+        std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: the caller vouches for both runs.
+    unsafe {
+        for at in 0..len {
+            to.add(at).write_volatile(from.add(at).read_volatile());
+        }
+    }
+}
+
+#[cfg(loom)]
+impl SharedBytes {
+    /// Zeroed memory of the model.
+    pub fn heap(len: usize) -> Self {
+        let words = (0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
+        Self { words: Arc::new(words), start: 0, len }
+    }
+
+    /// The word at byte `at`.
+    ///
+    /// # Panics
+    /// If the word is not inside the run or `at` is not a multiple of eight.
+    pub fn word(&self, at: usize) -> &AtomicU64 {
+        self.check(at, 8);
+        assert!(at.is_multiple_of(8));
+        &self.words[self.start + at / 8]
+    }
+
+    /// Copies bytes out, word by word, with relaxed loads.
+    pub fn read_into(&self, at: usize, out: &mut [u8]) {
+        self.check(at, out.len());
+        for (i, byte) in out.iter_mut().enumerate() {
+            let word = self.words[self.start + (at + i) / 8].load(Ordering::Relaxed);
+            *byte = word.to_le_bytes()[(at + i) % 8];
+        }
+    }
+
+    /// Copies bytes in, word by word, with relaxed stores; only the owner of the moment calls it.
+    pub fn write_from(&self, at: usize, bytes: &[u8]) {
+        self.check(at, bytes.len());
+        for (i, byte) in bytes.iter().enumerate() {
+            let cell = &self.words[self.start + (at + i) / 8];
+            let mut word = cell.load(Ordering::Relaxed).to_le_bytes();
+            word[(at + i) % 8] = *byte;
+            cell.store(u64::from_le_bytes(word), Ordering::Relaxed);
+        }
+    }
+
+    /// The first 16-byte block in which the run differs from `expected`.
+    pub fn first_difference(&self, from: usize, expected: &[u8]) -> Option<usize> {
+        (from..expected.len()).step_by(16).find(|&at| {
+            let mut block = [0; 16];
+            self.read_into(at, &mut block);
+            block != expected[at..at + 16]
+        })
+    }
+
+    /// Nothing, in a model.
+    pub fn prefetch_read(&self, _: usize) {}
+
+    /// Nothing, in a model.
+    pub fn prefetch_write(&self, _: usize) {}
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    #[should_panic(expected = "access to bytes 60..68 of a shared memory of 64 bytes")]
+    fn a_word_past_the_end_is_refused() {
+        SharedBytes::heap(64).load(60, Ordering::Relaxed);
+    }
+
+    #[test]
+    #[should_panic(expected = "of a shared memory of 64 bytes")]
+    fn an_offset_that_wraps_is_refused() {
+        SharedBytes::heap(64).read_into(usize::MAX - 3, &mut [0; 8]);
+    }
+
+    #[test]
+    fn a_slice_keeps_its_memory_alive() {
+        let part = SharedBytes::heap(64).slice(16, 16);
+        part.store(8, 3, Ordering::Relaxed);
+        assert_eq!(part.load(8, Ordering::Relaxed), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_come_back_as_they_went_in(bytes in proptest::collection::vec(any::<u8>(), 0..5000), at in 0usize..200) {
+            let memory = SharedBytes::heap(at + bytes.len() + 8);
+            memory.write_from(at, &bytes);
+            let mut out = vec![0; bytes.len()];
+            memory.read_into(at, &mut out);
+            prop_assert_eq!(&out, &bytes);
+            let copy = SharedBytes::heap(memory.len() + 8);
+            copy.copy_from(8, &memory);
+            copy.read_into(at + 8, &mut out);
+            prop_assert_eq!(&out, &bytes);
+        }
+
+        #[test]
+        fn the_first_difference_is_the_first(len in 1usize..60, changes in proptest::collection::vec(0usize..960, 0..4)) {
+            let bytes = len * 16;
+            let memory = SharedBytes::heap(bytes);
+            let mut expected = None;
+            for change in changes.into_iter().filter(|c| *c < bytes) {
+                memory.write_from(change, &[1]);
+                expected = Some(expected.unwrap_or(usize::MAX).min(change / 16 * 16));
+            }
+            prop_assert_eq!(memory.first_difference(0, &vec![0; bytes]), expected);
+        }
+    }
+}

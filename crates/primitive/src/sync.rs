@@ -1,0 +1,20 @@
+//! Atomics and fences: `std`'s, or loom's when the workspace is built with `--cfg loom`.
+//!
+//! Protocol code takes its atomics from here and nowhere else (`clippy.toml` bans the originals in
+//! the crates that have loom models), so that what loom explores is what ships.
+
+#[cfg(not(loom))]
+pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+#[cfg(loom)]
+pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Tells the processor that this is a spin loop (about 25 ns of PAUSE on current x86 parts); under
+/// loom, lets another thread run.
+#[inline(always)]
+pub fn spin_hint() {
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+    #[cfg(loom)]
+    loom::thread::yield_now();
+}

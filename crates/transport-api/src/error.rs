@@ -1,0 +1,115 @@
+//! What can go wrong with a transport: one enum per kind of call.
+
+use crate::{HostId, RegionKey, Rights};
+use thiserror::Error;
+
+/// Why a peer is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LossReason {
+    /// Its process ended without saying goodbye.
+    #[error("its process (pid {pid}) ended: {how}")]
+    ProcessEnded {
+        /// The process id on its machine.
+        pid: u32,
+        /// Exit status or signal, in words, as far as known.
+        how: String,
+    },
+    /// The connection failed or went silent.
+    #[error("{0}")]
+    Connection(String),
+    /// It broke the protocol; what it sent is in the text.
+    #[error("it sent something that no peer of this build sends: {0}")]
+    Protocol(String),
+}
+
+/// Why a region could not be exported, revoked or imported.
+#[derive(Debug, Error)]
+pub enum RegionError {
+    /// The key is exported already.
+    #[error("region {0:?} is already exported by this host; revoke it first or choose another key")]
+    KeyTaken(RegionKey),
+    /// Nobody exports the key.
+    #[error("{owner} exports no region {key:?}")]
+    Unknown {
+        /// The host that was asked.
+        owner: HostId,
+        /// The key that was asked for.
+        key: RegionKey,
+    },
+    /// The memory could not be had.
+    #[error("cannot export {len} bytes: {source}")]
+    NoMemory {
+        /// Bytes asked for.
+        len: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The owner is gone.
+    #[error("{0} is gone: {1}")]
+    PeerLost(HostId, LossReason),
+    /// There is no such host in the rack.
+    #[error("there is no {0} in this rack")]
+    NoSuchHost(HostId),
+}
+
+/// Why a lane or a bell could not be opened.
+#[derive(Debug, Error)]
+pub enum LaneError {
+    /// There is no such thread on a host of this rack.
+    #[error("there is no thread {0}: every host of this rack has {1}")]
+    NoSuchThread(u32, u32),
+    /// There is no such host in the rack.
+    #[error("there is no {0} in this rack")]
+    NoSuchHost(HostId),
+    /// It is open already.
+    #[error("thread {0} has already opened this (to {1}); a thread keeps what it opened")]
+    AlreadyOpen(u32, HostId),
+    /// The system refused something that it needs.
+    #[error("cannot open the lane: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Why an operation on a lane failed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum OpError {
+    /// The operation reaches beyond the region.
+    #[error("bytes {at}..{} are outside region {key:?} of {len} bytes", at.saturating_add(*count))]
+    OutOfBounds {
+        /// The region.
+        key: RegionKey,
+        /// First byte of the operation.
+        at: usize,
+        /// Bytes of the operation.
+        count: usize,
+        /// Bytes of the region.
+        len: usize,
+    },
+    /// The owner does not allow it.
+    #[error("region {key:?} allows {has:?}, and this needs {needs:?}")]
+    Rights {
+        /// The region.
+        key: RegionKey,
+        /// What the owner allows.
+        has: Rights,
+        /// What the operation needs.
+        needs: Rights,
+    },
+    /// The owner has withdrawn the region since it was imported.
+    #[error("region {0:?} was revoked by its owner; import it again")]
+    Revoked(RegionKey),
+    /// A word operation at an address that is not a multiple of eight.
+    #[error("a word at byte {0} is not 8-aligned")]
+    Misaligned(usize),
+    /// The region does not belong to this lane's peer or transport.
+    #[error("region {0:?} was not imported from this lane's peer")]
+    Foreign(RegionKey),
+    /// A bulk payload above the limit.
+    #[error("a payload of {0} bytes is larger than the limit of {1}")]
+    TooLarge(usize, usize),
+    /// There is no such thread at the peer.
+    #[error("there is no thread {0} on {1}")]
+    NoSuchThread(u32, HostId),
+    /// The peer is gone.
+    #[error("{0} is gone: {1}")]
+    PeerLost(HostId, LossReason),
+}

@@ -1,0 +1,180 @@
+//! [`Lane`]: one thread's ordered path to one host; [`Bell`]: where an idle thread sleeps.
+
+use crate::{HostId, LossReason, OpError, RegionKey, RemoteRegion, ThreadId};
+use primitive::SharedBytes;
+use std::time::Duration;
+
+/// Something that a lane reports when it is polled.
+#[derive(Debug)]
+pub enum Event {
+    /// A `read`, `compare_swap` or `fetch_add` is done: `value` is the old value of an atomic, the
+    /// number of bytes of a read.
+    Completed {
+        /// The token given with the operation.
+        token: u64,
+        /// The result, as above.
+        value: u64,
+    },
+    /// An operation could not be carried out.
+    Failed {
+        /// The token given with the operation; `None` for one that takes no token.
+        token: Option<u64>,
+        /// Why.
+        error: OpError,
+    },
+    /// A peer's `write_notify` to this thread has arrived, data first.
+    Notified {
+        /// The thread that wrote.
+        from: ThreadId,
+        /// The region it wrote to.
+        key: RegionKey,
+        /// The byte at which it wrote.
+        at: u64,
+        /// The word that it sent along.
+        value: u32,
+    },
+    /// A bulk payload for this thread has arrived as a whole.
+    Bulk {
+        /// The thread that sent it.
+        from: ThreadId,
+        /// The tag it was sent with.
+        tag: u64,
+        /// The payload.
+        payload: Vec<u8>,
+    },
+    /// The host at the other end is no longer there. Reported once per lane.
+    Peer(PeerEvent),
+}
+
+/// What became of a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerEvent {
+    /// It ended without a goodbye, or cannot be reached: operations on this lane fail from now on.
+    Lost(HostId, LossReason),
+    /// It said goodbye and ended.
+    Left(HostId),
+}
+
+/// One thread's ordered path to one remote host.
+///
+/// # Order
+/// Operations of one lane take effect in the order they were started, but the bytes of one `write`
+/// have no order among themselves and no atomicity: a peer may see its tail before its head.
+/// Whoever sees the word of a [`signal`](Self::signal) (with an acquire load) sees every earlier
+/// write of the same lane as a whole. Nothing orders two lanes.
+///
+/// # Progress
+/// Operations may wait in the lane until [`flush`](Self::flush). Calls never block and never wait
+/// for the peer. Completions, notifications, bulk payloads and losses come out of
+/// [`poll`](Self::poll), which also moves what was waiting for room.
+///
+/// # Errors
+/// Bounds and rights are checked before anything is written: [`OpError::OutOfBounds`],
+/// [`OpError::Rights`], [`OpError::Revoked`]; [`OpError::Misaligned`] for words that are not
+/// 8-aligned; [`OpError::PeerLost`] after a loss; [`OpError::Foreign`] for a region that another
+/// transport or another host's import made.
+pub trait Lane: Send {
+    /// The host at the other end.
+    fn peer(&self) -> HostId;
+
+    /// Writes all of `from` to byte `at` of the region. `from` must not change until the next
+    /// [`flush`](Self::flush) has returned. When `from` is the very memory that is written (a
+    /// mapped region), there is nothing to do.
+    ///
+    /// # Errors
+    /// See above.
+    fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError>;
+
+    /// Writes `word` to byte `at` as one atomic store that whoever sees it sees every earlier
+    /// write of this lane.
+    ///
+    /// # Errors
+    /// See above.
+    fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError>;
+
+    /// Reads `into.len()` bytes from byte `at` into `into`; [`Event::Completed`] says when.
+    ///
+    /// # Errors
+    /// See above.
+    fn read(
+        &mut self,
+        from: &RemoteRegion,
+        at: usize,
+        into: &SharedBytes,
+        token: u64,
+    ) -> Result<(), OpError>;
+
+    /// If the word at byte `at` is `expected`, makes it `new`, atomically; [`Event::Completed`]
+    /// carries the old value.
+    ///
+    /// # Errors
+    /// See above.
+    fn compare_swap(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        expected: u64,
+        new: u64,
+        token: u64,
+    ) -> Result<(), OpError>;
+
+    /// Adds `addend` (wrapping) to the word at byte `at`, atomically; [`Event::Completed`] carries
+    /// the old value.
+    ///
+    /// # Errors
+    /// See above.
+    fn fetch_add(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        addend: u64,
+        token: u64,
+    ) -> Result<(), OpError>;
+
+    /// Writes as [`write`](Self::write), then tells runtime thread `thread` of the peer with
+    /// [`Event::Notified`] and wakes it: put-with-notification.
+    ///
+    /// # Errors
+    /// See above; also [`OpError::NoSuchThread`].
+    fn write_notify(
+        &mut self,
+        to: &RemoteRegion,
+        at: usize,
+        from: &SharedBytes,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError>;
+
+    /// Sends a payload of any size up to [`MESSAGE_BYTES`](primitive::limits::MESSAGE_BYTES) to
+    /// runtime thread `thread` of the peer, beside the one-sided operations and unordered with
+    /// them. It arrives whole, as [`Event::Bulk`], in the order of the bulk payloads of this lane
+    /// to that thread. An empty payload is allowed.
+    ///
+    /// # Errors
+    /// [`OpError::TooLarge`], [`OpError::NoSuchThread`], [`OpError::PeerLost`].
+    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError>;
+
+    /// Hands everything that was started to the device: one doorbell for a batch.
+    ///
+    /// # Errors
+    /// [`OpError::PeerLost`].
+    fn flush(&mut self) -> Result<(), OpError>;
+
+    /// Makes sure that runtime thread `thread` of the peer does not sleep through what was flushed
+    /// before. Costs a fence and one load when that thread is awake.
+    fn wake(&mut self, thread: u32);
+
+    /// Hands every event that is there to `sink` and makes progress; true if there was any event
+    /// or any byte moved.
+    fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool;
+}
+
+/// Where a runtime thread sleeps.
+pub trait Bell: Send {
+    /// Announces sleep, asks `ready` once more, and if nothing is ready sleeps until somebody
+    /// wakes this thread ([`Lane::wake`], [`Lane::write_notify`],
+    /// [`Transport::ring`](crate::Transport::ring), a bulk payload, a peer's loss) or `timeout`
+    /// has passed. Wakes without cause are allowed. Whoever made work visible before calling `wake`
+    /// either finds the announcement, or was seen by `ready`: no wake is lost.
+    fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool);
+}

@@ -1,0 +1,31 @@
+//! The contract between the delegation core and the transports.
+//!
+//! Everything that crosses the rack is a one-sided write into memory that its owner exported;
+//! waking somebody is always a separate, explicit act. This crate says what those words mean,
+//! whatever carries them: shared memory, TCP or RDMA.
+//!
+//! Reading order:
+//! 1. [`HostId`], [`ThreadId`]: who is who in a rack.
+//! 2. [`Region`], [`RemoteRegion`], [`Rights`]: exported memory, and what a peer holds of it.
+//! 3. [`Lane`]: one thread's ordered path to one host, and the [`Event`]s it reports.
+//! 4. [`Bell`]: how an idle thread sleeps and is woken.
+//! 5. [`Transport`]: one process's place in the rack, which makes all of the above.
+//! 6. [`Cell`]: memory that two threads hand back and forth, made from two regions.
+//! 7. `conformance`: the suite that every backend passes, instantiated by one macro.
+
+#![forbid(unsafe_code)]
+
+mod cell;
+#[cfg(not(loom))]
+pub mod conformance;
+pub mod doorbell;
+mod error;
+mod lane;
+mod region;
+mod transport;
+
+pub use cell::{Cell, Offer};
+pub use error::{LaneError, LossReason, OpError, RegionError};
+pub use lane::{Bell, Event, Lane, PeerEvent};
+pub use region::{Region, RegionKey, RemoteRegion, Rights};
+pub use transport::{HostId, ThreadId, Transport};

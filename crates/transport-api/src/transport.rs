@@ -1,0 +1,98 @@
+//! Who is who in a rack, and [`Transport`]: one process's place in it.
+
+use crate::{Bell, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights};
+use std::{fmt, time::Duration};
+
+/// One host of a rack: one process of it on one machine. Hosts count from zero without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostId(pub u32);
+
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {}", self.0)
+    }
+}
+
+/// One runtime thread of one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ThreadId {
+    /// The host the thread runs on.
+    pub host: HostId,
+    /// The thread among those of its host, from zero.
+    pub thread: u32,
+}
+
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "thread {} of {}", self.thread, self.host)
+    }
+}
+
+/// One process's place in a rack.
+///
+/// Every host has the same number of threads. Calls on the transport itself are for set-up and may
+/// block; what is on a path that matters happens on the [`Lane`]s it opens.
+pub trait Transport: Send + Sync + 'static {
+    /// This process's host.
+    fn local(&self) -> HostId;
+
+    /// Hosts in the rack, this one included.
+    fn hosts(&self) -> u32;
+
+    /// Runtime threads of every host.
+    fn threads(&self) -> u32;
+
+    /// Whether this host and `peer` map each other's regions
+    /// ([`RemoteRegion::mapped`](crate::RemoteRegion::mapped) is then always there).
+    fn maps(&self, peer: HostId) -> bool;
+
+    /// Makes `len` zeroed bytes of this process's memory accessible to the hosts of the rack under
+    /// `key`. The region lives until the returned [`Region`] and all its clones are dropped or it
+    /// is revoked.
+    ///
+    /// # Errors
+    /// [`RegionError::KeyTaken`], [`RegionError::NoMemory`].
+    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError>;
+
+    /// Withdraws an export: operations that peers start from now on fail with
+    /// [`OpError::Revoked`](crate::OpError::Revoked), and the key may be exported again, as a new
+    /// generation.
+    ///
+    /// # Errors
+    /// [`RegionError::Unknown`].
+    fn revoke(&self, key: RegionKey) -> Result<(), RegionError>;
+
+    /// Gains access to a region that `owner` exports under `key`, waiting up to `patience` for it
+    /// to be exported. A host may import its own regions.
+    ///
+    /// # Errors
+    /// [`RegionError::Unknown`] after `patience`, [`RegionError::PeerLost`].
+    fn import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        patience: Duration,
+    ) -> Result<RemoteRegion, RegionError>;
+
+    /// Opens the path of runtime thread `thread` of this host to `peer` (which may be this host).
+    /// A thread opens one lane to a host, once, and keeps it.
+    ///
+    /// # Errors
+    /// [`LaneError`] when the thread or host does not exist or the lane is already open.
+    fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError>;
+
+    /// The bell of runtime thread `thread` of this host: where it sleeps when it is idle.
+    /// The thread takes it once and keeps it.
+    ///
+    /// # Errors
+    /// As [`lane`](Self::lane).
+    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError>;
+
+    /// Wakes runtime thread `thread` of this host if it sleeps on its [`Bell`], from any thread of
+    /// this process: what lets other threads of the process hand work to a runtime thread.
+    fn ring(&self, thread: u32);
+
+    /// Says goodbye: peers see [`PeerEvent::Left`](crate::PeerEvent::Left), not a loss, when this
+    /// process ends.
+    fn leave(&self);
+}
