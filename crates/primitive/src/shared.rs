@@ -112,10 +112,14 @@ impl SharedBytes {
     #[must_use]
     pub fn slice(&self, at: usize, len: usize) -> SharedBytes {
         self.check(at, len);
-        assert!(at.is_multiple_of(8), "a slice of shared memory starts at a multiple of 8, not {at}");
+        assert!(
+            at.is_multiple_of(8),
+            "a slice of shared memory starts at a multiple of 8, not {at}"
+        );
         #[cfg(not(loom))]
         // SAFETY: `check` proved that `at` is inside the run (or one past its end).
-        let part = SharedBytes { base: unsafe { self.base.add(at) }, _owner: self._owner.clone(), len };
+        let part =
+            SharedBytes { base: unsafe { self.base.add(at) }, _owner: self._owner.clone(), len };
         #[cfg(loom)]
         let part = SharedBytes { words: self.words.clone(), start: self.start + at / 8, len };
         part
@@ -128,6 +132,15 @@ impl SharedBytes {
         return self.base == other.base;
         #[cfg(loom)]
         return Arc::ptr_eq(&self.words, &other.words) && self.start == other.start;
+    }
+
+    /// Whether the memory of `other` begins at byte `at` of this run.
+    #[inline]
+    pub fn begins_at(&self, at: usize, other: &SharedBytes) -> bool {
+        #[cfg(not(loom))]
+        return self.base.as_ptr().addr().wrapping_add(at) == other.base.as_ptr().addr();
+        #[cfg(loom)]
+        return Arc::ptr_eq(&self.words, &other.words) && self.start * 8 + at == other.start * 8;
     }
 
     /// Copies the bytes of `from` (as many as it has) to byte `at` of this run.
@@ -153,7 +166,11 @@ impl SharedBytes {
     /// # Safety
     /// `base` is 8-aligned; `base..base + len` stays mapped readable and writable as long as
     /// `owner` lives; and nobody holds a reference into it, ever.
-    pub unsafe fn from_raw(base: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
+    pub unsafe fn from_raw(
+        base: NonNull<u8>,
+        len: usize,
+        owner: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
         debug_assert!(base.as_ptr().addr().is_multiple_of(8));
         Self { base, _owner: owner, len }
     }

@@ -1,0 +1,28 @@
+//! The transport between the threads and processes of one machine.
+//!
+//! Regions are memory that is really shared, so a write is a copy (or nothing at all, where the
+//! writer composed in place), a signal is one atomic store, and waking is a futex in memory that
+//! every host maps. Regions of processes are unnamed, sealed files in memory, handed over through
+//! Unix sockets: nothing has a name in a file system, so nothing is left behind by a crash.
+//!
+//! Reading order:
+//! 1. `mapping`: where memory comes from; the only file with `unsafe`.
+//! 2. `export`: the regions of this host.
+//! 3. `control`: bells, attention words and rings, the memory that every host exports to all.
+//! 4. `ring`: bulk payloads and notifications of one pair of threads.
+//! 5. `host`: what all threads of a process share.
+//! 6. `lane`: the operations.
+//! 7. [`ShmTransport`]: puts them together.
+
+#![deny(unsafe_code)]
+
+mod control;
+mod export;
+mod host;
+mod lane;
+#[allow(unsafe_code)]
+mod mapping;
+mod ring;
+mod shm;
+
+pub use shm::ShmTransport;

@@ -1,0 +1,186 @@
+//! The control memory of a host: what every peer maps to wake its threads and to send them bulk
+//! payloads and notifications.
+//!
+//! ```text
+//!   thread 0 | thread 1 | ...   | ring (0, host 0, 0) | ring (0, host 0, 1) | ...
+//!   \ THREAD_BYTES each         \ one per (receiving thread, sending host, sending thread)
+//!
+//!   thread:  +0    bell        u32, a doorbell (`transport_api::doorbell`), the futex
+//!            +128  attention   one bit per host: "look at the rings from there, and at its fate"
+//! ```
+//!
+//! Rings are address space until they are used: a pair of threads that never exchanges a payload
+//! costs no memory.
+
+use primitive::{
+    SharedBytes,
+    limits::HOSTS,
+    sync::{AtomicU32, Ordering},
+};
+use rustix::thread::futex;
+use transport_api::{HostId, doorbell::Doorbell};
+
+const THREAD_BYTES: usize = 256;
+const ATTENTION: usize = 128;
+
+/// Bytes before a ring's data (`ring.rs` says what is in them).
+pub(crate) const RING_HEADER: usize = 512;
+
+/// Bytes of data of a ring, at most.
+const RING_BYTES: usize = 1 << 20;
+
+/// Bytes of data of a ring, at least.
+const RING_BYTES_LEAST: usize = 16 << 10;
+
+/// Address space of all rings of a host, unless rings of the least size need more.
+const RINGS_BYTES: usize = 64 << 30;
+
+/// Words of attention bits.
+const ATTENTION_WORDS: usize = HOSTS / 64;
+
+/// Where things are in a host's control memory: the same on every host of a rack.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout {
+    hosts: usize,
+    threads: usize,
+    ring_bytes: usize,
+}
+
+impl Layout {
+    pub(crate) fn new(hosts: u32, threads: u32) -> Self {
+        let (hosts, threads) = (hosts as usize, threads as usize);
+        let mut ring_bytes = RING_BYTES;
+        while ring_bytes > RING_BYTES_LEAST && threads * threads * hosts * ring_bytes > RINGS_BYTES
+        {
+            ring_bytes /= 2;
+        }
+        Self { hosts, threads, ring_bytes }
+    }
+
+    /// Bytes of data of every ring: a power of two.
+    pub(crate) fn ring_bytes(self) -> usize {
+        self.ring_bytes
+    }
+
+    /// Where the ring begins through which `from` of host `host` sends to thread `to`.
+    pub(crate) fn ring(self, to: u32, host: HostId, from: u32) -> usize {
+        let index = (to as usize * self.hosts + host.0 as usize) * self.threads + from as usize;
+        self.threads * THREAD_BYTES + index * (RING_HEADER + self.ring_bytes)
+    }
+
+    /// Bytes of the whole control memory.
+    pub(crate) fn bytes(self) -> usize {
+        let rings = self.threads * self.hosts * self.threads;
+        self.threads * THREAD_BYTES + rings * (RING_HEADER + self.ring_bytes)
+    }
+}
+
+/// One host's control memory, as its owner and its peers see it.
+#[derive(Clone)]
+pub(crate) struct Control {
+    memory: SharedBytes,
+    futex: futex::Flags,
+}
+
+impl Control {
+    /// `shared` says whether other processes wait and wake in it.
+    pub(crate) fn new(memory: SharedBytes, shared: bool) -> Self {
+        let futex = if shared { futex::Flags::empty() } else { futex::Flags::PRIVATE };
+        Self { memory, futex }
+    }
+
+    pub(crate) fn memory(&self) -> &SharedBytes {
+        &self.memory
+    }
+
+    #[inline]
+    fn bell(&self, thread: u32) -> &AtomicU32 {
+        self.memory.word32(thread as usize * THREAD_BYTES)
+    }
+
+    /// Wakes `thread` if it sleeps: a fence and a load if it does not.
+    #[inline]
+    pub(crate) fn wake(&self, thread: u32) {
+        if Doorbell::new(self.bell(thread)).must_wake() {
+            self.wake_now(thread);
+        }
+    }
+
+    /// Wakes `thread` whatever its bell says: somebody who owed it a wake may have died.
+    #[cold]
+    pub(crate) fn wake_now(&self, thread: u32) {
+        let bell = self.bell(thread);
+        Doorbell::new(bell).cancel();
+        // The only failure is a bad address, and the mapping is ours.
+        let _ = futex::wake(bell, self.futex, 1);
+    }
+
+    /// Sleeps as `thread` until woken, unless `ready`.
+    pub(crate) fn sleep(
+        &self,
+        thread: u32,
+        timeout: std::time::Duration,
+        ready: impl FnOnce() -> bool,
+    ) {
+        let timeout = futex::Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        Doorbell::new(self.bell(thread)).sleep(ready, |bell, expected| {
+            // Woken, timed out, interrupted or too late to sleep: the caller looks again anyway.
+            let _ = futex::wait(bell, self.futex, expected, Some(&timeout));
+        });
+    }
+
+    fn attention(thread: u32, host: HostId) -> (usize, u64) {
+        let word = thread as usize * THREAD_BYTES + ATTENTION + host.0 as usize / 64 * 8;
+        (word, 1 << (host.0 % 64))
+    }
+
+    /// Asks `thread` to look after its lane to `host`. What it is to see must have been written
+    /// before; whoever clears the bit sees it.
+    pub(crate) fn ask(&self, thread: u32, host: HostId) {
+        let (word, bit) = Self::attention(thread, host);
+        self.memory.word(word).fetch_or(bit, Ordering::AcqRel);
+    }
+
+    /// Whether `thread` has been asked to look after its lane to `host`.
+    #[inline]
+    pub(crate) fn asked(&self, thread: u32, host: HostId) -> bool {
+        let (word, bit) = Self::attention(thread, host);
+        self.memory.load(word, Ordering::Relaxed) & bit != 0
+    }
+
+    /// Takes the request of [`ask`](Self::ask) back, before following it.
+    pub(crate) fn take(&self, thread: u32, host: HostId) {
+        let (word, bit) = Self::attention(thread, host);
+        self.memory.word(word).fetch_and(!bit, Ordering::AcqRel);
+    }
+
+    /// Whether `thread` has been asked to look after any lane among `open`.
+    pub(crate) fn asked_any(&self, thread: u32, open: &HostSet) -> bool {
+        let first = thread as usize * THREAD_BYTES + ATTENTION;
+        (0..ATTENTION_WORDS).any(|i| {
+            let open = open.0[i].load(Ordering::Relaxed);
+            self.memory.load(first + i * 8, Ordering::Relaxed) & open != 0
+        })
+    }
+}
+
+/// A set of hosts that threads change without a lock.
+#[derive(Default)]
+pub(crate) struct HostSet([primitive::sync::AtomicU64; ATTENTION_WORDS]);
+
+impl HostSet {
+    /// Adds `host`; false if it was in the set.
+    pub(crate) fn add(&self, host: HostId) -> bool {
+        let bit = 1 << (host.0 % 64);
+        self.0[host.0 as usize / 64].fetch_or(bit, Ordering::AcqRel) & bit == 0
+    }
+
+    /// Takes `host` out.
+    pub(crate) fn remove(&self, host: HostId) {
+        let bit = 1u64 << (host.0 % 64);
+        self.0[host.0 as usize / 64].fetch_and(!bit, Ordering::AcqRel);
+    }
+}

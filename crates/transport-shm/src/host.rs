@@ -1,0 +1,94 @@
+//! [`Host`]: what all threads, lanes and bells of one process share.
+
+use crate::{
+    control::{Control, HostSet, Layout},
+    export::Exports,
+};
+use primitive::sync::AtomicBool;
+use std::sync::{OnceLock, atomic::AtomicU64, atomic::Ordering};
+use transport_api::{HostId, PeerEvent};
+
+/// One host of the rack as this process sees it.
+pub(crate) struct Peer {
+    /// Its control memory, mapped here.
+    pub(crate) control: Control,
+    /// What became of it, once it is no longer there.
+    pub(crate) gone: OnceLock<PeerEvent>,
+}
+
+/// One runtime thread of this process.
+#[derive(Default)]
+pub(crate) struct Seat {
+    /// Hosts to which the thread has ever opened a lane.
+    pub(crate) opened: HostSet,
+    /// Hosts to which it holds a lane now, so that its bell must not sleep over that lane's events.
+    pub(crate) listening: HostSet,
+    /// Whether it has taken its bell.
+    pub(crate) bell: AtomicBool,
+}
+
+/// What all threads of one process of the rack share.
+pub(crate) struct Host {
+    /// Tells this transport from every other that this process has made.
+    pub(crate) id: u64,
+    pub(crate) local: HostId,
+    pub(crate) threads: u32,
+    pub(crate) layout: Layout,
+    /// By host number, this host included.
+    pub(crate) peers: Vec<Peer>,
+    /// By thread number.
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) exports: Exports,
+}
+
+impl Host {
+    /// `controls` are the control memories of all hosts, this one's included.
+    pub(crate) fn new(
+        local: HostId,
+        threads: u32,
+        controls: Vec<Control>,
+        exports: Exports,
+    ) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let layout = Layout::new(controls.len() as u32, threads);
+        let peers = controls.into_iter().map(|control| Peer { control, gone: OnceLock::new() });
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            local,
+            threads,
+            layout,
+            peers: peers.collect(),
+            seats: (0..threads).map(|_| Seat::default()).collect(),
+            exports,
+        }
+    }
+
+    pub(crate) fn hosts(&self) -> u32 {
+        self.peers.len() as u32
+    }
+
+    /// The control memory of `host`, which exists.
+    #[inline]
+    pub(crate) fn control(&self, host: HostId) -> &Control {
+        &self.peers[host.0 as usize].control
+    }
+
+    /// This host's own control memory.
+    #[inline]
+    pub(crate) fn own(&self) -> &Control {
+        self.control(self.local)
+    }
+
+    /// Notes what became of a peer, the first time, and gets every thread to look.
+    pub(crate) fn gone(&self, event: PeerEvent) {
+        let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
+        if self.peers[host.0 as usize].gone.set(event).is_err() {
+            return;
+        }
+        for thread in 0..self.threads {
+            self.own().ask(thread, host);
+            // The peer may have died between clearing a bell and waking its sleeper.
+            self.own().wake_now(thread);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! [`ShmLane`]: a thread's lane to a host whose memory is mapped here.
+//!
+//! Every operation on a region is done when the call returns; what is left for
+//! [`poll`](Lane::poll) are the completions of reads and atomics, and the rings that carry bulk
+//! payloads and notifications. An idle poll is two loads: of this thread's attention word, and of
+//! the lane itself.
+
+use crate::{
+    export::Imported,
+    host::Host,
+    ring::{Arrival, Frame, Place, Receiver, Sender},
+};
+use primitive::{SharedBytes, limits::MESSAGE_BYTES, sync::Ordering};
+use std::sync::Arc;
+use transport_api::{
+    Event, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, Rights, ThreadId,
+};
+
+/// A lane over shared memory.
+pub(crate) struct ShmLane {
+    host: Arc<Host>,
+    thread: u32,
+    peer: HostId,
+    /// Why operations fail, once the peer's end has been reported.
+    gone: Option<LossReason>,
+    /// Events that the next poll reports.
+    done: Vec<Event>,
+    /// To each thread of the peer.
+    senders: Vec<Sender>,
+    /// How many of them have frames that wait for room.
+    waiting: usize,
+    /// From each thread of the peer.
+    receivers: Vec<Receiver>,
+}
+
+impl ShmLane {
+    /// The lane of `thread` to `peer`, both of which exist.
+    pub(crate) fn new(host: Arc<Host>, thread: u32, peer: HostId) -> Self {
+        let (layout, local) = (host.layout, host.local);
+        let place = |owner: HostId, to, from_host, from| {
+            let at = layout.ring(to, from_host, from);
+            Place::new(host.control(owner).memory(), at, layout.ring_bytes())
+        };
+        let threads = 0..host.threads;
+        let senders = threads.clone().map(|t| Sender::new(place(peer, t, local, thread))).collect();
+        let receivers = threads.map(|t| Receiver::new(place(local, thread, peer, t))).collect();
+        host.seats[thread as usize].listening.add(peer);
+        Self { thread, peer, gone: None, done: Vec::new(), senders, waiting: 0, receivers, host }
+    }
+
+    /// The memory of `region`, if this lane may do to `count` bytes at `at` of it what needs `needs`.
+    #[inline(always)]
+    fn check<'r>(
+        &self,
+        region: &'r RemoteRegion,
+        at: usize,
+        count: usize,
+        needs: Rights,
+    ) -> Result<&'r SharedBytes, OpError> {
+        if let Some(imported) = region.handle::<Imported>() {
+            let len = imported.memory.len();
+            if self.gone.is_none()
+                && imported.transport == self.host.id
+                && region.owner() == self.peer
+                && imported.is_live()
+                && imported.rights.allow(needs)
+                && count <= len
+                && at <= len - count
+            {
+                return Ok(&imported.memory);
+            }
+        }
+        Err(self.refusal(region, at, count, needs))
+    }
+
+    /// As [`check`](Self::check), for a word.
+    #[inline(always)]
+    fn check_word<'r>(
+        &self,
+        region: &'r RemoteRegion,
+        at: usize,
+        needs: Rights,
+    ) -> Result<&'r SharedBytes, OpError> {
+        let memory = self.check(region, at, 8, needs)?;
+        if at.is_multiple_of(8) { Ok(memory) } else { Err(OpError::Misaligned(at)) }
+    }
+
+    #[cold]
+    fn refusal(&self, region: &RemoteRegion, at: usize, count: usize, needs: Rights) -> OpError {
+        let key = region.key();
+        let Some(imported) = region.handle::<Imported>() else { return OpError::Foreign(key) };
+        if imported.transport != self.host.id || region.owner() != self.peer {
+            return OpError::Foreign(key);
+        }
+        if let Err(lost) = self.there() {
+            return lost;
+        }
+        // A region that is live and allowed fails its bounds; one that has been revoked since the
+        // first look is told apart here.
+        if !imported.is_live() {
+            return OpError::Revoked(key);
+        }
+        if !imported.rights.allow(needs) {
+            return OpError::Rights { key, has: imported.rights, needs };
+        }
+        OpError::OutOfBounds { key, at, count, len: imported.memory.len() }
+    }
+
+    fn there(&self) -> Result<(), OpError> {
+        let gone = self.gone.as_ref();
+        gone.map_or(Ok(()), |reason| Err(OpError::PeerLost(self.peer, reason.clone())))
+    }
+
+    fn completed(&mut self, token: u64, value: u64) {
+        self.done.push(Event::Completed { token, value });
+    }
+
+    /// Checks that the peer has `thread`.
+    fn check_thread(&self, thread: u32) -> Result<(), OpError> {
+        let there = thread < self.host.threads;
+        if there { Ok(()) } else { Err(OpError::NoSuchThread(thread, self.peer)) }
+    }
+
+    /// Sends a frame to `thread`, which exists, as far as there is room.
+    fn send(&mut self, thread: u32, frame: Frame, payload: Vec<u8>) {
+        let sender = &mut self.senders[thread as usize];
+        self.waiting += usize::from(!sender.is_waiting());
+        sender.push(frame, payload);
+        self.advance_sender(thread);
+    }
+
+    /// Moves what waits to be sent to `thread`; true if anything moved.
+    fn advance_sender(&mut self, thread: u32) -> bool {
+        let sender = &mut self.senders[thread as usize];
+        match sender.advance() {
+            Err(nonsense) => {
+                self.broken(nonsense);
+                false
+            }
+            Ok(moved) => {
+                self.waiting -= usize::from(!sender.is_waiting());
+                if moved {
+                    let theirs = self.host.control(self.peer);
+                    theirs.ask(thread, self.host.local);
+                    theirs.wake(thread);
+                }
+                moved
+            }
+        }
+    }
+
+    /// The peer left something in shared memory that no peer of this build leaves there.
+    #[cold]
+    fn broken(&self, nonsense: String) {
+        self.host.gone(PeerEvent::Lost(self.peer, LossReason::Protocol(nonsense)));
+    }
+
+    /// Looks at every ring from the peer, and at its fate.
+    #[cold]
+    fn look(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        let own = self.host.own();
+        own.take(self.thread, self.peer);
+        // Before the rings, so that what a peer sent before it left is reported before that.
+        let fate = self.host.peers[self.peer.0 as usize].gone.get();
+        let (mut moved, mut more) = (false, false);
+        for (thread, receiver) in (0..).zip(&mut self.receivers) {
+            let from = ThreadId { host: self.peer, thread };
+            let mut arrived = |arrival| {
+                sink(match arrival {
+                    Arrival::Bulk { tag, payload } => Event::Bulk { from, tag, payload },
+                    Arrival::Notify { key, at, value } => Event::Notified { from, key, at, value },
+                });
+            };
+            match receiver.advance(&mut arrived) {
+                Ok(progress) => {
+                    moved |= progress.moved;
+                    more |= progress.more;
+                    if progress.wake_sender {
+                        let theirs = self.host.control(self.peer);
+                        theirs.ask(thread, self.host.local);
+                        theirs.wake(thread);
+                    }
+                }
+                Err(nonsense) => {
+                    let event = PeerEvent::Lost(self.peer, LossReason::Protocol(nonsense));
+                    self.host.gone(event);
+                    return moved;
+                }
+            }
+        }
+        if more {
+            own.ask(self.thread, self.peer);
+        } else if let Some(event) = fate {
+            self.gone = Some(match event {
+                PeerEvent::Lost(_, reason) => reason.clone(),
+                PeerEvent::Left(_) => LossReason::Connection("it has left the rack".into()),
+            });
+            self.waiting = 0;
+            self.senders = Vec::new();
+            sink(Event::Peer(event.clone()));
+            return true;
+        }
+        moved
+    }
+}
+
+impl Drop for ShmLane {
+    fn drop(&mut self) {
+        self.host.seats[self.thread as usize].listening.remove(self.peer);
+    }
+}
+
+impl Lane for ShmLane {
+    fn peer(&self) -> HostId {
+        self.peer
+    }
+
+    #[inline]
+    fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
+        let memory = self.check(to, at, from.len(), Rights::WRITE)?;
+        if !memory.begins_at(at, from) {
+            memory.copy_from(at, from);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
+        self.check_word(to, at, Rights::WRITE)?.store(at, word, Ordering::Release);
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        from: &RemoteRegion,
+        at: usize,
+        into: &SharedBytes,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let memory = self.check(from, at, into.len(), Rights::READ)?;
+        let mut chunk = [0; 4096];
+        let mut done = 0;
+        while done < into.len() {
+            let count = chunk.len().min(into.len() - done);
+            memory.read_into(at + done, &mut chunk[..count]);
+            into.write_from(done, &chunk[..count]);
+            done += count;
+        }
+        self.completed(token, done as u64);
+        Ok(())
+    }
+
+    fn compare_swap(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        expected: u64,
+        new: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let word = self.check_word(on, at, Rights::ATOMIC)?.word(at);
+        let swap = word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
+        let (Ok(old) | Err(old)) = swap;
+        self.completed(token, old);
+        Ok(())
+    }
+
+    fn fetch_add(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        addend: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let word = self.check_word(on, at, Rights::ATOMIC)?.word(at);
+        let old = word.fetch_add(addend, Ordering::AcqRel);
+        self.completed(token, old);
+        Ok(())
+    }
+
+    fn write_notify(
+        &mut self,
+        to: &RemoteRegion,
+        at: usize,
+        from: &SharedBytes,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        self.check_thread(thread)?;
+        self.write(to, at, from)?;
+        self.send(thread, Frame::Notify { key: to.key(), at: at as u64, value }, Vec::new());
+        Ok(())
+    }
+
+    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
+        self.check_thread(thread)?;
+        self.there()?;
+        if payload.len() > MESSAGE_BYTES {
+            return Err(OpError::TooLarge(payload.len(), MESSAGE_BYTES));
+        }
+        self.send(thread, Frame::Bulk { tag, len: payload.len() }, payload);
+        Ok(())
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Result<(), OpError> {
+        self.there()
+    }
+
+    #[inline]
+    fn wake(&mut self, thread: u32) {
+        if thread < self.host.threads {
+            self.host.control(self.peer).wake(thread);
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        let asked = self.host.own().asked(self.thread, self.peer);
+        if !asked && self.waiting == 0 && self.done.is_empty() {
+            return false;
+        }
+        let mut any = !self.done.is_empty();
+        self.done.drain(..).for_each(&mut *sink);
+        if asked && self.gone.is_none() {
+            any |= self.look(sink);
+        }
+        if self.waiting > 0 {
+            for thread in 0..self.host.threads {
+                if self.senders[thread as usize].is_waiting() {
+                    any |= self.advance_sender(thread);
+                }
+            }
+        }
+        any
+    }
+}

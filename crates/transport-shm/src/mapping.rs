@@ -1,0 +1,96 @@
+//! Where the memory comes from: anonymous memory, sealed memfds, and the memfds of peers.
+//!
+//! This is the crate's only file with `unsafe`. What it must uphold: a mapping lives as long as the
+//! [`SharedBytes`] that show it, and cannot be cut short underneath them. The second is what the
+//! seals are for: touching a mapped page beyond the end of a file that shrank ends the process with
+//! SIGBUS, so a peer's file is mapped only if it can never shrink again.
+
+use primitive::SharedBytes;
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create},
+    io::Errno,
+    mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
+};
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    ptr::{NonNull, null_mut},
+    sync::Arc,
+};
+
+/// Seals without which a peer's file is not mapped: its size is final, and so are the seals.
+const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// A mapping that is unmapped when dropped.
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the whole process; this struct offers no access to it by itself.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `adopt`'s callers with this very length, and unmapped only here, after
+        // the last `SharedBytes` that shows it is gone. Failure would mean a wrong length.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// # Safety
+/// `base..base + len` is a fresh mapping, readable, that nothing else unmaps or refers to; if it is
+/// not writable, nobody writes through the result.
+unsafe fn adopt(base: *mut core::ffi::c_void, len: usize) -> io::Result<SharedBytes> {
+    let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
+    let mapping = Arc::new(Mapping { base, len });
+    // SAFETY: page-aligned; alive as long as `mapping`; the caller vouches for the rest.
+    Ok(unsafe { SharedBytes::from_raw(base, len, mapping) })
+}
+
+/// Zeroed memory of this process alone. Pages that nobody touches cost address space only.
+pub(crate) fn private(len: usize) -> io::Result<SharedBytes> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing of ours.
+    unsafe { adopt(mmap_anonymous(null_mut(), len, access, flags)?, len) }
+}
+
+/// Zeroed memory that can be handed to other processes by its descriptor: an unnamed file in
+/// memory, which is gone when its last user is. With `peers_write` false, nobody who gets the
+/// descriptor can ever map it writable or write to it. Pages that nobody touches cost nothing.
+pub(crate) fn shared(len: usize, peers_write: bool) -> io::Result<(SharedBytes, OwnedFd)> {
+    let file = memfd_create("gossamer-region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, len as u64)?;
+    let memory = map(&file, len, true)?;
+    // The seal on future writes leaves the mapping above writable, so it comes after it.
+    let seals = if peers_write { FIXED } else { FIXED | SealFlags::FUTURE_WRITE };
+    fcntl_add_seals(&file, seals)?;
+    Ok((memory, file))
+}
+
+/// Maps what a peer handed over: at least `len` bytes, sealed. If `writable` is false, the caller
+/// must never write to the result: the write would fault.
+pub(crate) fn of_peer(file: &OwnedFd, len: usize, writable: bool) -> io::Result<SharedBytes> {
+    let seals = fcntl_get_seals(file)?;
+    if !seals.contains(FIXED) {
+        let text = format!("a peer's memory must be sealed against resizing, and has {seals:?}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    let size = fstat(file)?.st_size;
+    if u64::try_from(size).is_ok_and(|size| size >= len as u64) {
+        return map(file, len, writable);
+    }
+    let text = format!("a peer's memory has {size} bytes where it promised {len}");
+    Err(io::Error::new(io::ErrorKind::InvalidData, text))
+}
+
+fn map(file: &OwnedFd, len: usize, writable: bool) -> io::Result<SharedBytes> {
+    let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+    let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours. The file
+    // is as long as the mapping and cannot shrink: `shared` has just made it, `of_peer` has checked.
+    unsafe { adopt(mmap(null_mut(), len, access, flags, file.as_fd(), 0)?, len) }
+}
