@@ -1,1 +1,122 @@
-fn main() {}
+//! Every developer command of Gossamer. CI calls nothing else (and README's two commands).
+//!
+//! ```text
+//! cargo xtask ci                all gates, in order, stopping at the first that fails
+//! cargo xtask layers | unsafe   the rules of ARCHITECTURE.md that a compiler does not know
+//! cargo xtask lint | doc        formatting and clippy; documentation without warnings
+//! cargo xtask test | ui | loom  tests and their extras, compile-fail tests, model checking
+//! cargo xtask demo | chaos      the main command in small; processes killed at random
+//! cargo xtask bench core        the measurements of docs/performance.md
+//! ```
+//!
+//! One rule binds them all: **a gate that looked at nothing fails.**
+//!
+//! Reading order:
+//! 1. [`workspace`]: where the workspace is, what is in it, its sources as tokens.
+//! 2. [`step`]: running a program, reading what it prints, giving up in time.
+//! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
+//! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
+//! 5. [`checks`] (cargo's own tools and tests), [`programs`] (demo, chaos, bench), [`ci`].
+
+#![forbid(unsafe_code)]
+
+mod checks;
+mod ci;
+mod layers;
+mod ledger;
+mod programs;
+mod sources;
+mod step;
+mod unsafety;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+use programs::Bench;
+use std::process::ExitCode;
+use workspace::Workspace;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer commands of Gossamer", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Every gate of CI, in order, timed; stops at the first that fails
+    Ci,
+    /// A lower layer never names an upper one; the core has no socket, clock or thread
+    Layers,
+    /// `unsafe` only in the files of ARCHITECTURE.md's ledger, each with its reason
+    Unsafe,
+    /// Formatting and clippy, warnings denied
+    Lint,
+    /// The documentation of every crate, warnings denied
+    Doc,
+    /// README's test command, and on request what needs more than a Rust toolchain
+    Test {
+        /// Also drive `kv serve` with real memcached clients (pymemcache, memccapable)
+        #[arg(long)]
+        clients: bool,
+        /// Also run the compile-fail tests with the feature `nightly`, if there is such a toolchain
+        #[arg(long)]
+        nightly: bool,
+    },
+    /// The compile-fail tests: what must not compile, and what the compiler says
+    Ui,
+    /// The loom models: every interleaving of the protocols
+    Loom,
+    /// README's main command in small, with a look at what it prints
+    Demo,
+    /// Kills processes of a rack at random moments, again and again
+    Chaos {
+        /// Racks to start and hurt
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+        /// Where the randomness starts; by default a new place each time, which is printed
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// Measurements
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<()> {
+    let workspace = Workspace::find()?;
+    match command {
+        Command::Ci => ci::run(&workspace),
+        Command::Layers => layers::run(&workspace),
+        Command::Unsafe => ledger::run(&workspace),
+        Command::Lint => checks::lint(&workspace),
+        Command::Doc => checks::doc(&workspace),
+        Command::Test { clients, nightly } => checks::test(&workspace, *clients, *nightly),
+        Command::Ui => checks::ui(&workspace),
+        Command::Loom => checks::loom(&workspace),
+        Command::Demo => programs::demo(&workspace),
+        Command::Chaos { rounds, seed } => programs::chaos(&workspace, *rounds, *seed),
+        Command::Bench(bench) => programs::bench(&workspace, bench),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,146 @@
+//! The gates that run cargo's own tools: formatting, clippy, documentation, tests, compile-fail
+//! tests and loom models. They share one build folder wherever the compiler's flags are the same.
+
+use crate::step::{Step, passed};
+use crate::workspace::Workspace;
+use anyhow::{Result, bail, ensure};
+use std::path::Path;
+
+/// README's test command.
+pub(crate) const TEST_COMMAND: &str = "cargo test --workspace";
+/// The crate whose misuse must not compile, and its test of that.
+const UI: &str = "--package gossamer --test ui";
+/// Crates with protocols, of which each must have loom models (test programs called `loom_*`).
+const MODELLED: [&str; 3] = ["gossamer-primitive", "gossamer-transport-api", "gossamer-trust-core"];
+/// The feature that only a nightly compiler can build.
+const NIGHTLY: &str = "nightly";
+
+/// `cargo xtask lint`.
+pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
+    Step::cargo(&workspace.root, "fmt --all --check").run()?;
+    let features = stable_features(workspace);
+    Step::cargo(&workspace.root, "clippy --workspace --all-targets")
+        .arg(format!("--features={features}"))
+        .arg("--")
+        .arg("-Dwarnings")
+        .run()
+}
+
+/// `cargo xtask doc`.
+pub(crate) fn doc(workspace: &Workspace) -> Result<()> {
+    Step::cargo(&workspace.root, "doc --workspace --no-deps")
+        .arg(format!("--features={}", stable_features(workspace)))
+        .env("RUSTDOCFLAGS", "-Dwarnings")
+        .run()?;
+    let page = workspace.target().join("doc/gossamer/index.html");
+    ensure!(page.is_file(), "cargo doc wrote no {}", page.display());
+    Ok(())
+}
+
+/// Every feature of every member that a stable compiler can build, as `package/feature,...`.
+fn stable_features(workspace: &Workspace) -> String {
+    let of = |package: &cargo_metadata::Package| {
+        let features = package.features.keys().filter(|f| *f != NIGHTLY && *f != "default");
+        features.map(|feature| format!("{}/{feature}", package.name)).collect::<Vec<_>>()
+    };
+    workspace.metadata.packages.iter().flat_map(of).collect::<Vec<_>>().join(",")
+}
+
+/// `cargo xtask test`: README's command, and the extras that were asked for.
+pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Result<()> {
+    let command = TEST_COMMAND.strip_prefix("cargo ").expect("it is a cargo command");
+    counted(Step::cargo(&workspace.root, command), "tests")?;
+    if clients {
+        real_clients(&workspace.root)?;
+    }
+    if nightly {
+        on_nightly(workspace)?;
+    }
+    Ok(())
+}
+
+fn real_clients(root: &Path) -> Result<()> {
+    let mut missing = Vec::new();
+    if !Step::program(root, "python3", "-c").arg("import pymemcache").works() {
+        missing.push("pymemcache (python3 -m pip install pymemcache)");
+    }
+    if !Step::program(root, "sh", "-c").arg("command -v memccapable").works() {
+        missing.push("memccapable (apt-get install libmemcached-tools)");
+    }
+    ensure!(missing.is_empty(), "real clients are missing: {}", missing.join(", "));
+    let tests = "test --package gossamer-apps --test memcached_clients -- --ignored";
+    counted(Step::cargo(root, tests), "tests with real clients")
+}
+
+fn on_nightly(workspace: &Workspace) -> Result<()> {
+    let root = &workspace.root;
+    if !Step::program(root, "rustup", "run nightly rustc --version").works() {
+        println!(
+            "test --nightly: no nightly toolchain on this machine, so nothing was tested on one \
+             (rustup toolchain install nightly)"
+        );
+        return Ok(());
+    }
+    // A folder of its own: two compilers in one would rebuild each other's work for ever.
+    let arguments = format!("run nightly cargo test {UI} --features {NIGHTLY}");
+    let step = Step::program(root, "rustup", &arguments)
+        .env("CARGO_TARGET_DIR", workspace.target().join(NIGHTLY));
+    counted(step, "compile-fail tests on nightly")
+}
+
+/// `cargo xtask ui`.
+pub(crate) fn ui(workspace: &Workspace) -> Result<()> {
+    counted(Step::cargo(&workspace.root, &format!("test {UI}")), "compile-fail tests")
+}
+
+/// `cargo xtask loom`.
+pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
+    let models = workspace.tests("loom_");
+    ensure!(!models.is_empty(), "no crate has a test program called loom_*");
+    let without: Vec<&str> =
+        MODELLED.into_iter().filter(|name| models.iter().all(|(of, _)| of != name)).collect();
+    ensure!(without.is_empty(), "no tests/loom_*.rs in {}", without.join(", "));
+    // Under `--cfg loom` everything is another program, hence a folder of its own.
+    let folder = workspace.target().join("loom");
+    for (package, model) in models {
+        let arguments = format!("test --release --package {package} --test {model}");
+        let step = Step::cargo(&workspace.root, &arguments)
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_TARGET_DIR", &folder);
+        counted(step, &format!("models in {package}'s {model}"))?;
+    }
+    Ok(())
+}
+
+/// Runs test programs; an error if no test ran.
+fn counted(step: Step, what: &str) -> Result<()> {
+    match passed(&step.read()?) {
+        0 => bail!("no {what} ran"),
+        count => {
+            println!("{count} {what} passed");
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(text: &str) -> Step {
+        Step::program(Path::new("/"), "echo", text)
+    }
+
+    #[test]
+    fn test_programs_without_tests_are_a_failure() {
+        let nothing = "test result: ok. 0 passed; 0 failed; 3 ignored";
+        assert_eq!(counted(printed(nothing), "models").unwrap_err().to_string(), "no models ran");
+        assert!(counted(printed("test result: ok. 1 passed; 0 failed"), "models").is_ok());
+    }
+
+    #[test]
+    fn features_are_those_of_a_stable_compiler() {
+        let features = stable_features(&Workspace::find().unwrap());
+        assert!(features.split(',').all(|f| !f.ends_with("/nightly") && !f.ends_with("/default")));
+    }
+}

@@ -1,0 +1,71 @@
+//! `cargo xtask ci`: all gates in order, timed, stopping at the first that fails. `.ci/run` installs
+//! what they need and starts this.
+
+use crate::step::Step;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result};
+use std::time::{Duration, Instant};
+
+/// The gates, cheapest news first: what each shows, and the arguments of cargo that run it.
+const GATES: &[(&str, &str)] = &[
+    ("formatting and clippy", "xtask lint"),
+    ("the layers", "xtask layers"),
+    ("unsafe and its reasons", "xtask unsafe"),
+    ("documentation", "xtask doc"),
+    ("README's test command, real clients, a nightly compiler", "xtask test --clients --nightly"),
+    ("compile-fail tests", "xtask ui"),
+    ("loom models", "xtask loom"),
+    ("README's main command", "xtask demo"),
+    ("killed processes", "xtask chaos --rounds 10"),
+];
+
+/// Runs the gates.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let began = Instant::now();
+    let mut times = Vec::new();
+    for (number, (name, arguments)) in GATES.iter().enumerate() {
+        println!("\n==> gate {} of {}: {name}: cargo {arguments}", number + 1, GATES.len());
+        let start = Instant::now();
+        let result = Step::cargo(&workspace.root, arguments).run();
+        times.push((*name, start.elapsed()));
+        if let Err(error) = result {
+            print_times(&times, began.elapsed());
+            return Err(error).with_context(|| format!("gate {} ({name})", number + 1));
+        }
+    }
+    print_times(&times, began.elapsed());
+    println!("all {} gates are open", GATES.len());
+    Ok(())
+}
+
+fn print_times(times: &[(&str, Duration)], all: Duration) {
+    println!();
+    for (name, time) in times.iter().chain([&("in all", all)]) {
+        println!("{:>7.1} s  {name}", time.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cli;
+    use crate::checks::TEST_COMMAND;
+    use crate::programs::MAIN_COMMAND;
+    use clap::Parser;
+
+    #[test]
+    fn every_gate_is_a_command_that_exists() {
+        for (name, arguments) in GATES {
+            assert!(Cli::try_parse_from(arguments.split(' ')).is_ok(), "{name}: {arguments}");
+        }
+    }
+
+    #[test]
+    fn readme_has_two_commands_and_ci_runs_both() {
+        let readme = Workspace::find().unwrap().read("README.md").unwrap();
+        for (command, gate) in [(MAIN_COMMAND, "xtask demo"), (TEST_COMMAND, "xtask test")] {
+            assert!(readme.lines().any(|line| line == command), "README.md lacks `{command}`");
+            assert!(GATES.iter().any(|(_, arguments)| arguments.starts_with(gate)), "{gate}");
+        }
+    }
+}

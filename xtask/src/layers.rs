@@ -1,0 +1,167 @@
+//! `cargo xtask layers`: the crates are layers, and each may use only what lies below it.
+//!
+//! Checked against `cargo metadata`, development dependencies included:
+//! 1. a lower layer never names an upper one, nor does a layer name its neighbours;
+//! 2. transports never name each other;
+//! 3. only `gossamer` names transports; elsewhere they may be named for tests alone;
+//! 4. every crate of the workspace has its place in the list.
+//!
+//! The rules about sources are in [`sources`].
+
+use crate::sources;
+use crate::workspace::Workspace;
+use anyhow::{Result, bail, ensure};
+use cargo_metadata::DependencyKind;
+
+/// The layers, lowest first. Crates of one line are neighbours and know nothing of each other.
+const LAYERS: &[&[&str]] = &[
+    &["gossamer-primitive"],
+    &["gossamer-transport-api"],
+    TRANSPORTS,
+    &["gossamer-segment"],
+    &["gossamer-fiber"],
+    &["gossamer-trust-core"],
+    &["gossamer-jam"],
+    &[PICKS_TRANSPORTS],
+    &["gossamer-daemon"],
+    &["gossamer-apps"],
+    &["xtask"],
+];
+
+const TRANSPORTS: &[&str] = &[
+    "gossamer-transport-shm",
+    "gossamer-transport-tcp",
+    "gossamer-transport-rdma",
+    "gossamer-transport-sim",
+];
+
+/// The one crate that knows which transports there are.
+const PICKS_TRANSPORTS: &str = "gossamer";
+
+/// `user` has `used` among its dependencies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Edge {
+    user: String,
+    used: String,
+    for_tests: bool,
+}
+
+/// Runs the gate.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let crates = workspace.metadata.packages.iter();
+    let crates: Vec<&str> = crates.map(|package| package.name.as_str()).collect();
+    let edges = edges(workspace, &crates);
+    ensure!(!edges.is_empty(), "no crate uses another: there was nothing to look at");
+    let mut broken = broken_rules(&crates, &edges);
+    let looked_at = sources::check(workspace, &mut broken)?;
+    if !broken.is_empty() {
+        bail!("{} rules of the layers are broken:\n  {}", broken.len(), broken.join("\n  "));
+    }
+    println!(
+        "layers: {} crates and {} dependencies between them keep the order; {looked_at}",
+        crates.len(),
+        edges.len()
+    );
+    Ok(())
+}
+
+fn edges(workspace: &Workspace, crates: &[&str]) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    for package in &workspace.metadata.packages {
+        for used in package.dependencies.iter().filter(|d| crates.contains(&d.name.as_str())) {
+            edges.push(Edge {
+                user: package.name.to_string(),
+                used: used.name.clone(),
+                for_tests: used.kind == DependencyKind::Development,
+            });
+        }
+    }
+    edges
+}
+
+fn rank(name: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&name))
+}
+
+fn broken_rules(crates: &[&str], edges: &[Edge]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for name in crates.iter().filter(|name| rank(name).is_none()) {
+        broken.push(format!("{name} has no place among the layers: give it one in {}", file!()));
+    }
+    broken.extend(edges.iter().filter_map(broken_rule));
+    broken
+}
+
+fn broken_rule(edge: &Edge) -> Option<String> {
+    let Edge { user, used, for_tests } = edge;
+    let is_transport = |name: &str| TRANSPORTS.contains(&name);
+    // A crate without a place has been reported as such.
+    let (above, below) = (rank(user)?, rank(used)?);
+    if is_transport(user) && is_transport(used) {
+        Some(format!("{user} names {used}: transports do not know each other"))
+    } else if below >= above {
+        Some(format!("{user} names {used}, which does not lie below it"))
+    } else if is_transport(used) && user != PICKS_TRANSPORTS && !for_tests {
+        Some(format!(
+            "{user} names {used}: only {PICKS_TRANSPORTS} knows transports (others: for tests)"
+        ))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edge(user: &str, used: &str) -> Edge {
+        Edge { user: user.into(), used: used.into(), for_tests: false }
+    }
+
+    fn test_edge(user: &str, used: &str) -> Edge {
+        Edge { for_tests: true, ..edge(user, used) }
+    }
+
+    #[test]
+    fn looking_down_is_allowed() {
+        assert_eq!(broken_rule(&edge("gossamer-trust-core", "gossamer-transport-api")), None);
+        assert_eq!(broken_rule(&edge("gossamer", "gossamer-transport-shm")), None);
+        assert_eq!(broken_rule(&edge("gossamer-apps", "gossamer")), None);
+        assert_eq!(broken_rule(&test_edge("gossamer-trust-core", "gossamer-transport-shm")), None);
+    }
+
+    #[test]
+    fn looking_up_is_not() {
+        let broken = broken_rule(&edge("gossamer-primitive", "gossamer-trust-core")).unwrap();
+        assert!(broken.contains("does not lie below it"), "{broken}");
+        let for_tests = test_edge("gossamer-transport-api", "gossamer-transport-shm");
+        assert!(broken_rule(&for_tests).unwrap().contains("does not lie below it"));
+    }
+
+    #[test]
+    fn transports_do_not_know_each_other_even_in_tests() {
+        let broken = test_edge("gossamer-transport-tcp", "gossamer-transport-shm");
+        assert!(broken_rule(&broken).unwrap().contains("do not know each other"));
+    }
+
+    #[test]
+    fn only_gossamer_knows_transports() {
+        let broken = broken_rule(&edge("gossamer-trust-core", "gossamer-transport-shm")).unwrap();
+        assert!(broken.contains("only gossamer knows transports"), "{broken}");
+        assert!(broken_rule(&edge("gossamer-apps", "gossamer-transport-shm")).is_some());
+    }
+
+    #[test]
+    fn a_crate_without_a_place_is_reported() {
+        let broken = broken_rules(&["gossamer", "gossamer-new"], &[]);
+        assert_eq!(broken.len(), 1);
+        assert!(broken[0].contains("gossamer-new has no place"), "{broken:?}");
+    }
+
+    #[test]
+    fn this_workspace_keeps_the_order() {
+        let workspace = Workspace::find().unwrap();
+        let crates: Vec<_> = workspace.metadata.packages.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(broken_rules(&crates, &edges(&workspace, &crates)), Vec::<String>::new());
+    }
+}

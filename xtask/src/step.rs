@@ -1,0 +1,201 @@
+//! [`Step`]: one program that a command runs. It is shown before it runs, its output is shown as it
+//! comes (and kept, where a gate wants to read it), and it is killed when it takes too long.
+
+use anyhow::{Context, Result, bail};
+use std::env;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// One program to run.
+pub(crate) struct Step {
+    command: Command,
+    shown: String,
+    patience: Option<Duration>,
+}
+
+impl Step {
+    /// The cargo that runs us, with `arguments` split at spaces, in the folder `root`.
+    pub(crate) fn cargo(root: &Path, arguments: &str) -> Self {
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut step = Self::program(root, cargo, arguments);
+        step.shown = format!("cargo {arguments}");
+        step
+    }
+
+    /// `program` with `arguments` split at spaces, in the folder `root`.
+    pub(crate) fn program(root: &Path, program: impl AsRef<OsStr>, arguments: &str) -> Self {
+        let program = program.as_ref();
+        let mut command = Command::new(program);
+        command.args(arguments.split_whitespace()).current_dir(root).stdin(Stdio::null());
+        let shown = format!("{} {arguments}", program.to_string_lossy());
+        Self { command, shown, patience: None }
+    }
+
+    /// One more argument, as it is.
+    pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.shown = format!("{} {}", self.shown, argument.as_ref().to_string_lossy());
+        self.command.arg(argument);
+        self
+    }
+
+    /// Sets an environment variable.
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.shown = format!("{name}={:?} {}", value.as_ref().to_string_lossy(), self.shown);
+        self.command.env(name, value);
+        self
+    }
+
+    /// Kills the program when it has not ended after `patience`. A program whose helpers outlive
+    /// it is not waited for either.
+    pub(crate) fn within(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Runs the program; an error if it fails.
+    pub(crate) fn run(mut self) -> Result<()> {
+        eprintln!("$ {}", self.shown);
+        let status = match self.patience {
+            None => self.command.status().with_context(|| format!("cannot run {}", self.shown))?,
+            Some(_) => return self.spawn_and_read().map(drop),
+        };
+        succeeded(status, &self.shown)
+    }
+
+    /// Runs the program and returns what it wrote to standard output, which is shown too; an error
+    /// if it fails.
+    pub(crate) fn read(mut self) -> Result<String> {
+        eprintln!("$ {}", self.shown);
+        self.spawn_and_read()
+    }
+
+    /// Whether the program can be run at all and succeeds, shown nowhere.
+    pub(crate) fn works(mut self) -> bool {
+        let silent = self.command.stdout(Stdio::null()).stderr(Stdio::null());
+        silent.status().is_ok_and(|status| status.success())
+    }
+
+    fn spawn_and_read(&mut self) -> Result<String> {
+        let end = self.patience.map(|patience| Instant::now() + patience);
+        self.command.stdout(Stdio::piped());
+        let mut child =
+            self.command.spawn().with_context(|| format!("cannot run {}", self.shown))?;
+        let lines = lines_of(&mut child);
+        let mut text = String::new();
+        loop {
+            match next_line(&lines, end) {
+                Ok(line) => {
+                    println!("{line}");
+                    text.push_str(&line);
+                    text.push('\n');
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => return self.give_up(&mut child),
+            }
+        }
+        // The output has ended; the program itself may still be there.
+        let status = loop {
+            match (child.try_wait()?, end) {
+                (Some(status), _) => break status,
+                (None, None) => break child.wait()?,
+                (None, Some(end)) if Instant::now() >= end => return self.give_up(&mut child),
+                (None, Some(_)) => thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        succeeded(status, &self.shown).map(|()| text)
+    }
+
+    fn give_up(&self, child: &mut Child) -> Result<String> {
+        child.kill().and_then(|()| child.wait()).context("cannot even kill it")?;
+        let patience = self.patience.unwrap_or_default().as_secs_f32();
+        bail!("`{}` had not ended after {patience} s and was killed", self.shown)
+    }
+}
+
+fn lines_of(child: &mut Child) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    let stdout = child.stdout.take().expect("standard output was asked to be piped");
+    // Not joined: a helper of the program that outlives it may hold the pipe open for ever.
+    thread::spawn(move || {
+        let mut reader = BufReader::new(stdout);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            let text = String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']).to_string();
+            if sender.send(text).is_err() {
+                break;
+            }
+            line.clear();
+        }
+    });
+    receiver
+}
+
+fn next_line(lines: &Receiver<String>, end: Option<Instant>) -> Result<String, RecvTimeoutError> {
+    match end {
+        None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        Some(end) => lines.recv_timeout(end.saturating_duration_since(Instant::now())),
+    }
+}
+
+fn succeeded(status: ExitStatus, shown: &str) -> Result<()> {
+    if status.success() {
+        return Ok(());
+    }
+    bail!("`{shown}` failed: {status}")
+}
+
+/// How many tests passed, by the summary lines of Rust's test programs in `output`.
+pub(crate) fn passed(output: &str) -> usize {
+    let summaries = output.lines().filter_map(|line| line.trim().strip_prefix("test result: ok. "));
+    summaries.filter_map(|rest| rest.split_once(" passed")?.0.parse::<usize>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Step {
+        Step::program(Path::new("/"), "sh", "-c").arg(script)
+    }
+
+    #[test]
+    fn what_was_printed_is_read() {
+        assert_eq!(shell("echo a; printf c").read().unwrap(), "a\nc\n");
+    }
+
+    #[test]
+    fn a_failure_says_what_failed() {
+        let error = shell("exit 3").read().unwrap_err().to_string();
+        assert!(error.contains("`sh -c exit 3` failed") && error.contains('3'), "{error}");
+        assert!(shell("exit 3").run().is_err());
+        assert!(Step::program(Path::new("/"), "no-such-program", "").run().is_err());
+        assert!(!Step::program(Path::new("/"), "no-such-program", "").works());
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed() {
+        let error = shell("exec sleep 600").within(Duration::from_millis(50)).run().unwrap_err();
+        assert!(error.to_string().contains("had not ended after 0.05 s"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_closes_its_output_and_hangs_is_killed() {
+        let step = shell("exec >&-; exec sleep 600").within(Duration::from_millis(50));
+        assert!(step.run().unwrap_err().to_string().contains("was killed"));
+    }
+
+    #[test]
+    fn passed_tests_are_added_up_over_programs() {
+        let output = "running 2 tests\n\
+            test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
+            test result: FAILED. 7 passed; 1 failed\n\
+            test result: ok. 40 passed; 0 failed\n";
+        assert_eq!(passed(output), 42);
+        assert_eq!(passed("nothing here\n"), 0);
+    }
+}

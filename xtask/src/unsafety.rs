@@ -1,0 +1,319 @@
+//! Finds every use of `unsafe` in a file, and whether it is justified by a sentence beside it.
+//!
+//! Tokens are read, not a syntax tree, so that what stands inside a macro counts as well. What is
+//! looked for, and where its reason may stand:
+//!
+//! ```text
+//! unsafe { .. }   unsafe impl   unsafe extern "C" { .. }   #[unsafe(..)]   global_asm!
+//!     `// SAFETY:` right above the statement, or between its first line and the word, or first
+//!     thing in the block
+//! unsafe fn   unsafe trait
+//!     a `# Safety` section in the documentation, or `// SAFETY:` as above
+//! ```
+//!
+//! Types such as `unsafe fn(u8)` promise nothing and are no use of `unsafe`. Functions declared in
+//! an `unsafe extern` block are covered by the reason of the block.
+
+use crate::workspace::Source;
+use anyhow::Result;
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use std::fmt;
+
+/// Words that a reason must have at least: "SAFETY: fine" is none.
+const WORDS: usize = 4;
+
+/// What is unsafe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Block,
+    Impl,
+    Function,
+    Trait,
+    Extern,
+    Attribute,
+    Assembly,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Block => "block",
+            Kind::Impl => "impl",
+            Kind::Function => "fn",
+            Kind::Trait => "trait",
+            Kind::Extern => "extern block",
+            Kind::Attribute => "attribute",
+            Kind::Assembly => "global_asm!",
+        })
+    }
+}
+
+/// One use of `unsafe`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unsafe {
+    pub(crate) kind: Kind,
+    /// Counted from 1.
+    pub(crate) line: usize,
+    pub(crate) justified: bool,
+}
+
+/// Every use of `unsafe` in `source`, in order.
+pub(crate) fn scan(source: &Source) -> Result<Vec<Unsafe>> {
+    let mut scan = Scan { lines: source.text.lines().collect(), found: Vec::new() };
+    scan.group(source.tokens()?, &[], false);
+    Ok(scan.found)
+}
+
+/// A statement around the tokens that are looked at.
+#[derive(Clone, Copy)]
+struct Outer {
+    /// Its first line.
+    start: usize,
+    /// The last line to which a reason above it applies.
+    until: usize,
+}
+
+struct Scan<'a> {
+    lines: Vec<&'a str>,
+    found: Vec<Unsafe>,
+}
+
+impl Scan<'_> {
+    /// Looks through one level of tokens. `outer` are the statements that this level is part of.
+    fn group(&mut self, tokens: TokenStream, outer: &[Outer], declarations: bool) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        let mut begins = true;
+        let mut start = 0;
+        for (at, token) in tokens.iter().enumerate() {
+            let line = token.span().start().line;
+            if begins {
+                start = line;
+            }
+            begins = ends_statement(token);
+            let kind = kind_at(&tokens, at);
+            if let Some(kind) = kind
+                && !(declarations && kind == Kind::Function)
+            {
+                let inside = outer.iter().filter(|outer| line <= outer.until);
+                let lines: Vec<usize> =
+                    inside.map(|outer| outer.start).chain([start, line]).collect();
+                let block = if kind == Kind::Block { tokens.get(at + 1) } else { None };
+                let justified = self.is_justified(kind, line, &lines, block);
+                self.found.push(Unsafe { kind, line, justified });
+            }
+            if let TokenTree::Group(group) = token {
+                // Arguments belong to their statement; a block only as far as its first line.
+                let is_block = group.delimiter() == Delimiter::Brace;
+                let until = if is_block { line } else { usize::MAX };
+                let outer = outer.iter().map(|o| Outer { until: o.until.min(until), ..*o });
+                let outer: Vec<Outer> = outer.chain([Outer { start, until }]).collect();
+                self.group(group.stream(), &outer, is_extern_block(&tokens[..at]));
+            }
+        }
+    }
+
+    fn is_justified(
+        &self,
+        kind: Kind,
+        line: usize,
+        starts: &[usize],
+        block: Option<&TokenTree>,
+    ) -> bool {
+        let documented = matches!(kind, Kind::Function | Kind::Trait);
+        let above = |start: &usize| {
+            let comments = self.comments(self.first_comment_above(*start), line);
+            gives_reason(&comments) || documented && has_safety_section(&comments)
+        };
+        let inside = |block: &TokenTree| {
+            let (first, last) = (block.span().start().line, block.span().end().line);
+            let code = |l: &usize| *l > first && !self.is_comment(*l);
+            gives_reason(&self.comments(first, (first..last).find(code).unwrap_or(last)))
+        };
+        starts.iter().any(above) || block.is_some_and(inside)
+    }
+
+    fn is_comment(&self, line: usize) -> bool {
+        self.lines.get(line - 1).is_some_and(|text| text.trim_start().starts_with("//"))
+    }
+
+    fn first_comment_above(&self, line: usize) -> usize {
+        (1..line).rev().take_while(|line| self.is_comment(*line)).last().unwrap_or(line)
+    }
+
+    /// The comments of the lines `first..=last`, slashes removed, an empty line between two that
+    /// do not follow each other.
+    fn comments(&self, first: usize, last: usize) -> Vec<&str> {
+        let comment = |line: usize| {
+            let text = self.lines.get(line - 1).copied().unwrap_or_default();
+            let from =
+                if self.is_comment(line) { text.find("//") } else { text.find("// SAFETY:") };
+            from.map_or("", |from| text[from..].trim_start_matches(['/', '!']).trim())
+        };
+        (first..=last).map(comment).collect()
+    }
+}
+
+/// Whether a paragraph starts with `SAFETY:` and goes on with a sentence.
+fn gives_reason(comments: &[&str]) -> bool {
+    let reason = |at: usize| {
+        let first = comments[at].strip_prefix("SAFETY:")?;
+        let rest = comments[at + 1..].iter().take_while(|line| !line.is_empty());
+        Some(words(first) + rest.map(|line| words(line)).sum::<usize>() >= WORDS)
+    };
+    (0..comments.len()).any(|at| reason(at) == Some(true))
+}
+
+/// Whether there is a `# Safety` section that says something.
+fn has_safety_section(comments: &[&str]) -> bool {
+    let Some(at) = comments.iter().position(|line| *line == "# Safety") else { return false };
+    let section = comments[at + 1..].iter().take_while(|line| !line.starts_with("# "));
+    section.map(|line| words(line)).sum::<usize>() >= WORDS
+}
+
+fn words(text: &str) -> usize {
+    text.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count()
+}
+
+fn ends_statement(token: &TokenTree) -> bool {
+    match token {
+        TokenTree::Punct(punct) => matches!(punct.as_char(), ';' | ','),
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+        TokenTree::Ident(_) | TokenTree::Literal(_) => false,
+    }
+}
+
+fn kind_at(tokens: &[TokenTree], at: usize) -> Option<Kind> {
+    let TokenTree::Ident(word) = &tokens[at] else { return None };
+    let next = tokens.get(at + 1);
+    if word == "global_asm" {
+        return matches!(next, Some(TokenTree::Punct(p)) if p.as_char() == '!')
+            .then_some(Kind::Assembly);
+    }
+    if word != "unsafe" {
+        return None;
+    }
+    match next {
+        Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis => {
+            Some(Kind::Attribute)
+        }
+        Some(TokenTree::Ident(word)) if word == "impl" => Some(Kind::Impl),
+        Some(TokenTree::Ident(word)) if word == "trait" || word == "auto" => Some(Kind::Trait),
+        Some(TokenTree::Ident(word)) if word == "fn" => function(tokens.get(at + 2)),
+        Some(TokenTree::Ident(word)) if word == "extern" => {
+            let abi = matches!(tokens.get(at + 2), Some(TokenTree::Literal(_)));
+            let after = at + 2 + usize::from(abi);
+            match tokens.get(after) {
+                Some(TokenTree::Ident(word)) if word == "fn" => function(tokens.get(after + 1)),
+                _ => Some(Kind::Extern),
+            }
+        }
+        // A block; and in a macro, whatever it may become, which is no better.
+        _ => Some(Kind::Block),
+    }
+}
+
+/// What `unsafe fn` is, by what follows: a parenthesis follows only in a type.
+fn function(next: Option<&TokenTree>) -> Option<Kind> {
+    (!matches!(next, Some(TokenTree::Group(_)))).then_some(Kind::Function)
+}
+
+/// Whether a block after `before` is that of `unsafe extern "C"`.
+fn is_extern_block(before: &[TokenTree]) -> bool {
+    let without_abi = match before {
+        [rest @ .., TokenTree::Literal(_)] => rest,
+        all => all,
+    };
+    matches!(without_abi, [.., TokenTree::Ident(word)] if word == "extern")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<(Kind, usize, bool)> {
+        let source = Source { path: "a.rs".into(), text: text.into() };
+        scan(&source).unwrap().iter().map(|u| (u.kind, u.line, u.justified)).collect()
+    }
+
+    fn justified(text: &str) -> bool {
+        let found = found(text);
+        assert!(!found.is_empty(), "{text}");
+        found.iter().all(|(_, _, justified)| *justified)
+    }
+
+    #[test]
+    fn every_kind_is_found() {
+        let text = "#[unsafe(no_mangle)]\nunsafe extern \"C\" fn a() {}\nunsafe impl Send for A {}\n\
+            unsafe trait B {}\nunsafe extern \"C\" { unsafe fn c(); }\nglobal_asm!(\"nop\");\n\
+            fn d() { unsafe { e() } }";
+        let kinds: Vec<Kind> = found(text).iter().map(|(kind, _, _)| *kind).collect();
+        use Kind::*;
+        assert_eq!(kinds, [Attribute, Function, Impl, Trait, Extern, Assembly, Block]);
+        assert!(found(text).iter().all(|(_, _, justified)| !justified));
+    }
+
+    #[test]
+    fn types_comments_and_strings_are_none() {
+        let text = "// unsafe { }\n/// unsafe impl\nstruct A { f: unsafe fn(u8), \
+            g: unsafe extern \"C\" fn(u8) }\nconst S: &str = \"unsafe {}\"; #![forbid(unsafe_code)]";
+        assert_eq!(found(text), []);
+    }
+
+    #[test]
+    fn macros_are_looked_into() {
+        let text = "macro_rules! m { ($e:expr) => {\n unsafe { $e } } }\nm!({ unsafe { f() } });";
+        assert_eq!(found(text), [(Kind::Block, 2, false), (Kind::Block, 3, false)]);
+    }
+
+    #[test]
+    fn a_reason_may_stand_above_the_statement() {
+        for text in [
+            "fn f() {\n  // SAFETY: the pointer comes from a reference.\n  unsafe { *p }\n}",
+            "fn f() {\n  // SAFETY: the pointer comes\n  // from a reference.\n  let x =\n    g(1,\n      unsafe { *p });\n}",
+            "fn f() {\n  // SAFETY: the pointer comes from a reference.\n  let x = A { b: unsafe { *p }, c };\n}",
+            "fn f() {\n  #[cfg(x)]\n  // SAFETY: the pointer comes from a reference.\n  let x = unsafe { *p };\n}",
+            "// SAFETY: there is only one of them.\n#[cfg(\n  x\n)]\nunsafe impl Send for A {}",
+            "match a {\n  // SAFETY: the pointer comes from a reference.\n  B => unsafe { *p },\n}",
+            "// SAFETY: no other function has this name.\n#[unsafe(no_mangle)]\nfn f() {}",
+        ] {
+            assert!(justified(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_reason_may_stand_inside_the_block_or_beside_it() {
+        assert!(justified("fn f() { unsafe {\n // SAFETY: the pointer is never null.\n *p } }"));
+        assert!(justified("fn f() { unsafe { *p } // SAFETY: the pointer is never null.\n }"));
+        assert!(!justified(
+            "fn f() { unsafe {\n g();\n // SAFETY: the pointer is never null.\n } }"
+        ));
+    }
+
+    #[test]
+    fn a_reason_is_a_sentence_in_its_place() {
+        for text in [
+            "fn f() { unsafe { *p } }",
+            "fn f() {\n  // SAFETY: fine\n  unsafe { *p }\n}",
+            "fn f() {\n  // SAFETY:\n  unsafe { *p }\n}",
+            "fn f() {\n  // The pointer comes from a reference.\n  unsafe { *p }\n}",
+            "// SAFETY: the pointer comes from a reference.\n\nunsafe impl Send for A {}",
+            "// SAFETY: the pointer comes from a reference.\nfn f() {\n  g();\n  unsafe { *p }\n}",
+            "fn f() {\n  // SAFETY: this is for the first.\n  unsafe { *p };\n  g();\n  unsafe { *q };\n}",
+        ] {
+            assert!(!justified(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn functions_and_traits_are_documented() {
+        assert!(justified(
+            "/// Reads.\n///\n/// # Safety\n/// The pointer must be valid.\n#[inline]\npub unsafe fn f() {}"
+        ));
+        assert!(justified("/// # Safety\n/// It must never move again.\nunsafe trait A {}"));
+        assert!(justified("// SAFETY: hands on what the caller promises.\nunsafe fn alloc() {}"));
+        assert!(!justified(
+            "/// # Safety\n/// # Panics\n/// Never does in practice.\nunsafe fn f() {}"
+        ));
+        assert!(!justified("/// Reads what is there.\nunsafe fn f() {}"));
+    }
+}
