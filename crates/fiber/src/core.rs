@@ -1,0 +1,420 @@
+//! The heart of a scheduler: the table of control blocks, and every transition of a fiber.
+//!
+//! A [`Core`] is reached through shared references only, from the worker's own stack and from all of
+//! its fibers' stacks, so all of its state is in cells, and no cell stays borrowed across a switch
+//! or a call into user code.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::block::{Block, FiberId, State, Timer};
+use crate::error::SpawnError;
+use crate::here::{Entered, HERE};
+use crate::queue::Queue;
+use crate::remote::{Message, Shared};
+use crate::stack::{MIN_STACK_BYTES, Stack};
+use crate::switch::Resumed;
+use crate::timer::Timers;
+
+/// Fibers of one thread, at most.
+pub const MAX_FIBERS: usize = 1 << 20;
+
+/// How often a cancelled fiber may catch its own unwinding and wait again before the process is
+/// aborted.
+const MAX_DEFIANCE: u32 = 64;
+
+/// What is thrown in a fiber that waits after its cancellation.
+struct Cancellation;
+
+pub(crate) struct Core {
+    pub(crate) queue: Queue,
+    /// The blocks at stable addresses; they are freed with the core, not before.
+    blocks: UnsafeCell<Vec<NonNull<Block>>>,
+    pub(crate) timers: Timers,
+    pub(crate) shared: Arc<Shared>,
+    /// Free blocks that have a standard stack, and those that have none.
+    pooled: RefCell<Vec<u32>>,
+    bare: RefCell<Vec<u32>>,
+    /// Emptied message lists, kept for their capacity.
+    spare: Cell<Vec<Message>>,
+    live: Cell<usize>,
+    started: Cell<u64>,
+    closing: Cell<bool>,
+    stack_bytes: usize,
+    pooled_stacks: usize,
+    /// For the overflow message: the handler cannot ask the standard library.
+    pub(crate) thread_name: Box<str>,
+}
+
+impl Core {
+    pub(crate) fn new(stack_bytes: usize, pooled_stacks: usize, shared: Arc<Shared>) -> Core {
+        Core {
+            queue: Queue::new(),
+            blocks: UnsafeCell::new(Vec::new()),
+            timers: Timers::default(),
+            shared,
+            pooled: RefCell::default(),
+            bare: RefCell::default(),
+            spare: Cell::default(),
+            live: Cell::new(0),
+            started: Cell::new(0),
+            closing: Cell::new(false),
+            stack_bytes: stack_bytes.max(MIN_STACK_BYTES),
+            pooled_stacks,
+            thread_name: std::thread::current().name().unwrap_or("unnamed").into(),
+        }
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.live.get()
+    }
+
+    #[inline(always)]
+    fn at(&self, index: u32) -> Option<&Block> {
+        // SAFETY: only this thread touches the table, and nothing in this expression calls out;
+        // blocks are freed when the core is dropped, so one outlives this borrow of the core.
+        unsafe {
+            let blocks: &Vec<NonNull<Block>> = &*self.blocks.get();
+            blocks.get(index as usize).map(|block| block.as_ref())
+        }
+    }
+
+    /// The fiber that `id` names, unless it has ended.
+    #[inline(always)]
+    pub(crate) fn find(&self, id: FiberId) -> Option<&Block> {
+        self.at(id.index).filter(|block| block.id.get() == id)
+    }
+
+    // ---- starting ------------------------------------------------------------------------------
+
+    /// Takes a block with a stack for a new fiber. It has to be launched, since nothing else will
+    /// ever free it.
+    pub(crate) fn reserve(&self, stack_bytes: Option<usize>) -> Result<&Block, SpawnError> {
+        if self.closing.get() {
+            return Err(SpawnError::Closed);
+        }
+        let bytes = stack_bytes.unwrap_or(self.stack_bytes).max(MIN_STACK_BYTES);
+        let standard = bytes == self.stack_bytes;
+        let pooled = if standard { self.pooled.borrow_mut().pop() } else { None };
+        let block = match pooled.and_then(|index| self.at(index)) {
+            Some(block) => block,
+            None => self.reserve_bare(bytes, standard)?,
+        };
+        self.live.set(self.live.get() + 1);
+        Ok(block)
+    }
+
+    #[cold]
+    fn reserve_bare(&self, stack_bytes: usize, standard: bool) -> Result<&Block, SpawnError> {
+        let bare = self.bare.borrow_mut().pop();
+        let block = match bare.and_then(|index| self.at(index)) {
+            Some(block) => block,
+            None => self.grow()?,
+        };
+        let index = block.id.get().index;
+        match Stack::map(stack_bytes, index as usize) {
+            Ok(stack) => block.stack.set(Some(stack)),
+            Err(source) => {
+                self.bare.borrow_mut().push(index);
+                return Err(SpawnError::Stack { stack_bytes, live: self.live() + 1, source });
+            }
+        }
+        block.standard.set(standard);
+        Ok(block)
+    }
+
+    fn grow(&self) -> Result<&Block, SpawnError> {
+        // SAFETY: only this thread touches the table, and nothing below calls out while it is
+        // borrowed.
+        let blocks = unsafe { &mut *self.blocks.get() };
+        let index = blocks.len();
+        if index >= MAX_FIBERS {
+            return Err(SpawnError::TooMany);
+        }
+        self.queue.reserve(index + 1);
+        let block = NonNull::from(Box::leak(Box::new(Block::new(index as u32))));
+        blocks.push(block);
+        // SAFETY: just made; freed with the core.
+        Ok(unsafe { block.as_ref() })
+    }
+
+    /// Makes a reserved block a fiber that will run `body`.
+    #[inline]
+    pub(crate) fn launch<F>(
+        &self,
+        block: &Block,
+        name: Option<Cow<'static, str>>,
+        body: F,
+    ) -> FiberId
+    where
+        F: FnOnce() + 'static,
+    {
+        let serial = self.started.get() + 1;
+        self.started.set(serial);
+        block.serial.set(serial);
+        block.name.set(name);
+        block.locals.borrow_mut().reopen();
+        let Some(stack) = block.stack.take() else {
+            unreachable!("a reserved block has a stack");
+        };
+        let contained = move || {
+            // Nothing may unwind out of a fiber. `body` reports panics to its joiner; what is left
+            // are destructors of results that nobody waits for. Their payload is forgotten, because
+            // dropping it could panic again.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
+                std::mem::forget(payload);
+            }
+        };
+        // SAFETY: a reserved block's stack is idle, and is unmapped only after the fiber has ended
+        // (`retire`, `drop`); the block stays in place as long as the core lives.
+        unsafe { block.switch.load(&stack, contained) };
+        block.stack.set(Some(stack));
+        block.state.set(State::Active);
+        self.queue.push(block);
+        block.id.get()
+    }
+
+    // ---- running -------------------------------------------------------------------------------
+
+    /// Resumes up to `limit` ready fibers and returns how many. To be called on the thread's own
+    /// stack, with this core entered.
+    #[inline]
+    pub(crate) fn run(&self, limit: usize) -> usize {
+        let mut resumed = 0;
+        while resumed < limit {
+            let Some(block) = self.queue.pop() else { break };
+            // SAFETY: queued blocks belong to this core.
+            let block = unsafe { block.as_ref() };
+            // SAFETY: a queued block is loaded and suspended; this is the thread's own stack.
+            if unsafe { self.resume(block) } == Resumed::Finished {
+                self.retire(block);
+            }
+            resumed += 1;
+        }
+        HERE.with(|here| here.running.set(std::ptr::null()));
+        resumed
+    }
+
+    /// # Safety
+    /// The block's execution is loaded and suspended; the caller is not on its stack.
+    #[inline(always)]
+    unsafe fn resume(&self, block: &Block) -> Resumed {
+        HERE.with(|here| here.running.set(block));
+        // SAFETY: as promised by the caller.
+        unsafe { block.switch.resume() }
+    }
+
+    /// Returns the block of a fiber that has ended to the free ones.
+    fn retire(&self, block: &Block) {
+        let FiberId { index, generation } = block.id.get();
+        if let Timer::Sleep(deadline) | Timer::Park(deadline) = block.timer.replace(Timer::Unset) {
+            self.timers.remove(deadline, index);
+        }
+        block.id.set(FiberId { index, generation: generation.wrapping_add(1) });
+        block.state.set(State::Free);
+        block.defiance.set(0);
+        block.name.set(None);
+        self.live.set(self.live.get() - 1);
+        let mut pooled = self.pooled.borrow_mut();
+        if block.standard.get() && pooled.len() < self.pooled_stacks {
+            pooled.push(index);
+        } else {
+            block.stack.set(None);
+            self.bare.borrow_mut().push(index);
+        }
+    }
+
+    // ---- waiting, called by the fiber itself ------------------------------------------------------
+
+    /// Suspends the running fiber until somebody unparks it.
+    #[inline(always)]
+    pub(crate) fn park(block: &Block) {
+        if block.state.get() == State::Active {
+            block.state.set(State::Parked);
+            // SAFETY: `block` is the running fiber, on whose stack this is.
+            unsafe { block.switch.suspend() };
+        } else {
+            Core::take_token(block);
+        }
+    }
+
+    /// Uses up the token that makes a wait return at once. Returns whether there was one.
+    #[cold]
+    #[inline(never)]
+    fn take_token(block: &Block) -> bool {
+        Core::refuse_if_cancelled(block);
+        block.state.replace(State::Active) == State::Notified
+    }
+
+    /// Lets the other ready fibers run first.
+    #[inline(always)]
+    pub(crate) fn yield_now(&self, block: &Block) {
+        if block.state.get() == State::Cancelled {
+            Core::refuse_if_cancelled(block);
+        }
+        self.queue.push(block);
+        // SAFETY: `block` is the running fiber, on whose stack this is.
+        unsafe { block.switch.suspend() };
+    }
+
+    /// Suspends the running fiber until `deadline` has been reported to `expire`.
+    pub(crate) fn sleep_until(&self, block: &Block, deadline: Instant) {
+        Core::refuse_if_cancelled(block);
+        block.timer.set(Timer::Sleep(deadline));
+        self.timers.insert(deadline, block.id.get().index);
+        // SAFETY: `block` is the running fiber, on whose stack this is.
+        unsafe { block.switch.suspend() };
+        block.timer.set(Timer::Unset);
+    }
+
+    /// Parks until `deadline` at most; returns whether it was an unpark that ended the wait.
+    pub(crate) fn park_until(&self, block: &Block, deadline: Instant) -> bool {
+        if block.state.get() != State::Active && Core::take_token(block) {
+            return true;
+        }
+        let index = block.id.get().index;
+        block.timer.set(Timer::Park(deadline));
+        self.timers.insert(deadline, index);
+        Core::park(block);
+        match block.timer.replace(Timer::Unset) {
+            Timer::Park(deadline) => {
+                self.timers.remove(deadline, index);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A cancelled fiber never suspends again: it is unwound, and if it stands in the way of that,
+    /// the process ends with a message instead of hanging.
+    #[cold]
+    fn refuse_if_cancelled(block: &Block) {
+        if block.state.get() != State::Cancelled {
+            return;
+        }
+        let defiance = block.defiance.get() + 1;
+        block.defiance.set(defiance);
+        if std::thread::panicking() || defiance > MAX_DEFIANCE {
+            crate::overflow::die(&[
+                b"fiber '",
+                block.name().as_bytes(),
+                b"' waits while it is unwound because its scheduler was dropped: a destructor \
+                  must not park, sleep, yield or join, and a loop must not catch the unwinding\n",
+            ]);
+        }
+        std::panic::resume_unwind(Box::new(Cancellation));
+    }
+
+    // ---- waking ----------------------------------------------------------------------------------
+
+    #[inline(always)]
+    pub(crate) fn unpark(&self, id: FiberId) {
+        let Some(block) = self.find(id) else { return };
+        match block.state.get() {
+            State::Parked => {
+                block.state.set(State::Active);
+                self.queue.push(block);
+            }
+            State::Active => block.state.set(State::Notified),
+            State::Notified | State::Cancelled | State::Free => {}
+        }
+    }
+
+    /// Makes the fibers ready whose deadline has come; returns the next deadline.
+    pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
+        while let Some(index) = self.timers.pop_due(now) {
+            let Some(block) = self.at(index) else { continue };
+            match block.timer.get() {
+                Timer::Sleep(_) => {
+                    block.timer.set(Timer::Fired);
+                    self.queue.push(block);
+                }
+                Timer::Park(_) if block.state.get() == State::Parked => {
+                    block.timer.set(Timer::Fired);
+                    block.state.set(State::Active);
+                    self.queue.push(block);
+                }
+                // Unparked before its time but not resumed yet: that wait ends as unparked.
+                Timer::Park(_) | Timer::Unset | Timer::Fired => {}
+            }
+        }
+        self.timers.next()
+    }
+
+    // ---- messages of other threads ---------------------------------------------------------------
+
+    /// Takes in what other threads have sent; returns whether there was anything.
+    #[inline]
+    pub(crate) fn drain_inbox(&self) -> bool {
+        self.shared.has_mail() && self.drain_mail()
+    }
+
+    #[cold]
+    fn drain_mail(&self) -> bool {
+        let mut messages = self.shared.collect(self.spare.take());
+        let any = !messages.is_empty();
+        for message in messages.drain(..) {
+            match message {
+                Message::Unpark(wake) => self.unpark(wake.take()),
+                Message::Spawn { name, stack_bytes, job } => match self.reserve(stack_bytes) {
+                    Ok(block) => {
+                        self.launch(block, name, move || job(Ok(())));
+                    }
+                    Err(error) => job(Err(error)),
+                },
+            }
+        }
+        self.spare.set(messages);
+        any
+    }
+
+    // ---- the end -----------------------------------------------------------------------------------
+
+    /// Refuses new fibers, unwinds the suspended ones, and returns how many there were.
+    pub(crate) fn close(&self) -> usize {
+        let _entered = Entered::for_teardown(self);
+        self.closing.set(true);
+        drop_quietly(self.shared.close());
+        let mut unwound = 0;
+        let mut index = 0;
+        while let Some(block) = self.at(index) {
+            index += 1;
+            if block.state.get() == State::Free {
+                continue;
+            }
+            unwound += 1;
+            block.state.set(State::Cancelled);
+            HERE.with(|here| here.running.set(block));
+            // SAFETY: a block that is not free holds a loaded execution; it is suspended, because
+            // `Scheduler::run` borrows the scheduler while a fiber runs, and whoever drops the
+            // scheduler owns it.
+            unsafe { block.switch.unwind() };
+            HERE.with(|here| here.running.set(std::ptr::null()));
+            self.retire(block);
+        }
+        unwound
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        for block in self.blocks.get_mut().drain(..) {
+            // SAFETY: made by `Box::leak` in `grow`; `close` has ended every execution, and with
+            // the core go the last pointers to its blocks.
+            drop(unsafe { Box::from_raw(block.as_ptr()) });
+        }
+    }
+}
+
+/// Drops values of users where a panic of a destructor must not escape.
+fn drop_quietly(messages: Vec<Message>) {
+    for message in messages {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(message))) {
+            std::mem::forget(payload);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What can go wrong: one enum for starting a fiber, one for waiting for its result.
+
+use std::any::Any;
+use std::io;
+
+/// Why a fiber could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// The calling thread has not entered a scheduler.
+    #[error(
+        "no fiber scheduler is entered on this thread; spawn inside Scheduler::enter or inside a \
+         fiber, or use a Remote"
+    )]
+    NoScheduler,
+    /// The scheduler that should run the fiber was dropped.
+    #[error(
+        "the scheduler that should run the fiber was dropped; its thread has ended or is ending"
+    )]
+    Closed,
+    /// No memory could be mapped for the stack.
+    #[error(
+        "no stack of {stack_bytes} bytes could be mapped for fiber number {live} of its thread; lower \
+         the stack size or the number of fibers, or raise vm.max_map_count"
+    )]
+    Stack {
+        /// Usable bytes asked for.
+        stack_bytes: usize,
+        /// Fibers alive on the thread, the new one included.
+        live: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The thread already has [`MAX_FIBERS`](crate::MAX_FIBERS) fibers.
+    #[error("the thread already has {} fibers; join some before starting more", crate::MAX_FIBERS)]
+    TooMany,
+}
+
+/// Why a fiber has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The fiber's closure panicked.
+    #[error("fiber '{fiber}' panicked: {}", panic_text(&**payload))]
+    Panicked {
+        /// The fiber's name.
+        fiber: String,
+        /// What was thrown; give it to [`std::panic::resume_unwind`] to let the panic go on.
+        payload: Box<dyn Any + Send>,
+    },
+    /// The fiber was unwound, or never began, because its scheduler was dropped.
+    #[error("the fiber did not run to its end because its scheduler was dropped")]
+    Cancelled,
+    /// The fiber was handed over but could not be started.
+    #[error("the fiber could not be started")]
+    NotStarted(#[from] SpawnError),
+    /// The join would wait for ever: it blocks the thread that has to run the fiber.
+    #[error(
+        "joined outside any fiber on the thread that runs the fiber, which would wait for ever; \
+         join from a fiber, or run the scheduler until is_finished()"
+    )]
+    WouldDeadlock,
+}
+
+impl JoinError {
+    /// The payload of the fiber's panic.
+    ///
+    /// # Errors
+    /// Gives `self` back when the fiber did not panic.
+    pub fn into_panic(self) -> Result<Box<dyn Any + Send>, JoinError> {
+        match self {
+            JoinError::Panicked { payload, .. } => Ok(payload),
+            other => Err(other),
+        }
+    }
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    if let Some(text) = payload.downcast_ref::<&'static str>() {
+        text
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text
+    } else {
+        "(a payload that is not text)"
+    }
+}

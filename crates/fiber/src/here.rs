@@ -1,0 +1,91 @@
+//! What this thread is doing: the scheduler it has entered and the fiber it is running.
+//!
+//! Two thread-local words. They are plain cells without destructors, so an access is one load
+//! relative to the thread pointer, and the signal handler may read them. Fibers never move to
+//! another thread, so an address taken before a switch is right after it.
+//!
+//! One invariant keeps stacks from being mixed up: `running` is the fiber whose stack the thread is
+//! on, or null on the thread's own stack, and while it is set, `core` is that fiber's scheduler. A
+//! fiber can therefore not enter the scheduler of other fibers; see [`Entered::new`].
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::block::Block;
+use crate::core::Core;
+
+pub(crate) struct Here {
+    pub(crate) core: Cell<*const Core>,
+    pub(crate) running: Cell<*const Block>,
+}
+
+thread_local! {
+    pub(crate) static HERE: Here =
+        const { Here { core: Cell::new(ptr::null()), running: Cell::new(ptr::null()) } };
+}
+
+/// Gives `f` the scheduler that the thread has entered.
+#[inline(always)]
+pub(crate) fn with_core<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
+    let core = HERE.with(|here| here.core.get());
+    // SAFETY: null, or set by an `Entered` that is alive further up the stack, or whose root
+    // called into the fiber that runs now; it borrows the core all that time.
+    unsafe { core.as_ref() }.map(f)
+}
+
+/// Gives `f` the running fiber and its scheduler.
+#[inline(always)]
+pub(crate) fn with_fiber<R>(f: impl FnOnce(&Core, &Block) -> R) -> Option<R> {
+    HERE.with(|here| {
+        // SAFETY: null, or the block of the fiber that makes this call; blocks live as long as
+        // their core, and the core as in `with_core`.
+        let block = unsafe { here.running.get().as_ref() }?;
+        // SAFETY: while `running` is set, `core` is that fiber's scheduler.
+        let core = unsafe { &*here.core.get() };
+        Some(f(core, block))
+    })
+}
+
+/// Makes a scheduler the current one until dropped.
+pub(crate) struct Entered<'a> {
+    core: *const Core,
+    running: *const Block,
+    _borrow: std::marker::PhantomData<&'a Core>,
+}
+
+impl<'a> Entered<'a> {
+    /// # Panics
+    /// Panics on a fiber of another scheduler: the two sets of stacks would be interleaved.
+    #[track_caller]
+    pub(crate) fn new(core: &'a Core) -> Entered<'a> {
+        HERE.with(|here| {
+            let foreign = !here.running.get().is_null() && !ptr::eq(here.core.get(), core);
+            assert!(!foreign, "a fiber cannot enter or run a scheduler other than its own");
+        });
+        let running = HERE.with(|here| here.running.get());
+        Entered::replace(core, running)
+    }
+
+    /// Enters to take the scheduler apart, wherever the thread is: its fibers are resumed from the
+    /// present stack, and only to be unwound.
+    pub(crate) fn for_teardown(core: &'a Core) -> Entered<'a> {
+        Entered::replace(core, ptr::null())
+    }
+
+    fn replace(core: &'a Core, running: *const Block) -> Entered<'a> {
+        HERE.with(|here| Entered {
+            core: here.core.replace(core),
+            running: here.running.replace(running),
+            _borrow: std::marker::PhantomData,
+        })
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        HERE.with(|here| {
+            here.core.set(self.core);
+            here.running.set(self.running);
+        });
+    }
+}

@@ -1,0 +1,298 @@
+//! Waiting for the result of a fiber.
+//!
+//! Two handles, because the thread's own fibers are the common case and should not pay for
+//! atomics: [`LocalJoinHandle`] shares a plain cell with its fiber and stays on the thread;
+//! [`JoinHandle`] may go anywhere and can stand for work on another thread or host. Both are
+//! [`Join`].
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::Thread;
+
+use parking_lot::Mutex;
+use primitive::sync::{AtomicBool, Ordering};
+
+use crate::block::FiberId;
+use crate::error::JoinError;
+use crate::here;
+use crate::ops;
+use crate::remote::Unparker;
+
+/// A handle to work that ends with a result.
+pub trait Join {
+    /// What the work returns.
+    type Output;
+
+    /// Whether the result, or the reason why there is none, is there: `join` will not wait.
+    fn is_finished(&self) -> bool;
+
+    /// Waits for the result.
+    ///
+    /// # Errors
+    /// Says why there is none.
+    fn join(self) -> Result<Self::Output, JoinError>;
+}
+
+// ---- on this thread ----------------------------------------------------------------------------
+
+pub(crate) struct LocalPacket<T> {
+    outcome: Cell<Option<Result<T, JoinError>>>,
+    finished: Cell<bool>,
+    waiter: Cell<Option<FiberId>>,
+}
+
+/// The fiber's end of a local packet: settles it, at the latest when dropped.
+pub(crate) struct LocalPromise<T> {
+    packet: Rc<LocalPacket<T>>,
+}
+
+impl<T> LocalPromise<T> {
+    pub(crate) fn new() -> (LocalPromise<T>, Rc<LocalPacket<T>>) {
+        let packet = Rc::new(LocalPacket {
+            outcome: Cell::new(None),
+            finished: Cell::new(false),
+            waiter: Cell::new(None),
+        });
+        (LocalPromise { packet: Rc::clone(&packet) }, packet)
+    }
+
+    pub(crate) fn settle(self, outcome: Result<T, JoinError>) {
+        self.put(outcome);
+    }
+
+    fn put(&self, outcome: Result<T, JoinError>) {
+        self.packet.outcome.set(Some(outcome));
+        self.packet.finished.set(true);
+        if let Some(waiter) = self.packet.waiter.take() {
+            ops::unpark(waiter);
+        }
+    }
+}
+
+impl<T> Drop for LocalPromise<T> {
+    fn drop(&mut self) {
+        if !self.packet.finished.get() {
+            self.put(Err(JoinError::Cancelled));
+        }
+    }
+}
+
+/// Waits for a fiber of this thread. Dropping it detaches the fiber.
+pub struct LocalJoinHandle<T> {
+    packet: Rc<LocalPacket<T>>,
+    id: FiberId,
+}
+
+impl<T> LocalJoinHandle<T> {
+    pub(crate) fn new(packet: Rc<LocalPacket<T>>, id: FiberId) -> LocalJoinHandle<T> {
+        LocalJoinHandle { packet, id }
+    }
+
+    /// The fiber's id.
+    pub fn id(&self) -> FiberId {
+        self.id
+    }
+
+    /// Whether the fiber has ended: `join` will not wait.
+    #[inline]
+    pub fn is_finished(&self) -> bool {
+        self.packet.finished.get()
+    }
+
+    /// Parks the calling fiber until the fiber has ended, and returns its result.
+    ///
+    /// # Errors
+    /// [`JoinError::Panicked`] with the payload of its panic, [`JoinError::Cancelled`] when its
+    /// scheduler was dropped, and [`JoinError::WouldDeadlock`] when it has not ended and the caller
+    /// is not a fiber, since then nobody would run it; the fiber is detached.
+    pub fn join(self) -> Result<T, JoinError> {
+        if !self.is_finished() {
+            let Some(id) = ops::current() else {
+                return Err(JoinError::WouldDeadlock);
+            };
+            while !self.is_finished() {
+                self.packet.waiter.set(Some(id));
+                ops::park();
+            }
+        }
+        self.packet.outcome.take().unwrap_or(Err(JoinError::Cancelled))
+    }
+}
+
+impl<T> Join for LocalJoinHandle<T> {
+    type Output = T;
+
+    fn is_finished(&self) -> bool {
+        LocalJoinHandle::is_finished(self)
+    }
+
+    fn join(self) -> Result<T, JoinError> {
+        LocalJoinHandle::join(self)
+    }
+}
+
+impl<T> fmt::Debug for LocalJoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalJoinHandle")
+            .field("id", &self.id)
+            .field("finished", &self.is_finished())
+            .finish()
+    }
+}
+
+// ---- anywhere ----------------------------------------------------------------------------------
+
+struct Packet<T> {
+    finished: AtomicBool,
+    /// The scheduler that runs the fiber, so that its own thread does not wait for itself.
+    scheduler: Option<u64>,
+    inner: Mutex<Inner<T>>,
+}
+
+struct Inner<T> {
+    outcome: Option<Result<T, JoinError>>,
+    waiter: Option<Waiter>,
+}
+
+enum Waiter {
+    Fiber(Unparker),
+    Thread(Thread),
+}
+
+/// The other end of a [`JoinHandle`]: settles it once, at the latest when dropped, which counts as
+/// [`JoinError::Cancelled`].
+///
+/// Fibers started through a [`Remote`](crate::Remote) settle theirs by themselves. A promise made by
+/// hand stands for work that ends in some other way, such as a reply of another host.
+pub struct Promise<T> {
+    packet: Arc<Packet<T>>,
+}
+
+impl<T> Promise<T> {
+    /// A promise and the handle that waits for it.
+    ///
+    /// ```
+    /// let (promise, handle) = gossamer_fiber::Promise::new();
+    /// std::thread::spawn(move || promise.settle(Ok(42)));
+    /// assert_eq!(handle.join()?, 42);
+    /// # Ok::<(), gossamer_fiber::JoinError>(())
+    /// ```
+    pub fn new() -> (Promise<T>, JoinHandle<T>) {
+        Promise::pair(None)
+    }
+
+    /// A promise that is kept by a fiber of that scheduler.
+    pub(crate) fn at(scheduler: u64) -> (Promise<T>, JoinHandle<T>) {
+        Promise::pair(Some(scheduler))
+    }
+
+    fn pair(scheduler: Option<u64>) -> (Promise<T>, JoinHandle<T>) {
+        let packet = Arc::new(Packet {
+            finished: AtomicBool::new(false),
+            scheduler,
+            inner: Mutex::new(Inner { outcome: None, waiter: None }),
+        });
+        (Promise { packet: Arc::clone(&packet) }, JoinHandle { packet })
+    }
+
+    /// Gives the handle its outcome and wakes whoever waits.
+    pub fn settle(self, outcome: Result<T, JoinError>) {
+        self.put(outcome);
+    }
+
+    fn put(&self, outcome: Result<T, JoinError>) {
+        let waiter = {
+            let mut inner = self.packet.inner.lock();
+            inner.outcome = Some(outcome);
+            self.packet.finished.store(true, Ordering::Release);
+            inner.waiter.take()
+        };
+        match waiter {
+            Some(Waiter::Fiber(unparker)) => unparker.unpark(),
+            Some(Waiter::Thread(thread)) => thread.unpark(),
+            None => {}
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        // Only this end writes the flag, so relaxed reads the truth.
+        if !self.packet.finished.load(Ordering::Relaxed) {
+            self.put(Err(JoinError::Cancelled));
+        }
+    }
+}
+
+impl<T> fmt::Debug for Promise<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Promise")
+    }
+}
+
+/// Waits for a fiber of any thread, or for whatever else settles the [`Promise`]. Dropping it
+/// detaches the fiber.
+pub struct JoinHandle<T> {
+    packet: Arc<Packet<T>>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Whether the outcome is there: `join` will not wait.
+    #[inline]
+    pub fn is_finished(&self) -> bool {
+        self.packet.finished.load(Ordering::Acquire)
+    }
+
+    /// Waits for the outcome: parks the calling fiber, or blocks the calling thread when it is not
+    /// running a fiber.
+    ///
+    /// # Errors
+    /// As [`LocalJoinHandle::join`], and [`JoinError::NotStarted`].
+    pub fn join(self) -> Result<T, JoinError> {
+        if !self.is_finished() {
+            match ops::unparker() {
+                Some(unparker) => self.wait(|| Waiter::Fiber(unparker.clone()), ops::park),
+                None if self.runs_here() => return Err(JoinError::WouldDeadlock),
+                None => self.wait(|| Waiter::Thread(std::thread::current()), std::thread::park),
+            }
+        }
+        self.packet.inner.lock().outcome.take().unwrap_or(Err(JoinError::Cancelled))
+    }
+
+    fn wait(&self, waiter: impl Fn() -> Waiter, park: fn()) {
+        loop {
+            {
+                let mut inner = self.packet.inner.lock();
+                if inner.outcome.is_some() {
+                    return;
+                }
+                inner.waiter = Some(waiter());
+            }
+            park();
+        }
+    }
+
+    fn runs_here(&self) -> bool {
+        here::with_core(|core| self.packet.scheduler == Some(core.shared.scheduler)) == Some(true)
+    }
+}
+
+impl<T> Join for JoinHandle<T> {
+    type Output = T;
+
+    fn is_finished(&self) -> bool {
+        JoinHandle::is_finished(self)
+    }
+
+    fn join(self) -> Result<T, JoinError> {
+        JoinHandle::join(self)
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish()
+    }
+}

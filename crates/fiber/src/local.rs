@@ -1,0 +1,150 @@
+//! Fiber-local values: like `thread_local!`, one value per fiber.
+//!
+//! Each fiber keeps a short list from the key's address to the value; looking one up is a scan,
+//! which for the few keys a program has is cheaper than hashing. Outside fibers the thread has a
+//! list of its own.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::here;
+
+/// Declares fiber-local values.
+///
+/// Every fiber sees its own value, made by the initialiser at the fiber's first access and dropped
+/// when the fiber ends, on the fiber. Outside fibers each thread has one.
+///
+/// ```
+/// use std::cell::Cell;
+///
+/// gossamer_fiber::fiber_local! {
+///     /// Requests made by this fiber.
+///     static REQUESTS: Cell<u64> = Cell::new(0);
+/// }
+///
+/// REQUESTS.with(|requests| requests.set(requests.get() + 1));
+/// assert_eq!(REQUESTS.with(Cell::get), 1);
+/// ```
+#[macro_export]
+macro_rules! fiber_local {
+    ($($(#[$attribute:meta])* $visibility:vis static $name:ident: $type:ty = $init:expr);+ $(;)?) => {
+        $(
+            $(#[$attribute])*
+            $visibility static $name: $crate::LocalKey<$type> = {
+                fn init() -> $type {
+                    $init
+                }
+                $crate::LocalKey::new(init)
+            };
+        )+
+    };
+}
+
+/// A fiber-local value, declared with [`fiber_local!`](crate::fiber_local).
+pub struct LocalKey<T: 'static> {
+    init: fn() -> T,
+}
+
+/// A fiber-local value was used while, or after, the fiber's values were dropped: in the destructor
+/// of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("fiber-local value used by a destructor after the fiber's values were dropped")]
+pub struct AccessError;
+
+impl<T: 'static> LocalKey<T> {
+    #[doc(hidden)]
+    pub const fn new(init: fn() -> T) -> LocalKey<T> {
+        LocalKey { init }
+    }
+
+    /// Gives `f` this fiber's value. `f` may park.
+    ///
+    /// # Panics
+    /// Panics when a destructor uses the value after the fiber's values were dropped.
+    #[track_caller]
+    pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
+        match self.try_with(f) {
+            Ok(result) => result,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Gives `f` this fiber's value. `f` may park.
+    ///
+    /// # Errors
+    /// [`AccessError`] in a destructor that runs after the fiber's values were dropped.
+    pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
+        let value =
+            here::with_fiber(|_, block| self.value(&block.locals)).unwrap_or_else(|| {
+                OUTSIDE.try_with(|locals| self.value(locals)).unwrap_or(Err(AccessError))
+            })?;
+        Ok(f(&value))
+    }
+
+    fn value(&'static self, locals: &RefCell<Locals>) -> Result<Rc<T>, AccessError> {
+        let key = std::ptr::from_ref(self).addr();
+        if let Some(value) = locals.borrow().find(key)? {
+            return value.downcast::<T>().map_err(|_| AccessError);
+        }
+        // Not borrowed while it runs: the initialiser may use other values, and may park.
+        let value = Rc::new((self.init)());
+        locals.borrow_mut().insert(key, Rc::<T>::clone(&value))?;
+        Ok(value)
+    }
+}
+
+thread_local! {
+    static OUTSIDE: RefCell<Locals> = const { RefCell::new(Locals::new()) };
+}
+
+/// The values of one fiber.
+pub(crate) struct Locals {
+    values: Vec<(usize, Rc<dyn Any>)>,
+    closed: bool,
+}
+
+impl Locals {
+    pub(crate) const fn new() -> Locals {
+        Locals { values: Vec::new(), closed: false }
+    }
+
+    /// Makes the list ready for the next fiber.
+    pub(crate) fn reopen(&mut self) {
+        self.closed = false;
+    }
+
+    /// Drops the values, the newest first, and refuses new ones. To be called on the fiber, so that
+    /// destructors run where the values lived.
+    pub(crate) fn close(locals: &RefCell<Locals>) {
+        locals.borrow_mut().closed = true;
+        loop {
+            let last = locals.borrow_mut().values.pop();
+            if last.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn find(&self, key: usize) -> Result<Option<Rc<dyn Any>>, AccessError> {
+        if self.closed {
+            return Err(AccessError);
+        }
+        Ok(self.values.iter().find(|(k, _)| *k == key).map(|(_, value)| Rc::clone(value)))
+    }
+
+    fn insert(&mut self, key: usize, value: Rc<dyn Any>) -> Result<(), AccessError> {
+        if self.closed {
+            return Err(AccessError);
+        }
+        self.values.push((key, value));
+        Ok(())
+    }
+}
+
+impl Drop for Locals {
+    fn drop(&mut self) {
+        // A thread's own values: the newest first, as on a fiber.
+        while self.values.pop().is_some() {}
+    }
+}

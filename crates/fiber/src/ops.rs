@@ -1,0 +1,104 @@
+//! What the running fiber may do: say who it is, wait, and wake others of its thread.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::block::FiberId;
+use crate::core::Core;
+use crate::here;
+use crate::remote::Unparker;
+
+/// The running fiber's id; `None` outside fibers.
+#[inline]
+pub fn current() -> Option<FiberId> {
+    here::with_fiber(|_, block| block.id.get())
+}
+
+/// Whether the caller runs on a fiber.
+#[inline]
+pub fn in_fiber() -> bool {
+    here::with_fiber(|_, _| ()).is_some()
+}
+
+/// The running fiber's name: the one given at spawn, or "fiber N"; `None` outside fibers.
+pub fn name() -> Option<String> {
+    here::with_fiber(|_, block| block.name())
+}
+
+/// Waits for the token that [`unpark`] hands out, and uses it up. When the token is there already,
+/// returns at once. Several unparks before one park are one token.
+///
+/// A token may be left over from an earlier wait, so park in a loop:
+/// `while !done.get() { park() }`. In a hot loop, keep everything between the loop and this call
+/// inlined: each real return after a switch is a mispredicted branch.
+///
+/// # Panics
+/// Panics outside fibers, where nothing could ever resume the caller.
+#[inline(always)]
+pub fn park() {
+    if here::with_fiber(|_, block| Core::park(block)).is_none() {
+        outside("park");
+    }
+}
+
+/// Like [`park`], until `deadline` at most. Returns whether the token came (before the deadline was
+/// reported to [`Scheduler::expire`](crate::Scheduler::expire)).
+///
+/// # Panics
+/// Panics outside fibers.
+pub fn park_until(deadline: Instant) -> bool {
+    match here::with_fiber(|core, block| core.park_until(block, deadline)) {
+        Some(unparked) => unparked,
+        None => outside("park_until"),
+    }
+}
+
+/// Hands a fiber of this thread its token and makes it ready when it is parked. Without effect when
+/// the fiber has ended or no scheduler is entered. Costs a few loads and stores; other threads use
+/// an [`Unparker`].
+#[inline(always)]
+pub fn unpark(id: FiberId) {
+    here::with_core(|core| core.unpark(id));
+}
+
+/// A handle with which any thread can unpark the running fiber; `None` outside fibers.
+pub fn unparker() -> Option<Unparker> {
+    here::with_fiber(|core, block| Unparker::new(Arc::clone(&core.shared), block.id.get()))
+}
+
+/// Lets every other ready fiber of the thread run once.
+///
+/// # Panics
+/// Panics outside fibers.
+#[inline(always)]
+pub fn yield_now() {
+    if here::with_fiber(|core, block| core.yield_now(block)).is_none() {
+        outside("yield_now");
+    }
+}
+
+/// Suspends the running fiber for at least `duration`. Unparks do not end it; their token is there
+/// afterwards.
+///
+/// # Panics
+/// Panics outside fibers.
+pub fn sleep(duration: Duration) {
+    // A duration beyond what the clock can express is as good as for ever.
+    let deadline = Instant::now().checked_add(duration);
+    let slept = here::with_fiber(|core, block| match deadline {
+        Some(deadline) => core.sleep_until(block, deadline),
+        None => loop {
+            Core::park(block);
+        },
+    });
+    if slept.is_none() {
+        outside("sleep");
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn outside(operation: &str) -> ! {
+    panic!("fiber::{operation} was called outside a fiber; spawn a fiber that calls it");
+}

@@ -1,0 +1,108 @@
+//! The run queue: a ring of pointers to control blocks, first in, first out.
+//!
+//! It has room for every block of the thread, and a block is queued at most once (see `block.rs`),
+//! so `push` never has to ask whether there is room.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::NonNull;
+
+use crate::block::Block;
+
+pub(crate) struct Queue {
+    /// A power of two of entries; those from `head` to `tail`, modulo the length, are queued.
+    ring: UnsafeCell<Box<[*const Block]>>,
+    head: Cell<usize>,
+    tail: Cell<usize>,
+}
+
+impl Queue {
+    pub(crate) fn new() -> Queue {
+        let ring = vec![std::ptr::null(); 64].into_boxed_slice();
+        Queue { ring: UnsafeCell::new(ring), head: Cell::new(0), tail: Cell::new(0) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.get() == self.tail.get()
+    }
+
+    /// Adds a block at the end. The caller has made room with `reserve`.
+    #[inline(always)]
+    pub(crate) fn push(&self, block: &Block) {
+        let tail = self.tail.get();
+        // SAFETY: the cell is touched by this thread alone, in these methods, none of which calls
+        // out; the masked index is below the length, which is a power of two.
+        unsafe {
+            let ring = &mut *self.ring.get();
+            let mask = ring.len() - 1;
+            *ring.get_unchecked_mut(tail & mask) = block;
+        }
+        self.tail.set(tail.wrapping_add(1));
+    }
+
+    /// Takes the block that has waited longest.
+    #[inline(always)]
+    pub(crate) fn pop(&self) -> Option<NonNull<Block>> {
+        let head = self.head.get();
+        if head == self.tail.get() {
+            return None;
+        }
+        self.head.set(head.wrapping_add(1));
+        // SAFETY: as in `push`.
+        let block = unsafe {
+            let ring = &*self.ring.get();
+            *ring.get_unchecked(head & (ring.len() - 1))
+        };
+        NonNull::new(block.cast_mut())
+    }
+
+    /// Makes room for `blocks` entries.
+    #[cold]
+    pub(crate) fn reserve(&self, blocks: usize) {
+        // SAFETY: as in `push`.
+        let ring = unsafe { &mut *self.ring.get() };
+        if blocks <= ring.len() {
+            return;
+        }
+        let mut larger = vec![std::ptr::null(); blocks.next_power_of_two()].into_boxed_slice();
+        let mut length = 0;
+        let mut position = self.head.get();
+        while position != self.tail.get() {
+            larger[length] = ring[position & (ring.len() - 1)];
+            length += 1;
+            position = position.wrapping_add(1);
+        }
+        *ring = larger;
+        self.head.set(0);
+        self.tail.set(length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_order_while_it_wraps_and_grows() {
+        let blocks: Vec<Block> = (0..300).map(Block::new).collect();
+        let queue = Queue::new();
+        for block in &blocks[..50] {
+            queue.push(block);
+        }
+        for block in &blocks[..40] {
+            assert_eq!(queue.pop(), Some(NonNull::from(block)));
+        }
+        for block in &blocks[50..90] {
+            queue.push(block);
+        }
+        queue.reserve(300);
+        for block in &blocks[90..] {
+            queue.push(block);
+        }
+        for block in &blocks[40..] {
+            assert_eq!(queue.pop(), Some(NonNull::from(block)));
+        }
+        assert!(queue.is_empty());
+        assert_eq!(queue.pop(), None);
+    }
+}

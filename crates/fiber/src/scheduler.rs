@@ -1,0 +1,183 @@
+//! The scheduler as its thread's worker sees it.
+
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::block::FiberId;
+use crate::core::Core;
+use crate::here::Entered;
+use crate::overflow::OverflowGuard;
+use crate::remote::{Remote, Shared, WakeHook};
+
+/// Settings of a [`Scheduler`].
+#[derive(Clone)]
+pub struct Config {
+    /// Usable bytes of a stack; raised to [`MIN_STACK_BYTES`](crate::MIN_STACK_BYTES) and rounded up
+    /// to whole pages. Memory is used only as far as it is touched. Default: 128 KiB.
+    pub stack_bytes: usize,
+    /// How many idle stacks are kept for later fibers. Default: 1024.
+    pub pooled_stacks: usize,
+    /// Called by other threads after they have sent a fiber or an unpark: rings the bell of the
+    /// scheduler's thread. It is called on the sender's thread. Default: does nothing.
+    pub wake: WakeHook,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { stack_bytes: 128 * 1024, pooled_stacks: 1024, wake: Arc::new(|| {}) }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("stack_bytes", &self.stack_bytes)
+            .field("pooled_stacks", &self.pooled_stacks)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs the fibers of one thread, in turn, on that thread.
+///
+/// It has no thread and no clock of its own: the thread's worker calls [`run`](Scheduler::run) and
+/// [`expire`](Scheduler::expire) in its loop, between polling whatever else it polls. A fiber runs
+/// until it waits; nobody interrupts it.
+///
+/// Dropping the scheduler unwinds the fibers that have not ended: their destructors run, and
+/// whoever joins them gets [`JoinError::Cancelled`](crate::JoinError::Cancelled). A fiber that is
+/// being unwound must not wait again: a destructor that parks, sleeps, yields or joins, and a loop
+/// that catches the unwinding and waits once more, end the process with a message.
+///
+/// ```
+/// use gossamer_fiber::{Config, Scheduler, spawn_local, yield_now};
+///
+/// let scheduler = Scheduler::new(Config::default())?;
+/// let answer = scheduler.enter(|| {
+///     spawn_local(|| {
+///         let half = spawn_local(|| {
+///             yield_now();
+///             21
+///         });
+///         half.join().map(|half| 2 * half)
+///     })
+/// });
+/// while !answer.is_finished() {
+///     scheduler.run(64);
+/// }
+/// assert_eq!(answer.join()??, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Scheduler {
+    /// Boxed: blocks, thread-locals and the signal handler hold its address.
+    core: Box<Core>,
+    _overflow: OverflowGuard,
+    /// A scheduler stays on its thread.
+    _not_send: PhantomData<*mut ()>,
+}
+
+impl Scheduler {
+    /// Makes a scheduler for the calling thread, and sees to it that a stack overflow in one of its
+    /// fibers ends in a message: a handler for SIGSEGV and SIGBUS is installed once per process and
+    /// passes on every fault that is no such overflow.
+    ///
+    /// # Errors
+    /// When the signal handler or its stack cannot be installed.
+    pub fn new(config: Config) -> io::Result<Scheduler> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let overflow = OverflowGuard::install()?;
+        let shared = Arc::new(Shared::new(NEXT.fetch_add(1, Ordering::Relaxed), config.wake));
+        let core = Box::new(Core::new(config.stack_bytes, config.pooled_stacks, shared));
+        Ok(Scheduler { core, _overflow: overflow, _not_send: PhantomData })
+    }
+
+    /// Runs `f` with this as the thread's current scheduler: `f` may spawn, and unpark by id.
+    ///
+    /// # Panics
+    /// Panics on a fiber of another scheduler.
+    #[track_caller]
+    pub fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _entered = Entered::new(&self.core);
+        f()
+    }
+
+    /// Takes in what other threads have sent, then resumes up to `limit` ready fibers, each until it
+    /// waits or ends. Returns how many were resumed: less than `limit` means that none is ready.
+    ///
+    /// Called on one of its own fibers, it does nothing and returns 0.
+    ///
+    /// # Panics
+    /// Panics on a fiber of another scheduler.
+    #[track_caller]
+    pub fn run(&self, limit: usize) -> usize {
+        let _entered = Entered::new(&self.core);
+        self.core.drain_inbox();
+        if crate::in_fiber() {
+            return 0;
+        }
+        self.core.run(limit)
+    }
+
+    /// Takes in the fibers and unparks that other threads have sent. Returns whether there were any.
+    /// When there are none, this is one load.
+    #[inline]
+    pub fn drain_inbox(&self) -> bool {
+        self.core.drain_inbox()
+    }
+
+    /// Makes the fibers ready whose sleep or timed park ends at `now` or before, and returns the
+    /// next deadline, up to which the thread may sleep.
+    pub fn expire(&self, now: Instant) -> Option<Instant> {
+        self.core.expire(now)
+    }
+
+    /// The next deadline, if any fiber has one.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.core.timers.next()
+    }
+
+    /// Whether a fiber is ready to be resumed. The inbox does not count.
+    #[inline]
+    pub fn has_ready(&self) -> bool {
+        !self.core.queue.is_empty()
+    }
+
+    /// Fibers that have been started and have not ended.
+    pub fn live(&self) -> usize {
+        self.core.live()
+    }
+
+    /// Same as [`unpark`](crate::unpark), for the worker that has its scheduler at hand.
+    #[inline(always)]
+    pub fn unpark(&self, id: FiberId) {
+        self.core.unpark(id);
+    }
+
+    /// A handle with which other threads start fibers here.
+    pub fn remote(&self) -> Remote {
+        Remote { shared: Arc::clone(&self.core.shared) }
+    }
+
+    /// Drops the scheduler and returns how many fibers had not ended and were unwound.
+    pub fn abandon(self) -> usize {
+        self.core.close()
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        self.core.close();
+    }
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("live", &self.live())
+            .field("ready", &self.has_ready())
+            .finish_non_exhaustive()
+    }
+}
