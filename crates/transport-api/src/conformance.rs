@@ -1,1 +1,234 @@
 //! The suite that every backend passes, instantiated by one macro.
+//!
+//! ```text
+//!   // tests/conformance.rs of a backend
+//!   fn rack(hosts: u32, threads: u32) -> Rack { .. }
+//!   gossamer_transport_api::conformance!(rack);
+//! ```
+//!
+//! A test has two sides, A (thread 0 of the first host) and B (thread 1 of the last): two processes'
+//! worth of the backend where it can have several hosts, two threads of one host where it cannot
+//! (`conformance!(rack, one_host)`, which leaves out what is about the end of a peer). Every test
+//! ends within [`DEADLINE`]: what would hang fails.
+//!
+//! Reading order: `order` (what a signal covers, atomics), `memory` (bounds, rights, revocation),
+//! `bulk` (payloads and notifications), `life` (sleep, goodbye, loss, cells).
+
+pub mod bulk;
+pub mod life;
+pub mod memory;
+pub mod order;
+
+use crate::{Event, HostId, Lane, OpError, Region, RegionKey, RemoteRegion, Rights, Transport};
+use primitive::SharedBytes;
+use std::{
+    panic::resume_unwind,
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a test may take before it counts as hung.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A rack under test, as a backend's test makes it.
+pub struct Rack {
+    /// The hosts, by number.
+    pub hosts: Vec<Arc<dyn Transport>>,
+    /// Ends a host without a goodbye, as a crash would.
+    pub kill: Box<dyn Fn(HostId) + Send + Sync>,
+}
+
+/// Makes a rack of so many hosts (or of one, where the backend cannot do more) with so many threads.
+pub type Make = fn(hosts: u32, threads: u32) -> Rack;
+
+/// Instantiates the whole suite for the racks that a [`Make`](crate::conformance::Make) makes.
+#[macro_export]
+macro_rules! conformance {
+    ($make:path) => {
+        $crate::conformance!($make, one_host);
+        $crate::conformance!(@tests $make: life {
+            a_goodbye_is_not_a_loss, a_loss_is_reported_and_final, a_loss_wakes_a_sleeper,
+            what_was_sent_before_a_goodbye_arrives,
+        });
+    };
+    ($make:path, one_host) => {
+        $crate::conformance!(@tests $make: order {
+            a_signal_covers_every_earlier_write, a_signalled_write_is_never_torn,
+            atomics_lose_nothing, lanes_of_two_threads_do_not_mix,
+        });
+        $crate::conformance!(@tests $make: memory {
+            a_region_starts_zeroed_and_reads_back, operations_stay_inside_the_region,
+            operations_need_their_rights, words_are_aligned, regions_belong_to_their_peer,
+            a_revoked_region_is_refused, a_dropped_region_is_revoked,
+            revoking_under_fire_ends_the_fire, an_import_waits_for_its_export,
+            what_does_not_exist_is_named,
+        });
+        $crate::conformance!(@tests $make: bulk {
+            payloads_of_every_size_arrive_whole, payloads_keep_their_order_among_many,
+            payloads_wait_for_room_without_blocking, a_bulk_payload_wakes_its_receiver,
+            a_notification_follows_its_data, a_notification_wakes_its_receiver,
+            bad_payloads_are_refused,
+        });
+        $crate::conformance!(@tests $make: life {
+            no_wake_is_lost, a_ring_wakes_a_sleeper, a_sleeper_wakes_by_itself,
+            a_cell_goes_back_and_forth,
+        });
+    };
+    (@tests $make:path: $module:ident { $($test:ident),* $(,)? }) => {
+        $(#[test] fn $test() { $crate::conformance::$module::$test($make) })*
+    };
+}
+
+/// Runs `test`, and fails if it takes longer than [`DEADLINE`].
+fn bounded(test: impl FnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let body = thread::spawn(move || {
+        test();
+        // The watchdog that this is for may have given up by now.
+        let _ = done.send(());
+    });
+    if let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(DEADLINE) {
+        panic!("the test did not end within {DEADLINE:?}");
+    }
+    if let Err(panic) = body.join() {
+        resume_unwind(panic)
+    }
+}
+
+/// Runs both closures on threads of their own, until both have ended.
+fn together(a: impl FnOnce() + Send, b: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        scope.spawn(a);
+        scope.spawn(b);
+    });
+}
+
+/// The key of the region that every port exports so that lanes to it can be [probed](Port::outcome).
+const PROBE: RegionKey = RegionKey(u64::MAX);
+
+/// A token that tests do not use for themselves.
+const PROBE_TOKEN: u64 = u64::MAX;
+
+/// One side of a test: a thread with a lane to the other side.
+struct Port {
+    transport: Arc<dyn Transport>,
+    thread: u32,
+    peer: HostId,
+    peer_thread: u32,
+    lane: Box<dyn Lane>,
+    probe: Option<RemoteRegion>,
+    _probe: Option<Region>,
+    events: Vec<Event>,
+}
+
+impl Port {
+    fn open(transport: &Arc<dyn Transport>, thread: u32, peer: HostId, peer_thread: u32) -> Port {
+        let transport = transport.clone();
+        let lane = transport.lane(thread, peer).expect("a lane");
+        // On a rack of one host both sides are one: the first exports for both.
+        let _probe = transport.export(PROBE, 64, Rights::READ).ok();
+        let (probe, events) = (None, Vec::new());
+        Port { transport, thread, peer, peer_thread, lane, probe, _probe, events }
+    }
+
+    /// Both sides of a rack: thread 0 of the first host and thread 1 of the last.
+    fn pair(rack: &Rack) -> (Port, Port) {
+        let (first, last) = (&rack.hosts[0], &rack.hosts[rack.hosts.len() - 1]);
+        let a = Port::open(first, 0, last.local(), 1);
+        let b = Port::open(last, 1, first.local(), 0);
+        (a, b)
+    }
+
+    fn import(&mut self, key: u64) -> RemoteRegion {
+        self.transport.import(self.peer, RegionKey(key), DEADLINE).expect("an import")
+    }
+
+    fn export(&mut self, key: u64, len: usize, rights: Rights) -> Region {
+        self.transport.export(RegionKey(key), len, rights).expect("an export")
+    }
+
+    fn poll(&mut self) -> bool {
+        let events = &mut self.events;
+        self.lane.poll(&mut |event| events.push(event))
+    }
+
+    /// Polls until `done` finds what it looks for among the events that are not yet taken.
+    fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Vec<Event>) -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            self.poll();
+            if let Some(found) = done(&mut self.events) {
+                return found;
+            }
+            assert!(start.elapsed() < DEADLINE / 2, "waited in vain for {what}");
+            thread::yield_now();
+        }
+    }
+
+    /// Polls until the word at `at` of `memory` satisfies `done`, and returns it.
+    fn until_word(&mut self, memory: &SharedBytes, at: usize, done: impl Fn(u64) -> bool) -> u64 {
+        self.until("a word", |_| {
+            let word = memory.load(at, primitive::sync::Ordering::Acquire);
+            done(word).then_some(word)
+        })
+    }
+
+    /// Waits for the completion of `token`, and returns its value.
+    fn completion(&mut self, token: u64) -> Result<u64, OpError> {
+        self.until("a completion", |events| {
+            let found = events.iter().position(|event| match event {
+                Event::Completed { token: t, .. } => *t == token,
+                Event::Failed { token: t, .. } => t.is_none_or(|t| t == token),
+                _ => false,
+            })?;
+            match events.remove(found) {
+                Event::Completed { value, .. } => Some(Ok(value)),
+                Event::Failed { error, .. } => Some(Err(error)),
+                _ => None,
+            }
+        })
+    }
+
+    /// Takes the next bulk payload: sender, tag, bytes.
+    fn next_bulk(&mut self) -> (crate::ThreadId, u64, Vec<u8>) {
+        self.until("a bulk payload", |events| {
+            let found = events.iter().position(|event| matches!(event, Event::Bulk { .. }))?;
+            match events.remove(found) {
+                Event::Bulk { from, tag, payload } => Some((from, tag, payload)),
+                _ => None,
+            }
+        })
+    }
+
+    /// Carries `operation` out and says how it ended, whether the backend knows at once or only
+    /// later: a read that is started afterwards on the same lane has then ended, too.
+    fn outcome(
+        &mut self,
+        operation: impl FnOnce(&mut dyn Lane) -> Result<(), OpError>,
+    ) -> Result<(), OpError> {
+        operation(&mut *self.lane)?;
+        let probe = match &self.probe {
+            Some(probe) => probe.clone(),
+            None => self.transport.import(self.peer, PROBE, DEADLINE).expect("the probe"),
+        };
+        self.probe = Some(probe.clone());
+        self.lane.read(&probe, 0, &SharedBytes::heap(8), PROBE_TOKEN)?;
+        self.lane.flush()?;
+        self.completion(PROBE_TOKEN).map(|_| ())
+    }
+}
+
+/// Memory of this side that holds `bytes`.
+fn filled(bytes: &[u8]) -> SharedBytes {
+    let memory = SharedBytes::heap(bytes.len().max(8)).slice(0, bytes.len());
+    memory.write_from(0, bytes);
+    memory
+}
+
+/// All bytes of `memory`.
+fn bytes(memory: &SharedBytes) -> Vec<u8> {
+    let mut out = vec![0; memory.len()];
+    memory.read_into(0, &mut out);
+    out
+}

@@ -51,7 +51,7 @@ pub enum Event {
 pub enum PeerEvent {
     /// It ended without a goodbye, or cannot be reached: operations on this lane fail from now on.
     Lost(HostId, LossReason),
-    /// It said goodbye and ended.
+    /// It said goodbye: it starts nothing more, and will end or has ended.
     Left(HostId),
 }
 
@@ -71,8 +71,8 @@ pub enum PeerEvent {
 /// # Errors
 /// Bounds and rights are checked before anything is written: [`OpError::OutOfBounds`],
 /// [`OpError::Rights`], [`OpError::Revoked`]; [`OpError::Misaligned`] for words that are not
-/// 8-aligned; [`OpError::PeerLost`] after a loss; [`OpError::Foreign`] for a region that another
-/// transport or another host's import made.
+/// 8-aligned; [`OpError::PeerLost`] once [`poll`](Self::poll) has reported the end of the peer;
+/// [`OpError::Foreign`] for a region that another transport or another host's import made.
 pub trait Lane: Send {
     /// The host at the other end.
     fn peer(&self) -> HostId;
@@ -160,8 +160,8 @@ pub trait Lane: Send {
     /// [`OpError::PeerLost`].
     fn flush(&mut self) -> Result<(), OpError>;
 
-    /// Makes sure that runtime thread `thread` of the peer does not sleep through what was flushed
-    /// before. Costs a fence and one load when that thread is awake.
+    /// Makes sure that runtime thread `thread` of the peer, if there is one, does not sleep through
+    /// what was flushed before. Costs a fence and one load when that thread is awake.
     fn wake(&mut self, thread: u32);
 
     /// Hands every event that is there to `sink` and makes progress; true if there was any event
@@ -174,7 +174,8 @@ pub trait Bell: Send {
     /// Announces sleep, asks `ready` once more, and if nothing is ready sleeps until somebody
     /// wakes this thread ([`Lane::wake`], [`Lane::write_notify`],
     /// [`Transport::ring`](crate::Transport::ring), a bulk payload, a peer's loss) or `timeout`
-    /// has passed. Wakes without cause are allowed. Whoever made work visible before calling `wake`
+    /// has passed. Wakes without cause are allowed. What lanes of this thread have to report need
+    /// not be asked for by `ready`: the bell does not sleep over it. Whoever made work visible before calling `wake`
     /// either finds the announcement, or was seen by `ready`: no wake is lost.
     fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool);
 }

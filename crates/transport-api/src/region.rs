@@ -157,7 +157,9 @@ impl RemoteRegion {
     }
 
     /// The owner's memory itself, on transports that map it into this process (shared memory):
-    /// writing there is writing to the owner. `None` on the others.
+    /// writing there is writing to the owner. `None` on the others, and for regions that do not
+    /// allow both [`Rights::READ`] and [`Rights::WRITE`]: bare memory cannot tell one from the
+    /// other.
     pub fn mapped(&self) -> Option<&SharedBytes> {
         self.mapped.as_ref()
     }

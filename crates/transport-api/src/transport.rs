@@ -42,8 +42,9 @@ pub trait Transport: Send + Sync + 'static {
     /// Runtime threads of every host.
     fn threads(&self) -> u32;
 
-    /// Whether this host and `peer` map each other's regions
-    /// ([`RemoteRegion::mapped`](crate::RemoteRegion::mapped) is then always there).
+    /// Whether this host and `peer` map each other's regions:
+    /// [`RemoteRegion::mapped`](crate::RemoteRegion::mapped) is then there for every region that
+    /// may be read and written.
     fn maps(&self, peer: HostId) -> bool;
 
     /// Makes `len` zeroed bytes of this process's memory accessible to the hosts of the rack under
@@ -89,10 +90,12 @@ pub trait Transport: Send + Sync + 'static {
     fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError>;
 
     /// Wakes runtime thread `thread` of this host if it sleeps on its [`Bell`], from any thread of
-    /// this process: what lets other threads of the process hand work to a runtime thread.
+    /// this process: what lets other threads of the process hand work to a runtime thread. Does
+    /// nothing if there is no such thread.
     fn ring(&self, thread: u32);
 
-    /// Says goodbye: peers see [`PeerEvent::Left`](crate::PeerEvent::Left), not a loss, when this
-    /// process ends.
+    /// Says goodbye: peers see [`PeerEvent::Left`](crate::PeerEvent::Left), after everything that
+    /// lanes of this host had flushed before, and no loss when this process ends. Operations of
+    /// peers on this host fail once they have seen it.
     fn leave(&self);
 }

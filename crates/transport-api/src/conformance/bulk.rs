@@ -1,0 +1,223 @@
+//! Bulk payloads and notifications.
+
+use super::{DEADLINE, Make, Port, bounded, bytes, filled, together};
+use crate::{Event, OpError, RegionKey, Rights, ThreadId};
+use primitive::limits::MESSAGE_BYTES;
+use std::{collections::HashMap, thread};
+
+/// A payload that says where it comes from: its bytes follow from its length and `seed`.
+fn payload(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|n| (n.wrapping_mul(31) ^ (n >> 8) ^ seed) as u8).collect()
+}
+
+/// Empty, tiny, odd, and larger than any buffer between.
+pub fn payloads_of_every_size_arrive_whole(make: Make) {
+    const SIZES: [usize; 9] = [0, 1, 7, 8, 9, 4096, 65_537, 1 << 20, 5 << 20];
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let from = ThreadId { host: a.transport.local(), thread: 0 };
+        together(
+            || {
+                for (tag, size) in (0..).zip(SIZES) {
+                    a.lane.bulk(1, tag, payload(tag, size)).expect("a payload");
+                    a.lane.flush().expect("a flush");
+                }
+                a.until("an answer", |events| {
+                    events.iter().find(|e| matches!(e, Event::Bulk { tag: 99, .. })).map(|_| ())
+                });
+            },
+            || {
+                for (tag, size) in (0..).zip(SIZES) {
+                    let (sender, seen, bytes) = b.next_bulk();
+                    assert_eq!((sender, seen), (from, tag));
+                    assert!(bytes == payload(tag, size), "a payload of {size} bytes");
+                }
+                b.lane.bulk(0, 99, Vec::new()).expect("a payload");
+                b.lane.flush().expect("a flush");
+            },
+        );
+    });
+}
+
+/// Three threads of A send to two of B at once, and each pair's payloads keep their order.
+pub fn payloads_keep_their_order_among_many(make: Make) {
+    const EACH: u64 = 150;
+    let size = |sender: u32, n: u64| (n * 7919 % 50_000) as usize * (sender as usize + 1) / 3;
+    bounded(move || {
+        let rack = make(2, 5);
+        let (first, last) = (rack.hosts[0].clone(), rack.hosts[rack.hosts.len() - 1].clone());
+        thread::scope(|scope| {
+            for sender in 0..3 {
+                let mut port = Port::open(&first, sender, last.local(), 3);
+                scope.spawn(move || {
+                    for n in 0..EACH {
+                        for to in [3, 4] {
+                            let bytes = payload(n + u64::from(sender), size(sender, n));
+                            port.lane.bulk(to, n, bytes).expect("a payload");
+                        }
+                        port.lane.flush().expect("a flush");
+                        port.poll();
+                    }
+                    let mut answers = 0;
+                    port.until("two answers", |events| {
+                        answers +=
+                            events.drain(..).filter(|e| matches!(e, Event::Bulk { .. })).count();
+                        (answers == 2).then_some(())
+                    });
+                });
+            }
+            for receiver in [3, 4] {
+                let mut port = Port::open(&last, receiver, first.local(), 0);
+                scope.spawn(move || {
+                    let mut next: HashMap<u32, u64> = HashMap::new();
+                    for _ in 0..3 * EACH {
+                        let (from, tag, bytes) = port.next_bulk();
+                        let expected = next.entry(from.thread).or_default();
+                        assert_eq!(tag, *expected, "from {from}");
+                        *expected += 1;
+                        let seed = tag + u64::from(from.thread);
+                        assert!(
+                            bytes == payload(seed, size(from.thread, tag)),
+                            "{tag} from {from}"
+                        );
+                    }
+                    for sender in 0..3 {
+                        port.lane.bulk(sender, 0, Vec::new()).expect("a payload");
+                    }
+                    port.lane.flush().expect("a flush");
+                    port.poll();
+                });
+            }
+        });
+    });
+}
+
+/// The sender starts far more than any buffer holds before the receiver looks for the first time.
+pub fn payloads_wait_for_room_without_blocking(make: Make) {
+    const COUNT: u64 = 40;
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        for tag in 0..COUNT {
+            a.lane.bulk(1, tag, payload(tag, 256 << 10)).expect("a payload");
+        }
+        a.lane.flush().expect("a flush");
+        for tag in 0..COUNT {
+            let received = b.until("a payload", |events| {
+                a.poll();
+                let found = events.iter().position(|e| matches!(e, Event::Bulk { .. }))?;
+                Some(events.remove(found))
+            });
+            let Event::Bulk { tag: seen, payload: bytes, .. } = received else { unreachable!() };
+            assert_eq!(seen, tag);
+            assert!(bytes == payload(tag, 256 << 10), "payload {tag}");
+        }
+    });
+}
+
+/// A receiver that sleeps on its bell is woken by a payload, and a sender by the room for more.
+pub fn a_bulk_payload_wakes_its_receiver(make: Make) {
+    const ROUNDS: u64 = 40;
+    // The last payload is small, so that its sender need not stay until it has room.
+    let sent = |round: u64| payload(round, if round == ROUNDS { 0 } else { 3 << 20 });
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let exchange = |port: &mut Port, parity: u64| {
+            let mut bell = port.transport.bell(port.thread).expect("a bell");
+            for round in 0..=ROUNDS {
+                if round % 2 == parity {
+                    port.lane.bulk(port.peer_thread, round, sent(round)).expect("a payload");
+                    port.lane.flush().expect("a flush");
+                    continue;
+                }
+                while !port.events.iter().any(|e| matches!(e, Event::Bulk { .. })) {
+                    if !port.poll() {
+                        bell.sleep(DEADLINE, &mut || false);
+                    }
+                }
+                let (_, tag, bytes) = port.next_bulk();
+                assert!(tag == round && bytes == sent(round), "round {round}");
+            }
+        };
+        together(|| exchange(&mut a, 0), || exchange(&mut b, 1));
+    });
+}
+
+/// Whoever sees a notification sees the data.
+pub fn a_notification_follows_its_data(make: Make) {
+    const ROUNDS: u32 = 500;
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let (data, back) = (b.export(1, 8192, Rights::WRITE), a.export(2, 64, Rights::WRITE));
+        let (to, answer) = (a.import(1), b.import(2));
+        let from = ThreadId { host: a.transport.local(), thread: 0 };
+        together(
+            || {
+                for round in 1..=ROUNDS {
+                    let bytes = filled(&[round as u8; 3000]);
+                    a.lane.write_notify(&to, 40, &bytes, 1, round).expect("a notification");
+                    a.lane.flush().expect("a flush");
+                    a.until_word(back.memory(), 0, |word| word == u64::from(round));
+                }
+            },
+            || {
+                for round in 1..=ROUNDS {
+                    let event = b.until("a notification", |events| events.pop());
+                    let Event::Notified { from: who, key, at, value } = event else {
+                        panic!("{event:?} is no notification")
+                    };
+                    assert_eq!((who, key, at, value), (from, RegionKey(1), 40, round));
+                    let seen = bytes(&data.memory().slice(40, 3000));
+                    assert!(seen.iter().all(|byte| *byte == round as u8), "round {round}");
+                    b.lane.signal(&answer, 0, round.into()).expect("a signal");
+                    b.lane.flush().expect("a flush");
+                }
+            },
+        );
+    });
+}
+
+/// A receiver that sleeps on its bell, with nobody else to wake it.
+pub fn a_notification_wakes_its_receiver(make: Make) {
+    const ROUNDS: u32 = 300;
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let _regions = (b.export(1, 64, Rights::WRITE), a.export(2, 64, Rights::WRITE));
+        let exchange = |port: &mut Port, key: u64, first: bool| {
+            let mut bell = port.transport.bell(port.thread).expect("a bell");
+            let to = port.import(key);
+            for round in 0..ROUNDS {
+                if round > 0 || !first {
+                    while port.events.is_empty() {
+                        if !port.poll() {
+                            bell.sleep(DEADLINE, &mut || false);
+                        }
+                    }
+                    let event = port.events.remove(0);
+                    let expected = round - u32::from(first);
+                    assert!(matches!(event, Event::Notified { value, .. } if value == expected));
+                }
+                let word = filled(&[1; 8]);
+                port.lane
+                    .write_notify(&to, 8, &word, port.peer_thread, round)
+                    .expect("a notification");
+                port.lane.flush().expect("a flush");
+            }
+        };
+        together(|| exchange(&mut a, 1, true), || exchange(&mut b, 2, false));
+    });
+}
+
+/// Too much, and to nobody.
+pub fn bad_payloads_are_refused(make: Make) {
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let nobody = OpError::NoSuchThread(2, b.transport.local());
+        assert_eq!(a.lane.bulk(2, 0, Vec::new()), Err(nobody.clone()));
+        let large = vec![0; MESSAGE_BYTES + 1];
+        let too_large = OpError::TooLarge(MESSAGE_BYTES + 1, MESSAGE_BYTES);
+        assert_eq!(a.lane.bulk(1, 0, large), Err(too_large));
+        let _region = b.export(1, 64, Rights::WRITE);
+        let to = a.import(1);
+        assert_eq!(a.lane.write_notify(&to, 0, &filled(&[0; 8]), 2, 0), Err(nobody));
+    });
+}

@@ -1,0 +1,239 @@
+//! Sleeping and waking, goodbyes and losses, and cells.
+
+use super::{DEADLINE, Make, Port, Rack, bounded, bytes, filled, together};
+use crate::{Cell, Event, HostId, OpError, PeerEvent, RegionError, RegionKey, Rights};
+use primitive::sync::Ordering;
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Signal and wake, answered by signal and wake, both sides asleep between: a lost wake hangs.
+pub fn no_wake_is_lost(make: Make) {
+    const ROUNDS: u64 = 3000;
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let (of_a, of_b) = (a.export(2, 64, Rights::WRITE), b.export(1, 64, Rights::WRITE));
+        let play = |port: &mut Port, key: u64, own: &crate::Region, first: bool| {
+            let mut bell = port.transport.bell(port.thread).expect("a bell");
+            let to = port.import(key);
+            for round in 1..=ROUNDS {
+                let turn = |port: &mut Port| {
+                    port.lane.signal(&to, 0, round).expect("a signal");
+                    port.lane.flush().expect("a flush");
+                    port.lane.wake(port.peer_thread);
+                };
+                if first {
+                    turn(port);
+                }
+                let mut arrived = || own.memory().load(0, Ordering::Acquire) == round;
+                while !arrived() {
+                    port.poll();
+                    bell.sleep(DEADLINE, &mut arrived);
+                }
+                if !first {
+                    turn(port);
+                }
+            }
+        };
+        together(|| play(&mut a, 1, &of_a, true), || play(&mut b, 2, &of_b, false));
+    });
+}
+
+/// Threads that are no runtime threads wake one by [`Transport::ring`](crate::Transport::ring).
+pub fn a_ring_wakes_a_sleeper(make: Make) {
+    const ROUNDS: u64 = 500;
+    bounded(move || {
+        let rack = make(2, 2);
+        let transport = &rack.hosts[0];
+        let (given, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+        together(
+            || {
+                for round in 1..=ROUNDS {
+                    given.store(round, Ordering::Release);
+                    transport.ring(1);
+                    while taken.load(Ordering::Acquire) < round {
+                        thread::yield_now();
+                    }
+                }
+            },
+            || {
+                let mut bell = transport.bell(1).expect("a bell");
+                for round in 1..=ROUNDS {
+                    let mut ready = || given.load(Ordering::Acquire) >= round;
+                    while !ready() {
+                        bell.sleep(DEADLINE, &mut ready);
+                    }
+                    taken.store(round, Ordering::Release);
+                }
+            },
+        );
+    });
+}
+
+/// A sleep that nobody ends ends after its time, and not at all begins when something is ready.
+pub fn a_sleeper_wakes_by_itself(make: Make) {
+    bounded(move || {
+        let rack = make(2, 2);
+        let mut bell = rack.hosts[0].bell(0).expect("a bell");
+        let mut asked = 0;
+        bell.sleep(Duration::from_millis(5), &mut || {
+            asked += 1;
+            false
+        });
+        bell.sleep(DEADLINE * 2, &mut || true);
+        bell.sleep(Duration::ZERO, &mut || false);
+        assert_eq!(asked, 1, "`ready` is asked once");
+    });
+}
+
+/// Takes the end of the peer from the events of `port`.
+fn end(port: &mut Port) -> PeerEvent {
+    port.until("the end of the peer", |events| {
+        let found = events.iter().position(|event| matches!(event, Event::Peer(_)))?;
+        match events.remove(found) {
+            Event::Peer(event) => Some(event),
+            _ => None,
+        }
+    })
+}
+
+/// A rack of two hosts, which tests of an end need.
+fn two(make: Make) -> Rack {
+    let rack = make(2, 2);
+    assert_eq!(rack.hosts.len(), 2, "a rack of one host has no peers to lose: say `one_host`");
+    rack
+}
+
+/// A host that says goodbye has left, once, for every lane, also when its process ends later.
+pub fn a_goodbye_is_not_a_loss(make: Make) {
+    bounded(move || {
+        let rack = two(make);
+        let (mut a, b) = Port::pair(&rack);
+        let mut second = Port::open(&rack.hosts[0], 1, HostId(1), 1);
+        b.transport.leave();
+        assert_eq!(end(&mut a), PeerEvent::Left(HostId(1)));
+        (rack.kill)(HostId(1));
+        assert_eq!(end(&mut second), PeerEvent::Left(HostId(1)));
+        thread::sleep(Duration::from_millis(50));
+        a.poll();
+        assert!(!a.events.iter().any(|event| matches!(event, Event::Peer(_))), "told once");
+        assert!(matches!(a.lane.flush(), Err(OpError::PeerLost(HostId(1), _))));
+    });
+}
+
+/// What was sent before the goodbye is reported before it.
+pub fn what_was_sent_before_a_goodbye_arrives(make: Make) {
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&two(make));
+        for tag in 0..10 {
+            b.lane.bulk(0, tag, vec![tag as u8; 1000]).expect("a payload");
+        }
+        b.lane.flush().expect("a flush");
+        b.transport.leave();
+        assert_eq!(end(&mut a), PeerEvent::Left(HostId(1)));
+        let tags: Vec<u64> = a.events.iter().filter_map(tag).collect();
+        assert_eq!(tags, (0..10).collect::<Vec<_>>());
+    });
+}
+
+fn tag(event: &Event) -> Option<u64> {
+    match event {
+        Event::Bulk { tag, .. } => Some(*tag),
+        _ => None,
+    }
+}
+
+/// A host that just ends is lost: reported with a reason, and every operation fails from then on.
+pub fn a_loss_is_reported_and_final(make: Make) {
+    bounded(move || {
+        let rack = two(make);
+        let (mut a, b) = Port::pair(&rack);
+        let _region = b.export(1, 64, Rights::ALL);
+        let remote = a.import(1);
+        (rack.kill)(HostId(1));
+        let PeerEvent::Lost(HostId(1), reason) = end(&mut a) else { panic!("not a loss") };
+        assert!(!reason.to_string().is_empty());
+        let lost = Err(OpError::PeerLost(HostId(1), reason));
+        assert_eq!(a.lane.write(&remote, 0, &filled(&[1; 8])), lost);
+        assert_eq!(a.lane.signal(&remote, 0, 1), lost);
+        assert_eq!(a.lane.fetch_add(&remote, 0, 1, 1), lost);
+        assert_eq!(a.lane.bulk(0, 0, vec![1]), lost);
+        assert_eq!(a.lane.flush(), lost);
+        let start = Instant::now();
+        let import = a.transport.import(HostId(1), RegionKey(2), DEADLINE);
+        assert!(matches!(import, Err(RegionError::PeerLost(HostId(1), _))));
+        assert!(start.elapsed() < DEADLINE / 2, "an import from a lost host does not wait");
+    });
+}
+
+/// Threads that sleep when a peer ends are woken to hear of it.
+pub fn a_loss_wakes_a_sleeper(make: Make) {
+    bounded(move || {
+        let rack = two(make);
+        let (mut a, _b) = Port::pair(&rack);
+        let asleep = AtomicBool::new(false);
+        together(
+            || {
+                let mut bell = a.transport.bell(0).expect("a bell");
+                while !a.events.iter().any(|event| matches!(event, Event::Peer(_))) {
+                    bell.sleep(DEADLINE, &mut || {
+                        asleep.store(true, Ordering::Release);
+                        false
+                    });
+                    a.poll();
+                }
+            },
+            || {
+                while !asleep.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+                thread::sleep(Duration::from_millis(5));
+                (rack.kill)(HostId(1));
+            },
+        );
+    });
+}
+
+/// Requests and replies in place, through a cell.
+pub fn a_cell_goes_back_and_forth(make: Make) {
+    const ROUNDS: u64 = 1000;
+    bounded(move || {
+        let (mut client, mut trustee) = Port::pair(&make(2, 2));
+        let (key, mirror) = (RegionKey(1), RegionKey(2));
+        let offer = Cell::offer(&*trustee.transport, key, 4096).expect("an offer");
+        let pass = |port: &mut Port, cell: &Cell, text: &[u8], word: u64| {
+            let part = cell.local().slice(64, text.len());
+            part.write_from(0, text);
+            port.lane.write(cell.remote(), 64, &part).expect("a write");
+            port.lane.signal(cell.remote(), 0, word).expect("a signal");
+            port.lane.flush().expect("a flush");
+        };
+        together(
+            || {
+                let owner = client.peer;
+                let cell = Cell::join(&*client.transport, owner, key, mirror, DEADLINE);
+                let cell = cell.expect("a cell");
+                for round in 0..ROUNDS {
+                    let request: Vec<u8> = (0..1000).map(|n| (n + round) as u8).collect();
+                    pass(&mut client, &cell, &request, 2 * round + 1);
+                    client.until_word(cell.local(), 0, |word| word == 2 * round + 2);
+                    let reply = bytes(&cell.local().slice(64, 1000));
+                    assert!(reply.iter().zip(&request).all(|(a, b)| *a == !*b), "round {round}");
+                }
+            },
+            || {
+                let peer = trustee.peer;
+                let cell = offer.accept(&*trustee.transport, peer, mirror, DEADLINE);
+                let cell = cell.expect("a cell");
+                for round in 0..ROUNDS {
+                    trustee.until_word(cell.local(), 0, |word| word == 2 * round + 1);
+                    let mut text = bytes(&cell.local().slice(64, 1000));
+                    text.iter_mut().for_each(|byte| *byte = !*byte);
+                    pass(&mut trustee, &cell, &text, 2 * round + 2);
+                }
+            },
+        );
+    });
+}

@@ -1,0 +1,109 @@
+//! What a signal covers, and what atomics promise.
+
+use super::{Make, Port, bounded, bytes, filled, together};
+use crate::{HostId, Rights};
+use primitive::sync::Ordering;
+use std::collections::HashSet;
+
+/// Writes a payload and signals, and checks at the other side that the signal's sight is the sight
+/// of the payload; `len` bytes, `rounds` times, each answered by a signal the other way.
+fn rounds(a: &mut Port, b: &mut Port, keys: (u64, u64), len: usize, rounds: u64) {
+    let rights = Rights::READ | Rights::WRITE;
+    let (request, answer) = (b.export(keys.0, len + 64, rights), a.export(keys.1, 64, rights));
+    let (to, back) = (a.import(keys.0), b.import(keys.1));
+    let pattern = |round: u64| vec![round as u8; len];
+    together(
+        || {
+            for round in 1..=rounds {
+                a.lane.write(&to, 64, &filled(&pattern(round))).expect("a write");
+                a.lane.signal(&to, 0, round).expect("a signal");
+                a.lane.flush().expect("a flush");
+                a.until_word(answer.memory(), 8, |word| word == round);
+            }
+        },
+        || {
+            let payload = request.memory().slice(64, len);
+            for round in 1..=rounds {
+                // What is seen before the signal may be torn or old, and must only not be fatal.
+                bytes(&payload);
+                b.until_word(request.memory(), 0, |word| word == round);
+                assert!(bytes(&payload) == pattern(round), "round {round}: a torn payload");
+                b.lane.signal(&back, 8, round).expect("a signal");
+                b.lane.flush().expect("a flush");
+            }
+        },
+    );
+}
+
+/// Small payloads, many rounds.
+pub fn a_signal_covers_every_earlier_write(make: Make) {
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        rounds(&mut a, &mut b, (1, 2), 200, 3000);
+    });
+}
+
+/// Payloads that take long enough to be seen half written by a reader that trusts anything else.
+pub fn a_signalled_write_is_never_torn(make: Make) {
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        rounds(&mut a, &mut b, (1, 2), 256 * 1024 + 5, 100);
+    });
+}
+
+/// Two threads of each side at once, each pair in its own memory.
+pub fn lanes_of_two_threads_do_not_mix(make: Make) {
+    bounded(move || {
+        let rack = make(2, 4);
+        let (first, last) = (&rack.hosts[0], &rack.hosts[rack.hosts.len() - 1]);
+        let port = |host: usize, thread: u32, peer: HostId, peer_thread| {
+            Port::open(&rack.hosts[host], thread, peer, peer_thread)
+        };
+        let at = rack.hosts.len() - 1;
+        let mut a = [port(0, 0, last.local(), 1), port(0, 2, last.local(), 3)];
+        let mut b = [port(at, 1, first.local(), 0), port(at, 3, first.local(), 2)];
+        let ([a0, a1], [b0, b1]) = (&mut a, &mut b);
+        together(|| rounds(a0, b0, (1, 2), 100, 1000), || rounds(a1, b1, (3, 4), 100, 1000));
+    });
+}
+
+/// Both sides add to one word and swap another; every step of both must have taken effect once.
+pub fn atomics_lose_nothing(make: Make) {
+    const STEPS: u64 = 1000;
+    bounded(move || {
+        let rack = make(2, 2);
+        let (mut a, mut b) = Port::pair(&rack);
+        let region = b.export(1, 64, Rights::ALL);
+        let owner = b.transport.local();
+        // B works on its own memory through a lane to itself: on real devices, processor atomics
+        // and device atomics do not mix.
+        let mut own = match rack.hosts.len() {
+            1 => b,
+            _ => Port::open(&b.transport, 0, owner, 0),
+        };
+        let work = |port: &mut Port| {
+            let remote = port.import(1);
+            let mut seen = HashSet::new();
+            for token in 0..STEPS {
+                port.lane.fetch_add(&remote, 8, 3, token).expect("a fetch_add");
+                port.lane.flush().expect("a flush");
+                seen.insert(port.completion(token).expect("an old value"));
+            }
+            let (mut expected, mut done) = (0, 0);
+            while done < STEPS {
+                port.lane.compare_swap(&remote, 16, expected, expected + 1, 7).expect("a swap");
+                port.lane.flush().expect("a flush");
+                let old = port.completion(7).expect("an old value");
+                done += u64::from(old == expected);
+                expected = if old == expected { old + 1 } else { old };
+            }
+            seen
+        };
+        let (mut by_a, mut by_b) = (HashSet::new(), HashSet::new());
+        together(|| by_a = work(&mut a), || by_b = work(&mut own));
+        let all: HashSet<u64> = by_a.union(&by_b).copied().collect();
+        assert_eq!(all, (0..2 * STEPS).map(|n| n * 3).collect(), "each old value exactly once");
+        assert_eq!(region.memory().load(8, Ordering::Acquire), 6 * STEPS);
+        assert_eq!(region.memory().load(16, Ordering::Acquire), 2 * STEPS);
+    });
+}

@@ -1,0 +1,103 @@
+//! Every interleaving of the sleep and wake protocol: no wake is lost, and an awake sleeper costs
+//! no wake. Run by `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
+#![cfg(loom)]
+
+use gossamer_transport_api::doorbell::{AWAKE, Doorbell};
+use loom::sync::{Arc, Condvar, Mutex};
+use primitive::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// A futex on one word: compare-and-wait and wake are atomic towards each other, and a thread that
+/// is never woken deadlocks, which loom reports.
+struct Futex {
+    word: AtomicU32,
+    wakes: Mutex<u32>,
+    woken: Condvar,
+}
+
+impl Futex {
+    fn new() -> Self {
+        Self { word: AtomicU32::new(AWAKE), wakes: Mutex::new(0), woken: Condvar::new() }
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        let mut wakes = self.wakes.lock().unwrap();
+        // The kernel compares under the lock that a wake takes.
+        if word.load(Ordering::Relaxed) != expected {
+            return;
+        }
+        let before = *wakes;
+        while *wakes == before {
+            wakes = self.woken.wait(wakes).unwrap();
+        }
+    }
+
+    fn wake(&self) {
+        *self.wakes.lock().unwrap() += 1;
+        self.woken.notify_all();
+    }
+}
+
+/// Sleeps until `done`, as a runtime thread does: by looking again after every sleep.
+fn sleep_until(futex: &Futex, done: impl Fn() -> bool) {
+    while !done() {
+        Doorbell::new(&futex.word).sleep(&done, |word, expected| futex.wait(word, expected));
+    }
+}
+
+#[test]
+fn no_wake_is_lost() {
+    loom::model(|| {
+        let shared = Arc::new((Futex::new(), AtomicU64::new(0)));
+        let waker = {
+            let shared = shared.clone();
+            loom::thread::spawn(move || {
+                let (futex, work) = &*shared;
+                work.store(1, Ordering::Relaxed);
+                if Doorbell::new(&futex.word).must_wake() {
+                    futex.wake();
+                }
+            })
+        };
+        let (futex, work) = &*shared;
+        sleep_until(futex, || work.load(Ordering::Relaxed) == 1);
+        waker.join().unwrap();
+    });
+}
+
+#[test]
+fn no_wake_of_two_wakers_is_lost() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let shared = Arc::new((Futex::new(), [AtomicU64::new(0), AtomicU64::new(0)]));
+        let wakers = [0, 1].map(|waker| {
+            let shared = shared.clone();
+            loom::thread::spawn(move || {
+                let (futex, work) = &*shared;
+                work[waker].store(1, Ordering::Relaxed);
+                if Doorbell::new(&futex.word).must_wake() {
+                    futex.wake();
+                }
+            })
+        });
+        let (futex, work) = &*shared;
+        sleep_until(futex, || work.iter().all(|w| w.load(Ordering::Relaxed) == 1));
+        for waker in wakers {
+            waker.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_announcement_is_claimed_once() {
+    loom::model(|| {
+        let word = Arc::new(AtomicU32::new(AWAKE));
+        Doorbell::new(&word).announce();
+        let other = {
+            let word = word.clone();
+            loom::thread::spawn(move || Doorbell::new(&word).must_wake())
+        };
+        let mine = Doorbell::new(&word).must_wake();
+        assert!(mine != other.join().unwrap(), "exactly one owes the wake");
+    });
+}
