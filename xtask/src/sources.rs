@@ -80,9 +80,10 @@ pub(crate) fn check(workspace: &Workspace, broken: &mut Vec<String>) -> Result<S
     Ok(format!("{names} names in {files} readings of a file keep the {} bans", BANS.len()))
 }
 
-/// Files that only tests are in, by convention: `tests.rs` and folders called `tests`.
+/// Files that only tests are in, by convention: `tests.rs`, folders called `tests`, and the suite
+/// that transports are held to.
 fn is_test_file(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.contains("/tests/")
+    path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/conformance/")
 }
 
 fn check_source(ban: &Ban, source: &Source, broken: &mut Vec<String>) -> Result<usize> {

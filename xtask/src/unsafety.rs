@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Types such as `unsafe fn(u8)` promise nothing and are no use of `unsafe`. Functions declared in
-//! an `unsafe extern` block are covered by the reason of the block.
+//! an `unsafe extern` block are covered by the reason of the block, those of an implemented trait by
+//! the trait's documentation.
 
 use crate::workspace::Source;
 use anyhow::Result;
@@ -20,7 +21,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::fmt;
 
 /// Words that a reason must have at least: "SAFETY: fine" is none.
-const WORDS: usize = 4;
+const WORDS: usize = 3;
 
 /// What is unsafe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,8 +61,19 @@ pub(crate) struct Unsafe {
 /// Every use of `unsafe` in `source`, in order.
 pub(crate) fn scan(source: &Source) -> Result<Vec<Unsafe>> {
     let mut scan = Scan { lines: source.text.lines().collect(), found: Vec::new() };
-    scan.group(source.tokens()?, &[], false);
+    scan.group(source.tokens()?, &[], Within::Other);
     Ok(scan.found)
+}
+
+/// What a block belongs to, where that matters to the functions in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Within {
+    /// `unsafe extern "C"`: functions are only declared.
+    Extern,
+    /// `impl Trait for Type`: functions have the contract that the trait gives them.
+    TraitImpl,
+    /// Anything else.
+    Other,
 }
 
 /// A statement around the tokens that are looked at.
@@ -80,25 +92,24 @@ struct Scan<'a> {
 
 impl Scan<'_> {
     /// Looks through one level of tokens. `outer` are the statements that this level is part of.
-    fn group(&mut self, tokens: TokenStream, outer: &[Outer], declarations: bool) {
+    fn group(&mut self, tokens: TokenStream, outer: &[Outer], within: Within) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut begins = true;
-        let mut start = 0;
+        let (mut item, mut start) = (0, 0);
         for (at, token) in tokens.iter().enumerate() {
             let line = token.span().start().line;
             if begins {
                 start = line;
             }
             begins = ends_statement(token);
-            let kind = kind_at(&tokens, at);
-            if let Some(kind) = kind
-                && !(declarations && kind == Kind::Function)
-            {
+            let declared = |kind: &Kind| within == Within::Extern && *kind == Kind::Function;
+            if let Some(kind) = kind_at(&tokens, at).filter(|kind| !declared(kind)) {
                 let inside = outer.iter().filter(|outer| line <= outer.until);
                 let lines: Vec<usize> =
                     inside.map(|outer| outer.start).chain([start, line]).collect();
                 let block = if kind == Kind::Block { tokens.get(at + 1) } else { None };
-                let justified = self.is_justified(kind, line, &lines, block);
+                let inherited = within == Within::TraitImpl && kind == Kind::Function;
+                let justified = inherited || self.is_justified(kind, line, &lines, block);
                 self.found.push(Unsafe { kind, line, justified });
             }
             if let TokenTree::Group(group) = token {
@@ -107,7 +118,12 @@ impl Scan<'_> {
                 let until = if is_block { line } else { usize::MAX };
                 let outer = outer.iter().map(|o| Outer { until: o.until.min(until), ..*o });
                 let outer: Vec<Outer> = outer.chain([Outer { start, until }]).collect();
-                self.group(group.stream(), &outer, is_extern_block(&tokens[..at]));
+                let within = if is_block { within_of(&tokens[item..at]) } else { Within::Other };
+                self.group(group.stream(), &outer, within);
+            }
+            // Commas end what a reason applies to, but not an item: `where A: B, C: D {`.
+            if begins && !is_comma(token) {
+                item = at + 1;
             }
         }
     }
@@ -167,7 +183,8 @@ fn gives_reason(comments: &[&str]) -> bool {
 fn has_safety_section(comments: &[&str]) -> bool {
     let Some(at) = comments.iter().position(|line| *line == "# Safety") else { return false };
     let section = comments[at + 1..].iter().take_while(|line| !line.starts_with("# "));
-    section.map(|line| words(line)).sum::<usize>() >= WORDS
+    // "See [`Run`]." is enough: documentation has links.
+    section.map(|line| words(line)).sum::<usize>() >= 2
 }
 
 fn words(text: &str) -> usize {
@@ -180,6 +197,10 @@ fn ends_statement(token: &TokenTree) -> bool {
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
         TokenTree::Ident(_) | TokenTree::Literal(_) => false,
     }
+}
+
+fn is_comma(token: &TokenTree) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',')
 }
 
 fn kind_at(tokens: &[TokenTree], at: usize) -> Option<Kind> {
@@ -217,13 +238,24 @@ fn function(next: Option<&TokenTree>) -> Option<Kind> {
     (!matches!(next, Some(TokenTree::Group(_)))).then_some(Kind::Function)
 }
 
-/// Whether a block after `before` is that of `unsafe extern "C"`.
-fn is_extern_block(before: &[TokenTree]) -> bool {
+/// What a block belongs to, by the tokens of its statement in front of it.
+fn within_of(before: &[TokenTree]) -> Within {
+    let is = |token: &TokenTree, wanted: &str| matches!(token, TokenTree::Ident(i) if i == wanted);
     let without_abi = match before {
         [rest @ .., TokenTree::Literal(_)] => rest,
         all => all,
     };
-    matches!(without_abi, [.., TokenTree::Ident(word)] if word == "extern")
+    if without_abi.last().is_some_and(|last| is(last, "extern")) {
+        return Within::Extern;
+    }
+    // In `impl<F> A where F: for<'a> Fn(&'a u8)` the `for` implements nothing.
+    let implements = |pair: &[TokenTree]| {
+        is(&pair[0], "for") && !matches!(&pair[1], TokenTree::Punct(p) if p.as_char() == '<')
+    };
+    if before.iter().any(|token| is(token, "impl")) && before.windows(2).any(implements) {
+        return Within::TraitImpl;
+    }
+    Within::Other
 }
 
 #[cfg(test)]
@@ -305,6 +337,17 @@ mod tests {
     }
 
     #[test]
+    fn a_trait_speaks_for_its_implementations() {
+        assert!(justified("impl<T> A for B<T>\nwhere\n  T: C,\n{\n  unsafe fn f() {}\n}"));
+        assert!(!justified(
+            "impl<F> A<F>\nwhere\n  F: for<'a> Fn(&'a u8),\n{\n  unsafe fn f() {}\n}"
+        ));
+        assert!(!justified("fn g() {\n  for x in y {\n    unsafe fn f() {}\n  }\n}"));
+        let body = "impl A for B {\n  unsafe fn f() {\n    unsafe { g() }\n  }\n}";
+        assert_eq!(found(body), [(Kind::Function, 2, true), (Kind::Block, 3, false)]);
+    }
+
+    #[test]
     fn functions_and_traits_are_documented() {
         assert!(justified(
             "/// Reads.\n///\n/// # Safety\n/// The pointer must be valid.\n#[inline]\npub unsafe fn f() {}"
@@ -314,6 +357,7 @@ mod tests {
         assert!(!justified(
             "/// # Safety\n/// # Panics\n/// Never does in practice.\nunsafe fn f() {}"
         ));
+        assert!(justified("/// # Safety\n/// See [`A`].\nunsafe fn f() {}"));
         assert!(!justified("/// Reads what is there.\nunsafe fn f() {}"));
     }
 }
