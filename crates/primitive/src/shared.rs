@@ -117,9 +117,11 @@ impl SharedBytes {
             "a slice of shared memory starts at a multiple of 8, not {at}"
         );
         #[cfg(not(loom))]
-        // SAFETY: `check` proved that `at` is inside the run (or one past its end).
-        let part =
-            SharedBytes { base: unsafe { self.base.add(at) }, _owner: self._owner.clone(), len };
+        let part = {
+            // SAFETY: `check` proved that `at` is inside the run (or one past its end).
+            let base = unsafe { self.base.add(at) };
+            SharedBytes { base, _owner: self._owner.clone(), len }
+        };
         #[cfg(loom)]
         let part = SharedBytes { words: self.words.clone(), start: self.start + at / 8, len };
         part
@@ -164,8 +166,9 @@ impl SharedBytes {
     /// Memory at `base`, kept alive by `owner`.
     ///
     /// # Safety
-    /// `base` is 8-aligned; `base..base + len` stays mapped readable and writable as long as
-    /// `owner` lives; and nobody holds a reference into it, ever.
+    /// `base` is 8-aligned; `base..base + len` stays mapped as long as `owner` lives, readable, and
+    /// writable unless the caller sees to it that nobody writes through what it makes; and nobody
+    /// holds a reference into it, ever.
     pub unsafe fn from_raw(
         base: NonNull<u8>,
         len: usize,

@@ -149,7 +149,7 @@ fn tag(event: &Event) -> Option<u64> {
 pub fn a_loss_is_reported_and_final(make: Make) {
     bounded(move || {
         let rack = two(make);
-        let (mut a, b) = Port::pair(&rack);
+        let (mut a, mut b) = Port::pair(&rack);
         let _region = b.export(1, 64, Rights::ALL);
         let remote = a.import(1);
         (rack.kill)(HostId(1));
