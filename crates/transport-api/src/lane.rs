@@ -72,7 +72,10 @@ pub enum PeerEvent {
 /// Bounds and rights are checked before anything is written: [`OpError::OutOfBounds`],
 /// [`OpError::Rights`], [`OpError::Revoked`]; [`OpError::Misaligned`] for words that are not
 /// 8-aligned; [`OpError::PeerLost`] once [`poll`](Self::poll) has reported the end of the peer;
-/// [`OpError::Foreign`] for a region that another transport or another host's import made.
+/// [`OpError::Foreign`] for a region that this transport did not import from this lane's peer.
+/// Between hosts that map each other's memory
+/// ([`Transport::maps`](crate::Transport::maps)), a lane also takes imports of this host's own
+/// regions: writing them is how the owner of shared memory hands it to the peer.
 pub trait Lane: Send {
     /// The host at the other end.
     fn peer(&self) -> HostId;

@@ -41,6 +41,14 @@ impl Imported {
     pub(crate) fn is_live(&self) -> bool {
         self.whole.load(LIVE, Ordering::Relaxed) == self.live
     }
+
+    /// The region as the contract names it.
+    pub(crate) fn region(self: Arc<Self>, owner: HostId, key: RegionKey) -> RemoteRegion {
+        let generation = (self.live - 1) as u32;
+        let open = self.rights.allow(Rights::READ | Rights::WRITE).then(|| self.memory.clone());
+        let len = self.memory.len();
+        RemoteRegion::new(owner, (key, self.rights, generation), len, open, self)
+    }
 }
 
 /// A region as its owner tells a peer about it.
@@ -59,13 +67,10 @@ impl Told {
     }
 
     /// What the transport `transport` makes of it.
-    pub(crate) fn import(self, transport: u64, owner: HostId, key: RegionKey) -> RemoteRegion {
+    pub(crate) fn import(self, transport: u64) -> Imported {
         let memory = self.whole.slice(REGION_HEADER, self.len);
-        let open = self.rights.allow(Rights::READ | Rights::WRITE).then(|| memory.clone());
         let live = u64::from(self.generation) + 1;
-        let handle = Imported { transport, rights: self.rights, whole: self.whole, live, memory };
-        let region = (key, self.rights, self.generation);
-        RemoteRegion::new(owner, region, self.len, open, Arc::new(handle))
+        Imported { transport, rights: self.rights, whole: self.whole, live, memory }
     }
 }
 

@@ -3,9 +3,13 @@
 use crate::{
     control::{Control, HostSet, Layout},
     export::Exports,
+    service::Desk,
 };
 use primitive::sync::AtomicBool;
-use std::sync::{OnceLock, atomic::AtomicU64, atomic::Ordering};
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
 use transport_api::{HostId, PeerEvent};
 
 /// One host of the rack as this process sees it.
@@ -39,6 +43,8 @@ pub(crate) struct Host {
     /// By thread number.
     pub(crate) seats: Vec<Seat>,
     pub(crate) exports: Exports,
+    /// Where orders for the service thread go; `None` on a rack of one host.
+    pub(crate) desk: Option<Arc<Desk>>,
 }
 
 impl Host {
@@ -47,7 +53,7 @@ impl Host {
         local: HostId,
         threads: u32,
         controls: Vec<Control>,
-        exports: Exports,
+        desk: Option<Arc<Desk>>,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let layout = Layout::new(controls.len() as u32, threads);
@@ -59,7 +65,8 @@ impl Host {
             layout,
             peers: peers.collect(),
             seats: (0..threads).map(|_| Seat::default()).collect(),
-            exports,
+            exports: Exports::new(desk.is_some()),
+            desk,
         }
     }
 
@@ -89,6 +96,14 @@ impl Host {
             self.own().ask(thread, host);
             // The peer may have died between clearing a bell and waking its sleeper.
             self.own().wake_now(thread);
+        }
+        self.ring_desk();
+    }
+
+    /// Gets the service thread, if there is one, to look at everything again.
+    pub(crate) fn ring_desk(&self) {
+        if let Some(desk) = &self.desk {
+            desk.ring();
         }
     }
 }

@@ -48,6 +48,13 @@ impl ShmLane {
         Self { thread, peer, gone: None, done: Vec::new(), senders, waiting: 0, receivers, host }
     }
 
+    /// Whether memory of `owner` may be handed over on this lane: the peer's, or our own, which the
+    /// peer maps.
+    #[inline(always)]
+    fn is_between(&self, owner: HostId) -> bool {
+        owner == self.peer || owner == self.host.local
+    }
+
     /// The memory of `region`, if this lane may do to `count` bytes at `at` of it what needs `needs`.
     #[inline(always)]
     fn check<'r>(
@@ -61,7 +68,7 @@ impl ShmLane {
             let len = imported.memory.len();
             if self.gone.is_none()
                 && imported.transport == self.host.id
-                && region.owner() == self.peer
+                && self.is_between(region.owner())
                 && imported.is_live()
                 && imported.rights.allow(needs)
                 && count <= len
@@ -89,7 +96,7 @@ impl ShmLane {
     fn refusal(&self, region: &RemoteRegion, at: usize, count: usize, needs: Rights) -> OpError {
         let key = region.key();
         let Some(imported) = region.handle::<Imported>() else { return OpError::Foreign(key) };
-        if imported.transport != self.host.id || region.owner() != self.peer {
+        if imported.transport != self.host.id || !self.is_between(region.owner()) {
             return OpError::Foreign(key);
         }
         if let Err(lost) = self.there() {

@@ -13,16 +13,24 @@
 //! 5. `host`: what all threads of a process share.
 //! 6. `lane`: the operations.
 //! 7. [`ShmTransport`]: puts them together.
+//! 8. `message`, `socket`: what processes say to each other, and how.
+//! 9. `service`: the thread that answers imports and watches the peers.
+//! 10. [`Rendezvous`]: how processes become a rack.
 
 #![deny(unsafe_code)]
 
 mod control;
 mod export;
 mod host;
+mod join;
 mod lane;
 #[allow(unsafe_code)]
 mod mapping;
+mod message;
 mod ring;
+mod service;
 mod shm;
+mod socket;
 
+pub use join::{HANDSHAKE, JoinError, Party, Rendezvous};
 pub use shm::ShmTransport;

@@ -2,29 +2,50 @@
 
 use crate::{
     control::{Control, Layout},
-    export::Exports,
+    export::{Imported, REGION_HEADER, Told},
     host::Host,
     lane::ShmLane,
     mapping,
+    service::Order,
 };
 use primitive::{limits::THREADS_PER_HOST, sync::Ordering};
 use std::{
-    sync::Arc,
+    collections::HashMap,
+    io,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights, Transport,
+    Bell, HostId, Lane, LaneError, LossReason, PeerEvent, Region, RegionError, RegionKey,
+    RemoteRegion, Rights, Transport,
 };
 
 /// A patience that nobody outlives.
-const FOREVER: Duration = Duration::from_secs(1 << 32);
+pub(crate) const FOREVER: Duration = Duration::from_secs(1 << 32);
+
+/// How long a service thread may take to answer.
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// One process's place in a rack whose hosts are processes of one machine (or threads of one).
+///
+/// Dropping it closes its links: peers that have not seen a goodbye report it as lost. Lanes, bells
+/// and regions made from it stay valid for this process.
 pub struct ShmTransport {
     host: Arc<Host>,
+    service: Mutex<Option<JoinHandle<()>>>,
+    /// What this process has imported from others and still holds.
+    imports: Mutex<HashMap<(HostId, RegionKey), Weak<Imported>>>,
 }
 
 impl ShmTransport {
+    pub(crate) fn new(host: Arc<Host>, service: Option<JoinHandle<()>>) -> Self {
+        Self { host, service: Mutex::new(service), imports: Mutex::default() }
+    }
+
     /// A rack of one host: `threads` threads of this process, which delegate to each other over
     /// lanes to their own host.
     ///
@@ -52,8 +73,59 @@ impl ShmTransport {
             panic!("no address space for the rings of {threads} threads: {error}")
         });
         let controls = vec![Control::new(memory, false)];
-        let host = Host::new(HostId(0), threads, controls, Exports::new(false));
-        Arc::new(ShmTransport { host: Arc::new(host) })
+        let host = Host::new(HostId(0), threads, controls, None);
+        Arc::new(ShmTransport::new(Arc::new(host), None))
+    }
+
+    /// Cuts this host off from the others without a goodbye, as a crash would: they report it as
+    /// lost. For tests of what happens then.
+    pub fn sever(&self) {
+        if let Some(desk) = &self.host.desk {
+            desk.leave(Order::Stop);
+        }
+        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(service) = service {
+            // If it panicked there is nothing left to end.
+            let _ = service.join();
+        }
+    }
+
+    /// Asks `owner` for a region.
+    fn ask(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        patience: Duration,
+    ) -> Result<Arc<Imported>, RegionError> {
+        let unknown = RegionError::Unknown { owner, key };
+        let Some(desk) = &self.host.desk else { return Err(unknown) };
+        let (answer, answered) = mpsc::channel();
+        desk.leave(Order::Import { owner, key, patience, answer });
+        let (region, file) = match answered.recv_timeout(patience.saturating_add(ANSWER)) {
+            Ok(Some(answer)) => answer,
+            Ok(None) | Err(RecvTimeoutError::Timeout) => return Err(unknown),
+            Err(RecvTimeoutError::Disconnected) => return Err(self.lost(owner)),
+        };
+        let broken = |what: String| RegionError::PeerLost(owner, LossReason::Protocol(what));
+        let len = usize::try_from(region.len).map_err(|_| broken(format!("{region:?}")))?;
+        let total = len.checked_add(REGION_HEADER).ok_or_else(|| broken(format!("{region:?}")))?;
+        let whole = mapping::of_peer(&file, total, Told::peers_write(region.rights));
+        let whole = whole.map_err(|source| match source.kind() {
+            io::ErrorKind::InvalidData => broken(source.to_string()),
+            _ => RegionError::NoMemory { len, source },
+        })?;
+        let (rights, generation) = (region.rights, region.generation);
+        Ok(Arc::new(Told { rights, generation, len, whole }.import(self.host.id)))
+    }
+
+    /// Why nothing can be had from `owner` any more.
+    fn lost(&self, owner: HostId) -> RegionError {
+        let reason = match self.host.peers[owner.0 as usize].gone.get() {
+            Some(PeerEvent::Lost(_, reason)) => reason.clone(),
+            Some(PeerEvent::Left(_)) => LossReason::Connection("it has left the rack".into()),
+            None => LossReason::Connection("its link is closed".into()),
+        };
+        RegionError::PeerLost(owner, reason)
     }
 
     fn check(&self, thread: u32) -> Result<(), LaneError> {
@@ -80,7 +152,10 @@ impl Transport for ShmTransport {
     }
 
     fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
-        self.host.exports.export(key, len, rights)
+        let region = self.host.exports.export(key, len, rights)?;
+        // A peer may be waiting for it.
+        self.host.ring_desk();
+        Ok(region)
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
@@ -96,11 +171,25 @@ impl Transport for ShmTransport {
         if owner.0 >= self.hosts() {
             return Err(RegionError::NoSuchHost(owner));
         }
-        let now = Instant::now();
-        let deadline = now.checked_add(patience).unwrap_or(now + FOREVER);
-        let told = self.host.exports.wait(key, deadline);
-        let told = told.ok_or(RegionError::Unknown { owner, key })?;
-        Ok(told.import(self.host.id, owner, key))
+        if owner == self.host.local {
+            let now = Instant::now();
+            let deadline = now.checked_add(patience).unwrap_or(now + FOREVER);
+            let told = self.host.exports.wait(key, deadline);
+            let told = told.ok_or(RegionError::Unknown { owner, key })?;
+            return Ok(Arc::new(told.import(self.host.id)).region(owner, key));
+        }
+        if self.host.peers[owner.0 as usize].gone.get().is_some() {
+            return Err(self.lost(owner));
+        }
+        let held = || self.imports.lock().unwrap_or_else(PoisonError::into_inner);
+        // What one thread has mapped serves all: one mapping, one set of page tables.
+        let known = held().get(&(owner, key)).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| known.is_live()) {
+            return Ok(known.region(owner, key));
+        }
+        let fresh = self.ask(owner, key, patience)?;
+        held().insert((owner, key), Arc::downgrade(&fresh));
+        Ok(fresh.region(owner, key))
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
@@ -128,7 +217,19 @@ impl Transport for ShmTransport {
         }
     }
 
-    fn leave(&self) {}
+    fn leave(&self) {
+        let Some(desk) = &self.host.desk else { return };
+        let (said, heard) = mpsc::channel();
+        desk.leave(Order::Goodbye { _said: said });
+        // It closes when all have been told; a service thread that hangs must not hang this.
+        let _ = heard.recv_timeout(ANSWER);
+    }
+}
+
+impl Drop for ShmTransport {
+    fn drop(&mut self) {
+        self.sever();
+    }
 }
 
 /// The bell of one thread: a futex in its host's control memory.

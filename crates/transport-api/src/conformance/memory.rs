@@ -98,26 +98,36 @@ pub fn words_are_aligned(make: Make) {
     });
 }
 
-/// A lane takes only what its own transport imported from its own peer.
+/// A lane takes only what its own transport imported from its own peer, and where memory is mapped
+/// what it imported from itself.
 pub fn regions_belong_to_their_peer(make: Make) {
     bounded(move || {
-        let (rack, other) = (make(2, 2), make(2, 2));
-        let ((mut a, mut b), (mut strange, mut stranger)) = (Port::pair(&rack), Port::pair(&other));
-        let _regions = (b.export(1, 64, Rights::ALL), stranger.export(1, 64, Rights::ALL));
+        let (rack, other) = (make(3, 2), make(3, 2));
+        let ((mut a, _b), (mut strange, mut stranger)) = (Port::pair(&rack), Port::pair(&other));
+        let _region = stranger.export(1, 64, Rights::ALL);
         let mut foreign = vec![strange.import(1)];
-        if rack.hosts.len() > 1 {
-            let _own = a.export(2, 64, Rights::ALL);
-            let own = a.transport.import(a.transport.local(), RegionKey(2), DEADLINE);
-            foreign.push(own.expect("an import of an own region"));
-            for remote in &foreign {
-                for (name, _, operation) in OPERATIONS {
-                    let outcome = a.outcome(|lane| operation(lane, remote, 8));
-                    assert_eq!(outcome, Err(OpError::Foreign(remote.key())), "{name}");
-                }
+        let _third = (rack.hosts.len() > 2).then(|| {
+            let third = rack.hosts[1].export(RegionKey(2), 64, Rights::ALL).expect("an export");
+            let remote = a.transport.import(HostId(1), RegionKey(2), DEADLINE);
+            foreign.push(remote.expect("an import from a third host"));
+            third
+        });
+        let _own = a.export(3, 64, Rights::ALL);
+        let own = a.transport.import(a.transport.local(), RegionKey(3), DEADLINE);
+        let own = own.expect("an import of an own region");
+        if a.transport.maps(a.peer) {
+            for (name, _, operation) in OPERATIONS {
+                assert_eq!(a.outcome(|lane| operation(lane, &own, 8)), Ok(()), "{name}");
+            }
+        } else {
+            foreign.push(own);
+        }
+        for remote in &foreign {
+            for (name, _, operation) in OPERATIONS {
+                let outcome = a.outcome(|lane| operation(lane, remote, 8));
+                assert_eq!(outcome, Err(OpError::Foreign(remote.key())), "{name}");
             }
         }
-        let outcome = a.outcome(|lane| lane.signal(&foreign[0], 8, 7));
-        assert_eq!(outcome, Err(OpError::Foreign(RegionKey(1))));
     });
 }
 

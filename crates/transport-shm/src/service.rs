@@ -1,0 +1,328 @@
+//! The service thread: one per process, off every path that matters. It answers the imports of
+//! peers, asks peers for regions on behalf of this host's threads, and notices when a peer leaves
+//! or dies.
+//!
+//! A death is noticed through the peer's pidfd, which becomes readable at once when the process
+//! ends, whatever it was doing; a link that closes without a goodbye counts as a death, too.
+
+use crate::{
+    export::Told,
+    host::Host,
+    message::{Described, Message},
+    socket::{self, NoPacket, Sender, timespec},
+};
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    process::{WaitId, WaitIdOptions, waitid},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    time::{Duration, Instant},
+};
+use transport_api::{HostId, LossReason, PeerEvent, RegionKey};
+
+/// How long after a link has closed its process may take to end, so that the report can say how it
+/// ended. Part of the 100 ms within which a loss is reported.
+const CLOSING: Duration = Duration::from_millis(50);
+
+/// What a peer answered to an import: a region and its memory, or that there is none.
+pub(crate) type Answer = Option<(Described, OwnedFd)>;
+
+/// What threads of this process ask of the service thread.
+pub(crate) enum Order {
+    /// Ask `owner` for a region. The answer is dropped unanswered when there is nobody to ask.
+    Import { owner: HostId, key: RegionKey, patience: Duration, answer: mpsc::Sender<Answer> },
+    /// Say goodbye to all, then drop `said`.
+    Goodbye { _said: mpsc::Sender<()> },
+    /// Close all links without a word, and end.
+    Stop,
+}
+
+/// Where orders are left for the service thread.
+pub(crate) struct Desk {
+    bell: OwnedFd,
+    /// `None` once the service thread has ended.
+    orders: Mutex<Option<Vec<Order>>>,
+}
+
+impl Desk {
+    pub(crate) fn new() -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { bell, orders: Mutex::new(Some(Vec::new())) })
+    }
+
+    fn orders(&self) -> std::sync::MutexGuard<'_, Option<Vec<Order>>> {
+        // A list of orders is whole whoever panicked.
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves an order; drops it if nobody will look any more.
+    pub(crate) fn leave(&self, order: Order) {
+        if let Some(orders) = &mut *self.orders() {
+            orders.push(order);
+        }
+        self.ring();
+    }
+
+    /// Gets the service thread to look at everything again: orders, exports, the fate of peers.
+    pub(crate) fn ring(&self) {
+        // It fails only if it has been rung 2^64 times unanswered.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+}
+
+/// The link to one peer, from its making until it is closed.
+pub(crate) struct Link {
+    pub(crate) host: HostId,
+    pub(crate) peer: Sender,
+    pub(crate) socket: OwnedFd,
+    pub(crate) pidfd: OwnedFd,
+    /// Packets that had no room in the socket.
+    out: VecDeque<(Message, Option<Arc<OwnedFd>>)>,
+    /// Imports that it has not answered yet, by number.
+    asked: HashMap<u64, mpsc::Sender<Answer>>,
+    /// Imports of its that wait for an export here.
+    waiting: Vec<(u64, RegionKey, Instant)>,
+    /// Since when its socket is closed.
+    closed: Option<Instant>,
+}
+
+impl Link {
+    pub(crate) fn new(host: HostId, peer: Sender, socket: OwnedFd, pidfd: OwnedFd) -> Self {
+        let (out, asked, waiting) = (VecDeque::new(), HashMap::new(), Vec::new());
+        Self { host, peer, socket, pidfd, out, asked, waiting, closed: None }
+    }
+}
+
+/// What a link has come to.
+enum Fate {
+    Fine,
+    Left,
+    Lost(LossReason),
+}
+
+pub(crate) struct Service {
+    host: Arc<Host>,
+    desk: Arc<Desk>,
+    links: Vec<Link>,
+    /// The number of the next import.
+    next: u64,
+}
+
+impl Service {
+    pub(crate) fn new(host: Arc<Host>, desk: Arc<Desk>, links: Vec<Link>) -> Self {
+        Self { host, desk, links, next: 0 }
+    }
+
+    /// Serves until it is told to stop.
+    pub(crate) fn run(mut self) {
+        while self.follow_orders() {
+            let links = std::mem::take(&mut self.links);
+            self.links = links.into_iter().filter_map(|link| self.keep(link)).collect();
+            self.answer_waiting();
+            if let Err(error) = self.wait() {
+                // Without a way to watch its peers a host must count them as lost.
+                let reason = LossReason::Connection(format!("cannot watch it: {error}"));
+                self.links.iter().for_each(|link| self.lose(link, reason.clone()));
+                break;
+            }
+        }
+        // Whoever waits for an answer sees its channel close.
+        *self.desk.orders() = None;
+    }
+
+    fn lose(&self, link: &Link, reason: LossReason) {
+        self.host.gone(PeerEvent::Lost(link.host, reason));
+    }
+
+    /// False if the service is to stop.
+    fn follow_orders(&mut self) -> bool {
+        let mut rung = [0; 8];
+        // Fails if it was not rung, which is as well.
+        let _ = rustix::io::read(&self.desk.bell, &mut rung);
+        let orders = self.desk.orders().as_mut().map(std::mem::take).unwrap_or_default();
+        for order in orders {
+            match order {
+                Order::Stop => return false,
+                Order::Goodbye { _said } => {
+                    for link in &mut self.links {
+                        link.post(Message::Goodbye, None);
+                    }
+                }
+                Order::Import { owner, key, patience, answer } => {
+                    let link = self.links.iter_mut().find(|link| link.host == owner);
+                    let Some(link) = link.filter(|link| link.closed.is_none()) else { continue };
+                    let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+                    link.asked.insert(self.next, answer);
+                    link.post(Message::Import { id: self.next, key, patience }, None);
+                    self.next += 1;
+                }
+            }
+        }
+        true
+    }
+
+    /// Answers imports whose region is there now, or whose patience has ended.
+    fn answer_waiting(&mut self) {
+        let now = Instant::now();
+        for link in &mut self.links {
+            for (id, key, deadline) in std::mem::take(&mut link.waiting) {
+                match self.host.exports.tell(key) {
+                    Some((told, file)) => {
+                        let Told { rights, generation, len, .. } = told;
+                        let region = Some(Described { rights, generation, len: len as u64 });
+                        link.post(Message::Export { id, region }, file);
+                    }
+                    None if deadline <= now => {
+                        link.post(Message::Export { id, region: None }, None)
+                    }
+                    None => link.waiting.push((id, key, deadline)),
+                }
+            }
+        }
+    }
+
+    /// Reads and writes what there is; the link, if it lives on.
+    fn keep(&mut self, mut link: Link) -> Option<Link> {
+        // Checked before the socket is read: what a dead process said last is then all there.
+        let ended = self.has_ended(&link);
+        match link.exchange() {
+            Fate::Left => self.host.gone(PeerEvent::Left(link.host)),
+            Fate::Lost(reason) => {
+                self.lose(&link, reason);
+                return None;
+            }
+            Fate::Fine => {}
+        }
+        if ended {
+            let (pid, how) = (link.peer.pid, how_it_ended(&link.pidfd));
+            self.lose(&link, LossReason::ProcessEnded { pid, how });
+            return None;
+        }
+        if link.closed.is_some_and(|since| since.elapsed() >= CLOSING) {
+            let text = "it closed its link without a goodbye";
+            self.lose(&link, LossReason::Connection(text.into()));
+            return None;
+        }
+        // Lanes may have found it broken: the link goes, and the peer hears of it by that.
+        let gone = self.host.peers[link.host.0 as usize].gone.get();
+        (!matches!(gone, Some(PeerEvent::Lost(..)))).then_some(link)
+    }
+
+    fn has_ended(&self, link: &Link) -> bool {
+        let ended = socket::readable([Some(link.pidfd.as_fd())], Instant::now());
+        ended.is_ok_and(|[ended]| ended)
+    }
+
+    /// Sleeps until something happens or some patience ends.
+    fn wait(&self) -> io::Result<()> {
+        let mut polled = vec![PollFd::new(&self.desk.bell, PollFlags::IN)];
+        let mut deadline = None;
+        for link in &self.links {
+            polled.push(PollFd::new(&link.pidfd, PollFlags::IN));
+            if link.closed.is_none() {
+                let out = if link.out.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+                polled.push(PollFd::new(&link.socket, PollFlags::IN | out));
+            }
+            let closing = link.closed.map(|since| since + CLOSING);
+            let waiting = link.waiting.iter().map(|(_, _, deadline)| *deadline);
+            deadline = waiting.chain(closing).chain(deadline).min();
+        }
+        let left = deadline.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        match poll(&mut polled, left.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Link {
+    fn post(&mut self, message: Message, file: Option<Arc<OwnedFd>>) {
+        self.out.push_back((message, file));
+        self.send();
+    }
+
+    /// Sends what has room. A closed socket is noticed by reading.
+    fn send(&mut self) {
+        while let Some((message, file)) = self.out.front() {
+            match socket::send(&self.socket, message, file.as_ref().map(|file| file.as_fd())) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                _ => self.out.pop_front(),
+            };
+        }
+    }
+
+    /// Sends and receives as much as possible.
+    fn exchange(&mut self) -> Fate {
+        if self.closed.is_some() {
+            return Fate::Fine;
+        }
+        self.send();
+        loop {
+            let received = match socket::receive(&self.socket) {
+                Ok(received) => received,
+                Err(NoPacket::NotYet) => return Fate::Fine,
+                Err(NoPacket::Closed) => {
+                    self.closed = Some(Instant::now());
+                    self.asked.clear();
+                    return Fate::Fine;
+                }
+                Err(NoPacket::Nonsense(what)) => return Fate::Lost(LossReason::Protocol(what)),
+                Err(NoPacket::System(error)) => {
+                    return Fate::Lost(LossReason::Connection(format!("cannot hear it: {error}")));
+                }
+            };
+            if received.from != self.peer {
+                let text = format!("{:?} sent as {:?}", received.message, received.from);
+                return Fate::Lost(LossReason::Protocol(text));
+            }
+            match (received.message, received.file) {
+                (Message::Goodbye, _) => return Fate::Left,
+                (Message::Import { id, key, patience }, _) => {
+                    let now = Instant::now();
+                    let deadline = now.checked_add(Duration::from_millis(patience));
+                    self.waiting.push((id, key, deadline.unwrap_or(now + crate::shm::FOREVER)));
+                }
+                (Message::Export { id, region }, file) => {
+                    // Nobody waits any more if the importer has lost its patience.
+                    if let Some(answer) = self.asked.remove(&id) {
+                        let _ = answer.send(region.zip(file));
+                    }
+                }
+                (other, _) => {
+                    return Fate::Lost(LossReason::Protocol(format!("{other:?} on a link")));
+                }
+            }
+        }
+    }
+}
+
+/// How the process of `pidfd` ended, in words, as far as this process may know.
+pub(crate) fn how_it_ended(pidfd: &OwnedFd) -> String {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let Ok(Some(status)) = waitid(WaitId::PidFd(pidfd.as_fd()), options) else {
+        return "how is known to its parent only".into();
+    };
+    if let Some(code) = status.exit_status() {
+        return format!("exit status {code}");
+    }
+    let Some(number) = status.terminating_signal() else { return "no status".into() };
+    let names = [
+        (1, "SIGHUP"),
+        (2, "SIGINT"),
+        (3, "SIGQUIT"),
+        (4, "SIGILL"),
+        (6, "SIGABRT"),
+        (7, "SIGBUS"),
+        (8, "SIGFPE"),
+        (9, "SIGKILL"),
+        (11, "SIGSEGV"),
+        (13, "SIGPIPE"),
+        (15, "SIGTERM"),
+    ];
+    let name = names.iter().find(|(n, _)| *n == number).map_or("", |(_, name)| name);
+    format!("signal {number} {name}").trim_end().into()
+}

@@ -1,0 +1,150 @@
+//! The sockets between processes: packets with descriptors, and with the kernel's word for who
+//! sent them.
+//!
+//! They are made in pairs by the leader and inherited or handed over, so they have no name that
+//! anybody could find them by.
+
+use crate::message::{LARGEST, Message};
+use rustix::{
+    cmsg_space,
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+        sendmsg, socketpair, sockopt,
+    },
+};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+/// Who sent a packet, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+}
+
+impl Sender {
+    /// This process.
+    pub(crate) fn this() -> Self {
+        Self { pid: std::process::id(), uid: rustix::process::geteuid().as_raw() }
+    }
+}
+
+/// A packet that arrived.
+pub(crate) struct Received {
+    pub(crate) message: Message,
+    /// There exactly if the message [brings one](Message::brings_file).
+    pub(crate) file: Option<OwnedFd>,
+    pub(crate) from: Sender,
+}
+
+/// A pair of connected sockets that are closed on exec, do not block, and say who sent what.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    sockopt::set_socket_passcred(&a, true)?;
+    sockopt::set_socket_passcred(&b, true)?;
+    Ok((a, b))
+}
+
+/// Sends a packet, with a descriptor if it brings one, or fails if there is no room.
+pub(crate) fn send(
+    socket: impl AsFd,
+    message: &Message,
+    file: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = file.as_slice();
+    if !files.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(files));
+    }
+    let packet = message.encode();
+    sendmsg(socket, &[IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Why no packet was received.
+#[derive(Debug)]
+pub(crate) enum NoPacket {
+    /// There is none yet.
+    NotYet,
+    /// The other end is closed.
+    Closed,
+    /// What came is no packet of this version, as the text says.
+    Nonsense(String),
+    /// The system refused.
+    System(io::Error),
+}
+
+/// Takes the next packet, if one is there.
+pub(crate) fn receive(socket: impl AsFd) -> Result<Received, NoPacket> {
+    let mut packet = [0; LARGEST];
+    // Room for more descriptors than any packet brings, so that a surplus is closed, not lost.
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(4), ScmCredentials(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut packet)];
+    let received = match recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        Ok(received) if received.bytes == 0 => return Err(NoPacket::Closed),
+        Ok(received) => received,
+        Err(Errno::AGAIN) => return Err(NoPacket::NotYet),
+        Err(Errno::CONNRESET | Errno::PIPE) => return Err(NoPacket::Closed),
+        Err(error) => return Err(NoPacket::System(error.into())),
+    };
+    let (mut files, mut from) = (Vec::new(), None);
+    for part in control.drain() {
+        match part {
+            RecvAncillaryMessage::ScmRights(sent) => files.extend(sent),
+            RecvAncillaryMessage::ScmCredentials(sender) => {
+                let pid = sender.pid.as_raw_nonzero().get().unsigned_abs();
+                from = Some(Sender { pid, uid: sender.uid.as_raw() });
+            }
+            _ => {}
+        }
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(NoPacket::Nonsense("a packet that is too large".into()));
+    }
+    let packet = &packet[..received.bytes];
+    let nonsense = || NoPacket::Nonsense(format!("the packet {packet:x?}"));
+    let message = Message::decode(packet).ok_or_else(nonsense)?;
+    if files.len() != usize::from(message.brings_file()) {
+        let text = format!("{} descriptors with {message:?}", files.len());
+        return Err(NoPacket::Nonsense(text));
+    }
+    let from = from.ok_or_else(|| NoPacket::Nonsense(format!("{message:?} from nobody")))?;
+    Ok(Received { message, file: files.pop(), from })
+}
+
+/// Waits until one of `files` can be read, at most until `deadline`; says which can.
+pub(crate) fn readable<const N: usize>(
+    files: [Option<BorrowedFd<'_>>; N],
+    deadline: Instant,
+) -> io::Result<[bool; N]> {
+    loop {
+        let there = files.iter().flatten();
+        let mut polled: Vec<_> =
+            there.map(|file| PollFd::from_borrowed_fd(*file, PollFlags::IN)).collect();
+        let left = deadline.saturating_duration_since(Instant::now());
+        match poll(&mut polled, Some(&timespec(left))) {
+            Err(Errno::INTR) => continue,
+            result => result?,
+        };
+        let mut states = polled.iter().map(|file| !file.revents().is_empty());
+        return Ok(files.map(|file| file.is_some() && states.next().unwrap_or(false)));
+    }
+}
+
+/// `duration` as the system takes it.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}

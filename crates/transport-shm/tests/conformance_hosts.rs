@@ -1,0 +1,14 @@
+//! The conformance suite over two hosts in one process, which share sealed files in memory and
+//! speak over sockets exactly as two processes do.
+
+use gossamer_transport_shm::ShmTransport;
+use std::sync::Arc;
+use transport_api::{HostId, Transport, conformance::Rack};
+
+fn rack(hosts: u32, threads: u32) -> Rack {
+    let rack = ShmTransport::in_process(hosts, threads).expect("a rack");
+    let hosts = rack.iter().map(|host| host.clone() as Arc<dyn Transport>).collect();
+    Rack { hosts, kill: Box::new(move |HostId(host)| rack[host as usize].sever()) }
+}
+
+transport_api::conformance!(rack);
