@@ -1,0 +1,100 @@
+//! Delegation: values entrusted to threads, and closures sent to them, over any transport.
+//!
+//! A pure machine: it is handed memory, lanes and polls, and has no socket, clock or thread of its
+//! own. What users call is re-exported by the `gossamer` crate.
+//!
+//! Reading order:
+//! 1. What users see: [`Trust`] (`trust.rs`), `apply` and its relatives (`apply.rs`), [`Latch`] and
+//!    `launch` (`latch.rs`), [`Trustee`] (`trustee.rs`), what may be delegated (`invoke.rs`,
+//!    `noref.rs`), errors (`error.rs`).
+//! 2. The protocol: words (`wire.rs`), handing buffers back and forth ([`slot`]), finding out who
+//!    sent something (`arrivals.rs`), giving a buffer away on a lane (`link.rs`).
+//! 3. The two ends of a pair: `outbox.rs` with `completion.rs`, `inbox.rs` with `call.rs`.
+//! 4. What closures and properties are called: `registry.rs`, `identity.rs`, `property.rs`,
+//!    `count.rs`; how values are encoded: `codec.rs`.
+//! 5. A thread's whole: `node.rs`, with `context.rs` (may this code wait?), `system.rs` (what
+//!    threads ask of each other), `racks.rs` (threads that belong to no rack).
+//! 6. Set-up and idling: `wiring.rs`, [`idle`].
+
+#![deny(unsafe_code)]
+#![cfg_attr(feature = "nightly", feature(auto_traits, negative_impls))]
+
+pub mod slot;
+mod wire;
+
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod apply;
+#[cfg(not(loom))]
+mod arrivals;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod call;
+#[cfg(not(loom))]
+mod codec;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod completion;
+#[cfg(not(loom))]
+mod context;
+#[cfg(not(loom))]
+mod count;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod identity;
+#[cfg(not(loom))]
+pub mod idle;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod inbox;
+#[cfg(not(loom))]
+mod invoke;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod latch;
+#[cfg(not(loom))]
+mod link;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod node;
+#[cfg(not(loom))]
+mod outbox;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod property;
+#[cfg(not(loom))]
+mod racks;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod registry;
+#[cfg(not(loom))]
+mod system;
+#[cfg(not(loom))]
+mod trust;
+#[cfg(not(loom))]
+mod trustee;
+#[cfg(not(loom))]
+mod wiring;
+#[cfg(feature = "nightly")]
+#[path = "noref.rs"]
+mod noref;
+
+#[cfg(feature = "nightly")]
+pub use noref::NoRef;
+
+#[cfg(not(loom))]
+pub use self::{
+    apply::{Portable, uncaptured},
+    error::{CodecError, DelegateError, PanicReport},
+    identity::build_identity,
+    invoke::Delegable,
+    latch::{Latch, LatchGuard},
+    node::{EnteredNode, Incident, Node},
+    racks::{Job, Post, Registered, run_job},
+    registry::is_one_image,
+    trust::Trust,
+    trustee::{LocalTrustee, Trustee, local_trustee},
+    wiring::{Wiring, WiringError},
+};

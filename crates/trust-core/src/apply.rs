@@ -1,0 +1,523 @@
+//! `apply` and its relatives: sending closures to properties (thesis 2.4).
+
+use crate::{
+    Trust,
+    call::{Apply, MIDDLING, SMALL, with_capture},
+    codec,
+    completion::{Completion, Outcome},
+    context::Context,
+    error::DelegateError,
+    invoke::{Delegable, Invoke, Plain, With, check_captures},
+    node::{Node, Place, with_node},
+    outbox::Request,
+    registry::closure_id,
+    wire::WORD,
+};
+use fiber::FiberId;
+use serde::{Serialize, de::DeserializeOwned};
+use std::{
+    any::type_name,
+    cell::{Cell, UnsafeCell},
+    marker::PhantomData,
+    panic::Location,
+};
+
+/// What can cross the rack as an argument or a result.
+pub trait Portable: Serialize + DeserializeOwned + 'static {}
+impl<V: Serialize + DeserializeOwned + 'static> Portable for V {}
+
+pub(crate) const OUTSIDE: DelegateError = DelegateError::NoRack(
+    "a trust can only be used by a fiber of its rack; from other threads use `apply_async`, \
+     or spawn a fiber with the rack's handle",
+);
+
+impl<T: 'static> Trust<T> {
+    /// Runs `closure` on the property and returns its result, waiting for it: the current fiber
+    /// is suspended, and others run meanwhile. On the trustee's own thread the closure runs at
+    /// once. (Thesis 2.4.1.)
+    ///
+    /// The closure captures nothing; use [`apply_with`](Self::apply_with) or
+    /// [`delegate!`](crate::delegate) to pass values.
+    ///
+    /// # Panics
+    /// If the closure panics, with its message; if the trustee's host is gone; outside a fiber of
+    /// the rack; and in delegated context, where waiting is not allowed (thesis 2.3.4).
+    /// [`try_apply`](Self::try_apply) returns the first two as errors.
+    #[inline(always)]
+    #[track_caller]
+    pub fn apply<F, U>(&self, closure: F) -> U
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        self.call(Plain(closure), (), place).unwrap_or_else(|error| raise(&error, place))
+    }
+
+    /// As [`apply`](Self::apply), with `arguments` for the closure, which travel with it.
+    /// (Thesis 2.4.3.2.)
+    ///
+    /// # Panics
+    /// As [`apply`](Self::apply), and if the arguments cannot be encoded.
+    #[inline(always)]
+    #[track_caller]
+    pub fn apply_with<F, V, U>(&self, closure: F, arguments: V) -> U
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        self.call(With(closure), arguments, place).unwrap_or_else(|error| raise(&error, place))
+    }
+
+    /// As [`apply`](Self::apply), but failures come back as errors.
+    ///
+    /// # Errors
+    /// [`DelegateError`], when the closure panicked at a remote trustee, when the trustee's host is
+    /// gone, or when a value cannot be encoded or decoded.
+    ///
+    /// # Panics
+    /// In delegated context; and if the closure panics on this very thread, where the panic goes
+    /// its ordinary way.
+    #[inline(always)]
+    #[track_caller]
+    pub fn try_apply<F, U>(&self, closure: F) -> Result<U, DelegateError>
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        self.call(Plain(closure), (), Location::caller())
+    }
+
+    /// As [`apply_with`](Self::apply_with), but failures come back as errors.
+    ///
+    /// # Errors
+    /// As [`try_apply`](Self::try_apply).
+    ///
+    /// # Panics
+    /// As [`try_apply`](Self::try_apply).
+    #[inline(always)]
+    #[track_caller]
+    pub fn try_apply_with<F, V, U>(&self, closure: F, arguments: V) -> Result<U, DelegateError>
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        self.call(With(closure), arguments, Location::caller())
+    }
+
+    /// Runs `closure` on the property without waiting; when its result is here, `then` is called
+    /// with it, on this thread. Allowed everywhere, also in delegated context. (Thesis 2.4.2.)
+    ///
+    /// Requests of one thread to one trustee are served in the order they were sent. A fiber waits
+    /// here only when there is no room for more requests. If the closure fails, `then` is not
+    /// called and the rack is told ([`Incident::Unobserved`](crate::Incident::Unobserved)); use
+    /// [`try_apply_then`](Self::try_apply_then) to handle that.
+    ///
+    /// # Panics
+    /// Outside a thread of the rack.
+    #[inline(always)]
+    #[track_caller]
+    pub fn apply_then<F, U, C>(&self, closure: F, then: C)
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+        C: FnOnce(U) + 'static,
+    {
+        const { check_captures::<F>() };
+        self.cast(Plain(closure), (), Then(then, PhantomData), Location::caller());
+    }
+
+    /// As [`apply_then`](Self::apply_then), with `arguments` for the closure.
+    ///
+    /// # Panics
+    /// Outside a thread of the rack.
+    #[inline(always)]
+    #[track_caller]
+    pub fn apply_with_then<F, V, U, C>(&self, closure: F, arguments: V, then: C)
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+        C: FnOnce(U) + 'static,
+    {
+        const { check_captures::<F>() };
+        self.cast(With(closure), arguments, Then(then, PhantomData), Location::caller());
+    }
+
+    /// As [`apply_then`](Self::apply_then), but `then` is also told of failures.
+    ///
+    /// # Panics
+    /// Outside a thread of the rack.
+    #[inline(always)]
+    #[track_caller]
+    pub fn try_apply_then<F, U, C>(&self, closure: F, then: C)
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+        C: FnOnce(Result<U, DelegateError>) + 'static,
+    {
+        const { check_captures::<F>() };
+        self.cast(Plain(closure), (), Either(then, PhantomData), Location::caller());
+    }
+
+    /// As [`apply_with_then`](Self::apply_with_then), but `then` is also told of failures.
+    ///
+    /// # Panics
+    /// Outside a thread of the rack.
+    #[inline(always)]
+    #[track_caller]
+    pub fn try_apply_with_then<F, V, U, C>(&self, closure: F, arguments: V, then: C)
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+        C: FnOnce(Result<U, DelegateError>) + 'static,
+    {
+        const { check_captures::<F>() };
+        self.cast(With(closure), arguments, Either(then, PhantomData), Location::caller());
+    }
+
+    /// Whether the property lives on the current thread, so that closures run at once.
+    #[inline(always)]
+    pub fn is_local(&self) -> bool {
+        with_node(|node| node.is_some_and(|node| self.is_at(node)))
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_at(&self, node: &Node) -> bool {
+        node.rack == self.rack && node.number() == self.home
+    }
+
+    /// A call that waits.
+    #[inline(always)]
+    fn call<I, V>(&self, invoke: I, arguments: V, place: Place) -> Result<I::Output, DelegateError>
+    where
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+    {
+        with_node(|node| match node {
+            Some(node) if self.is_at(node) => {
+                node.context().check_may_wait("`apply`", place);
+                let result = self.run_inline(node, invoke, arguments, place);
+                node.run_deferred();
+                result
+            }
+            Some(node) if node.rack == self.rack => {
+                node.context().check_may_wait("`apply`", place);
+                node.call(self.target(), invoke, arguments)
+            }
+            _ => Err(OUTSIDE),
+        })
+    }
+
+    /// Runs a closure on a property of this thread.
+    #[inline(always)]
+    pub(crate) fn run_inline<I, V>(
+        &self,
+        node: &Node,
+        invoke: I,
+        arguments: V,
+        place: Place,
+    ) -> Result<I::Output, DelegateError>
+    where
+        I: Invoke<T, V>,
+    {
+        let Some(property) = node.properties().find(self.property, self.tag) else {
+            return Err(no_such_property(node, self.property));
+        };
+        let _context = node.context().enter(Context::Inline(place));
+        // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
+        // else refers to it: only this thread has access, it was in free context until the guard
+        // above, and whatever runs inside it finds a context that is not free.
+        let property = unsafe { &mut *property.cast::<T>() };
+        Ok(invoke.invoke(property, arguments))
+    }
+
+    /// A call that does not wait.
+    #[inline(always)]
+    fn cast<I, V, C>(&self, invoke: I, arguments: V, then: C, place: Place)
+    where
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Told<I::Output>,
+    {
+        with_node(|node| match node {
+            Some(node) if self.is_at(node) => self.cast_inline(node, invoke, arguments, then, place),
+            Some(node) if node.rack == self.rack => {
+                self.note_user(node.number());
+                node.request(self.target(), invoke, arguments, Tell(then, PhantomData));
+            }
+            _ => raise(&OUTSIDE, place),
+        });
+    }
+
+    /// A call that does not wait, of a property of this thread: it runs now, or when the delegated
+    /// code that runs now has ended.
+    #[inline(always)]
+    fn cast_inline<I, V, C>(&self, node: &Node, invoke: I, arguments: V, then: C, place: Place)
+    where
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Told<I::Output>,
+    {
+        if node.context().is_free() {
+            let result = self.run_inline(node, invoke, arguments, place);
+            let context = node.context().enter(Context::Callback(type_name::<C>()));
+            then.tell(node, result);
+            drop(context);
+            node.run_deferred();
+        } else {
+            // The clone keeps the property until the work is done.
+            let trust = self.clone();
+            node.run_or_defer(move |node| {
+                let result = trust.run_inline(node, invoke, arguments, place);
+                let _context = node.context().enter(Context::Callback(type_name::<C>()));
+                then.tell(node, result);
+            });
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn target(&self) -> Target<T> {
+        Target { home: self.home, property: self.property, _property: PhantomData }
+    }
+}
+
+/// A property on another thread, and its type.
+pub(crate) struct Target<T> {
+    pub(crate) home: u32,
+    pub(crate) property: u32,
+    pub(crate) _property: PhantomData<fn(T)>,
+}
+
+impl Node {
+    /// Sends a request and waits for its result.
+    #[inline(always)]
+    pub(crate) fn call<T, I, V>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: V,
+    ) -> Result<I::Output, DelegateError>
+    where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+    {
+        wait(|wake| self.request(target, invoke, arguments, wake))
+    }
+
+    /// Encodes a request and sends it.
+    #[inline(always)]
+    pub(crate) fn request<T, I, V, C>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: V,
+        completion: C,
+    ) where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Completion + 'static,
+    {
+        if const { size_of::<I>() + size_of::<V>() <= WORD } {
+            self.request_encoded::<SMALL, T, I, V, C>(target, invoke, arguments, completion);
+        } else {
+            self.request_encoded::<MIDDLING, T, I, V, C>(target, invoke, arguments, completion);
+        }
+    }
+
+    #[inline(always)]
+    fn request_encoded<const N: usize, T, I, V, C>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: V,
+        completion: C,
+    ) where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Completion + 'static,
+    {
+        let encoded =
+            with_capture(invoke, |capture| codec::encode_after::<N, V>(capture, &arguments));
+        let encoded = match encoded {
+            Ok(encoded) => encoded,
+            Err(source) => {
+                let error = DelegateError::Codec { what: "encode the arguments", source };
+                return completion.complete(Outcome::Failed(error));
+            }
+        };
+        let request = Request {
+            property: target.property,
+            closure: closure_id::<Apply<T, V, I>>(),
+            payload: encoded.bytes(),
+            reply_words: const { reply_words::<I::Output>() },
+        };
+        self.send(target.home, request, completion);
+    }
+}
+
+/// Parks the current fiber until the completion that `send` is given has run.
+#[inline(always)]
+pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Result<U, DelegateError> {
+    let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
+    let waiter = Waiter { fiber, done: Cell::new(false), result: UnsafeCell::new(None) };
+    send(Wake(&raw const waiter));
+    while !waiter.done.get() {
+        fiber::park();
+    }
+    // SAFETY: `done` says that the completion has run, and it runs once.
+    let result = unsafe { &mut *waiter.result.get() };
+    result.take().expect("a completion leaves a result")
+}
+
+/// Words that the result of a call will probably need; longer results find another place.
+const fn reply_words<U>() -> usize {
+    let words = size_of::<U>().div_ceil(WORD);
+    if words <= 8 { words } else { 0 }
+}
+
+#[cold]
+fn no_such_property(node: &Node, number: u32) -> DelegateError {
+    DelegateError::Refused {
+        trustee: node.me,
+        reason: format!("there is no property {number} of the trust's type here"),
+    }
+}
+
+/// Ends the caller with the failure of its request, and says where that was delegated.
+#[cold]
+#[inline(never)]
+#[track_caller]
+pub(crate) fn raise(error: &DelegateError, place: Place) -> ! {
+    panic!("{error} (delegated at {place})")
+}
+
+/// A fiber that waits for a result, on its own stack.
+struct Waiter<U> {
+    fiber: FiberId,
+    done: Cell<bool>,
+    result: UnsafeCell<Option<Result<U, DelegateError>>>,
+}
+
+impl<U> Drop for Waiter<U> {
+    fn drop(&mut self) {
+        if !self.done.get() {
+            // The completion holds a pointer to this frame. Nodes are closed, which ends all
+            // requests, before fibers are unwound; going on would corrupt memory.
+            eprintln!("gossamer: a fiber was unwound while its request is under way; aborting");
+            std::process::abort();
+        }
+    }
+}
+
+/// Wakes the fiber that waits for a result.
+pub(crate) struct Wake<U>(*const Waiter<U>);
+
+impl<U: Portable> Completion for Wake<U> {
+    #[inline(always)]
+    fn complete(self, outcome: Outcome<'_>) {
+        let result = outcome.result();
+        // SAFETY: the waiter is on the stack of a fiber that does not leave its frame before
+        // `done` is set, which only happens here, once; the fiber is of this thread and is not
+        // running now, so nothing else refers to the waiter.
+        let fiber = unsafe {
+            let waiter = &*self.0;
+            *waiter.result.get() = Some(result);
+            waiter.done.set(true);
+            waiter.fiber
+        };
+        fiber::unpark(fiber);
+    }
+}
+
+/// What is told of the result of a call that does not wait.
+pub(crate) trait Told<U>: 'static {
+    fn tell(self, node: &Node, result: Result<U, DelegateError>);
+}
+
+/// A callback for the result alone.
+pub(crate) struct Then<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
+
+impl<U: 'static, C: FnOnce(U) + 'static> Told<U> for Then<C, U> {
+    #[inline(always)]
+    fn tell(self, node: &Node, result: Result<U, DelegateError>) {
+        match result {
+            Ok(value) => (self.0)(value),
+            Err(error) => node.report(error),
+        }
+    }
+}
+
+/// A callback for the result or the failure.
+struct Either<C, U>(C, PhantomData<fn(U)>);
+
+impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Told<U> for Either<C, U> {
+    #[inline(always)]
+    fn tell(self, _: &Node, result: Result<U, DelegateError>) {
+        (self.0)(result);
+    }
+}
+
+/// Tells a callback when the reply comes.
+pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
+
+impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
+    #[inline(always)]
+    fn complete(self, outcome: Outcome<'_>) {
+        let result = outcome.result();
+        with_node(|node| {
+            if let Some(node) = node {
+                let _context = node.context().enter(Context::Callback(type_name::<C>()));
+                self.0.tell(node, result);
+            }
+        });
+    }
+}
+
+/// Delegates a closure that uses local values: they are moved into the request by name, and the
+/// closure gets them as arguments of the same names.
+///
+/// ```ignore
+/// delegate!(map, [key, value] |map| map.insert(key, value))
+/// // is
+/// map.apply_with(|map, (key, value)| map.insert(key, value), (key, value))
+/// ```
+///
+/// The result of the closure is the value of the macro, as with [`Trust::apply_with`]. A value
+/// that the closure uses and the list forgets is an ordinary type error.
+#[macro_export]
+macro_rules! delegate {
+    ($trust:expr, [$($value:ident),* $(,)?] |$property:pat_param| $body:expr) => {{
+        let (trust, arguments) = (&$trust, ($($value,)*));
+        let closure = $crate::uncaptured(trust, &arguments, |$property, ($($value,)*)| $body);
+        // Only a closure that captures nothing becomes a function pointer.
+        let _: fn(_, _) -> _ = closure;
+        trust.apply_with(closure, arguments)
+    }};
+}
+
+/// For [`delegate!`]: hands `closure` through, and lets the compiler see what its parameters are.
+#[doc(hidden)]
+pub fn uncaptured<T: 'static, V, U, F>(_: &Trust<T>, _: &V, closure: F) -> F
+where
+    F: FnOnce(&mut T, V) -> U + Copy,
+{
+    closure
+}

@@ -1,0 +1,115 @@
+//! Whether the running code may block, and whose code it is (thesis 2.3.4, "delegated context").
+//!
+//! Closures run on the trustee's own stack. If one waited, nobody would serve the thread, perhaps
+//! not even the reply it waits for. So waiting there is an error, and the error names both places:
+//! where the closure was delegated and where it tried to wait.
+
+use crate::registry::registry;
+use std::{cell::Cell, fmt, panic::Location};
+
+/// What kind of code runs on this thread right now.
+#[derive(Clone, Copy)]
+pub(crate) enum Context {
+    /// A fiber, or the worker between fibers.
+    Free,
+    /// Requests of other threads; which closure, the cell says.
+    Serving,
+    /// A closure on a property of this thread, delegated from here.
+    Inline(&'static Location<'static>),
+    /// A callback of `apply_then` and its like, by the name of its type.
+    Callback(&'static str),
+    /// The drop of a property.
+    Dropping,
+}
+
+/// The context of one thread.
+pub(crate) struct ContextCell {
+    context: Cell<Context>,
+    /// The closure being served.
+    closure: Cell<u32>,
+}
+
+impl ContextCell {
+    pub(crate) fn new() -> Self {
+        Self { context: Cell::new(Context::Free), closure: Cell::new(0) }
+    }
+
+    /// Whether code may wait here.
+    #[inline(always)]
+    pub(crate) fn is_free(&self) -> bool {
+        matches!(self.context.get(), Context::Free)
+    }
+
+    /// Enters `context` until the guard is dropped.
+    #[inline(always)]
+    pub(crate) fn enter(&self, context: Context) -> Entered<'_> {
+        Entered { cell: self, before: self.context.replace(context) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_closure(&self, closure: u32) {
+        self.closure.set(closure);
+    }
+
+    #[inline(always)]
+    pub(crate) fn closure(&self) -> u32 {
+        self.closure.get()
+    }
+
+    /// Where the running code comes from, for messages.
+    fn origin(&self) -> Origin {
+        Origin(self.context.get(), self.closure.get())
+    }
+
+    /// Refuses to wait at `inner` when the running code must not.
+    ///
+    /// # Panics
+    /// If it must not. The panic ends the delegated closure and travels to whoever delegated it.
+    #[inline(always)]
+    pub(crate) fn check_may_wait(&self, what: &str, inner: &'static Location<'static>) {
+        if !self.is_free() {
+            self.refuse_to_wait(what, inner);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse_to_wait(&self, what: &str, inner: &'static Location<'static>) -> ! {
+        panic!(
+            "{what} at {inner} would wait inside {}; a delegated closure must not wait: use \
+             `apply_then` there, or make the property a `Latch` and delegate the closure with \
+             `launch`",
+            self.origin()
+        );
+    }
+}
+
+/// Ends a context when it is dropped.
+pub(crate) struct Entered<'a> {
+    cell: &'a ContextCell,
+    before: Context,
+}
+
+impl Drop for Entered<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.cell.context.set(self.before);
+    }
+}
+
+struct Origin(Context, u32);
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Context::Free => f.write_str("a fiber"),
+            Context::Serving => {
+                let name = registry().description(self.1).map_or("?", |found| found.closure_name);
+                write!(f, "the delegated closure {name}")
+            }
+            Context::Inline(place) => write!(f, "the closure delegated at {place}"),
+            Context::Callback(name) => write!(f, "the callback {name}"),
+            Context::Dropping => f.write_str("the drop of a property"),
+        }
+    }
+}

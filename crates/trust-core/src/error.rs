@@ -1,0 +1,82 @@
+//! What can go wrong with a delegated request, and the reports that travel back for it.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use thiserror::Error;
+use transport_api::{HostId, LossReason, ThreadId};
+
+/// Why a delegated request has no result.
+#[derive(Debug, Clone, Error)]
+pub enum DelegateError {
+    /// The closure panicked at the trustee. The trustee goes on, and so does the property, in
+    /// whatever state the closure left it: there is no poisoning.
+    #[error("the closure panicked on {trustee}: {report}")]
+    Panicked {
+        /// Where it ran.
+        trustee: ThreadId,
+        /// What it said.
+        report: PanicReport,
+    },
+    /// The trustee refused the request before anything ran.
+    #[error("{trustee} refused the request: {reason}")]
+    Refused {
+        /// Who refused.
+        trustee: ThreadId,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The trustee's host is gone; the closure may or may not have run.
+    #[error("{host} is gone: {reason}")]
+    PeerLost {
+        /// The host.
+        host: HostId,
+        /// What became of it.
+        reason: LossReason,
+    },
+    /// An argument or a result could not be encoded or decoded.
+    #[error("cannot {what}: {source}")]
+    Codec {
+        /// What was tried: "encode the arguments", "decode the result", ...
+        what: &'static str,
+        /// What the codec said.
+        source: CodecError,
+    },
+    /// The rack is shutting down, or the calling thread belongs to none.
+    #[error("{0}")]
+    NoRack(&'static str),
+}
+
+/// What the codec says when a value cannot be encoded or decoded.
+#[derive(Debug, Clone, Error)]
+#[error("{0}")]
+pub struct CodecError(pub(crate) String);
+
+/// A panic that happened on another thread or host, as far as it can travel: its message. It is
+/// also the payload with which the panic is resumed in the caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PanicReport {
+    /// The panic's message, if it was a string.
+    pub message: String,
+}
+
+impl PanicReport {
+    /// The report of a caught panic.
+    pub fn of(payload: &(dyn std::any::Any + Send)) -> Self {
+        let message = if let Some(text) = payload.downcast_ref::<&str>() {
+            (*text).to_owned()
+        } else if let Some(text) = payload.downcast_ref::<String>() {
+            text.clone()
+        } else if let Some(report) = payload.downcast_ref::<PanicReport>() {
+            return report.clone();
+        } else {
+            "a panic whose payload is not a string".to_owned()
+        };
+        PanicReport { message }
+    }
+}
+
+impl fmt::Display for PanicReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

@@ -1,0 +1,226 @@
+//! The trustee's end of one pair of threads: requests in, replies out.
+
+use crate::{
+    call::Call,
+    context::Context,
+    error::PanicReport,
+    link::Link,
+    node::Node,
+    outbox::{BULK_REPLY, LaneRef},
+    registry::{Closure, registry},
+    slot::{Arrival, TrusteeSlot},
+    wire::{RequestHead, WORD},
+};
+use primitive::{
+    limits::MESSAGE_BYTES,
+    sync::Ordering,
+};
+use std::{
+    any::Any,
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+use transport_api::ThreadId;
+
+/// How far a batch has been served.
+#[derive(Clone, Copy)]
+struct Progress {
+    arrival: Arrival,
+    /// The head of the next request, and how many requests are left.
+    at: usize,
+    left: u16,
+    /// First byte behind all requests and long replies.
+    tail: usize,
+}
+
+/// The trustee's end of one pair of threads.
+pub(crate) struct Inbox {
+    slot: TrusteeSlot,
+    link: Link,
+    /// A batch that waits for a bulk payload.
+    paused: Cell<Option<Progress>>,
+    /// Bulk payloads of requests that have arrived.
+    bulk: RefCell<VecDeque<Vec<u8>>>,
+    gone: Cell<bool>,
+}
+
+impl Inbox {
+    pub(crate) fn new(slot: TrusteeSlot, link: Link) -> Self {
+        Self {
+            slot,
+            link,
+            paused: Cell::new(None),
+            bulk: RefCell::default(),
+            gone: Cell::new(false),
+        }
+    }
+
+    /// The client.
+    pub(crate) fn client(&self) -> ThreadId {
+        self.link.peer()
+    }
+
+    /// Stops listening to a client whose host is gone.
+    pub(crate) fn close(&self) {
+        self.gone.set(true);
+    }
+
+    /// Whether a batch is there to be served.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.slot.arrived().is_some()
+            && !self.gone.get()
+            && (self.paused.get().is_none() || !self.bulk.borrow().is_empty())
+    }
+
+    /// The batch that is expected next.
+    #[inline(always)]
+    pub(crate) fn expected(&self) -> u32 {
+        self.slot.expected()
+    }
+
+    /// Whether a batch waits for a bulk payload.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.get().is_some()
+    }
+
+    /// A bulk payload of a request has arrived.
+    pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) {
+        self.bulk.borrow_mut().push_back(payload);
+    }
+
+    /// Serves the batch that has arrived, if one has; returns how many requests were served.
+    #[inline(always)]
+    pub(crate) fn serve(&self, node: &Node) -> usize {
+        match self.slot.arrived() {
+            Some(arrival) if !self.gone.get() => self.serve_batch(node, arrival),
+            _ => 0,
+        }
+    }
+
+    fn serve_batch(&self, node: &Node, arrival: Arrival) -> usize {
+        let mut progress = self.paused.take().unwrap_or_else(|| {
+            self.slot.prefetch(arrival);
+            Progress { arrival, at: WORD, left: arrival.requests, tail: arrival.end }
+        });
+        let before = progress.left;
+        let context = node.context().enter(Context::Serving);
+        let finished = loop {
+            match catch_unwind(AssertUnwindSafe(|| self.run(node, &mut progress))) {
+                Ok(finished) => break finished,
+                Err(panic) => self.answer_panic(node, &mut progress, &*panic),
+            }
+        };
+        drop(context);
+        let served = before - progress.left;
+        if finished {
+            let handover = self.slot.answer(progress.arrival, progress.tail);
+            let lane = node.lane(self.client().host);
+            // A lane that is broken says so through its peer event.
+            let _ = self.link.give(
+                self.slot.buffer(handover.buffer),
+                handover,
+                &mut **lane.borrow_mut(),
+            );
+        } else {
+            self.paused.set(Some(progress));
+        }
+        served.into()
+    }
+
+    /// Serves requests until the batch is done (true) or one waits for its bulk payload (false).
+    /// A panic of a closure leaves `progress` at its request.
+    #[inline(always)]
+    fn run(&self, node: &Node, progress: &mut Progress) -> bool {
+        let buffer = self.slot.buffer(progress.arrival.buffer);
+        let end = progress.arrival.end;
+        let closures = node.closures();
+        let mut call =
+            Call { buffer, at: 0, words: 0, tail: progress.tail, bulk: None, outsized: None };
+        while progress.left > 0 {
+            let at = progress.at;
+            if at + WORD > end {
+                // The batch claims more requests than it has: no client of this build does that.
+                progress.left = 0;
+                break;
+            }
+            let head = RequestHead::unpack(buffer.load(at, Ordering::Relaxed));
+            call.at = at + WORD;
+            call.words = head.words.min((end - call.at) / WORD);
+            if head.bulk && !self.take_bulk(&mut call) {
+                return false;
+            }
+            node.context().set_closure(head.closure);
+            let reply = match closures.get(head.closure as usize) {
+                Some(&Closure { run, tag }) => match node.properties().find(head.property, tag) {
+                    // SAFETY: the property is live and of the type the closure works on (equal
+                    // tags are equal types); nothing else refers to it, because this thread is
+                    // the only one with access and is not inside another closure: `serve` is only
+                    // called from free context, and delegated code cannot wait.
+                    Some(property) => unsafe { run(property, &mut call) },
+                    None => wrong_property(node, head, &mut call),
+                },
+                None => call.refuse("it names a closure that this program does not have"),
+            };
+            buffer.store(at, reply, Ordering::Relaxed);
+            progress.at = call.at + call.words * WORD;
+            progress.left -= 1;
+            progress.tail = call.tail;
+            if let Some(payload) = call.outsized.take() {
+                self.send_bulk(node, payload);
+            }
+        }
+        true
+    }
+
+    /// Gives the call the bulk payload that belongs to it, if it is there.
+    #[cold]
+    fn take_bulk(&self, call: &mut Call<'_>) -> bool {
+        match self.bulk.borrow_mut().pop_front() {
+            Some(payload) => {
+                debug_assert!(payload.len() <= MESSAGE_BYTES);
+                call.bulk = Some(payload);
+                true
+            }
+            None => false,
+        }
+    }
+
+    #[cold]
+    fn send_bulk(&self, node: &Node, payload: Vec<u8>) {
+        // A lane that is broken says so through its peer event.
+        let lane = node.lane(self.client().host);
+        let _ = lane.borrow_mut().bulk(self.client().thread, BULK_REPLY, payload);
+    }
+
+    #[cold]
+    fn answer_panic(&self, node: &Node, progress: &mut Progress, panic: &(dyn Any + Send)) {
+        let buffer = self.slot.buffer(progress.arrival.buffer);
+        let head = RequestHead::unpack(buffer.load(progress.at, Ordering::Relaxed));
+        let at = progress.at + WORD;
+        let words = head.words.min((progress.arrival.end - at) / WORD);
+        let mut call =
+            Call { buffer, at, words, tail: progress.tail, bulk: None, outsized: None };
+        let reply = call.panicked(&PanicReport::of(panic));
+        buffer.store(progress.at, reply, Ordering::Relaxed);
+        progress.at = at + words * WORD;
+        progress.left -= 1;
+        progress.tail = call.tail;
+        if let Some(payload) = call.outsized.take() {
+            self.send_bulk(node, payload);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn wrong_property(node: &Node, head: RequestHead, call: &mut Call<'_>) -> u64 {
+    let wants = registry().description(head.closure).map_or("?", |found| found.property_name);
+    let number = head.property;
+    let reason = match node.properties().type_name(number) {
+        Some(has) => format!("property {number} is a {has}, and the closure works on a {wants}"),
+        None => format!("there is no property {number} (any more); the closure wanted a {wants}"),
+    };
+    call.refuse(&reason)
+}

@@ -1,0 +1,90 @@
+//! What may be delegated: closures that capture nothing, or with the `nightly` feature closures
+//! that capture no reference (thesis 3.2.5).
+
+use std::any::type_name;
+
+/// A closure that may be delegated.
+///
+/// A closure crosses the rack by name, so it may capture nothing, and what it works with travels as
+/// the explicit argument of the `_with` methods or of [`delegate!`](crate::delegate). A closure
+/// that captures something does not compile:
+///
+/// ```text
+/// error: the closure captures variables ... pass them as arguments
+/// ```
+#[cfg(not(feature = "nightly"))]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be delegated: it captures something that cannot leave this thread",
+    label = "captures a value that is not plain data",
+    note = "a delegated closure captures nothing; pass values as arguments: \
+            `trust.apply_with(|t, v| .., v)` or `delegate!(trust, [v] |t| ..)`"
+)]
+pub trait Delegable: Copy + Send + 'static {}
+#[cfg(not(feature = "nightly"))]
+impl<F: Copy + Send + 'static> Delegable for F {}
+
+/// A closure that may be delegated: it captures nothing that refers to this process's memory.
+#[cfg(feature = "nightly")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be delegated: it captures something that cannot leave this thread",
+    label = "captures a reference, a pointer or heap data",
+    note = "pass owned data as arguments: `trust.apply_with(|t, v| .., v)` or \
+            `delegate!(trust, [v] |t| ..)`"
+)]
+pub trait Delegable: crate::NoRef + Send + 'static {}
+#[cfg(feature = "nightly")]
+impl<F: crate::NoRef + Send + 'static> Delegable for F {}
+
+/// Checks, when a delegated call is instantiated, that its closure captures nothing.
+#[inline(always)]
+pub(crate) const fn check_captures<F>() {
+    #[cfg(not(feature = "nightly"))]
+    assert!(
+        size_of::<F>() == 0,
+        "a delegated closure captures variables, and only its name crosses the rack: pass the \
+         values as arguments, with `apply_with(|t, args| .., args)` or `delegate!(trust, [args] |t| ..)`"
+    );
+    #[cfg(feature = "nightly")]
+    assert!(
+        size_of::<F>() <= crate::call::MAX_CAPTURE,
+        "a delegated closure captures more than a request has room for: pass large values as \
+         arguments, with `apply_with`"
+    );
+}
+
+/// A closure with or without an argument, so that both are one kind of call.
+pub(crate) trait Invoke<T, V> {
+    type Output;
+    fn invoke(self, property: &mut T, arguments: V) -> Self::Output;
+    fn name() -> &'static str;
+}
+
+/// A closure of the property alone.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain<F>(pub(crate) F);
+
+impl<T, U, F: FnOnce(&mut T) -> U> Invoke<T, ()> for Plain<F> {
+    type Output = U;
+    #[inline(always)]
+    fn invoke(self, property: &mut T, (): ()) -> U {
+        (self.0)(property)
+    }
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+/// A closure of the property and arguments.
+#[derive(Clone, Copy)]
+pub(crate) struct With<F>(pub(crate) F);
+
+impl<T, V, U, F: FnOnce(&mut T, V) -> U> Invoke<T, V> for With<F> {
+    type Output = U;
+    #[inline(always)]
+    fn invoke(self, property: &mut T, arguments: V) -> U {
+        (self.0)(property, arguments)
+    }
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
+}

@@ -1,0 +1,482 @@
+//! [`Node`]: everything that one runtime thread has of delegation.
+//!
+//! A node is a pure machine: it is handed memory, lanes and calls to [`poll`](Node::poll), and has
+//! no socket, clock or thread of its own. The worker that owns it polls like this:
+//!
+//! ```text
+//!   loop { run ready fibers; node.poll(); if nothing happened, back off }
+//! ```
+//!
+//! One poll hands over what fibers have queued (so a batch is what they queued since the last
+//! poll, or a full buffer before that), serves what has arrived, and takes replies, which makes
+//! fibers ready again.
+
+use crate::{
+    arrivals::Arrivals,
+    completion::{Completion, Outcome, boxed},
+    context::{Context, ContextCell},
+    error::DelegateError,
+    inbox::Inbox,
+    outbox::{BULK_REQUEST, LaneRef, Outbox, Request},
+    property::{Dead, Properties},
+    registry::{Closure, Tag, registry},
+    system::System,
+};
+use std::{
+    any::Any,
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, Location, catch_unwind},
+    rc::Rc,
+};
+use transport_api::{Event, HostId, PeerEvent, ThreadId};
+
+/// Polls between two looks at the lanes, while nothing waits for what only they bring.
+const LANE_POLL_EVERY: u32 = 32;
+
+thread_local! {
+    static CURRENT: Cell<Option<&'static Node>> = const { Cell::new(None) };
+}
+
+/// What a worker is told besides whether there was progress.
+#[derive(Debug)]
+pub enum Incident {
+    /// A host of the rack is gone or has left.
+    Peer(PeerEvent),
+    /// A request that nobody waits for failed, or a callback panicked.
+    Unobserved(DelegateError),
+    /// A peer's `write_notify` has arrived.
+    Notified(Event),
+}
+
+/// Everything that one runtime thread has of delegation.
+pub struct Node {
+    pub(crate) me: ThreadId,
+    number: u32,
+    pub(crate) rack: u32,
+    threads: u32,
+    outboxes: Box<[Option<Outbox>]>,
+    inboxes: Box<[Option<Inbox>]>,
+    arrivals: Option<Arrivals>,
+    lanes: Box<[LaneRef]>,
+    closures: &'static [Closure],
+    properties: Properties,
+    context: ContextCell,
+    pub(crate) system: System,
+    deferred: RefCell<VecDeque<Box<dyn FnOnce(&Node)>>>,
+    has_deferred: Cell<bool>,
+    /// Outboxes with something under way.
+    busy: RefCell<Vec<u32>>,
+    until_lanes: Cell<u32>,
+    incidents: RefCell<Vec<Incident>>,
+    counters: Counters,
+}
+
+/// How much a node has done; the sums over a rack are equal when nothing is under way.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) sent: Cell<u64>,
+    pub(crate) completed: Cell<u64>,
+    pub(crate) served: Cell<u64>,
+}
+
+pub(crate) struct Parts {
+    pub(crate) me: ThreadId,
+    pub(crate) rack: u32,
+    pub(crate) threads: u32,
+    pub(crate) outboxes: Box<[Option<Outbox>]>,
+    pub(crate) inboxes: Box<[Option<Inbox>]>,
+    pub(crate) arrivals: Option<Arrivals>,
+    pub(crate) lanes: Box<[LaneRef]>,
+}
+
+impl Node {
+    pub(crate) fn new(parts: Parts) -> Rc<Node> {
+        let Parts { me, rack, threads, outboxes, inboxes, arrivals, lanes } = parts;
+        let node = Node {
+            me,
+            number: me.host.0 * threads + me.thread,
+            rack,
+            threads,
+            outboxes,
+            inboxes,
+            arrivals,
+            lanes,
+            closures: registry().closures(),
+            properties: Properties::default(),
+            context: ContextCell::new(),
+            system: System::default(),
+            deferred: RefCell::default(),
+            has_deferred: Cell::new(false),
+            busy: RefCell::default(),
+            until_lanes: Cell::new(0),
+            incidents: RefCell::default(),
+            counters: Counters::default(),
+        };
+        crate::system::install(&node);
+        Rc::new(node)
+    }
+
+    /// Makes `node` the current thread's until the guard is dropped.
+    ///
+    /// # Panics
+    /// If the thread has one already.
+    pub fn enter(node: Rc<Node>) -> EnteredNode {
+        // SAFETY: the reference is taken out of the thread-local by the guard's drop, while the
+        // guard still holds the node; `with_node` never lets it escape.
+        let current = unsafe { &*Rc::as_ptr(&node) };
+        let before = CURRENT.replace(Some(current));
+        assert!(before.is_none(), "this thread already runs {}", before.expect("checked").me);
+        EnteredNode(node)
+    }
+
+    /// The thread that this node belongs to.
+    pub fn thread(&self) -> ThreadId {
+        self.me
+    }
+
+    /// Runtime threads of every host.
+    pub fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    /// Hosts of the rack.
+    pub fn hosts(&self) -> u32 {
+        self.lanes.len() as u32
+    }
+
+    /// This thread's number in the rack.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The number of a thread of the rack, counting through all hosts.
+    #[inline(always)]
+    pub(crate) fn number_of(&self, thread: ThreadId) -> u32 {
+        thread.host.0 * self.threads + thread.thread
+    }
+
+    /// The thread with this number, if there is one.
+    pub(crate) fn thread_numbered(&self, number: u32) -> Option<ThreadId> {
+        let thread = ThreadId { host: HostId(number / self.threads), thread: number % self.threads };
+        (thread.host.0 < self.hosts()).then_some(thread)
+    }
+
+    #[inline(always)]
+    pub(crate) fn closures(&self) -> &'static [Closure] {
+        self.closures
+    }
+
+    #[inline(always)]
+    pub(crate) fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    #[inline(always)]
+    pub(crate) fn context(&self) -> &ContextCell {
+        &self.context
+    }
+
+    #[inline(always)]
+    pub(crate) fn lane(&self, host: HostId) -> &LaneRef {
+        &self.lanes[host.0 as usize]
+    }
+
+    /// Takes a property into trust on this thread.
+    pub(crate) fn insert<T: 'static>(&self, value: Box<T>, first: u64) -> (u32, Tag) {
+        self.properties.insert(value, first)
+    }
+
+    /// Sends a request to the thread with this number. A fiber in free context may wait here for room.
+    #[inline(always)]
+    pub(crate) fn send<C: Completion + 'static>(
+        &self,
+        number: u32,
+        request: Request<'_>,
+        completion: C,
+    ) {
+        let Some(Some(outbox)) = self.outboxes.get(number as usize) else {
+            return completion.complete(Outcome::Failed(DelegateError::NoRack(
+                "the trust's trustee is not a thread of this rack",
+            )));
+        };
+        self.counters.sent.set(self.counters.sent.get() + 1);
+        if !outbox.has_room(&request) {
+            return self.send_later(outbox, number, request, completion);
+        }
+        outbox.append(&request, completion, || self.lane(outbox.trustee().host).clone());
+        self.after_append(outbox, number);
+    }
+
+    #[inline(always)]
+    fn after_append(&self, outbox: &Outbox, number: u32) {
+        if !outbox.listed.replace(true) {
+            self.busy.borrow_mut().push(number);
+        }
+        if outbox.is_full() {
+            outbox.flush(self.lane(outbox.trustee().host));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_later<C: Completion + 'static>(
+        &self,
+        outbox: &Outbox,
+        number: u32,
+        request: Request<'_>,
+        completion: C,
+    ) {
+        loop {
+            if let Some(error) = outbox.closed() {
+                self.counters.completed.set(self.counters.completed.get() + 1);
+                return completion.complete(Outcome::Failed(error));
+            }
+            if outbox.has_room(&request) {
+                outbox.append(&request, completion, || self.lane(outbox.trustee().host).clone());
+                return self.after_append(outbox, number);
+            }
+            let Some(fiber) = fiber::current().filter(|_| self.context.is_free()) else { break };
+            outbox.wait_for_room(fiber);
+            fiber::park();
+        }
+        outbox.postpone(&request, boxed(completion));
+        self.after_append(outbox, number);
+    }
+
+    /// Runs `work` on this thread: now, or when the delegated code that runs now has ended.
+    #[inline(always)]
+    pub(crate) fn run_or_defer(&self, work: impl FnOnce(&Node) + 'static) {
+        if self.context.is_free() {
+            work(self);
+            self.run_deferred();
+        } else {
+            self.deferred.borrow_mut().push_back(Box::new(work));
+            self.has_deferred.set(true);
+        }
+    }
+
+    /// Runs what was deferred, if delegated code has ended.
+    #[inline(always)]
+    pub(crate) fn run_deferred(&self) {
+        if self.has_deferred.get() && self.context.is_free() {
+            self.run_deferred_now();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn run_deferred_now(&self) {
+        loop {
+            let next = self.deferred.borrow_mut().pop_front();
+            let Some(work) = next else { break };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
+                self.report_panic(&*panic);
+            }
+        }
+        self.has_deferred.set(false);
+    }
+
+    /// Drops a property that nothing refers to any more.
+    pub(crate) fn bury(&self, dead: Option<Dead>) {
+        if let Some(dead) = dead {
+            let context = self.context.enter(Context::Dropping);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(dead))) {
+                self.report_panic(&*panic);
+            }
+            drop(context);
+        }
+    }
+
+    /// Tells the worker of a panic that nobody waits for.
+    pub(crate) fn report_panic(&self, panic: &(dyn Any + Send)) {
+        let report = crate::error::PanicReport::of(panic);
+        self.report(DelegateError::Panicked { trustee: self.me, report });
+    }
+
+    /// Tells the worker of a failure that nobody waits for.
+    pub(crate) fn report(&self, error: DelegateError) {
+        self.incidents.borrow_mut().push(Incident::Unobserved(error));
+    }
+
+    /// Makes progress: sends, serves, takes replies. True if anything happened. Call it from the
+    /// worker, outside any fiber.
+    pub fn poll(&self) -> bool {
+        let sent = self.flush();
+        let served = self.serve();
+        self.counters.served.set(self.counters.served.get() + served as u64);
+        let reaped = self.reap();
+        self.counters.completed.set(self.counters.completed.get() + reaped as u64);
+        self.run_deferred();
+        let left = self.until_lanes.get();
+        if left == 0 {
+            self.until_lanes.set(LANE_POLL_EVERY);
+            return self.poll_lanes() || sent || served + reaped > 0;
+        }
+        self.until_lanes.set(left - 1);
+        sent || served + reaped > 0
+    }
+
+    fn flush(&self) -> bool {
+        let mut sent = false;
+        for number in self.busy.borrow().iter() {
+            let outbox = self.outbox(*number);
+            sent |= outbox.flush(self.lane(outbox.trustee().host));
+        }
+        sent
+    }
+
+    #[inline(always)]
+    fn serve(&self) -> usize {
+        match &self.arrivals {
+            None => self.inboxes.iter().flatten().map(|inbox| inbox.serve(self)).sum(),
+            Some(arrivals) => arrivals.serve(&self.inboxes, self),
+        }
+    }
+
+    fn reap(&self) -> usize {
+        let mut reaped = 0;
+        let mut i = 0;
+        loop {
+            // Completions may send, which may lengthen the list: borrow it for one look at a time.
+            let Some(number) = self.busy.borrow().get(i).copied() else { break };
+            let outbox = self.outbox(number);
+            let taken = outbox.reap(&mut |panic| self.report_panic(&*panic));
+            if taken > 0 {
+                reaped += taken;
+                outbox.refill(self.lane(outbox.trustee().host), fiber::unpark);
+            }
+            if outbox.is_busy() {
+                i += 1;
+            } else {
+                outbox.listed.set(false);
+                self.busy.borrow_mut().swap_remove(i);
+            }
+        }
+        reaped
+    }
+
+    fn outbox(&self, number: u32) -> &Outbox {
+        self.outboxes[number as usize].as_ref().expect("only outboxes that exist are listed")
+    }
+
+    /// Takes what the lanes have: bulk payloads, notifications, losses. True if there was anything.
+    pub fn poll_lanes(&self) -> bool {
+        let mut moved = false;
+        for lane in &self.lanes {
+            let mut events = Vec::new();
+            moved |= lane.borrow_mut().poll(&mut |event| events.push(event));
+            for event in events {
+                self.handle(event);
+            }
+        }
+        moved
+    }
+
+    fn handle(&self, event: Event) {
+        match event {
+            Event::Bulk { from, tag, payload } => {
+                let number = self.number_of(from) as usize;
+                if tag == BULK_REQUEST {
+                    if let Some(Some(inbox)) = self.inboxes.get(number) {
+                        inbox.bulk_arrived(payload);
+                    }
+                } else if let Some(Some(outbox)) = self.outboxes.get(number) {
+                    outbox.bulk_arrived(payload);
+                }
+            }
+            Event::Peer(event) => {
+                if let PeerEvent::Lost(host, reason) = &event {
+                    self.lose(*host, reason);
+                }
+                self.incidents.borrow_mut().push(Incident::Peer(event));
+            }
+            notified @ Event::Notified { .. } => {
+                self.incidents.borrow_mut().push(Incident::Notified(notified));
+            }
+            // The node starts no operation that has a completion.
+            Event::Completed { .. } | Event::Failed { .. } => {}
+        }
+    }
+
+    /// Ends everything that is under way with `host`.
+    fn lose(&self, host: HostId, reason: &transport_api::LossReason) {
+        let error = DelegateError::PeerLost { host, reason: reason.clone() };
+        for outbox in self.outboxes.iter().flatten().filter(|o| o.trustee().host == host) {
+            outbox.close(&error, fiber::unpark);
+        }
+        for inbox in self.inboxes.iter().flatten().filter(|i| i.client().host == host) {
+            inbox.close();
+        }
+        self.system.lose(host, reason);
+    }
+
+    /// What happened that somebody should know; empties the list.
+    pub fn take_incidents(&self) -> Vec<Incident> {
+        if self.incidents.borrow().is_empty() {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.incidents.borrow_mut())
+    }
+
+    /// Whether a poll would find anything to do. Asked before going to sleep.
+    pub fn has_work(&self) -> bool {
+        self.has_deferred.get()
+            || self.inboxes.iter().flatten().any(Inbox::is_ready)
+            || self.busy.borrow().iter().any(|number| self.outbox(*number).is_ready())
+    }
+
+    /// How many requests this node has sent, seen completed, and served.
+    pub fn traffic(&self) -> (u64, u64, u64) {
+        let Counters { sent, completed, served } = &self.counters;
+        (sent.get(), completed.get(), served.get())
+    }
+
+    /// The type names of the properties that are alive here.
+    pub fn alive(&self) -> Vec<&'static str> {
+        self.properties.alive().into_iter().filter(|name| !System::is_named(name)).collect()
+    }
+
+    /// Ends every request under way and every one to come: the rack has ended. After this no fiber
+    /// waits for a reply, so that fibers can be unwound.
+    pub fn close(&self) {
+        let error = || DelegateError::NoRack("the rack has ended");
+        for outbox in self.outboxes.iter().flatten() {
+            outbox.close(&error(), fiber::unpark);
+        }
+        self.system.fail(|_| true, error);
+    }
+
+    /// Drops all properties, for the end of the rack.
+    pub fn clear(&self) {
+        for dead in self.properties.clear() {
+            self.bury(Some(dead));
+        }
+    }
+}
+
+/// Ends a thread's being a node when it is dropped.
+pub struct EnteredNode(Rc<Node>);
+
+impl std::ops::Deref for EnteredNode {
+    type Target = Node;
+    fn deref(&self) -> &Node {
+        &self.0
+    }
+}
+
+impl Drop for EnteredNode {
+    fn drop(&mut self) {
+        CURRENT.set(None);
+    }
+}
+
+/// Runs `f` with the current thread's node, if it has one.
+#[inline(always)]
+pub(crate) fn with_node<R>(f: impl FnOnce(Option<&Node>) -> R) -> R {
+    f(CURRENT.get())
+}
+
+/// The place of whoever called, for messages.
+pub(crate) type Place = &'static Location<'static>;

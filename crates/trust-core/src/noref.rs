@@ -1,0 +1,38 @@
+//! [`NoRef`]: what holds no reference into this process's memory (thesis 3.2.5).
+//!
+//! A file of its own, because stable compilers must not even parse auto traits.
+
+/// What holds no reference, pointer or handle that means something in this process only. An auto
+/// trait: everything made of such values is one, except what is excluded here.
+///
+/// Integers that were made from pointers or descriptors cannot be told from others.
+pub auto trait NoRef {}
+
+impl<T: ?Sized> !NoRef for &T {}
+impl<T: ?Sized> !NoRef for &mut T {}
+impl<T: ?Sized> !NoRef for *const T {}
+impl<T: ?Sized> !NoRef for *mut T {}
+
+// Not made of pointers, and yet they mean something here only.
+impl !NoRef for std::fs::File {}
+impl !NoRef for std::net::TcpStream {}
+impl !NoRef for std::net::TcpListener {}
+impl !NoRef for std::net::UdpSocket {}
+impl !NoRef for std::os::fd::OwnedFd {}
+impl !NoRef for std::time::Instant {}
+impl !NoRef for std::thread::ThreadId {}
+// Trusts are plain data, but moving one by its bytes would move its ledger's heap pointer.
+impl<T> !NoRef for crate::Trust<T> {}
+
+macro_rules! exclude_functions {
+    ($($($argument:ident)*;)*) => { $(
+        impl<R, $($argument),*> !NoRef for fn($($argument),*) -> R {}
+        impl<R, $($argument),*> !NoRef for unsafe fn($($argument),*) -> R {}
+        impl<R, $($argument),*> !NoRef for extern "C" fn($($argument),*) -> R {}
+        impl<R, $($argument),*> !NoRef for unsafe extern "C" fn($($argument),*) -> R {}
+    )* }
+}
+exclude_functions! {
+    ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H;
+    A B C D E F G H I; A B C D E F G H I J; A B C D E F G H I J K; A B C D E F G H I J K L;
+}

@@ -1,0 +1,240 @@
+//! The slot protocol: how one client and one trustee hand buffers back and forth.
+//!
+//! Each ordered pair of threads owns [`BUFFERS`] buffers. A buffer belongs to the client until its
+//! signal word says "requests", then to the trustee until the word says "reply". Whoever owns a
+//! buffer reads and writes it plainly; only the signal word is ever touched by both, and each side
+//! only writes it to give the buffer away. So there is a single writer at any time, and no atomic
+//! read-modify-write anywhere.
+//!
+//! Rules, which the loom models in `tests/loom_slot.rs` check:
+//! 1. The client fills buffers in turn; batch `n` is in buffer `n % BUFFERS`, and its signal says `n`.
+//! 2. The trustee serves batches in order, so it looks at one signal word only: that of the batch
+//!    it expects next.
+//! 3. The client takes replies in order, so it looks at one signal word only: that of the oldest
+//!    batch in flight.
+//! 4. A signal is stored with release after everything it covers, and loaded with acquire before
+//!    anything it covers is read.
+//!
+//! The module moves words and knows neither closures nor transports: giving a buffer away is
+//! handed out as a [`Handover`], which the caller carries out on its lane.
+
+use crate::wire::{RequestHead, Signal, WORD, next_sequence};
+use primitive::{
+    SharedBytes,
+    limits::{BATCH_BYTES, BATCH_REQUESTS, BUFFERS, CACHE_LINE, SLOT_BYTES},
+    sync::Ordering,
+};
+use std::cell::Cell;
+
+/// A buffer to give away: write `from..to` of it to the other side, then the signal word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handover {
+    /// Which buffer of the pair.
+    pub buffer: usize,
+    /// First byte behind what was written; the signal word at byte 0 is not part of it.
+    pub end: usize,
+    /// The signal word.
+    pub word: u64,
+    /// The batch it hands over.
+    pub sequence: u32,
+}
+
+/// The client's half of a pair of threads.
+pub struct ClientSlot {
+    buffers: [SharedBytes; BUFFERS],
+    /// The batch being filled.
+    filling: Cell<u32>,
+    /// The oldest batch in flight; equal to `filling` when none is.
+    oldest: Cell<u32>,
+    in_flight: Cell<usize>,
+    /// Requests in the batch being filled, and the first free byte behind them.
+    requests: Cell<u16>,
+    end: Cell<usize>,
+}
+
+#[inline(always)]
+fn buffer_of(sequence: u32) -> usize {
+    const { assert!(BUFFERS == 2, "`next_sequence` alternates between two") };
+    sequence as usize % BUFFERS
+}
+
+impl ClientSlot {
+    /// The client's half over the pair's buffers, which must be fresh.
+    pub fn new(buffers: [SharedBytes; BUFFERS]) -> Self {
+        let first = next_sequence(0);
+        Self {
+            buffers,
+            filling: Cell::new(first),
+            oldest: Cell::new(first),
+            in_flight: Cell::new(0),
+            requests: Cell::new(0),
+            end: Cell::new(WORD),
+        }
+    }
+
+    /// Whether a request with a payload of `words` words can be added now.
+    #[inline(always)]
+    pub fn has_room(&self, words: usize) -> bool {
+        self.in_flight.get() < BUFFERS
+            && (self.requests.get() as usize) < BATCH_REQUESTS
+            && self.end.get() + (1 + words) * WORD <= SLOT_BYTES
+    }
+
+    /// Requests waiting to be handed over.
+    #[inline(always)]
+    pub fn waiting(&self) -> usize {
+        self.requests.get() as usize
+    }
+
+    /// Whether the batch being filled has reached a size at which it should go.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.requests.get() as usize == BATCH_REQUESTS || self.end.get() >= BATCH_BYTES
+    }
+
+    /// Batches handed over and not yet taken back.
+    #[inline(always)]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    /// The buffer that is being filled.
+    #[inline(always)]
+    pub fn filling_buffer(&self) -> usize {
+        buffer_of(self.filling.get())
+    }
+
+    /// Adds a request and returns where its payload begins; the caller writes the payload there
+    /// before handing over. Call only when [`has_room`](Self::has_room).
+    #[inline(always)]
+    pub(crate) fn append(&self, head: RequestHead) -> usize {
+        debug_assert!(self.has_room(head.words));
+        let at = self.end.get();
+        self.buffers[self.filling_buffer()].store(at, head.pack(), Ordering::Relaxed);
+        self.end.set(at + (1 + head.words) * WORD);
+        self.requests.set(self.requests.get() + 1);
+        at + WORD
+    }
+
+    /// A buffer of the pair.
+    #[inline(always)]
+    pub fn buffer(&self, buffer: usize) -> &SharedBytes {
+        &self.buffers[buffer]
+    }
+
+    /// Closes the batch being filled, if there is one, and says what to hand over.
+    #[inline(always)]
+    pub fn seal(&self) -> Option<Handover> {
+        if self.requests.get() == 0 {
+            return None;
+        }
+        let sequence = self.filling.get();
+        let signal =
+            Signal { sequence, requests: self.requests.replace(0), end: self.end.replace(WORD) };
+        self.filling.set(next_sequence(sequence));
+        self.in_flight.set(self.in_flight.get() + 1);
+        let buffer = buffer_of(sequence);
+        Some(Handover { buffer, end: signal.end, word: signal.request(), sequence })
+    }
+
+    /// The buffer of the oldest batch in flight if it has been answered, and the first byte behind
+    /// what is in it.
+    #[inline(always)]
+    pub fn answered(&self) -> Option<(usize, usize)> {
+        if self.in_flight.get() == 0 {
+            return None;
+        }
+        let sequence = self.oldest.get();
+        let buffer = buffer_of(sequence);
+        let word = self.buffers[buffer].load(0, Ordering::Acquire);
+        Signal::is_reply(word, sequence)
+            .then(|| (buffer, Signal::unpack(word).end.min(SLOT_BYTES)))
+    }
+
+    /// Asks the processor for the lines of an answered buffer, to read the replies and to write
+    /// the next batch there.
+    #[inline(always)]
+    pub fn prefetch_answered(&self, (buffer, end): (usize, usize)) {
+        let mut at = 0;
+        while at < end {
+            self.buffers[buffer].prefetch_write(at);
+            at += CACHE_LINE;
+        }
+    }
+
+    /// Takes the oldest batch back: its buffer can be filled again.
+    #[inline(always)]
+    pub fn take_back(&self) {
+        debug_assert!(self.in_flight.get() > 0);
+        self.oldest.set(next_sequence(self.oldest.get()));
+        self.in_flight.set(self.in_flight.get() - 1);
+    }
+}
+
+/// A batch of requests that a trustee has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Which buffer of the pair.
+    pub buffer: usize,
+    /// Requests in it, as the client says.
+    pub requests: u16,
+    /// First byte behind the requests; never beyond the buffer, whatever the client says.
+    pub end: usize,
+}
+
+/// The trustee's half of a pair of threads.
+pub struct TrusteeSlot {
+    buffers: [SharedBytes; BUFFERS],
+    expected: Cell<u32>,
+}
+
+impl TrusteeSlot {
+    /// The trustee's half over the pair's buffers, which must be fresh.
+    pub fn new(buffers: [SharedBytes; BUFFERS]) -> Self {
+        Self { buffers, expected: Cell::new(next_sequence(0)) }
+    }
+
+    /// The batch that has arrived, if one has.
+    #[inline(always)]
+    pub fn arrived(&self) -> Option<Arrival> {
+        let sequence = self.expected.get();
+        let buffer = buffer_of(sequence);
+        let word = self.buffers[buffer].load(0, Ordering::Acquire);
+        if !Signal::is_request(word, sequence) {
+            return None;
+        }
+        let signal = Signal::unpack(word);
+        Some(Arrival { buffer, requests: signal.requests, end: signal.end.min(SLOT_BYTES) })
+    }
+
+    /// A buffer of the pair.
+    #[inline(always)]
+    pub fn buffer(&self, buffer: usize) -> &SharedBytes {
+        &self.buffers[buffer]
+    }
+
+    /// The batch expected next.
+    #[inline(always)]
+    pub fn expected(&self) -> u32 {
+        self.expected.get()
+    }
+
+    /// Asks the processor for all lines of a batch that has just arrived.
+    #[inline(always)]
+    pub fn prefetch(&self, arrival: Arrival) {
+        let mut at = CACHE_LINE;
+        while at < arrival.end {
+            self.buffers[arrival.buffer].prefetch_write(at);
+            at += CACHE_LINE;
+        }
+    }
+
+    /// Closes the batch whose replies reach to byte `end`, and says what to hand back.
+    #[inline(always)]
+    pub fn answer(&self, arrival: Arrival, end: usize) -> Handover {
+        let sequence = self.expected.get();
+        self.expected.set(next_sequence(sequence));
+        let word = Signal { sequence, requests: arrival.requests, end }.reply();
+        Handover { buffer: arrival.buffer, end, word, sequence }
+    }
+}

@@ -1,0 +1,175 @@
+//! [`Trust`]: a counted reference to a property (thesis 2.3.1).
+
+use crate::{
+    count::RENAME_AFTER,
+    node::{Node, with_node},
+    racks,
+    registry::{Tag, registry},
+};
+use parking_lot::Mutex;
+use primitive::sync::{AtomicU32, AtomicU64, Ordering};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+use std::{fmt, marker::PhantomData};
+
+/// A counted reference to a property: a value of type `T` that one thread of the rack, its
+/// *trustee*, looks after. Everyone else works on it by sending closures to that thread.
+///
+/// It takes the place of an `Arc<Mutex<T>>`: clone it, send it to other fibers, threads and
+/// processes, [`apply`](Self::apply) closures to the value. The property is dropped, by its
+/// trustee, when its last trust is.
+///
+/// Cloning sends nothing, wherever it happens; dropping sends one small request (`count.rs` says
+/// how they are counted).
+///
+/// A trust travels inside arguments, results and spawned closures, and only there: serialising it
+/// makes a new trust, which whoever deserialises it must take over. Formats that are not the
+/// rack's own are refused.
+pub struct Trust<T: 'static> {
+    pub(crate) home: u32,
+    pub(crate) property: u32,
+    pub(crate) tag: Tag,
+    pub(crate) rack: u32,
+    /// The thread, plus one, that last sent a request through this trust without waiting for it.
+    user: AtomicU32,
+    ledger: Mutex<Ledger>,
+    _property: PhantomData<fn(T) -> T>,
+}
+
+/// What a trust must tell when it is dropped.
+struct Ledger {
+    id: u64,
+    /// The ids of the trusts that were cloned from this one.
+    children: Vec<u64>,
+    /// Threads that may still have requests queued that were sent through this trust.
+    users: Vec<u32>,
+}
+
+/// The host's number in the upper bits of ids minted here.
+static HOST_BITS: AtomicU64 = AtomicU64::new(0);
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// Makes the ids of this process different from those of other hosts.
+pub(crate) fn set_host(host: u32) {
+    HOST_BITS.store(u64::from(host) << 48, Ordering::Relaxed);
+}
+
+fn mint() -> u64 {
+    HOST_BITS.load(Ordering::Relaxed) | NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
+impl<T: 'static> Trust<T> {
+    /// Takes `value` into trust at `node`.
+    pub(crate) fn entrust_at(node: &Node, value: Box<T>) -> Self {
+        let id = mint();
+        let (property, tag) = node.insert(value, id);
+        Self::with_id(node.number_of(node.me), property, tag, node.rack, id)
+    }
+
+    fn with_id(home: u32, property: u32, tag: Tag, rack: u32, id: u64) -> Self {
+        Trust {
+            home,
+            property,
+            tag,
+            rack,
+            user: AtomicU32::new(0),
+            ledger: Mutex::new(Ledger { id, children: Vec::new(), users: Vec::new() }),
+            _property: PhantomData,
+        }
+    }
+
+    /// Notes that `thread` queues a request here that nobody waits for: the drop of this trust
+    /// must not overtake it, on whatever thread that happens.
+    #[inline(always)]
+    pub(crate) fn note_user(&self, thread: u32) {
+        if self.user.load(Ordering::Relaxed) != thread + 1 {
+            self.note_new_user(thread);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_new_user(&self, thread: u32) {
+        let mut ledger = self.ledger.lock();
+        if !ledger.users.contains(&thread) {
+            ledger.users.push(thread);
+        }
+        self.user.store(thread + 1, Ordering::Relaxed);
+    }
+
+    /// A new id, whose trust counts as cloned from this one.
+    fn mint_child(&self) -> u64 {
+        let child = mint();
+        let mut ledger = self.ledger.lock();
+        ledger.children.push(child);
+        if ledger.children.len() >= RENAME_AFTER {
+            let new = mint();
+            let old = std::mem::replace(&mut ledger.id, new);
+            let mut ids = std::mem::take(&mut ledger.children);
+            ids.extend([old, new]);
+            drop(ledger);
+            // Nothing queued through this trust needs to come first: its new self keeps the
+            // property alive.
+            self.release(ids, Vec::new());
+        }
+        child
+    }
+
+    fn release(&self, ids: Vec<u64>, users: Vec<u32>) {
+        let (home, property, rack) = (self.home, self.property, self.rack);
+        with_node(|node| match node {
+            Some(node) if node.rack == rack => node.release(home, property, ids, users),
+            _ => racks::post(rack, move |node| node.release(home, property, ids, users)),
+        });
+    }
+}
+
+impl<T: 'static> Clone for Trust<T> {
+    fn clone(&self) -> Self {
+        Self::with_id(self.home, self.property, self.tag, self.rack, self.mint_child())
+    }
+}
+
+impl<T: 'static> Drop for Trust<T> {
+    fn drop(&mut self) {
+        let ledger = self.ledger.get_mut();
+        let mut ids = std::mem::take(&mut ledger.children);
+        ids.push(ledger.id);
+        let users = std::mem::take(&mut ledger.users);
+        self.release(ids, users);
+    }
+}
+
+impl<T: 'static> fmt::Debug for Trust<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trust")
+            .field("type", &std::any::type_name::<T>())
+            .field("thread", &self.home)
+            .field("property", &self.property)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: 'static> Serialize for Trust<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return Err(ser::Error::custom(
+                "a trust can only travel as an argument or a result of a delegated call",
+            ));
+        }
+        (self.home, self.property, self.mint_child()).serialize(serializer)
+    }
+}
+
+impl<'de, T: 'static> Deserialize<'de> for Trust<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (home, property, id) = <(u32, u32, u64)>::deserialize(deserializer)?;
+        let tag = registry().tag_of::<T>();
+        with_node(|node| match node {
+            Some(node) if node.thread_numbered(home).is_some() => {
+                Ok(Self::with_id(home, property, tag, node.rack, id))
+            }
+            Some(_) => Err(de::Error::custom(format!("a trust of thread {home}, not in this rack"))),
+            None => Err(de::Error::custom("a trust can only be received on a thread of its rack")),
+        })
+    }
+}

@@ -1,0 +1,253 @@
+//! [`Trustee`]: a thread of the rack as somebody to entrust things to, and to start fibers on
+//! (thesis 2.3.2).
+
+use crate::{
+    Trust,
+    apply::{OUTSIDE, Portable, Target, raise},
+    completion::{Completion, Outcome, boxed},
+    error::{DelegateError, PanicReport},
+    invoke::{Delegable, Invoke, check_captures},
+    node::{Node, Place, with_node},
+    latch::Started,
+    system::{RUNTIME, ReplyTo, Runtime},
+};
+use fiber::{JoinError, JoinHandle, Promise};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use slab::Slab;
+use std::{
+    any::Any,
+    marker::PhantomData,
+    panic::{AssertUnwindSafe, Location, catch_unwind},
+};
+use transport_api::ThreadId;
+
+/// A thread of the rack, as somebody to entrust things to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Trustee {
+    number: u32,
+}
+
+/// The trustee of the current thread.
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn local_trustee() -> LocalTrustee {
+    let place = Location::caller();
+    let number = with_node(|node| node.map(Node::number));
+    let number = number.unwrap_or_else(|| raise(&OUTSIDE, place));
+    LocalTrustee(Trustee { number }, PhantomData)
+}
+
+/// The trustee of the current thread: values need not travel to get there, so it takes any.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalTrustee(Trustee, PhantomData<*const ()>);
+
+impl LocalTrustee {
+    /// Entrusts `value` to the current thread.
+    pub fn entrust<T: 'static>(&self, value: T) -> Trust<T> {
+        with_node(|node| {
+            let node = node.expect("a local trustee does not leave its thread");
+            Trust::entrust_at(node, Box::new(value))
+        })
+    }
+
+    /// The same trustee, as others see it.
+    pub fn trustee(&self) -> Trustee {
+        self.0
+    }
+}
+
+impl From<LocalTrustee> for Trustee {
+    fn from(local: LocalTrustee) -> Trustee {
+        local.0
+    }
+}
+
+/// Values on their way between threads of this process.
+static IN_TRANSIT: Mutex<Slab<Box<dyn Any + Send>>> = Mutex::new(Slab::new());
+
+/// Entrusts a value that came with the request.
+#[derive(Clone, Copy)]
+struct Entrust<F>(F);
+
+impl<A, T: 'static, F: FnOnce(A) -> T> Invoke<Runtime, A> for Entrust<F> {
+    type Output = Trust<T>;
+    fn invoke(self, _: &mut Runtime, arguments: A) -> Trust<T> {
+        let value = Box::new((self.0)(arguments));
+        with_node(|node| Trust::entrust_at(node.expect("requests are served by nodes"), value))
+    }
+    fn name() -> &'static str {
+        std::any::type_name::<F>()
+    }
+}
+
+/// Starts a fiber for a closure.
+#[derive(Clone, Copy)]
+struct Start<F>(F);
+
+impl<A, U, F> Invoke<Runtime, (ReplyTo, A)> for Start<F>
+where
+    A: 'static,
+    U: Portable,
+    F: FnOnce(A) -> U + 'static,
+{
+    type Output = ();
+    fn invoke(self, _: &mut Runtime, (reply_to, arguments): (ReplyTo, A)) {
+        fiber::spawn_local(move || {
+            let result = catch_unwind(AssertUnwindSafe(|| (self.0)(arguments)));
+            let result = result.map_err(|panic| PanicReport::of(&*panic));
+            with_node(|node| {
+                if let Some(node) = node {
+                    node.reply_later(reply_to, result);
+                }
+            });
+        });
+    }
+    fn name() -> &'static str {
+        std::any::type_name::<F>()
+    }
+}
+
+impl Trustee {
+    /// The trustee of a thread of the rack, by its number, counted through all hosts; `None` if
+    /// the rack has no such thread.
+    ///
+    /// # Panics
+    /// Outside a thread of a rack.
+    #[track_caller]
+    pub fn numbered(number: u32) -> Option<Trustee> {
+        let place = Location::caller();
+        let exists = with_node(|node| node.map(|node| node.thread_numbered(number).is_some()));
+        exists.unwrap_or_else(|| raise(&OUTSIDE, place)).then_some(Trustee { number })
+    }
+
+    /// The thread's number, counted through all hosts of the rack.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Which thread of which host it is.
+    ///
+    /// # Panics
+    /// Outside a thread of a rack.
+    #[track_caller]
+    pub fn thread(&self) -> ThreadId {
+        let place = Location::caller();
+        let thread = with_node(|node| node.and_then(|node| node.thread_numbered(self.number)));
+        thread.unwrap_or_else(|| raise(&OUTSIDE, place))
+    }
+
+    /// Sends `value` to the trustee and entrusts it there. The value crosses the rack encoded; to
+    /// build it there instead, use [`entrust_with`](Self::entrust_with).
+    ///
+    /// # Panics
+    /// As [`Trust::apply_with`].
+    #[track_caller]
+    pub fn entrust<T: Portable>(&self, value: T) -> Trust<T> {
+        let place = Location::caller();
+        self.call(Entrust(|value: T| value), value, place)
+            .unwrap_or_else(|error| raise(&error, place))
+    }
+
+    /// Has the trustee make a value from `arguments`, and entrusts it there. The value itself
+    /// never travels.
+    ///
+    /// # Panics
+    /// As [`Trust::apply_with`].
+    #[track_caller]
+    pub fn entrust_with<A, T, F>(&self, make: F, arguments: A) -> Trust<T>
+    where
+        A: Portable,
+        T: 'static,
+        F: FnOnce(A) -> T + Delegable,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        self.call(Entrust(make), arguments, place).unwrap_or_else(|error| raise(&error, place))
+    }
+
+    /// Moves `value` to a thread of this process and entrusts it there, without encoding it.
+    ///
+    /// # Panics
+    /// If the trustee is on another host; and as [`Trust::apply_with`].
+    #[track_caller]
+    pub fn entrust_moved<T: Send + 'static>(&self, value: T) -> Trust<T> {
+        let place = Location::caller();
+        let host = with_node(|node| node.map(|node| node.me.host));
+        assert!(
+            host == Some(self.thread().host),
+            "a value can only be moved to a thread of the same process; use `entrust_with`"
+        );
+        let key = IN_TRANSIT.lock().insert(Box::new(value));
+        let take = |key: usize| -> T {
+            let value = IN_TRANSIT.lock().try_remove(key);
+            *value.and_then(|value| value.downcast().ok()).expect("nobody else takes this key")
+        };
+        self.call(Entrust(take), key, place).unwrap_or_else(|error| raise(&error, place))
+    }
+
+    /// Starts a fiber at this thread, wherever in the rack it is, with `arguments` for its closure.
+    /// The closure itself captures nothing.
+    ///
+    /// # Panics
+    /// Outside a thread of a rack.
+    #[track_caller]
+    pub fn spawn_with<A, U, F>(&self, closure: F, arguments: A) -> JoinHandle<U>
+    where
+        A: Portable,
+        U: Portable + Send,
+        F: FnOnce(A) -> U + Delegable,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        with_node(|node| {
+            let Some(node) = node else { raise(&OUTSIDE, place) };
+            let Some(thread) = node.thread_numbered(self.number) else { raise(&OUTSIDE, place) };
+            let (promise, handle) = Promise::new();
+            let reply_to = node.await_reply(thread, boxed(Settle(promise)));
+            let token = reply_to.token();
+            if self.number == node.number() {
+                Start(closure).invoke(&mut Runtime, (reply_to, arguments));
+            } else {
+                let arguments = (reply_to, arguments);
+                node.request(self.runtime(), Start(closure), arguments, Started(token));
+            }
+            handle
+        })
+    }
+
+    fn runtime(&self) -> Target<Runtime> {
+        Target { home: self.number, property: RUNTIME, _property: PhantomData }
+    }
+
+    /// Calls the runtime of the thread and waits for it.
+    fn call<I, V>(&self, invoke: I, arguments: V, place: Place) -> Result<I::Output, DelegateError>
+    where
+        I: Invoke<Runtime, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+    {
+        with_node(|node| {
+            let Some(node) = node else { return Err(OUTSIDE) };
+            if self.number == node.number() {
+                return Ok(invoke.invoke(&mut Runtime, arguments));
+            }
+            node.context().check_may_wait("`entrust`", place);
+            node.call(self.runtime(), invoke, arguments)
+        })
+    }
+}
+
+/// Gives a fiber's result to whoever joins it.
+struct Settle<U>(Promise<U>);
+
+impl<U: Portable + Send> Completion for Settle<U> {
+    fn complete(self, outcome: Outcome<'_>) {
+        self.0.settle(outcome.result().map_err(|error| JoinError::Panicked {
+            fiber: "a remote fiber".to_owned(),
+            payload: Box::new(error.to_string()),
+        }));
+    }
+}

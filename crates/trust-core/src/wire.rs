@@ -1,0 +1,233 @@
+//! The words of a slot: what a client and a trustee write to each other, bit by bit (thesis 3.2.8).
+//!
+//! ```text
+//!  buffer   0        8                                                        end       SLOT_BYTES
+//!           | signal | head | payload .. | head | payload .. | ...            | long replies ..
+//!                      \______________/    one request; its reply takes its place
+//!
+//!  signal   63       62 .. 32      31 .. 16       15 .. 0
+//!           reply    sequence      requests       end, in words
+//!
+//!  request  63 .. 32      31         30 .. 20               19 .. 0
+//!           property      bulk       payload, in words      closure
+//!
+//!  reply    63 .. 32          31 .. 3                         2         1 .. 0
+//!           length, bytes     where, bytes from the start     bulk      status
+//! ```
+//!
+//! A closure id is dense and needs 20 bits, so the word that also says which property is meant has
+//! room for it; the thesis's table of closures in use (whose entries were eight-byte pointers)
+//! would save nothing (`docs/decisions/0007-no-closure-table.md`).
+//!
+//! Everything here is arithmetic on words that were read once; nothing trusts them. Decoding says
+//! what is in a word, and the callers check it against what they own.
+
+use primitive::limits::SLOT_BYTES;
+
+/// Bytes of a word.
+pub(crate) const WORD: usize = 8;
+
+/// The most closures that a program can delegate.
+pub(crate) const MAX_CLOSURES: usize = 1 << 20;
+
+const REPLY: u64 = 1 << 63;
+const SEQUENCE_MASK: u32 = 0x7fff_ffff;
+const BULK_REQUEST: u64 = 1 << 31;
+const PAYLOAD_SHIFT: u32 = 20;
+const PAYLOAD_MASK: u64 = 0x7ff;
+const CLOSURE_MASK: u64 = MAX_CLOSURES as u64 - 1;
+
+const _: () = assert!(SLOT_BYTES.is_multiple_of(WORD) && SLOT_BYTES / WORD <= 0xffff);
+const _: () = assert!(primitive::limits::INLINE_BYTES / WORD <= PAYLOAD_MASK as usize);
+
+/// The batch number after `sequence`. Zero is never used (it is what fresh memory says), and the
+/// numbers alternate between odd and even for ever, because they choose the buffer.
+#[inline(always)]
+pub(crate) fn next_sequence(sequence: u32) -> u32 {
+    if sequence == SEQUENCE_MASK { 2 } else { sequence + 1 }
+}
+
+/// The word that hands a buffer over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Signal {
+    pub(crate) sequence: u32,
+    pub(crate) requests: u16,
+    /// First byte behind what was written.
+    pub(crate) end: usize,
+}
+
+impl Signal {
+    #[inline(always)]
+    fn pack(self) -> u64 {
+        let end = (self.end / WORD) as u64;
+        u64::from(self.sequence) << 32 | u64::from(self.requests) << 16 | end
+    }
+
+    /// The signal of a batch of requests.
+    #[inline(always)]
+    pub(crate) fn request(self) -> u64 {
+        self.pack()
+    }
+
+    /// The signal that the batch is answered.
+    #[inline(always)]
+    pub(crate) fn reply(self) -> u64 {
+        self.pack() | REPLY
+    }
+
+    /// Whether `word` hands over batch `sequence` as requests.
+    #[inline(always)]
+    pub(crate) fn is_request(word: u64, sequence: u32) -> bool {
+        word >> 32 == u64::from(sequence)
+    }
+
+    /// Whether `word` hands batch `sequence` back.
+    #[inline(always)]
+    pub(crate) fn is_reply(word: u64, sequence: u32) -> bool {
+        word >> 32 == u64::from(sequence) | REPLY >> 32
+    }
+
+    /// What a signal word says beside its kind.
+    #[inline(always)]
+    pub(crate) fn unpack(word: u64) -> Signal {
+        Signal {
+            sequence: (word >> 32) as u32 & SEQUENCE_MASK,
+            requests: (word >> 16) as u16,
+            end: (word & 0xffff) as usize * WORD,
+        }
+    }
+}
+
+/// The first word of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestHead {
+    pub(crate) property: u32,
+    pub(crate) closure: u32,
+    /// Words behind this one that belong to the request, and that its reply may use.
+    pub(crate) words: usize,
+    /// The arguments come by the lane's bulk path; the payload only has their length.
+    pub(crate) bulk: bool,
+}
+
+impl RequestHead {
+    #[inline(always)]
+    pub(crate) fn pack(self) -> u64 {
+        u64::from(self.property) << 32
+            | if self.bulk { BULK_REQUEST } else { 0 }
+            | (self.words as u64) << PAYLOAD_SHIFT
+            | u64::from(self.closure)
+    }
+
+    #[inline(always)]
+    pub(crate) fn unpack(word: u64) -> RequestHead {
+        RequestHead {
+            property: (word >> 32) as u32,
+            closure: (word & CLOSURE_MASK) as u32,
+            words: (word >> PAYLOAD_SHIFT & PAYLOAD_MASK) as usize,
+            bulk: word & BULK_REQUEST != 0,
+        }
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// The payload is the encoded result.
+    Done,
+    /// The closure panicked; the payload is an encoded [`PanicReport`](crate::error::PanicReport).
+    Panicked,
+    /// The request was refused before anything ran; the payload is the reason, encoded as a string.
+    Refused,
+}
+
+/// The word that takes the place of a request's head when it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReplyHead {
+    pub(crate) status: Status,
+    /// The result comes by the lane's bulk path.
+    pub(crate) bulk: bool,
+    /// Where the payload is, in bytes from the start of the buffer: a multiple of eight.
+    pub(crate) at: usize,
+    /// Bytes of the payload.
+    pub(crate) len: usize,
+}
+
+impl ReplyHead {
+    #[inline(always)]
+    pub(crate) fn pack(self) -> u64 {
+        let status = match self.status {
+            Status::Done => 0,
+            Status::Panicked => 1,
+            Status::Refused => 2,
+        };
+        (self.len as u64) << 32 | self.at as u64 | if self.bulk { 4 } else { 0 } | status
+    }
+
+    /// `None` for a status that means nothing.
+    #[inline(always)]
+    pub(crate) fn unpack(word: u64) -> Option<ReplyHead> {
+        let status = match word & 3 {
+            0 => Status::Done,
+            1 => Status::Panicked,
+            2 => Status::Refused,
+            _ => return None,
+        };
+        Some(ReplyHead {
+            status,
+            bulk: word & 4 != 0,
+            at: (word as u32 & !7) as usize,
+            len: (word >> 32) as usize,
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn signals_come_back(sequence in 1u32..=SEQUENCE_MASK, requests: u16, words in 0usize..SLOT_BYTES / WORD) {
+            let signal = Signal { sequence, requests, end: words * WORD };
+            prop_assert_eq!(Signal::unpack(signal.request()), signal);
+            prop_assert_eq!(Signal::unpack(signal.reply()), signal);
+            prop_assert!(Signal::is_request(signal.request(), sequence));
+            prop_assert!(Signal::is_reply(signal.reply(), sequence));
+            prop_assert!(!Signal::is_reply(signal.request(), sequence));
+            prop_assert!(!Signal::is_request(signal.reply(), sequence));
+            prop_assert!(!Signal::is_request(signal.request(), next_sequence(sequence)));
+        }
+
+        #[test]
+        fn request_heads_come_back(property: u32, closure in 0u32..MAX_CLOSURES as u32, words in 0usize..2048, bulk: bool) {
+            let head = RequestHead { property, closure, words, bulk };
+            prop_assert_eq!(RequestHead::unpack(head.pack()), head);
+        }
+
+        #[test]
+        fn reply_heads_come_back(at in 0usize..1 << 28, len in 0usize..1 << 31, bulk: bool, status in 0..3) {
+            let status = [Status::Done, Status::Panicked, Status::Refused][status as usize];
+            let head = ReplyHead { status, bulk, at: at * WORD, len };
+            prop_assert_eq!(ReplyHead::unpack(head.pack()), Some(head));
+        }
+
+        #[test]
+        fn any_word_is_understood_or_refused(word: u64) {
+            let signal = Signal::unpack(word);
+            prop_assert!(signal.end <= 0xffff * WORD);
+            let head = RequestHead::unpack(word);
+            prop_assert!((head.closure as usize) < MAX_CLOSURES);
+            if let Some(reply) = ReplyHead::unpack(word) {
+                prop_assert_eq!(ReplyHead::unpack(reply.pack()), Some(reply));
+            }
+        }
+    }
+
+    #[test]
+    fn the_sequence_never_says_what_fresh_memory_says() {
+        assert_eq!(next_sequence(0), 1);
+        assert_eq!(next_sequence(SEQUENCE_MASK) % 2, (SEQUENCE_MASK + 1) % 2);
+        assert!(!Signal::is_request(0, next_sequence(0)));
+    }
+}
