@@ -78,7 +78,7 @@ pub(crate) enum Timer {
     Fired,
 }
 
-/// The control block. Fields that every switch touches come first and share a cache line.
+/// The control block. The fields that every switch touches come first.
 #[repr(C, align(64))]
 pub(crate) struct Block {
     pub(crate) state: Cell<State>,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_switch_touches_is_one_cache_line() {
+    fn a_switch_touches_two_cache_lines_at_most() {
         let end = std::mem::offset_of!(Block, switch) + size_of::<Switch>();
         assert!(end <= 128, "the hot part of a block has grown to {end} bytes");
     }

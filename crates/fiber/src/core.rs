@@ -1,4 +1,5 @@
-//! The heart of a scheduler: the table of control blocks, and every transition of a fiber.
+//! The heart of a scheduler: the table of control blocks, and how a fiber starts, runs, waits and
+//! ends. How it is woken is in `waking.rs`.
 //!
 //! A [`Core`] is reached through shared references only, from the worker's own stack and from all of
 //! its fibers' stacks, so all of its state is in cells, and no cell stays borrowed across a switch
@@ -13,7 +14,7 @@ use std::time::Instant;
 
 use crate::block::{Block, FiberId, State, Timer};
 use crate::error::SpawnError;
-use crate::here::{Entered, HERE};
+use crate::here::{self, Entered, HERE};
 use crate::queue::Queue;
 use crate::remote::{Message, Shared};
 use crate::stack::{MIN_STACK_BYTES, Stack};
@@ -40,7 +41,7 @@ pub(crate) struct Core {
     pooled: RefCell<Vec<u32>>,
     bare: RefCell<Vec<u32>>,
     /// Emptied message lists, kept for their capacity.
-    spare: Cell<Vec<Message>>,
+    pub(crate) spare: Cell<Vec<Message>>,
     live: Cell<usize>,
     started: Cell<u64>,
     closing: Cell<bool>,
@@ -74,7 +75,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn at(&self, index: u32) -> Option<&Block> {
+    pub(crate) fn at(&self, index: u32) -> Option<&Block> {
         // SAFETY: only this thread touches the table, and nothing in this expression calls out;
         // blocks are freed when the core is dropped, so one outlives this borrow of the core.
         unsafe {
@@ -162,6 +163,10 @@ impl Core {
             unreachable!("a reserved block has a stack");
         };
         let contained = move || {
+            // `resume` could not know it yet.
+            HERE.with(|here| {
+                here::with_fiber(|_, block| here.exit.set(block.switch.exit()));
+            });
             // Nothing may unwind out of a fiber. `body` reports panics to its joiner; what is left
             // are destructors of results that nobody waits for. Their payload is forgotten, because
             // dropping it could panic again.
@@ -185,15 +190,22 @@ impl Core {
     #[inline]
     pub(crate) fn run(&self, limit: usize) -> usize {
         let mut resumed = 0;
-        while resumed < limit {
-            let Some(block) = self.queue.pop() else { break };
+        let mut next = self.queue.first();
+        while let Some(block) = next.filter(|_| resumed < limit) {
+            self.queue.remove_first();
+            resumed += 1;
+            // Looked up before the switch: afterwards the processor would have to wait for the
+            // stack pointer that the switch brings back before it could begin to look.
+            next = self.queue.first();
             // SAFETY: queued blocks belong to this core.
             let block = unsafe { block.as_ref() };
             // SAFETY: a queued block is loaded and suspended; this is the thread's own stack.
             if unsafe { self.resume(block) } == Resumed::Finished {
                 self.retire(block);
             }
-            resumed += 1;
+            if next.is_none() {
+                next = self.queue.first();
+            }
         }
         HERE.with(|here| here.running.set(std::ptr::null()));
         resumed
@@ -203,7 +215,10 @@ impl Core {
     /// The block's execution is loaded and suspended; the caller is not on its stack.
     #[inline(always)]
     unsafe fn resume(&self, block: &Block) -> Resumed {
-        HERE.with(|here| here.running.set(block));
+        HERE.with(|here| {
+            here.running.set(block);
+            here.exit.set(block.switch.exit());
+        });
         // SAFETY: as promised by the caller.
         unsafe { block.switch.resume() }
     }
@@ -235,8 +250,8 @@ impl Core {
     pub(crate) fn park(block: &Block) {
         if block.state.get() == State::Active {
             block.state.set(State::Parked);
-            // SAFETY: `block` is the running fiber, on whose stack this is.
-            unsafe { block.switch.suspend() };
+            // SAFETY: `block` is the running fiber, and not cancelled.
+            unsafe { here::suspend() };
         } else {
             Core::take_token(block);
         }
@@ -257,8 +272,8 @@ impl Core {
             Core::refuse_if_cancelled(block);
         }
         self.queue.push(block);
-        // SAFETY: `block` is the running fiber, on whose stack this is.
-        unsafe { block.switch.suspend() };
+        // SAFETY: `block` is the running fiber, and not cancelled.
+        unsafe { here::suspend() };
     }
 
     /// Suspends the running fiber until `deadline` has been reported to `expire`.
@@ -266,8 +281,8 @@ impl Core {
         Core::refuse_if_cancelled(block);
         block.timer.set(Timer::Sleep(deadline));
         self.timers.insert(deadline, block.id.get().index);
-        // SAFETY: `block` is the running fiber, on whose stack this is.
-        unsafe { block.switch.suspend() };
+        // SAFETY: `block` is the running fiber, and not cancelled.
+        unsafe { here::suspend() };
         block.timer.set(Timer::Unset);
     }
 
@@ -307,69 +322,6 @@ impl Core {
             ]);
         }
         std::panic::resume_unwind(Box::new(Cancellation));
-    }
-
-    // ---- waking ----------------------------------------------------------------------------------
-
-    #[inline(always)]
-    pub(crate) fn unpark(&self, id: FiberId) {
-        let Some(block) = self.find(id) else { return };
-        match block.state.get() {
-            State::Parked => {
-                block.state.set(State::Active);
-                self.queue.push(block);
-            }
-            State::Active => block.state.set(State::Notified),
-            State::Notified | State::Cancelled | State::Free => {}
-        }
-    }
-
-    /// Makes the fibers ready whose deadline has come; returns the next deadline.
-    pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
-        while let Some(index) = self.timers.pop_due(now) {
-            let Some(block) = self.at(index) else { continue };
-            match block.timer.get() {
-                Timer::Sleep(_) => {
-                    block.timer.set(Timer::Fired);
-                    self.queue.push(block);
-                }
-                Timer::Park(_) if block.state.get() == State::Parked => {
-                    block.timer.set(Timer::Fired);
-                    block.state.set(State::Active);
-                    self.queue.push(block);
-                }
-                // Unparked before its time but not resumed yet: that wait ends as unparked.
-                Timer::Park(_) | Timer::Unset | Timer::Fired => {}
-            }
-        }
-        self.timers.next()
-    }
-
-    // ---- messages of other threads ---------------------------------------------------------------
-
-    /// Takes in what other threads have sent; returns whether there was anything.
-    #[inline]
-    pub(crate) fn drain_inbox(&self) -> bool {
-        self.shared.has_mail() && self.drain_mail()
-    }
-
-    #[cold]
-    fn drain_mail(&self) -> bool {
-        let mut messages = self.shared.collect(self.spare.take());
-        let any = !messages.is_empty();
-        for message in messages.drain(..) {
-            match message {
-                Message::Unpark(wake) => self.unpark(wake.take()),
-                Message::Spawn { name, stack_bytes, job } => match self.reserve(stack_bytes) {
-                    Ok(block) => {
-                        self.launch(block, name, move || job(Ok(())));
-                    }
-                    Err(error) => job(Err(error)),
-                },
-            }
-        }
-        self.spare.set(messages);
-        any
     }
 
     // ---- the end -----------------------------------------------------------------------------------

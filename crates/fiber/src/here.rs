@@ -1,6 +1,6 @@
 //! What this thread is doing: the scheduler it has entered and the fiber it is running.
 //!
-//! Two thread-local words. They are plain cells without destructors, so an access is one load
+//! Three thread-local words. They are plain cells without destructors, so an access is one load
 //! relative to the thread pointer, and the signal handler may read them. Fibers never move to
 //! another thread, so an address taken before a switch is right after it.
 //!
@@ -13,15 +13,18 @@ use std::ptr;
 
 use crate::block::Block;
 use crate::core::Core;
+use crate::switch::Exit;
 
 pub(crate) struct Here {
     pub(crate) core: Cell<*const Core>,
     pub(crate) running: Cell<*const Block>,
+    /// How the running fiber gives the processor back.
+    pub(crate) exit: Cell<Exit>,
 }
 
 thread_local! {
     pub(crate) static HERE: Here =
-        const { Here { core: Cell::new(ptr::null()), running: Cell::new(ptr::null()) } };
+        const { Here { core: Cell::new(ptr::null()), running: Cell::new(ptr::null()), exit: Cell::new(Exit::NONE) } };
 }
 
 /// Gives `f` the scheduler that the thread has entered.
@@ -44,6 +47,18 @@ pub(crate) fn with_fiber<R>(f: impl FnOnce(&Core, &Block) -> R) -> Option<R> {
         let core = unsafe { &*here.core.get() };
         Some(f(core, block))
     })
+}
+
+/// Suspends the running fiber.
+///
+/// # Safety
+/// The caller runs on a fiber, and has not been cancelled.
+#[inline(always)]
+pub(crate) unsafe fn suspend() {
+    let exit = HERE.with(|here| here.exit.get());
+    // SAFETY: a running fiber's exit is put there whenever it is resumed (`Core::resume`), or, the
+    // first time, when its closure begins (`Core::launch`).
+    unsafe { exit.suspend() }
 }
 
 /// Makes a scheduler the current one until dropped.

@@ -35,6 +35,7 @@ pub fn name() -> Option<String> {
 /// # Panics
 /// Panics outside fibers, where nothing could ever resume the caller.
 #[inline(always)]
+#[track_caller]
 pub fn park() {
     if here::with_fiber(|_, block| Core::park(block)).is_none() {
         outside("park");
@@ -46,6 +47,7 @@ pub fn park() {
 ///
 /// # Panics
 /// Panics outside fibers.
+#[track_caller]
 pub fn park_until(deadline: Instant) -> bool {
     match here::with_fiber(|core, block| core.park_until(block, deadline)) {
         Some(unparked) => unparked,
@@ -71,6 +73,7 @@ pub fn unparker() -> Option<Unparker> {
 /// # Panics
 /// Panics outside fibers.
 #[inline(always)]
+#[track_caller]
 pub fn yield_now() {
     if here::with_fiber(|core, block| core.yield_now(block)).is_none() {
         outside("yield_now");
@@ -82,6 +85,7 @@ pub fn yield_now() {
 ///
 /// # Panics
 /// Panics outside fibers.
+#[track_caller]
 pub fn sleep(duration: Duration) {
     // A duration beyond what the clock can express is as good as for ever.
     let deadline = Instant::now().checked_add(duration);

@@ -40,20 +40,25 @@ impl Queue {
         self.tail.set(tail.wrapping_add(1));
     }
 
-    /// Takes the block that has waited longest.
+    /// The block that has waited longest. It stays first whatever is pushed.
     #[inline(always)]
-    pub(crate) fn pop(&self) -> Option<NonNull<Block>> {
-        let head = self.head.get();
-        if head == self.tail.get() {
+    pub(crate) fn first(&self) -> Option<NonNull<Block>> {
+        if self.is_empty() {
             return None;
         }
-        self.head.set(head.wrapping_add(1));
         // SAFETY: as in `push`.
         let block = unsafe {
             let ring = &*self.ring.get();
-            *ring.get_unchecked(head & (ring.len() - 1))
+            *ring.get_unchecked(self.head.get() & (ring.len() - 1))
         };
         NonNull::new(block.cast_mut())
+    }
+
+    /// Takes out what `first` returned. The queue is not empty.
+    #[inline(always)]
+    pub(crate) fn remove_first(&self) {
+        debug_assert!(!self.is_empty(), "nothing to remove");
+        self.head.set(self.head.get().wrapping_add(1));
     }
 
     /// Makes room for `blocks` entries.
@@ -82,6 +87,12 @@ impl Queue {
 mod tests {
     use super::*;
 
+    fn pop(queue: &Queue) -> Option<NonNull<Block>> {
+        let first = queue.first()?;
+        queue.remove_first();
+        Some(first)
+    }
+
     #[test]
     fn keeps_the_order_while_it_wraps_and_grows() {
         let blocks: Vec<Block> = (0..300).map(Block::new).collect();
@@ -90,7 +101,7 @@ mod tests {
             queue.push(block);
         }
         for block in &blocks[..40] {
-            assert_eq!(queue.pop(), Some(NonNull::from(block)));
+            assert_eq!(pop(&queue), Some(NonNull::from(block)));
         }
         for block in &blocks[50..90] {
             queue.push(block);
@@ -100,9 +111,9 @@ mod tests {
             queue.push(block);
         }
         for block in &blocks[40..] {
-            assert_eq!(queue.pop(), Some(NonNull::from(block)));
+            assert_eq!(pop(&queue), Some(NonNull::from(block)));
         }
         assert!(queue.is_empty());
-        assert_eq!(queue.pop(), None);
+        assert_eq!(pop(&queue), None);
     }
 }

@@ -12,6 +12,7 @@ use crate::error::{JoinError, SpawnError};
 use crate::here;
 use crate::join::{Join, LocalJoinHandle, LocalPromise};
 use crate::local::Locals;
+use crate::switch::MAX_INLINE_CLOSURE_BYTES;
 
 /// A place where fibers can be started with jobs of type `J`.
 ///
@@ -73,14 +74,29 @@ where
 
     #[inline]
     fn spawn_with(&self, builder: Builder, job: F) -> Result<LocalJoinHandle<T>, SpawnError> {
-        here::with_core(|core| {
-            let block = core.reserve(builder.stack_bytes)?;
-            let (promise, packet) = LocalPromise::new();
-            let id = core.launch(block, builder.name, move || promise.settle(run_to_end(job)));
-            Ok(LocalJoinHandle::new(packet, id))
-        })
-        .unwrap_or(Err(SpawnError::NoScheduler))
+        if size_of::<F>() > MAX_INLINE_CLOSURE_BYTES {
+            // Without optimisation every layer below moves the job once more over the new stack.
+            let job: Box<dyn FnOnce() -> T> = Box::new(job);
+            start_here(builder, job)
+        } else {
+            start_here(builder, job)
+        }
     }
+}
+
+#[inline]
+fn start_here<F, T>(builder: Builder, job: F) -> Result<LocalJoinHandle<T>, SpawnError>
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+{
+    here::with_core(|core| {
+        let block = core.reserve(builder.stack_bytes)?;
+        let (promise, packet) = LocalPromise::new();
+        let id = core.launch(block, builder.name, move || promise.settle(run_to_end(job)));
+        Ok(LocalJoinHandle::new(packet, id))
+    })
+    .unwrap_or(Err(SpawnError::NoScheduler))
 }
 
 /// Describes a fiber to be: its name and its stack.

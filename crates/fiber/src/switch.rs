@@ -1,8 +1,9 @@
 //! The seam: the only file that knows how one stack gives the processor to another.
 //!
-//! Everything above sees four operations on a [`Switch`]: `load` a closure onto a stack, `resume`
-//! it from the scheduler, `suspend` it from inside, `unwind` it for good. They are corosensei's,
-//! chosen by measurement; another implementation replaces this file and nothing else.
+//! Everything above sees four operations: `load` a closure into a [`Switch`] and onto a stack,
+//! `resume` it from the scheduler, `suspend` from inside through its [`Exit`], `unwind` it for good.
+//! They are corosensei's, chosen by measurement; another implementation replaces this file and
+//! nothing else.
 //!
 //! Both `resume` and `suspend` must inline into their callers: corosensei ends `suspend` with a
 //! `ret` that the processor predicts from the `call` in `resume`, so that every real call and
@@ -46,19 +47,41 @@ pub(crate) enum Resumed {
     Finished,
 }
 
+/// The way out of a running execution, back to whoever resumed it.
+///
+/// It is kept apart from the [`Switch`] so that the running one's can lie in a thread-local word:
+/// a `suspend` then waits for one load instead of three in a row.
+#[derive(Clone, Copy)]
+pub(crate) struct Exit(*const Yielder<(), ()>);
+
+impl Exit {
+    /// The exit of an execution that has not begun.
+    pub(crate) const NONE: Exit = Exit(std::ptr::null());
+
+    /// Gives the processor back to whoever called `resume`; returns at the next `resume`.
+    ///
+    /// # Safety
+    /// This is the exit of the execution on whose stack the caller runs.
+    #[inline(always)]
+    pub(crate) unsafe fn suspend(self) {
+        // SAFETY: while the closure runs, the yielder that it was given is valid.
+        unsafe { (*self.0).suspend(()) }
+    }
+}
+
 /// Closures larger than this many bytes travel in a box instead of on the new stack.
-const MAX_INLINE_CLOSURE_BYTES: usize = 1024;
+pub(crate) const MAX_INLINE_CLOSURE_BYTES: usize = 1024;
 
 /// The suspended or running execution of one fiber, or nothing.
 pub(crate) struct Switch {
-    /// Where `suspend` goes; valid from the first instruction of a closure to its last.
-    yielder: Cell<*const Yielder<(), ()>>,
+    /// Valid from the first instruction of the closure to its last.
+    exit: Cell<Exit>,
     coroutine: UnsafeCell<Option<Coroutine<(), (), (), View>>>,
 }
 
 impl Switch {
     pub(crate) fn new() -> Switch {
-        Switch { yielder: Cell::new(std::ptr::null()), coroutine: UnsafeCell::new(None) }
+        Switch { exit: Cell::new(Exit::NONE), coroutine: UnsafeCell::new(None) }
     }
 
     /// Puts `body` at the top of `stack`, to begin with the next `resume`.
@@ -86,7 +109,7 @@ impl Switch {
         let this: *const Switch = self;
         let coroutine = Coroutine::with_stack(view, move |yielder: &Yielder<(), ()>, ()| {
             // SAFETY: the caller of `load` keeps the `Switch` in place while this runs.
-            unsafe { (*this).yielder.set(yielder) };
+            unsafe { (*this).exit.set(Exit(yielder)) };
             body();
         });
         // SAFETY: no execution is in progress, so nobody else looks into the cell.
@@ -99,7 +122,7 @@ impl Switch {
     /// An execution is loaded and suspended, and the caller is not itself on its stack.
     #[inline(always)]
     pub(crate) unsafe fn resume(&self) -> Resumed {
-        // SAFETY: loaded, says the caller; the execution itself reaches only the yielder.
+        // SAFETY: loaded, says the caller; the execution itself reaches only the exit.
         let coroutine = unsafe { (*self.coroutine.get()).as_mut().unwrap_unchecked() };
         match coroutine.resume(()) {
             CoroutineResult::Yield(()) => Resumed::Suspended,
@@ -107,14 +130,10 @@ impl Switch {
         }
     }
 
-    /// Gives the processor back to whoever called `resume`; returns at the next `resume`.
-    ///
-    /// # Safety
-    /// The caller runs on this execution's own stack.
+    /// The way out of this execution; to be asked for when it has begun.
     #[inline(always)]
-    pub(crate) unsafe fn suspend(&self) {
-        // SAFETY: while the closure runs, the yielder that it was given is valid.
-        unsafe { (*self.yielder.get()).suspend(()) }
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit.get()
     }
 
     /// Ends a suspended execution: unwinds its stack so that destructors run, or drops the closure

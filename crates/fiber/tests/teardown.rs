@@ -1,0 +1,268 @@
+//! Dropping a scheduler whose fibers have not ended, and the ways a process dies on purpose: each of
+//! those runs in a child process, which is this test binary again with a variable set.
+
+use std::cell::{Cell, RefCell};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::rc::Rc;
+use std::time::Duration;
+
+use gossamer_fiber::{Builder, Config, Scheduler, park, sleep, spawn_local, yield_now};
+
+const CHILD: &str = "GOSSAMER_FIBER_TEST_CHILD";
+
+fn scheduler() -> Scheduler {
+    Scheduler::new(Config::default()).unwrap()
+}
+
+fn settle(scheduler: &Scheduler) {
+    while scheduler.run(64) == 64 {}
+}
+
+/// Runs `test` of this binary in a child in which `CHILD` is set, and returns its standard error
+/// and the signal that ended it.
+fn run_child(test: &str) -> (String, Option<i32>) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    (String::from_utf8_lossy(&output.stderr).into_owned(), output.status.signal())
+}
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+struct Note(Rc<RefCell<Vec<&'static str>>>, &'static str);
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        self.0.borrow_mut().push(self.1);
+    }
+}
+
+#[test]
+fn destructors_run_wherever_a_fiber_waits() {
+    let scheduler = scheduler();
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let note = |text| Note(Rc::clone(&log), text);
+    scheduler.enter(|| {
+        let value = note("parked");
+        spawn_local(move || {
+            let _value = value;
+            loop {
+                park();
+            }
+        });
+        let value = note("asleep");
+        spawn_local(move || {
+            let _value = value;
+            sleep(Duration::MAX);
+            sleep(Duration::from_secs(1 << 20));
+        });
+        let value = note("ready");
+        spawn_local(move || {
+            let _value = value;
+            loop {
+                yield_now();
+            }
+        });
+        let value = note("joining");
+        spawn_local(move || {
+            let _value = value;
+            spawn_local(park).join().unwrap();
+        });
+    });
+    assert_eq!(scheduler.run(5), 5);
+    let value = note("not begun");
+    scheduler.enter(|| spawn_local(move || drop(value)));
+    assert_eq!(scheduler.abandon(), 6);
+    let mut log = log.take();
+    log.sort_unstable();
+    assert_eq!(log, ["asleep", "joining", "not begun", "parked", "ready"]);
+}
+
+#[test]
+fn panics_of_destructors_stay_inside() {
+    struct Bad;
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            panic!("in a destructor");
+        }
+    }
+    let scheduler = scheduler();
+    let last = Rc::new(RefCell::new(Vec::new()));
+    scheduler.enter(|| {
+        let value = Note(Rc::clone(&last), "last");
+        spawn_local(move || {
+            let _value = value;
+            park();
+        });
+    });
+    settle(&scheduler);
+    scheduler.enter(|| {
+        let bad = Bad;
+        spawn_local(move || drop(bad));
+    });
+    drop(scheduler);
+    assert_eq!(*last.borrow(), ["last"]);
+}
+
+#[test]
+fn a_destructor_cannot_start_a_fiber_on_a_scheduler_that_ends() {
+    struct Spawner(Rc<Cell<bool>>);
+    impl Drop for Spawner {
+        fn drop(&mut self) {
+            self.0.set(Builder::new().spawn_local(|| ()).is_err());
+        }
+    }
+    let refused = Rc::new(Cell::new(false));
+    let scheduler = scheduler();
+    scheduler.enter(|| {
+        let spawner = Spawner(Rc::clone(&refused));
+        spawn_local(move || {
+            let _spawner = spawner;
+            park();
+        });
+    });
+    settle(&scheduler);
+    assert_eq!(scheduler.abandon(), 1);
+    assert!(refused.get());
+}
+
+#[test]
+fn a_fiber_may_catch_its_unwinding_and_end() {
+    let scheduler = scheduler();
+    let caught = Rc::new(Cell::new(0));
+    scheduler.enter(|| {
+        let caught = Rc::clone(&caught);
+        spawn_local(move || {
+            for _ in 0..3 {
+                let result = catch_unwind(AssertUnwindSafe(park));
+                caught.set(caught.get() + u32::from(result.is_err()));
+            }
+        });
+    });
+    settle(&scheduler);
+    assert_eq!(scheduler.abandon(), 1);
+    assert_eq!(caught.get(), 3);
+}
+
+#[test]
+fn a_fiber_that_never_ends_is_reported() {
+    if is_child() {
+        let scheduler = scheduler();
+        scheduler.enter(|| {
+            Builder::new()
+                .name("stubborn")
+                .spawn_local(|| {
+                    loop {
+                        let _ = catch_unwind(AssertUnwindSafe(park));
+                    }
+                })
+                .unwrap();
+        });
+        settle(&scheduler);
+        drop(scheduler);
+        unreachable!("the process ends before");
+    }
+    let (message, signal) = run_child("a_fiber_that_never_ends_is_reported");
+    assert!(message.contains("fiber 'stubborn' waits while it is unwound"), "{message}");
+    assert_eq!(signal, Some(libc::SIGABRT));
+}
+
+#[test]
+fn a_destructor_that_parks_is_reported() {
+    struct Parks;
+    impl Drop for Parks {
+        fn drop(&mut self) {
+            park();
+        }
+    }
+    if is_child() {
+        let scheduler = scheduler();
+        scheduler.enter(|| {
+            spawn_local(|| {
+                let _parks = Parks;
+                park();
+            });
+        });
+        settle(&scheduler);
+        drop(scheduler);
+        unreachable!("the process ends before");
+    }
+    let (message, signal) = run_child("a_destructor_that_parks_is_reported");
+    assert!(message.contains("fiber 'fiber 1' waits while it is unwound"), "{message}");
+    assert_eq!(signal, Some(libc::SIGABRT));
+}
+
+/// Uses more stack with every level.
+#[inline(never)]
+fn descend(level: u64) -> u64 {
+    let frame = std::hint::black_box([level; 64]);
+    if level == u64::MAX { frame[0] } else { descend(level + 1) + frame[1] }
+}
+
+/// Runs `body` on a thread of that name and waits for it.
+fn on_thread(name: &str, body: impl FnOnce() + Send + 'static) {
+    std::thread::Builder::new().name(name.into()).spawn(body).unwrap().join().unwrap();
+}
+
+#[test]
+fn an_overflow_names_the_fiber() {
+    if is_child() {
+        on_thread("worker 7", || {
+            let scheduler = scheduler();
+            scheduler.enter(|| {
+                // A neighbour whose stack must not be blamed.
+                spawn_local(park);
+                Builder::new().name("deep").spawn_local(|| descend(0)).unwrap();
+            });
+            settle(&scheduler);
+        });
+    }
+    let (message, signal) = run_child("an_overflow_names_the_fiber");
+    let expected = "fiber 'deep' on thread 'worker 7' has overflowed its stack of ";
+    assert!(message.contains(expected), "{message}");
+    assert!(message.contains(" KiB; give it a larger one with Builder::stack_bytes"), "{message}");
+    assert_eq!(signal, Some(libc::SIGABRT));
+}
+
+#[test]
+fn an_overflow_in_an_unnamed_fiber_counts_it() {
+    if is_child() {
+        on_thread("worker", || {
+            let config = Config { stack_bytes: 32 * 1024, ..Config::default() };
+            let scheduler = Scheduler::new(config).unwrap();
+            scheduler.enter(|| {
+                spawn_local(|| {
+                    yield_now();
+                    descend(0)
+                })
+            });
+            settle(&scheduler);
+        });
+    }
+    let (message, signal) = run_child("an_overflow_in_an_unnamed_fiber_counts_it");
+    assert!(message.contains("fiber 'fiber 1' on thread 'worker' has overflowed"), "{message}");
+    assert_eq!(signal, Some(libc::SIGABRT));
+}
+
+#[test]
+fn an_overflow_of_the_threads_own_stack_is_still_the_standard_librarys() {
+    if is_child() {
+        on_thread("plain", || {
+            let scheduler = scheduler();
+            scheduler.enter(|| spawn_local(|| ()));
+            settle(&scheduler);
+            descend(0);
+        });
+    }
+    let (message, signal) =
+        run_child("an_overflow_of_the_threads_own_stack_is_still_the_standard_librarys");
+    assert!(!message.contains("fiber '"), "{message}");
+    assert!(message.contains("has overflowed its stack"), "{message}");
+    assert_eq!(signal, Some(libc::SIGABRT));
+}
