@@ -99,7 +99,7 @@ fn install_handlers() -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
         previous.get_or_init(|| old);
-        // SAFETY: as above.
+        // SAFETY: an all-zero sigaction is a valid one, as for `old`.
         let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
         new.sa_sigaction = on_fault as *const () as usize;
         new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;

@@ -46,7 +46,7 @@ impl Queue {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: as in `push`.
+        // SAFETY: only this thread touches the cell, and no method calls out, as in `push`.
         let block = unsafe {
             let ring = &*self.ring.get();
             *ring.get_unchecked(self.head.get() & (ring.len() - 1))
@@ -64,7 +64,7 @@ impl Queue {
     /// Makes room for `blocks` entries.
     #[cold]
     pub(crate) fn reserve(&self, blocks: usize) {
-        // SAFETY: as in `push`.
+        // SAFETY: only this thread touches the cell, and no method calls out, as in `push`.
         let ring = unsafe { &mut *self.ring.get() };
         if blocks <= ring.len() {
             return;
