@@ -168,7 +168,8 @@ impl ShmLane {
         let own = self.host.own();
         own.take(self.thread, self.peer);
         // Before the rings, so that what a peer sent before it left is reported before that.
-        let fate = self.host.peers[self.peer.0 as usize].gone.get();
+        let gone = &self.host.peers[self.peer.0 as usize].gone;
+        let mut fate = gone.get();
         let (mut moved, mut more) = (false, false);
         for (thread, receiver) in (0..).zip(&mut self.receivers) {
             let from = ThreadId { host: self.peer, thread };
@@ -191,7 +192,8 @@ impl ShmLane {
                 Err(nonsense) => {
                     let event = PeerEvent::Lost(self.peer, LossReason::Protocol(nonsense));
                     self.host.gone(event);
-                    return moved;
+                    (fate, more) = (gone.get(), false);
+                    break;
                 }
             }
         }
@@ -340,5 +342,47 @@ impl Lane for ShmLane {
             }
         }
         any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ShmTransport;
+    use transport_api::Transport;
+
+    fn end(lane: &mut dyn Lane) -> PeerEvent {
+        let start = std::time::Instant::now();
+        let mut end = None;
+        while end.is_none() {
+            lane.poll(&mut |event| {
+                if let Event::Peer(event) = event {
+                    end = Some(event);
+                }
+            });
+            assert!(start.elapsed().as_secs() < 20, "the end goes unnoticed");
+        }
+        end.expect("an end")
+    }
+
+    #[test]
+    fn a_peer_that_leaves_nonsense_is_lost_to_all_and_hears_of_it() {
+        let rack = ShmTransport::in_process(2, 2).expect("a rack");
+        let mut lanes = [0, 1].map(|thread| rack[0].lane(thread, HostId(1)).expect("a lane"));
+        let mut back = rack[1].lane(0, HostId(0)).expect("a lane");
+        let host = rack[1].host();
+        let ring = host.layout.ring(0, HostId(1), 1);
+        host.control(HostId(0)).memory().store(ring, 8 << 40, Ordering::Release);
+        host.control(HostId(0)).ask(0, HostId(1));
+        for lane in &mut lanes {
+            let lost = end(&mut **lane);
+            assert!(
+                matches!(lost, PeerEvent::Lost(HostId(1), LossReason::Protocol(_))),
+                "{lost:?}"
+            );
+            assert!(lane.bulk(0, 0, Vec::new()).is_err());
+        }
+        let lost = end(&mut *back);
+        assert!(matches!(lost, PeerEvent::Lost(HostId(0), LossReason::Connection(_))), "{lost:?}");
     }
 }

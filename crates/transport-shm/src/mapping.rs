@@ -94,3 +94,39 @@ fn map(file: &OwnedFd, len: usize, writable: bool) -> io::Result<SharedBytes> {
     // is as long as the mapping and cannot shrink: `shared` has just made it, `of_peer` has checked.
     unsafe { adopt(mmap(null_mut(), len, access, flags, file.as_fd(), 0)?, len) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_peers_may_not_write_they_cannot_map_for_writing() {
+        let (memory, file) = shared(8192, false).expect("memory");
+        let refused = of_peer(&file, 8192, true).expect_err("a seal");
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        assert!(rustix::io::pwrite(&file, &[1], 0).is_err(), "nor write it as a file");
+        let seen = of_peer(&file, 8192, false).expect("a mapping");
+        memory.write_from(5, b"hello");
+        let mut out = [0; 5];
+        seen.read_into(5, &mut out);
+        assert_eq!(&out, b"hello", "its owner still writes");
+    }
+
+    #[test]
+    fn memory_that_could_shrink_is_refused() {
+        let file = memfd_create("loose", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+        let file = file.expect("a file");
+        ftruncate(&file, 8192).expect("a size");
+        fcntl_add_seals(&file, SealFlags::GROW).expect("a seal");
+        let refused = of_peer(&file, 8192, true).expect_err("it may shrink");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn memory_that_is_too_short_is_refused() {
+        let (_, file) = shared(4096, true).expect("memory");
+        let refused = of_peer(&file, 4097, true).expect_err("it is too short");
+        assert!(refused.to_string().contains("has 4096 bytes where it promised 4097"));
+        assert!(ftruncate(&file, 1 << 20).is_err(), "and it cannot be made to fit");
+    }
+}

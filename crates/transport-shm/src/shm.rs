@@ -77,6 +77,11 @@ impl ShmTransport {
         Arc::new(ShmTransport::new(Arc::new(host), None))
     }
 
+    #[cfg(test)]
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
     /// Cuts this host off from the others without a goodbye, as a crash would: they report it as
     /// lost. For tests of what happens then.
     pub fn sever(&self) {

@@ -30,9 +30,9 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// This process.
+    /// This process, by the ids that the kernel puts on its packets.
     pub(crate) fn this() -> Self {
-        Self { pid: std::process::id(), uid: rustix::process::geteuid().as_raw() }
+        Self { pid: std::process::id(), uid: rustix::process::getuid().as_raw() }
     }
 }
 
