@@ -1,0 +1,54 @@
+//! Rack-wide applications by delegation.
+//!
+//! A value is *entrusted* to a thread, its trustee; any fiber on any machine of the rack sends it
+//! work as a closure. It looks like a multi-threaded program; it runs on a rack.
+//!
+//! ```
+//! use gossamer::Rack;
+//!
+//! Rack::new().run(|| {
+//!     let counter = gossamer::entrust(17); //                  counter: Trust<i32>
+//!     counter.apply(|c| *c += 1); //                           c: &mut i32
+//!     counter.apply_then(|c| *c, |value| assert_eq!(value, 18));
+//!     counter.apply_with(|c, n| *c += n, 24); //               values travel as arguments
+//!     assert_eq!(counter.apply(|c| *c), 42);
+//! })?;
+//! # Ok::<(), gossamer::RackError>(())
+//! ```
+//!
+//! Reading order: [`Rack`] (`rack.rs`: how a program becomes a rack; `end.rs`: how it ends),
+//! `worker.rs` (one thread) and `shared.rs` (what the threads of a process share), `place.rs`
+//! (where fibers and properties go), [`Sharded`], [`Barrier`]. What is delegated and how is
+//! `trust-core`, re-exported here.
+
+#![forbid(unsafe_code)]
+
+mod barrier;
+mod end;
+mod error;
+mod place;
+mod rack;
+mod sharded;
+mod shared;
+mod worker;
+
+pub use self::{
+    barrier::Barrier,
+    error::RackError,
+    place::{entrust, spawn, spawn_on, spawn_on_with, threads, trustee, trustees},
+    rack::{OnPeerLoss, Rack},
+    sharded::Sharded,
+    worker::StartError,
+};
+pub use fiber::{JoinError, JoinHandle, fiber_local, sleep, yield_now};
+pub use transport_api::{HostId, LossReason, ThreadId};
+#[cfg(feature = "tokio")]
+pub use trust_core::Applied;
+#[cfg(feature = "nightly")]
+pub use trust_core::NoRef;
+#[doc(hidden)]
+pub use trust_core::uncaptured;
+pub use trust_core::{
+    CodecError, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee, PanicReport, Portable,
+    Trust, Trustee, delegate, local_trustee,
+};

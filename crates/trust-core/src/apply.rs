@@ -251,7 +251,9 @@ impl<T: 'static> Trust<T> {
         C: Told<I::Output>,
     {
         with_node(|node| match node {
-            Some(node) if self.is_at(node) => self.cast_inline(node, invoke, arguments, then, place),
+            Some(node) if self.is_at(node) => {
+                self.cast_inline(node, invoke, arguments, then, place)
+            }
             Some(node) if node.rack == self.rack => {
                 self.note_user(node.number());
                 node.request(self.target(), invoke, arguments, Tell(then, PhantomData));
@@ -406,6 +408,12 @@ fn no_such_property(node: &Node, number: u32) -> DelegateError {
 #[inline(never)]
 #[track_caller]
 pub(crate) fn raise(error: &DelegateError, place: Place) -> ! {
+    if let DelegateError::NoRack(_) = error {
+        if with_node(|node| node.is_some_and(|node| node.is_closed())) {
+            // The rack has ended under a fiber that was still waiting: nothing went wrong here.
+            std::panic::resume_unwind(Box::new(error.to_string()));
+        }
+    }
     panic!("{error} (delegated at {place})")
 }
 

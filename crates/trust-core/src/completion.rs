@@ -51,7 +51,8 @@ fn result<U: DeserializeOwned>(
 ) -> Result<U, DelegateError> {
     if status == Status::Done {
         let decoded = codec::decode(payload);
-        return decoded.map_err(|source| DelegateError::Codec { what: "decode the result", source });
+        return decoded
+            .map_err(|source| DelegateError::Codec { what: "decode the result", source });
     }
     Err(failure(trustee, status, payload))
 }

@@ -51,11 +51,6 @@ impl ContextCell {
         self.closure.set(closure);
     }
 
-    #[inline(always)]
-    pub(crate) fn closure(&self) -> u32 {
-        self.closure.get()
-    }
-
     /// Where the running code comes from, for messages.
     fn origin(&self) -> Origin {
         Origin(self.context.get(), self.closure.get())

@@ -6,15 +6,12 @@ use crate::{
     error::PanicReport,
     link::Link,
     node::Node,
-    outbox::{BULK_REPLY, LaneRef},
+    outbox::BULK_REPLY,
     registry::{Closure, registry},
     slot::{Arrival, TrusteeSlot},
     wire::{RequestHead, WORD},
 };
-use primitive::{
-    limits::MESSAGE_BYTES,
-    sync::Ordering,
-};
+use primitive::{limits::MESSAGE_BYTES, sync::Ordering};
 use std::{
     any::Any,
     cell::{Cell, RefCell},
@@ -72,12 +69,6 @@ impl Inbox {
         self.slot.arrived().is_some()
             && !self.gone.get()
             && (self.paused.get().is_none() || !self.bulk.borrow().is_empty())
-    }
-
-    /// The batch that is expected next.
-    #[inline(always)]
-    pub(crate) fn expected(&self) -> u32 {
-        self.slot.expected()
     }
 
     /// Whether a batch waits for a bulk payload.
@@ -200,8 +191,7 @@ impl Inbox {
         let head = RequestHead::unpack(buffer.load(progress.at, Ordering::Relaxed));
         let at = progress.at + WORD;
         let words = head.words.min((progress.arrival.end - at) / WORD);
-        let mut call =
-            Call { buffer, at, words, tail: progress.tail, bulk: None, outsized: None };
+        let mut call = Call { buffer, at, words, tail: progress.tail, bulk: None, outsized: None };
         let reply = call.panicked(&PanicReport::of(panic));
         buffer.store(progress.at, reply, Ordering::Relaxed);
         progress.at = at + words * WORD;

@@ -6,7 +6,7 @@
 //! Reading order:
 //! 1. What users see: [`Trust`] (`trust.rs`), `apply` and its relatives (`apply.rs`), [`Latch`] and
 //!    `launch` (`latch.rs`), [`Trustee`] (`trustee.rs`), what may be delegated (`invoke.rs`,
-//!    `noref.rs`), errors (`error.rs`).
+//!    `noref.rs`), futures of calls (`future.rs`), errors (`error.rs`).
 //! 2. The protocol: words (`wire.rs`), handing buffers back and forth ([`slot`]), finding out who
 //!    sent something (`arrivals.rs`), giving a buffer away on a lane (`link.rs`).
 //! 3. The two ends of a pair: `outbox.rs` with `completion.rs`, `inbox.rs` with `call.rs`.
@@ -41,6 +41,8 @@ mod context;
 mod count;
 #[cfg(not(loom))]
 mod error;
+#[cfg(all(feature = "async", not(loom)))]
+mod future;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod identity;
@@ -59,6 +61,9 @@ mod link;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod node;
+#[cfg(feature = "nightly")]
+#[path = "noref.rs"]
+mod noref;
 #[cfg(not(loom))]
 mod outbox;
 #[cfg(not(loom))]
@@ -77,12 +82,12 @@ mod trust;
 mod trustee;
 #[cfg(not(loom))]
 mod wiring;
-#[cfg(feature = "nightly")]
-#[path = "noref.rs"]
-mod noref;
 
 #[cfg(feature = "nightly")]
 pub use noref::NoRef;
+
+#[cfg(all(feature = "async", not(loom)))]
+pub use future::Applied;
 
 #[cfg(not(loom))]
 pub use self::{

@@ -70,14 +70,21 @@ pub struct Node {
     until_lanes: Cell<u32>,
     incidents: RefCell<Vec<Incident>>,
     counters: Counters,
+    closed: Cell<bool>,
 }
 
-/// How much a node has done; the sums over a rack are equal when nothing is under way.
+/// Requests that a node has sent, and those of them that have ended.
 #[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) sent: Cell<u64>,
-    pub(crate) completed: Cell<u64>,
-    pub(crate) served: Cell<u64>,
+struct Counters {
+    sent: Cell<u64>,
+    completed: Cell<u64>,
+}
+
+impl Counters {
+    #[inline(always)]
+    fn complete(&self, count: usize) {
+        self.completed.set(self.completed.get() + count as u64);
+    }
 }
 
 pub(crate) struct Parts {
@@ -112,6 +119,7 @@ impl Node {
             until_lanes: Cell::new(0),
             incidents: RefCell::default(),
             counters: Counters::default(),
+            closed: Cell::new(false),
         };
         crate::system::install(&node);
         Rc::new(node)
@@ -159,7 +167,8 @@ impl Node {
 
     /// The thread with this number, if there is one.
     pub(crate) fn thread_numbered(&self, number: u32) -> Option<ThreadId> {
-        let thread = ThreadId { host: HostId(number / self.threads), thread: number % self.threads };
+        let thread =
+            ThreadId { host: HostId(number / self.threads), thread: number % self.threads };
         (thread.host.0 < self.hosts()).then_some(thread)
     }
 
@@ -230,7 +239,7 @@ impl Node {
     ) {
         loop {
             if let Some(error) = outbox.closed() {
-                self.counters.completed.set(self.counters.completed.get() + 1);
+                self.counters.complete(1);
                 return completion.complete(Outcome::Failed(error));
             }
             if outbox.has_room(&request) {
@@ -305,9 +314,8 @@ impl Node {
     pub fn poll(&self) -> bool {
         let sent = self.flush();
         let served = self.serve();
-        self.counters.served.set(self.counters.served.get() + served as u64);
         let reaped = self.reap();
-        self.counters.completed.set(self.counters.completed.get() + reaped as u64);
+        self.counters.complete(reaped);
         self.run_deferred();
         let left = self.until_lanes.get();
         if left == 0 {
@@ -404,7 +412,7 @@ impl Node {
     fn lose(&self, host: HostId, reason: &transport_api::LossReason) {
         let error = DelegateError::PeerLost { host, reason: reason.clone() };
         for outbox in self.outboxes.iter().flatten().filter(|o| o.trustee().host == host) {
-            outbox.close(&error, fiber::unpark);
+            self.counters.complete(outbox.close(&error, fiber::unpark));
         }
         for inbox in self.inboxes.iter().flatten().filter(|i| i.client().host == host) {
             inbox.close();
@@ -412,11 +420,14 @@ impl Node {
         self.system.lose(host, reason);
     }
 
+    /// Whether anything happened that somebody should know.
+    #[inline]
+    pub fn has_incidents(&self) -> bool {
+        !self.incidents.borrow().is_empty()
+    }
+
     /// What happened that somebody should know; empties the list.
     pub fn take_incidents(&self) -> Vec<Incident> {
-        if self.incidents.borrow().is_empty() {
-            return Vec::new();
-        }
         std::mem::take(&mut *self.incidents.borrow_mut())
     }
 
@@ -427,10 +438,10 @@ impl Node {
             || self.busy.borrow().iter().any(|number| self.outbox(*number).is_ready())
     }
 
-    /// How many requests this node has sent, seen completed, and served.
-    pub fn traffic(&self) -> (u64, u64, u64) {
-        let Counters { sent, completed, served } = &self.counters;
-        (sent.get(), completed.get(), served.get())
+    /// How many requests this node has sent, and how many calls of its own have not ended yet.
+    pub fn outstanding(&self) -> (u64, u64) {
+        let sent = self.counters.sent.get();
+        (sent, sent - self.counters.completed.get() + self.system.awaited() as u64)
     }
 
     /// The type names of the properties that are alive here.
@@ -441,11 +452,16 @@ impl Node {
     /// Ends every request under way and every one to come: the rack has ended. After this no fiber
     /// waits for a reply, so that fibers can be unwound.
     pub fn close(&self) {
+        self.closed.set(true);
         let error = || DelegateError::NoRack("the rack has ended");
         for outbox in self.outboxes.iter().flatten() {
-            outbox.close(&error(), fiber::unpark);
+            self.counters.complete(outbox.close(&error(), fiber::unpark));
         }
         self.system.fail(|_| true, error);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
     }
 
     /// Drops all properties, for the end of the rack.

@@ -17,7 +17,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
 };
-use transport_api::{Lane, LossReason, ThreadId};
+use transport_api::{Lane, ThreadId};
 
 /// The tag of a bulk payload that belongs to a request; replies have the other.
 pub(crate) const BULK_REQUEST: u64 = 0;
@@ -120,13 +120,10 @@ impl Outbox {
         completion: C,
         lane: LaneRef,
     ) {
-        let sent =
-            lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, payload.to_vec());
-        if let Err(error) = sent {
-            let host = self.trustee().host;
-            let reason = LossReason::Connection(error.to_string());
-            return completion.complete(Outcome::Failed(DelegateError::PeerLost { host, reason }));
-        }
+        let sent = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, payload.to_vec());
+        // A lane that refuses has lost its peer and will say so: everything here fails then, this
+        // request with it.
+        drop(sent);
         head.bulk = true;
         head.words = head.words.min(words_of(INLINE_BYTES));
         let buffer = self.slot.filling_buffer();
@@ -145,11 +142,7 @@ impl Outbox {
     /// Keeps a request until there is room: for callers that cannot wait.
     #[cold]
     #[inline(never)]
-    pub(crate) fn postpone(
-        &self,
-        request: &Request<'_>,
-        completion: Box<dyn FnOnce(Outcome<'_>)>,
-    ) {
+    pub(crate) fn postpone(&self, request: &Request<'_>, completion: Box<dyn FnOnce(Outcome<'_>)>) {
         self.backlog.borrow_mut().push_back(Waiting {
             property: request.property,
             closure: request.closure,
@@ -193,11 +186,8 @@ impl Outbox {
         }
         let Some(handover) = self.slot.seal() else { return false };
         // A lane that is broken says so through its peer event; the completions are told then.
-        let _ = self.link.give(
-            self.slot.buffer(handover.buffer),
-            handover,
-            &mut **lane.borrow_mut(),
-        );
+        let _ =
+            self.link.give(self.slot.buffer(handover.buffer), handover, &mut **lane.borrow_mut());
         true
     }
 
@@ -222,7 +212,8 @@ impl Outbox {
         let mut done = 0;
         let mut completions = self.completions[buffer].take();
         let finished = loop {
-            let run = std::panic::AssertUnwindSafe(|| self.run(buffer, &mut completions, &mut done));
+            let run =
+                std::panic::AssertUnwindSafe(|| self.run(buffer, &mut completions, &mut done));
             match std::panic::catch_unwind(run) {
                 Ok(finished) => break finished,
                 Err(panic) => caught(panic),
@@ -292,23 +283,28 @@ impl Outbox {
         self.closed.borrow().clone()
     }
 
-    /// Ends everything under way with `error`, and everything that is still to come.
-    pub(crate) fn close(&self, error: &DelegateError, unpark: impl FnMut(FiberId)) {
-        *self.closed.borrow_mut() = Some(error.clone());
+    /// Ends everything under way with `error`, and everything that is still to come; returns how
+    /// many requests that were.
+    pub(crate) fn close(&self, error: &DelegateError, unpark: impl FnMut(FiberId)) -> usize {
         if self.is_closed.replace(true) {
-            return;
+            return 0;
         }
+        *self.closed.borrow_mut() = Some(error.clone());
+        let mut ended = 0;
         for cell in &self.completions {
             let mut completions = cell.take();
             while completions.peek().is_some() {
                 completions.complete_next(Outcome::Failed(error.clone()));
+                ended += 1;
             }
         }
         let backlog = std::mem::take(&mut *self.backlog.borrow_mut());
         for waiting in backlog {
             (waiting.completion)(Outcome::Failed(error.clone()));
+            ended += 1;
         }
         self.thirsty.borrow_mut().drain(..).for_each(unpark);
+        ended
     }
 }
 

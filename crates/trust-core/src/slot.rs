@@ -147,8 +147,7 @@ impl ClientSlot {
         let sequence = self.oldest.get();
         let buffer = buffer_of(sequence);
         let word = self.buffers[buffer].load(0, Ordering::Acquire);
-        Signal::is_reply(word, sequence)
-            .then(|| (buffer, Signal::unpack(word).end.min(SLOT_BYTES)))
+        Signal::is_reply(word, sequence).then(|| (buffer, Signal::unpack(word).end.min(SLOT_BYTES)))
     }
 
     /// Asks the processor for the lines of an answered buffer, to read the replies and to write
@@ -211,12 +210,6 @@ impl TrusteeSlot {
     #[inline(always)]
     pub fn buffer(&self, buffer: usize) -> &SharedBytes {
         &self.buffers[buffer]
-    }
-
-    /// The batch expected next.
-    #[inline(always)]
-    pub fn expected(&self) -> u32 {
-        self.expected.get()
     }
 
     /// Asks the processor for all lines of a batch that has just arrived.

@@ -90,7 +90,9 @@ impl System {
             completion(Outcome::Failed(error()));
         }
     }
+}
 
+impl System {
     /// Calls whose reply has not come yet.
     pub(crate) fn awaited(&self) -> usize {
         self.awaited.borrow().len()
@@ -118,11 +120,7 @@ impl Node {
     }
 
     /// Sends the later reply of a call: its result, or its panic.
-    pub(crate) fn reply_later<U: Serialize>(
-        &self,
-        to: ReplyTo,
-        result: Result<U, PanicReport>,
-    ) {
+    pub(crate) fn reply_later<U: Serialize>(&self, to: ReplyTo, result: Result<U, PanicReport>) {
         let (status, encoded) = match result {
             Ok(value) => (Status::Done, codec::encode::<0, _>(&value)),
             Err(report) => (Status::Panicked, codec::encode(&report)),

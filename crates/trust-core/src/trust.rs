@@ -5,6 +5,7 @@ use crate::{
     node::{Node, with_node},
     racks,
     registry::{Tag, registry},
+    trustee::Trustee,
 };
 use parking_lot::Mutex;
 use primitive::sync::{AtomicU32, AtomicU64, Ordering};
@@ -75,6 +76,11 @@ impl<T: 'static> Trust<T> {
             ledger: Mutex::new(Ledger { id, children: Vec::new(), users: Vec::new() }),
             _property: PhantomData,
         }
+    }
+
+    /// The thread that looks after the property.
+    pub fn trustee(&self) -> Trustee {
+        Trustee::with_number(self.home)
     }
 
     /// Notes that `thread` queues a request here that nobody waits for: the drop of this trust
@@ -168,7 +174,9 @@ impl<'de, T: 'static> Deserialize<'de> for Trust<T> {
             Some(node) if node.thread_numbered(home).is_some() => {
                 Ok(Self::with_id(home, property, tag, node.rack, id))
             }
-            Some(_) => Err(de::Error::custom(format!("a trust of thread {home}, not in this rack"))),
+            Some(_) => {
+                Err(de::Error::custom(format!("a trust of thread {home}, not in this rack")))
+            }
             None => Err(de::Error::custom("a trust can only be received on a thread of its rack")),
         })
     }

@@ -7,8 +7,8 @@ use crate::{
     completion::{Completion, Outcome, boxed},
     error::{DelegateError, PanicReport},
     invoke::{Delegable, Invoke, check_captures},
-    node::{Node, Place, with_node},
     latch::Started,
+    node::{Node, Place, with_node},
     system::{RUNTIME, ReplyTo, Runtime},
 };
 use fiber::{JoinError, JoinHandle, Promise};
@@ -83,6 +83,20 @@ impl<A, T: 'static, F: FnOnce(A) -> T> Invoke<Runtime, A> for Entrust<F> {
     }
 }
 
+/// Runs a closure on the thread itself.
+#[derive(Clone, Copy)]
+struct Visit<F>(F);
+
+impl<A, U, F: FnOnce(&Node, A) -> U> Invoke<Runtime, A> for Visit<F> {
+    type Output = U;
+    fn invoke(self, _: &mut Runtime, arguments: A) -> U {
+        with_node(|node| (self.0)(node.expect("requests are served by nodes"), arguments))
+    }
+    fn name() -> &'static str {
+        std::any::type_name::<F>()
+    }
+}
+
 /// Starts a fiber for a closure.
 #[derive(Clone, Copy)]
 struct Start<F>(F);
@@ -121,6 +135,10 @@ impl Trustee {
         let place = Location::caller();
         let exists = with_node(|node| node.map(|node| node.thread_numbered(number).is_some()));
         exists.unwrap_or_else(|| raise(&OUTSIDE, place)).then_some(Trustee { number })
+    }
+
+    pub(crate) fn with_number(number: u32) -> Trustee {
+        Trustee { number }
     }
 
     /// The thread's number, counted through all hosts of the rack.
@@ -216,6 +234,22 @@ impl Trustee {
             }
             handle
         })
+    }
+
+    /// Runs `closure` on the trustee's thread, on no property, and waits for its result.
+    ///
+    /// # Panics
+    /// As [`Trust::apply_with`].
+    #[track_caller]
+    pub fn visit<A, U, F>(&self, closure: F, arguments: A) -> U
+    where
+        A: Portable,
+        U: Portable,
+        F: FnOnce(&Node, A) -> U + Delegable,
+    {
+        const { check_captures::<F>() };
+        let place = Location::caller();
+        self.call(Visit(closure), arguments, place).unwrap_or_else(|error| raise(&error, place))
     }
 
     fn runtime(&self) -> Target<Runtime> {

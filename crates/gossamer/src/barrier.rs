@@ -1,0 +1,88 @@
+//! [`Barrier`]: fibers of any hosts that wait for each other.
+
+use fiber::FiberId;
+use serde::{Deserialize, Serialize};
+use trust_core::Trust;
+
+/// Who waits at a barrier: fibers of the thread that keeps it.
+struct Gate {
+    parties: usize,
+    waiting: Vec<FiberId>,
+    /// How often the barrier has opened.
+    round: u64,
+}
+
+impl Gate {
+    /// A fiber has come. If it is the last, the gate opens.
+    fn come(&mut self, fiber: u64) -> Come {
+        let round = self.round;
+        if self.waiting.len() + 1 < self.parties {
+            self.waiting.push(FiberId::from_bits(fiber));
+            return Come { round, opened: false };
+        }
+        self.round += 1;
+        self.waiting.drain(..).for_each(fiber::unpark);
+        Come { round, opened: true }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Come {
+    round: u64,
+    opened: bool,
+}
+
+/// A barrier for a fixed number of fibers, wherever in the rack they are. Clone it for each, or
+/// send it along.
+///
+/// ```
+/// # gossamer::Rack::new().threads(2).run(|| {
+/// let barrier = gossamer::Barrier::new(3);
+/// let fibers: Vec<_> = gossamer::threads()
+///     .map(|thread| gossamer::spawn_on_with(thread, |b: gossamer::Barrier| b.wait(), barrier.clone()))
+///     .collect();
+/// let mut last = u32::from(barrier.wait());
+/// for fiber in fibers {
+///     last += u32::from(fiber.join().unwrap());
+/// }
+/// assert_eq!(last, 1);
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Barrier(Trust<Gate>);
+
+impl Barrier {
+    /// A barrier that opens when `parties` fibers wait at it; kept by the current thread.
+    ///
+    /// # Panics
+    /// Outside a thread of a rack.
+    pub fn new(parties: usize) -> Self {
+        let gate = Gate { parties, waiting: Vec::new(), round: 0 };
+        Barrier(trust_core::local_trustee().entrust(gate))
+    }
+
+    /// Waits until as many fibers wait as the barrier is for; true for the one that came last. The
+    /// barrier can be used again at once.
+    ///
+    /// # Panics
+    /// Outside a fiber of a rack, in delegated context, and when the keeper's host is lost.
+    #[track_caller]
+    pub fn wait(&self) -> bool {
+        if self.0.is_local() {
+            return self.wait_here();
+        }
+        let waiting =
+            self.0.trustee().spawn_with(|barrier: Barrier| barrier.wait_here(), self.clone());
+        waiting.join().unwrap_or_else(|error| panic!("cannot wait at the barrier: {error}"))
+    }
+
+    /// Waits, on the thread that keeps the barrier.
+    fn wait_here(&self) -> bool {
+        let me = fiber::current().expect("fibers wait at barriers").to_bits();
+        let come = self.0.apply_with(|gate, me| gate.come(me), me);
+        while !come.opened && self.0.apply(|gate| gate.round) == come.round {
+            fiber::park();
+        }
+        come.opened
+    }
+}

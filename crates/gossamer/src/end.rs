@@ -1,0 +1,81 @@
+//! How a rack ends: wait until nothing is under way, then stop every thread.
+//!
+//! When `main` has returned there may still be requests on their way, above all drops of trusts.
+//! The fiber that ran `main` asks every thread how many of its requests have no reply yet, and goes
+//! on when nobody has any, twice in a row, and nothing was sent in between (two rounds, because a
+//! request may travel behind the first).
+
+use crate::{RackError, shared::Shared, worker};
+use transport_api::HostId;
+use trust_core::{Node, Trustee};
+
+/// Rounds after which the rack ends although requests are still being sent: fibers that were never
+/// joined may go on for ever.
+const ROUNDS: usize = 1000;
+
+/// Ends the rack from the fiber that ran `main`.
+pub(crate) fn end_rack(shared: &Shared, check_leaks: bool) {
+    let lost = |trustee: &Trustee| shared.is_lost(trustee.thread().host);
+    let me = trust_core::local_trustee().trustee();
+    let all = || (0..).map_while(Trustee::numbered);
+    if !shared.is_stopping() {
+        settle(shared, me);
+    }
+    if check_leaks {
+        let alive: Vec<String> = all()
+            .filter(|trustee| !lost(trustee))
+            .flat_map(|trustee| trustee.visit(|node, ()| owned(node.alive()), ()))
+            .collect();
+        if !alive.is_empty() {
+            shared.fail(RackError::Leaked(alive));
+        }
+    }
+    // The threads of other hosts first: this host's are needed to tell them.
+    let mut hosts: Vec<_> = all().filter(|trustee| !lost(trustee)).collect();
+    hosts.retain(|trustee| {
+        let thread = trustee.thread();
+        thread.thread == 0 && thread.host != me.thread().host
+    });
+    for host in hosts {
+        host.visit(|_, ()| worker::shared().map_or((), |shared| shared.stop()), ());
+    }
+    shared.stop();
+}
+
+fn owned(names: Vec<&'static str>) -> Vec<String> {
+    names.into_iter().map(str::to_owned).collect()
+}
+
+/// Waits until no thread has a request under way.
+fn settle(shared: &Shared, me: Trustee) {
+    let mut before = None;
+    for _ in 0..ROUNDS {
+        let mut under_way = 0;
+        let mut sent = 0;
+        for trustee in (0..).map_while(Trustee::numbered).filter(|trustee| *trustee != me) {
+            if shared.is_lost(trustee.thread().host) {
+                continue;
+            }
+            let (mine, not_done) = trustee.visit(|node: &Node, ()| node.outstanding(), ());
+            sent += mine;
+            under_way += not_done;
+        }
+        // What this thread has under way itself is only what other fibers of it have sent.
+        under_way += local_outstanding();
+        if under_way == 0 && before == Some(sent) {
+            return;
+        }
+        before = (under_way == 0).then_some(sent);
+        fiber::yield_now();
+    }
+}
+
+fn local_outstanding() -> u64 {
+    trust_core::local_trustee().trustee().visit(|node: &Node, ()| node.outstanding().1, ())
+}
+
+impl Shared {
+    fn is_lost(&self, host: HostId) -> bool {
+        self.lost.lock().contains(&host)
+    }
+}

@@ -1,0 +1,53 @@
+//! Why a rack did not come up, or did not end well.
+
+use crate::worker::StartError;
+use std::io;
+use thiserror::Error;
+use transport_api::{HostId, LossReason};
+use trust_core::{DelegateError, WiringError};
+
+/// Why a rack did not come up, or did not end well.
+#[derive(Debug, Error)]
+pub enum RackError {
+    /// A setting makes no sense.
+    #[error("{0}")]
+    Settings(String),
+    /// The processes of the rack did not find each other.
+    #[cfg(feature = "shm")]
+    #[error("cannot join the hosts over shared memory: {0}")]
+    Join(#[from] transport_shm::JoinError),
+    /// The program could not be started again for the other hosts.
+    #[error("cannot start the program for another host: {0}")]
+    Spawn(io::Error),
+    /// The threads of this host could not be connected with the rack.
+    #[error(transparent)]
+    Wiring(#[from] WiringError),
+    /// A runtime thread could not start.
+    #[error("cannot start a runtime thread: {0}")]
+    Start(#[from] StartError),
+    /// A host has ended, and the rack with it.
+    #[error("{host} is gone, and the rack with it: {reason}")]
+    PeerLost {
+        /// The host.
+        host: HostId,
+        /// What became of it.
+        reason: LossReason,
+    },
+    /// Requests that nobody waited for have failed.
+    #[error("{count} requests failed that nobody waited for; the first: {first}")]
+    Unobserved {
+        /// How many.
+        count: usize,
+        /// The first of them.
+        first: DelegateError,
+    },
+    /// Properties were still alive when all work had ended ([`Rack::check_leaks`](crate::Rack::check_leaks)).
+    #[error("{} properties were never dropped: {}", .0.len(), .0.join(", "))]
+    Leaked(Vec<String>),
+    /// The program was linked so that it has two tables of closures.
+    #[error(
+        "this program and gossamer are in different shared objects, so closures cannot be named; \
+         link it statically (no `-C prefer-dynamic`, no `dylib`)"
+    )]
+    TwoImages,
+}

@@ -1,0 +1,134 @@
+//! Where fibers and properties go: the pool of this host's threads, and any thread of the rack
+//! (thesis 2.3.2, 2.3.3).
+
+use crate::{shared::Shared, worker};
+use fiber::JoinHandle;
+use std::sync::Arc;
+use transport_api::ThreadId;
+use trust_core::{Delegable, Portable, Trust, Trustee, local_trustee};
+
+#[track_caller]
+fn shared() -> Arc<Shared> {
+    worker::shared().expect("this works on threads of a rack only: call it inside `Rack::run`")
+}
+
+/// Entrusts `value` to a thread of this host; values are spread over the threads in turn (over the
+/// dedicated trustees, if the rack has them).
+///
+/// # Panics
+/// Outside a fiber of a rack, and in delegated context.
+#[track_caller]
+pub fn entrust<T: Send + 'static>(value: T) -> Trust<T> {
+    let shared = shared();
+    let me = local_trustee();
+    let thread = shared.thread_for_property();
+    let first = shared.transport.local().0 * shared.transport.threads();
+    match Trustee::numbered(first + thread) {
+        Some(trustee) if trustee != me.trustee() => trustee.entrust_moved(value),
+        _ => me.entrust(value),
+    }
+}
+
+/// Starts a fiber on a thread of this host; fibers are spread over the threads in turn. The
+/// closure may capture whatever can be sent to another thread, trusts among it.
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn spawn<F, U>(closure: F) -> JoinHandle<U>
+where
+    F: FnOnce() -> U + Send + 'static,
+    U: Send + 'static,
+{
+    let shared = shared();
+    shared.remote(shared.thread_for_fiber()).spawn(closure)
+}
+
+/// Starts a fiber at `trustee`'s thread, on whatever host that is. The closure captures nothing;
+/// [`spawn_on_with`] passes values.
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn spawn_on<F, U>(trustee: impl Into<Trustee>, closure: F) -> JoinHandle<U>
+where
+    F: FnOnce() -> U + Delegable,
+    U: Portable + Send,
+{
+    const {
+        assert!(
+            size_of::<F>() == 0,
+            "`spawn_on` takes a closure that captures nothing: pass values with `spawn_on_with`"
+        )
+    };
+    trustee.into().spawn_with(move |()| closure(), ())
+}
+
+/// Starts a fiber at `trustee`'s thread, on whatever host that is, with `arguments`.
+///
+/// ```
+/// # gossamer::Rack::new().threads(2).run(|| {
+/// let counter = gossamer::entrust(0u64);
+/// let fibers: Vec<_> = gossamer::trustees()
+///     .map(|trustee| {
+///         gossamer::spawn_on_with(trustee, |counter| counter.apply(|c| *c += 1), counter.clone())
+///     })
+///     .collect();
+/// fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+/// assert_eq!(counter.apply(|c| *c), 2);
+/// # }).unwrap();
+/// ```
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn spawn_on_with<A, F, U>(
+    trustee: impl Into<Trustee>,
+    closure: F,
+    arguments: A,
+) -> JoinHandle<U>
+where
+    A: Portable,
+    F: FnOnce(A) -> U + Delegable,
+    U: Portable + Send,
+{
+    trustee.into().spawn_with(closure, arguments)
+}
+
+/// Every thread of the rack, host by host.
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn threads() -> impl Iterator<Item = Trustee> {
+    let shared = shared();
+    let count = shared.transport.hosts() * shared.transport.threads();
+    (0..count).filter_map(Trustee::numbered)
+}
+
+/// Every thread of the rack that holds properties, host by host: the dedicated trustees, or all
+/// threads if there are none.
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn trustees() -> impl Iterator<Item = Trustee> {
+    let holders = shared().trustees_of_a_host();
+    threads().filter(move |trustee| holders.contains(&trustee.thread().thread))
+}
+
+/// The trustee of one thread of the rack.
+///
+/// # Panics
+/// If the rack has no such thread; outside a thread of a rack.
+#[track_caller]
+pub fn trustee(thread: ThreadId) -> Trustee {
+    let transport = &shared().transport;
+    assert!(
+        thread.host.0 < transport.hosts() && thread.thread < transport.threads(),
+        "there is no {thread} in this rack of {} hosts with {} threads each",
+        transport.hosts(),
+        transport.threads()
+    );
+    Trustee::numbered(thread.host.0 * transport.threads() + thread.thread).expect("checked above")
+}

@@ -1,0 +1,433 @@
+//! [`Rack`]: how a program becomes a rack, runs, and ends.
+//!
+//! With one host, `run` starts the runtime threads in this process. With more, the program starts
+//! itself again for each further host; those copies come to `run` as this one does, and there they
+//! serve until the rack ends, and exit. So what stands before `run` happens in every process, and
+//! the closure given to it happens once, on host 0 (thesis 3.2.2, `gsm_main`).
+
+use crate::{RackError, end, shared::Shared, worker::Worker};
+use fiber::Config;
+use parking_lot::Mutex;
+use std::{
+    env, panic,
+    process::{Child, Command},
+    sync::{Arc, Barrier},
+    thread,
+    time::{Duration, Instant},
+};
+use transport_api::Transport;
+use trust_core::{Registered, Wiring};
+
+/// How long to wait for another host to share its slots.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the other hosts of an ended rack may take to exit before they are killed.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Says, in the environment of a program that was started for a further host, that it was.
+const IS_HOST: &str = "GOSSAMER_HOST_PROCESS";
+
+/// What happens when a host of the rack ends unexpectedly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnPeerLoss {
+    /// The whole rack ends, as a program ends when one of its threads crashes (thesis 3.2.1).
+    #[default]
+    EndRack,
+    /// Requests to that host fail with [`DelegateError::PeerLost`](crate::DelegateError::PeerLost)
+    /// and the rest goes on.
+    Return,
+}
+
+/// The settings of a rack, and the way to run it.
+///
+/// ```
+/// use gossamer::Rack;
+///
+/// let sum = Rack::new().threads(2).run(|| {
+///     let counter = gossamer::entrust(17u64);
+///     let fibers: Vec<_> = (0..10)
+///         .map(|_| {
+///             let counter = counter.clone();
+///             gossamer::spawn(move || counter.apply(|c| *c += 1))
+///         })
+///         .collect();
+///     for fiber in fibers {
+///         fiber.join().unwrap();
+///     }
+///     counter.apply(|c| *c)
+/// })?;
+/// assert_eq!(sum, 27);
+/// # Ok::<(), gossamer::RackError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Rack {
+    hosts: u32,
+    threads: u32,
+    dedicated: u32,
+    fibers: Config,
+    on_peer_loss: OnPeerLoss,
+    check_leaks: bool,
+    pin: bool,
+}
+
+impl Default for Rack {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Rack {
+    /// A rack of one host with one thread for each core.
+    pub fn new() -> Self {
+        let threads = thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        Self {
+            hosts: 1,
+            threads,
+            dedicated: 0,
+            fibers: Config::default(),
+            on_peer_loss: OnPeerLoss::default(),
+            check_leaks: false,
+            pin: false,
+        }
+    }
+
+    /// A rack as the command line and the environment ask for: `--hosts N` (or
+    /// `GOSSAMER_HOSTS`), `--threads M` for each host (or `GOSSAMER_THREADS`). Other arguments are
+    /// the program's own and are left alone; what stands behind `--` is not looked at.
+    ///
+    /// # Errors
+    /// [`RackError::Settings`] when a number is missing or is none.
+    pub fn from_args() -> Result<Self, RackError> {
+        let arguments: Vec<String> =
+            env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+        let mut rack = Self::new();
+        if let Some(hosts) = setting(&arguments, "--hosts", "GOSSAMER_HOSTS")? {
+            rack = rack.hosts(hosts);
+        }
+        if let Some(threads) = setting(&arguments, "--threads", "GOSSAMER_THREADS")? {
+            rack = rack.threads(threads);
+        } else {
+            rack.threads = (rack.threads / rack.hosts.max(1)).max(1);
+        }
+        Ok(rack)
+    }
+
+    /// How many hosts: processes that share nothing but what they delegate.
+    #[must_use]
+    pub fn hosts(mut self, hosts: u32) -> Self {
+        self.hosts = hosts;
+        self
+    }
+
+    /// How many runtime threads each host has.
+    #[must_use]
+    pub fn threads(mut self, threads: u32) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// How many threads at the end of each host only serve: the pool gives them properties and no
+    /// fibers, and gives properties to no others. Zero (the default): every thread does both.
+    #[must_use]
+    pub fn dedicated_trustees(mut self, threads: u32) -> Self {
+        self.dedicated = threads;
+        self
+    }
+
+    /// Usable bytes of a fiber's stack (128 KiB if not set). Only touched pages take memory.
+    #[must_use]
+    pub fn stack_bytes(mut self, bytes: usize) -> Self {
+        self.fibers.stack_bytes = bytes;
+        self
+    }
+
+    /// What happens when a host ends unexpectedly.
+    #[must_use]
+    pub fn on_peer_loss(mut self, what: OnPeerLoss) -> Self {
+        self.on_peer_loss = what;
+        self
+    }
+
+    /// Makes [`run`](Self::run) fail if properties are still alive when all work has ended: some
+    /// trust was leaked, or trusts keep each other alive. For tests.
+    #[must_use]
+    pub fn check_leaks(mut self, check: bool) -> Self {
+        self.check_leaks = check;
+        self
+    }
+
+    /// Pins each runtime thread to a core of its own, counting through all hosts of this machine.
+    /// Off by default: pinned threads suffer most from whoever else uses their core.
+    #[must_use]
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// Runs the rack: `main` runs once, in a fiber of thread 0 of host 0, and when it returns the
+    /// rack ends. Fibers that are still waiting then are unwound.
+    ///
+    /// In the processes of other hosts this call does not return: they exit when the rack has
+    /// ended.
+    ///
+    /// # Errors
+    /// [`RackError`], when the rack did not come up or did not end well.
+    ///
+    /// # Panics
+    /// If `main` panics, with its panic.
+    pub fn run<M, R>(self, main: M) -> Result<R, RackError>
+    where
+        M: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        if !trust_core::is_one_image() {
+            return Err(RackError::TwoImages);
+        }
+        self.check()?;
+        let mut others = Others(Vec::new());
+        let transport = self.assemble(&mut others)?;
+        if transport.local().0 > 0 {
+            let code = match self.serve(transport, None::<fn()>) {
+                Ok(_) => 0,
+                Err(error) => {
+                    eprintln!("gossamer: {error}");
+                    1
+                }
+            };
+            std::process::exit(code);
+        }
+        let result = self.serve(transport, Some(main));
+        others.see_off(result.is_ok());
+        match result? {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(panic)) => panic::resume_unwind(panic),
+            None => unreachable!("host 0 runs main"),
+        }
+    }
+
+    /// As [`run`](Self::run), on a transport that is there already: for transports that this crate
+    /// does not know. `main` is only used on host 0; on the others the call returns `None` when
+    /// the rack has ended.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_on<M, R>(
+        self,
+        transport: Arc<dyn Transport>,
+        main: M,
+    ) -> Result<Option<R>, RackError>
+    where
+        M: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let main = (transport.local().0 == 0).then_some(main);
+        match self.serve(transport, main)? {
+            Some(Ok(value)) => Ok(Some(value)),
+            Some(Err(panic)) => panic::resume_unwind(panic),
+            None => Ok(None),
+        }
+    }
+
+    fn check(&self) -> Result<(), RackError> {
+        if self.hosts == 0 || self.threads == 0 {
+            return Err(RackError::Settings("a rack has at least one host and one thread".into()));
+        }
+        if self.dedicated >= self.threads {
+            return Err(RackError::Settings(format!(
+                "{} dedicated trustees leave no thread for fibers: each host has {} threads",
+                self.dedicated, self.threads
+            )));
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "shm")]
+    fn assemble(&self, others: &mut Others) -> Result<Arc<dyn Transport>, RackError> {
+        use transport_shm::{Rendezvous, ShmTransport};
+        if env::var_os(IS_HOST).is_some() {
+            return Ok(ShmTransport::join_leader(trust_core::build_identity())?);
+        }
+        if self.hosts == 1 {
+            return Ok(ShmTransport::threads(self.threads));
+        }
+        let mut rendezvous = Rendezvous::new(self.hosts)?;
+        let program = env::current_exe().map_err(RackError::Spawn)?;
+        for _ in 1..self.hosts {
+            let mut command = Command::new(&program);
+            command.args(env::args_os().skip(1)).env(IS_HOST, "1");
+            others.0.push(rendezvous.spawn(&mut command)?);
+        }
+        Ok(rendezvous.lead(self.threads, trust_core::build_identity())?)
+    }
+
+    #[cfg(not(feature = "shm"))]
+    fn assemble(&self, _: &mut Others) -> Result<Arc<dyn Transport>, RackError> {
+        let reason = "gossamer was built without a transport: enable the feature `shm`";
+        Err(RackError::Settings(reason.into()))
+    }
+
+    /// Runs this host's threads until the rack ends.
+    fn serve<M, R>(
+        &self,
+        transport: Arc<dyn Transport>,
+        main: Option<M>,
+    ) -> Result<Option<thread::Result<R>>, RackError>
+    where
+        M: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let shared = Arc::new(Shared::new(
+            transport.clone(),
+            self.fibers.clone(),
+            self.dedicated,
+            self.on_peer_loss,
+        ));
+        let registered = {
+            let shared = Arc::downgrade(&shared);
+            Registered::new(Arc::new(move |job| {
+                let shared = shared.upgrade();
+                if let Some(remotes) = shared.as_ref().and_then(|shared| shared.remotes.get()) {
+                    drop(remotes[0].spawn(move || trust_core::run_job(job)));
+                }
+            }))
+        };
+        let wiring = Wiring::connect(transport.clone(), registered.number(), PATIENCE)?;
+        let outcome = Arc::new(Mutex::new(None));
+        self.run_threads(&shared, &wiring, main, &outcome)?;
+        transport.leave();
+        if let Some(error) = shared.take_failure() {
+            return Err(error);
+        }
+        let outcome = outcome.lock().take();
+        match shared.take_unobserved() {
+            Some(error) if !matches!(outcome, Some(Err(_))) => Err(error),
+            _ => Ok(outcome),
+        }
+    }
+
+    /// Runs the threads, with `main` as a fiber of the first, until they are told to stop.
+    fn run_threads<M, R>(
+        &self,
+        shared: &Arc<Shared>,
+        wiring: &Wiring,
+        main: Option<M>,
+        outcome: &Arc<Mutex<Option<thread::Result<R>>>>,
+    ) -> Result<(), RackError>
+    where
+        M: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let remotes = Mutex::new(vec![None; self.threads_of(shared)]);
+        let ready = Barrier::new(remotes.lock().len() + 1);
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads_of(shared) as u32)
+                .map(|number| {
+                    let (ready, remotes) = (&ready, &remotes);
+                    let run = move || {
+                        if self.pin {
+                            pin(shared, number);
+                        }
+                        let worker = Worker::new(shared.clone(), wiring, number);
+                        remotes.lock()[number as usize] = worker.as_ref().ok().map(Worker::remote);
+                        ready.wait();
+                        ready.wait();
+                        worker.map(|worker| worker.run())
+                    };
+                    let name = format!("gossamer-{}.{number}", shared.transport.local().0);
+                    thread::Builder::new().name(name).spawn_scoped(scope, run)
+                })
+                .collect::<Result<_, _>>()
+                .map_err(|error| RackError::Start(error.into()))?;
+            ready.wait();
+            let all: Option<Vec<_>> = remotes.lock().drain(..).collect();
+            match all {
+                Some(all) => drop(shared.remotes.set(all)),
+                None => shared.stop(),
+            }
+            if let Some(main) = main.filter(|_| !shared.is_stopping()) {
+                let (outcome, check_leaks) = (outcome.clone(), self.check_leaks);
+                let shared = shared.clone();
+                let inside = shared.clone();
+                drop(shared.remote(0).spawn(move || {
+                    *outcome.lock() = Some(panic::catch_unwind(panic::AssertUnwindSafe(main)));
+                    end::end_rack(&inside, check_leaks && matches!(*outcome.lock(), Some(Ok(_))));
+                }));
+            }
+            ready.wait();
+            for thread in threads {
+                match thread.join() {
+                    Ok(ended) => ended?,
+                    Err(panic) => panic::resume_unwind(panic),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn threads_of(&self, shared: &Shared) -> usize {
+        shared.transport.threads() as usize
+    }
+}
+
+fn pin(shared: &Shared, thread: u32) {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
+    let number = shared.transport.local().0 * shared.transport.threads() + thread;
+    let mut one = CpuSet::new();
+    one.set(cores[number as usize % cores.len()]);
+    // A thread that may not be pinned runs where it is.
+    let _ = sched_setaffinity(None, &one);
+}
+
+/// Reads a number from the arguments or the environment.
+fn setting(arguments: &[String], flag: &str, variable: &str) -> Result<Option<u32>, RackError> {
+    let mut words = arguments.iter().take_while(|word| *word != "--");
+    let mut found = env::var(variable).ok().map(|value| (variable, value));
+    while let Some(word) = words.next() {
+        if word == flag {
+            let value = words.next().cloned().unwrap_or_default();
+            found = Some((flag, value));
+        } else if let Some(value) = word.strip_prefix(flag).and_then(|rest| rest.strip_prefix('='))
+        {
+            found = Some((flag, value.to_owned()));
+        }
+    }
+    found
+        .map(|(name, value)| match value.parse() {
+            Ok(number) if number > 0 => Ok(number),
+            _ => {
+                Err(RackError::Settings(format!("{name} takes a number above zero, not {value:?}")))
+            }
+        })
+        .transpose()
+}
+
+/// The processes of the other hosts; killed if they are not seen off.
+struct Others(Vec<Child>);
+
+impl Others {
+    /// Waits for the processes to exit; kills those that do not in time, or all of them when the
+    /// rack has failed.
+    fn see_off(&mut self, ended_well: bool) {
+        let deadline = Instant::now() + if ended_well { FAREWELL } else { Duration::ZERO };
+        for child in &mut self.0 {
+            while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.kill();
+    }
+
+    fn kill(&mut self) {
+        for mut child in self.0.drain(..) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,111 @@
+//! [`Sharded`]: one property on every trustee of the rack, found by key.
+
+use crate::place;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::{
+    fmt,
+    hash::{BuildHasher, Hash},
+    marker::PhantomData,
+};
+use trust_core::{Delegable, Portable, Trust};
+
+/// One `T` for every trustee of the rack; each key belongs to one of them. What a key-value store
+/// or a graph is made of.
+///
+/// Clone it for other fibers, or send it along; every host finds the same shard for a key.
+///
+/// ```
+/// use gossamer::{Rack, Sharded};
+/// use std::collections::HashMap;
+///
+/// Rack::new().threads(2).run(|| {
+///     let ages = Sharded::<String, HashMap<String, u32>>::new(HashMap::new);
+///     let name = "Ada".to_owned();
+///     ages.of(&name).apply_with(|map, (name, age)| map.insert(name, age), (name.clone(), 36));
+///     assert_eq!(ages.of(&name).apply_with(|map, name| map.get(&name).copied(), name.clone()), Some(36));
+/// })?;
+/// # Ok::<(), gossamer::RackError>(())
+/// ```
+pub struct Sharded<K: ?Sized, T: 'static> {
+    shards: Vec<Trust<T>>,
+    _key: PhantomData<fn(&K)>,
+}
+
+/// The same on every host of a rack.
+const HASHER: foldhash::fast::FixedState =
+    foldhash::fast::FixedState::with_seed(0x6f73_7361_6d65_7221);
+
+impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
+    /// Has every trustee of the rack make its shard.
+    ///
+    /// # Panics
+    /// Outside a fiber of a rack, and in delegated context.
+    #[track_caller]
+    pub fn new<F: FnOnce() -> T + Delegable>(make: F) -> Self {
+        const {
+            assert!(
+                size_of::<F>() == 0,
+                "`Sharded::new` takes a closure that captures nothing: pass values with `Sharded::with`"
+            )
+        };
+        Self::with(move |()| make(), ())
+    }
+
+    /// Has every trustee of the rack make its shard from a copy of `arguments`.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[track_caller]
+    pub fn with<A, F>(make: F, arguments: A) -> Self
+    where
+        A: Portable + Clone,
+        F: FnOnce(A) -> T + Delegable + Clone,
+    {
+        let shards = place::trustees()
+            .map(|trustee| trustee.entrust_with(make.clone(), arguments.clone()))
+            .collect();
+        Self { shards, _key: PhantomData }
+    }
+
+    /// The shard that `key` belongs to.
+    #[inline]
+    pub fn of(&self, key: &K) -> &Trust<T> {
+        let hash = HASHER.hash_one(key);
+        // Multiply and shift instead of a remainder: the upper half of hash * shards.
+        let shard = (u128::from(hash) * self.shards.len() as u128) >> 64;
+        &self.shards[shard as usize]
+    }
+
+    /// All shards, in the order of [`trustees`](crate::trustees).
+    pub fn shards(&self) -> &[Trust<T>] {
+        &self.shards
+    }
+}
+
+impl<K: ?Sized, T: 'static> Clone for Sharded<K, T> {
+    fn clone(&self) -> Self {
+        Self { shards: self.shards.clone(), _key: PhantomData }
+    }
+}
+
+impl<K: ?Sized, T: 'static> fmt::Debug for Sharded<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sharded({} of {})", self.shards.len(), std::any::type_name::<T>())
+    }
+}
+
+impl<K: ?Sized, T: 'static> Serialize for Sharded<K, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.shards.serialize(serializer)
+    }
+}
+
+impl<'de, K: ?Sized, T: 'static> Deserialize<'de> for Sharded<K, T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let shards = Vec::deserialize(deserializer)?;
+        if shards.is_empty() {
+            return Err(serde::de::Error::custom("a sharded property has at least one shard"));
+        }
+        Ok(Self { shards, _key: PhantomData })
+    }
+}

@@ -1,0 +1,132 @@
+//! What the runtime threads of one process share: the transport, each other's inboxes, and how the
+//! rack ends.
+
+use crate::{OnPeerLoss, RackError};
+use fiber::{Config, Remote};
+use parking_lot::Mutex;
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+use transport_api::{HostId, LossReason, Transport};
+use trust_core::DelegateError;
+
+/// What the runtime threads of one process share.
+pub(crate) struct Shared {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) fibers: Config,
+    /// Threads at the end of every host that hold properties and run no spawned fibers.
+    pub(crate) dedicated: u32,
+    on_peer_loss: OnPeerLoss,
+    /// The threads of this process, once all are up.
+    pub(crate) remotes: OnceLock<Vec<Remote>>,
+    next_fiber: AtomicUsize,
+    next_property: AtomicUsize,
+    stopping: AtomicBool,
+    /// Hosts that are gone.
+    pub(crate) lost: Mutex<Vec<HostId>>,
+    failure: Mutex<Option<RackError>>,
+    unobserved: Mutex<(usize, Option<DelegateError>)>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        transport: Arc<dyn Transport>,
+        fibers: Config,
+        dedicated: u32,
+        on_peer_loss: OnPeerLoss,
+    ) -> Self {
+        Self {
+            transport,
+            fibers,
+            dedicated,
+            on_peer_loss,
+            remotes: OnceLock::new(),
+            next_fiber: AtomicUsize::new(0),
+            next_property: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            lost: Mutex::default(),
+            failure: Mutex::new(None),
+            unobserved: Mutex::new((0, None)),
+        }
+    }
+
+    /// The thread of this host that gets the next spawned fiber.
+    pub(crate) fn thread_for_fiber(&self) -> u32 {
+        let workers = self.transport.threads() - self.dedicated;
+        self.next_fiber.fetch_add(1, Ordering::Relaxed) as u32 % workers
+    }
+
+    /// The thread of this host that gets the next property.
+    pub(crate) fn thread_for_property(&self) -> u32 {
+        let threads = self.trustees_of_a_host();
+        let next = self.next_property.fetch_add(1, Ordering::Relaxed) as u32;
+        threads.start + next % threads.len() as u32
+    }
+
+    /// The threads of every host that hold what the pool places: the dedicated ones, or all.
+    pub(crate) fn trustees_of_a_host(&self) -> std::ops::Range<u32> {
+        let threads = self.transport.threads();
+        if self.dedicated > 0 { threads - self.dedicated..threads } else { 0..threads }
+    }
+
+    pub(crate) fn remote(&self, thread: u32) -> &Remote {
+        &self.remotes.get().expect("threads are up before fibers run")[thread as usize]
+    }
+
+    /// Stops all threads of this process.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        for thread in 0..self.transport.threads() {
+            self.transport.ring(thread);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Ends the rack with `error`; the first one counts.
+    pub(crate) fn fail(&self, error: RackError) {
+        self.failure.lock().get_or_insert(error);
+        self.stop();
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<RackError> {
+        self.failure.lock().take()
+    }
+
+    pub(crate) fn peer_lost(&self, host: HostId, reason: LossReason) {
+        let mut lost = self.lost.lock();
+        if !lost.contains(&host) {
+            lost.push(host);
+        }
+        drop(lost);
+        match self.on_peer_loss {
+            OnPeerLoss::EndRack => self.fail(RackError::PeerLost { host, reason }),
+            OnPeerLoss::Return => {}
+        }
+    }
+
+    /// A host that leaves before the rack is told to stop has ended early.
+    pub(crate) fn peer_left(&self, host: HostId) {
+        if !self.is_stopping() && host == HostId(0) {
+            self.fail(RackError::PeerLost {
+                host,
+                reason: LossReason::Connection("it has ended the rack".to_owned()),
+            });
+        }
+    }
+
+    pub(crate) fn unobserved(&self, error: DelegateError) {
+        let mut unobserved = self.unobserved.lock();
+        unobserved.0 += 1;
+        unobserved.1.get_or_insert(error);
+    }
+
+    pub(crate) fn take_unobserved(&self) -> Option<RackError> {
+        let (count, first) = std::mem::take(&mut *self.unobserved.lock());
+        first.map(|first| RackError::Unobserved { count, first })
+    }
+}

@@ -1,0 +1,152 @@
+//! One runtime thread: runs fibers, polls its node, and waits when there is nothing to do.
+
+use crate::shared::Shared;
+use fiber::{Config, Scheduler};
+use std::{
+    cell::RefCell,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use transport_api::{Bell, PeerEvent};
+use trust_core::{
+    Incident, Node, Wiring, WiringError,
+    idle::{Idle, Step},
+};
+
+/// Fibers resumed between two polls, at most: what bounds the wait of a request at a thread whose
+/// own fibers never wait.
+const FIBERS_PER_POLL: usize = 128;
+/// Rounds between two looks at the clock while there is work and some fiber sleeps.
+const ROUNDS_PER_CLOCK: u32 = 64;
+/// The longest sleep: bells ring for everything that matters, so this is only a safety net.
+const LONGEST_SLEEP: Duration = Duration::from_millis(200);
+
+thread_local! {
+    static SHARED: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+}
+
+/// The rack that the current thread works for.
+pub(crate) fn shared() -> Option<Arc<Shared>> {
+    SHARED.with_borrow(Clone::clone)
+}
+
+/// Why a runtime thread could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The thread's fibers.
+    #[error("cannot start a fiber scheduler: {0}")]
+    Scheduler(#[from] io::Error),
+    /// The thread's slots and lanes.
+    #[error(transparent)]
+    Wiring(#[from] WiringError),
+}
+
+/// A runtime thread that is set up but does not run yet.
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    scheduler: Scheduler,
+    node: trust_core::EnteredNode,
+    bell: Box<dyn Bell>,
+}
+
+impl Worker {
+    /// Sets the current thread up as runtime thread `thread`.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        wiring: &Wiring,
+        thread: u32,
+    ) -> Result<Worker, StartError> {
+        let ring = {
+            let transport = shared.transport.clone();
+            Arc::new(move || transport.ring(thread))
+        };
+        let config = Config { wake: ring, ..shared.fibers.clone() };
+        let scheduler = Scheduler::new(config)?;
+        let node = Node::enter(wiring.node(thread)?);
+        let bell = shared.transport.bell(thread).map_err(WiringError::from)?;
+        SHARED.set(Some(shared.clone()));
+        Ok(Worker { shared, scheduler, node, bell })
+    }
+
+    /// The handle with which others start fibers here.
+    pub(crate) fn remote(&self) -> fiber::Remote {
+        self.scheduler.remote()
+    }
+
+    /// Runs until the rack stops.
+    pub(crate) fn run(mut self) {
+        let scheduler = self.scheduler;
+        scheduler.enter(|| {
+            let mut idle = Idle::default();
+            let mut until_clock = ROUNDS_PER_CLOCK;
+            loop {
+                let resumed = scheduler.run(FIBERS_PER_POLL);
+                let polled = self.node.poll();
+                if self.node.has_incidents() {
+                    self.shared.handle(self.node.take_incidents());
+                }
+                if self.shared.is_stopping() {
+                    break;
+                }
+                if resumed > 0 || polled {
+                    idle.reset();
+                    until_clock -= 1;
+                    if until_clock == 0 {
+                        until_clock = ROUNDS_PER_CLOCK;
+                        if scheduler.next_deadline().is_some() {
+                            scheduler.expire(Instant::now());
+                        }
+                    }
+                    continue;
+                }
+                match idle.next(Instant::now) {
+                    Step::Pause => std::hint::spin_loop(),
+                    Step::Yield => {
+                        let before = Instant::now();
+                        std::thread::yield_now();
+                        let after = Instant::now();
+                        idle.yielded(after - before, after);
+                        scheduler.expire(after);
+                    }
+                    Step::Sleep => {
+                        let now = Instant::now();
+                        let timeout = match scheduler.expire(now) {
+                            Some(deadline) => (deadline - now).min(LONGEST_SLEEP),
+                            None => LONGEST_SLEEP,
+                        };
+                        let (node, shared) = (&self.node, &self.shared);
+                        self.bell.sleep(timeout, &mut || {
+                            scheduler.has_ready()
+                                || scheduler.drain_inbox()
+                                || node.has_work()
+                                || node.poll_lanes()
+                                || shared.is_stopping()
+                        });
+                        idle.reset();
+                    }
+                }
+            }
+            // No fiber waits for a reply after this, so that fibers can be unwound.
+            self.node.close();
+            scheduler.run(FIBERS_PER_POLL);
+        });
+        drop(scheduler);
+        self.node.clear();
+        SHARED.set(None);
+    }
+}
+
+impl Shared {
+    fn handle(&self, incidents: Vec<Incident>) {
+        for incident in incidents {
+            match incident {
+                Incident::Peer(PeerEvent::Lost(host, reason)) => self.peer_lost(host, reason),
+                Incident::Peer(PeerEvent::Left(host)) => self.peer_left(host),
+                Incident::Unobserved(error) => self.unobserved(error),
+                // Nothing in this crate asks for notifications.
+                Incident::Notified(_) => {}
+            }
+        }
+    }
+}
