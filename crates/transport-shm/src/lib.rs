@@ -15,12 +15,13 @@
 //! 7. [`ShmTransport`]: puts them together.
 //! 8. `message`, `socket`: what processes say to each other, and how.
 //! 9. `service`: the thread that answers imports and watches the peers.
-//! 10. [`Rendezvous`]: how processes become a rack.
+//! 10. `handshake`, [`Rendezvous`]: how processes become a rack.
 
 #![deny(unsafe_code)]
 
 mod control;
 mod export;
+mod handshake;
 mod host;
 mod join;
 mod lane;
@@ -32,5 +33,6 @@ mod service;
 mod shm;
 mod socket;
 
-pub use join::{HANDSHAKE, JoinError, Party, Rendezvous};
+pub use handshake::{HANDSHAKE, JoinError, Party};
+pub use join::Rendezvous;
 pub use shm::ShmTransport;

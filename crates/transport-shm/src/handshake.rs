@@ -1,0 +1,256 @@
+//! One side of a handshake between two processes of a rack, and what can go wrong with it.
+//!
+//! The kernel says who sent each packet. Both sides refuse a process of another user, a process
+//! other than the one that was started (or that started this one), and another build: closures are
+//! named by their place in the executable, so only processes of one build understand each other.
+
+use crate::{
+    message::{Message, VERSION},
+    service::how_it_ended,
+    socket::{self, NoPacket, Sender, readable},
+};
+use primitive::limits::{HOSTS, THREADS_PER_HOST};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::{
+    fmt, io,
+    os::fd::{AsFd, OwnedFd},
+    time::{Duration, Instant},
+};
+use thiserror::Error;
+use transport_api::HostId;
+
+/// How long a process may take from one packet of the handshake to the next, its start included.
+pub const HANDSHAKE: Duration = Duration::from_secs(20);
+
+/// A process on the other side of a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// The process that started this one.
+    Leader(u32),
+    /// A host, by its number and process id.
+    Host(HostId, u32),
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Party::Leader(pid) => write!(f, "the leader (pid {pid})"),
+            Party::Host(host, pid) => write!(f, "{host} (pid {pid})"),
+        }
+    }
+}
+
+/// Why processes did not become a rack.
+#[derive(Debug, Error)]
+pub enum JoinError {
+    /// More or fewer hosts or threads than a rack can have.
+    #[error("a rack has 1 to {HOSTS} hosts of 1 to {THREADS_PER_HOST} threads, not {0} of {1}")]
+    Size(u32, u32),
+    /// More or fewer processes were started than the rack has hosts.
+    #[error("the rack has {hosts} hosts, and {started} were started besides the leader")]
+    Started {
+        /// Hosts of the rack, the leader included.
+        hosts: u32,
+        /// Processes that were started.
+        started: u32,
+    },
+    /// The other side is another build.
+    #[error(
+        "{party} is build {theirs} with protocol {their_version}, and this process is build {ours} \
+         with protocol {VERSION}: start all hosts of a rack from one executable"
+    )]
+    Build {
+        /// The other side.
+        party: Party,
+        /// Its build identity, in hexadecimal.
+        theirs: String,
+        /// Its protocol version.
+        their_version: u32,
+        /// The build identity of this process, in hexadecimal.
+        ours: String,
+    },
+    /// Somebody else holds the other end of the socket.
+    #[error(
+        "process {pid} of user {uid} speaks where {party} of user {expected_uid} should: \
+         the socket has come into foreign hands"
+    )]
+    Stranger {
+        /// Who should have been there.
+        party: Party,
+        /// The user that both sides should run as.
+        expected_uid: u32,
+        /// The process that was there.
+        pid: u32,
+        /// Its user.
+        uid: u32,
+    },
+    /// The other side ended.
+    #[error("{party} ended before the rack was complete: {how}")]
+    Ended {
+        /// The other side.
+        party: Party,
+        /// Exit status or signal, in words, as far as known.
+        how: String,
+    },
+    /// The other side closed its socket.
+    #[error("{0} has closed the connection; it says itself why")]
+    HungUp(Party),
+    /// The other side says nothing.
+    #[error("{0} has said nothing for {HANDSHAKE:?}")]
+    Silent(Party),
+    /// The other side broke the protocol.
+    #[error("{0} sent something that no peer of this build sends: {1}")]
+    Protocol(Party, String),
+    /// The standard input of this process is no rendezvous.
+    #[error("the standard input of this process is not the socket of a rendezvous: {0}")]
+    NoRendezvous(io::Error),
+    /// The system refused something.
+    #[error("cannot join the rack: {0}")]
+    System(#[from] io::Error),
+}
+
+impl From<rustix::io::Errno> for JoinError {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::System(error.into())
+    }
+}
+
+/// One end of a socket during the handshake.
+pub(crate) struct End {
+    pub(crate) party: Party,
+    pub(crate) host: HostId,
+    pub(crate) peer: Sender,
+    pub(crate) socket: OwnedFd,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl End {
+    /// The end whose other end must be held by process `pid` of this process's user.
+    pub(crate) fn new(
+        party: Party,
+        host: HostId,
+        pid: u32,
+        socket: OwnedFd,
+    ) -> Result<Self, JoinError> {
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let process = process.ok_or_else(|| {
+            JoinError::Protocol(party, format!("{pid} as the number of a process"))
+        })?;
+        let peer = Sender { pid, uid: Sender::this().uid };
+        let pidfd = pidfd_open(process, PidfdFlags::empty())?;
+        Ok(Self { party, host, peer, socket, pidfd })
+    }
+
+    pub(crate) fn send(&self, message: Message, file: Option<&OwnedFd>) -> Result<(), JoinError> {
+        match socket::send(&self.socket, &message, file.map(OwnedFd::as_fd)) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(self.closed()),
+            result => Ok(result?),
+        }
+    }
+
+    /// The other side is gone: says how, if it does end.
+    fn closed(&self) -> JoinError {
+        let soon = Instant::now() + Duration::from_millis(50);
+        match readable([Some(self.pidfd.as_fd())], soon) {
+            Ok([true]) => JoinError::Ended { party: self.party, how: how_it_ended(&self.pidfd) },
+            _ => JoinError::HungUp(self.party),
+        }
+    }
+
+    pub(crate) fn receive(&self) -> Result<(Message, Option<OwnedFd>), JoinError> {
+        let deadline = Instant::now() + HANDSHAKE;
+        let mut ended = false;
+        loop {
+            match socket::receive(&self.socket) {
+                Ok(received) => {
+                    self.check(received.from)?;
+                    return Ok((received.message, received.file));
+                }
+                Err(NoPacket::NotYet) if ended => return Err(self.closed()),
+                Err(NoPacket::NotYet) => {}
+                Err(NoPacket::Closed) => return Err(self.closed()),
+                Err(NoPacket::Nonsense(what)) => return Err(self.nonsense(what)),
+                Err(NoPacket::System(error)) => return Err(error.into()),
+            }
+            let files = [Some(self.socket.as_fd()), Some(self.pidfd.as_fd())];
+            let [spoke, died] = readable(files, deadline)?;
+            if !spoke && !died {
+                return Err(JoinError::Silent(self.party));
+            }
+            ended = died;
+        }
+    }
+
+    pub(crate) fn nonsense(&self, what: impl Into<String>) -> JoinError {
+        JoinError::Protocol(self.party, what.into())
+    }
+
+    /// Refuses whoever is not who should be there.
+    fn check(&self, from: Sender) -> Result<(), JoinError> {
+        if from == self.peer {
+            return Ok(());
+        }
+        let (party, expected_uid) = (self.party, self.peer.uid);
+        Err(JoinError::Stranger { party, expected_uid, pid: from.pid, uid: from.uid })
+    }
+
+    pub(crate) fn hello(&self, identity: &[u8; 32]) -> Result<(), JoinError> {
+        self.send(Message::Hello { version: VERSION, identity: *identity }, None)
+    }
+
+    /// Refuses another build.
+    pub(crate) fn expect_hello(&self, ours: &[u8; 32]) -> Result<(), JoinError> {
+        match self.receive()?.0 {
+            Message::Hello { version, identity } if (version, &identity) == (VERSION, ours) => {
+                Ok(())
+            }
+            Message::Hello { version, identity } => Err(JoinError::Build {
+                party: self.party,
+                theirs: hex(&identity),
+                their_version: version,
+                ours: hex(ours),
+            }),
+            other => Err(self.nonsense(format!("{other:?} for a hello"))),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn check_size(hosts: u32, threads: u32) -> Result<(), JoinError> {
+    let fits = |n: u32, most: usize| (1..=most).contains(&(n as usize));
+    let fine = fits(hosts, HOSTS) && fits(threads, THREADS_PER_HOST);
+    if fine { Ok(()) } else { Err(JoinError::Size(hosts, threads)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(peer: Sender) -> End {
+        let (socket, _) = socket::pair().expect("a socket");
+        let mut end = End::new(Party::Leader(peer.pid), HostId(0), std::process::id(), socket)
+            .expect("an end");
+        end.peer = peer;
+        end
+    }
+
+    #[test]
+    fn another_user_and_another_process_are_refused() {
+        let this = Sender::this();
+        assert!(end(this).check(this).is_ok());
+        for spoofed in [Sender { uid: this.uid + 1, ..this }, Sender { pid: this.pid + 1, ..this }]
+        {
+            let refused = end(spoofed).check(this);
+            assert!(matches!(refused, Err(JoinError::Stranger { pid, uid, .. })
+                if (pid, uid) == (this.pid, this.uid)));
+        }
+    }
+
+    #[test]
+    fn a_closed_connection_is_told_from_silence() {
+        assert!(matches!(end(Sender::this()).receive(), Err(JoinError::HungUp(_))));
+    }
+}
