@@ -1,0 +1,82 @@
+//! What one instruction is, as far as counting cares.
+
+use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic, OpKind};
+
+use super::mark::MAGIC;
+
+/// The longest x86 instruction, in bytes.
+pub(super) const LONGEST: usize = 15;
+
+/// What counting wants to know about an instruction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kind {
+    /// It reads, changes and writes memory as one step that other cores see whole.
+    pub(super) locked: bool,
+    /// It enters the kernel.
+    pub(super) syscall: bool,
+    /// It repeats itself, and every repetition is a step of its own.
+    pub(super) repeats: bool,
+    /// It is one of our marks.
+    pub(super) mark: Option<u16>,
+}
+
+/// Decodes the instruction at the start of `bytes`; `None` when there is none.
+pub(super) fn kind(bytes: &[u8]) -> Option<Kind> {
+    if let [0x0f, 0x1f, 0x80, a, b, c, d, ..] = *bytes {
+        let operand = u32::from_le_bytes([a, b, c, d]);
+        if operand & 0xffff_0000 == MAGIC {
+            return Some(Kind { mark: Some(operand as u16), ..Kind::default() });
+        }
+    }
+    let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+    if instruction.is_invalid() {
+        return None;
+    }
+    let mnemonic = instruction.mnemonic();
+    let on_memory = instruction.op_kinds().any(|kind| kind == OpKind::Memory);
+    Some(Kind {
+        locked: instruction.has_lock_prefix() || (mnemonic == Mnemonic::Xchg && on_memory),
+        syscall: matches!(mnemonic, Mnemonic::Syscall | Mnemonic::Sysenter)
+            || instruction.code() == Code::Int_imm8,
+        repeats: instruction.is_string_instruction()
+            && (instruction.has_rep_prefix() || instruction.has_repne_prefix()),
+        mark: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_of(bytes: &[u8]) -> Kind {
+        kind(bytes).expect("an instruction")
+    }
+
+    #[test]
+    fn locks_are_seen_with_and_without_a_prefix() {
+        assert!(kind_of(&[0xf0, 0x48, 0x01, 0x07]).locked, "lock add [rdi], rax");
+        assert!(kind_of(&[0xf0, 0x48, 0x0f, 0xb1, 0x0f]).locked, "lock cmpxchg [rdi], rcx");
+        assert!(kind_of(&[0x48, 0x87, 0x07]).locked, "xchg [rdi], rax");
+        assert!(!kind_of(&[0x48, 0x87, 0xc3]).locked, "xchg rbx, rax");
+        assert!(!kind_of(&[0x48, 0x01, 0x07]).locked, "add [rdi], rax");
+        assert!(!kind_of(&[0x0f, 0xae, 0xf0]).locked, "mfence");
+    }
+
+    #[test]
+    fn kernel_entries_and_repetitions_are_seen() {
+        assert!(kind_of(&[0x0f, 0x05]).syscall, "syscall");
+        assert!(kind_of(&[0xcd, 0x80]).syscall, "int 0x80");
+        assert!(!kind_of(&[0xcc]).syscall, "int3");
+        assert!(kind_of(&[0xf3, 0xa4]).repeats, "rep movsb");
+        assert!(!kind_of(&[0xa4]).repeats, "movsb");
+        assert!(!kind_of(&[0xf3, 0x90]).repeats, "pause");
+        assert!(!kind_of(&[0xf3, 0xc3]).repeats, "rep ret");
+    }
+
+    #[test]
+    fn only_our_own_nops_are_marks() {
+        assert_eq!(kind_of(&[0x0f, 0x1f, 0x80, 7, 0, 0x55, 0x7a]).mark, Some(7));
+        assert_eq!(kind_of(&[0x0f, 0x1f, 0x80, 7, 0, 0, 0]).mark, None);
+        assert_eq!(kind(&[0x06]), None, "no instruction in 64-bit mode");
+    }
+}

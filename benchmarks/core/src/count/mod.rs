@@ -1,0 +1,29 @@
+//! Exact counts of what a request executes, by stepping a process through it one instruction at a
+//! time.
+//!
+//! Clocks say what something costs on a good day; this says what it does on every day. A workload
+//! runs in a process of its own: this program, started again. It sets itself up at full speed, asks
+//! to be [begun](mark::begin), and marks where its phases start. The counting process steps it,
+//! looks at every instruction before it runs, and adds it to the current phase: instructions in all,
+//! instructions that lock a cache line (a `lock` prefix, or an `xchg` with memory, which locks
+//! without one), system calls, and allocations (the marks in [`mark::MarkedAlloc`]).
+//!
+//! ```text
+//!   counting process                        counted process
+//!   count(&workload) ── starts ──────────▶  play(&[workload])
+//!                                             set up, warm up      (full speed)
+//!                    ◀── stops ───────────  mark::begin()
+//!   step, look, add  ── one instruction ─▶  mark::phase::<0>()     a nop with a number in it
+//!   step, look, add  ── one instruction ─▶    enqueue a request
+//!        ...                                mark::phase::<1>() ...
+//!   let go           ── continues ───────▶  mark::end(); exit
+//! ```
+//!
+//! Marks are single `nop` instructions with a recognisable operand: they need no register, do
+//! nothing when nobody watches, and are not counted.
+
+mod decode;
+pub mod mark;
+mod trace;
+
+pub use trace::{CountError, Counted, Offence, Phase, Workload, count, play};

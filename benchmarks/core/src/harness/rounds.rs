@@ -1,0 +1,282 @@
+//! The rounds: one sample of each candidate, then the next round.
+
+use std::io;
+
+use super::case::{Case, Placement, Suite, Unit};
+use crate::measure::cores::Cores;
+use crate::measure::latency::{Class, one_way_ns};
+use crate::measure::room::{CaseError, Reading, Room};
+
+/// How often one round asks a case for a sample before it goes on without one.
+pub const MOST_TRIES: usize = 20;
+
+/// A sample that counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// In the unit of the case.
+    pub value: f64,
+    /// Distance class of the cores, for cases that run on a pair.
+    pub class: Option<Class>,
+    /// One-way latency of the cores around the sample, in nanoseconds, for the same cases.
+    pub one_way_ns: Option<f64>,
+    /// The round, from 0.
+    pub round: usize,
+}
+
+/// What the rounds have brought for one case.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The case.
+    pub case: String,
+    /// Its unit.
+    pub unit: Unit,
+    /// The samples that count, in the order they were taken.
+    pub samples: Vec<Sample>,
+    /// Samples thrown away because a thread lost its core or the clock changed.
+    pub disturbed: usize,
+    /// Samples thrown away because the cores' distance was not the same before and after.
+    pub flipped: usize,
+    /// Rounds that ended without a sample after [`MOST_TRIES`] tries.
+    pub empty_rounds: usize,
+    /// Why the case was given up, if it was.
+    pub failure: Option<String>,
+}
+
+impl Outcome {
+    /// The values of one distance class, sorted. Cases off a pair have the class `None`.
+    pub fn values(&self, class: Option<Class>) -> Vec<f64> {
+        let of_class = self.samples.iter().filter(|sample| sample.class == class);
+        let mut values: Vec<f64> = of_class.map(|sample| sample.value).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    }
+
+    /// The median of one distance class.
+    pub fn median(&self, class: Option<Class>) -> Option<f64> {
+        let values = self.values(class);
+        let middle = values.len() / 2;
+        match values.len() {
+            0 => None,
+            n if n % 2 == 1 => Some(values[middle]),
+            _ => Some((values[middle - 1] + values[middle]) / 2.0),
+        }
+    }
+
+    /// All samples thrown away.
+    pub fn discarded(&self) -> usize {
+        self.disturbed + self.flipped
+    }
+}
+
+/// Tells how far apart two cores are, in nanoseconds one way.
+pub type Distance = Box<dyn FnMut(Cores) -> io::Result<f64>>;
+
+/// Hears the round and the case before each sample.
+pub type Progress = Box<dyn FnMut(usize, &str)>;
+
+/// Runs suites in rounds.
+pub struct Harness {
+    /// Where to measure.
+    pub cores: Cores,
+    /// How many rounds.
+    pub rounds: usize,
+    /// One-way latency of the two cores; [`one_way_ns`] unless a test stands in for the machine.
+    pub distance: Distance,
+    /// Told, before each sample, the round and the case.
+    pub progress: Progress,
+}
+
+impl Harness {
+    /// A harness on this machine.
+    pub fn new(cores: Cores, rounds: usize) -> Harness {
+        Harness { cores, rounds, distance: Box::new(one_way_ns), progress: Box::new(|_, _| {}) }
+    }
+
+    /// Runs all rounds of `suite` and returns one outcome per case, in order.
+    pub fn run(&mut self, suite: &mut Suite) -> Vec<Outcome> {
+        let room = Room { cores: self.cores, time: suite.time };
+        let mut outcomes: Vec<Outcome> = suite.cases.iter().map(fresh).collect();
+        for round in 0..self.rounds {
+            for (case, outcome) in suite.cases.iter_mut().zip(&mut outcomes) {
+                if outcome.failure.is_none() {
+                    (self.progress)(round, &case.name);
+                    self.round(round, suite.placement, &room, case, outcome);
+                }
+            }
+        }
+        outcomes
+    }
+
+    fn round(
+        &mut self,
+        round: usize,
+        placement: Placement,
+        room: &Room,
+        case: &mut Case,
+        outcome: &mut Outcome,
+    ) {
+        for _ in 0..MOST_TRIES {
+            match self.sample(placement, room, case) {
+                Ok(Taken::Counts(reading, distance)) => {
+                    let Some(value) = in_unit(case.unit, reading) else {
+                        outcome.failure =
+                            Some("in cycles, but read without a frequency".to_owned());
+                        return;
+                    };
+                    let (class, one_way_ns) = distance.unzip();
+                    outcome.samples.push(Sample { value, class, one_way_ns, round });
+                    return;
+                }
+                Ok(Taken::Flipped) => outcome.flipped += 1,
+                Err(CaseError::Disturbed(_)) => outcome.disturbed += 1,
+                Err(CaseError::Failed(why)) => {
+                    outcome.failure = Some(why);
+                    return;
+                }
+            }
+        }
+        outcome.empty_rounds += 1;
+    }
+
+    fn sample(
+        &mut self,
+        placement: Placement,
+        room: &Room,
+        case: &mut Case,
+    ) -> Result<Taken, CaseError> {
+        if placement != Placement::Pair {
+            return Ok(Taken::Counts((case.body)(room)?, None));
+        }
+        let before = (self.distance)(self.cores)?;
+        let reading = (case.body)(room)?;
+        let after = (self.distance)(self.cores)?;
+        Ok(match (Class::of(before), Class::of(after)) {
+            (Some(a), Some(b)) if a == b && reading.class.is_none_or(|own| own == a) => {
+                Taken::Counts(reading, Some((a, (before + after) / 2.0)))
+            }
+            _ => Taken::Flipped,
+        })
+    }
+}
+
+/// What a try has brought.
+enum Taken {
+    /// A sample, and the distance of the cores around it.
+    Counts(Reading, Option<(Class, f64)>),
+    /// Nothing: the distance changed meanwhile.
+    Flipped,
+}
+
+fn fresh(case: &Case) -> Outcome {
+    Outcome {
+        case: case.name.clone(),
+        unit: case.unit,
+        samples: Vec::new(),
+        disturbed: 0,
+        flipped: 0,
+        empty_rounds: 0,
+        failure: None,
+    }
+}
+
+fn in_unit(unit: Unit, reading: Reading) -> Option<f64> {
+    match unit {
+        Unit::Cycles => reading.cycles_per_ns.map(|cycles_per_ns| reading.value * cycles_per_ns),
+        _ => Some(reading.value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    fn harness(rounds: usize, distances: Vec<f64>) -> Harness {
+        let mut distances = distances.into_iter().cycle();
+        Harness {
+            distance: Box::new(move |_| Ok(distances.next().expect("a distance"))),
+            ..Harness::new(Cores { first: 0, second: 1 }, rounds)
+        }
+    }
+
+    fn suite(placement: Placement, cases: Vec<Case>) -> Suite {
+        let mut suite = Suite::new("test", "", placement);
+        suite.time = Duration::from_millis(1);
+        cases.into_iter().for_each(|case| suite.push(case));
+        suite
+    }
+
+    #[test]
+    fn candidates_take_turns() {
+        let order = Rc::new(RefCell::new(String::new()));
+        let case = |name: &'static str| {
+            let order = order.clone();
+            Case::new(name, Unit::Mops, move |_| {
+                order.borrow_mut().push_str(name);
+                Ok(Reading::of(1.0))
+            })
+        };
+        let mut suite = suite(Placement::Pair, vec![case("a"), case("b")]);
+        harness(3, vec![30.0]).run(&mut suite);
+        assert_eq!(*order.borrow(), "ababab");
+    }
+
+    #[test]
+    fn a_flip_of_the_cores_discards_the_sample_and_takes_another() {
+        let case = Case::new("a", Unit::Mops, |_| Ok(Reading::of(1.0)));
+        // before, after: flips once, disturbed beyond far once, then near, then far.
+        let distances = vec![30.0, 165.0, 500.0, 30.0, 31.0, 33.0, 160.0, 170.0];
+        let outcome = harness(2, distances).run(&mut suite(Placement::Pair, vec![case])).remove(0);
+        assert_eq!((outcome.flipped, outcome.disturbed, outcome.discarded()), (2, 0, 2));
+        let seen: Vec<_> = outcome.samples.iter().map(|s| (s.class, s.one_way_ns)).collect();
+        assert_eq!(seen, [(Some(Class::Near), Some(32.0)), (Some(Class::Far), Some(165.0))]);
+    }
+
+    #[test]
+    fn a_reading_that_knows_another_distance_is_discarded() {
+        let far = Reading { class: Some(Class::Far), ..Reading::of(1.0) };
+        let case = Case::new("a", Unit::Mops, move |_| Ok(far));
+        let outcome = harness(1, vec![30.0]).run(&mut suite(Placement::Pair, vec![case])).remove(0);
+        assert_eq!((outcome.flipped, outcome.samples.len()), (MOST_TRIES, 0));
+    }
+
+    #[test]
+    fn retries_are_bounded() {
+        let case = Case::new("a", Unit::Mops, |_| Err(CaseError::Disturbed("always".to_owned())));
+        let outcome =
+            harness(2, vec![30.0]).run(&mut suite(Placement::Alone, vec![case])).remove(0);
+        assert_eq!(outcome.disturbed, 2 * MOST_TRIES);
+        assert_eq!((outcome.empty_rounds, outcome.samples.len()), (2, 0));
+    }
+
+    #[test]
+    fn a_failure_ends_the_case_and_not_the_suite() {
+        let broken = Case::new("a", Unit::Mops, |_| Err(CaseError::Failed("no peer".to_owned())));
+        let sound = Case::new("b", Unit::Mops, |_| Ok(Reading::of(2.0)));
+        let outcomes = harness(3, vec![30.0]).run(&mut suite(Placement::Free, vec![broken, sound]));
+        assert_eq!(outcomes[0].failure.as_deref(), Some("no peer"));
+        assert_eq!(outcomes[1].samples.len(), 3);
+    }
+
+    #[test]
+    fn cycles_come_from_the_frequency_of_the_sample() {
+        let reading = Reading { cycles_per_ns: Some(3.5), ..Reading::of(10.0) };
+        assert_eq!(in_unit(Unit::Cycles, reading), Some(35.0));
+        assert_eq!(in_unit(Unit::Nanoseconds, reading), Some(10.0));
+        assert_eq!(in_unit(Unit::Cycles, Reading::of(10.0)), None);
+    }
+
+    #[test]
+    fn medians_are_per_class() {
+        let mut outcome = fresh(&Case::new("a", Unit::Mops, |_| Ok(Reading::of(0.0))));
+        for (value, class) in [(3.0, Class::Near), (1.0, Class::Near), (9.0, Class::Far)] {
+            let class = Some(class);
+            outcome.samples.push(Sample { value, class, one_way_ns: None, round: 0 });
+        }
+        assert_eq!(outcome.median(Some(Class::Near)), Some(2.0));
+        assert_eq!(outcome.median(Some(Class::Far)), Some(9.0));
+        assert_eq!(outcome.median(None), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! Measures Gossamer's delegation core beside locks, channels, fibers and IPC libraries.
+//!
+//! Two kinds of proof live here. *Timing*: every suite runs its candidates in interleaved rounds,
+//! measures how far apart the cores are around each sample, throws disturbed samples away and
+//! counts them, and compares medians within one distance class. *Counting*: one request is stepped
+//! through instruction by instruction, which noise does not move.
+//!
+//! In reading order:
+//! - [`measure`]: how one sample is taken.
+//! - [`harness`]: cases, suites and rounds; [`report`]: the table and the list of rows;
+//!   [`machine`]: what it ran on.
+//! - [`roles`]: the other processes that some cases need.
+//! - [`count`]: instructions, locked instructions, system calls and allocations of one request.
+//! - [`load`]: idle and oversubscribed racks.
+//! - [`suites`]: the cases.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("the benchmarks read x86-64 instructions and Linux clocks; run them there");
+
+pub mod measure;
+
+pub mod harness;
+pub mod machine;
+pub mod report;
+
+pub mod roles;
+
+pub mod count;
+pub mod load;
+pub mod suites;

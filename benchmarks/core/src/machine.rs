@@ -1,0 +1,111 @@
+//! What the figures were taken on: the header of every report.
+
+use std::fmt::Write;
+use std::fs;
+use std::process::Command;
+
+use crate::measure::cores::{Cores, on_core};
+use crate::measure::{cycles, latency};
+
+/// The crates that suites compare with; their versions stand in the header.
+const PEERS: [&str; 10] = [
+    "context",
+    "corosensei",
+    "crossbeam-channel",
+    "flume",
+    "generator",
+    "iceoryx2",
+    "may",
+    "mcslock",
+    "parking_lot",
+    "spin",
+];
+
+/// Processor, kernel, compiler, peers, load, and how far apart the cores are at this moment.
+pub fn header(cores: Cores) -> String {
+    let mut text = String::new();
+    let kernel = rustix::system::uname();
+    let ghz = on_core(cores.first, cycles::per_ns)
+        .map_or_else(|e| e.to_string(), |ghz| format!("{ghz:.2} GHz"));
+    let apart = latency::one_way_ns(cores)
+        .map_or_else(|e| e.to_string(), |ns| format!("{ns:.0} ns one way"));
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let _ = writeln!(text, "machine: {}, {cpus} CPUs, {ghz} now", processor());
+    let _ = writeln!(
+        text,
+        "cores:   {} and {}, {apart} now (near < {} ns, far < {} ns)",
+        cores.first,
+        cores.second,
+        latency::NEAR_BELOW_NS,
+        latency::FAR_BELOW_NS
+    );
+    let _ = writeln!(text, "kernel:  {}", kernel.release().to_string_lossy());
+    let _ = writeln!(text, "rustc:   {}", env!("CORE_BENCH_RUSTC"));
+    let _ = writeln!(text, "peers:   {}", peers());
+    let _ = writeln!(text, "load:    {}", first_line("/proc/loadavg"));
+    text
+}
+
+fn first_line(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().next().unwrap_or("unknown").to_owned()
+}
+
+fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find(|line| line.split(':').next().map(str::trim) == Some(name));
+        line.and_then(|line| line.split_once(':')).map_or("?", |(_, value)| value.trim())
+    };
+    format!("{} (family {}, model {})", field("model name"), field("cpu family"), field("model"))
+}
+
+fn peers() -> String {
+    let mut list: Vec<String> =
+        PEERS.iter().map(|name| format!("{name} {}", locked_version(name))).collect();
+    let ucx = Command::new("ucx_info").arg("-v").output().ok();
+    let ucx = ucx.and_then(|output| String::from_utf8(output.stdout).ok());
+    let ucx = ucx.as_deref().and_then(|text| text.lines().next());
+    let ucx = ucx.and_then(|line| line.split_whitespace().last()).unwrap_or("absent");
+    list.push(format!("ucx {ucx}"));
+    list.join(", ")
+}
+
+/// The newest version of a crate in the lock file that this program was built with: where a peer's
+/// name appears twice, the older one is some other crate's dependency.
+fn locked_version(name: &str) -> String {
+    let lock = include_str!("../Cargo.lock");
+    let head = format!("name = \"{name}\"");
+    let mut lines = lock.lines();
+    let mut newest: Option<(Vec<u64>, &str)> = None;
+    while lines.any(|line| line == head) {
+        let version = lines.next().and_then(|line| line.split('"').nth(1)).unwrap_or("?");
+        let parts: Vec<u64> = version.split('.').map_while(|part| part.parse().ok()).collect();
+        if newest.as_ref().is_none_or(|(other, _)| parts > *other) {
+            newest = Some((parts, version));
+        }
+    }
+    newest.map_or("absent", |(_, version)| version).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_peer_has_a_version() {
+        for peer in PEERS {
+            assert!(locked_version(peer).contains('.'), "{peer} {}", locked_version(peer));
+        }
+        assert_eq!(locked_version("no-such-crate"), "absent");
+    }
+
+    #[test]
+    fn the_header_names_the_machine() {
+        let text = header(Cores::of_this_process().expect("two cores"));
+        for part in ["machine: ", "kernel: ", "rustc: ", "parking_lot ", "load: "] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        assert!(!text.contains('?'), "{text}");
+    }
+}

@@ -1,0 +1,123 @@
+//! `core-bench`: measures the delegation core beside its peers; a table, and a list for machines.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use clap::Parser;
+use core_bench::count::mark::MarkedAlloc;
+use core_bench::harness::{Harness, Suite};
+use core_bench::measure::cores::Cores;
+use core_bench::report::{Row, failures, raw, rows, table};
+use core_bench::suites::prototype::Prototype;
+use core_bench::{machine, roles, suites};
+
+// The system's allocator with a `nop` in front of it, for counted runs.
+#[global_allocator]
+static ALLOCATOR: MarkedAlloc = MarkedAlloc;
+
+/// Measures Gossamer's delegation core beside locks, channels, fibers and IPC libraries.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
+    /// Interleaved rounds over all candidates of a suite; published figures take at least 7.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Write every row to this file, as one JSON list.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Measure only cases whose "suite/case" contains this.
+    #[arg(long, value_name = "SUBSTR")]
+    filter: Option<String>,
+    /// Measure only this suite; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    suite: Vec<String>,
+    /// Folder of a prototype to build and run beside: a crate whose program takes FILTER ROUNDS
+    /// LIMIT_S and prints a table of near and far figures.
+    #[arg(long, value_name = "DIR", env = "GOSSAMER_PROTOTYPE")]
+    prototype: Option<PathBuf>,
+    /// Print every sample that counts as well, tab-separated.
+    #[arg(long)]
+    raw: bool,
+    /// Print the names of suites and cases, and measure nothing.
+    #[arg(long)]
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    if let Some(code) = roles::play(&suites::ROLES) {
+        return code;
+    }
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("core-bench: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Measures what the options select; whether everything asked for has a figure.
+fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
+    let cores = Cores::of_this_process()?;
+    let prototype = match &options.prototype {
+        Some(folder) => {
+            eprintln!("building the prototype in {}", folder.display());
+            Some(Rc::new(Prototype::build(folder)?))
+        }
+        None => None,
+    };
+    let mut suites = selected(suites::all(prototype), options);
+    if suites.is_empty() {
+        return Err("no case has this suite and name; --list shows all".into());
+    }
+    if options.list {
+        for suite in &suites {
+            suite.cases.iter().for_each(|case| println!("{}/{}", suite.name, case.name()));
+        }
+        return Ok(true);
+    }
+    println!("{}", machine::header(cores));
+    let mut all: Vec<Row> = Vec::new();
+    let mut complete = true;
+    for suite in &mut suites {
+        let (name, rounds) = (suite.name.clone(), options.rounds);
+        let mut harness = Harness::new(cores, rounds.into());
+        harness.progress = Box::new(move |round, case| {
+            eprint!("\r\x1b[2K{name} {}/{rounds}: {case}", round + 1);
+        });
+        let outcomes = harness.run(suite);
+        eprint!("\r\x1b[2K");
+        let new = rows(suite, &outcomes, cores);
+        println!("{}", table(suite, &new));
+        if options.raw {
+            println!("{}", raw(suite, &outcomes));
+        }
+        for line in failures(suite, &outcomes) {
+            complete = false;
+            println!("{line}");
+        }
+        complete &= !new.is_empty();
+        all.extend(new);
+    }
+    if let Some(file) = &options.json {
+        fs::write(file, serde_json::to_string_pretty(&all)?)
+            .map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+    }
+    Ok(complete)
+}
+
+fn selected(all: Vec<Suite>, options: &Options) -> Vec<Suite> {
+    let wanted = |suite: &Suite| options.suite.is_empty() || options.suite.contains(&suite.name);
+    let mut suites: Vec<Suite> = all.into_iter().filter(wanted).collect();
+    if let Some(part) = &options.filter {
+        for suite in &mut suites {
+            let name = suite.name.clone();
+            suite.cases.retain(|case| format!("{name}/{}", case.name()).contains(part));
+        }
+    }
+    suites.retain(|suite| !suite.cases.is_empty());
+    suites
+}

@@ -1,0 +1,15 @@
+//! How one figure is taken: where threads run, what their clocks say, how far apart the cores are.
+//!
+//! | Module | Answers |
+//! |---|---|
+//! | [`cores`] | On which two cores do we measure, and is this thread there? |
+//! | [`watch`] | Did a thread have its core to itself for the whole time? |
+//! | [`latency`] | How far apart are the two cores right now: near or far? |
+//! | [`cycles`] | How many core cycles are there in a nanosecond right now? |
+//! | [`room`] | What a case is handed: one core or two, a time, and the ways to use them. |
+
+pub mod cores;
+pub mod cycles;
+pub mod latency;
+pub mod room;
+pub mod watch;

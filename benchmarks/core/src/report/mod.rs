@@ -1,0 +1,7 @@
+//! What a run says: rows for machines, a table for people.
+
+mod rows;
+mod table;
+
+pub use rows::{Row, rows};
+pub use table::{failures, raw, table};

@@ -1,0 +1,161 @@
+//! Requests and responses over iceoryx2 between this process and one that plays its server.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use iceoryx2::config::Config;
+use iceoryx2::node::{Node, NodeBuilder};
+use iceoryx2::pending_response::PendingResponse;
+use iceoryx2::port::client::Client;
+use iceoryx2::prelude::*;
+use iceoryx2::service::port_factory::request_response::PortFactory;
+use tempfile::TempDir;
+
+use crate::harness::{Case, Unit};
+use crate::measure::cores::on_core;
+use crate::measure::room::{CaseError, Reading, Room, undisturbed};
+use crate::measure::watch::{Manner, Watch, schedstat};
+use crate::roles::{LifeLine, Player, Role};
+
+/// Requests in flight when the rate is measured.
+const WINDOW: usize = 64;
+const FOLDER: &str = "CORE_BENCH_ICEORYX";
+const SERVICE: &str = "core-bench/addition";
+/// Requests between two looks at the clock.
+const BURST: u32 = 256;
+/// Empty polls after which a client looks whether its server is still there.
+const EMPTY: u32 = 1 << 20;
+
+type Shm = ipc::Service;
+type Service = PortFactory<Shm, u64, (), u64, ()>;
+type Pending = PendingResponse<Shm, u64, (), u64, ()>;
+type Requester = Client<Shm, u64, (), u64, ()>;
+
+/// The process that answers.
+pub const SERVER: Role = Role { name: "iceoryx2-server", run: serve };
+
+/// Half round trip of an 8-byte request with an 8-byte response.
+pub fn latency() -> Case {
+    Case::new("iceoryx2/request-response, 8 bytes", Unit::Nanoseconds, |room| {
+        let per_second = sample(room, 1)?;
+        Ok(Reading::of(1e9 / per_second / 2.0))
+    })
+}
+
+/// Rate of 8-byte requests, each answered, with 64 in flight.
+pub fn rate() -> Case {
+    Case::new("iceoryx2/request-response, 64 in flight", Unit::Mops, |room| {
+        Ok(Reading::of(sample(room, WINDOW)? / 1e6))
+    })
+}
+
+fn failed(what: &str) -> impl Fn(String) -> CaseError {
+    move |e| CaseError::Failed(format!("iceoryx2 cannot {what}: {e}"))
+}
+
+fn text(error: impl std::fmt::Debug) -> String {
+    format!("{error:?}")
+}
+
+/// Answered requests per second with `window` of them in flight.
+fn sample(room: &Room, window: usize) -> Result<f64, CaseError> {
+    let folder = TempDir::with_prefix("core-bench-iceoryx2-")?;
+    let variables = [(FOLDER, folder.path().into())];
+    let mut server = Player::start(SERVER, room.cores.second, &variables)?;
+    let state = server.first_line()?;
+    if state != "ready" {
+        return Err(failed("serve")(state));
+    }
+    let schedstat_of_server = PathBuf::from(format!("/proc/{}/schedstat", server.id()));
+    let [_, before] = schedstat(&schedstat_of_server)?;
+    let (rate, lost) = on_core(room.cores.first, || requests(room, folder.path(), window))??;
+    let [_, after] = schedstat(&schedstat_of_server)?;
+    undisturbed(lost.max((after - before).as_secs_f64() / room.time.as_secs_f64()))?;
+    Ok(rate)
+}
+
+/// The rate, and the share of its time that this thread lost.
+fn requests(room: &Room, folder: &Path, window: usize) -> Result<(f64, f64), CaseError> {
+    let (_node, service) = open(folder).map_err(failed("open its service"))?;
+    let client = service.client_builder().create().map_err(text);
+    let client = client.map_err(failed("create a client"))?;
+    let mut flight = Vec::with_capacity(window);
+    burst(&client, &mut flight, window)?;
+    let (watch, start, mut done) = (Watch::start(Manner::Polls), Instant::now(), 0u64);
+    while start.elapsed() < room.time {
+        done += burst(&client, &mut flight, window)?;
+    }
+    let stint = watch.stop();
+    Ok((done as f64 / stint.wall.as_secs_f64(), stint.lost))
+}
+
+/// At least [`BURST`] requests, `window` at a time; how many.
+fn burst(client: &Requester, flight: &mut Vec<Pending>, window: usize) -> Result<u64, CaseError> {
+    let mut done = 0;
+    while done < u64::from(BURST) {
+        for number in 0..window as u64 {
+            let sent = client.send_copy(number).map_err(text);
+            flight.push(sent.map_err(failed("send a request"))?);
+        }
+        for pending in flight.drain(..) {
+            let mut empty = 0u32;
+            while pending.receive().map_err(text).map_err(failed("receive"))?.is_none() {
+                std::hint::spin_loop();
+                empty += 1;
+                if empty.is_multiple_of(EMPTY) && !pending.is_connected() {
+                    return Err(failed("receive")("its server is gone".to_owned()));
+                }
+            }
+            done += 1;
+        }
+    }
+    Ok(done)
+}
+
+/// A node and the service, whose files are all below `folder`.
+fn open(folder: &Path) -> Result<(Node<Shm>, Service), String> {
+    set_log_level(LogLevel::Fatal);
+    let mut config = Config::default();
+    let root = folder.to_str().ok_or("a temporary folder must have a name in UTF-8")?;
+    config.global.set_root_path(&root.try_into().map_err(text)?);
+    let node = NodeBuilder::new().config(&config).create::<Shm>().map_err(text)?;
+    let service = node
+        .service_builder(&SERVICE.try_into().map_err(text)?)
+        .request_response::<u64, u64>()
+        .max_active_requests_per_client(WINDOW)
+        .max_loaned_requests(1)
+        .open_or_create()
+        .map_err(text)?;
+    Ok((node, service))
+}
+
+/// Answers until the life line is cut: adds up what comes.
+fn serve(line: LifeLine) -> ExitCode {
+    match answer(&line) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            // The case waits for a line, and shows what is in it.
+            println!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(line: &LifeLine) -> Result<(), String> {
+    let folder = env::var_os(FOLDER).ok_or(format!("{FOLDER} is not set"))?;
+    let (_node, service) = open(Path::new(&folder))?;
+    let server = service.server_builder().create().map_err(text)?;
+    println!("ready");
+    let mut sum = 0u64;
+    while !line.cut() {
+        while let Some(request) = server.receive().map_err(text)? {
+            sum = sum.wrapping_add(*request.payload());
+            // A client that has gone wants no answer; its end is no fault of this process.
+            let _ = request.send_copy(sum);
+        }
+        std::hint::spin_loop();
+    }
+    Ok(())
+}
