@@ -202,23 +202,33 @@ fn work(rack: &ShmTransport) -> ExitCode {
     }
     let mut second: Vec<_> =
         others.iter().map(|host| rack.lane(1, HostId(*host)).expect("a lane")).collect();
-    let mut heard = 0;
+    let (mut heard, mut left) = (0, BTreeSet::new());
     while heard < others.len() {
         let count = &mut |event| heard += usize::from(matches!(event, Event::Bulk { .. }));
         for lane in &mut second {
             lane.poll(count);
         }
-        // Payloads of ours may still have to find room.
-        for lane in &mut lanes {
-            lane.poll(&mut |_| ());
-        }
+        // Payloads of ours may still have to find room, and others may be done before us.
+        lanes.iter_mut().for_each(|lane| note_end(&mut **lane, &mut left));
         assert!(start.elapsed() < DEADLINE, "waited in vain for the others to be done");
     }
     rack.leave();
-    for lane in &mut lanes {
-        assert_eq!(end_of(&mut **lane), PeerEvent::Left(lane.peer()));
+    while left.len() < others.len() {
+        lanes.iter_mut().for_each(|lane| note_end(&mut **lane, &mut left));
+        assert!(start.elapsed() < DEADLINE, "waited in vain for the others to leave");
     }
     ExitCode::SUCCESS
+}
+
+/// Polls `lane`, and notes in `left` if its peer has left.
+fn note_end(lane: &mut dyn Lane, left: &mut BTreeSet<u32>) {
+    let peer = lane.peer();
+    lane.poll(&mut |event| {
+        if let Event::Peer(end) = event {
+            assert_eq!(end, PeerEvent::Left(peer));
+            left.insert(peer.0);
+        }
+    });
 }
 
 fn three_processes_share_memory_and_say_goodbye() {
