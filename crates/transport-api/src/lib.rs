@@ -27,5 +27,5 @@ mod transport;
 pub use cell::{Cell, Offer};
 pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use lane::{Bell, Event, Lane, PeerEvent};
-pub use region::{Region, RegionKey, RemoteRegion, Rights};
+pub use region::{Region, RegionKey, RemoteRegion, Rights, Window};
 pub use transport::{HostId, ThreadId, Transport};

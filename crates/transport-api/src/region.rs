@@ -2,7 +2,7 @@
 //! Thekkath, Levy and Lazowska 1994, section 3, without the names: those come with a later layer).
 
 use crate::HostId;
-use primitive::SharedBytes;
+use primitive::{SharedBytes, sync::Ordering};
 use std::{any::Any, fmt, ops::BitOr, sync::Arc};
 
 /// What peers may do to a region.
@@ -99,6 +99,40 @@ impl Region {
     }
 }
 
+/// For backends that map regions into the importing process: what their lanes need of one, found
+/// without a detour, because every signal passes here.
+pub struct Window {
+    /// Tells the transport that imported it from every other of this process.
+    pub issuer: u64,
+    /// The host that exports it.
+    pub owner: HostId,
+    /// The number it is exported under.
+    pub key: RegionKey,
+    /// What its owner allows.
+    pub rights: Rights,
+    /// The generation that was imported.
+    pub generation: u32,
+    /// The region's bytes; perhaps mapped read-only if the rights have neither WRITE nor ATOMIC.
+    pub memory: SharedBytes,
+    /// A word of the owner: one more than the generation while it is exported.
+    pub live: SharedBytes,
+}
+
+impl Window {
+    /// Whether the owner still exports the generation that was imported.
+    #[inline(always)]
+    pub fn is_live(&self) -> bool {
+        self.live.load(0, Ordering::Relaxed) == u64::from(self.generation) + 1
+    }
+}
+
+/// How the lanes of a backend find a region again.
+#[derive(Clone)]
+enum Access {
+    Window(Arc<Window>),
+    Handle(Arc<dyn Any + Send + Sync>),
+}
+
 /// What a host holds of a region after importing it. Only the lanes of the transport that made it
 /// can use it.
 #[derive(Clone)]
@@ -108,22 +142,27 @@ pub struct RemoteRegion {
     rights: Rights,
     generation: u32,
     len: usize,
-    mapped: Option<SharedBytes>,
-    handle: Arc<dyn Any + Send + Sync>,
+    access: Access,
 }
 
 impl RemoteRegion {
-    /// For backends: what an import gained. `handle` is what the backend's lanes need to find the
-    /// region again; `mapped` is the region's memory where the backend can map it.
-    pub fn new(
+    /// For backends: a region that this process cannot map. `handle` is what the backend's lanes
+    /// need to find it again.
+    pub fn remote(
         owner: HostId,
         region: (RegionKey, Rights, u32),
         len: usize,
-        mapped: Option<SharedBytes>,
         handle: Arc<dyn Any + Send + Sync>,
     ) -> Self {
         let (key, rights, generation) = region;
-        Self { owner, key, rights, generation, len, mapped, handle }
+        Self { owner, key, rights, generation, len, access: Access::Handle(handle) }
+    }
+
+    /// For backends: a region that is mapped into this process.
+    pub fn mapping(window: Arc<Window>) -> Self {
+        let Window { owner, key, rights, generation, ref memory, .. } = *window;
+        let len = memory.len();
+        Self { owner, key, rights, generation, len, access: Access::Window(window) }
     }
 
     /// The host that exports it.
@@ -161,11 +200,24 @@ impl RemoteRegion {
     /// allow both [`Rights::READ`] and [`Rights::WRITE`]: bare memory cannot tell one from the
     /// other.
     pub fn mapped(&self) -> Option<&SharedBytes> {
-        self.mapped.as_ref()
+        let window = self.window().filter(|w| w.rights.allow(Rights::READ | Rights::WRITE));
+        window.map(|window| &window.memory)
     }
 
-    /// For backends: the handle given to [`new`](Self::new), if it is an `H`.
+    /// For backends: the window given to [`mapping`](Self::mapping).
+    #[inline(always)]
+    pub fn window(&self) -> Option<&Window> {
+        match &self.access {
+            Access::Window(window) => Some(window),
+            Access::Handle(_) => None,
+        }
+    }
+
+    /// For backends: the handle given to [`remote`](Self::remote), if it is an `H`.
     pub fn handle<H: 'static>(&self) -> Option<&H> {
-        self.handle.downcast_ref()
+        match &self.access {
+            Access::Window(_) => None,
+            Access::Handle(handle) => handle.downcast_ref(),
+        }
     }
 }

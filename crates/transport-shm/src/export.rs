@@ -16,40 +16,13 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     time::Instant,
 };
-use transport_api::{HostId, Region, RegionError, RegionKey, RemoteRegion, Rights};
+use transport_api::{HostId, Region, RegionError, RegionKey, Rights, Window};
 
 /// Bytes before a region's first byte: a page, so that regions are page-aligned.
 pub(crate) const REGION_HEADER: usize = 4096;
 
 /// Where `live` is in the header.
 const LIVE: usize = 0;
-
-/// What a lane needs of an imported region; the handle in a [`RemoteRegion`].
-pub(crate) struct Imported {
-    /// [`Host::id`](crate::host::Host::id) of the transport that imported it.
-    pub(crate) transport: u64,
-    pub(crate) rights: Rights,
-    whole: SharedBytes,
-    live: u64,
-    /// The region's bytes. Mapped read-only if the rights have neither WRITE nor ATOMIC.
-    pub(crate) memory: SharedBytes,
-}
-
-impl Imported {
-    /// Whether the owner still exports the generation that was imported.
-    #[inline(always)]
-    pub(crate) fn is_live(&self) -> bool {
-        self.whole.load(LIVE, Ordering::Relaxed) == self.live
-    }
-
-    /// The region as the contract names it.
-    pub(crate) fn region(self: Arc<Self>, owner: HostId, key: RegionKey) -> RemoteRegion {
-        let generation = (self.live - 1) as u32;
-        let open = self.rights.allow(Rights::READ | Rights::WRITE).then(|| self.memory.clone());
-        let len = self.memory.len();
-        RemoteRegion::new(owner, (key, self.rights, generation), len, open, self)
-    }
-}
 
 /// A region as its owner tells a peer about it.
 pub(crate) struct Told {
@@ -66,11 +39,11 @@ impl Told {
         rights.allow(Rights::WRITE) || rights.allow(Rights::ATOMIC)
     }
 
-    /// What the transport `transport` makes of it.
-    pub(crate) fn import(self, transport: u64) -> Imported {
-        let memory = self.whole.slice(REGION_HEADER, self.len);
-        let live = u64::from(self.generation) + 1;
-        Imported { transport, rights: self.rights, whole: self.whole, live, memory }
+    /// What the transport `issuer` makes of it.
+    pub(crate) fn window(self, issuer: u64, owner: HostId, key: RegionKey) -> Window {
+        let Told { rights, generation, len, whole } = self;
+        let (live, memory) = (whole.slice(LIVE, 8), whole.slice(REGION_HEADER, len));
+        Window { issuer, owner, key, rights, generation, memory, live }
     }
 }
 

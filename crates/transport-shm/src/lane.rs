@@ -6,14 +6,14 @@
 //! the lane itself.
 
 use crate::{
-    export::Imported,
+    control::Control,
     host::Host,
     ring::{Arrival, Frame, Place, Receiver, Sender},
 };
 use primitive::{SharedBytes, limits::MESSAGE_BYTES, sync::Ordering};
 use std::sync::Arc;
 use transport_api::{
-    Event, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, Rights, ThreadId,
+    Event, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, Rights, ThreadId, Window,
 };
 
 /// A lane over shared memory.
@@ -21,6 +21,9 @@ pub(crate) struct ShmLane {
     host: Arc<Host>,
     thread: u32,
     peer: HostId,
+    /// The control memories of this host and of the peer.
+    own: Control,
+    theirs: Control,
     /// Why operations fail, once the peer's end has been reported.
     gone: Option<LossReason>,
     /// Events that the next poll reports.
@@ -45,7 +48,19 @@ impl ShmLane {
         let senders = threads.clone().map(|t| Sender::new(place(peer, t, local, thread))).collect();
         let receivers = threads.map(|t| Receiver::new(place(local, thread, peer, t))).collect();
         host.seats[thread as usize].listening.add(peer);
-        Self { thread, peer, gone: None, done: Vec::new(), senders, waiting: 0, receivers, host }
+        let (own, theirs) = (host.own().clone(), host.control(peer).clone());
+        Self {
+            thread,
+            peer,
+            own,
+            theirs,
+            gone: None,
+            done: Vec::new(),
+            senders,
+            waiting: 0,
+            receivers,
+            host,
+        }
     }
 
     /// Whether memory of `owner` may be handed over on this lane: the peer's, or our own, which the
@@ -53,6 +68,19 @@ impl ShmLane {
     #[inline(always)]
     fn is_between(&self, owner: HostId) -> bool {
         owner == self.peer || owner == self.host.local
+    }
+
+    /// Whether this lane may do to `count` bytes at `at` of the window what needs `needs`.
+    #[inline(always)]
+    fn may(&self, window: &Window, at: usize, count: usize, needs: Rights) -> bool {
+        let len = window.memory.len();
+        self.gone.is_none()
+            && window.issuer == self.host.id
+            && self.is_between(window.owner)
+            && window.is_live()
+            && window.rights.allow(needs)
+            && count <= len
+            && at <= len - count
     }
 
     /// The memory of `region`, if this lane may do to `count` bytes at `at` of it what needs `needs`.
@@ -64,20 +92,10 @@ impl ShmLane {
         count: usize,
         needs: Rights,
     ) -> Result<&'r SharedBytes, OpError> {
-        if let Some(imported) = region.handle::<Imported>() {
-            let len = imported.memory.len();
-            if self.gone.is_none()
-                && imported.transport == self.host.id
-                && self.is_between(region.owner())
-                && imported.is_live()
-                && imported.rights.allow(needs)
-                && count <= len
-                && at <= len - count
-            {
-                return Ok(&imported.memory);
-            }
+        match region.window() {
+            Some(window) if self.may(window, at, count, needs) => Ok(&window.memory),
+            _ => Err(self.refusal(region, at, count, needs)),
         }
-        Err(self.refusal(region, at, count, needs))
     }
 
     /// As [`check`](Self::check), for a word.
@@ -88,29 +106,35 @@ impl ShmLane {
         at: usize,
         needs: Rights,
     ) -> Result<&'r SharedBytes, OpError> {
-        let memory = self.check(region, at, 8, needs)?;
-        if at.is_multiple_of(8) { Ok(memory) } else { Err(OpError::Misaligned(at)) }
+        match region.window() {
+            Some(w) if at.is_multiple_of(8) && self.may(w, at, 8, needs) => Ok(&w.memory),
+            _ => Err(self.refusal(region, at, 8, needs)),
+        }
     }
 
+    /// Why an operation is refused. What the checks found may change meanwhile only by a
+    /// revocation or a loss, which are looked for first.
     #[cold]
+    #[inline(never)]
     fn refusal(&self, region: &RemoteRegion, at: usize, count: usize, needs: Rights) -> OpError {
         let key = region.key();
-        let Some(imported) = region.handle::<Imported>() else { return OpError::Foreign(key) };
-        if imported.transport != self.host.id || !self.is_between(region.owner()) {
-            return OpError::Foreign(key);
-        }
+        let window = region.window();
+        let ours = |w: &&Window| w.issuer == self.host.id && self.is_between(w.owner);
+        let Some(window) = window.filter(ours) else { return OpError::Foreign(key) };
         if let Err(lost) = self.there() {
             return lost;
         }
-        // A region that is live and allowed fails its bounds; one that has been revoked since the
-        // first look is told apart here.
-        if !imported.is_live() {
+        if !window.is_live() {
             return OpError::Revoked(key);
         }
-        if !imported.rights.allow(needs) {
-            return OpError::Rights { key, has: imported.rights, needs };
+        if !window.rights.allow(needs) {
+            return OpError::Rights { key, has: window.rights, needs };
         }
-        OpError::OutOfBounds { key, at, count, len: imported.memory.len() }
+        let len = window.memory.len();
+        if count > len || at > len - count {
+            return OpError::OutOfBounds { key, at, count, len };
+        }
+        OpError::Misaligned(at)
     }
 
     fn there(&self) -> Result<(), OpError> {
@@ -147,9 +171,8 @@ impl ShmLane {
             Ok(moved) => {
                 self.waiting -= usize::from(!sender.is_waiting());
                 if moved {
-                    let theirs = self.host.control(self.peer);
-                    theirs.ask(thread, self.host.local);
-                    theirs.wake(thread);
+                    self.theirs.ask(thread, self.host.local);
+                    self.theirs.wake(thread);
                 }
                 moved
             }
@@ -165,8 +188,7 @@ impl ShmLane {
     /// Looks at every ring from the peer, and at its fate.
     #[cold]
     fn look(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
-        let own = self.host.own();
-        own.take(self.thread, self.peer);
+        self.own.take(self.thread, self.peer);
         // Before the rings, so that what a peer sent before it left is reported before that.
         let gone = &self.host.peers[self.peer.0 as usize].gone;
         let mut fate = gone.get();
@@ -184,9 +206,8 @@ impl ShmLane {
                     moved |= progress.moved;
                     more |= progress.more;
                     if progress.wake_sender {
-                        let theirs = self.host.control(self.peer);
-                        theirs.ask(thread, self.host.local);
-                        theirs.wake(thread);
+                        self.theirs.ask(thread, self.host.local);
+                        self.theirs.wake(thread);
                     }
                 }
                 Err(nonsense) => {
@@ -198,7 +219,7 @@ impl ShmLane {
             }
         }
         if more {
-            own.ask(self.thread, self.peer);
+            self.own.ask(self.thread, self.peer);
         } else if let Some(event) = fate {
             self.gone = Some(match event {
                 PeerEvent::Lost(_, reason) => reason.clone(),
@@ -319,13 +340,13 @@ impl Lane for ShmLane {
     #[inline]
     fn wake(&mut self, thread: u32) {
         if thread < self.host.threads {
-            self.host.control(self.peer).wake(thread);
+            self.theirs.wake(thread);
         }
     }
 
     #[inline]
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
-        let asked = self.host.own().asked(self.thread, self.peer);
+        let asked = self.own.asked(self.thread, self.peer);
         if !asked && self.waiting == 0 && self.done.is_empty() {
             return false;
         }

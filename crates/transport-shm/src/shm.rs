@@ -2,7 +2,7 @@
 
 use crate::{
     control::{Control, Layout},
-    export::{Imported, REGION_HEADER, Told},
+    export::{REGION_HEADER, Told},
     host::Host,
     lane::ShmLane,
     mapping,
@@ -21,7 +21,7 @@ use std::{
 };
 use transport_api::{
     Bell, HostId, Lane, LaneError, LossReason, PeerEvent, Region, RegionError, RegionKey,
-    RemoteRegion, Rights, Transport,
+    RemoteRegion, Rights, Transport, Window,
 };
 
 /// A patience that nobody outlives.
@@ -38,7 +38,7 @@ pub struct ShmTransport {
     host: Arc<Host>,
     service: Mutex<Option<JoinHandle<()>>>,
     /// What this process has imported from others and still holds.
-    imports: Mutex<HashMap<(HostId, RegionKey), Weak<Imported>>>,
+    imports: Mutex<HashMap<(HostId, RegionKey), Weak<Window>>>,
 }
 
 impl ShmTransport {
@@ -101,7 +101,7 @@ impl ShmTransport {
         owner: HostId,
         key: RegionKey,
         patience: Duration,
-    ) -> Result<Arc<Imported>, RegionError> {
+    ) -> Result<Arc<Window>, RegionError> {
         let unknown = RegionError::Unknown { owner, key };
         let Some(desk) = &self.host.desk else { return Err(unknown) };
         let (answer, answered) = mpsc::channel();
@@ -120,7 +120,7 @@ impl ShmTransport {
             _ => RegionError::NoMemory { len, source },
         })?;
         let (rights, generation) = (region.rights, region.generation);
-        Ok(Arc::new(Told { rights, generation, len, whole }.import(self.host.id)))
+        Ok(Arc::new(Told { rights, generation, len, whole }.window(self.host.id, owner, key)))
     }
 
     /// Why nothing can be had from `owner` any more.
@@ -181,7 +181,8 @@ impl Transport for ShmTransport {
             let deadline = now.checked_add(patience).unwrap_or(now + FOREVER);
             let told = self.host.exports.wait(key, deadline);
             let told = told.ok_or(RegionError::Unknown { owner, key })?;
-            return Ok(Arc::new(told.import(self.host.id)).region(owner, key));
+            let window = told.window(self.host.id, owner, key);
+            return Ok(RemoteRegion::mapping(Arc::new(window)));
         }
         if self.host.peers[owner.0 as usize].gone.get().is_some() {
             return Err(self.lost(owner));
@@ -190,11 +191,11 @@ impl Transport for ShmTransport {
         // What one thread has mapped serves all: one mapping, one set of page tables.
         let known = held().get(&(owner, key)).and_then(Weak::upgrade);
         if let Some(known) = known.filter(|known| known.is_live()) {
-            return Ok(known.region(owner, key));
+            return Ok(RemoteRegion::mapping(known));
         }
         let fresh = self.ask(owner, key, patience)?;
         held().insert((owner, key), Arc::downgrade(&fresh));
-        Ok(fresh.region(owner, key))
+        Ok(RemoteRegion::mapping(fresh))
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
