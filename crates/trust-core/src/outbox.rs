@@ -255,7 +255,10 @@ impl Outbox {
 
     /// After replies were taken: moves what had found no room, and wakes the fibers that waited.
     pub(crate) fn refill(&self, lane: &LaneRef, mut unpark: impl FnMut(FiberId)) {
-        while let Some(waiting) = self.backlog.borrow_mut().pop_front() {
+        loop {
+            // Not in a `while let`: the list must not stay borrowed while one is put back.
+            let next = self.backlog.borrow_mut().pop_front();
+            let Some(waiting) = next else { break };
             let request = Request {
                 property: waiting.property,
                 closure: waiting.closure,
