@@ -16,4 +16,4 @@ mod shared;
 pub mod sync;
 
 pub use padded::CachePadded;
-pub use shared::SharedBytes;
+pub use shared::{SharedBytes, Words};

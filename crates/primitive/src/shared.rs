@@ -19,7 +19,7 @@ use crate::sync::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 #[cfg(not(loom))]
-use std::{any::Any, ptr::NonNull};
+use std::{any::Any, marker::PhantomData, ptr::NonNull};
 
 /// A run of memory that another thread, process or device may write at any moment.
 ///
@@ -68,6 +68,57 @@ fn outside(at: usize, count: usize, len: usize) -> ! {
     panic!("access to bytes {at}..{} of a shared memory of {len} bytes", at.saturating_add(count))
 }
 
+/// The words of a run of shared memory: two registers, and one comparison for an access.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    #[cfg(not(loom))]
+    base: NonNull<u8>,
+    #[cfg(not(loom))]
+    count: usize,
+    #[cfg(not(loom))]
+    _memory: PhantomData<&'a SharedBytes>,
+    #[cfg(loom)]
+    memory: &'a SharedBytes,
+}
+
+impl Words<'_> {
+    /// Reads word `index`.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    #[inline(always)]
+    pub fn load(self, index: usize, order: Ordering) -> u64 {
+        self.word(index).load(order)
+    }
+
+    /// Writes word `index`.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    #[inline(always)]
+    pub fn store(self, index: usize, value: u64, order: Ordering) {
+        self.word(index).store(value, order);
+    }
+}
+
+impl<'a> Words<'a> {
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn word(self, index: usize) -> &'a AtomicU64 {
+        if index >= self.count {
+            outside(index.saturating_mul(8), 8, self.count * 8)
+        }
+        // SAFETY: inside the run, whose base is 8-aligned and whose memory the `SharedBytes` that is
+        // borrowed keeps; others access it only as `from_raw` demands.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
+    }
+
+    #[cfg(loom)]
+    fn word(self, index: usize) -> &'a AtomicU64 {
+        self.memory.word(index * 8)
+    }
+}
+
 impl SharedBytes {
     /// Bytes of this run.
     #[inline(always)]
@@ -85,6 +136,15 @@ impl SharedBytes {
         if count > self.len || at > self.len - count {
             outside(at, count, self.len)
         }
+    }
+
+    /// The run as words, for loops that touch many of them.
+    #[inline(always)]
+    pub fn words(&self) -> Words<'_> {
+        #[cfg(not(loom))]
+        return Words { base: self.base, count: self.len / 8, _memory: PhantomData };
+        #[cfg(loom)]
+        return Words { memory: self };
     }
 
     /// Reads the word at byte `at`.
@@ -210,7 +270,8 @@ impl SharedBytes {
     /// If the word is not inside the run or `at` is not a multiple of eight.
     #[inline(always)]
     pub fn word(&self, at: usize) -> &AtomicU64 {
-        if at & 7 != 0 || self.len < 8 || at > self.len - 8 {
+        // One comparison for both: the bits that make an offset uneven become its highest.
+        if at.rotate_right(3) >= self.len / 8 {
             outside(at, 8, self.len)
         }
         // SAFETY: inside the run and 8-aligned (checked above, and `base` is 8-aligned); the memory

@@ -2,14 +2,14 @@
 
 use crate::{
     Trust,
-    call::{Apply, MIDDLING, SMALL, with_capture},
+    call::{Apply, MIDDLING, with_capture},
     codec,
-    completion::{Completion, Outcome},
+    completion::{Completion, Outcome, Source},
     context::Context,
     error::DelegateError,
     invoke::{Delegable, Invoke, Plain, With, check_captures},
     node::{Node, Place, with_node},
-    outbox::Request,
+    outbox::{Payload, Request},
     registry::closure_id,
     wire::WORD,
 };
@@ -274,7 +274,7 @@ impl<T: 'static> Trust<T> {
     {
         if node.context().is_free() {
             let result = self.run_inline(node, invoke, arguments, place);
-            let context = node.context().enter(Context::Callback(type_name::<C>()));
+            let context = node.context().enter(Context::Callback(type_name::<C>));
             then.tell(node, result);
             drop(context);
             node.run_deferred();
@@ -283,7 +283,7 @@ impl<T: 'static> Trust<T> {
             let trust = self.clone();
             node.run_or_defer(move |node| {
                 let result = trust.run_inline(node, invoke, arguments, place);
-                let _context = node.context().enter(Context::Callback(type_name::<C>()));
+                let _context = node.context().enter(Context::Callback(type_name::<C>));
                 then.tell(node, result);
             });
         }
@@ -335,41 +335,48 @@ impl Node {
         V: Portable,
         C: Completion + 'static,
     {
-        if const { size_of::<I>() + size_of::<V>() <= WORD } {
-            self.request_encoded::<SMALL, T, I, V, C>(target, invoke, arguments, completion);
-        } else {
-            self.request_encoded::<MIDDLING, T, I, V, C>(target, invoke, arguments, completion);
+        if let (0, Some(plain)) = (size_of::<I>(), codec::to_plain(&arguments)) {
+            // A closure without bytes is made anew at the trustee, so this one is gone.
+            std::mem::forget(invoke);
+            let payload = Payload::Plain(plain);
+            return self.send_request::<T, I, V, C>(target, payload, completion);
         }
+        self.request_encoded(target, invoke, arguments, completion);
     }
 
-    #[inline(always)]
-    fn request_encoded<const N: usize, T, I, V, C>(
-        &self,
-        target: Target<T>,
-        invoke: I,
-        arguments: V,
-        completion: C,
-    ) where
+    #[inline]
+    fn request_encoded<T, I, V, C>(&self, target: Target<T>, invoke: I, arguments: V, completion: C)
+    where
         T: 'static,
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
         C: Completion + 'static,
     {
-        let encoded =
-            with_capture(invoke, |capture| codec::encode_after::<N, V>(capture, &arguments));
-        let encoded = match encoded {
-            Ok(encoded) => encoded,
-            Err(source) => {
-                let error = DelegateError::Codec { what: "encode the arguments", source };
-                return completion.complete(Outcome::Failed(error));
-            }
-        };
+        let mut encoded = codec::Encoded::<MIDDLING>::new();
+        with_capture(invoke, |capture| encoded.put(capture));
+        if let Err(source) = encoded.encode(&arguments) {
+            let error = DelegateError::Codec { what: "encode the arguments", source };
+            return completion.complete(Outcome::failed(&Source::Failed(&error)));
+        }
+        let payload = Payload::Encoded(encoded.bytes());
+        self.send_request::<T, I, V, C>(target, payload, completion);
+    }
+
+    #[inline(always)]
+    fn send_request<T, I, V, C>(&self, target: Target<T>, payload: Payload<'_>, completion: C)
+    where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Completion + 'static,
+    {
         let request = Request {
             property: target.property,
             closure: closure_id::<Apply<T, V, I>>(),
-            payload: encoded.bytes(),
-            reply_words: const { reply_words::<I::Output>() },
+            payload,
+            reply_words: reply_words::<I::Output>(),
         };
         self.send(target.home, request, completion);
     }
@@ -390,9 +397,10 @@ pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Result<U, Delegat
 }
 
 /// Words that the result of a call will probably need; longer results find another place.
-const fn reply_words<U>() -> usize {
-    let words = size_of::<U>().div_ceil(WORD);
-    if words <= 8 { words } else { 0 }
+#[inline(always)]
+fn reply_words<U: 'static>() -> usize {
+    let words = const { size_of::<U>().div_ceil(WORD) };
+    codec::plain_words::<U>().unwrap_or(if words <= 8 { words } else { 0 })
 }
 
 #[cold]
@@ -492,7 +500,7 @@ impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
         let result = outcome.result();
         with_node(|node| {
             if let Some(node) = node {
-                let _context = node.context().enter(Context::Callback(type_name::<C>()));
+                let _context = node.context().enter(Context::Callback(type_name::<C>));
                 self.0.tell(node, result);
             }
         });

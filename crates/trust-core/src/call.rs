@@ -6,28 +6,32 @@
 //! that hold no reference ([`NoRef`](crate::NoRef)); their bytes travel in front of the arguments.
 
 use crate::{
-    codec,
-    error::{CodecError, PanicReport},
+    codec::{self, Plain},
+    error::PanicReport,
     invoke::Invoke,
     registry::{Delegated, Description},
-    wire::{ReplyHead, Status, WORD},
+    wire::{ReplyHead, SLOT_WORDS, Status, WORD},
 };
-use primitive::{SharedBytes, limits::SLOT_BYTES, sync::Ordering};
+use primitive::{SharedBytes, Words, sync::Ordering};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{any::TypeId, marker::PhantomData, mem::MaybeUninit};
 
-/// The bytes of a small value: two words, which compilers keep in registers.
-pub(crate) const SMALL: usize = 16;
 /// The bytes of a middling value, kept on the stack.
 pub(crate) const MIDDLING: usize = 128;
 
-/// Where a call's request stands and where its reply may go.
-pub(crate) struct Call<'a> {
-    pub(crate) buffer: &'a SharedBytes,
-    /// First byte of the request's payload, and its words.
+/// Where a request's payload is in its buffer: the reply may take its place.
+#[derive(Clone, Copy)]
+pub(crate) struct Payload {
+    /// Its first word.
     pub(crate) at: usize,
     pub(crate) words: usize,
-    /// First byte behind all requests and the replies that outgrew theirs.
+}
+
+/// What the calls of one batch have in common.
+pub(crate) struct Call<'a> {
+    pub(crate) buffer: &'a SharedBytes,
+    pub(crate) slot: Words<'a>,
+    /// First word behind all requests and the replies that outgrew theirs.
     pub(crate) tail: usize,
     /// The payload, where it came by the bulk path.
     pub(crate) bulk: Option<Vec<u8>>,
@@ -38,49 +42,55 @@ pub(crate) struct Call<'a> {
 impl Call<'_> {
     /// Hands the payload to `read` as bytes of this thread's own.
     #[inline(always)]
-    fn payload<R>(&mut self, read: impl FnOnce(&[u8]) -> R) -> R {
-        if let Some(bytes) = self.bulk.take() {
-            return read(&bytes);
+    fn payload<R>(&mut self, payload: Payload, read: impl FnOnce(&[u8]) -> R) -> R {
+        match self.bulk.take() {
+            Some(bytes) => read(&bytes),
+            None => copied_out(self.buffer, payload.at * WORD, payload.words * WORD, read),
         }
-        copied_out(self.buffer, self.at, self.words * WORD, read)
     }
 
     /// Writes the reply `value` and returns its head.
     #[inline(always)]
-    pub(crate) fn reply<U: Serialize>(&mut self, status: Status, value: &U) -> u64 {
-        if const { size_of::<U>() <= WORD } {
-            self.reply_encoded::<SMALL>(status, codec::encode(value))
-        } else {
-            self.reply_encoded::<MIDDLING>(status, codec::encode(value))
+    pub(crate) fn reply<U: Serialize + 'static>(
+        &mut self,
+        payload: Payload,
+        status: Status,
+        value: &U,
+    ) -> u64 {
+        match codec::to_plain(value) {
+            Some(plain) if plain.words() <= payload.words => {
+                if let Plain::Word(word) = plain {
+                    self.slot.store(payload.at, word, Ordering::Relaxed);
+                }
+                let len = plain.words() * WORD;
+                ReplyHead { status, bulk: false, at: payload.at, len }.pack()
+            }
+            Some(_) => self.refuse(payload, "the request has no room for its reply"),
+            None => self.reply_encoded(payload, status, value),
         }
     }
 
-    #[inline(always)]
-    fn reply_encoded<const N: usize>(
-        &mut self,
-        status: Status,
-        encoded: Result<codec::Encoded<N>, CodecError>,
-    ) -> u64 {
-        match encoded {
-            Ok(encoded) => {
-                let len = encoded.bytes().len();
-                if len <= self.words * WORD {
-                    put(self.buffer, self.at, encoded.bytes());
-                    return ReplyHead { status, bulk: false, at: self.at, len }.pack();
-                }
-                self.reply_long(status, encoded.bytes())
-            }
-            Err(error) => self.refuse(&format!("the result cannot be encoded: {error}")),
+    #[inline]
+    fn reply_encoded<U: Serialize>(&mut self, payload: Payload, status: Status, value: &U) -> u64 {
+        let mut encoded = codec::Encoded::<MIDDLING>::new();
+        if let Err(error) = encoded.encode(value) {
+            return self.refuse(payload, &format!("the result cannot be encoded: {error}"));
         }
+        let bytes = encoded.bytes();
+        if bytes.len() <= payload.words * WORD {
+            self.buffer.write_from(payload.at * WORD, bytes);
+            return ReplyHead { status, bulk: false, at: payload.at, len: bytes.len() }.pack();
+        }
+        self.reply_long(status, bytes)
     }
 
     /// A reply that does not fit where the request was: behind the requests, or by the bulk path.
     #[inline(never)]
     fn reply_long(&mut self, status: Status, bytes: &[u8]) -> u64 {
         let (at, len) = (self.tail, bytes.len());
-        if len <= SLOT_BYTES - at {
-            self.buffer.write_from(at, bytes);
-            self.tail = (at + len).next_multiple_of(WORD);
+        if len <= (SLOT_WORDS - at) * WORD {
+            self.buffer.write_from(at * WORD, bytes);
+            self.tail = at + len.div_ceil(WORD);
             return ReplyHead { status, bulk: false, at, len }.pack();
         }
         self.outsized = Some(bytes.to_vec());
@@ -90,14 +100,14 @@ impl Call<'_> {
     /// Says that nothing ran, and why.
     #[cold]
     #[inline(never)]
-    pub(crate) fn refuse(&mut self, reason: &str) -> u64 {
-        self.reply(Status::Refused, &reason)
+    pub(crate) fn refuse(&mut self, payload: Payload, reason: &str) -> u64 {
+        self.reply_encoded(payload, Status::Refused, &reason)
     }
 
     /// Says that the closure panicked.
     #[cold]
-    pub(crate) fn panicked(&mut self, report: &PanicReport) -> u64 {
-        self.reply(Status::Panicked, report)
+    pub(crate) fn panicked(&mut self, payload: Payload, report: &PanicReport) -> u64 {
+        self.reply_encoded(payload, Status::Panicked, report)
     }
 }
 
@@ -110,17 +120,7 @@ pub(crate) fn copied_out<R>(
     len: usize,
     read: impl FnOnce(&[u8]) -> R,
 ) -> R {
-    if len <= SMALL {
-        let mut bytes = [0; SMALL];
-        if len > 0 {
-            bytes[..WORD].copy_from_slice(&buffer.load(at, Ordering::Relaxed).to_le_bytes());
-        }
-        if len > WORD {
-            let word = buffer.load(at + WORD, Ordering::Relaxed);
-            bytes[WORD..].copy_from_slice(&word.to_le_bytes());
-        }
-        read(&bytes[..len])
-    } else if len <= MIDDLING {
+    if len <= MIDDLING {
         let mut bytes = [0; MIDDLING];
         buffer.read_into(at, &mut bytes[..len]);
         read(&bytes[..len])
@@ -131,61 +131,26 @@ pub(crate) fn copied_out<R>(
     }
 }
 
-/// Writes `bytes` to byte `at`, which is a multiple of eight; the rest of the last word is free.
-#[inline(always)]
-pub(crate) fn put(buffer: &SharedBytes, at: usize, bytes: &[u8]) {
-    if bytes.len() <= SMALL {
-        let mut words = [0; SMALL];
-        words[..bytes.len()].copy_from_slice(bytes);
-        let (first, second) = words.split_at(WORD);
-        if !bytes.is_empty() {
-            buffer.store(at, word(first), Ordering::Relaxed);
-        }
-        if bytes.len() > WORD {
-            buffer.store(at + WORD, word(second), Ordering::Relaxed);
-        }
-    } else {
-        buffer.write_from(at, bytes);
-    }
-}
-
-#[inline(always)]
-fn word(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
-}
-
 /// The kind of call that `apply` and its relatives make.
 pub(crate) struct Apply<T, V, I>(PhantomData<fn(T, V, I)>);
 
 impl<T, V, I> Delegated for Apply<T, V, I>
 where
     T: 'static,
-    V: DeserializeOwned,
+    V: DeserializeOwned + 'static,
     I: Invoke<T, V>,
-    I::Output: Serialize,
+    I::Output: Serialize + 'static,
 {
     #[inline(always)]
-    unsafe fn run(property: *mut u8, call: &mut Call<'_>) -> u64 {
-        let taken = call.payload(|bytes| {
-            let (capture, arguments) = bytes.split_at_checked(size_of::<I>())?;
-            // SAFETY: these are the bytes that `with_capture` took of a closure of this very type; the
-            // sender forgot it, so this is a move.
-            let closure = unsafe { rebuild::<I>(capture) };
-            Some((closure, codec::decode::<V>(arguments)))
-        });
-        match taken {
-            Some((closure, Ok(arguments))) => {
-                // SAFETY: the caller promises a live property of type `T` to which nothing else
-                // refers.
-                let property = unsafe { &mut *property.cast::<T>() };
-                let result = closure.invoke(property, arguments);
-                call.reply(Status::Done, &result)
-            }
-            Some((_, Err(error))) => {
-                call.refuse(&format!("the arguments cannot be decoded: {error}"))
-            }
-            None => call.refuse("the request is shorter than what its closure captures"),
-        }
+    unsafe fn run(property: *mut u8, call: &mut Call<'_>, payload: Payload) -> u64 {
+        let (invoke, arguments) = match take::<V, I>(call, payload) {
+            Ok(taken) => taken,
+            Err(reason) => return call.refuse(payload, &reason),
+        };
+        // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
+        let property = unsafe { &mut *property.cast::<T>() };
+        let result = invoke.invoke(property, arguments);
+        call.reply(payload, Status::Done, &result)
     }
 
     fn describe() -> Description {
@@ -195,6 +160,41 @@ where
             closure_name: I::name(),
         }
     }
+}
+
+/// Takes closure and arguments out of a request; or says what is wrong with it.
+#[inline(always)]
+fn take<V, I>(call: &mut Call<'_>, payload: Payload) -> Result<(I, V), String>
+where
+    V: DeserializeOwned + 'static,
+{
+    if let (0, Some(words)) = (size_of::<I>(), codec::plain_words::<V>()) {
+        if payload.words >= words {
+            let word = || call.slot.load(payload.at, Ordering::Relaxed);
+            // SAFETY: a closure without bytes, see `rebuild`.
+            let invoke = unsafe { rebuild::<I>(&[]) };
+            return Ok((invoke, codec::from_plain(word).expect("a plain type")));
+        }
+        return Err("the request is shorter than its argument".to_owned());
+    }
+    take_encoded(call, payload)
+}
+
+#[inline]
+fn take_encoded<V, I>(call: &mut Call<'_>, payload: Payload) -> Result<(I, V), String>
+where
+    V: DeserializeOwned,
+{
+    call.payload(payload, |bytes| {
+        let Some((capture, arguments)) = bytes.split_at_checked(size_of::<I>()) else {
+            return Err("the request is shorter than what its closure captures".to_owned());
+        };
+        let arguments = codec::decode::<V>(arguments)
+            .map_err(|error| format!("the arguments cannot be decoded: {error}"))?;
+        // SAFETY: these are the bytes that `with_capture` took of a closure of this very type; the
+        // sender forgot it, so this is a move.
+        Ok((unsafe { rebuild::<I>(capture) }, arguments))
+    })
 }
 
 /// The most bytes that a delegated closure can capture (with the `nightly` feature).

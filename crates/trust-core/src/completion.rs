@@ -13,48 +13,103 @@ use crate::{
     call::copied_out,
     codec,
     error::{DelegateError, PanicReport},
-    system::Late,
-    wire::{ReplyHead, Status, WORD},
+    wire::{ReplyHead, SLOT_WORDS, Status, WORD},
 };
-use primitive::SharedBytes;
+use primitive::{SharedBytes, Words, limits::SLOT_BYTES, sync::Ordering};
 use serde::de::DeserializeOwned;
+use std::cell::{Cell, UnsafeCell};
 use transport_api::ThreadId;
 
-/// A reply that has arrived.
-pub(crate) struct Reply<'a> {
-    pub(crate) trustee: ThreadId,
-    pub(crate) buffer: &'a SharedBytes,
-    pub(crate) head: ReplyHead,
-    /// The payload, where it came by the bulk path.
-    pub(crate) bulk: Option<Vec<u8>>,
+/// Where a request's outcome comes from.
+pub(crate) enum Source<'a> {
+    /// A reply in a slot.
+    Slot { trustee: ThreadId, buffer: &'a SharedBytes, words: Words<'a> },
+    /// A reply that came by the bulk path, or apart from the request's own.
+    Bytes { trustee: ThreadId, payload: &'a [u8] },
+    /// There will be no reply.
+    Failed(&'a DelegateError),
 }
 
-impl Reply<'_> {
+/// How a request ended, as its completion is told. Two words, because it is made for every reply.
+#[derive(Clone, Copy)]
+pub(crate) struct Outcome<'a> {
+    /// The word that took the place of the request's head.
+    word: u64,
+    source: &'a Source<'a>,
+}
+
+impl<'a> Outcome<'a> {
+    /// The reply whose head is `word`.
     #[inline(always)]
-    fn result<U: DeserializeOwned>(self) -> Result<U, DelegateError> {
-        let Reply { trustee, buffer, head, bulk } = self;
-        match bulk {
-            Some(bytes) => result(trustee, head.status, &bytes),
-            None => {
-                copied_out(buffer, head.at, head.len, |bytes| result(trustee, head.status, bytes))
+    pub(crate) fn reply(word: u64, source: &'a Source<'a>) -> Self {
+        Outcome { word, source }
+    }
+
+    /// A failure, as a source.
+    pub(crate) fn failed(source: &'a Source<'a>) -> Self {
+        debug_assert!(matches!(source, Source::Failed(_)));
+        Outcome { word: 0, source }
+    }
+
+    /// The result, decoded.
+    #[inline(always)]
+    pub(crate) fn result<U: DeserializeOwned + 'static>(self) -> Result<U, DelegateError> {
+        if let (Some(words), Source::Slot { words: slot, .. }) =
+            (codec::plain_words::<U>(), self.source)
+        {
+            if ReplyHead::is_done(self.word, words * WORD) {
+                let at = ReplyHead::at(self.word);
+                let word = || slot.load(at % SLOT_WORDS, Ordering::Relaxed);
+                return Ok(codec::from_plain(word).expect("a plain type"));
+            }
+        }
+        self.other_result()
+    }
+
+    /// The result, when it is not one that travels as a word, or not a result.
+    #[inline(never)]
+    fn other_result<U: DeserializeOwned + 'static>(self) -> Result<U, DelegateError> {
+        let head = ReplyHead::unpack(self.word);
+        match (self.source, head) {
+            (Source::Failed(error), _) => Err((*error).clone()),
+            (Source::Bytes { trustee, payload }, Some(head)) => {
+                result(*trustee, head.status, payload)
+            }
+            (Source::Slot { trustee, buffer, .. }, Some(head)) if is_inside(head) => {
+                let read = |bytes: &[u8]| result(*trustee, head.status, bytes);
+                copied_out(buffer, head.at * WORD, head.len, read)
+            }
+            (Source::Slot { trustee, .. } | Source::Bytes { trustee, .. }, _) => {
+                let reason = "its reply makes no sense: it is not the same build".to_owned();
+                Err(DelegateError::Refused { trustee: *trustee, reason })
             }
         }
     }
 }
 
+/// Whether the payload of a reply is inside its buffer.
+fn is_inside(head: ReplyHead) -> bool {
+    head.len <= SLOT_BYTES && head.at <= (SLOT_BYTES - head.len) / WORD
+}
+
+#[cold]
+fn undecodable(source: crate::CodecError) -> DelegateError {
+    DelegateError::Codec { what: "decode the result", source }
+}
+
 /// What a reply's payload means.
-#[inline(always)]
-fn result<U: DeserializeOwned>(
+fn result<U: DeserializeOwned + 'static>(
     trustee: ThreadId,
     status: Status,
     payload: &[u8],
 ) -> Result<U, DelegateError> {
-    if status == Status::Done {
-        let decoded = codec::decode(payload);
-        return decoded
-            .map_err(|source| DelegateError::Codec { what: "decode the result", source });
+    match status {
+        Status::Done => match codec::plain_words::<U>() {
+            None => codec::decode(payload).map_err(undecodable),
+            Some(_) => codec::plain_from_bytes(payload).map_err(undecodable),
+        },
+        _ => Err(failure(trustee, status, payload)),
     }
-    Err(failure(trustee, status, payload))
 }
 
 #[cold]
@@ -70,27 +125,6 @@ fn failure(trustee: ThreadId, status: Status, payload: &[u8]) -> DelegateError {
         what: "decode the trustee's report",
         source,
     })
-}
-
-/// How a request ended, as its completion is told.
-pub(crate) enum Outcome<'a> {
-    Reply(Reply<'a>),
-    /// A reply that came apart from the request's own.
-    Late(Late),
-    /// There will be no reply.
-    Failed(DelegateError),
-}
-
-impl Outcome<'_> {
-    /// The result, decoded.
-    #[inline(always)]
-    pub(crate) fn result<U: DeserializeOwned>(self) -> Result<U, DelegateError> {
-        match self {
-            Outcome::Reply(reply) => reply.result(),
-            Outcome::Late(late) => result(late.trustee, late.status, &late.payload),
-            Outcome::Failed(error) => Err(error),
-        }
-    }
 }
 
 /// What to do when a request has ended. Runs on the client's thread, outside any fiber.
@@ -113,11 +147,15 @@ impl Completion for Box<dyn FnOnce(Outcome<'_>)> {
 type Take = unsafe fn(*const u64, Outcome<'_>);
 
 /// Completions of one batch, in order.
+///
+/// Everything takes `&self`: completions run while they are listed here, and what they do may, by a
+/// detour, look at this list. No reference into the words outlives a method, and a completion is
+/// moved out before it runs.
 #[derive(Default)]
 pub(crate) struct Completions {
-    words: Vec<u64>,
+    words: UnsafeCell<Vec<u64>>,
     /// The first completion that has not been taken.
-    next: usize,
+    next: Cell<usize>,
 }
 
 const HEADER: usize = 2;
@@ -127,32 +165,37 @@ const fn words_of<C>() -> usize {
 }
 
 impl Completions {
-    /// Adds the completion of the request whose head is at byte `at`.
+    /// Adds the completion of the request whose head is at word `at`.
     #[inline(always)]
-    pub(crate) fn push<C: Completion + 'static>(&mut self, at: usize, completion: C) {
+    pub(crate) fn push<C: Completion + 'static>(&self, at: usize, completion: C) {
         if const { align_of::<C>() > WORD } {
             return self.push(at, boxed(completion));
         }
-        let start = self.words.len();
+        // SAFETY: no other reference to the vector exists: this method calls nothing that could
+        // come back here, and the type is not Sync.
+        let list = unsafe { &mut *self.words.get() };
+        let start = list.len();
         let words = HEADER + words_of::<C>();
-        self.words.reserve(words);
+        list.reserve(words);
         let take: Take = take::<C>;
         // SAFETY: `reserve` made room for `words` words behind `start`; the header and the
         // completion are written there before the length says so, and a completion's last partial
         // word need not be initialised because it is only ever read as a `C`.
         unsafe {
-            let place = self.words.as_mut_ptr().add(start);
+            let place = list.as_mut_ptr().add(start);
             place.write(take as usize as u64);
             place.add(1).write(at as u64 | (words as u64) << 32);
             place.add(HEADER).cast::<C>().write(completion);
-            self.words.set_len(start + words);
+            list.set_len(start + words);
         }
     }
 
     /// Where the head of the next request to be completed is.
     #[inline(always)]
     pub(crate) fn peek(&self) -> Option<usize> {
-        self.words.get(self.next + 1).map(|word| *word as u32 as usize)
+        // SAFETY: as in `push`.
+        let list = unsafe { &*self.words.get() };
+        list.get(self.next.get() + 1).map(|word| *word as u32 as usize)
     }
 
     /// Takes the next completion out and runs it.
@@ -160,31 +203,39 @@ impl Completions {
     /// # Panics
     /// If there is none, or if the completion panics; it counts as taken then.
     #[inline(always)]
-    pub(crate) fn complete_next(&mut self, outcome: Outcome<'_>) {
-        let header = &self.words[self.next..self.next + HEADER];
+    pub(crate) fn complete_next(&self, outcome: Outcome<'_>) {
+        let next = self.next.get();
+        let (header, data) = {
+            // SAFETY: as in `push`.
+            let list = unsafe { &*self.words.get() };
+            let header = &list[next..next + HEADER];
+            // In bounds: `push` writes a header and its completion together.
+            ([header[0], header[1]], list.as_ptr().wrapping_add(next + HEADER))
+        };
+        self.next.set(next + (header[1] >> 32) as usize);
         // SAFETY: `push` wrote this word from a `Take`.
         let take = unsafe { std::mem::transmute::<usize, Take>(header[0] as usize) };
-        let data = self.next + HEADER;
-        self.next += (header[1] >> 32) as usize;
         // SAFETY: the words behind the header are a completion of the type that `take` was made
-        // for; `next` has moved on, so it is taken once; nothing can be pushed here meanwhile,
-        // because `complete_next` holds the only reference.
-        unsafe { take(self.words.as_ptr().add(data), outcome) }
+        // for, taken once because `next` has moved on; `take` moves it out before it runs, so that
+        // it does not matter if the vector grows meanwhile.
+        unsafe { take(data, outcome) }
     }
 
     /// Forgets the completions, all of which have been taken.
     #[inline(always)]
-    pub(crate) fn clear(&mut self) {
-        debug_assert_eq!(self.next, self.words.len());
-        self.words.clear();
-        self.next = 0;
+    pub(crate) fn clear(&self) {
+        debug_assert!(self.peek().is_none());
+        // SAFETY: as in `push`; words have no destructor.
+        unsafe { (*self.words.get()).clear() };
+        self.next.set(0);
     }
 }
 
 impl Drop for Completions {
     fn drop(&mut self) {
         while self.peek().is_some() {
-            self.complete_next(Outcome::Failed(DelegateError::NoRack("the rack has ended")));
+            let error = DelegateError::NoRack("the rack has ended");
+            self.complete_next(Outcome::failed(&Source::Failed(&error)));
         }
     }
 }
@@ -215,21 +266,19 @@ mod tests {
             self.0.borrow_mut().push(64);
         }
     }
-    fn failed() -> Outcome<'static> {
-        Outcome::Failed(DelegateError::NoRack("a test"))
-    }
+    const ERROR: DelegateError = DelegateError::NoRack("a test");
 
     #[test]
     fn completions_of_all_shapes_run_in_order_and_once() {
         let log = Rc::new(RefCell::new(vec![]));
-        let mut completions = Completions::default();
+        let completions = Completions::default();
         completions.push(8, Note(log.clone(), [0; 0]));
         completions.push(24, Note(log.clone(), [0; 9]));
         completions.push(40, Aligned(log.clone()));
         completions.push(56, Note(log.clone(), [0; 300]));
         for at in [8, 24, 40, 56] {
             assert_eq!(completions.peek(), Some(at));
-            completions.complete_next(failed());
+            completions.complete_next(Outcome::failed(&Source::Failed(&ERROR)));
         }
         assert_eq!(completions.peek(), None);
         completions.clear();

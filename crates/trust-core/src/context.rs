@@ -17,7 +17,7 @@ pub(crate) enum Context {
     /// A closure on a property of this thread, delegated from here.
     Inline(&'static Location<'static>),
     /// A callback of `apply_then` and its like, by the name of its type.
-    Callback(&'static str),
+    Callback(fn() -> &'static str),
     /// The drop of a property.
     Dropping,
 }
@@ -103,7 +103,7 @@ impl fmt::Display for Origin {
                 write!(f, "the delegated closure {name}")
             }
             Context::Inline(place) => write!(f, "the closure delegated at {place}"),
-            Context::Callback(name) => write!(f, "the callback {name}"),
+            Context::Callback(name) => write!(f, "the callback {}", name()),
             Context::Dropping => f.write_str("the drop of a property"),
         }
     }

@@ -1,7 +1,7 @@
 //! The trustee's end of one pair of threads: requests in, replies out.
 
 use crate::{
-    call::Call,
+    call::{Call, Payload},
     context::Context,
     error::PanicReport,
     link::Link,
@@ -9,7 +9,7 @@ use crate::{
     outbox::BULK_REPLY,
     registry::{Closure, registry},
     slot::{Arrival, TrusteeSlot},
-    wire::{RequestHead, WORD},
+    wire::{ReplyHead, RequestHead},
 };
 use primitive::{limits::MESSAGE_BYTES, sync::Ordering};
 use std::{
@@ -27,7 +27,7 @@ struct Progress {
     /// The head of the next request, and how many requests are left.
     at: usize,
     left: u16,
-    /// First byte behind all requests and long replies.
+    /// First word behind all requests and long replies.
     tail: usize,
 }
 
@@ -93,7 +93,7 @@ impl Inbox {
     fn serve_batch(&self, node: &Node, arrival: Arrival) -> usize {
         let mut progress = self.paused.take().unwrap_or_else(|| {
             self.slot.prefetch(arrival);
-            Progress { arrival, at: WORD, left: arrival.requests, tail: arrival.end }
+            Progress { arrival, at: 1, left: arrival.requests, tail: arrival.end }
         });
         let before = progress.left;
         let context = node.context().enter(Context::Serving);
@@ -125,44 +125,54 @@ impl Inbox {
     #[inline(always)]
     fn run(&self, node: &Node, progress: &mut Progress) -> bool {
         let buffer = self.slot.buffer(progress.arrival.buffer);
+        let slot = buffer.words();
         let end = progress.arrival.end;
         let closures = node.closures();
-        let mut call =
-            Call { buffer, at: 0, words: 0, tail: progress.tail, bulk: None, outsized: None };
-        while progress.left > 0 {
-            let at = progress.at;
-            if at + WORD > end {
+        let mut call = Call { buffer, slot, tail: progress.tail, bulk: None, outsized: None };
+        // The truth about progress is here; `progress` is told before a closure runs, because it may
+        // panic.
+        let (mut at, mut left) = (progress.at, progress.left);
+        while left > 0 {
+            (progress.at, progress.left) = (at, left);
+            if at >= end {
                 // The batch claims more requests than it has: no client of this build does that.
-                progress.left = 0;
                 break;
             }
-            let head = RequestHead::unpack(buffer.load(at, Ordering::Relaxed));
-            call.at = at + WORD;
-            call.words = head.words.min((end - call.at) / WORD);
-            if head.bulk && !self.take_bulk(&mut call) {
+            let head = RequestHead::from_word(slot.load(at, Ordering::Relaxed));
+            let payload = within(at, head, end);
+            if head.is_bulk() && !self.take_bulk(&mut call) {
                 return false;
             }
-            node.context().set_closure(head.closure);
-            let reply = match closures.get(head.closure as usize) {
-                Some(&Closure { run, tag }) => match node.properties().find(head.property, tag) {
+            node.context().set_closure(head.closure());
+            let reply = match closures.get(head.closure() as usize) {
+                Some(&Closure { run, tag }) => match node.properties().find(head.property(), tag) {
                     // SAFETY: the property is live and of the type the closure works on (equal
                     // tags are equal types); nothing else refers to it, because this thread is
                     // the only one with access and is not inside another closure: `serve` is only
                     // called from free context, and delegated code cannot wait.
-                    Some(property) => unsafe { run(property, &mut call) },
-                    None => wrong_property(node, head, &mut call),
+                    Some(property) => unsafe { run(property, &mut call, payload) },
+                    None => wrong_property(node, head, &mut call, payload),
                 },
-                None => call.refuse("it names a closure that this program does not have"),
+                None => call.refuse(payload, "it names a closure that this program does not have"),
             };
-            buffer.store(at, reply, Ordering::Relaxed);
-            progress.at = call.at + call.words * WORD;
-            progress.left -= 1;
-            progress.tail = call.tail;
-            if let Some(payload) = call.outsized.take() {
-                self.send_bulk(node, payload);
+            slot.store(at, reply, Ordering::Relaxed);
+            at = payload.at + payload.words;
+            left -= 1;
+            if ReplyHead::is_bulk(reply) || call.tail != progress.tail {
+                self.after_long_reply(node, progress, &mut call);
             }
         }
+        progress.left = 0;
         true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn after_long_reply(&self, node: &Node, progress: &mut Progress, call: &mut Call<'_>) {
+        progress.tail = call.tail;
+        if let Some(payload) = call.outsized.take() {
+            self.send_bulk(node, payload);
+        }
     }
 
     /// Gives the call the bulk payload that belongs to it, if it is there.
@@ -188,29 +198,33 @@ impl Inbox {
     #[cold]
     fn answer_panic(&self, node: &Node, progress: &mut Progress, panic: &(dyn Any + Send)) {
         let buffer = self.slot.buffer(progress.arrival.buffer);
-        let head = RequestHead::unpack(buffer.load(progress.at, Ordering::Relaxed));
-        let at = progress.at + WORD;
-        let words = head.words.min((progress.arrival.end - at) / WORD);
-        let mut call = Call { buffer, at, words, tail: progress.tail, bulk: None, outsized: None };
-        let reply = call.panicked(&PanicReport::of(panic));
-        buffer.store(progress.at, reply, Ordering::Relaxed);
-        progress.at = at + words * WORD;
+        let slot = buffer.words();
+        let head = RequestHead::from_word(slot.load(progress.at, Ordering::Relaxed));
+        let payload = within(progress.at, head, progress.arrival.end);
+        let mut call = Call { buffer, slot, tail: progress.tail, bulk: None, outsized: None };
+        let reply = call.panicked(payload, &PanicReport::of(panic));
+        slot.store(progress.at, reply, Ordering::Relaxed);
+        progress.at = payload.at + payload.words;
         progress.left -= 1;
-        progress.tail = call.tail;
-        if let Some(payload) = call.outsized.take() {
-            self.send_bulk(node, payload);
-        }
+        self.after_long_reply(node, progress, &mut call);
     }
+}
+
+/// The payload of the request whose head is at word `at`, cut where the batch ends.
+#[inline(always)]
+fn within(at: usize, head: RequestHead, end: usize) -> Payload {
+    let at = at + 1;
+    Payload { at, words: head.words().min(end.saturating_sub(at)) }
 }
 
 #[cold]
 #[inline(never)]
-fn wrong_property(node: &Node, head: RequestHead, call: &mut Call<'_>) -> u64 {
-    let wants = registry().description(head.closure).map_or("?", |found| found.property_name);
-    let number = head.property;
+fn wrong_property(node: &Node, head: RequestHead, call: &mut Call<'_>, payload: Payload) -> u64 {
+    let wants = registry().description(head.closure()).map_or("?", |found| found.property_name);
+    let number = head.property();
     let reason = match node.properties().type_name(number) {
         Some(has) => format!("property {number} is a {has}, and the closure works on a {wants}"),
         None => format!("there is no property {number} (any more); the closure wanted a {wants}"),
     };
-    call.refuse(&reason)
+    call.refuse(payload, &reason)
 }

@@ -9,7 +9,7 @@
 use crate::{
     Trust,
     apply::{OUTSIDE, Portable, Tell, Then, raise, wait},
-    completion::{Completion, Outcome, boxed},
+    completion::{Completion, Outcome, Source, boxed},
     error::{DelegateError, PanicReport},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
     node::{Node, Place, with_node},
@@ -157,7 +157,7 @@ impl Completion for Started {
         if let Err(error) = outcome.result::<()>() {
             with_node(|node| {
                 if let Some(node) = node {
-                    node.end_awaited(self.0, Outcome::Failed(error));
+                    node.end_awaited(self.0, Outcome::failed(&Source::Failed(&error)));
                 }
             });
         }
@@ -291,7 +291,7 @@ impl<T: 'static> Trust<Latch<T>> {
         C: Completion + 'static,
     {
         let Some(trustee) = node.thread_numbered(self.home) else {
-            return completion.complete(Outcome::Failed(OUTSIDE));
+            return completion.complete(Outcome::failed(&Source::Failed(&OUTSIDE)));
         };
         let reply_to = node.await_reply(trustee, boxed(completion));
         let arguments = (reply_to, arguments);
@@ -300,7 +300,7 @@ impl<T: 'static> Trust<Latch<T>> {
             node.run_or_defer(move |node| {
                 let started = trust.run_inline(node, Launch(invoke), arguments, place);
                 if let Err(error) = started {
-                    node.end_awaited(reply_to.token(), Outcome::Failed(error));
+                    node.end_awaited(reply_to.token(), Outcome::failed(&Source::Failed(&error)));
                 }
             });
         } else {

@@ -62,7 +62,7 @@ impl Link {
         lane: &mut dyn Lane,
     ) -> Result<(), OpError> {
         let at = self.buffers[handover.buffer];
-        let written = buffer.slice(WORD, handover.end - WORD);
+        let written = buffer.slice(WORD, (handover.end - 1) * WORD);
         lane.write(&self.remote, at + WORD, &written)?;
         lane.signal(&self.remote, at, handover.word)?;
         if let Some(arrival) = self.arrival {

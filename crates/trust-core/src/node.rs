@@ -13,7 +13,7 @@
 
 use crate::{
     arrivals::Arrivals,
-    completion::{Completion, Outcome, boxed},
+    completion::{Completion, Outcome, Source, boxed},
     context::{Context, ContextCell},
     error::DelegateError,
     inbox::Inbox,
@@ -206,9 +206,8 @@ impl Node {
         completion: C,
     ) {
         let Some(Some(outbox)) = self.outboxes.get(number as usize) else {
-            return completion.complete(Outcome::Failed(DelegateError::NoRack(
-                "the trust's trustee is not a thread of this rack",
-            )));
+            let error = DelegateError::NoRack("the trust's trustee is not a thread of this rack");
+            return completion.complete(Outcome::failed(&Source::Failed(&error)));
         };
         self.counters.sent.set(self.counters.sent.get() + 1);
         if !outbox.has_room(&request) {
@@ -240,7 +239,7 @@ impl Node {
         loop {
             if let Some(error) = outbox.closed() {
                 self.counters.complete(1);
-                return completion.complete(Outcome::Failed(error));
+                return completion.complete(Outcome::failed(&Source::Failed(&error)));
             }
             if outbox.has_room(&request) {
                 outbox.append(&request, completion, || self.lane(outbox.trustee().host).clone());

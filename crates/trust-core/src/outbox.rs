@@ -1,8 +1,8 @@
 //! The client's end of one pair of threads: requests out, replies in.
 
 use crate::{
-    call::put,
-    completion::{Completion, Completions, Outcome, Reply},
+    codec::Plain,
+    completion::{Completion, Completions, Outcome, Source},
     error::DelegateError,
     link::Link,
     slot::ClientSlot,
@@ -10,7 +10,7 @@ use crate::{
 };
 use fiber::FiberId;
 use primitive::{
-    limits::{BUFFERS, INLINE_BYTES, SLOT_BYTES},
+    limits::{BUFFERS, INLINE_BYTES},
     sync::Ordering,
 };
 use std::{
@@ -24,11 +24,38 @@ pub(crate) const BULK_REQUEST: u64 = 0;
 /// The tag of a bulk payload that belongs to a reply.
 pub(crate) const BULK_REPLY: u64 = 1;
 
+/// A request's arguments.
+#[derive(Clone, Copy)]
+pub(crate) enum Payload<'a> {
+    Plain(Plain),
+    Encoded(&'a [u8]),
+}
+
+impl Request<'_> {
+    /// Words behind the head. A bulk payload has its length there.
+    #[inline(always)]
+    fn words(&self) -> usize {
+        let words = self.payload.words();
+        let inline = if words <= INLINE_BYTES / WORD { words } else { 1 };
+        inline.max(self.reply_words)
+    }
+}
+
+impl Payload<'_> {
+    #[inline(always)]
+    fn words(self) -> usize {
+        match self {
+            Payload::Plain(plain) => plain.words(),
+            Payload::Encoded(bytes) => bytes.len().div_ceil(WORD),
+        }
+    }
+}
+
 /// A request, but for its completion.
 pub(crate) struct Request<'a> {
     pub(crate) property: u32,
     pub(crate) closure: u32,
-    pub(crate) payload: &'a [u8],
+    pub(crate) payload: Payload<'a>,
     /// Words that the reply will probably need.
     pub(crate) reply_words: usize,
 }
@@ -37,7 +64,8 @@ pub(crate) struct Request<'a> {
 struct Waiting {
     property: u32,
     closure: u32,
-    payload: Vec<u8>,
+    plain: Option<Plain>,
+    encoded: Vec<u8>,
     reply_words: usize,
     completion: Box<dyn FnOnce(Outcome<'_>)>,
 }
@@ -46,7 +74,7 @@ struct Waiting {
 pub(crate) struct Outbox {
     slot: ClientSlot,
     link: Link,
-    completions: [Cell<Completions>; BUFFERS],
+    completions: [Completions; BUFFERS],
     backlog: RefCell<VecDeque<Waiting>>,
     /// Fibers that wait for room.
     thirsty: RefCell<Vec<FiberId>>,
@@ -55,6 +83,8 @@ pub(crate) struct Outbox {
     /// Why requests fail here, once the trustee is gone or the rack has ended.
     closed: RefCell<Option<DelegateError>>,
     is_closed: Cell<bool>,
+    /// Not closed, and nothing in the backlog.
+    takes_directly: Cell<bool>,
     /// Whether the node has this outbox in its list of those with something under way.
     pub(crate) listed: Cell<bool>,
 }
@@ -70,6 +100,7 @@ impl Outbox {
             bulk: RefCell::default(),
             closed: RefCell::default(),
             is_closed: Cell::new(false),
+            takes_directly: Cell::new(true),
             listed: Cell::new(false),
         }
     }
@@ -83,8 +114,7 @@ impl Outbox {
     /// Whether a request with this payload would go into the buffer now.
     #[inline(always)]
     pub(crate) fn has_room(&self, request: &Request<'_>) -> bool {
-        let words = words_of(request.payload.len()).max(request.reply_words);
-        self.slot.has_room(words) && !self.is_closed.get() && self.backlog.borrow().is_empty()
+        self.slot.has_room(request.words()) && self.takes_directly.get()
     }
 
     /// Puts a request into the buffer. Call only when [`has_room`](Self::has_room).
@@ -95,58 +125,61 @@ impl Outbox {
         completion: C,
         lane: impl FnOnce() -> LaneRef,
     ) {
-        let head = RequestHead {
-            property: request.property,
-            closure: request.closure,
-            words: words_of(request.payload.len()).max(request.reply_words),
-            bulk: false,
-        };
-        if request.payload.len() <= INLINE_BYTES {
-            let buffer = self.slot.filling_buffer();
-            let at = self.slot.append(head);
-            put(self.slot.buffer(buffer), at, request.payload);
-            self.push_completion(buffer, at - WORD, completion);
-        } else {
-            self.append_bulk(head, request.payload, completion, lane());
+        let payload = request.payload;
+        if let Payload::Encoded(bytes) = payload {
+            if bytes.len() > INLINE_BYTES {
+                return self.append_bulk(request, bytes, completion, &lane());
+            }
         }
+        let head = RequestHead::new(request.property, request.closure, request.words(), false);
+        let number = self.slot.filling_buffer();
+        let buffer = self.slot.buffer(number);
+        let words = buffer.words();
+        let at = self.slot.append(words, head);
+        match payload {
+            Payload::Plain(Plain::Nothing) => {}
+            Payload::Plain(Plain::Word(word)) => words.store(at + 1, word, Ordering::Relaxed),
+            Payload::Encoded(bytes) => buffer.write_from((at + 1) * WORD, bytes),
+        }
+        self.completions[number].push(at, completion);
     }
 
     #[cold]
     #[inline(never)]
     fn append_bulk<C: Completion + 'static>(
         &self,
-        mut head: RequestHead,
-        payload: &[u8],
+        request: &Request<'_>,
+        bytes: &[u8],
         completion: C,
-        lane: LaneRef,
+        lane: &LaneRef,
     ) {
-        let sent = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, payload.to_vec());
         // A lane that refuses has lost its peer and will say so: everything here fails then, this
         // request with it.
-        drop(sent);
-        head.bulk = true;
-        head.words = head.words.min(words_of(INLINE_BYTES));
-        let buffer = self.slot.filling_buffer();
-        let at = self.slot.append(head);
-        self.slot.buffer(buffer).store(at, payload.len() as u64, Ordering::Relaxed);
-        self.push_completion(buffer, at - WORD, completion);
-    }
-
-    #[inline(always)]
-    fn push_completion<C: Completion + 'static>(&self, buffer: usize, at: usize, completion: C) {
-        let mut completions = self.completions[buffer].take();
-        completions.push(at, completion);
-        self.completions[buffer].set(completions);
+        let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
+        let head = RequestHead::new(request.property, request.closure, request.words(), true);
+        let number = self.slot.filling_buffer();
+        let words = self.slot.buffer(number).words();
+        let at = self.slot.append(words, head);
+        words.store(at + 1, bytes.len() as u64, Ordering::Relaxed);
+        self.completions[number].push(at, completion);
     }
 
     /// Keeps a request until there is room: for callers that cannot wait.
     #[cold]
     #[inline(never)]
     pub(crate) fn postpone(&self, request: &Request<'_>, completion: Box<dyn FnOnce(Outcome<'_>)>) {
+        self.takes_directly.set(false);
         self.backlog.borrow_mut().push_back(Waiting {
             property: request.property,
             closure: request.closure,
-            payload: request.payload.to_vec(),
+            plain: match request.payload {
+                Payload::Plain(plain) => Some(plain),
+                Payload::Encoded(_) => None,
+            },
+            encoded: match request.payload {
+                Payload::Plain(_) => Vec::new(),
+                Payload::Encoded(bytes) => bytes.to_vec(),
+            },
             reply_words: request.reply_words,
             completion,
         });
@@ -210,45 +243,38 @@ impl Outbox {
         caught: &mut dyn FnMut(Box<dyn std::any::Any + Send>),
     ) -> usize {
         let mut done = 0;
-        let mut completions = self.completions[buffer].take();
         let finished = loop {
-            let run =
-                std::panic::AssertUnwindSafe(|| self.run(buffer, &mut completions, &mut done));
+            let run = std::panic::AssertUnwindSafe(|| self.run(buffer, &mut done));
             match std::panic::catch_unwind(run) {
                 Ok(finished) => break finished,
                 Err(panic) => caught(panic),
             }
         };
         if finished {
-            completions.clear();
+            self.completions[buffer].clear();
             self.slot.take_back();
         }
-        self.completions[buffer].set(completions);
         done
     }
 
     /// Runs the completions of an answered buffer; false if one waits for its bulk payload.
     #[inline(always)]
-    fn run(&self, buffer: usize, completions: &mut Completions, done: &mut usize) -> bool {
-        let memory = self.slot.buffer(buffer);
-        let trustee = self.trustee();
+    fn run(&self, buffer: usize, done: &mut usize) -> bool {
+        let completions = &self.completions[buffer];
+        let buffer = self.slot.buffer(buffer);
+        let words = buffer.words();
+        let source = Source::Slot { trustee: self.trustee(), buffer, words };
         while let Some(at) = completions.peek() {
-            let head = ReplyHead::unpack(memory.load(at, Ordering::Relaxed));
-            let outcome = match head {
-                Some(head) if head.bulk => {
-                    let Some(bytes) = self.bulk.borrow_mut().pop_front() else { return false };
-                    Outcome::Reply(Reply { trustee, buffer: memory, head, bulk: Some(bytes) })
-                }
-                Some(head) if head.len <= SLOT_BYTES && head.at <= SLOT_BYTES - head.len => {
-                    Outcome::Reply(Reply { trustee, buffer: memory, head, bulk: None })
-                }
-                _ => Outcome::Failed(DelegateError::Refused {
-                    trustee,
-                    reason: "its reply makes no sense: it is not the same build".to_owned(),
-                }),
-            };
-            *done += 1;
-            completions.complete_next(outcome);
+            let word = words.load(at, Ordering::Relaxed);
+            if ReplyHead::is_bulk(word) {
+                let Some(payload) = self.bulk.borrow_mut().pop_front() else { return false };
+                let source = Source::Bytes { trustee: self.trustee(), payload: &payload };
+                *done += 1;
+                completions.complete_next(Outcome::reply(word, &source));
+            } else {
+                *done += 1;
+                completions.complete_next(Outcome::reply(word, &source));
+            }
         }
         true
     }
@@ -262,15 +288,16 @@ impl Outbox {
             let request = Request {
                 property: waiting.property,
                 closure: waiting.closure,
-                payload: &waiting.payload,
+                payload: waiting.plain.map_or(Payload::Encoded(&waiting.encoded), Payload::Plain),
                 reply_words: waiting.reply_words,
             };
-            if !self.slot.has_room(words_of(request.payload.len()).max(request.reply_words)) {
+            if !self.slot.has_room(request.words()) {
                 self.backlog.borrow_mut().push_front(waiting);
                 return;
             }
             self.append(&request, waiting.completion, || lane.clone());
         }
+        self.takes_directly.set(!self.is_closed.get());
         for fiber in self.thirsty.borrow_mut().drain(..) {
             unpark(fiber);
         }
@@ -293,17 +320,18 @@ impl Outbox {
             return 0;
         }
         *self.closed.borrow_mut() = Some(error.clone());
+        self.takes_directly.set(false);
         let mut ended = 0;
-        for cell in &self.completions {
-            let mut completions = cell.take();
+        let failed = Source::Failed(error);
+        for completions in &self.completions {
             while completions.peek().is_some() {
-                completions.complete_next(Outcome::Failed(error.clone()));
+                completions.complete_next(Outcome::failed(&failed));
                 ended += 1;
             }
         }
         let backlog = std::mem::take(&mut *self.backlog.borrow_mut());
         for waiting in backlog {
-            (waiting.completion)(Outcome::Failed(error.clone()));
+            (waiting.completion)(Outcome::failed(&failed));
             ended += 1;
         }
         self.thirsty.borrow_mut().drain(..).for_each(unpark);
@@ -313,8 +341,3 @@ impl Outbox {
 
 /// A lane that all outboxes and inboxes towards one host share.
 pub(crate) type LaneRef = std::rc::Rc<RefCell<Box<dyn Lane>>>;
-
-#[inline(always)]
-fn words_of(bytes: usize) -> usize {
-    bytes.div_ceil(WORD)
-}

@@ -19,7 +19,10 @@
 //! Each closure has the *tag* of the property type it works on, a dense number for the type; it is
 //! compared with the property's own tag before anything runs.
 
-use crate::{call::Call, wire::MAX_CLOSURES};
+use crate::{
+    call::{Call, Payload},
+    wire::MAX_CLOSURES,
+};
 use std::{any::TypeId, collections::HashMap, sync::OnceLock};
 
 /// Runs a delegated closure on a property and returns the word of the reply.
@@ -27,7 +30,7 @@ use std::{any::TypeId, collections::HashMap, sync::OnceLock};
 /// # Safety
 /// The pointer is to a live property of the type that the closure's description names, and nothing
 /// else refers to it during the call.
-pub(crate) type Run = unsafe fn(*mut u8, &mut Call<'_>) -> u64;
+pub(crate) type Run = unsafe fn(*mut u8, &mut Call<'_>, Payload) -> u64;
 
 /// What is known of a closure.
 pub(crate) struct Description {
@@ -42,7 +45,7 @@ pub(crate) trait Delegated {
     ///
     /// # Safety
     /// See [`Run`].
-    unsafe fn run(property: *mut u8, call: &mut Call<'_>) -> u64;
+    unsafe fn run(property: *mut u8, call: &mut Call<'_>, payload: Payload) -> u64;
     /// What it is.
     fn describe() -> Description;
 }
@@ -73,9 +76,9 @@ pub(crate) fn closure_id<D: Delegated>() -> u32 {
 }
 
 // Plain functions, because `sym` takes no trait methods of generic parameters on all targets.
-unsafe fn run<D: Delegated>(property: *mut u8, call: &mut Call<'_>) -> u64 {
+unsafe fn run<D: Delegated>(property: *mut u8, call: &mut Call<'_>, payload: Payload) -> u64 {
     // SAFETY: the caller keeps the contract of `Run`.
-    unsafe { D::run(property, call) }
+    unsafe { D::run(property, call, payload) }
 }
 fn describe<D: Delegated>() -> Description {
     D::describe()

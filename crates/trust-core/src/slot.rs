@@ -18,20 +18,20 @@
 //! The module moves words and knows neither closures nor transports: giving a buffer away is
 //! handed out as a [`Handover`], which the caller carries out on its lane.
 
-use crate::wire::{RequestHead, Signal, WORD, next_sequence};
+use crate::wire::{RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 use primitive::{
-    SharedBytes,
-    limits::{BATCH_BYTES, BATCH_REQUESTS, BUFFERS, CACHE_LINE, SLOT_BYTES},
+    SharedBytes, Words,
+    limits::{BATCH_BYTES, BATCH_REQUESTS, BUFFERS, CACHE_LINE},
     sync::Ordering,
 };
 use std::cell::Cell;
 
-/// A buffer to give away: write `from..to` of it to the other side, then the signal word.
+/// A buffer to give away: write words 1 to `end` of it to the other side, then the signal word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handover {
     /// Which buffer of the pair.
     pub buffer: usize,
-    /// First byte behind what was written; the signal word at byte 0 is not part of it.
+    /// First word behind what was written; the signal word at word 0 is not part of it.
     pub end: usize,
     /// The signal word.
     pub word: u64,
@@ -47,7 +47,7 @@ pub struct ClientSlot {
     /// The oldest batch in flight; equal to `filling` when none is.
     oldest: Cell<u32>,
     in_flight: Cell<usize>,
-    /// Requests in the batch being filled, and the first free byte behind them.
+    /// Requests in the batch being filled, and the first free word behind them.
     requests: Cell<u16>,
     end: Cell<usize>,
 }
@@ -68,7 +68,7 @@ impl ClientSlot {
             oldest: Cell::new(first),
             in_flight: Cell::new(0),
             requests: Cell::new(0),
-            end: Cell::new(WORD),
+            end: Cell::new(1),
         }
     }
 
@@ -77,7 +77,7 @@ impl ClientSlot {
     pub fn has_room(&self, words: usize) -> bool {
         self.in_flight.get() < BUFFERS
             && (self.requests.get() as usize) < BATCH_REQUESTS
-            && self.end.get() + (1 + words) * WORD <= SLOT_BYTES
+            && self.end.get() + 1 + words <= SLOT_WORDS
     }
 
     /// Requests waiting to be handed over.
@@ -89,7 +89,7 @@ impl ClientSlot {
     /// Whether the batch being filled has reached a size at which it should go.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.requests.get() as usize == BATCH_REQUESTS || self.end.get() >= BATCH_BYTES
+        self.requests.get() as usize == BATCH_REQUESTS || self.end.get() >= BATCH_BYTES / WORD
     }
 
     /// Batches handed over and not yet taken back.
@@ -104,16 +104,16 @@ impl ClientSlot {
         buffer_of(self.filling.get())
     }
 
-    /// Adds a request and returns where its payload begins; the caller writes the payload there
-    /// before handing over. Call only when [`has_room`](Self::has_room).
+    /// Adds a request and returns the word at which its head stands; the caller writes the payload
+    /// behind it before handing over. Call only when [`has_room`](Self::has_room).
     #[inline(always)]
-    pub(crate) fn append(&self, head: RequestHead) -> usize {
-        debug_assert!(self.has_room(head.words));
+    pub(crate) fn append(&self, buffer: Words<'_>, head: RequestHead) -> usize {
+        debug_assert!(self.has_room(head.words()));
         let at = self.end.get();
-        self.buffers[self.filling_buffer()].store(at, head.pack(), Ordering::Relaxed);
-        self.end.set(at + (1 + head.words) * WORD);
+        buffer.store(at, head.word(), Ordering::Relaxed);
+        self.end.set(at + 1 + head.words());
         self.requests.set(self.requests.get() + 1);
-        at + WORD
+        at
     }
 
     /// A buffer of the pair.
@@ -130,14 +130,14 @@ impl ClientSlot {
         }
         let sequence = self.filling.get();
         let signal =
-            Signal { sequence, requests: self.requests.replace(0), end: self.end.replace(WORD) };
+            Signal { sequence, requests: self.requests.replace(0), end: self.end.replace(1) };
         self.filling.set(next_sequence(sequence));
         self.in_flight.set(self.in_flight.get() + 1);
         let buffer = buffer_of(sequence);
         Some(Handover { buffer, end: signal.end, word: signal.request(), sequence })
     }
 
-    /// The buffer of the oldest batch in flight if it has been answered, and the first byte behind
+    /// The buffer of the oldest batch in flight if it has been answered, and the first word behind
     /// what is in it.
     #[inline(always)]
     pub fn answered(&self) -> Option<(usize, usize)> {
@@ -147,7 +147,7 @@ impl ClientSlot {
         let sequence = self.oldest.get();
         let buffer = buffer_of(sequence);
         let word = self.buffers[buffer].load(0, Ordering::Acquire);
-        Signal::is_reply(word, sequence).then(|| (buffer, Signal::unpack(word).end.min(SLOT_BYTES)))
+        Signal::is_reply(word, sequence).then(|| (buffer, Signal::unpack(word).end.min(SLOT_WORDS)))
     }
 
     /// Asks the processor for the lines of an answered buffer, to read the replies and to write
@@ -155,7 +155,7 @@ impl ClientSlot {
     #[inline(always)]
     pub fn prefetch_answered(&self, (buffer, end): (usize, usize)) {
         let mut at = 0;
-        while at < end {
+        while at < end * WORD {
             self.buffers[buffer].prefetch_write(at);
             at += CACHE_LINE;
         }
@@ -177,7 +177,7 @@ pub struct Arrival {
     pub buffer: usize,
     /// Requests in it, as the client says.
     pub requests: u16,
-    /// First byte behind the requests; never beyond the buffer, whatever the client says.
+    /// First word behind the requests; never beyond the buffer, whatever the client says.
     pub end: usize,
 }
 
@@ -203,7 +203,7 @@ impl TrusteeSlot {
             return None;
         }
         let signal = Signal::unpack(word);
-        Some(Arrival { buffer, requests: signal.requests, end: signal.end.min(SLOT_BYTES) })
+        Some(Arrival { buffer, requests: signal.requests, end: signal.end.min(SLOT_WORDS) })
     }
 
     /// A buffer of the pair.
@@ -216,13 +216,13 @@ impl TrusteeSlot {
     #[inline(always)]
     pub fn prefetch(&self, arrival: Arrival) {
         let mut at = CACHE_LINE;
-        while at < arrival.end {
+        while at < arrival.end * WORD {
             self.buffers[arrival.buffer].prefetch_write(at);
             at += CACHE_LINE;
         }
     }
 
-    /// Closes the batch whose replies reach to byte `end`, and says what to hand back.
+    /// Closes the batch whose replies reach to word `end`, and says what to hand back.
     #[inline(always)]
     pub fn answer(&self, arrival: Arrival, end: usize) -> Handover {
         let sequence = self.expected.get();

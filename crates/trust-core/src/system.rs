@@ -6,13 +6,13 @@
 use crate::{
     call::Apply,
     codec,
-    completion::Outcome,
+    completion::{Outcome, Source},
     error::{DelegateError, PanicReport},
     invoke::With,
     node::{Node, with_node},
-    outbox::Request,
+    outbox::{Payload, Request},
     registry::closure_id,
-    wire::Status,
+    wire::{ReplyHead, Status},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use slab::Slab;
@@ -55,13 +55,6 @@ impl ReplyTo {
     }
 }
 
-/// A reply that came later, encoded.
-pub(crate) struct Late {
-    pub(crate) trustee: ThreadId,
-    pub(crate) status: Status,
-    pub(crate) payload: Vec<u8>,
-}
-
 impl System {
     pub(crate) fn is_named(type_name: &str) -> bool {
         type_name == std::any::type_name::<Runtime>()
@@ -87,7 +80,7 @@ impl System {
         };
         for token in tokens {
             let (_, completion) = self.awaited.borrow_mut().remove(token);
-            completion(Outcome::Failed(error()));
+            completion(Outcome::failed(&Source::Failed(&error())));
         }
     }
 }
@@ -120,19 +113,23 @@ impl Node {
     }
 
     /// Sends the later reply of a call: its result, or its panic.
-    pub(crate) fn reply_later<U: Serialize>(&self, to: ReplyTo, result: Result<U, PanicReport>) {
-        let (status, encoded) = match result {
-            Ok(value) => (Status::Done, codec::encode::<0, _>(&value)),
-            Err(report) => (Status::Panicked, codec::encode(&report)),
+    pub(crate) fn reply_later<U: Serialize + 'static>(
+        &self,
+        to: ReplyTo,
+        result: Result<U, PanicReport>,
+    ) {
+        let (status, encoded) = match &result {
+            Ok(value) => (Status::Done, codec::encode_to_vec(value)),
+            Err(report) => (Status::Panicked, codec::encode_to_vec(report)),
         };
-        let (status, payload) = match encoded {
-            Ok(encoded) => (status, encoded.into_vec()),
-            Err(error) => {
+        let (status, payload) = encoded.map_or_else(
+            |error| {
                 let reason = format!("the result cannot be encoded: {error}");
-                let encoded = codec::encode::<0, _>(&reason).expect("a string can be encoded");
-                (Status::Refused, encoded.into_vec())
-            }
-        };
+                let payload = codec::encode_to_vec(&reason).expect("a string can be encoded");
+                (Status::Refused, payload)
+            },
+            |payload| (status, payload),
+        );
         let Some(client) = self.thread_numbered(to.thread) else { return };
         let arguments = (to.token, self.number_of(self.me), status as u8, payload);
         self.tell(client, arguments, |_: &mut Runtime, (token, from, status, payload)| {
@@ -144,7 +141,9 @@ impl Node {
                     _ => Status::Refused,
                 };
                 let trustee = node.thread_numbered(from).unwrap_or(node.me);
-                node.end_awaited(token, Outcome::Late(Late { trustee, status, payload }));
+                let head = ReplyHead { status, bulk: true, at: 0, len: payload.len() };
+                let source = Source::Bytes { trustee, payload: &payload };
+                node.end_awaited(token, Outcome::reply(head.pack(), &source));
             });
         });
     }
@@ -189,16 +188,14 @@ impl Node {
         if thread == self.me {
             return self.run_or_defer(move |_| closure(&mut Runtime, arguments));
         }
-        let encoded = match codec::encode::<{ crate::call::MIDDLING }, _>(&arguments) {
-            Ok(encoded) => encoded,
-            Err(source) => {
-                return self.report(DelegateError::Codec { what: "encode the arguments", source });
-            }
-        };
+        let mut encoded = codec::Encoded::<{ crate::call::MIDDLING }>::new();
+        if let Err(source) = encoded.encode(&arguments) {
+            return self.report(DelegateError::Codec { what: "encode the arguments", source });
+        }
         let request = Request {
             property: RUNTIME,
             closure: closure_id::<Apply<Runtime, V, With<F>>>(),
-            payload: encoded.bytes(),
+            payload: Payload::Encoded(encoded.bytes()),
             reply_words: 0,
         };
         self.send(self.number_of(thread), request, Told);

@@ -27,6 +27,9 @@ use primitive::limits::SLOT_BYTES;
 /// Bytes of a word.
 pub(crate) const WORD: usize = 8;
 
+/// Words of a buffer.
+pub(crate) const SLOT_WORDS: usize = SLOT_BYTES / WORD;
+
 /// The most closures that a program can delegate.
 pub(crate) const MAX_CLOSURES: usize = 1 << 20;
 
@@ -52,15 +55,14 @@ pub(crate) fn next_sequence(sequence: u32) -> u32 {
 pub(crate) struct Signal {
     pub(crate) sequence: u32,
     pub(crate) requests: u16,
-    /// First byte behind what was written.
+    /// First word behind what was written.
     pub(crate) end: usize,
 }
 
 impl Signal {
     #[inline(always)]
     fn pack(self) -> u64 {
-        let end = (self.end / WORD) as u64;
-        u64::from(self.sequence) << 32 | u64::from(self.requests) << 16 | end
+        u64::from(self.sequence) << 32 | u64::from(self.requests) << 16 | self.end as u64
     }
 
     /// The signal of a batch of requests.
@@ -93,39 +95,57 @@ impl Signal {
         Signal {
             sequence: (word >> 32) as u32 & SEQUENCE_MASK,
             requests: (word >> 16) as u16,
-            end: (word & 0xffff) as usize * WORD,
+            end: (word & 0xffff) as usize,
         }
     }
 }
 
 /// The first word of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestHead {
-    pub(crate) property: u32,
-    pub(crate) closure: u32,
-    /// Words behind this one that belong to the request, and that its reply may use.
-    pub(crate) words: usize,
-    /// The arguments come by the lane's bulk path; the payload only has their length.
-    pub(crate) bulk: bool,
-}
+pub(crate) struct RequestHead(u64);
 
 impl RequestHead {
+    /// A request for `closure` on `property`, with `words` words behind this one that belong to the
+    /// request and that its reply may use. `bulk`: the arguments come by the lane's bulk path, and
+    /// the payload only has their length.
     #[inline(always)]
-    pub(crate) fn pack(self) -> u64 {
-        u64::from(self.property) << 32
-            | if self.bulk { BULK_REQUEST } else { 0 }
-            | (self.words as u64) << PAYLOAD_SHIFT
-            | u64::from(self.closure)
+    pub(crate) fn new(property: u32, closure: u32, words: usize, bulk: bool) -> Self {
+        RequestHead(
+            u64::from(property) << 32
+                | if bulk { BULK_REQUEST } else { 0 }
+                | (words as u64) << PAYLOAD_SHIFT
+                | u64::from(closure),
+        )
     }
 
     #[inline(always)]
-    pub(crate) fn unpack(word: u64) -> RequestHead {
-        RequestHead {
-            property: (word >> 32) as u32,
-            closure: (word & CLOSURE_MASK) as u32,
-            words: (word >> PAYLOAD_SHIFT & PAYLOAD_MASK) as usize,
-            bulk: word & BULK_REQUEST != 0,
-        }
+    pub(crate) fn from_word(word: u64) -> Self {
+        RequestHead(word)
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(crate) fn property(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn closure(self) -> u32 {
+        (self.0 & CLOSURE_MASK) as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn words(self) -> usize {
+        (self.0 >> PAYLOAD_SHIFT & PAYLOAD_MASK) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_bulk(self) -> bool {
+        self.0 & BULK_REQUEST != 0
     }
 }
 
@@ -146,7 +166,7 @@ pub(crate) struct ReplyHead {
     pub(crate) status: Status,
     /// The result comes by the lane's bulk path.
     pub(crate) bulk: bool,
-    /// Where the payload is, in bytes from the start of the buffer: a multiple of eight.
+    /// The first word of the payload, counted from the start of the buffer.
     pub(crate) at: usize,
     /// Bytes of the payload.
     pub(crate) len: usize,
@@ -160,7 +180,25 @@ impl ReplyHead {
             Status::Panicked => 1,
             Status::Refused => 2,
         };
-        (self.len as u64) << 32 | self.at as u64 | if self.bulk { 4 } else { 0 } | status
+        (self.len as u64) << 32 | (self.at * WORD) as u64 | if self.bulk { 4 } else { 0 } | status
+    }
+
+    /// Whether this is the head of a result of `len` bytes in the slot.
+    #[inline(always)]
+    pub(crate) fn is_done(word: u64, len: usize) -> bool {
+        word & 7 == 0 && word >> 32 == len as u64
+    }
+
+    /// The first word of the payload.
+    #[inline(always)]
+    pub(crate) fn at(word: u64) -> usize {
+        word as u32 as usize / WORD
+    }
+
+    /// Whether the reply with this head comes by the bulk path.
+    #[inline(always)]
+    pub(crate) fn is_bulk(word: u64) -> bool {
+        word & 4 != 0
     }
 
     /// `None` for a status that means nothing.
@@ -174,8 +212,8 @@ impl ReplyHead {
         };
         Some(ReplyHead {
             status,
-            bulk: word & 4 != 0,
-            at: (word as u32 & !7) as usize,
+            bulk: Self::is_bulk(word),
+            at: Self::at(word),
             len: (word >> 32) as usize,
         })
     }
@@ -189,7 +227,7 @@ mod tests {
     proptest! {
         #[test]
         fn signals_come_back(sequence in 1u32..=SEQUENCE_MASK, requests: u16, words in 0usize..SLOT_BYTES / WORD) {
-            let signal = Signal { sequence, requests, end: words * WORD };
+            let signal = Signal { sequence, requests, end: words };
             prop_assert_eq!(Signal::unpack(signal.request()), signal);
             prop_assert_eq!(Signal::unpack(signal.reply()), signal);
             prop_assert!(Signal::is_request(signal.request(), sequence));
@@ -201,23 +239,27 @@ mod tests {
 
         #[test]
         fn request_heads_come_back(property: u32, closure in 0u32..MAX_CLOSURES as u32, words in 0usize..2048, bulk: bool) {
-            let head = RequestHead { property, closure, words, bulk };
-            prop_assert_eq!(RequestHead::unpack(head.pack()), head);
+            let head = RequestHead::new(property, closure, words, bulk);
+            let head = RequestHead::from_word(head.word());
+            prop_assert_eq!(
+                (head.property(), head.closure(), head.words(), head.is_bulk()),
+                (property, closure, words, bulk)
+            );
         }
 
         #[test]
         fn reply_heads_come_back(at in 0usize..1 << 28, len in 0usize..1 << 31, bulk: bool, status in 0..3) {
             let status = [Status::Done, Status::Panicked, Status::Refused][status as usize];
-            let head = ReplyHead { status, bulk, at: at * WORD, len };
+            let head = ReplyHead { status, bulk, at, len };
             prop_assert_eq!(ReplyHead::unpack(head.pack()), Some(head));
         }
 
         #[test]
         fn any_word_is_understood_or_refused(word: u64) {
             let signal = Signal::unpack(word);
-            prop_assert!(signal.end <= 0xffff * WORD);
-            let head = RequestHead::unpack(word);
-            prop_assert!((head.closure as usize) < MAX_CLOSURES);
+            prop_assert!(signal.end <= 0xffff);
+            let head = RequestHead::from_word(word);
+            prop_assert!((head.closure() as usize) < MAX_CLOSURES && head.words() < 2048);
             if let Some(reply) = ReplyHead::unpack(word) {
                 prop_assert_eq!(ReplyHead::unpack(reply.pack()), Some(reply));
             }
