@@ -14,6 +14,8 @@
 //! - [`load`]: idle and oversubscribed racks.
 //! - [`suites`]: the cases.
 
+#![deny(unsafe_code)]
+
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("the benchmarks read x86-64 instructions and Linux clocks; run them there");
 

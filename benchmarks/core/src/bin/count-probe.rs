@@ -33,7 +33,7 @@ fn exact() {
     mark::begin();
     for _ in 0..2 {
         mark::phase::<0>();
-        // SAFETY: nops.
+        // SAFETY: a `nop` changes neither registers, flags nor memory.
         unsafe { asm!(".rept 100", "nop", ".endr", options(nostack, preserves_flags)) }
         mark::pause();
         black_box(&mut word);

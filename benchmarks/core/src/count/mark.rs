@@ -77,19 +77,19 @@ unsafe impl GlobalAlloc for MarkedAlloc {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         mark!(ALLOCATED);
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of this very method.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         mark!(ALLOCATED);
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of this very method.
         unsafe { System.realloc(memory, layout, size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         mark!(FREED);
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of this very method.
         unsafe { System.dealloc(memory, layout) }
     }
 }

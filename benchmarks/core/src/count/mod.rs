@@ -23,6 +23,8 @@
 //! nothing when nobody watches, and are not counted.
 
 mod decode;
+// A global allocator, and inline assembly that marks the instruction stream.
+#[allow(unsafe_code)]
 pub mod mark;
 mod trace;
 

@@ -1,6 +1,8 @@
 //! The rounds: one sample of each candidate, then the next round.
 
 use std::io;
+use std::thread;
+use std::time::Duration;
 
 use super::case::{Case, Placement, Suite, Unit};
 use crate::measure::cores::Cores;
@@ -34,12 +36,16 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
     /// Samples thrown away because a thread lost its core or the clock changed.
     pub disturbed: usize,
+    /// What disturbed the last of them.
+    pub last_disturbance: Option<String>,
     /// Samples thrown away because the cores' distance was not the same before and after.
     pub flipped: usize,
     /// Rounds that ended without a sample after [`MOST_TRIES`] tries.
     pub empty_rounds: usize,
     /// Why the case was given up, if it was.
     pub failure: Option<String>,
+    /// The program that is missing on this machine, if that is why there are no samples.
+    pub absent: Option<String>,
 }
 
 impl Outcome {
@@ -80,6 +86,8 @@ pub struct Harness {
     pub cores: Cores,
     /// How many rounds.
     pub rounds: usize,
+    /// How long the second try of a round waits; each further one waits this much longer.
+    pub pause: Duration,
     /// One-way latency of the two cores; [`one_way_ns`] unless a test stands in for the machine.
     pub distance: Distance,
     /// Told, before each sample, the round and the case.
@@ -89,7 +97,13 @@ pub struct Harness {
 impl Harness {
     /// A harness on this machine.
     pub fn new(cores: Cores, rounds: usize) -> Harness {
-        Harness { cores, rounds, distance: Box::new(one_way_ns), progress: Box::new(|_, _| {}) }
+        Harness {
+            cores,
+            rounds,
+            pause: Duration::from_millis(20),
+            distance: Box::new(one_way_ns),
+            progress: Box::new(|_, _| {}),
+        }
     }
 
     /// Runs all rounds of `suite` and returns one outcome per case, in order.
@@ -98,7 +112,7 @@ impl Harness {
         let mut outcomes: Vec<Outcome> = suite.cases.iter().map(fresh).collect();
         for round in 0..self.rounds {
             for (case, outcome) in suite.cases.iter_mut().zip(&mut outcomes) {
-                if outcome.failure.is_none() {
+                if outcome.failure.is_none() && outcome.absent.is_none() {
                     (self.progress)(round, &case.name);
                     self.round(round, suite.placement, &room, case, outcome);
                 }
@@ -115,7 +129,9 @@ impl Harness {
         case: &mut Case,
         outcome: &mut Outcome,
     ) {
-        for _ in 0..MOST_TRIES {
+        for tries in 0..MOST_TRIES as u32 {
+            // Whatever disturbed the last try gets time to pass.
+            thread::sleep(self.pause * tries);
             match self.sample(placement, room, case) {
                 Ok(Taken::Counts(reading, distance)) => {
                     let Some(value) = in_unit(case.unit, reading) else {
@@ -128,7 +144,14 @@ impl Harness {
                     return;
                 }
                 Ok(Taken::Flipped) => outcome.flipped += 1,
-                Err(CaseError::Disturbed(_)) => outcome.disturbed += 1,
+                Err(CaseError::Disturbed(why)) => {
+                    outcome.disturbed += 1;
+                    outcome.last_disturbance = Some(why);
+                }
+                Err(CaseError::Absent(what)) => {
+                    outcome.absent = Some(what);
+                    return;
+                }
                 Err(CaseError::Failed(why)) => {
                     outcome.failure = Some(why);
                     return;
@@ -173,9 +196,11 @@ fn fresh(case: &Case) -> Outcome {
         unit: case.unit,
         samples: Vec::new(),
         disturbed: 0,
+        last_disturbance: None,
         flipped: 0,
         empty_rounds: 0,
         failure: None,
+        absent: None,
     }
 }
 
@@ -191,11 +216,11 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
     use std::rc::Rc;
-    use std::time::Duration;
 
     fn harness(rounds: usize, distances: Vec<f64>) -> Harness {
         let mut distances = distances.into_iter().cycle();
         Harness {
+            pause: Duration::ZERO,
             distance: Box::new(move |_| Ok(distances.next().expect("a distance"))),
             ..Harness::new(Cores { first: 0, second: 1 }, rounds)
         }

@@ -73,7 +73,7 @@ pub fn on_core<R: Send>(core: usize, work: impl FnOnce() -> R + Send) -> io::Res
 pub fn spawn_on(core: usize, command: &mut Command) -> io::Result<Child> {
     let program = command.get_program().to_string_lossy().into_owned();
     on_core(core, || command.spawn())?
-        .map_err(|e| io::Error::other(format!("cannot start `{program}`: {e}")))
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot start `{program}`: {e}")))
 }
 
 #[cfg(test)]

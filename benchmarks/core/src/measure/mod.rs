@@ -9,6 +9,8 @@
 //! | [`room`] | What a case is handed: one core or two, a time, and the ways to use them. |
 
 pub mod cores;
+// Inline assembly: a chain of additions.
+#[allow(unsafe_code)]
 pub mod cycles;
 pub mod latency;
 pub mod room;

@@ -26,6 +26,9 @@ pub enum CaseError {
     /// Something foreign disturbed it; the harness counts this and tries again.
     #[error("disturbed: {0}")]
     Disturbed(String),
+    /// A foreign program that it needs is not on this machine; reported, and no fault.
+    #[error("{0}")]
+    Absent(String),
     /// It cannot be measured here; the harness reports this and gives the case up.
     #[error("{0}")]
     Failed(String),

@@ -4,4 +4,4 @@ mod rows;
 mod table;
 
 pub use rows::{Row, rows};
-pub use table::{failures, raw, table};
+pub use table::{absences, failures, raw, table};

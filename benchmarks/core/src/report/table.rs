@@ -15,11 +15,10 @@ pub fn table(suite: &Suite, rows: &[Row]) -> String {
         if row.placement != placement {
             placement = &row.placement;
             above = "";
-            let head = ["median", "min", "max", "n", "thrown"];
-            let [median, min, max, n, thrown] = head;
             let _ = writeln!(
                 text,
-                "  {placement:<width$}  {median:>16} {min:>10} {max:>10} {n:>3} {thrown:>6}"
+                "  {placement:<width$}  {:>9} {:6} {:>10} {:>10} {:>3} {:>6}",
+                "median", "", "min", "max", "n", "thrown"
             );
         }
         if row.name == above {
@@ -72,6 +71,15 @@ fn figure(number: f64) -> String {
     }
 }
 
+/// One line per case that needs a program which is not on this machine.
+pub fn absences(suite: &Suite, outcomes: &[Outcome]) -> Vec<String> {
+    let absent = |outcome: &Outcome| {
+        let what = outcome.absent.as_ref()?;
+        Some(format!("{}: {}: not measured: {what} is not here", suite.name, outcome.case))
+    };
+    outcomes.iter().filter_map(absent).collect()
+}
+
 /// One line per case that was given up or had rounds without a sample; empty when none.
 pub fn failures(suite: &Suite, outcomes: &[Outcome]) -> Vec<String> {
     let mut lines = Vec::new();
@@ -80,10 +88,14 @@ pub fn failures(suite: &Suite, outcomes: &[Outcome]) -> Vec<String> {
         if let Some(why) = &outcome.failure {
             lines.push(format!("{name}: not measured: {why}"));
         } else if outcome.empty_rounds > 0 {
+            let last = outcome.last_disturbance.as_deref();
             lines.push(format!(
-                "{name}: {} rounds without a sample after {MOST_TRIES} tries ({} disturbed, {} \
-                 while the distance of the cores changed)",
-                outcome.empty_rounds, outcome.disturbed, outcome.flipped
+                "{name}: {} rounds without a sample after {MOST_TRIES} tries: {} while the \
+                 distance of the cores changed, {} disturbed{}",
+                outcome.empty_rounds,
+                outcome.flipped,
+                outcome.disturbed,
+                last.map(|why| format!(", last because {why}")).unwrap_or_default()
             ));
         }
     }
@@ -127,6 +139,7 @@ mod tests {
         let bar = Bar::ratio(Limit::AtLeast(1.0));
         let ours = Case::new("ours", Unit::Mops, |_| Ok(Reading::of(1.0)));
         suite.push(ours.bar(Peer::case("peer"), bar).beside(Peer::case("none")));
+        suite.push(Case::new("missing", Unit::Mops, |_| Err(CaseError::Absent("a tool".into()))));
         suite.push(Case::new("gone", Unit::Mops, |_| Err(CaseError::Failed("no tool".into()))));
         let cores = Cores { first: 0, second: 1 };
         let outcomes = Harness::new(cores, 2).run(&mut suite);
@@ -134,6 +147,7 @@ mod tests {
         assert!(text.contains("0.50 x peer [ratio >= 1: FAILS]"), "{text}");
         assert!(text.contains("- x none"), "{text}");
         assert_eq!(failures(&suite, &outcomes), ["s: gone: not measured: no tool"]);
+        assert_eq!(absences(&suite, &outcomes), ["s: missing: not measured: a tool is not here"]);
         assert_eq!(raw(&suite, &outcomes).lines().count(), 4);
     }
 

@@ -147,20 +147,14 @@ fn spawn_may<F: FnOnce() + Send + 'static>(body: F) -> coroutine::JoinHandle<()>
 
 fn may_turns(room: &Room, fibers: usize) -> Result<Reading, CaseError> {
     in_may(room, |alone| {
-        let quit = Arc::new(AtomicBool::new(false));
-        let others = (1..fibers).map(|_| {
-            let quit = quit.clone();
-            spawn_may(move || {
-                while !quit.load(Relaxed) {
-                    coroutine::yield_now();
-                }
-            })
+        // Coroutines that only take turns with each other; the cost of starting them is spread
+        // over the whole sample.
+        alone.measure(|n| {
+            let each = n.div_ceil(fibers as u64);
+            let turn = || spawn_may(move || (0..each).for_each(|_| coroutine::yield_now()));
+            let all: Vec<_> = (0..fibers).map(|_| turn()).collect();
+            all.into_iter().for_each(|one| one.join().expect("it only yields"));
         });
-        let others: Vec<_> = others.collect();
-        // Every yield of this coroutine is a turn of all of them.
-        alone.measure(|n| (0..n.div_ceil(fibers as u64)).for_each(|_| coroutine::yield_now()));
-        quit.store(true, Relaxed);
-        others.into_iter().for_each(|other| other.join().expect("it only yields"));
     })
 }
 

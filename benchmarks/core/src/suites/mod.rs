@@ -14,14 +14,20 @@ use crate::harness::{Case, Placement, Suite, Unit};
 use crate::roles::Role;
 
 pub mod channels;
+// `may` marks its spawning as unsafe.
+#[allow(unsafe_code)]
 pub mod fibers;
 pub mod iceoryx;
 pub mod idle;
 pub mod locks;
 pub mod processes;
 pub mod prototype;
+// `context` is unsafe to use.
+#[allow(unsafe_code)]
 pub mod raw_fibers;
 pub mod ucx;
+// An empty piece of assembly that hides a value from the compiler.
+#[allow(unsafe_code)]
 pub mod work;
 
 use prototype::Prototype;

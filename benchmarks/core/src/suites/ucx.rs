@@ -75,8 +75,12 @@ fn run(room: &Room, test: &str, iterations: f64) -> Result<String, CaseError> {
 }
 
 fn start(core: usize, command: &mut Command) -> Result<Child, CaseError> {
-    spawn_on(core, command)
-        .map_err(|e| CaseError::Failed(format!("{e}; `apt install ucx-utils` brings {PROGRAM}")))
+    spawn_on(core, command).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => {
+            CaseError::Absent(format!("{PROGRAM} (Debian's package ucx-utils)"))
+        }
+        _ => e.into(),
+    })
 }
 
 /// Waits for the end of a process without reaping it: how long it stood in line for its core.
