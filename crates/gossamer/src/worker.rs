@@ -130,6 +130,9 @@ impl Worker {
             // No fiber waits for a reply after this, so that fibers can be unwound.
             self.node.close();
             scheduler.run(FIBERS_PER_POLL);
+            // Those that ran just now may have launched something on this very thread, which no
+            // longer runs fibers: they must not wait for that either.
+            self.node.close();
         });
         drop(scheduler);
         self.node.clear();
