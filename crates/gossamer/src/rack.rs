@@ -33,7 +33,7 @@ pub enum OnPeerLoss {
     #[default]
     EndRack,
     /// Requests to that host fail with [`DelegateError::PeerLost`](crate::DelegateError::PeerLost)
-    /// and the rest goes on.
+    /// and the rest goes on; but without host 0, where `main` runs, the rack ends.
     Return,
 }
 
@@ -323,6 +323,7 @@ impl Rack {
                 .map(|number| {
                     let (ready, remotes) = (&ready, &remotes);
                     let run = move || {
+                        let _guard = StopIfPanicking(shared);
                         if self.pin {
                             pin(shared, number);
                         }
@@ -365,6 +366,17 @@ impl Rack {
 
     fn threads_of(&self, shared: &Shared) -> usize {
         shared.transport.threads() as usize
+    }
+}
+
+/// Stops the other threads of this process when one of them panics: they would wait for it for ever.
+struct StopIfPanicking<'a>(&'a Shared);
+
+impl Drop for StopIfPanicking<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.stop();
+        }
     }
 }
 

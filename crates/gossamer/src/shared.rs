@@ -103,9 +103,9 @@ impl Shared {
             lost.push(host);
         }
         drop(lost);
-        match self.on_peer_loss {
-            OnPeerLoss::EndRack => self.fail(RackError::PeerLost { host, reason }),
-            OnPeerLoss::Return => {}
+        // Without host 0 there is no `main` any more, and nobody who could end the rack.
+        if self.on_peer_loss == OnPeerLoss::EndRack || host == HostId(0) {
+            self.fail(RackError::PeerLost { host, reason });
         }
     }
 
