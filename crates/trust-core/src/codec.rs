@@ -7,11 +7,16 @@
 
 use crate::error::CodecError;
 use bincode::{config, enc::write::Writer, error::EncodeError};
+use primitive::limits::MESSAGE_BYTES;
 use serde::{Serialize, de::DeserializeOwned};
 use std::any::Any;
 
-const CONFIG: config::Configuration<config::LittleEndian, config::Fixint> =
-    config::standard().with_fixed_int_encoding();
+/// A length that claims more than the largest message is refused before anything is allocated for
+/// it; one that merely claims more than there is costs address space for a moment.
+type Config =
+    config::Configuration<config::LittleEndian, config::Fixint, config::Limit<MESSAGE_BYTES>>;
+
+const CONFIG: Config = config::standard().with_fixed_int_encoding().with_limit::<MESSAGE_BYTES>();
 
 /// An encoded value: up to `N` bytes in place, more in a vector.
 pub(crate) struct Encoded<const N: usize> {
