@@ -1,0 +1,133 @@
+//! An item, its size, and when it is dead.
+
+/// Whole seconds since the Unix epoch.
+pub type Seconds = u64;
+
+/// Bytes of a key, at most (memcached's limit).
+pub const KEY_BYTES_MAX: usize = 250;
+
+/// Bytes of the data of an item, at most.
+pub const DATA_BYTES_MAX: usize = 1 << 20;
+
+/// Expiry times above this are absolute: 30 days in seconds.
+const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
+
+/// An expiry in the past of every store, for items that are stored expired.
+const LONG_AGO: Seconds = 1;
+
+/// The moment that an expiry time of a client means, where 0 is never.
+///
+/// ```
+/// use gossamer_apps::kv::store::item::deadline;
+/// let now = 1_700_000_000;
+/// assert_eq!(deadline(0, now), 0);
+/// assert_eq!(deadline(60, now), now + 60);
+/// assert_eq!(deadline(1_700_000_500, now), now + 500);
+/// assert!(deadline(-1, now) < now);
+/// ```
+pub fn deadline(exptime: i32, now: Seconds) -> Seconds {
+    match exptime {
+        0 => 0,
+        ..0 => LONG_AGO,
+        1..=RELATIVE_MAX => now + exptime as Seconds,
+        _ => exptime as Seconds,
+    }
+}
+
+/// One item. Key and data share one allocation, so that finding an item and reading it touch
+/// neighbouring cache lines:
+///
+/// ```text
+///   bytes  | key (key_bytes) | data ... |
+/// ```
+#[derive(Debug)]
+pub struct Item {
+    bytes: Vec<u8>,
+    /// Hash of the key, kept so that growing the table touches no item memory but this.
+    pub(super) hash: u64,
+    /// The unique number of this version.
+    pub(super) cas: u64,
+    /// When the item expires; 0 is never.
+    pub(super) expires: Seconds,
+    /// Which flush the item has survived; see [`Item::is_flushed`].
+    pub(super) generation: u32,
+    pub(super) flags: u32,
+    key_bytes: u8,
+    /// Whether it was read since it was stored.
+    pub(super) fetched: bool,
+}
+
+impl Item {
+    /// An item without flags or expiry. The key is at most [`KEY_BYTES_MAX`] bytes.
+    pub(super) fn new(key: &[u8], hash: u64, data: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(key.len() + data.len());
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(data);
+        debug_assert!(key.len() <= KEY_BYTES_MAX);
+        let key_bytes = key.len() as u8;
+        Self { bytes, hash, cas: 0, expires: 0, generation: 0, flags: 0, key_bytes, fetched: false }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.key_bytes)]
+    }
+
+    /// The data.
+    pub fn data(&self) -> &[u8] {
+        &self.bytes[usize::from(self.key_bytes)..]
+    }
+
+    /// The data, to be changed in place.
+    pub(super) fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[usize::from(self.key_bytes)..]
+    }
+
+    /// Replaces the data. The allocation is kept when it fits well.
+    pub(super) fn set_data(&mut self, data: &[u8]) {
+        let length = usize::from(self.key_bytes) + data.len();
+        self.bytes.truncate(usize::from(self.key_bytes));
+        if self.bytes.capacity() < length || self.bytes.capacity() / 2 > length {
+            let mut bytes = Vec::with_capacity(length);
+            bytes.extend_from_slice(&self.bytes);
+            self.bytes = bytes;
+        }
+        self.bytes.extend_from_slice(data);
+    }
+
+    /// Adds `data` behind the data, or before it.
+    pub(super) fn extend_data(&mut self, data: &[u8], before: bool) {
+        // Exactly as much as needed: memory is counted by capacity, and doubling would evict
+        // others for nothing.
+        self.bytes.reserve_exact(data.len());
+        let key_bytes = usize::from(self.key_bytes);
+        if before {
+            self.bytes.splice(key_bytes..key_bytes, data.iter().copied());
+        } else {
+            self.bytes.extend_from_slice(data);
+        }
+    }
+
+    /// Whether the item has expired at `now`.
+    pub fn is_expired(&self, now: Seconds) -> bool {
+        self.expires != 0 && self.expires <= now
+    }
+
+    /// Whether the item was stored before the flush that began `generation`.
+    pub(super) fn is_flushed(&self, generation: u32) -> bool {
+        self.generation != generation
+    }
+
+    /// Bytes of memory that the item takes, its places in the tables included.
+    pub(super) fn memory(&self) -> usize {
+        Self::memory_for(self.bytes.capacity())
+    }
+
+    /// Bytes of memory that an item with `content` bytes of key and data takes.
+    pub(super) fn memory_for(content: usize) -> usize {
+        // Index and control byte in a table that is filled to 7/8 at most and half that after
+        // growing; the allocator's header.
+        const TABLES: usize = 16 + 16;
+        std::mem::size_of::<super::lru::Node<Item>>() + TABLES + content
+    }
+}
