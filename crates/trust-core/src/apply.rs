@@ -2,11 +2,11 @@
 
 use crate::{
     Trust,
-    call::{Apply, MIDDLING, with_capture},
+    call::{Apply, MIDDLING, too_large, with_capture},
     codec,
     completion::{Completion, Outcome, Source},
     context::Context,
-    error::DelegateError,
+    error::{CodecError, DelegateError},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
     node::{Node, Place, with_node},
     outbox::{Payload, Request},
@@ -14,6 +14,7 @@ use crate::{
     wire::WORD,
 };
 use fiber::FiberId;
+use primitive::limits::MESSAGE_BYTES;
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
     any::type_name,
@@ -355,7 +356,11 @@ impl Node {
     {
         let mut encoded = codec::Encoded::<MIDDLING>::new();
         with_capture(invoke, |capture| encoded.put(capture));
-        if let Err(source) = encoded.encode(&arguments) {
+        let encodable = encoded.encode(&arguments).and_then(|()| match encoded.bytes().len() {
+            len if len > MESSAGE_BYTES => Err(CodecError(too_large("a request", len))),
+            _ => Ok(()),
+        });
+        if let Err(source) = encodable {
             let error = DelegateError::Codec { what: "encode the arguments", source };
             return completion.complete(Outcome::failed(&Source::Failed(&error)));
         }
@@ -449,10 +454,18 @@ pub(crate) struct Wake<U>(*const Waiter<U>);
 impl<U: Portable> Completion for Wake<U> {
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
-        let result = outcome.result();
+        self.end(outcome.result());
+        std::mem::forget(self);
+    }
+}
+
+impl<U> Wake<U> {
+    /// Ends the wait. Called once.
+    #[inline(always)]
+    fn end(&self, result: Result<U, DelegateError>) {
         // SAFETY: the waiter is on the stack of a fiber that does not leave its frame before
         // `done` is set, which only happens here, once; the fiber is of this thread and is not
-        // running now, so nothing else refers to the waiter.
+        // looking at the waiter now, so nothing else refers to it.
         let fiber = unsafe {
             let waiter = &*self.0;
             *waiter.result.get() = Some(result);
@@ -460,6 +473,14 @@ impl<U: Portable> Completion for Wake<U> {
             waiter.fiber
         };
         fiber::unpark(fiber);
+    }
+}
+
+/// Only a panic drops it: of an argument that is encoded, or of a result that is decoded.
+impl<U> Drop for Wake<U> {
+    fn drop(&mut self) {
+        let source = CodecError("its own code for that panicked".to_owned());
+        self.end(Err(DelegateError::Codec { what: "encode or decode a value", source }));
     }
 }
 

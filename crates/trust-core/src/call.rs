@@ -12,7 +12,7 @@ use crate::{
     registry::{Delegated, Description},
     wire::{ReplyHead, SLOT_WORDS, Status, WORD},
 };
-use primitive::{SharedBytes, Words, sync::Ordering};
+use primitive::{SharedBytes, Words, limits::MESSAGE_BYTES, sync::Ordering};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{any::TypeId, marker::PhantomData, mem::MaybeUninit};
 
@@ -77,6 +77,9 @@ impl Call<'_> {
             return self.refuse(payload, &format!("the result cannot be encoded: {error}"));
         }
         let bytes = encoded.bytes();
+        if bytes.len() > MESSAGE_BYTES {
+            return self.refuse(payload, &too_large("the result", bytes.len()));
+        }
         if bytes.len() <= payload.words * WORD {
             self.buffer.write_from(payload.at * WORD, bytes);
             return ReplyHead { status, bulk: false, at: payload.at, len: bytes.len() }.pack();
@@ -101,6 +104,8 @@ impl Call<'_> {
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse(&mut self, payload: Payload, reason: &str) -> u64 {
+        // What came by the bulk path for this request is not the next one's.
+        self.bulk = None;
         self.reply_encoded(payload, Status::Refused, &reason)
     }
 
@@ -109,6 +114,12 @@ impl Call<'_> {
     pub(crate) fn panicked(&mut self, payload: Payload, report: &PanicReport) -> u64 {
         self.reply_encoded(payload, Status::Panicked, report)
     }
+}
+
+/// Says that `what` is more than a message may have.
+#[cold]
+pub(crate) fn too_large(what: &str, len: usize) -> String {
+    format!("{what} has {len} bytes encoded, and {MESSAGE_BYTES} are the most: send it in parts")
 }
 
 /// Hands `len` bytes from byte `at` of `buffer` to `read`, after copying them out of the peer's

@@ -75,7 +75,8 @@ impl<T> Latch<T> {
 
     /// Holds the latch if nobody does.
     pub fn try_lock(&self) -> Option<LatchGuard<'_, T>> {
-        (!self.0.held.replace(true)).then_some(LatchGuard(self))
+        // Made only if it is ours: dropping a guard opens the latch.
+        (!self.0.held.replace(true)).then(|| LatchGuard(self))
     }
 }
 

@@ -65,6 +65,7 @@ pub struct Node {
     pub(crate) system: System,
     deferred: RefCell<VecDeque<Box<dyn FnOnce(&Node)>>>,
     has_deferred: Cell<bool>,
+    runs_deferred: Cell<bool>,
     /// Outboxes with something under way.
     busy: RefCell<Vec<u32>>,
     until_lanes: Cell<u32>,
@@ -115,6 +116,7 @@ impl Node {
             system: System::default(),
             deferred: RefCell::default(),
             has_deferred: Cell::new(false),
+            runs_deferred: Cell::new(false),
             busy: RefCell::default(),
             until_lanes: Cell::new(0),
             incidents: RefCell::default(),
@@ -268,7 +270,7 @@ impl Node {
     /// Runs what was deferred, if delegated code has ended.
     #[inline(always)]
     pub(crate) fn run_deferred(&self) {
-        if self.has_deferred.get() && self.context.is_free() {
+        if self.has_deferred.get() && self.context.is_free() && !self.runs_deferred.get() {
             self.run_deferred_now();
         }
     }
@@ -276,6 +278,9 @@ impl Node {
     #[cold]
     #[inline(never)]
     fn run_deferred_now(&self) {
+        // What is deferred may defer more, and ends in free context like all delegated code: the
+        // loop here runs it, so that the stack does not grow with the length of the chain.
+        self.runs_deferred.set(true);
         loop {
             let next = self.deferred.borrow_mut().pop_front();
             let Some(work) = next else { break };
@@ -284,6 +289,7 @@ impl Node {
             }
         }
         self.has_deferred.set(false);
+        self.runs_deferred.set(false);
     }
 
     /// Drops a property that nothing refers to any more.

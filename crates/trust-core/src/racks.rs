@@ -3,8 +3,7 @@
 
 use crate::node::{Node, with_node};
 use parking_lot::Mutex;
-use slab::Slab;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// Work for any thread of a rack.
 pub type Job = Box<dyn FnOnce(&Node) + Send>;
@@ -12,7 +11,9 @@ pub type Job = Box<dyn FnOnce(&Node) + Send>;
 /// How a rack takes work from other threads of the process.
 pub type Post = Arc<dyn Fn(Job) + Send + Sync>;
 
-static RACKS: Mutex<Slab<Post>> = Mutex::new(Slab::new());
+/// The racks by number, and the next number. Numbers are not used again, so that a trust that
+/// outlives its rack is not taken for one of a later rack.
+static RACKS: Mutex<(BTreeMap<u32, Post>, u32)> = Mutex::new((BTreeMap::new(), 0));
 
 /// A rack's place in the list of this process's racks; it leaves the list when this is dropped.
 pub struct Registered(u32);
@@ -20,7 +21,11 @@ pub struct Registered(u32);
 impl Registered {
     /// Enters a rack, which takes work by `post`.
     pub fn new(post: Post) -> Self {
-        Registered(u32::try_from(RACKS.lock().insert(post)).expect("few racks in a process"))
+        let (racks, next) = &mut *RACKS.lock();
+        let number = *next;
+        *next = number.checked_add(1).expect("fewer than four billion racks in a process");
+        racks.insert(number, post);
+        Registered(number)
     }
 
     /// The rack's number in this process.
@@ -31,14 +36,14 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        RACKS.lock().remove(self.0 as usize);
+        RACKS.lock().0.remove(&self.0);
     }
 }
 
 /// Hands `job` to a thread of rack `rack`; does nothing when that rack has ended, for then nothing
 /// is left of it that the job could concern.
 pub(crate) fn post(rack: u32, job: impl FnOnce(&Node) + Send + 'static) {
-    let post = RACKS.lock().get(rack as usize).cloned();
+    let post = RACKS.lock().0.get(&rack).cloned();
     if let Some(post) = post {
         post(Box::new(job));
     }

@@ -177,7 +177,7 @@ pub struct Arrival {
     pub buffer: usize,
     /// Requests in it, as the client says.
     pub requests: u16,
-    /// First word behind the requests; never beyond the buffer, whatever the client says.
+    /// First word behind the requests; never before the first request, never beyond the buffer, whatever the client says.
     pub end: usize,
 }
 
@@ -203,7 +203,8 @@ impl TrusteeSlot {
             return None;
         }
         let signal = Signal::unpack(word);
-        Some(Arrival { buffer, requests: signal.requests, end: signal.end.min(SLOT_WORDS) })
+        let end = signal.end.clamp(1, SLOT_WORDS);
+        Some(Arrival { buffer, requests: signal.requests, end })
     }
 
     /// A buffer of the pair.
