@@ -72,10 +72,11 @@ fn sample(room: &Room, window: usize) -> Result<f64, CaseError> {
         return Err(failed("serve")(state));
     }
     let schedstat_of_server = PathBuf::from(format!("/proc/{}/schedstat", server.id()));
-    let [_, before] = schedstat(&schedstat_of_server)?;
+    let (began, [_, before]) = (Instant::now(), schedstat(&schedstat_of_server)?);
     let (rate, lost) = on_core(room.cores.first, || requests(room, folder, window))??;
     let [_, after] = schedstat(&schedstat_of_server)?;
-    undisturbed(lost.max((after - before).as_secs_f64() / room.time.as_secs_f64()))?;
+    let lost_by_server = (after - before).as_secs_f64() / began.elapsed().as_secs_f64();
+    undisturbed(lost.max(lost_by_server))?;
     Ok(rate)
 }
 

@@ -1,0 +1,69 @@
+//! The program from outside: what it lists, what it refuses, what it writes, and that the roles it
+//! plays end with the case that wanted them.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_core-bench");
+
+fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).env_remove("GOSSAMER_PROTOTYPE");
+    command.output().expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_list_can_be_narrowed() {
+    let all = text(&run(&["--list"]).stdout);
+    assert!(all.lines().any(|line| line == "counter/lock/ticket"), "{all}");
+    let some = text(&run(&["--list", "--suite", "counter", "--filter", "ticket"]).stdout);
+    assert_eq!(some, "counter/lock/ticket\n");
+}
+
+#[test]
+fn a_case_that_does_not_exist_is_refused() {
+    let output = run(&["--filter", "no such case"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--list"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn rows_are_written_as_a_list() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let file = folder.path().join("rows.json");
+    let path = file.to_str().expect("a name in UTF-8");
+    let case = ["--suite", "idle", "--filter", "std channels", "--rounds", "1", "--json", path];
+    let output = run(&case);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("machine: "), "{}", text(&output.stdout));
+    let json = fs::read(&file).expect("the file");
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&json).expect("a list");
+    assert_eq!(rows.len(), 1);
+    assert_eq!((&rows[0]["suite"], &rows[0]["rounds"]), (&"idle".into(), &1.into()));
+}
+
+#[test]
+fn a_role_ends_when_its_case_is_gone() {
+    let mut command = Command::new(PROGRAM);
+    command.env("CORE_BENCH_ROLE", "hog").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut hog = command.spawn().expect("a hog");
+    let mut line = String::new();
+    let mut output = BufReader::new(hog.stdout.take().expect("its output"));
+    output.read_line(&mut line).expect("a line");
+    assert_eq!(line, "burning\n");
+    drop(hog.stdin.take());
+    assert!(hog.wait().expect("its end").success());
+}
+
+#[test]
+fn a_role_that_does_not_exist_is_refused() {
+    let mut command = Command::new(PROGRAM);
+    let output = command.env("CORE_BENCH_ROLE", "nobody").output().expect("the program runs");
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("nobody"), "{}", text(&output.stderr));
+}
