@@ -48,6 +48,11 @@ pub use trust_core::Applied;
 pub use trust_core::NoRef;
 #[doc(hidden)]
 pub use trust_core::uncaptured;
+
+/// The program in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 pub use trust_core::{
     CodecError, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee, PanicReport, Portable,
     Trust, Trustee, delegate, local_trustee,

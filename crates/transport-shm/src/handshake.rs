@@ -6,7 +6,7 @@
 
 use crate::{
     message::{Message, VERSION},
-    service::how_it_ended,
+    service::{how_it_ended, was_killed},
     socket::{self, NoPacket, Sender, readable},
 };
 use primitive::limits::{HOSTS, THREADS_PER_HOST};
@@ -213,6 +213,16 @@ impl End {
             other => Err(self.nonsense(format!("{other:?} for a hello"))),
         }
     }
+}
+
+/// The error to report when `error` has ended a handshake over `ends`. One process that is killed
+/// takes the others along, which may be noticed earlier: the one that was killed is the cause.
+pub(crate) fn cause(error: JoinError, ends: &[End]) -> JoinError {
+    if !matches!(error, JoinError::Ended { .. } | JoinError::HungUp(_)) {
+        return error;
+    }
+    let killed = ends.iter().find(|end| was_killed(&end.pidfd));
+    killed.map_or(error, |end| JoinError::Ended { party: end.party, how: how_it_ended(&end.pidfd) })
 }
 
 fn hex(bytes: &[u8]) -> String {

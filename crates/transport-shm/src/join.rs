@@ -12,7 +12,7 @@
 
 use crate::{
     control::{Control, Layout},
-    handshake::{End, JoinError, Party, check_size},
+    handshake::{End, JoinError, Party, cause, check_size},
     host::Host,
     mapping,
     message::Message,
@@ -93,24 +93,7 @@ impl Rendezvous {
         if children.len() as u32 + 1 != hosts {
             return Err(JoinError::Started { hosts, started: children.len() as u32 });
         }
-        for child in &children {
-            child.hello(identity)?;
-        }
-        for child in &children {
-            child.expect_hello(identity)?;
-        }
-        for child in &children {
-            child.send(Message::Seat { host: child.host, hosts, threads }, None)?;
-        }
-        for (index, one) in children.iter().enumerate() {
-            for other in &children[..index] {
-                let (of_one, of_other) = socket::pair()?;
-                let (host, pid) = (other.host, other.peer.pid);
-                one.send(Message::Link { host, pid }, Some(&of_one))?;
-                let (host, pid) = (one.host, one.peer.pid);
-                other.send(Message::Link { host, pid }, Some(&of_other))?;
-            }
-        }
+        introduce(&children, hosts, threads, identity).map_err(|error| cause(error, &children))?;
         assemble(HostId(0), threads, children)
     }
 }
@@ -187,17 +170,56 @@ impl ShmTransport {
     }
 }
 
+/// Makes sure that `children` are of this build, seats them, and links each with every other.
+fn introduce(
+    children: &[End],
+    hosts: u32,
+    threads: u32,
+    identity: &[u8; 32],
+) -> Result<(), JoinError> {
+    for child in children {
+        child.hello(identity)?;
+    }
+    for child in children {
+        child.expect_hello(identity)?;
+    }
+    for child in children {
+        child.send(Message::Seat { host: child.host, hosts, threads }, None)?;
+    }
+    for (index, one) in children.iter().enumerate() {
+        for other in &children[..index] {
+            let (of_one, of_other) = socket::pair()?;
+            let (host, pid) = (other.host, other.peer.pid);
+            one.send(Message::Link { host, pid }, Some(&of_one))?;
+            let (host, pid) = (one.host, one.peer.pid);
+            other.send(Message::Link { host, pid }, Some(&of_other))?;
+        }
+    }
+    Ok(())
+}
+
 /// Exchanges control memories over `ends`, one to every other host, and opens for business.
 fn assemble(local: HostId, threads: u32, ends: Vec<End>) -> Result<Arc<ShmTransport>, JoinError> {
+    let controls = exchange(local, threads, &ends).map_err(|error| cause(error, &ends))?;
+    let desk = Arc::new(Desk::new()?);
+    let host = Arc::new(Host::new(local, threads, controls, Some(desk.clone())));
+    let links = ends.into_iter().map(|end| Link::new(end.host, end.peer, end.socket, end.pidfd));
+    let service = Service::new(host.clone(), desk, links.collect());
+    let thread = thread::Builder::new().name("gossamer-shm".into()).spawn(|| service.run())?;
+    Ok(Arc::new(ShmTransport::new(host, Some(thread))))
+}
+
+/// Sends the control memory of this host over `ends`; the control memories of all hosts.
+fn exchange(local: HostId, threads: u32, ends: &[End]) -> Result<Vec<Control>, JoinError> {
     let hosts = ends.len() + 1;
     let bytes = Layout::new(hosts as u32, threads).bytes();
     let (memory, file) = mapping::shared(bytes, true)?;
-    for end in &ends {
+    for end in ends {
         end.send(Message::Greeting { host: local }, Some(&file))?;
     }
     let mut controls: Vec<Option<Control>> = (0..hosts).map(|_| None).collect();
     controls[local.0 as usize] = Some(Control::new(memory, true));
-    for end in &ends {
+    for end in ends {
         let file = match end.receive()? {
             (Message::Greeting { host }, Some(file)) if host == end.host => file,
             (other, _) => return Err(end.nonsense(format!("{other:?} for a greeting"))),
@@ -209,13 +231,7 @@ fn assemble(local: HostId, threads: u32, ends: Vec<End>) -> Result<Arc<ShmTransp
         }
     }
     // One seat for each end and for this host, none taken twice: so none is empty.
-    let controls = controls.into_iter().flatten().collect();
-    let desk = Arc::new(Desk::new()?);
-    let host = Arc::new(Host::new(local, threads, controls, Some(desk.clone())));
-    let links = ends.into_iter().map(|end| Link::new(end.host, end.peer, end.socket, end.pidfd));
-    let service = Service::new(host.clone(), desk, links.collect());
-    let thread = thread::Builder::new().name("gossamer-shm".into()).spawn(|| service.run())?;
-    Ok(Arc::new(ShmTransport::new(host, Some(thread))))
+    Ok(controls.into_iter().flatten().collect())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::{
 };
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
-    process::{WaitId, WaitIdOptions, waitid},
+    process::{WaitId, WaitIdOptions, WaitIdStatus, waitid},
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -82,7 +82,8 @@ pub(crate) struct Link {
     pub(crate) pidfd: OwnedFd,
     /// Packets that had no room in the socket.
     out: VecDeque<(Message, Option<Arc<OwnedFd>>)>,
-    /// Imports that it has not answered yet, by number.
+    /// Imports that it has not answered yet, by number. They are dropped only after it has been
+    /// noted what became of the peer, so that whoever asked can say so.
     asked: HashMap<u64, mpsc::Sender<Answer>>,
     /// Imports of its that wait for an export here.
     waiting: Vec<(u64, RegionKey, Instant)>,
@@ -154,10 +155,14 @@ impl Service {
                 }
                 Order::Import { owner, key, patience, answer } => {
                     let link = self.links.iter_mut().find(|link| link.host == owner);
-                    let Some(link) = link.filter(|link| link.closed.is_none()) else { continue };
+                    let Some(link) = link else { continue };
                     let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+                    // Also if the link is closed: who asks is told when it is known what became of
+                    // the peer.
                     link.asked.insert(self.next, answer);
-                    link.post(Message::Import { id: self.next, key, patience }, None);
+                    if link.closed.is_none() {
+                        link.post(Message::Import { id: self.next, key, patience }, None);
+                    }
                     self.next += 1;
                 }
             }
@@ -190,7 +195,10 @@ impl Service {
         // Checked before the socket is read: what a dead process said last is then all there.
         let ended = self.has_ended(&link);
         match link.exchange() {
-            Fate::Left => self.host.gone(PeerEvent::Left(link.host)),
+            Fate::Left => {
+                self.host.gone(PeerEvent::Left(link.host));
+                link.asked.clear();
+            }
             Fate::Lost(reason) => {
                 self.lose(&link, reason);
                 return None;
@@ -267,7 +275,6 @@ impl Link {
                 Err(NoPacket::NotYet) => return Fate::Fine,
                 Err(NoPacket::Closed) => {
                     self.closed = Some(Instant::now());
-                    self.asked.clear();
                     return Fate::Fine;
                 }
                 Err(NoPacket::Nonsense(what)) => return Fate::Lost(LossReason::Protocol(what)),
@@ -300,12 +307,20 @@ impl Link {
     }
 }
 
+/// The status with which the process of `pidfd` ended, if it is a child of this one and has ended.
+fn status_of(pidfd: &OwnedFd) -> Option<WaitIdStatus> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::PidFd(pidfd.as_fd()), options).ok().flatten()
+}
+
+/// Whether the process of `pidfd` is known to have been ended by a signal.
+pub(crate) fn was_killed(pidfd: &OwnedFd) -> bool {
+    status_of(pidfd).is_some_and(|status| status.terminating_signal().is_some())
+}
+
 /// How the process of `pidfd` ended, in words, as far as this process may know.
 pub(crate) fn how_it_ended(pidfd: &OwnedFd) -> String {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let Ok(Some(status)) = waitid(WaitId::PidFd(pidfd.as_fd()), options) else {
-        return "how is known to its parent only".into();
-    };
+    let Some(status) = status_of(pidfd) else { return "how is known to its parent only".into() };
     if let Some(code) = status.exit_status() {
         return format!("exit status {code}");
     }

@@ -21,6 +21,10 @@ pub fn build_identity() -> &'static [u8; 32] {
 }
 
 /// Hashes the executable segments of the first object, which is the program itself.
+///
+/// # Safety
+/// `info` describes a loaded object and `data` points to a hasher that nobody else uses.
+#[allow(clippy::disallowed_methods, reason = "the program's own code, which no peer can write")]
 unsafe extern "C" fn hash_program(
     info: *mut libc::dl_phdr_info,
     _: libc::size_t,

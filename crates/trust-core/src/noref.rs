@@ -14,11 +14,9 @@ impl<T: ?Sized> !NoRef for *const T {}
 impl<T: ?Sized> !NoRef for *mut T {}
 
 // Not made of pointers, and yet they mean something here only.
-impl !NoRef for std::fs::File {}
-impl !NoRef for std::net::TcpStream {}
-impl !NoRef for std::net::TcpListener {}
-impl !NoRef for std::net::UdpSocket {}
+// Files and sockets are made of an `OwnedFd`.
 impl !NoRef for std::os::fd::OwnedFd {}
+impl !NoRef for std::os::fd::BorrowedFd<'_> {}
 impl !NoRef for std::time::Instant {}
 impl !NoRef for std::thread::ThreadId {}
 // Trusts are plain data, but moving one by its bytes would move its ledger's heap pointer.

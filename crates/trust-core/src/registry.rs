@@ -59,6 +59,8 @@ struct Entry {
 
 const ENTRY_BYTES: usize = size_of::<Entry>();
 
+// SAFETY: the linker defines these symbols as the bounds of the section of that name, which exists
+// because the `global_asm!` below makes it; only their addresses are used.
 unsafe extern "C" {
     #[link_name = "__start_gossamer_closures"]
     static START: [Entry; 0];
@@ -66,7 +68,7 @@ unsafe extern "C" {
     static STOP: [Entry; 0];
 }
 
-// The section exists even in a program that delegates nothing.
+// SAFETY: makes the section exist, empty, even in a program that delegates nothing; no code, no data.
 std::arch::global_asm!(".pushsection gossamer_closures,\"aR\",@progbits", ".popsection");
 
 /// The id of a kind of call.
@@ -75,7 +77,10 @@ pub(crate) fn closure_id<D: Delegated>() -> u32 {
     ((entry_of::<D>().addr() - (&raw const START).addr()) / ENTRY_BYTES) as u32
 }
 
-// Plain functions, because `sym` takes no trait methods of generic parameters on all targets.
+/// A plain function, because `sym` takes no trait methods of generic parameters on all targets.
+///
+/// # Safety
+/// See [`Run`]: this is one.
 unsafe fn run<D: Delegated>(property: *mut u8, call: &mut Call<'_>, payload: Payload) -> u64 {
     // SAFETY: the caller keeps the contract of `Run`.
     unsafe { D::run(property, call, payload) }
@@ -111,7 +116,7 @@ fn entry_of<D: Delegated>() -> *const Entry {
 #[inline(always)]
 fn entry_of<D: Delegated>() -> *const Entry {
     let entry;
-    // SAFETY: as on x86_64.
+    // SAFETY: emits eight bytes into a section of its own and takes their address, as on x86_64.
     unsafe {
         std::arch::asm!(
             ".pushsection gossamer_closures,\"aR\",@progbits",
@@ -170,6 +175,7 @@ pub fn is_one_image() -> bool {
 }
 
 impl Registry {
+    #[allow(clippy::disallowed_methods, reason = "the linker's table, which no peer can write")]
     fn read() -> Registry {
         // SAFETY: the linker defines both symbols as the bounds of the section, which holds only
         // entries written by `entry_of`: pairs of 4-byte words, without gaps, never written.
