@@ -246,7 +246,7 @@ impl SharedBytes {
         struct Heap(NonNull<u8>, std::alloc::Layout);
         // SAFETY: the allocation belongs to this struct alone and is freed by its drop.
         unsafe impl Send for Heap {}
-        // SAFETY: as above; the struct offers no access by itself.
+        // SAFETY: the struct has no method that touches the memory, so sharing it shares nothing.
         unsafe impl Sync for Heap {}
         impl Drop for Heap {
             fn drop(&mut self) {
