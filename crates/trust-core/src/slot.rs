@@ -116,6 +116,16 @@ impl ClientSlot {
         at
     }
 
+    /// Adds a request of one word and returns the word at which its head stands: for the models,
+    /// which know neither closures nor properties. Call only when [`has_room`](Self::has_room).
+    #[cfg(loom)]
+    pub fn append_word(&self, payload: u64) -> usize {
+        let buffer = self.buffers[self.filling_buffer()].words();
+        let at = self.append(buffer, RequestHead::new(0, 0, 1, false));
+        buffer.store(at + 1, payload, Ordering::Relaxed);
+        at
+    }
+
     /// A buffer of the pair.
     #[inline(always)]
     pub fn buffer(&self, buffer: usize) -> &SharedBytes {

@@ -1,0 +1,29 @@
+//! Every behaviour of a rack over the threads of one process, over hosts that share memory, and
+//! over hosts whose transport copies.
+
+#[macro_use]
+mod behaviours;
+mod common;
+
+macro_rules! on_every_kind {
+    ($($module:ident: $name:ident;)*) => {
+        on_every_kind! { threads, Threads: $($module $name)* }
+        on_every_kind! { hosts, Hosts: $($module $name)* }
+        on_every_kind! { copies, Copies: $($module $name)* }
+    };
+    ($of:ident, $kind:ident: $($module:ident $name:ident)*) => {
+        mod $of {
+            use crate::{behaviours, common::{self, Kind}};
+            $(
+                #[test]
+                fn $name() {
+                    common::within_deadline(stringify!($name), || {
+                        common::run(Kind::$kind, behaviours::$module::$name).unwrap();
+                    });
+                }
+            )*
+        }
+    };
+}
+
+behaviours!(on_every_kind);

@@ -1,0 +1,195 @@
+//! `apply` and its relatives: results, order, errors, and sending more than there is room for.
+
+use crate::common::{panic_in, wait_until};
+use gossamer::{DelegateError, Trust, Trustee, delegate};
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
+
+fn everywhere() -> Vec<Trustee> {
+    let all: Vec<_> = gossamer::threads().collect();
+    assert!(all.len() >= 2, "a rack of {} threads tests nothing", all.len());
+    all
+}
+
+pub(crate) fn results_come_back_from_every_thread() {
+    for trustee in everywhere() {
+        let counter = trustee.entrust(17i64);
+        assert_eq!(counter.trustee(), trustee);
+        assert_eq!(counter.apply(|c| *c), 17);
+        counter.apply(|c| *c += 1);
+        assert_eq!(counter.apply_with(|c, n| (*c += n, *c), 24i64).1, 42);
+        assert_eq!(counter.try_apply(|c| *c).unwrap(), 42);
+        assert_eq!(counter.try_apply_with(|c, n| *c + n, 1i64).unwrap(), 43);
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let note = || {
+            let seen = seen.clone();
+            move |value| seen.borrow_mut().push(value)
+        };
+        counter.apply_then(|c| *c, note());
+        counter.apply_with_then(|c, n| *c + n, 2i64, note());
+        let (one, other) = (note(), note());
+        counter.try_apply_then(|c| *c, move |result| one(result.unwrap()));
+        counter.try_apply_with_then(|c, n| *c + n, 3i64, move |result| other(result.unwrap()));
+        wait_until("four callbacks", || seen.borrow().len() == 4);
+        assert_eq!(*seen.borrow(), [42, 44, 42, 45]);
+        let text = trustee.entrust(String::from("rack"));
+        let shout = text.apply(|t| (t.to_uppercase(), t.len(), Some('x'), [1.5f64; 3]));
+        assert_eq!(shout, ("RACK".to_owned(), 4, Some('x'), [1.5; 3]));
+    }
+}
+
+pub(crate) fn requests_of_a_pair_of_threads_keep_their_order() {
+    const REQUESTS: u32 = 3000;
+    for trustee in everywhere() {
+        let log = trustee.entrust(Vec::<u32>::new());
+        let told = Rc::new(RefCell::new(Vec::new()));
+        for i in 0..REQUESTS {
+            let told = told.clone();
+            log.apply_with_then(
+                |log, i| {
+                    log.push(i);
+                    i
+                },
+                i,
+                move |i| told.borrow_mut().push(i),
+            );
+            if i % 500 == 499 {
+                assert_eq!(log.apply(|log| log.len()), i as usize + 1, "a call behind them");
+            }
+        }
+        let ordered: Vec<u32> = (0..REQUESTS).collect();
+        assert_eq!(log.apply(|log| log.clone()), ordered);
+        assert_eq!(*told.borrow(), ordered, "callbacks run in the order of their requests");
+    }
+}
+
+pub(crate) fn every_thread_calls_every_other() {
+    const CALLS: u64 = 200;
+    let counters: Vec<Trust<u64>> = everywhere().iter().map(|t| t.entrust(0)).collect();
+    let callers: Vec<_> = everywhere()
+        .into_iter()
+        .map(|trustee| {
+            let call = |counters: Vec<Trust<u64>>| {
+                for i in 0..CALLS {
+                    for counter in &counters {
+                        if i % 2 == 0 {
+                            counter.apply(|c| *c += 1);
+                        } else {
+                            counter.apply_then(|c| *c += 1, |()| {});
+                        }
+                    }
+                }
+                counters.iter().map(|counter| counter.apply(|c| *c)).min()
+            };
+            gossamer::spawn_on_with(trustee, call, counters.clone())
+        })
+        .collect();
+    let threads = callers.len() as u64;
+    for caller in callers {
+        assert!(caller.join().unwrap() >= Some(CALLS), "a thread sees at least its own calls");
+    }
+    for counter in &counters {
+        assert_eq!(counter.apply(|c| *c), CALLS * threads);
+    }
+}
+
+pub(crate) fn values_are_delegated_by_name() {
+    for trustee in everywhere() {
+        let map = trustee.entrust(HashMap::<String, u32>::new());
+        let (key, value) = ("Ada".to_owned(), 36);
+        assert_eq!(delegate!(map, [key, value] | map | map.insert(key, value)), None);
+        let key = "Ada".to_owned();
+        assert_eq!(delegate!(map, [key] | m | m.get(&key).copied()), Some(36));
+        assert_eq!(delegate!(map, [] | m | m.len()), 1);
+    }
+}
+
+pub(crate) fn failures_come_back_as_errors() {
+    let me = gossamer::local_trustee().trustee();
+    for trustee in everywhere() {
+        let counter = trustee.entrust(1u8);
+        if trustee == me {
+            let said = panic_in(|| counter.try_apply(|_| -> u8 { panic!("a local panic") }));
+            assert_eq!(said, "a local panic", "on its own thread a panic goes its ordinary way");
+            continue;
+        }
+        match counter.try_apply(|_| -> u8 { panic!("number {}", 3) }) {
+            Err(DelegateError::Panicked { trustee: at, report }) => {
+                assert_eq!((at, &*report.message), (trustee.thread(), "number 3"));
+            }
+            other => panic!("{other:?}"),
+        }
+        let said = panic_in(|| counter.apply_with(|_, n: u8| assert_eq!(n, 0, "no zero"), 1));
+        assert!(said.contains("no zero") && said.contains("calls.rs"), "{said}");
+        let told = Rc::new(RefCell::new(None));
+        let tell = told.clone();
+        counter.try_apply_then(
+            |_| -> u8 { panic!("told") },
+            move |result| *tell.borrow_mut() = Some(result.unwrap_err().to_string()),
+        );
+        wait_until("the callback of a failure", || told.borrow().is_some());
+        assert!(told.borrow().as_ref().unwrap().contains("told"));
+        assert_eq!(counter.apply(|c| *c), 1);
+    }
+}
+
+/// Each callback sends the next request: nothing may grow with the length of the chain.
+pub(crate) fn callbacks_may_send_without_end() {
+    fn next(counter: Rc<Trust<u32>>, left: u32) {
+        if left > 0 {
+            let again = counter.clone();
+            counter.apply_then(|c| *c += 1, move |()| next(again, left - 1));
+        }
+    }
+    let me = gossamer::local_trustee().trustee();
+    let other = everywhere().into_iter().rev().find(|trustee| *trustee != me).expect("another");
+    for (trustee, length) in [(me, 100_000), (other, 2000)] {
+        let counter = Rc::new(trustee.entrust(0));
+        next(counter.clone(), length);
+        wait_until("the end of the chain", || counter.apply(|c| *c) == length);
+        wait_until("the last callback", || Rc::strong_count(&counter) == 1);
+    }
+}
+
+pub(crate) fn a_flood_waits_for_its_trustee() {
+    const REQUESTS: u64 = 20_000;
+    for trustee in everywhere() {
+        let counter = trustee.entrust(0u64);
+        let told = Rc::new(RefCell::new(0));
+        for i in 0..REQUESTS {
+            let told = told.clone();
+            let slow = |c: &mut u64, i: u64| {
+                *c += 1;
+                if i % 1000 == 0 {
+                    std::thread::yield_now();
+                }
+            };
+            counter.apply_with_then(slow, i, move |()| *told.borrow_mut() += 1);
+        }
+        assert_eq!(counter.apply(|c| *c), REQUESTS);
+        assert_eq!(*told.borrow(), REQUESTS);
+    }
+}
+
+/// A callback cannot wait for room, so what it sends is kept.
+pub(crate) fn callbacks_that_send_are_never_refused() {
+    const REQUESTS: u32 = 5000;
+    let me = gossamer::local_trustee().trustee();
+    let targets: Vec<Rc<Trust<u32>>> =
+        everywhere().iter().map(|trustee| Rc::new(trustee.entrust(0))).collect();
+    let other = everywhere().into_iter().find(|trustee| *trustee != me).expect("another");
+    let trigger = other.entrust(());
+    let inside = targets.clone();
+    trigger.apply_then(
+        |()| (),
+        move |()| {
+            for target in (0..REQUESTS).flat_map(|_| &inside) {
+                target.apply_then(|c| *c += 1, |()| {});
+            }
+        },
+    );
+    for target in &targets {
+        wait_until("all requests", || target.apply(|c| *c) == REQUESTS);
+    }
+    // The callback owned trusts: it must be gone before the rack looks for leaks.
+    wait_until("the callback's end", || targets.iter().all(|target| Rc::strong_count(target) == 1));
+}

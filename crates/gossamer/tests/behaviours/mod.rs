@@ -1,0 +1,52 @@
+//! What holds on every rack, however many hosts it has and whatever connects them. Each behaviour is
+//! the main function of a rack that is checked for leaks afterwards; `api.rs` runs them over the
+//! threads and hosts of one process, `processes.rs` over real processes.
+
+pub(crate) mod calls;
+pub(crate) mod fibers;
+pub(crate) mod latches;
+pub(crate) mod panics;
+pub(crate) mod sizes;
+pub(crate) mod trusts;
+
+/// Hands the list of all behaviours to a macro.
+#[macro_export]
+macro_rules! behaviours {
+    ($with:ident) => {
+        $with! {
+            calls: results_come_back_from_every_thread;
+            calls: requests_of_a_pair_of_threads_keep_their_order;
+            calls: every_thread_calls_every_other;
+            calls: values_are_delegated_by_name;
+            calls: failures_come_back_as_errors;
+            calls: callbacks_may_send_without_end;
+            calls: a_flood_waits_for_its_trustee;
+            calls: callbacks_that_send_are_never_refused;
+            fibers: fibers_run_where_they_are_sent;
+            fibers: panics_of_fibers_reach_whoever_joins;
+            fibers: ten_thousand_fibers_wait_at_once;
+            fibers: a_barrier_holds_everybody_every_time;
+            fibers: fibers_sleep_as_long_as_they_asked;
+            fibers: shards_are_found_by_key_from_everywhere;
+            fibers: values_are_entrusted_to_any_thread;
+            latches: a_launched_closure_may_wait;
+            latches: launches_exclude_each_other;
+            latches: a_latch_is_given_in_order;
+            latches: launches_that_nobody_waits_for;
+            latches: a_panic_in_a_launch_opens_the_latch;
+            panics: a_panic_reaches_the_caller_and_the_property_goes_on;
+            panics: every_panic_of_a_batch_is_its_own;
+            panics: waiting_in_a_delegated_closure_names_both_places;
+            panics: values_that_cannot_be_encoded_or_decoded;
+            sizes: arguments_of_all_sizes_keep_their_order;
+            sizes: results_of_all_sizes_come_back;
+            sizes: bulk_requests_that_are_refused_do_not_disturb_others;
+            trusts: a_property_dies_after_its_last_trust;
+            trusts: trusts_travel_in_arguments_and_results;
+            trusts: trusts_live_in_properties;
+            trusts: trusts_are_cloned_and_dropped_in_delegated_context;
+            trusts: a_trust_is_dropped_on_a_foreign_thread;
+            trusts: a_drop_does_not_overtake_what_was_queued;
+        }
+    };
+}

@@ -1,0 +1,137 @@
+//! What goes wrong in delegated closures, and who learns of it.
+
+use crate::common::{message_of, panic_in, wait_until};
+use gossamer::{DelegateError, Trustee};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+use std::{cell::RefCell, rc::Rc};
+
+fn others() -> Vec<Trustee> {
+    let me = gossamer::local_trustee().trustee();
+    gossamer::threads().filter(|trustee| *trustee != me).collect()
+}
+
+pub(crate) fn a_panic_reaches_the_caller_and_the_property_goes_on() {
+    for trustee in gossamer::threads() {
+        let list = trustee.entrust(vec![1u8]);
+        let said = panic_in(|| {
+            list.apply(|list| {
+                list.push(2);
+                assert!(list.is_empty(), "half way through");
+            })
+        });
+        assert!(said.contains("half way through"), "{said}");
+        assert_eq!(list.apply(|list| list.clone()), [1, 2], "as the closure left it: no poisoning");
+    }
+}
+
+pub(crate) fn every_panic_of_a_batch_is_its_own() {
+    for trustee in others() {
+        let counter = trustee.entrust(0u32);
+        let told = Rc::new(RefCell::new(Vec::new()));
+        for i in 0..200u32 {
+            let told = told.clone();
+            let odd = |c: &mut u32, i: u32| {
+                assert!(i.is_multiple_of(3), "{i} is refused, {}", "at length ".repeat(20));
+                *c += 1;
+                i
+            };
+            counter.try_apply_with_then(odd, i, move |result| {
+                told.borrow_mut().push(result.map_err(|error| error.to_string()));
+            });
+        }
+        assert_eq!(counter.apply(|c| *c), 67);
+        for (i, result) in (0..200u32).zip(told.borrow().iter()) {
+            match result {
+                Ok(back) => assert_eq!((*back, i % 3), (i, 0)),
+                Err(said) => assert!(i % 3 != 0 && said.contains(&format!("{i} is refused"))),
+            }
+        }
+        assert_eq!(told.borrow().len(), 200);
+    }
+}
+
+pub(crate) fn waiting_in_a_delegated_closure_names_both_places() {
+    let me = gossamer::local_trustee().trustee();
+    for outer in gossamer::threads() {
+        for inner in gossamer::threads() {
+            let (outer, inner) = (outer.entrust(0u32), inner.entrust(7u32));
+            let said = panic_in(|| {
+                outer.apply_with(
+                    |_, inner: gossamer::Trust<u32>| inner.apply(|value| *value),
+                    inner.clone(),
+                )
+            });
+            assert!(said.contains("`apply` at ") && said.contains("must not wait"), "{said}");
+            assert!(said.matches("panics").count() >= 2, "both places are named: {said}");
+            assert_eq!((outer.apply(|o| *o), inner.apply(|i| *i)), (0, 7), "both go on");
+        }
+    }
+    let latch = me.entrust_with(|()| gossamer::Latch::new(1u8), ());
+    let counter = me.entrust(0u8);
+    let said = panic_in(|| {
+        counter.apply_with(
+            |_, latch: gossamer::Trust<gossamer::Latch<u8>>| latch.launch(|value| *value),
+            latch.clone(),
+        )
+    });
+    assert!(said.contains("`launch` at ") && said.contains("panics.rs"), "{said}");
+}
+
+/// Values whose encoding fails, or panics, where the tests say so.
+#[derive(Debug, PartialEq)]
+enum Awkward {
+    Fine,
+    NotEncoded,
+    EncodingPanics,
+    NotDecoded,
+    DecodingPanics,
+}
+
+impl Serialize for Awkward {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Awkward::Fine => 0u8.serialize(serializer),
+            Awkward::NotEncoded => Err(ser::Error::custom("too awkward to encode")),
+            Awkward::EncodingPanics => panic!("encoding fell over"),
+            Awkward::NotDecoded => 1u8.serialize(serializer),
+            Awkward::DecodingPanics => 2u8.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Awkward {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u8::deserialize(deserializer)? {
+            0 => Ok(Awkward::Fine),
+            1 => Err(de::Error::custom("too awkward to decode")),
+            _ => panic!("decoding fell over"),
+        }
+    }
+}
+
+pub(crate) fn values_that_cannot_be_encoded_or_decoded() {
+    for trustee in others() {
+        let unit = trustee.entrust(());
+        let send = |value| unit.try_apply_with(|_, _: Awkward| (), value);
+        assert!(send(Awkward::Fine).is_ok());
+        let error = send(Awkward::NotEncoded).unwrap_err();
+        assert!(matches!(error, DelegateError::Codec { .. }), "{error:?}");
+        assert!(error.to_string().contains("too awkward to encode"), "{error}");
+        let error = send(Awkward::NotDecoded).unwrap_err();
+        assert!(matches!(error, DelegateError::Refused { .. }), "{error:?}");
+        assert!(error.to_string().contains("too awkward to decode"), "{error}");
+        let error = send(Awkward::DecodingPanics).unwrap_err();
+        assert!(matches!(error, DelegateError::Panicked { .. }), "{error:?}");
+        assert_eq!(panic_in(|| send(Awkward::EncodingPanics)), "encoding fell over");
+        let error = unit.try_apply(|()| Awkward::NotEncoded).unwrap_err();
+        assert!(error.to_string().contains("too awkward to encode"), "{error}");
+        let error = unit.try_apply(|()| Awkward::EncodingPanics).unwrap_err();
+        assert!(matches!(error, DelegateError::Panicked { .. }), "{error:?}");
+        let error = unit.try_apply(|()| Awkward::NotDecoded).unwrap_err();
+        assert!(matches!(error, DelegateError::Codec { .. }), "{error:?}");
+        assert_eq!(unit.apply(|()| Awkward::Fine), Awkward::Fine);
+    }
+    let said = std::panic::catch_unwind(|| panic!("{}", "ordinary"));
+    assert_eq!(message_of(&*said.unwrap_err()), "ordinary");
+    wait_until("nothing", || true);
+}

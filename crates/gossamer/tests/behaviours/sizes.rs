@@ -1,0 +1,139 @@
+//! Arguments and results of all sizes: in the slot, behind it, and by the bulk path.
+
+use crate::common::wait_until;
+use gossamer::Trustee;
+use serde_bytes::ByteBuf;
+use std::{cell::RefCell, rc::Rc};
+
+/// Around every limit: words, what is encoded on the stack, what travels inside a slot, batches and
+/// slots; and some far beyond, with small ones between them.
+const SIZES: [usize; 26] = [
+    0,
+    1,
+    20 << 20,
+    7,
+    8,
+    9,
+    65_536,
+    15,
+    16,
+    17,
+    70_000,
+    0,
+    120,
+    128,
+    136,
+    8_184,
+    8_192,
+    8_193,
+    1 << 20,
+    3,
+    16_384,
+    40_000,
+    0,
+    65_528,
+    5 << 20,
+    2,
+];
+
+fn others() -> impl Iterator<Item = Trustee> {
+    let me = gossamer::local_trustee().trustee();
+    gossamer::threads().filter(move |trustee| *trustee != me)
+}
+
+fn payload(len: usize) -> ByteBuf {
+    let mut bytes = vec![len as u8; len];
+    if let [first, .., last] = &mut *bytes {
+        (*first, *last) = (b'<', b'>');
+    }
+    ByteBuf::from(bytes)
+}
+
+fn check(bytes: &[u8], len: usize) {
+    assert_eq!(bytes.len(), len);
+    if let [first, middle @ .., last] = bytes {
+        assert!(len < 2 || (*first, *last) == (b'<', b'>'));
+        assert!(middle.iter().all(|byte| *byte == len as u8));
+    }
+}
+
+pub(crate) fn arguments_of_all_sizes_keep_their_order() {
+    let trustee = others().last().expect("another thread");
+    let log = trustee.entrust(Vec::<usize>::new());
+    for len in SIZES {
+        log.apply_with_then(
+            |log, (len, bytes): (usize, ByteBuf)| {
+                check(&bytes, len);
+                log.push(len);
+            },
+            (len, payload(len)),
+            |()| {},
+        );
+    }
+    assert_eq!(log.apply(|log| log.clone()), SIZES);
+}
+
+pub(crate) fn results_of_all_sizes_come_back() {
+    for trustee in others() {
+        // One that is far away in every rack gets the largest.
+        let largest = if Some(trustee) == others().last() { usize::MAX } else { 100_000 };
+        let sizes: Vec<usize> = SIZES.into_iter().filter(|len| *len <= largest).collect();
+        let echo = trustee.entrust(());
+        let told = Rc::new(RefCell::new(Vec::new()));
+        for len in &sizes {
+            let told = told.clone();
+            echo.apply_with_then(
+                |_, bytes: ByteBuf| bytes,
+                payload(*len),
+                move |bytes| {
+                    check(&bytes, bytes.len());
+                    told.borrow_mut().push(bytes.len());
+                },
+            );
+        }
+        for _ in 0..50 {
+            // More results than find room behind their requests.
+            echo.apply_then(
+                |_| payload(4000),
+                |bytes| {
+                    check(&bytes, 4000);
+                },
+            );
+        }
+        wait_until("all results", || told.borrow().len() == sizes.len());
+        assert_eq!(*told.borrow(), sizes);
+        let fibers: Vec<_> = [0usize, 9_000, 3, 200_000, 100]
+            .into_iter()
+            .map(|len| {
+                let echo = echo.clone();
+                gossamer::spawn(move || {
+                    let back = echo.apply_with(|_, bytes: ByteBuf| bytes, payload(len));
+                    check(&back, len);
+                })
+            })
+            .collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    }
+}
+
+/// A payload that came by the bulk path belongs to its request alone, whatever becomes of that.
+pub(crate) fn bulk_requests_that_are_refused_do_not_disturb_others() {
+    for trustee in others() {
+        let sum = trustee.entrust(0u64);
+        let fall = |_: &mut u64, _: ByteBuf| -> u64 { panic!("heavy") };
+        let failures = Rc::new(RefCell::new(0));
+        for i in 0..20u64 {
+            let count = failures.clone();
+            sum.try_apply_with_then(fall, payload(50_000), move |result| {
+                *count.borrow_mut() += u32::from(result.is_err());
+            });
+            sum.apply_with_then(
+                |sum, (n, pad): (u64, ByteBuf)| (*sum += n, pad.len()).1,
+                (i, payload(9)),
+                |_| {},
+            );
+        }
+        assert_eq!(sum.apply(|sum| *sum), 190);
+        assert_eq!(*failures.borrow(), 20);
+    }
+}

@@ -1,0 +1,147 @@
+//! A transport that does not map memory, over one that does: every region is known by handle only,
+//! and what is written reaches the peer when the lane is flushed, not before. It stands for TCP and
+//! RDMA, so that what delegation does on those runs in every test.
+
+use primitive::SharedBytes;
+use std::{sync::Arc, time::Duration};
+use transport_api::{
+    Bell, Event, HostId, Lane, LaneError, OpError, Region, RegionError, RegionKey, RemoteRegion,
+    Rights, Transport,
+};
+
+pub(super) struct Copying(Arc<dyn Transport>);
+
+impl Copying {
+    pub(super) fn over(transport: Arc<dyn Transport>) -> Arc<dyn Transport> {
+        Arc::new(Copying(transport))
+    }
+}
+
+impl Transport for Copying {
+    fn local(&self) -> HostId {
+        self.0.local()
+    }
+    fn hosts(&self) -> u32 {
+        self.0.hosts()
+    }
+    fn threads(&self) -> u32 {
+        self.0.threads()
+    }
+    fn maps(&self, _: HostId) -> bool {
+        false
+    }
+    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
+        self.0.export(key, len, rights)
+    }
+    fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
+        self.0.revoke(key)
+    }
+    fn import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        patience: Duration,
+    ) -> Result<RemoteRegion, RegionError> {
+        let inner = self.0.import(owner, key, patience)?;
+        let known = (inner.key(), inner.rights(), inner.generation());
+        Ok(RemoteRegion::remote(owner, known, inner.len(), Arc::new(inner)))
+    }
+    fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
+        let inner = self.0.lane(thread, peer)?;
+        Ok(Box::new(CopyingLane { inner, started: Vec::new() }))
+    }
+    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
+        self.0.bell(thread)
+    }
+    fn ring(&self, thread: u32) {
+        self.0.ring(thread);
+    }
+    fn leave(&self) {
+        self.0.leave();
+    }
+}
+
+/// What was started and not flushed.
+enum Started {
+    Write(RemoteRegion, usize, SharedBytes),
+    Signal(RemoteRegion, usize, u64),
+}
+
+struct CopyingLane {
+    inner: Box<dyn Lane>,
+    started: Vec<Started>,
+}
+
+fn known(region: &RemoteRegion) -> Result<&RemoteRegion, OpError> {
+    region.handle::<RemoteRegion>().ok_or(OpError::Foreign(region.key()))
+}
+
+impl Lane for CopyingLane {
+    fn peer(&self) -> HostId {
+        self.inner.peer()
+    }
+    fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
+        self.started.push(Started::Write(known(to)?.clone(), at, from.clone()));
+        Ok(())
+    }
+    fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
+        self.started.push(Started::Signal(known(to)?.clone(), at, word));
+        Ok(())
+    }
+    fn read(
+        &mut self,
+        from: &RemoteRegion,
+        at: usize,
+        into: &SharedBytes,
+        token: u64,
+    ) -> Result<(), OpError> {
+        self.inner.read(known(from)?, at, into, token)
+    }
+    fn compare_swap(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        expected: u64,
+        new: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        self.inner.compare_swap(known(on)?, at, expected, new, token)
+    }
+    fn fetch_add(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        addend: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        self.inner.fetch_add(known(on)?, at, addend, token)
+    }
+    fn write_notify(
+        &mut self,
+        to: &RemoteRegion,
+        at: usize,
+        from: &SharedBytes,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        self.inner.write_notify(known(to)?, at, from, thread, value)
+    }
+    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
+        self.inner.bulk(thread, tag, payload)
+    }
+    fn flush(&mut self) -> Result<(), OpError> {
+        for started in self.started.drain(..) {
+            match started {
+                Started::Write(to, at, from) => self.inner.write(&to, at, &from)?,
+                Started::Signal(to, at, word) => self.inner.signal(&to, at, word)?,
+            }
+        }
+        self.inner.flush()
+    }
+    fn wake(&mut self, thread: u32) {
+        self.inner.wake(thread);
+    }
+    fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        self.inner.poll(sink)
+    }
+}

@@ -1,0 +1,135 @@
+//! What the tests of racks share: racks of every kind, deadlines, and how a property tells that it
+//! was dropped.
+//!
+//! Each test program uses a part of this.
+#![allow(dead_code)]
+
+mod copying;
+
+use copying::Copying;
+use gossamer::{Rack, RackError, Trust};
+use std::{
+    panic,
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+use transport_api::Transport;
+use transport_shm::ShmTransport;
+
+/// How long anything may take before it counts as hung.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Racks that one process can make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One host with three threads.
+    Threads,
+    /// Two hosts with two threads each, which share memory.
+    Hosts,
+    /// Two hosts with two threads each, whose transport copies what they write.
+    Copies,
+}
+
+/// All of them.
+pub(crate) const KINDS: [Kind; 3] = [Kind::Threads, Kind::Hosts, Kind::Copies];
+
+/// Runs `main` on a rack of this kind, and looks for leaks afterwards.
+pub(crate) fn run<R: Send + 'static>(
+    kind: Kind,
+    main: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, RackError> {
+    run_as(kind, Rack::new().check_leaks(true), main)
+}
+
+/// Runs `main` on a rack of this kind with these settings; an error of any host is the result's.
+pub(crate) fn run_as<R: Send + 'static>(
+    kind: Kind,
+    settings: Rack,
+    main: impl FnOnce() -> R + Send + 'static,
+) -> Result<R, RackError> {
+    if kind == Kind::Threads {
+        return settings.threads(3).run(main);
+    }
+    let hosts = ShmTransport::in_process(2, 2).expect("a rack in one process");
+    let mut main = Some(main);
+    let hosts: Vec<_> = hosts
+        .into_iter()
+        .map(|host| {
+            let transport: Arc<dyn Transport> = match kind {
+                Kind::Copies => Copying::over(host),
+                _ => host,
+            };
+            let (settings, main) = (settings.clone(), main.take());
+            thread::spawn(move || match main {
+                Some(main) => settings.run_on(transport, main),
+                None => settings.run_on(transport, || unreachable!("main runs on host 0")),
+            })
+        })
+        .collect();
+    let mut results: Vec<_> = hosts.into_iter().map(thread::JoinHandle::join).collect();
+    let others = results.split_off(1);
+    let result = match results.remove(0) {
+        Ok(result) => result?.expect("host 0 runs main"),
+        Err(panicked) => panic::resume_unwind(panicked),
+    };
+    for other in others {
+        other.expect("a host that does not panic")?;
+    }
+    Ok(result)
+}
+
+/// Runs `test`, and ends the whole program with its name if it hangs.
+pub(crate) fn within_deadline<R: Send + 'static>(
+    name: &str,
+    test: impl FnOnce() -> R + Send + 'static,
+) -> R {
+    let (done, finished) = mpsc::channel();
+    let thread = thread::Builder::new().name(name.to_owned());
+    let running = thread.spawn(move || {
+        let result = test();
+        // Nobody waits any more if the deadline has passed.
+        let _ = done.send(());
+        result
+    });
+    let running = running.expect("a thread");
+    if let Err(mpsc::RecvTimeoutError::Timeout) = finished.recv_timeout(DEADLINE) {
+        eprintln!("{name} hangs");
+        std::process::abort();
+    }
+    running.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked))
+}
+
+/// Waits until `done`, letting other fibers run; fails with `what` after a while.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE / 4;
+    while !done() {
+        assert!(Instant::now() < deadline, "waited in vain for: {what}");
+        gossamer::sleep(Duration::from_micros(200));
+    }
+}
+
+/// The message of a panic.
+pub(crate) fn message_of(panicked: &(dyn std::any::Any + Send)) -> String {
+    let text = panicked.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panicked.downcast_ref::<String>().cloned()).expect("a panic with a message")
+}
+
+/// The message with which `body` panics.
+#[track_caller]
+pub(crate) fn panic_in<R>(body: impl FnOnce() -> R) -> String {
+    match panic::catch_unwind(panic::AssertUnwindSafe(body)) {
+        Ok(_) => panic!("it should have panicked"),
+        Err(panicked) => message_of(&*panicked),
+    }
+}
+
+/// A property whose drop is counted, wherever in the rack it happens.
+pub(crate) struct Counted(pub(crate) Trust<u32>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.apply_then(|drops| *drops += 1, |()| {});
+    }
+}

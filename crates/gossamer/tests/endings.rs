@@ -1,0 +1,269 @@
+//! How racks end: failures that nobody waits for, leaks, panics of `main`, settings that make no
+//! sense, dedicated trustees, and trusts that outlive their rack.
+
+#[allow(unused_macros)]
+mod common;
+
+use common::{KINDS, Kind, panic_in, run, run_as, wait_until, within_deadline};
+use gossamer::{DelegateError, Rack, RackError, Trust, Trustee};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU32, Ordering},
+};
+
+fn another() -> Trustee {
+    let me = gossamer::local_trustee().trustee();
+    gossamer::threads().filter(|trustee| *trustee != me).last().expect("another thread")
+}
+
+#[track_caller]
+fn is_unobserved(ended: Result<(), RackError>, said: &str) {
+    match ended {
+        Err(RackError::Unobserved { count: 1, first }) => {
+            assert!(first.to_string().contains(said), "{first}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn failures_that_nobody_waits_for_fail_the_rack() {
+    within_deadline("failures_that_nobody_waits_for_fail_the_rack", || {
+        for kind in KINDS {
+            is_unobserved(
+                run(kind, || {
+                    let remote = another().entrust(0u8);
+                    remote.apply_then(|_| panic!("nobody waits"), |()| unreachable!());
+                    assert_eq!(remote.apply(|value| *value), 0);
+                }),
+                "nobody waits",
+            );
+        }
+    });
+}
+
+#[test]
+fn panics_of_callbacks_fail_the_rack() {
+    within_deadline("panics_of_callbacks_fail_the_rack", || {
+        for kind in KINDS {
+            is_unobserved(
+                run(kind, || {
+                    let remote = another().entrust(0u8);
+                    remote.apply_then(|_| (), |()| panic!("a callback fell over"));
+                    remote.apply_then(|value| *value += 1, |()| {});
+                    assert_eq!(remote.apply(|value| *value), 1, "replies behind it are taken");
+                }),
+                "a callback fell over",
+            );
+            is_unobserved(
+                run(kind, || {
+                    let remote = another().entrust(0u8);
+                    let other = remote.clone();
+                    remote.apply_then(|_| (), move |()| other.apply(|value| *value += 1));
+                    remote.apply(|_| ());
+                }),
+                "would wait inside the callback",
+            );
+        }
+        run(Kind::Threads, || {
+            let local = gossamer::local_trustee().entrust(0u8);
+            let said = panic_in(|| local.apply_then(|_| (), |()| panic!("here and now")));
+            assert_eq!(said, "here and now", "a local callback runs in the caller");
+            assert_eq!(local.apply(|value| *value), 0);
+        })
+        .unwrap();
+    });
+}
+
+struct FallsOver;
+impl Drop for FallsOver {
+    fn drop(&mut self) {
+        panic!("its drop fell over");
+    }
+}
+
+#[test]
+fn panics_of_drops_fail_the_rack() {
+    within_deadline("panics_of_drops_fail_the_rack", || {
+        for kind in KINDS {
+            is_unobserved(
+                run(kind, || {
+                    let trust = another().entrust_with(|()| FallsOver, ());
+                    let other = another().entrust(7u8);
+                    drop(trust);
+                    assert_eq!(other.apply(|value| *value), 7, "the trustee goes on");
+                }),
+                "its drop fell over",
+            );
+        }
+    });
+}
+
+#[test]
+fn leaks_are_named() {
+    within_deadline("leaks_are_named", || {
+        for kind in KINDS {
+            let ended = run(kind, || {
+                std::mem::forget(another().entrust(vec![1u8]));
+                std::mem::forget(gossamer::local_trustee().entrust("here"));
+            });
+            match ended {
+                Err(RackError::Leaked(mut names)) => {
+                    names.sort();
+                    assert_eq!(names, ["&str", "alloc::vec::Vec<u8>"]);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        struct Cycle(Option<Trust<Cycle>>);
+        let ended = run(Kind::Threads, || {
+            let cycle = another().entrust_with(|()| Cycle(None), ());
+            cycle.apply_with(|cycle, itself| cycle.0 = Some(itself), cycle.clone());
+            assert!(cycle.apply(|cycle| cycle.0.is_some()));
+        });
+        assert!(matches!(ended, Err(RackError::Leaked(names)) if names.len() == 1));
+    });
+}
+
+#[test]
+fn a_panic_of_main_is_the_panic_of_run() {
+    within_deadline("a_panic_of_main_is_the_panic_of_run", || {
+        for kind in KINDS {
+            let said = panic_in(|| run(kind, || -> () { panic!("main fell over") }));
+            assert_eq!(said, "main fell over");
+        }
+        assert_eq!(run(Kind::Threads, || 7).unwrap(), 7, "the next rack is a new one");
+    });
+}
+
+#[test]
+fn fibers_that_nobody_joins_are_unwound() {
+    within_deadline("fibers_that_nobody_joins_are_unwound", || {
+        struct Told(Arc<AtomicU32>);
+        impl Drop for Told {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        for kind in KINDS {
+            let unwound = Arc::new(AtomicU32::new(0));
+            let told = unwound.clone();
+            run(kind, move || {
+                let begun = gossamer::local_trustee().entrust(0u32);
+                for i in 0..8 {
+                    let (told, begun) = (Told(told.clone()), begun.clone());
+                    drop(gossamer::spawn(move || {
+                        let _told = told;
+                        begun.apply(|begun| *begun += 1);
+                        drop(begun);
+                        if i % 2 == 0 {
+                            gossamer::sleep(std::time::Duration::from_secs(3600));
+                        } else {
+                            gossamer::Latch::new(0).lock();
+                            gossamer::spawn(|| gossamer::sleep(std::time::Duration::MAX))
+                                .join()
+                                .unwrap();
+                        }
+                    }));
+                }
+                wait_until("all fibers", || begun.apply(|begun| *begun) == 8);
+            })
+            .unwrap();
+            assert_eq!(unwound.load(Ordering::SeqCst), 8);
+        }
+    });
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    for rack in [Rack::new().hosts(0), Rack::new().threads(0), Rack::new().threads(2).dedicated_trustees(2)] {
+        let ended = rack.run(|| unreachable!("it does not start"));
+        let ended: Result<(), _> = ended;
+        assert!(matches!(ended, Err(RackError::Settings(_))), "{ended:?}");
+    }
+}
+
+#[test]
+fn dedicated_trustees_hold_properties_and_run_no_fibers() {
+    within_deadline("dedicated_trustees_hold_properties_and_run_no_fibers", || {
+        for kind in KINDS {
+            let rack = Rack::new().dedicated_trustees(1).check_leaks(true);
+            run_as(kind, rack, || {
+                let last = gossamer::threads().map(|t| t.thread().thread).max().expect("threads");
+                assert!(gossamer::trustees().all(|trustee| trustee.thread().thread == last));
+                for _ in 0..6 {
+                    let counter = gossamer::entrust(0u32);
+                    assert_eq!(counter.trustee().thread().thread, last);
+                    let inside = counter.clone();
+                    let fiber = gossamer::spawn(move || {
+                        inside.apply(|c| *c += 1);
+                        gossamer::local_trustee().trustee().thread().thread
+                    });
+                    assert_ne!(fiber.join().unwrap(), last);
+                    assert_eq!(counter.apply(|c| *c), 1);
+                }
+                let shards = gossamer::Sharded::<u32, u32>::new(|| 0);
+                assert!(shards.shards().iter().all(|s| s.trustee().thread().thread == last));
+            })
+            .unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_trust_that_outlives_its_rack_is_nobody_elses() {
+    within_deadline("a_trust_that_outlives_its_rack_is_nobody_elses", || {
+        let kept: Trust<u32> = Rack::new().threads(2).run(|| gossamer::local_trustee().entrust(1u32)).unwrap();
+        let said = panic_in(|| kept.apply(|value| *value));
+        assert!(said.contains("a trust can only be used by a fiber of its rack"), "{said}");
+        let kept = Arc::new(Mutex::new(Some(kept)));
+        run(Kind::Threads, move || {
+            let own = gossamer::local_trustee().entrust(2u32);
+            let kept = kept.lock().unwrap().take().expect("kept");
+            let error = kept.try_apply(|value| *value).unwrap_err();
+            assert!(matches!(error, DelegateError::NoRack(_)), "{error}");
+            drop(kept.clone());
+            drop(kept);
+            assert_eq!(own.apply(|value| *value), 2);
+        })
+        .expect("a drop of the other rack's trust keeps nothing alive here");
+    });
+}
+
+#[test]
+fn use_outside_a_rack_is_refused() {
+    for said in [
+        panic_in(|| gossamer::entrust(1)),
+        panic_in(|| gossamer::spawn(|| ())),
+        panic_in(|| gossamer::threads().count()),
+        panic_in(gossamer::local_trustee),
+    ] {
+        assert!(said.contains("rack"), "{said}");
+    }
+}
+
+#[test]
+#[ignore = "takes 8 GiB of memory; run it with `cargo test --release -p gossamer --test endings -- --ignored`"]
+fn a_gibibyte_there_and_back_and_not_a_byte_more() {
+    use serde_bytes::ByteBuf;
+    run(Kind::Threads, || {
+        const GIB: usize = 1 << 30;
+        let echo = another().entrust(0usize);
+        // The length in front of the bytes takes eight.
+        let back = echo.apply_with(
+            |len, bytes: ByteBuf| {
+                *len = bytes.len();
+                bytes
+            },
+            ByteBuf::from(vec![7; GIB - 8]),
+        );
+        assert!(back.len() == GIB - 8 && back.iter().all(|byte| *byte == 7));
+        drop(back);
+        let more = echo.try_apply_with(|_, bytes: ByteBuf| bytes.len(), ByteBuf::from(vec![7; GIB]));
+        assert!(matches!(more, Err(DelegateError::Codec { .. })), "{more:?}");
+        let more = echo.try_apply(|_| ByteBuf::from(vec![7; GIB]));
+        assert!(matches!(more, Err(DelegateError::Refused { .. })));
+        assert_eq!(echo.apply(|len| *len), GIB - 8);
+    })
+    .unwrap();
+}

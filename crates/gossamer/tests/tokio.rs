@@ -1,0 +1,73 @@
+//! Delegated calls as futures, awaited by tasks of an async runtime whose threads are none of the
+//! rack's.
+
+mod common;
+
+use common::{KINDS, run, within_deadline};
+use gossamer::{DelegateError, Trust};
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Runs `task` on a runtime beside the rack while the fiber that calls this waits.
+fn beside<R: Send + 'static>(task: impl Future<Output = R> + Send + 'static) -> R {
+    let outside = std::thread::spawn(|| runtime().block_on(task));
+    common::wait_until("the tasks", || outside.is_finished());
+    outside.join().unwrap()
+}
+
+#[test]
+fn tasks_await_delegated_calls() {
+    within_deadline("tasks_await_delegated_calls", || {
+        for kind in KINDS {
+            run(kind, || {
+                let counters: Vec<Trust<u64>> =
+                    gossamer::threads().map(|trustee| trustee.entrust(0)).collect();
+                let inside = counters.clone();
+                beside(async move {
+                    let tasks: Vec<_> = (0..100u64)
+                        .map(|i| {
+                            let counter = inside[i as usize % inside.len()].clone();
+                            tokio::spawn(async move {
+                                counter.apply_async(|c| *c += 1).await.unwrap();
+                                tokio::task::yield_now().await;
+                                counter.apply_with_async(|_, i| i, i).await.unwrap()
+                            })
+                        })
+                        .collect();
+                    for (i, task) in (0..).zip(tasks) {
+                        assert_eq!(task.await.unwrap(), i);
+                    }
+                });
+                let sum: u64 = counters.iter().map(|counter| counter.apply(|c| *c)).sum();
+                assert_eq!(sum, 100);
+            })
+            .unwrap();
+        }
+    });
+}
+
+#[test]
+fn failures_reach_the_task() {
+    within_deadline("failures_reach_the_task", || {
+        for kind in KINDS {
+            let kept = run(kind, || {
+                let last = gossamer::threads().last().expect("a thread").entrust(0u64);
+                let inside = last.clone();
+                beside(async move {
+                    let failed = inside.apply_async(|_| -> u64 { panic!("async and fell") }).await;
+                    let error = failed.unwrap_err();
+                    assert!(error.to_string().contains("async and fell"), "{error}");
+                    drop(inside.apply_async(|c| *c += 1));
+                    assert_eq!(inside.apply_async(|c| *c).await.unwrap(), 1, "in order");
+                });
+                last.apply(|c| *c)
+            });
+            assert_eq!(kept.unwrap(), 1);
+        }
+        let late = gossamer::Rack::new().threads(1).run(|| gossamer::entrust(1u64)).unwrap();
+        let failed = runtime().block_on(late.apply_async(|value| *value));
+        assert!(matches!(failed, Err(DelegateError::NoRack(_))), "the rack has ended");
+    });
+}

@@ -1,0 +1,128 @@
+//! Every interleaving of a client and a trustee that hand the buffers of their pair back and forth:
+//! no batch is lost or served twice, and each side sees all of what it was handed. Run by
+//! `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
+#![cfg(loom)]
+
+use gossamer_trust_core::slot::{ClientSlot, Handover, TrusteeSlot};
+use primitive::{
+    SharedBytes,
+    limits::{BUFFERS, SLOT_BYTES},
+    sync::Ordering,
+};
+use std::array;
+
+const WORD: usize = 8;
+
+/// What a request of one word becomes when it is answered.
+const ANSWERED: u64 = 1000;
+
+/// One side's way to give a buffer to the other.
+struct Link {
+    /// The other side's copy of the buffers; `None` where both use the same memory.
+    theirs: Option<[SharedBytes; BUFFERS]>,
+}
+
+impl Link {
+    fn give(&self, ours: &SharedBytes, handover: Handover) {
+        let Some(theirs) = &self.theirs else {
+            return ours.store(0, handover.word, Ordering::Release);
+        };
+        let theirs = &theirs[handover.buffer];
+        theirs.copy_from(WORD, &ours.slice(WORD, (handover.end - 1) * WORD));
+        theirs.store(0, handover.word, Ordering::Release);
+    }
+}
+
+fn buffers() -> [SharedBytes; BUFFERS] {
+    array::from_fn(|_| SharedBytes::heap(SLOT_BYTES))
+}
+
+/// Sends `batches` (the requests of each), with as many in flight as there are buffers, and checks
+/// the answers.
+fn client(slot: &ClientSlot, link: &Link, batches: &[&[u64]]) {
+    let (mut sent, mut answered) = (0, 0);
+    let mut places = vec![Vec::new(); batches.len()];
+    while answered < batches.len() {
+        let mut moved = false;
+        if sent < batches.len() && slot.in_flight() < BUFFERS {
+            for request in batches[sent] {
+                assert!(slot.has_room(1), "a fresh buffer has room for two requests");
+                places[sent].push(slot.append_word(*request));
+            }
+            let handover = slot.seal().expect("a batch");
+            link.give(slot.buffer(handover.buffer), handover);
+            (sent, moved) = (sent + 1, true);
+        }
+        if let Some((buffer, _)) = slot.answered() {
+            for (at, request) in places[answered].iter().zip(batches[answered]) {
+                let reply = slot.buffer(buffer).load((at + 1) * WORD, Ordering::Relaxed);
+                assert_eq!(reply, request + ANSWERED);
+            }
+            slot.take_back();
+            (answered, moved) = (answered + 1, true);
+        }
+        if !moved {
+            loom::thread::yield_now();
+        }
+    }
+    assert_eq!((slot.in_flight(), slot.answered(), slot.seal()), (0, None, None));
+}
+
+/// Serves `batches`, checking that they are what comes, in order.
+fn trustee(slot: &TrusteeSlot, link: &Link, batches: &[&[u64]]) {
+    for requests in batches {
+        let arrival = loop {
+            match slot.arrived() {
+                Some(arrival) => break arrival,
+                None => loom::thread::yield_now(),
+            }
+        };
+        assert_eq!(usize::from(arrival.requests), requests.len());
+        assert_eq!(arrival.end, 1 + 2 * requests.len());
+        let buffer = slot.buffer(arrival.buffer);
+        for (i, request) in requests.iter().enumerate() {
+            let at = (2 + 2 * i) * WORD;
+            assert_eq!(buffer.load(at, Ordering::Relaxed), *request);
+            buffer.store(at, request + ANSWERED, Ordering::Relaxed);
+        }
+        link.give(buffer, slot.answer(arrival, arrival.end));
+    }
+    assert_eq!(slot.arrived(), None, "nothing is served twice");
+}
+
+/// Runs both sides over all interleavings with up to `preemptions` forced switches.
+fn model(preemptions: usize, copies: bool, batches: &'static [&'static [u64]]) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
+        let ours = buffers();
+        let theirs = if copies { buffers() } else { ours.clone() };
+        let to_trustee = Link { theirs: copies.then(|| theirs.clone()) };
+        let to_client = Link { theirs: copies.then(|| ours.clone()) };
+        let serving = loom::thread::spawn(move || {
+            trustee(&TrusteeSlot::new(theirs), &to_client, batches);
+        });
+        client(&ClientSlot::new(ours), &to_trustee, batches);
+        serving.join().unwrap();
+    });
+}
+
+#[test]
+fn a_batch_and_its_answer_are_seen_whole() {
+    model(3, false, &[&[7, 8]]);
+}
+
+#[test]
+fn buffers_are_used_in_turn_and_again() {
+    model(2, false, &[&[1], &[2], &[3]]);
+}
+
+#[test]
+fn more_batches_than_buffers_of_different_sizes() {
+    model(2, false, &[&[1, 2], &[3], &[4, 5], &[6]]);
+}
+
+#[test]
+fn copies_on_both_sides_are_handed_over_whole() {
+    model(2, true, &[&[1, 2], &[3], &[4]]);
+}
