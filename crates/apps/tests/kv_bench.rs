@@ -1,0 +1,81 @@
+//! `kv bench` as a user runs it: a rack of two processes, small workloads.
+
+use std::process::{Command, Output};
+
+/// Runs the command and gives it long enough for a busy machine; the rack itself ends when its
+/// first host does.
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kv")).arg("bench").args(arguments).output().unwrap()
+}
+
+fn succeeds(arguments: &[&str]) -> String {
+    let output = bench(arguments);
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    assert!(output.status.success(), "{arguments:?}\n{out}\n{err}");
+    out
+}
+
+fn fails(arguments: &[&str]) -> String {
+    let output = bench(arguments);
+    assert!(!output.status.success(), "{arguments:?} succeeded");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const SMALL: [&str; 4] = ["--records", "1000", "--operations", "5000"];
+
+#[test]
+fn every_core_workload_runs_on_two_hosts() {
+    for (letter, operations) in [
+        ("a", &["READ", "UPDATE"][..]),
+        ("b", &["READ", "UPDATE"]),
+        ("c", &["READ"]),
+        ("d", &["READ", "INSERT"]),
+        ("e", &["SCAN", "INSERT"]),
+        ("f", &["READ", "READ-MODIFY-WRITE"]),
+    ] {
+        let out = succeeds(&[&["--workload", letter][..], &SMALL].concat());
+        assert!(out.starts_with(&format!("workload{letter}: 1000 records of 1000 bytes")), "{out}");
+        for operation in operations {
+            assert!(out.contains(operation), "{operation} is missing in\n{out}");
+        }
+        assert_eq!(out.matches("Throughput").count(), 1, "host 0 alone reports:\n{out}");
+    }
+}
+
+#[test]
+fn a_comparison_writes_figures_and_a_picture() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let (json, svg) = (format!("{folder}/kv.json"), format!("{folder}/kv.svg"));
+    let more = ["--vs", "--rounds", "2", "--threads", "2", "--json", &json, "--plot", &svg];
+    let out = succeeds(&[&SMALL[..], &more].concat());
+    assert!(out.contains("dashmap") && out.contains("2 rounds"), "{out}");
+    let text = std::fs::read_to_string(&json).unwrap();
+    let figures: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let compared = figures.iter().filter(|figure| figure["peer"].is_string()).count();
+    assert_eq!(compared, 5, "the rack is compared with each lock-based store");
+    assert!(figures.iter().all(|figure| figure["rounds"] == 2));
+    assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg "));
+}
+
+#[test]
+fn a_workload_file_and_properties_are_honoured_and_warned_about() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/workloada");
+    let shape = ["-p", "fieldcount=2", "-p", "requestdistribution=uniform", "-p", "colour=blue"];
+    let arguments = [&["--workload", path][..], &SMALL, &shape].concat();
+    let output = bench(&arguments);
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(out.contains("1000 records of 200 bytes, uniform keys"), "{out}");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(err.matches("colour is not known").count(), 1, "{err}");
+}
+
+#[test]
+fn mistakes_are_named() {
+    assert!(fails(&["--workload", "no/such"]).contains("no/such"));
+    let err = fails(&["-p", "readproportion=many"]);
+    assert!(err.contains("command line: readproportion=many: expected a share"), "{err}");
+    assert!(fails(&["--fibers", "0"]).contains("--fibers"));
+}

@@ -1,0 +1,68 @@
+//! `kv serve` as a user runs it: a rack of two processes behind one port.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use common::Server;
+
+/// Everything the server answers to `input`; the client closes its side when all is sent.
+fn converse(server: &Server, input: &[u8]) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    let mut answer = String::new();
+    thread::scope(|scope| {
+        // While it sends, it must read, or a server that is owed its answers stops reading.
+        scope.spawn(move || {
+            writer.write_all(input).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        stream.read_to_string(&mut answer).unwrap();
+    });
+    answer
+}
+
+#[test]
+fn items_of_both_hosts_are_found_through_one_port() {
+    let server = Server::start();
+    let keys: Vec<String> = (0..200).map(|number| format!("key{number}")).collect();
+    let sets: String =
+        keys.iter().map(|key| format!("set {key} 0 0 {}\r\n{key}\r\n", key.len())).collect();
+    assert_eq!(converse(&server, sets.as_bytes()), "STORED\r\n".repeat(keys.len()));
+    let found = converse(&server, format!("get {}\r\n", keys.join(" ")).as_bytes());
+    let values = keys.iter().map(|key| format!("VALUE {key} 0 {}\r\n{key}\r\n", key.len()));
+    assert_eq!(found, values.collect::<String>() + "END\r\n");
+    let stats = converse(&server, b"stats\r\n");
+    assert!(stats.contains("STAT curr_items 200\r\n"), "{stats}");
+    assert_eq!(converse(&server, b"flush_all\r\nget key0 key1\r\n"), "OK\r\nEND\r\n");
+}
+
+#[test]
+fn large_items_cross_the_rack() {
+    let server = Server::start();
+    let value = "x".repeat(1 << 20);
+    for key in ["a", "b", "c", "d", "e", "f"] {
+        let input = format!("set {key} 0 0 {}\r\n{value}\r\nget {key}\r\n", value.len());
+        let expected = format!("STORED\r\nVALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len());
+        assert!(
+            converse(&server, input.as_bytes()) == expected,
+            "the item {key} came back changed"
+        );
+    }
+}
+
+#[test]
+fn clients_at_the_same_time_lose_no_increment() {
+    let server = Server::start();
+    assert_eq!(converse(&server, b"set n 0 0 1\r\n0\r\n"), "STORED\r\n");
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| converse(&server, "incr n 1\r\n".repeat(500).as_bytes()));
+        }
+    });
+    assert_eq!(converse(&server, b"get n\r\n"), "VALUE n 0 4\r\n4000\r\nEND\r\n");
+}
