@@ -1,0 +1,390 @@
+//! A peer gone mad: whatever it writes into its slots and sends by the bulk path, the trustee's
+//! thread does not panic, reads nothing beyond the slot, runs no closure on a property of another
+//! type, and says why it refuses what it refuses.
+#![cfg(not(loom))]
+
+use gossamer_trust_core::{
+    Delegable, Latch, LocalTrustee, Node, Trustee, Wiring, local_trustee,
+};
+use primitive::{
+    SharedBytes,
+    limits::{CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
+    sync::Ordering,
+};
+use proptest::prelude::*;
+use std::{
+    collections::BTreeSet,
+    hint::black_box,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+use transport_api::{HostId, Lane, RegionKey, Transport};
+use transport_shm::ShmTransport;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const WORD: usize = 8;
+
+/// The keys under which hosts share their slots with host 0 and host 1.
+const SLOTS: RegionKey = RegionKey(0x51_0000_0000);
+const SLOTS_OF_VICTIM: RegionKey = RegionKey(0x51_0000_0001);
+
+/// Whether a closure has ever met a property of another type.
+static MISTAKEN: AtomicBool = AtomicBool::new(false);
+/// Closures that have run.
+static RUN: AtomicU64 = AtomicU64::new(0);
+
+/// A property that knows its type at run time too.
+struct Sealed<const N: u64> {
+    seal: [u64; 4],
+    noted: u64,
+}
+
+impl<const N: u64> Sealed<N> {
+    fn new() -> Self {
+        Sealed { seal: [N; 4], noted: 0 }
+    }
+    fn touch(&mut self, value: u64) -> u64 {
+        RUN.fetch_add(1, SeqCst);
+        if self.seal != [N; 4] {
+            MISTAKEN.store(true, SeqCst);
+        }
+        self.noted = self.noted.wrapping_add(value);
+        self.noted
+    }
+}
+
+/// Properties that the victim has, beside the one that every node has.
+const PROPERTIES: u32 = 4;
+
+fn entrust_properties(local: LocalTrustee) {
+    std::mem::forget(local.entrust(Sealed::<1>::new()));
+    std::mem::forget(local.entrust(Sealed::<2>::new()));
+    std::mem::forget(local.entrust(Latch::new(Sealed::<3>::new())));
+    std::mem::forget(local.entrust(String::from("text")));
+}
+
+/// Puts closures of all kinds into this program's table, those of the runtime with them.
+fn delegate_everything(local: LocalTrustee) {
+    fn spawn(trustee: Trustee, closure: impl FnOnce(Vec<u32>) -> u64 + Delegable) {
+        drop(trustee.spawn_with(closure, vec![1]));
+    }
+    let one = local.entrust(Sealed::<1>::new());
+    one.apply(|sealed| sealed.touch(1));
+    one.apply_with(|sealed, text: String| sealed.touch(text.len() as u64), String::new());
+    one.apply_with(|sealed, words: Vec<u64>| (sealed.touch(1), words), vec![]);
+    let two = local.entrust(Sealed::<2>::new());
+    two.apply_with(Sealed::touch, 1);
+    two.apply_with(|two, pair: (bool, char)| (two.touch(1), pair), (true, 'x'));
+    two.apply_with(|two, other| (two.touch(1), other).1, one.clone());
+    two.apply(|two| two.touch(1) > 0);
+    let three = local.entrust(Latch::new(Sealed::<3>::new()));
+    three.launch_with(|three, words: Vec<u8>| three.touch(words.len() as u64), vec![]);
+    let text = local.entrust(String::new());
+    text.apply_with(|text, more: char| text.push(more), 'x');
+    let trustee = local.trustee();
+    spawn(trustee, |words| words.len() as u64);
+    drop(trustee.entrust(5u32));
+    drop(trustee.entrust_with(|n: u8| vec![n; 3], 1));
+    drop(trustee.entrust_moved(vec![String::new()]));
+    trustee.visit(|node, ()| node.outstanding(), ());
+}
+
+/// What the peer does next.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Writes words from word 1 of the buffer that is next, and a signal.
+    Write(Vec<u64>, Signal),
+    /// Writes anywhere in the region.
+    Scribble(usize, u64),
+    /// Sends a bulk payload.
+    Bulk(u64, Vec<u8>),
+    /// Answers what the victim has asked, with these words.
+    Answer(Vec<u64>, Signal),
+    /// Has the victim ask something.
+    Provoke,
+}
+
+#[derive(Clone, Debug)]
+enum Signal {
+    /// Hands the batch over, with these claims about requests and end.
+    Batch(u16, u16),
+    Any(u64),
+}
+
+/// A victim and its peer, in one thread.
+struct Scene {
+    _rack: Vec<Arc<ShmTransport>>,
+    _peer: Wiring,
+    lane: Box<dyn Lane>,
+    /// The slot in which the peer is the client, and that in which the victim is.
+    requests: SharedBytes,
+    replies: SharedBytes,
+    sequence: u64,
+    answers: u64,
+}
+
+/// Where buffer `sequence % 2` of the only pair begins.
+fn buffer(sequence: u64) -> usize {
+    CACHE_LINE + (sequence % 2) as usize * SLOT_STRIDE
+}
+
+impl Scene {
+    /// Runs `act` with a new victim on this thread.
+    fn with<R>(act: impl FnOnce(&mut Scene, &Node, &fiber::Scheduler) -> R) -> R {
+        let rack = ShmTransport::in_process(2, 1).expect("a rack");
+        let (peer, victim) = (rack[0].clone(), rack[1].clone());
+        let connecting = thread::spawn(move || Wiring::connect(peer, 0, PATIENCE));
+        let wiring = Wiring::connect(victim, 0, PATIENCE).expect("a wired victim");
+        let peer = connecting.join().expect("no panic").expect("a wired peer");
+        let memory = |owner, key| {
+            let region = rack[0].import(owner, key, PATIENCE).expect("slots");
+            region.mapped().expect("shared memory is mapped").clone()
+        };
+        let mut scene = Scene {
+            requests: memory(HostId(1), SLOTS),
+            replies: memory(HostId(0), SLOTS_OF_VICTIM),
+            lane: rack[0].lane(0, HostId(1)).expect("a lane"),
+            _rack: rack,
+            _peer: peer,
+            sequence: 1,
+            answers: 1,
+        };
+        let fibers = fiber::Scheduler::new(fiber::Config::default()).expect("a scheduler");
+        let node = Node::enter(wiring.node(0).expect("a node"));
+        let result = fibers.enter(|| {
+            entrust_properties(local_trustee());
+            let result = act(&mut scene, &node, &fibers);
+            node.close();
+            fibers.run(10_000);
+            result
+        });
+        drop(fibers);
+        node.clear();
+        result
+    }
+
+    fn signal(signal: &Signal, sequence: u64, reply: bool) -> u64 {
+        match signal {
+            Signal::Any(word) => *word,
+            Signal::Batch(requests, end) => {
+                u64::from(reply) << 63
+                    | sequence << 32
+                    | u64::from(*requests) << 16
+                    | u64::from(*end)
+            }
+        }
+    }
+
+    fn act(&mut self, step: &Step, fibers: &fiber::Scheduler) {
+        match step {
+            Step::Write(words, signal) => self.write(words, signal),
+            Step::Scribble(at, word) => {
+                let at = at % (self.requests.len() / WORD) * WORD;
+                self.requests.store(at, *word, Ordering::Release);
+            }
+            Step::Bulk(tag, payload) => {
+                self.lane.bulk(0, *tag, payload.clone()).expect("the victim is there");
+            }
+            Step::Answer(words, signal) => {
+                let at = buffer(self.answers);
+                for (i, word) in (1..).zip(words) {
+                    self.replies.store(at + i * WORD, *word, Ordering::Relaxed);
+                }
+                let word = Self::signal(signal, self.answers, true);
+                self.replies.store(at, word, Ordering::Release);
+                if word >> 32 == self.answers | 1 << 31 {
+                    self.answers += 1;
+                }
+            }
+            Step::Provoke => {
+                // From a fiber: what it asks has no answer that makes sense, which it must survive.
+                let _ = fibers.remote().spawn(|| {
+                    let peer = Trustee::numbered(0).expect("the peer");
+                    drop(peer.spawn_with(|words: Vec<u32>| words.len() as u64, vec![7; 3]));
+                });
+            }
+        }
+    }
+
+    fn write(&mut self, words: &[u64], signal: &Signal) {
+        let at = buffer(self.sequence);
+        for (i, word) in (1..).zip(words) {
+            self.requests.store(at + i * WORD, *word, Ordering::Relaxed);
+        }
+        let word = Self::signal(signal, self.sequence, false);
+        self.requests.store(at, word, Ordering::Release);
+    }
+
+    /// Lets the victim do what it does, and checks what it said.
+    fn serve(&mut self, node: &Node, fibers: &fiber::Scheduler) {
+        for _ in 0..3 {
+            fibers.run(1000);
+            node.poll();
+            node.poll_lanes();
+        }
+        drop(node.take_incidents());
+        assert!(!MISTAKEN.load(SeqCst), "a closure ran on a property of another type");
+        let text = self.text();
+        for never in ["access to bytes", "overflow", "out of range", "index out of bounds"] {
+            assert!(!text.contains(never), "{text}");
+        }
+        let at = buffer(self.sequence);
+        if self.requests.load(at, Ordering::Acquire) >> 32 == self.sequence | 1 << 31 {
+            self.sequence += 1;
+        }
+    }
+
+    /// What can be read in the current buffer.
+    fn text(&self) -> String {
+        let mut bytes = vec![0; SLOT_BYTES];
+        self.requests.read_into(buffer(self.sequence), &mut bytes);
+        bytes.truncate(8192);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Sends one request and returns what is said in reply.
+    fn request(
+        &mut self,
+        head: u64,
+        payload: &[u64],
+        node: &Node,
+        fibers: &fiber::Scheduler,
+    ) -> String {
+        for at in (0..SLOT_BYTES).step_by(WORD) {
+            self.requests.store(buffer(self.sequence) + at, 0, Ordering::Relaxed);
+        }
+        let words: Vec<u64> = [head].into_iter().chain(payload.iter().copied()).collect();
+        let (before, at) = (self.sequence, buffer(self.sequence));
+        self.write(&words, &Signal::Batch(1, 1 + words.len() as u16));
+        let text = {
+            node.poll();
+            let text = self.text();
+            self.serve(node, fibers);
+            text
+        };
+        assert_eq!(self.sequence, before + 1, "word {:x}", self.requests.load(at, Ordering::Relaxed));
+        text
+    }
+}
+
+fn head(property: u32, closure: u32, words: usize, bulk: bool) -> u64 {
+    u64::from(property) << 32
+        | u64::from(bulk) << 31
+        | (words as u64 & 0x7ff) << 20
+        | u64::from(closure & 0xf_ffff)
+}
+
+fn fill_table() {
+    if black_box(std::env::args().count()) == usize::MAX {
+        delegate_everything(local_trustee());
+    }
+}
+
+const UNKNOWN: &str = "it names a closure that this program does not have";
+
+#[test]
+fn every_closure_on_every_property_runs_or_is_refused_with_a_reason() {
+    fill_table();
+    Scene::with(|scene, node, fibers| {
+        let mut ran = BTreeSet::new();
+        let mut reasons = BTreeSet::new();
+        let closures = (0..1000)
+            .find(|closure| {
+                scene.request(head(1, *closure, 0, false), &[], node, fibers).contains(UNKNOWN)
+            })
+            .expect("an end of the table");
+        assert!(closures > 20, "only {closures} closures in the table");
+        for closure in 0..closures {
+            for property in 1..=PROPERTIES + 1 {
+                for payload in [&[][..], &[0], &[0; 8], &[u64::MAX; 3], &[3, 5]] {
+                    let head = head(property, closure, payload.len(), false);
+                    let before = RUN.load(SeqCst);
+                    let said = scene.request(head, payload, node, fibers);
+                    if RUN.load(SeqCst) > before {
+                        ran.insert(property);
+                    }
+                    for reason in [
+                        "there is no property",
+                        "and the closure works on a",
+                        "the arguments cannot be decoded",
+                    ] {
+                        if said.contains(reason) {
+                            reasons.insert(reason);
+                        }
+                    }
+                }
+            }
+        }
+        assert!(ran.contains(&1) && ran.contains(&2), "only properties {ran:?} were worked on");
+        assert_eq!(reasons.len(), 3, "only these reasons were given: {reasons:?}");
+    });
+}
+
+#[test]
+fn a_request_cannot_be_longer_than_its_batch_or_its_batch_than_the_buffer() {
+    fill_table();
+    Scene::with(|scene, node, fibers| {
+        for (requests, end) in
+            [(1, 0), (1, 1), (1, 2), (65_535, 3), (2, 2), (0, 0), (0, 9), (1, 8192), (1, 65_535)]
+        {
+            for words in [0, 1, 7, 2047] {
+                let before = scene.sequence;
+                scene.write(&[head(1, 0, words, false), 1, 2, 3], &Signal::Batch(requests, end));
+                scene.serve(node, fibers);
+                assert_eq!(scene.sequence, before + 1, "{requests} requests, end {end}");
+            }
+        }
+    });
+}
+
+fn any_head() -> impl Strategy<Value = u64> {
+    let sensible = (0..=PROPERTIES + 1, 0..60u32, 0..12usize, prop::bool::weighted(0.1))
+        .prop_map(|(property, closure, words, bulk)| head(property, closure, words, bulk));
+    prop_oneof![4 => sensible, 1 => any::<u64>()]
+}
+
+fn any_words() -> impl Strategy<Value = Vec<u64>> {
+    let word = prop_oneof![any_head(), 0..9u64, any::<u64>(), Just(u64::MAX), Just(0)];
+    prop::collection::vec(word, 0..80)
+}
+
+fn any_signal() -> impl Strategy<Value = Signal> {
+    prop_oneof![
+        6 => (0..30u16, 0..90u16).prop_map(|(requests, end)| Signal::Batch(requests, end)),
+        1 => (any::<u16>(), any::<u16>()).prop_map(|(requests, end)| Signal::Batch(requests, end)),
+        1 => any::<u64>().prop_map(Signal::Any),
+    ]
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (any_words(), any_signal()).prop_map(|(words, signal)| Step::Write(words, signal)),
+        1 => (any::<usize>(), any::<u64>()).prop_map(|(at, word)| Step::Scribble(at, word)),
+        2 => (0..3u64, prop::collection::vec(any::<u8>(), 0..100))
+            .prop_map(|(tag, payload)| Step::Bulk(tag, payload)),
+        2 => (any_words(), any_signal()).prop_map(|(words, signal)| Step::Answer(words, signal)),
+        1 => Just(Step::Provoke),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_a_peer_writes_the_trustee_goes_on(steps in prop::collection::vec(any_step(), 1..40)) {
+        fill_table();
+        // Panics of delegated closures are expected and answered; their messages are of no use.
+        static QUIET: std::sync::Once = std::sync::Once::new();
+        QUIET.call_once(|| std::panic::set_hook(Box::new(|_| {})));
+        Scene::with(|scene, node, fibers| {
+            for step in &steps {
+                scene.act(step, fibers);
+                scene.serve(node, fibers);
+            }
+        });
+    }
+}
