@@ -4,6 +4,8 @@
 //! The fiber that ran `main` asks every thread how many of its requests have no reply yet, and goes
 //! on when nobody has any, twice in a row, and nothing was sent in between (two rounds, because a
 //! request may travel behind the first).
+//!
+//! A host may be lost at any moment of this. It has nothing under way then, and need not be told.
 
 use crate::{RackError, shared::Shared, worker};
 use transport_api::HostId;
@@ -24,7 +26,8 @@ pub(crate) fn end_rack(shared: &Shared, check_leaks: bool) {
     if check_leaks {
         let alive: Vec<String> = all()
             .filter(|trustee| !lost(trustee))
-            .flat_map(|trustee| trustee.visit(|node, ()| owned(node.alive()), ()))
+            .flat_map(|trustee| trustee.try_visit(|node, ()| owned(node.alive()), ()))
+            .flatten()
             .collect();
         if !alive.is_empty() {
             shared.fail(RackError::Leaked(alive));
@@ -37,7 +40,9 @@ pub(crate) fn end_rack(shared: &Shared, check_leaks: bool) {
         thread.thread == 0 && thread.host != me.thread().host
     });
     for host in hosts {
-        host.visit(|_, ()| worker::shared().map_or((), |shared| shared.stop()), ());
+        let stop = |_: &Node, ()| worker::shared().map_or((), |shared| shared.stop());
+        // Whoever cannot be told is gone.
+        let _ = host.try_visit(stop, ());
     }
     shared.stop();
 }
@@ -56,9 +61,13 @@ fn settle(shared: &Shared, me: Trustee) {
             if shared.is_lost(trustee.thread().host) {
                 continue;
             }
-            let (mine, not_done) = trustee.visit(|node: &Node, ()| node.outstanding(), ());
-            sent += mine;
-            under_way += not_done;
+            // One that is lost meanwhile has nothing under way.
+            if let Ok((mine, not_done)) =
+                trustee.try_visit(|node: &Node, ()| node.outstanding(), ())
+            {
+                sent += mine;
+                under_way += not_done;
+            }
         }
         // What this thread has under way itself is only what other fibers of it have sent.
         under_way += local_outstanding();

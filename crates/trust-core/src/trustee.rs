@@ -252,6 +252,24 @@ impl Trustee {
         self.call(Visit(closure), arguments, place).unwrap_or_else(|error| raise(&error, place))
     }
 
+    /// As [`visit`](Self::visit), but failures come back as errors.
+    ///
+    /// # Errors
+    /// As [`Trust::try_apply`].
+    ///
+    /// # Panics
+    /// As [`Trust::try_apply`].
+    #[track_caller]
+    pub fn try_visit<A, U, F>(&self, closure: F, arguments: A) -> Result<U, DelegateError>
+    where
+        A: Portable,
+        U: Portable,
+        F: FnOnce(&Node, A) -> U + Delegable,
+    {
+        const { check_captures::<F>() };
+        self.call(Visit(closure), arguments, Location::caller())
+    }
+
     fn runtime(&self) -> Target<Runtime> {
         Target { home: self.number, property: RUNTIME, _property: PhantomData }
     }
