@@ -4,7 +4,9 @@
 //! `src/bin` read the command line, start the rack and call into them.
 //!
 //! - [`kv`]: the key-value store: YCSB bench, lock-based stores to compare with, memcached server.
+//! - [`chaos`]: racks whose processes are killed at random moments, and what must be true then.
 
 #![forbid(unsafe_code)]
 
+pub mod chaos;
 pub mod kv;
