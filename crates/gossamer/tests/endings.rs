@@ -176,7 +176,9 @@ fn fibers_that_nobody_joins_are_unwound() {
 
 #[test]
 fn settings_that_make_no_sense_are_refused() {
-    for rack in [Rack::new().hosts(0), Rack::new().threads(0), Rack::new().threads(2).dedicated_trustees(2)] {
+    for rack in
+        [Rack::new().hosts(0), Rack::new().threads(0), Rack::new().threads(2).dedicated_trustees(2)]
+    {
         let ended = rack.run(|| unreachable!("it does not start"));
         let ended: Result<(), _> = ended;
         assert!(matches!(ended, Err(RackError::Settings(_))), "{ended:?}");
@@ -213,7 +215,8 @@ fn dedicated_trustees_hold_properties_and_run_no_fibers() {
 #[test]
 fn a_trust_that_outlives_its_rack_is_nobody_elses() {
     within_deadline("a_trust_that_outlives_its_rack_is_nobody_elses", || {
-        let kept: Trust<u32> = Rack::new().threads(2).run(|| gossamer::local_trustee().entrust(1u32)).unwrap();
+        let kept: Trust<u32> =
+            Rack::new().threads(2).run(|| gossamer::local_trustee().entrust(1u32)).unwrap();
         let said = panic_in(|| kept.apply(|value| *value));
         assert!(said.contains("a trust can only be used by a fiber of its rack"), "{said}");
         let kept = Arc::new(Mutex::new(Some(kept)));
@@ -259,7 +262,8 @@ fn a_gibibyte_there_and_back_and_not_a_byte_more() {
         );
         assert!(back.len() == GIB - 8 && back.iter().all(|byte| *byte == 7));
         drop(back);
-        let more = echo.try_apply_with(|_, bytes: ByteBuf| bytes.len(), ByteBuf::from(vec![7; GIB]));
+        let more =
+            echo.try_apply_with(|_, bytes: ByteBuf| bytes.len(), ByteBuf::from(vec![7; GIB]));
         assert!(matches!(more, Err(DelegateError::Codec { .. })), "{more:?}");
         let more = echo.try_apply(|_| ByteBuf::from(vec![7; GIB]));
         assert!(matches!(more, Err(DelegateError::Refused { .. })));

@@ -24,7 +24,14 @@ use std::{
 };
 
 /// What can cross the rack as an argument or a result.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot cross the rack as an argument or a result",
+    label = "not owned data that serde can encode and decode",
+    note = "derive `serde::Serialize` and `serde::Deserialize` for types of your own; send owned \
+            data (`String`, not `&str`) and trusts instead of references"
+)]
 pub trait Portable: Serialize + DeserializeOwned + 'static {}
+#[diagnostic::do_not_recommend]
 impl<V: Serialize + DeserializeOwned + 'static> Portable for V {}
 
 pub(crate) const OUTSIDE: DelegateError = DelegateError::NoRack(
@@ -526,35 +533,4 @@ impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
             }
         });
     }
-}
-
-/// Delegates a closure that uses local values: they are moved into the request by name, and the
-/// closure gets them as arguments of the same names.
-///
-/// ```ignore
-/// delegate!(map, [key, value] |map| map.insert(key, value))
-/// // is
-/// map.apply_with(|map, (key, value)| map.insert(key, value), (key, value))
-/// ```
-///
-/// The result of the closure is the value of the macro, as with [`Trust::apply_with`]. A value
-/// that the closure uses and the list forgets is an ordinary type error.
-#[macro_export]
-macro_rules! delegate {
-    ($trust:expr, [$($value:ident),* $(,)?] |$property:pat_param| $body:expr) => {{
-        let (trust, arguments) = (&$trust, ($($value,)*));
-        let closure = $crate::uncaptured(trust, &arguments, |$property, ($($value,)*)| $body);
-        // Only a closure that captures nothing becomes a function pointer.
-        let _: fn(_, _) -> _ = closure;
-        trust.apply_with(closure, arguments)
-    }};
-}
-
-/// For [`delegate!`]: hands `closure` through, and lets the compiler see what its parameters are.
-#[doc(hidden)]
-pub fn uncaptured<T: 'static, V, U, F>(_: &Trust<T>, _: &V, closure: F) -> F
-where
-    F: FnOnce(&mut T, V) -> U + Copy,
-{
-    closure
 }

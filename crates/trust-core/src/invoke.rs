@@ -21,6 +21,7 @@ use std::any::type_name;
 )]
 pub trait Delegable: Copy + Send + 'static {}
 #[cfg(not(feature = "nightly"))]
+#[diagnostic::do_not_recommend]
 impl<F: Copy + Send + 'static> Delegable for F {}
 
 /// A closure that may be delegated: it captures nothing that refers to this process's memory.
@@ -33,6 +34,7 @@ impl<F: Copy + Send + 'static> Delegable for F {}
 )]
 pub trait Delegable: crate::NoRef + Send + 'static {}
 #[cfg(feature = "nightly")]
+#[diagnostic::do_not_recommend]
 impl<F: crate::NoRef + Send + 'static> Delegable for F {}
 
 /// Checks, when a delegated call is instantiated, that its closure captures nothing.

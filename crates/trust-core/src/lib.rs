@@ -4,7 +4,8 @@
 //! own. What users call is re-exported by the `gossamer` crate.
 //!
 //! Reading order:
-//! 1. What users see: [`Trust`] (`trust.rs`), `apply` and its relatives (`apply.rs`), [`Latch`] and
+//! 1. What users see: [`Trust`] (`trust.rs`), `apply` and its relatives (`apply.rs`),
+//!    [`delegate!`] (`delegate.rs`), [`Latch`] and
 //!    `launch` (`latch.rs`), [`Trustee`] (`trustee.rs`), what may be delegated (`invoke.rs`,
 //!    `noref.rs`), futures of calls (`future.rs`), errors (`error.rs`).
 //! 2. The protocol: words (`wire.rs`), handing buffers back and forth ([`slot`]), finding out who
@@ -39,6 +40,8 @@ mod completion;
 mod context;
 #[cfg(not(loom))]
 mod count;
+#[cfg(not(loom))]
+mod delegate;
 #[cfg(not(loom))]
 mod error;
 #[cfg(all(feature = "async", not(loom)))]
@@ -91,7 +94,8 @@ pub use future::Applied;
 
 #[cfg(not(loom))]
 pub use self::{
-    apply::{Portable, uncaptured},
+    apply::Portable,
+    delegate::uncaptured,
     error::{CodecError, DelegateError, PanicReport},
     identity::build_identity,
     invoke::Delegable,

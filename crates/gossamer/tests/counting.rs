@@ -1,0 +1,129 @@
+//! Trusts counted right whatever happens to them: fibers on every thread of the rack clone them, use
+//! them, send them to each other, keep them in properties and drop them, in any order. The property
+//! dies exactly once, after the last of them.
+
+mod common;
+
+use common::{Counted, KINDS, run, within_deadline};
+use gossamer::Trust;
+use proptest::{prelude::*, test_runner::TestRunner};
+use serde::{Deserialize, Serialize};
+
+type Shelf = Vec<Trust<Counted>>;
+
+/// What a fiber does next with the trusts it holds; numbers pick one of them, or a thread.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Step {
+    Clone(usize),
+    Drop(usize),
+    /// Drops it on a thread that is none of the rack's.
+    DropOutside(usize),
+    Apply(usize),
+    ApplyThen(usize),
+    /// Sends one along with work for another thread, and takes it back.
+    Lend(usize, usize),
+    /// Gives one away to the shelf of a thread.
+    Shelve(usize, usize),
+    /// Takes one from the shelf of a thread, if there is one.
+    Fetch(usize),
+    /// Has one cloned, or all dropped, where the shelf is.
+    CloneShelved(usize),
+    DropShelved(usize),
+    Yield,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let (n, m) = (0..8usize, 0..8usize);
+    prop_oneof![
+        3 => n.clone().prop_map(Step::Clone),
+        3 => n.clone().prop_map(Step::Drop),
+        1 => n.clone().prop_map(Step::DropOutside),
+        1 => n.clone().prop_map(Step::Apply),
+        2 => n.clone().prop_map(Step::ApplyThen),
+        2 => (n.clone(), m.clone()).prop_map(|(n, m)| Step::Lend(n, m)),
+        2 => (n.clone(), m.clone()).prop_map(|(n, m)| Step::Shelve(n, m)),
+        2 => m.clone().prop_map(Step::Fetch),
+        1 => m.clone().prop_map(Step::CloneShelved),
+        1 => m.clone().prop_map(Step::DropShelved),
+        1 => Just(Step::Yield),
+    ]
+}
+
+/// Carries the steps out; what is left is dropped at the end.
+fn walk((trust, shelves, steps): (Trust<Counted>, Vec<Trust<Shelf>>, Vec<Step>)) {
+    let mut held = vec![trust];
+    for step in steps {
+        let count = held.len();
+        match step {
+            Step::Clone(n) if count > 0 => held.push(held[n % count].clone()),
+            Step::Drop(n) if count > 0 => drop(held.swap_remove(n % count)),
+            Step::DropOutside(n) if count > 0 => {
+                let trust = held.swap_remove(n % count);
+                std::thread::spawn(move || drop(trust)).join().unwrap();
+            }
+            // It fails if the property is dead.
+            Step::Apply(n) if count > 0 => held[n % count].apply(|_| ()),
+            Step::ApplyThen(n) if count > 0 => held[n % count].apply_then(|_| (), |()| {}),
+            Step::Lend(n, to) if count > 0 => {
+                let trust = held.swap_remove(n % count);
+                let threads: Vec<_> = gossamer::threads().collect();
+                let to = threads[to % threads.len()];
+                let lend = |trust: Trust<Counted>| (trust.clone(), trust);
+                let (one, two) = gossamer::spawn_on_with(to, lend, trust).join().unwrap();
+                one.apply(|_| ());
+                held.push(two);
+            }
+            Step::Shelve(n, to) if count > 0 => {
+                let trust = held.swap_remove(n % count);
+                shelves[to % shelves.len()].apply_with_then(Vec::push, trust, |()| {});
+            }
+            Step::Fetch(from) => {
+                held.extend(shelves[from % shelves.len()].apply(Vec::pop));
+            }
+            Step::CloneShelved(at) => shelves[at % shelves.len()].apply(|shelf| {
+                shelf.extend_from_within(..shelf.len().min(4));
+            }),
+            Step::DropShelved(at) => shelves[at % shelves.len()].apply_then(Vec::clear, |()| {}),
+            Step::Yield => gossamer::yield_now(),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_property_dies_exactly_once_after_its_last_trust() {
+    within_deadline("a_property_dies_exactly_once_after_its_last_trust", || {
+        for kind in KINDS {
+            let config =
+                ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() };
+            let walks = prop::collection::vec(prop::collection::vec(any_step(), 0..60), 1..8);
+            let home = 0..8usize;
+            let result = TestRunner::new(config).run(&(walks, home), |(walks, home)| {
+                let ended = run(kind, move || {
+                    let threads: Vec<_> = gossamer::threads().collect();
+                    let drops = gossamer::local_trustee().entrust(0u32);
+                    let trust = threads[home % threads.len()].entrust_with(Counted, drops.clone());
+                    let shelves: Vec<Trust<Shelf>> =
+                        threads.iter().map(|t| t.entrust_with(|()| Vec::new(), ())).collect();
+                    let fibers: Vec<_> = walks
+                        .into_iter()
+                        .zip(threads.iter().cycle())
+                        .map(|(steps, thread)| {
+                            let all = (trust.clone(), shelves.clone(), steps);
+                            gossamer::spawn_on_with(*thread, walk, all)
+                        })
+                        .collect();
+                    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+                    trust.apply(|_| ());
+                    assert_eq!(drops.apply(|drops| *drops), 0, "it died under a living trust");
+                    drop((trust, shelves));
+                    common::wait_until("its death", || drops.apply(|drops| *drops) > 0);
+                    assert_eq!(drops.apply(|drops| *drops), 1);
+                });
+                prop_assert!(ended.is_ok(), "{ended:?}");
+                Ok(())
+            });
+            result.unwrap_or_else(|failure| panic!("{kind:?}: {failure}"));
+        }
+    });
+}

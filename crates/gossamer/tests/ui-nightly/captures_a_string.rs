@@ -1,0 +1,12 @@
+//! Heap data has a pointer inside.
+
+fn main() {
+    gossamer::Rack::new()
+        .threads(1)
+        .run(|| {
+            let text = gossamer::entrust(String::new());
+            let more = String::from("more");
+            text.apply(move |t| t.push_str(&more));
+        })
+        .unwrap();
+}

@@ -1,0 +1,12 @@
+//! Trusts travel as arguments, too.
+
+fn main() {
+    gossamer::Rack::new()
+        .threads(1)
+        .run(|| {
+            let one = gossamer::entrust(0u64);
+            let other = gossamer::entrust(0u64);
+            one.apply(move |_| other.apply_then(|o| *o += 1, |()| {}));
+        })
+        .unwrap();
+}
