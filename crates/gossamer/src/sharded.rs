@@ -41,7 +41,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     /// # Panics
     /// Outside a fiber of a rack, and in delegated context.
     #[track_caller]
-    pub fn new<F: FnOnce() -> T + Delegable>(make: F) -> Self {
+    pub fn new<F: FnOnce() -> T + Delegable + Clone>(make: F) -> Self {
         const {
             assert!(
                 size_of::<F>() == 0,
