@@ -8,10 +8,10 @@ use super::contest::Score;
 use super::report::{Latencies, Operation};
 use super::table::duration;
 
-const WIDTH: f64 = 960.0;
+const WIDTH: f64 = 1080.0;
 const BAR_HEIGHT: f64 = 26.0;
-const MARGIN_LEFT: f64 = 170.0;
-const MARGIN_RIGHT: f64 = 150.0;
+const MARGIN_LEFT: f64 = 230.0;
+const MARGIN_RIGHT: f64 = 240.0;
 const PLOT_HEIGHT: f64 = 320.0;
 
 /// Colours that stay apart for colour-blind readers (Okabe and Ito).

@@ -35,7 +35,8 @@ pub fn deadline(exptime: i32, now: Seconds) -> Seconds {
 }
 
 /// One item. Key and data share one allocation, so that finding an item and reading it touch
-/// neighbouring cache lines:
+/// neighbouring cache lines. The rest is small enough to share one line with the item's neighbours
+/// in the order of use:
 ///
 /// ```text
 ///   bytes  | key (key_bytes) | data ... |
@@ -43,12 +44,12 @@ pub fn deadline(exptime: i32, now: Seconds) -> Seconds {
 #[derive(Debug)]
 pub struct Item {
     bytes: Vec<u8>,
-    /// Hash of the key, kept so that growing the table touches no item memory but this.
-    pub(super) hash: u64,
     /// The unique number of this version.
     pub(super) cas: u64,
-    /// When the item expires; 0 is never.
-    pub(super) expires: Seconds,
+    /// Hash of the key, kept so that growing the table touches no item memory but this.
+    pub(super) hash: u32,
+    /// When the item expires, in seconds since the epoch; 0 is never. Lasts until the year 2106.
+    expires: u32,
     /// Which flush the item has survived; see [`Item::is_flushed`].
     pub(super) generation: u32,
     pub(super) flags: u32,
@@ -59,13 +60,13 @@ pub struct Item {
 
 impl Item {
     /// An item without flags or expiry. The key is at most [`KEY_BYTES_MAX`] bytes.
-    pub(super) fn new(key: &[u8], hash: u64, data: &[u8]) -> Self {
+    pub(super) fn new(key: &[u8], hash: u32, data: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(key.len() + data.len());
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(data);
         debug_assert!(key.len() <= KEY_BYTES_MAX);
         let key_bytes = key.len() as u8;
-        Self { bytes, hash, cas: 0, expires: 0, generation: 0, flags: 0, key_bytes, fetched: false }
+        Self { bytes, cas: 0, hash, expires: 0, generation: 0, flags: 0, key_bytes, fetched: false }
     }
 
     /// The key.
@@ -110,7 +111,12 @@ impl Item {
 
     /// Whether the item has expired at `now`.
     pub fn is_expired(&self, now: Seconds) -> bool {
-        self.expires != 0 && self.expires <= now
+        self.expires != 0 && Seconds::from(self.expires) <= now
+    }
+
+    /// Makes the item expire at `deadline`; 0 is never.
+    pub(super) fn set_deadline(&mut self, deadline: Seconds) {
+        self.expires = u32::try_from(deadline).unwrap_or(u32::MAX);
     }
 
     /// Whether the item was stored before the flush that began `generation`.

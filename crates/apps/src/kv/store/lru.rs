@@ -13,8 +13,10 @@ use slab::Slab;
 /// Stands for "no neighbour".
 const NONE: u32 = u32::MAX;
 
-/// A value and its neighbours in the order of use.
+/// A value and its neighbours in the order of use; aligned, so that a small value is one cache line
+/// away and not two.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Node<V> {
     newer: u32,
     older: u32,

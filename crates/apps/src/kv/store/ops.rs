@@ -96,7 +96,7 @@ impl Store {
         match index {
             Some(index) => {
                 self.stats.touch_hits += 1;
-                self.items.get_mut(index).expires = deadline(exptime, now);
+                self.items.get_mut(index).set_deadline(deadline(exptime, now));
             }
             None => self.stats.touch_misses += 1,
         }
@@ -170,7 +170,8 @@ impl Store {
         }
         let cas = self.next_cas();
         let describe = |item: &mut Item| {
-            (item.flags, item.expires, item.cas) = (flags, deadline(exptime, now), cas);
+            (item.flags, item.cas) = (flags, cas);
+            item.set_deadline(deadline(exptime, now));
             item.fetched = false;
         };
         match found {

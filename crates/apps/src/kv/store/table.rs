@@ -15,6 +15,17 @@ pub struct Limits {
     pub memory: Option<usize>,
 }
 
+const _: () = assert!(
+    std::mem::size_of::<super::lru::Node<Item>>() == 64,
+    "an item and its place in the order of use share one cache line"
+);
+
+/// Items keep 32 bits of their hash. The table takes its places from the low bits and its tags from
+/// the high ones, so they are spread over 64.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// One shard: items by key.
 ///
 /// The table holds slab indices; the items, with their keys, lie in the slab. The hash is foldhash,
@@ -105,13 +116,16 @@ impl Store {
         true
     }
 
-    pub(super) fn hash(&self, key: &[u8]) -> u64 {
-        self.hasher.hash_one(key)
+    pub(super) fn hash(&self, key: &[u8]) -> u32 {
+        self.hasher.hash_one(key) as u32
     }
 
-    fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
-        let same = |&index: &u32| self.items.get(index).key() == key;
-        self.index.find(hash, same).copied()
+    fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
+        let same = |&index: &u32| {
+            let item = self.items.get(index);
+            item.hash == hash && item.key() == key
+        };
+        self.index.find(spread(hash), same).copied()
     }
 
     fn is_dead(&self, item: &Item, now: Seconds) -> bool {
@@ -120,7 +134,7 @@ impl Store {
     }
 
     /// The item of a key, if it is alive; a dead one is removed.
-    pub(super) fn live(&mut self, hash: u64, key: &[u8], now: Seconds) -> Option<u32> {
+    pub(super) fn live(&mut self, hash: u32, key: &[u8], now: Seconds) -> Option<u32> {
         let index = self.find(hash, key)?;
         if self.is_dead(self.items.get(index), now) {
             self.remove(index);
@@ -130,7 +144,7 @@ impl Store {
     }
 
     /// Why the item of a key is dead, for the counters.
-    pub(super) fn count_dead(&mut self, hash: u64, key: &[u8], now: Seconds) {
+    pub(super) fn count_dead(&mut self, hash: u32, key: &[u8], now: Seconds) {
         if let Some(index) = self.find(hash, key) {
             let expired = self.items.get(index).is_expired(now);
             if expired {
@@ -190,7 +204,7 @@ impl Store {
         self.memory += item.memory();
         let index = self.items.insert(item);
         let items = &self.items;
-        self.index.insert_unique(hash, index, |&index| items.get(index).hash);
+        self.index.insert_unique(spread(hash), index, |&index| spread(items.get(index).hash));
         self.make_room(index);
     }
 
@@ -209,7 +223,7 @@ impl Store {
     pub(super) fn remove(&mut self, index: u32) {
         let item = self.items.remove(index);
         self.memory -= item.memory();
-        if let Ok(entry) = self.index.find_entry(item.hash, |&other| other == index) {
+        if let Ok(entry) = self.index.find_entry(spread(item.hash), |&other| other == index) {
             entry.remove();
         }
     }
