@@ -271,3 +271,30 @@ fn a_gibibyte_there_and_back_and_not_a_byte_more() {
     })
     .unwrap();
 }
+
+/// It must not, and nothing keeps it from it; but its property stays its own meanwhile.
+#[test]
+fn a_closure_that_sleeps_keeps_its_property_to_itself() {
+    within_deadline("a_closure_that_sleeps_keeps_its_property_to_itself", || {
+        for kind in KINDS {
+            run(kind, || {
+                let counter = gossamer::local_trustee().entrust(0u32);
+                let count = |counter: Trust<u32>| {
+                    for _ in 0..100 {
+                        counter.apply(|c| *c += 1);
+                    }
+                };
+                let counting = gossamer::spawn_on_with(another(), count, counter.clone());
+                let (before, after) = counter.apply(|c| {
+                    let before = *c;
+                    gossamer::sleep(std::time::Duration::from_millis(20));
+                    (before, *c)
+                });
+                assert_eq!(before, after, "somebody else worked on the property meanwhile");
+                counting.join().unwrap();
+                assert_eq!(counter.apply(|c| *c), 100);
+            })
+            .unwrap();
+        }
+    });
+}

@@ -318,7 +318,9 @@ impl Node {
     /// worker, outside any fiber.
     pub fn poll(&self) -> bool {
         let sent = self.flush();
-        let served = self.serve();
+        // A fiber that waits inside a delegated closure (which it must not, but `sleep` cannot tell)
+        // holds a reference to its property: nothing is served until it has gone on.
+        let served = if self.context.is_free() { self.serve() } else { 0 };
         let reaped = self.reap();
         self.counters.complete(reaped);
         self.run_deferred();
