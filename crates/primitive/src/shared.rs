@@ -39,6 +39,9 @@ use std::{any::Any, marker::PhantomData, ptr::NonNull};
 pub struct SharedBytes {
     #[cfg(not(loom))]
     base: NonNull<u8>,
+    /// Whole words of the run.
+    #[cfg(not(loom))]
+    count: usize,
     #[cfg(not(loom))]
     _owner: Arc<dyn Any + Send + Sync>,
     #[cfg(loom)]
@@ -142,7 +145,7 @@ impl SharedBytes {
     #[inline(always)]
     pub fn words(&self) -> Words<'_> {
         #[cfg(not(loom))]
-        return Words { base: self.base, count: self.len / 8, _memory: PhantomData };
+        return Words { base: self.base, count: self.count, _memory: PhantomData };
         #[cfg(loom)]
         return Words { memory: self };
     }
@@ -180,7 +183,7 @@ impl SharedBytes {
         let part = {
             // SAFETY: `check` proved that `at` is inside the run (or one past its end).
             let base = unsafe { self.base.add(at) };
-            SharedBytes { base, _owner: self._owner.clone(), len }
+            SharedBytes { base, count: len / 8, _owner: self._owner.clone(), len }
         };
         #[cfg(loom)]
         let part = SharedBytes { words: self.words.clone(), start: self.start + at / 8, len };
@@ -235,7 +238,7 @@ impl SharedBytes {
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
         debug_assert!(base.as_ptr().addr().is_multiple_of(8));
-        Self { base, _owner: owner, len }
+        Self { base, count: len / 8, _owner: owner, len }
     }
 
     /// Zeroed memory of this process, aligned to a cache line.
@@ -271,7 +274,7 @@ impl SharedBytes {
     #[inline(always)]
     pub fn word(&self, at: usize) -> &AtomicU64 {
         // One comparison for both: the bits that make an offset uneven become its highest.
-        if at.rotate_right(3) >= self.len / 8 {
+        if at.rotate_right(3) >= self.count {
             outside(at, 8, self.len)
         }
         // SAFETY: inside the run and 8-aligned (checked above, and `base` is 8-aligned); the memory

@@ -282,7 +282,8 @@ impl<T: 'static> Trust<T> {
     {
         if node.context().is_free() {
             let result = self.run_inline(node, invoke, arguments, place);
-            let context = node.context().enter(Context::Callback(type_name::<C>));
+            let context = node.context().enter(Context::Callback);
+            node.context().set_callback(type_name::<C>);
             then.tell(node, result);
             drop(context);
             node.run_deferred();
@@ -291,7 +292,8 @@ impl<T: 'static> Trust<T> {
             let trust = self.clone();
             node.run_or_defer(move |node| {
                 let result = trust.run_inline(node, invoke, arguments, place);
-                let _context = node.context().enter(Context::Callback(type_name::<C>));
+                let _context = node.context().enter(Context::Callback);
+                node.context().set_callback(type_name::<C>);
                 then.tell(node, result);
             });
         }
@@ -528,7 +530,7 @@ impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
         let result = outcome.result();
         with_node(|node| {
             if let Some(node) = node {
-                let _context = node.context().enter(Context::Callback(type_name::<C>));
+                node.context().set_callback(type_name::<C>);
                 self.0.tell(node, result);
             }
         });

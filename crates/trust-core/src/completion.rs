@@ -158,6 +158,14 @@ pub(crate) struct Completions {
     next: Cell<usize>,
 }
 
+/// A completion that is about to run.
+pub(crate) struct Next {
+    take: Take,
+    /// The word at which its request's head is.
+    pub(crate) at: usize,
+    index: usize,
+}
+
 const HEADER: usize = 2;
 
 const fn words_of<C>() -> usize {
@@ -190,41 +198,55 @@ impl Completions {
         }
     }
 
-    /// Where the head of the next request to be completed is.
-    #[inline(always)]
-    pub(crate) fn peek(&self) -> Option<usize> {
-        // SAFETY: as in `push`.
-        let list = unsafe { &*self.words.get() };
-        list.get(self.next.get() + 1).map(|word| *word as u32 as usize)
+    /// Takes the next completion out.
+    pub(crate) fn next(&self) -> Option<Next> {
+        self.next_at(&mut self.place())
     }
 
-    /// Takes the next completion out and runs it.
-    ///
-    /// # Panics
-    /// If there is none, or if the completion panics; it counts as taken then.
+    /// Where the next completion is.
+    pub(crate) fn place(&self) -> usize {
+        self.next.get()
+    }
+
+    /// Takes the completion at `place` out, which is the next one, and moves `place` behind it.
     #[inline(always)]
-    pub(crate) fn complete_next(&self, outcome: Outcome<'_>) {
-        let next = self.next.get();
-        let (header, data) = {
-            // SAFETY: as in `push`.
-            let list = unsafe { &*self.words.get() };
-            let header = &list[next..next + HEADER];
-            // In bounds: `push` writes a header and its completion together.
-            ([header[0], header[1]], list.as_ptr().wrapping_add(next + HEADER))
-        };
-        self.next.set(next + (header[1] >> 32) as usize);
+    pub(crate) fn next_at(&self, place: &mut usize) -> Option<Next> {
+        let index = *place;
+        debug_assert_eq!(index, self.next.get());
+        // SAFETY: as in `push`.
+        let list = unsafe { &*self.words.get() };
+        let header = list.get(index..index + HEADER)?;
         // SAFETY: `push` wrote this word from a `Take`.
         let take = unsafe { std::mem::transmute::<usize, Take>(header[0] as usize) };
-        // SAFETY: the words behind the header are a completion of the type that `take` was made
-        // for, taken once because `next` has moved on; `take` moves it out before it runs, so that
-        // it does not matter if the vector grows meanwhile.
-        unsafe { take(data, outcome) }
+        *place = index + (header[1] >> 32) as usize;
+        self.next.set(*place);
+        Some(Next { take, at: header[1] as u32 as usize, index })
+    }
+
+    /// Undoes a [`next`](Self::next).
+    pub(crate) fn put_back(&self, next: Next) {
+        self.next.set(next.index);
+    }
+
+    /// Runs a completion.
+    ///
+    /// # Panics
+    /// If it panics; it counts as taken then.
+    #[inline(always)]
+    pub(crate) fn run(&self, next: Next, outcome: Outcome<'_>) {
+        // SAFETY: as in `push`.
+        let list = unsafe { (*self.words.get()).as_ptr() };
+        // SAFETY: `next` came from this list, whose words behind the header are a completion of the
+        // type that `take` was made for (`push` writes them together). It is taken once, because a
+        // `Next` is used up here. `take` moves it out before it runs, so that it does not matter if
+        // the vector grows meanwhile.
+        unsafe { (next.take)(list.add(next.index + HEADER), outcome) }
     }
 
     /// Forgets the completions, all of which have been taken.
     #[inline(always)]
     pub(crate) fn clear(&self) {
-        debug_assert!(self.peek().is_none());
+        debug_assert!(self.next().is_none());
         // SAFETY: as in `push`; words have no destructor.
         unsafe { (*self.words.get()).clear() };
         self.next.set(0);
@@ -233,9 +255,9 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        while self.peek().is_some() {
+        while let Some(next) = self.next() {
             let error = DelegateError::NoRack("the rack has ended");
-            self.complete_next(Outcome::failed(&Source::Failed(&error)));
+            self.run(next, Outcome::failed(&Source::Failed(&error)));
         }
     }
 }
@@ -277,10 +299,11 @@ mod tests {
         completions.push(40, Aligned(log.clone()));
         completions.push(56, Note(log.clone(), [0; 300]));
         for at in [8, 24, 40, 56] {
-            assert_eq!(completions.peek(), Some(at));
-            completions.complete_next(Outcome::failed(&Source::Failed(&ERROR)));
+            let next = completions.next().expect("one more");
+            assert_eq!(next.at, at);
+            completions.run(next, Outcome::failed(&Source::Failed(&ERROR)));
         }
-        assert_eq!(completions.peek(), None);
+        assert!(completions.next().is_none());
         completions.clear();
         assert_eq!(*log.borrow(), [0, 9, 64, 300]);
         completions.push(8, Note(log.clone(), [0; 1]));

@@ -16,8 +16,8 @@ pub(crate) enum Context {
     Serving,
     /// A closure on a property of this thread, delegated from here.
     Inline(&'static Location<'static>),
-    /// A callback of `apply_then` and its like, by the name of its type.
-    Callback(fn() -> &'static str),
+    /// Callbacks of `apply_then` and its like; which one, the cell says.
+    Callback,
     /// The drop of a property.
     Dropping,
 }
@@ -27,11 +27,17 @@ pub(crate) struct ContextCell {
     context: Cell<Context>,
     /// The closure being served.
     closure: Cell<u32>,
+    /// The name of the callback that runs.
+    callback: Cell<fn() -> &'static str>,
 }
 
 impl ContextCell {
     pub(crate) fn new() -> Self {
-        Self { context: Cell::new(Context::Free), closure: Cell::new(0) }
+        Self {
+            context: Cell::new(Context::Free),
+            closure: Cell::new(0),
+            callback: Cell::new(|| "of no request"),
+        }
     }
 
     /// Whether code may wait here.
@@ -51,9 +57,14 @@ impl ContextCell {
         self.closure.set(closure);
     }
 
+    #[inline(always)]
+    pub(crate) fn set_callback(&self, name: fn() -> &'static str) {
+        self.callback.set(name);
+    }
+
     /// Where the running code comes from, for messages.
     fn origin(&self) -> Origin {
-        Origin(self.context.get(), self.closure.get())
+        Origin(self.context.get(), self.closure.get(), self.callback.get())
     }
 
     /// Refuses to wait at `inner` when the running code must not.
@@ -92,7 +103,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-struct Origin(Context, u32);
+struct Origin(Context, u32, fn() -> &'static str);
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,7 +114,7 @@ impl fmt::Display for Origin {
                 write!(f, "the delegated closure {name}")
             }
             Context::Inline(place) => write!(f, "the closure delegated at {place}"),
-            Context::Callback(name) => write!(f, "the callback {}", name()),
+            Context::Callback => write!(f, "the callback {}", self.2()),
             Context::Dropping => f.write_str("the drop of a property"),
         }
     }

@@ -24,9 +24,10 @@ use transport_api::ThreadId;
 #[derive(Clone, Copy)]
 struct Progress {
     arrival: Arrival,
-    /// The head of the next request, and how many requests are left.
+    /// The head of the next request.
     at: usize,
-    left: u16,
+    /// Requests served.
+    served: usize,
     /// First word behind all requests and long replies.
     tail: usize,
 }
@@ -93,9 +94,9 @@ impl Inbox {
     fn serve_batch(&self, node: &Node, arrival: Arrival) -> usize {
         let mut progress = self.paused.take().unwrap_or_else(|| {
             self.slot.prefetch(arrival);
-            Progress { arrival, at: 1, left: arrival.requests, tail: arrival.end }
+            Progress { arrival, at: 1, served: 0, tail: arrival.end }
         });
-        let before = progress.left;
+        let before = progress.served;
         let context = node.context().enter(Context::Serving);
         let finished = loop {
             match catch_unwind(AssertUnwindSafe(|| self.run(node, &mut progress))) {
@@ -104,7 +105,7 @@ impl Inbox {
             }
         };
         drop(context);
-        let served = before - progress.left;
+        let served = progress.served - before;
         if finished {
             let handover = self.slot.answer(progress.arrival, progress.tail);
             let lane = node.lane(self.client().host);
@@ -117,7 +118,7 @@ impl Inbox {
         } else {
             self.paused.set(Some(progress));
         }
-        served.into()
+        served
     }
 
     /// Serves requests until the batch is done (true) or one waits for its bulk payload (false).
@@ -131,16 +132,14 @@ impl Inbox {
         let mut call = Call { buffer, slot, tail: progress.tail, bulk: None, outsized: None };
         // The truth about progress is here; `progress` is told before a closure runs, because it may
         // panic.
-        let (mut at, mut left) = (progress.at, progress.left);
-        while left > 0 {
-            (progress.at, progress.left) = (at, left);
-            if at >= end {
-                // The batch claims more requests than it has: no client of this build does that.
-                break;
-            }
+        let mut at = progress.at;
+        while at < end {
+            progress.at = at;
+            progress.served += 1;
             let head = RequestHead::from_word(slot.load(at, Ordering::Relaxed));
             let payload = within(at, head, end);
             if head.is_bulk() && !self.take_bulk(&mut call) {
+                progress.served -= 1;
                 return false;
             }
             node.context().set_closure(head.closure());
@@ -157,12 +156,10 @@ impl Inbox {
             };
             slot.store(at, reply, Ordering::Relaxed);
             at = payload.at + payload.words;
-            left -= 1;
             if ReplyHead::is_bulk(reply) || call.tail != progress.tail {
                 self.after_long_reply(node, progress, &mut call);
             }
         }
-        progress.left = 0;
         true
     }
 
@@ -205,7 +202,6 @@ impl Inbox {
         let reply = call.panicked(payload, &PanicReport::of(panic));
         slot.store(progress.at, reply, Ordering::Relaxed);
         progress.at = payload.at + payload.words;
-        progress.left -= 1;
         self.after_long_reply(node, progress, &mut call);
     }
 }

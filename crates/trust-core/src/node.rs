@@ -55,7 +55,7 @@ pub struct Node {
     number: u32,
     pub(crate) rack: u32,
     threads: u32,
-    outboxes: Box<[Option<Outbox>]>,
+    outboxes: Box<[Option<Box<Outbox>>]>,
     inboxes: Box<[Option<Inbox>]>,
     arrivals: Option<Arrivals>,
     lanes: Box<[LaneRef]>,
@@ -70,29 +70,14 @@ pub struct Node {
     busy: RefCell<Vec<u32>>,
     until_lanes: Cell<u32>,
     incidents: RefCell<Vec<Incident>>,
-    counters: Counters,
     closed: Cell<bool>,
-}
-
-/// Requests that a node has sent, and those of them that have ended.
-#[derive(Default)]
-struct Counters {
-    sent: Cell<u64>,
-    completed: Cell<u64>,
-}
-
-impl Counters {
-    #[inline(always)]
-    fn complete(&self, count: usize) {
-        self.completed.set(self.completed.get() + count as u64);
-    }
 }
 
 pub(crate) struct Parts {
     pub(crate) me: ThreadId,
     pub(crate) rack: u32,
     pub(crate) threads: u32,
-    pub(crate) outboxes: Box<[Option<Outbox>]>,
+    pub(crate) outboxes: Box<[Option<Box<Outbox>>]>,
     pub(crate) inboxes: Box<[Option<Inbox>]>,
     pub(crate) arrivals: Option<Arrivals>,
     pub(crate) lanes: Box<[LaneRef]>,
@@ -120,7 +105,6 @@ impl Node {
             busy: RefCell::default(),
             until_lanes: Cell::new(0),
             incidents: RefCell::default(),
-            counters: Counters::default(),
             closed: Cell::new(false),
         };
         crate::system::install(&node);
@@ -211,21 +195,29 @@ impl Node {
             let error = DelegateError::NoRack("the trust's trustee is not a thread of this rack");
             return completion.complete(Outcome::failed(&Source::Failed(&error)));
         };
-        self.counters.sent.set(self.counters.sent.get() + 1);
         if !outbox.has_room(&request) {
             return self.send_later(outbox, number, request, completion);
         }
-        outbox.append(&request, completion, || self.lane(outbox.trustee().host).clone());
-        self.after_append(outbox, number);
+        let first =
+            outbox.append(&request, completion, || self.lane(outbox.trustee().host).clone());
+        self.after_append(outbox, number, first);
     }
 
     #[inline(always)]
-    fn after_append(&self, outbox: &Outbox, number: u32) {
-        if !outbox.listed.replace(true) {
-            self.busy.borrow_mut().push(number);
+    fn after_append(&self, outbox: &Outbox, number: u32, first: bool) {
+        if first {
+            self.list(outbox, number);
         }
         if outbox.is_full() {
             outbox.flush(self.lane(outbox.trustee().host));
+        }
+    }
+
+    /// Notes that something is under way to this outbox's trustee.
+    #[inline(never)]
+    fn list(&self, outbox: &Outbox, number: u32) {
+        if !outbox.listed.replace(true) {
+            self.busy.borrow_mut().push(number);
         }
     }
 
@@ -240,19 +232,19 @@ impl Node {
     ) {
         loop {
             if let Some(error) = outbox.closed() {
-                self.counters.complete(1);
                 return completion.complete(Outcome::failed(&Source::Failed(&error)));
             }
             if outbox.has_room(&request) {
-                outbox.append(&request, completion, || self.lane(outbox.trustee().host).clone());
-                return self.after_append(outbox, number);
+                let first = outbox
+                    .append(&request, completion, || self.lane(outbox.trustee().host).clone());
+                return self.after_append(outbox, number, first);
             }
             let Some(fiber) = fiber::current().filter(|_| self.context.is_free()) else { break };
             outbox.wait_for_room(fiber);
             fiber::park();
         }
         outbox.postpone(&request, boxed(completion));
-        self.after_append(outbox, number);
+        self.list(outbox, number);
     }
 
     /// Runs `work` on this thread: now, or when the delegated code that runs now has ended.
@@ -322,7 +314,6 @@ impl Node {
         // holds a reference to its property: nothing is served until it has gone on.
         let served = if self.context.is_free() { self.serve() } else { 0 };
         let reaped = self.reap();
-        self.counters.complete(reaped);
         self.run_deferred();
         let left = self.until_lanes.get();
         if left == 0 {
@@ -353,6 +344,7 @@ impl Node {
     fn reap(&self) -> usize {
         let mut reaped = 0;
         let mut i = 0;
+        let _context = self.context.enter(Context::Callback);
         loop {
             // Completions may send, which may lengthen the list: borrow it for one look at a time.
             let Some(number) = self.busy.borrow().get(i).copied() else { break };
@@ -418,8 +410,9 @@ impl Node {
     /// Ends everything that is under way with `host`.
     fn lose(&self, host: HostId, reason: &transport_api::LossReason) {
         let error = DelegateError::PeerLost { host, reason: reason.clone() };
+        let _context = self.context.enter(Context::Callback);
         for outbox in self.outboxes.iter().flatten().filter(|o| o.trustee().host == host) {
-            self.counters.complete(outbox.close(&error, fiber::unpark));
+            outbox.close(&error, fiber::unpark);
         }
         for inbox in self.inboxes.iter().flatten().filter(|i| i.client().host == host) {
             inbox.close();
@@ -445,10 +438,14 @@ impl Node {
             || self.busy.borrow().iter().any(|number| self.outbox(*number).is_ready())
     }
 
-    /// How many requests this node has sent, and how many calls of its own have not ended yet.
+    /// How many batches this node has sent, and how many calls of its own have not ended yet (a
+    /// batch under way counts as one).
     pub fn outstanding(&self) -> (u64, u64) {
-        let sent = self.counters.sent.get();
-        (sent, sent - self.counters.completed.get() + self.system.awaited() as u64)
+        let outboxes = self.outboxes.iter().flatten();
+        let (batches, not_done) = outboxes
+            .map(|outbox| outbox.traffic())
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        (batches, not_done + self.system.awaited() as u64)
     }
 
     /// The type names of the properties that are alive here.
@@ -461,8 +458,9 @@ impl Node {
     pub fn close(&self) {
         self.closed.set(true);
         let error = || DelegateError::NoRack("the rack has ended");
+        let _context = self.context.enter(Context::Callback);
         for outbox in self.outboxes.iter().flatten() {
-            self.counters.complete(outbox.close(&error(), fiber::unpark));
+            outbox.close(&error(), fiber::unpark);
         }
         self.system.fail(|_| true, error);
     }

@@ -83,8 +83,6 @@ pub(crate) struct Outbox {
     /// Why requests fail here, once the trustee is gone or the rack has ended.
     closed: RefCell<Option<DelegateError>>,
     is_closed: Cell<bool>,
-    /// Not closed, and nothing in the backlog.
-    takes_directly: Cell<bool>,
     /// Whether the node has this outbox in its list of those with something under way.
     pub(crate) listed: Cell<bool>,
 }
@@ -100,7 +98,6 @@ impl Outbox {
             bulk: RefCell::default(),
             closed: RefCell::default(),
             is_closed: Cell::new(false),
-            takes_directly: Cell::new(true),
             listed: Cell::new(false),
         }
     }
@@ -114,34 +111,37 @@ impl Outbox {
     /// Whether a request with this payload would go into the buffer now.
     #[inline(always)]
     pub(crate) fn has_room(&self, request: &Request<'_>) -> bool {
-        self.slot.has_room(request.words()) && self.takes_directly.get()
+        self.slot.has_room(request.words())
     }
 
-    /// Puts a request into the buffer. Call only when [`has_room`](Self::has_room).
+    /// Puts a request into the buffer; true if it is the first there. Call only when
+    /// [`has_room`](Self::has_room).
     #[inline(always)]
     pub(crate) fn append<C: Completion + 'static>(
         &self,
         request: &Request<'_>,
         completion: C,
         lane: impl FnOnce() -> LaneRef,
-    ) {
+    ) -> bool {
         let payload = request.payload;
         if let Payload::Encoded(bytes) = payload {
             if bytes.len() > INLINE_BYTES {
                 return self.append_bulk(request, bytes, completion, &lane());
             }
         }
-        let head = RequestHead::new(request.property, request.closure, request.words(), false);
+        let len = request.words();
+        let head = RequestHead::new(request.property, request.closure, len, false);
         let number = self.slot.filling_buffer();
         let buffer = self.slot.buffer(number);
         let words = buffer.words();
-        let at = self.slot.append(words, head);
+        let at = self.slot.append(words, len, head);
         match payload {
             Payload::Plain(Plain::Nothing) => {}
             Payload::Plain(Plain::Word(word)) => words.store(at + 1, word, Ordering::Relaxed),
             Payload::Encoded(bytes) => buffer.write_from((at + 1) * WORD, bytes),
         }
         self.completions[number].push(at, completion);
+        at == 1
     }
 
     #[cold]
@@ -152,23 +152,25 @@ impl Outbox {
         bytes: &[u8],
         completion: C,
         lane: &LaneRef,
-    ) {
+    ) -> bool {
         // A lane that refuses has lost its peer and will say so: everything here fails then, this
         // request with it.
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
-        let head = RequestHead::new(request.property, request.closure, request.words(), true);
+        let len = request.words();
+        let head = RequestHead::new(request.property, request.closure, len, true);
         let number = self.slot.filling_buffer();
         let words = self.slot.buffer(number).words();
-        let at = self.slot.append(words, head);
+        let at = self.slot.append(words, len, head);
         words.store(at + 1, bytes.len() as u64, Ordering::Relaxed);
         self.completions[number].push(at, completion);
+        at == 1
     }
 
     /// Keeps a request until there is room: for callers that cannot wait.
     #[cold]
     #[inline(never)]
     pub(crate) fn postpone(&self, request: &Request<'_>, completion: Box<dyn FnOnce(Outcome<'_>)>) {
-        self.takes_directly.set(false);
+        self.slot.block(true);
         self.backlog.borrow_mut().push_back(Waiting {
             property: request.property,
             closure: request.closure,
@@ -208,7 +210,7 @@ impl Outbox {
     }
 
     fn is_waiting(&self) -> bool {
-        self.slot.waiting() > 0 || !self.backlog.borrow().is_empty()
+        self.slot.is_waiting() || !self.backlog.borrow().is_empty()
     }
 
     /// Hands over what waits, if there is a buffer free behind it; true if it did.
@@ -264,23 +266,37 @@ impl Outbox {
         let buffer = self.slot.buffer(buffer);
         let words = buffer.words();
         let source = Source::Slot { trustee: self.trustee(), buffer, words };
-        while let Some(at) = completions.peek() {
-            let word = words.load(at, Ordering::Relaxed);
+        // The place in the list is kept here: going through memory for it would cost more than
+        // everything else of this loop.
+        let mut place = completions.place();
+        while let Some(next) = completions.next_at(&mut place) {
+            let word = words.load(next.at, Ordering::Relaxed);
             if ReplyHead::is_bulk(word) {
-                let Some(payload) = self.bulk.borrow_mut().pop_front() else { return false };
+                let Some(payload) = self.bulk.borrow_mut().pop_front() else {
+                    completions.put_back(next);
+                    return false;
+                };
                 let source = Source::Bytes { trustee: self.trustee(), payload: &payload };
                 *done += 1;
-                completions.complete_next(Outcome::reply(word, &source));
+                completions.run(next, Outcome::reply(word, &source));
             } else {
                 *done += 1;
-                completions.complete_next(Outcome::reply(word, &source));
+                completions.run(next, Outcome::reply(word, &source));
             }
         }
         true
     }
 
     /// After replies were taken: moves what had found no room, and wakes the fibers that waited.
-    pub(crate) fn refill(&self, lane: &LaneRef, mut unpark: impl FnMut(FiberId)) {
+    #[inline(always)]
+    pub(crate) fn refill(&self, lane: &LaneRef, unpark: impl FnMut(FiberId)) {
+        if !self.backlog.borrow().is_empty() || !self.thirsty.borrow().is_empty() {
+            self.refill_now(lane, unpark);
+        }
+    }
+
+    fn refill_now(&self, lane: &LaneRef, mut unpark: impl FnMut(FiberId)) {
+        self.slot.block(false);
         loop {
             // Not in a `while let`: the list must not stay borrowed while one is put back.
             let next = self.backlog.borrow_mut().pop_front();
@@ -293,14 +309,27 @@ impl Outbox {
             };
             if !self.slot.has_room(request.words()) {
                 self.backlog.borrow_mut().push_front(waiting);
+                self.slot.block(true);
                 return;
             }
             self.append(&request, waiting.completion, || lane.clone());
+            if self.is_full() {
+                self.flush(lane);
+            }
         }
-        self.takes_directly.set(!self.is_closed.get());
+        self.slot.block(self.is_closed.get());
         for fiber in self.thirsty.borrow_mut().drain(..) {
             unpark(fiber);
         }
+    }
+
+    /// Batches that have been sent, and requests that have not ended.
+    pub(crate) fn traffic(&self) -> (u64, u64) {
+        if self.is_closed.get() {
+            return (0, 0);
+        }
+        let waiting = usize::from(self.slot.is_waiting()) + self.backlog.borrow().len();
+        (u64::from(self.slot.filling()), (self.slot.in_flight() + waiting) as u64)
     }
 
     /// A bulk payload of a reply has arrived.
@@ -313,29 +342,24 @@ impl Outbox {
         self.closed.borrow().clone()
     }
 
-    /// Ends everything under way with `error`, and everything that is still to come; returns how
-    /// many requests that were.
-    pub(crate) fn close(&self, error: &DelegateError, unpark: impl FnMut(FiberId)) -> usize {
+    /// Ends everything under way with `error`, and everything that is still to come.
+    pub(crate) fn close(&self, error: &DelegateError, unpark: impl FnMut(FiberId)) {
         if self.is_closed.replace(true) {
-            return 0;
+            return;
         }
         *self.closed.borrow_mut() = Some(error.clone());
-        self.takes_directly.set(false);
-        let mut ended = 0;
+        self.slot.block(true);
         let failed = Source::Failed(error);
         for completions in &self.completions {
-            while completions.peek().is_some() {
-                completions.complete_next(Outcome::failed(&failed));
-                ended += 1;
+            while let Some(next) = completions.next() {
+                completions.run(next, Outcome::failed(&failed));
             }
         }
         let backlog = std::mem::take(&mut *self.backlog.borrow_mut());
         for waiting in backlog {
             (waiting.completion)(Outcome::failed(&failed));
-            ended += 1;
         }
         self.thirsty.borrow_mut().drain(..).for_each(unpark);
-        ended
     }
 }
 

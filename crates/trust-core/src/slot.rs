@@ -21,7 +21,7 @@
 use crate::wire::{RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 use primitive::{
     SharedBytes, Words,
-    limits::{BATCH_BYTES, BATCH_REQUESTS, BUFFERS, CACHE_LINE},
+    limits::{BATCH_BYTES, BUFFERS, CACHE_LINE},
     sync::Ordering,
 };
 use std::cell::Cell;
@@ -47,9 +47,12 @@ pub struct ClientSlot {
     /// The oldest batch in flight; equal to `filling` when none is.
     oldest: Cell<u32>,
     in_flight: Cell<usize>,
-    /// Requests in the batch being filled, and the first free word behind them.
-    requests: Cell<u16>,
+    /// The first free word behind the requests of the batch being filled.
     end: Cell<usize>,
+    /// The word that requests must not reach; zero while there is no buffer to fill, or the slot is
+    /// blocked. So one comparison says whether a request has room.
+    limit: Cell<usize>,
+    blocked: Cell<bool>,
 }
 
 #[inline(always)]
@@ -67,29 +70,46 @@ impl ClientSlot {
             filling: Cell::new(first),
             oldest: Cell::new(first),
             in_flight: Cell::new(0),
-            requests: Cell::new(0),
             end: Cell::new(1),
+            limit: Cell::new(SLOT_WORDS),
+            blocked: Cell::new(false),
         }
     }
 
-    /// Whether a request with a payload of `words` words can be added now.
+    /// Whether a request with a payload of `words` words can be added now. A batch that
+    /// [is full](Self::is_full) must be sealed before this is asked again.
     #[inline(always)]
     pub fn has_room(&self, words: usize) -> bool {
-        self.in_flight.get() < BUFFERS
-            && (self.requests.get() as usize) < BATCH_REQUESTS
-            && self.end.get() + 1 + words <= SLOT_WORDS
+        debug_assert!(!self.is_full());
+        self.end.get() + words < self.limit.get()
     }
 
-    /// Requests waiting to be handed over.
+    /// Makes [`has_room`](Self::has_room) say no, or ends that.
+    pub(crate) fn block(&self, blocked: bool) {
+        self.blocked.set(blocked);
+        self.set_limit();
+    }
+
+    fn set_limit(&self) {
+        let open = self.in_flight.get() < BUFFERS && !self.blocked.get();
+        self.limit.set(if open { SLOT_WORDS } else { 0 });
+    }
+
+    /// Whether requests wait to be handed over.
     #[inline(always)]
-    pub fn waiting(&self) -> usize {
-        self.requests.get() as usize
+    pub fn is_waiting(&self) -> bool {
+        self.end.get() > 1
     }
 
     /// Whether the batch being filled has reached a size at which it should go.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.requests.get() as usize == BATCH_REQUESTS || self.end.get() >= BATCH_BYTES / WORD
+        self.end.get() >= BATCH_BYTES / WORD
+    }
+
+    /// The batch that is being filled.
+    pub(crate) fn filling(&self) -> u32 {
+        self.filling.get()
     }
 
     /// Batches handed over and not yet taken back.
@@ -104,15 +124,14 @@ impl ClientSlot {
         buffer_of(self.filling.get())
     }
 
-    /// Adds a request and returns the word at which its head stands; the caller writes the payload
+    /// Adds a request with `words` words of payload and returns the word at which its head stands; the caller writes the payload
     /// behind it before handing over. Call only when [`has_room`](Self::has_room).
     #[inline(always)]
-    pub(crate) fn append(&self, buffer: Words<'_>, head: RequestHead) -> usize {
-        debug_assert!(self.has_room(head.words()));
+    pub(crate) fn append(&self, buffer: Words<'_>, words: usize, head: RequestHead) -> usize {
+        debug_assert!(self.end.get() + words < SLOT_WORDS && words == head.words());
         let at = self.end.get();
         buffer.store(at, head.word(), Ordering::Relaxed);
-        self.end.set(at + 1 + head.words());
-        self.requests.set(self.requests.get() + 1);
+        self.end.set(at + 1 + words);
         at
     }
 
@@ -121,7 +140,7 @@ impl ClientSlot {
     #[cfg(loom)]
     pub fn append_word(&self, payload: u64) -> usize {
         let buffer = self.buffers[self.filling_buffer()].words();
-        let at = self.append(buffer, RequestHead::new(0, 0, 1, false));
+        let at = self.append(buffer, 1, RequestHead::new(0, 0, 1, false));
         buffer.store(at + 1, payload, Ordering::Relaxed);
         at
     }
@@ -135,14 +154,14 @@ impl ClientSlot {
     /// Closes the batch being filled, if there is one, and says what to hand over.
     #[inline(always)]
     pub fn seal(&self) -> Option<Handover> {
-        if self.requests.get() == 0 {
+        if !self.is_waiting() {
             return None;
         }
         let sequence = self.filling.get();
-        let signal =
-            Signal { sequence, requests: self.requests.replace(0), end: self.end.replace(1) };
+        let signal = Signal { sequence, end: self.end.replace(1) };
         self.filling.set(next_sequence(sequence));
         self.in_flight.set(self.in_flight.get() + 1);
+        self.set_limit();
         let buffer = buffer_of(sequence);
         Some(Handover { buffer, end: signal.end, word: signal.request(), sequence })
     }
@@ -177,6 +196,7 @@ impl ClientSlot {
         debug_assert!(self.in_flight.get() > 0);
         self.oldest.set(next_sequence(self.oldest.get()));
         self.in_flight.set(self.in_flight.get() - 1);
+        self.set_limit();
     }
 }
 
@@ -185,8 +205,6 @@ impl ClientSlot {
 pub struct Arrival {
     /// Which buffer of the pair.
     pub buffer: usize,
-    /// Requests in it, as the client says.
-    pub requests: u16,
     /// First word behind the requests; never before the first request, never beyond the buffer, whatever the client says.
     pub end: usize,
 }
@@ -214,7 +232,7 @@ impl TrusteeSlot {
         }
         let signal = Signal::unpack(word);
         let end = signal.end.clamp(1, SLOT_WORDS);
-        Some(Arrival { buffer, requests: signal.requests, end })
+        Some(Arrival { buffer, end })
     }
 
     /// A buffer of the pair.
@@ -238,7 +256,7 @@ impl TrusteeSlot {
     pub fn answer(&self, arrival: Arrival, end: usize) -> Handover {
         let sequence = self.expected.get();
         self.expected.set(next_sequence(sequence));
-        let word = Signal { sequence, requests: arrival.requests, end }.reply();
+        let word = Signal { sequence, end }.reply();
         Handover { buffer: arrival.buffer, end, word, sequence }
     }
 }

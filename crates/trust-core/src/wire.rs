@@ -5,8 +5,8 @@
 //!           | signal | head | payload .. | head | payload .. | ...            | long replies ..
 //!                      \______________/    one request; its reply takes its place
 //!
-//!  signal   63       62 .. 32      31 .. 16       15 .. 0
-//!           reply    sequence      requests       end, in words
+//!  signal   63       62 .. 32      15 .. 0
+//!           reply    sequence      end, in words
 //!
 //!  request  63 .. 32      31         30 .. 20               19 .. 0
 //!           property      bulk       payload, in words      closure
@@ -54,7 +54,6 @@ pub(crate) fn next_sequence(sequence: u32) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signal {
     pub(crate) sequence: u32,
-    pub(crate) requests: u16,
     /// First word behind what was written.
     pub(crate) end: usize,
 }
@@ -62,7 +61,7 @@ pub(crate) struct Signal {
 impl Signal {
     #[inline(always)]
     fn pack(self) -> u64 {
-        u64::from(self.sequence) << 32 | u64::from(self.requests) << 16 | self.end as u64
+        u64::from(self.sequence) << 32 | self.end as u64
     }
 
     /// The signal of a batch of requests.
@@ -92,11 +91,7 @@ impl Signal {
     /// What a signal word says beside its kind.
     #[inline(always)]
     pub(crate) fn unpack(word: u64) -> Signal {
-        Signal {
-            sequence: (word >> 32) as u32 & SEQUENCE_MASK,
-            requests: (word >> 16) as u16,
-            end: (word & 0xffff) as usize,
-        }
+        Signal { sequence: (word >> 32) as u32 & SEQUENCE_MASK, end: (word & 0xffff) as usize }
     }
 }
 
@@ -226,8 +221,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn signals_come_back(sequence in 1u32..=SEQUENCE_MASK, requests: u16, words in 0usize..SLOT_BYTES / WORD) {
-            let signal = Signal { sequence, requests, end: words };
+        fn signals_come_back(sequence in 1u32..=SEQUENCE_MASK, words in 0usize..SLOT_BYTES / WORD) {
+            let signal = Signal { sequence, end: words };
             prop_assert_eq!(Signal::unpack(signal.request()), signal);
             prop_assert_eq!(Signal::unpack(signal.reply()), signal);
             prop_assert!(Signal::is_request(signal.request(), sequence));

@@ -130,7 +130,8 @@ impl Wiring {
                 (0..threads).map(move |thread| ThreadId { host: HostId(host), thread })
             })
         };
-        let outboxes = everybody().map(|trustee| (trustee != me).then(|| self.outbox(me, trustee)));
+        let outboxes =
+            everybody().map(|trustee| (trustee != me).then(|| Box::new(self.outbox(me, trustee))));
         let inboxes = everybody().map(|client| (client != me).then(|| self.inbox(me, client)));
         Ok(Node::new(Parts {
             me,
