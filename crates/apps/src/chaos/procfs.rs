@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs, io,
     os::unix::fs::MetadataExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// A process as `/proc` shows it.
@@ -69,7 +69,7 @@ pub(crate) fn surplus_descriptors() -> BTreeMap<u32, PathBuf> {
 
 /// The unnamed files in memory that this process has open.
 pub(crate) fn own_memory_files() -> Vec<PathBuf> {
-    descriptors("self").into_values().filter(is_memory_file).collect()
+    descriptors("self").into_values().filter(|target| is_memory_file(target)).collect()
 }
 
 /// The unnamed files in memory that a process has open, by the numbers that tell files apart.
@@ -82,7 +82,7 @@ pub(crate) fn memory_files(pid: u32) -> BTreeSet<(u64, u64)> {
         .collect()
 }
 
-fn is_memory_file(target: &PathBuf) -> bool {
+fn is_memory_file(target: &Path) -> bool {
     target.to_string_lossy().starts_with("/memfd:")
 }
 
