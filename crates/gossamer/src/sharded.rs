@@ -56,6 +56,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     /// # Panics
     /// As [`new`](Self::new).
     #[track_caller]
+    #[allow(clippy::clone_on_copy)] // On nightly, closures that capture are not `Copy`.
     pub fn with<A, F>(make: F, arguments: A) -> Self
     where
         A: Portable + Clone,

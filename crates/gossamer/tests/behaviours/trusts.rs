@@ -63,7 +63,7 @@ pub(crate) fn trusts_live_in_properties() {
     for trustee in everywhere() {
         for keeper in everywhere() {
             let (trust, drops) = counted_at(trustee);
-            let shelf = keeper.entrust_with(|trust| Some(trust), trust);
+            let shelf = keeper.entrust_with(Some, trust);
             let nested = trustee.entrust_with(|shelf| vec![shelf], shelf);
             let again = nested.apply(|shelves| shelves[0].clone());
             let ping = |shelf: &mut Option<Trust<Counted>>| {
