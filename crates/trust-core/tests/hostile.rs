@@ -3,9 +3,7 @@
 //! type, and says why it refuses what it refuses.
 #![cfg(not(loom))]
 
-use gossamer_trust_core::{
-    Delegable, Latch, LocalTrustee, Node, Trustee, Wiring, local_trustee,
-};
+use gossamer_trust_core::{Delegable, Latch, LocalTrustee, Node, Trustee, Wiring, local_trustee};
 use primitive::{
     SharedBytes,
     limits::{CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
@@ -266,7 +264,12 @@ impl Scene {
             self.serve(node, fibers);
             text
         };
-        assert_eq!(self.sequence, before + 1, "word {:x}", self.requests.load(at, Ordering::Relaxed));
+        assert_eq!(
+            self.sequence,
+            before + 1,
+            "word {:x}",
+            self.requests.load(at, Ordering::Relaxed)
+        );
         text
     }
 }
