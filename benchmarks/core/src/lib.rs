@@ -11,7 +11,8 @@
 //!   [`machine`]: what it ran on.
 //! - [`roles`]: the other processes that some cases need.
 //! - [`count`]: instructions, locked instructions, system calls and allocations of one request.
-//! - [`load`]: idle and oversubscribed racks.
+//! - [`load`]: idle and oversubscribed threads.
+//! - [`product`]: Gossamer as a candidate.
 //! - [`suites`]: the cases.
 
 #![deny(unsafe_code)]
@@ -29,4 +30,5 @@ pub mod roles;
 
 pub mod count;
 pub mod load;
+pub mod product;
 pub mod suites;

@@ -11,12 +11,13 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use clap::Parser;
-use core_bench::count::mark::MarkedAlloc;
+use core_bench::count::{self, mark::MarkedAlloc};
 use core_bench::harness::{Harness, Suite};
 use core_bench::measure::cores::Cores;
 use core_bench::report::{Row, absences, failures, raw, rows, table};
 use core_bench::suites::prototype::Prototype;
 use core_bench::{machine, roles, suites};
+use suites::Programs;
 
 // The system's allocator with a `nop` in front of it, for counted runs.
 #[global_allocator]
@@ -42,6 +43,9 @@ struct Options {
     /// LIMIT_S and prints a table of near and far figures.
     #[arg(long, value_name = "DIR", env = "GOSSAMER_PROTOTYPE")]
     prototype: Option<PathBuf>,
+    /// The program `kv`, built from the same sources, whose own benchmark the suite `kv` runs.
+    #[arg(long, value_name = "PROGRAM", env = "GOSSAMER_KV")]
+    kv: Option<PathBuf>,
     /// Print every sample that counts as well, tab-separated.
     #[arg(long)]
     raw: bool,
@@ -51,7 +55,8 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = roles::play(&suites::ROLES) {
+    let other = || roles::play(&suites::ROLES);
+    if let Some(code) = count::play(&suites::WORKLOADS).or_else(other) {
         return code;
     }
     match run(&Options::parse()) {
@@ -74,7 +79,8 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         }
         None => None,
     };
-    let mut suites = selected(suites::all(prototype), options);
+    let programs = Programs { prototype, kv: options.kv.clone() };
+    let mut suites = selected(suites::all(&programs), options);
     if suites.is_empty() {
         return Err("no case has this suite and name; --list shows all".into());
     }

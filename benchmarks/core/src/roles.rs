@@ -8,11 +8,11 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
 };
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use crate::measure::cores::spawn_on;
@@ -29,33 +29,40 @@ pub struct Role {
 }
 
 /// Tells a role whether the case that started it still wants it.
-#[derive(Clone, Debug)]
-pub struct LifeLine(Arc<AtomicBool>);
+///
+/// Standard input is read from the first time that the role asks on; one that ends by itself and
+/// never asks may use it otherwise.
+#[derive(Debug, Default)]
+pub struct LifeLine(OnceLock<Arc<AtomicBool>>);
 
 impl LifeLine {
     /// True once the case has gone.
+    ///
+    /// # Panics
+    /// When no thread can be started to watch the life line.
     pub fn cut(&self) -> bool {
-        self.0.load(Relaxed)
+        self.0.get_or_init(watched).load(Relaxed)
     }
 }
 
+fn watched() -> Arc<AtomicBool> {
+    let line = Arc::new(AtomicBool::new(false));
+    let cut = line.clone();
+    thread::spawn(move || {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        cut.store(true, SeqCst);
+    });
+    line
+}
+
 /// Plays the role that the environment names, if it names one. Call it first in `main`.
-///
-/// # Panics
-/// When no thread can be started to watch the life line.
 pub fn play(roles: &[Role]) -> Option<ExitCode> {
     let name = env::var(VARIABLE).ok()?;
     let Some(role) = roles.iter().find(|role| role.name == name) else {
         eprintln!("{VARIABLE}={name}: this program has no such role");
         return Some(ExitCode::FAILURE);
     };
-    let line = LifeLine(Arc::new(AtomicBool::new(false)));
-    let cut = line.0.clone();
-    thread::spawn(move || {
-        let _ = io::stdin().read_to_end(&mut Vec::new());
-        cut.store(true, SeqCst);
-    });
-    Some((role.run)(line))
+    Some((role.run)(LifeLine::default()))
 }
 
 /// A process playing a role; dropping it cuts its life line and waits for its end.
@@ -66,16 +73,23 @@ pub struct Player {
 }
 
 impl Player {
-    /// Starts this program again in `role`, pinned to `core`, with further environment variables.
-    /// Its standard output is a pipe, see [`Player::first_line`].
+    /// Starts this program again in `role`, pinned to `core` if one is given, with further
+    /// environment variables. Its standard output is a pipe, see [`Player::first_line`].
     ///
     /// # Errors
     /// When the process cannot be started or pinned.
-    pub fn start(role: Role, core: usize, variables: &[(&str, OsString)]) -> io::Result<Player> {
+    pub fn start(
+        role: Role,
+        core: Option<usize>,
+        variables: &[(&str, OsString)],
+    ) -> io::Result<Player> {
         let mut command = Command::new(env::current_exe()?);
         command.env(VARIABLE, role.name).envs(variables.iter().cloned());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = spawn_on(core, &mut command)?;
+        let mut child = match core {
+            Some(core) => spawn_on(core, &mut command)?,
+            None => command.spawn()?,
+        };
         let line = child.stdin.take();
         Ok(Player { child, line })
     }

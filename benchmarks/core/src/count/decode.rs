@@ -12,6 +12,8 @@ pub(super) const LONGEST: usize = 15;
 pub(super) struct Kind {
     /// It reads, changes and writes memory as one step that other cores see whole.
     pub(super) locked: bool,
+    /// It waits until all earlier stores of the core are visible, and touches no memory itself.
+    pub(super) fence: bool,
     /// It enters the kernel.
     pub(super) syscall: bool,
     /// It repeats itself, and every repetition is a step of its own.
@@ -36,6 +38,7 @@ pub(super) fn kind(bytes: &[u8]) -> Option<Kind> {
     let on_memory = instruction.op_kinds().any(|kind| kind == OpKind::Memory);
     Some(Kind {
         locked: instruction.has_lock_prefix() || (mnemonic == Mnemonic::Xchg && on_memory),
+        fence: mnemonic == Mnemonic::Mfence,
         syscall: matches!(mnemonic, Mnemonic::Syscall | Mnemonic::Sysenter)
             || instruction.code() == Code::Int_imm8,
         repeats: instruction.is_string_instruction()
@@ -59,7 +62,8 @@ mod tests {
         assert!(kind_of(&[0x48, 0x87, 0x07]).locked, "xchg [rdi], rax");
         assert!(!kind_of(&[0x48, 0x87, 0xc3]).locked, "xchg rbx, rax");
         assert!(!kind_of(&[0x48, 0x01, 0x07]).locked, "add [rdi], rax");
-        assert!(!kind_of(&[0x0f, 0xae, 0xf0]).locked, "mfence");
+        let fence = kind_of(&[0x0f, 0xae, 0xf0]);
+        assert!(fence.fence && !fence.locked, "mfence");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! to be [begun](mark::begin), and marks where its phases start. The counting process steps it,
 //! looks at every instruction before it runs, and adds it to the current phase: instructions in all,
 //! instructions that lock a cache line (a `lock` prefix, or an `xchg` with memory, which locks
-//! without one), system calls, and allocations (the marks in [`mark::MarkedAlloc`]).
+//! without one), full fences, system calls, and allocations (the marks in [`mark::MarkedAlloc`]).
 //!
 //! ```text
 //!   counting process                        counted process

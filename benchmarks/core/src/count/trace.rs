@@ -47,6 +47,8 @@ pub struct Phase {
     pub instructions: u64,
     /// Atomic read-modify-write instructions among them.
     pub locked: u64,
+    /// Full fences among them (`mfence`).
+    pub fences: u64,
     /// System calls among them.
     pub syscalls: u64,
     /// Calls of the global allocator that may take memory.
@@ -260,6 +262,7 @@ impl<'a> Stepper<'a> {
         let Some(current) = self.current else { return };
         let phase = &mut self.phases[current];
         phase.instructions += 1;
+        phase.fences += u64::from(kind.fence);
         if kind.locked {
             phase.locked += 1;
             self.remember("locked", at);

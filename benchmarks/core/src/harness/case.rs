@@ -24,6 +24,12 @@ pub enum Unit {
     /// frequency measured around the sample. Less is better.
     #[serde(rename = "cycles")]
     Cycles,
+    /// Instructions an operation, counted exactly; less is better.
+    #[serde(rename = "instructions")]
+    Instructions,
+    /// How often something happens in an operation, counted exactly; less is better.
+    #[serde(rename = "times")]
+    Times,
     /// Percent of one core; less is better.
     #[serde(rename = "%")]
     Percent,
@@ -37,6 +43,8 @@ impl Unit {
             Unit::Nanoseconds => "ns",
             Unit::Microseconds => "us",
             Unit::Cycles => "cycles",
+            Unit::Instructions => "instr",
+            Unit::Times => "times",
             Unit::Percent => "%",
         }
     }

@@ -19,7 +19,7 @@ impl Hog {
     /// # Errors
     /// When the process cannot be started or pinned.
     pub fn on(core: usize) -> io::Result<Hog> {
-        let mut player = Player::start(HOG, core, &[])?;
+        let mut player = Player::start(HOG, Some(core), &[])?;
         player.first_line()?;
         Ok(Hog(player))
     }

@@ -70,11 +70,22 @@ pub trait Subject {
 
 /// A started [`Subject`]; dropping it ends its threads.
 pub trait Running {
-    /// Sends one request from the calling thread and waits for its answer.
+    /// Sends one request, from the calling thread if need be, and waits for its answer.
     ///
     /// # Errors
     /// When no answer can come any more.
     fn request(&mut self) -> Result<(), CaseError>;
+
+    /// Rests for `pause`, then does as [`Running::request`], and returns how long that alone took.
+    ///
+    /// # Errors
+    /// When no answer can come any more.
+    fn lone_request(&mut self, pause: Duration) -> Result<Duration, CaseError> {
+        thread::sleep(pause);
+        let asked = Instant::now();
+        self.request()?;
+        Ok(asked.elapsed())
+    }
 
     /// Keeps all its threads busy with requests for `time`, and returns how many were answered.
     ///
@@ -114,10 +125,7 @@ pub fn lone_request(subject: Rc<dyn Subject>, setting: Setting) -> Case {
         let (mut running, _hog) = start(&*subject, setting, room)?;
         let (start, mut latencies) = (Instant::now(), Vec::new());
         while latencies.len() < LONE_REQUESTS && start.elapsed() < LONE_TIME {
-            thread::sleep(LONE_PAUSE);
-            let asked = Instant::now();
-            running.request()?;
-            latencies.push(asked.elapsed());
+            latencies.push(running.lone_request(LONE_PAUSE)?);
         }
         latencies.sort_unstable();
         Ok(Reading::of(latencies[latencies.len() / 2].as_secs_f64() * 1e6))

@@ -174,8 +174,25 @@ impl Room {
     /// # Panics
     /// With the panic of `body`, and when `body` measures nothing.
     pub fn alone(&self, body: impl FnOnce(&mut Alone) + Send) -> Result<Reading, CaseError> {
+        self.try_alone(|alone| {
+            body(alone);
+            Ok(())
+        })
+    }
+
+    /// As [`Room::alone`], for a body that may fail to set up.
+    ///
+    /// # Errors
+    /// As [`Room::alone`], and the error of `body`.
+    ///
+    /// # Panics
+    /// As [`Room::alone`].
+    pub fn try_alone(
+        &self,
+        body: impl FnOnce(&mut Alone) -> Result<(), CaseError> + Send,
+    ) -> Result<Reading, CaseError> {
         let mut alone = Alone { time: self.time, seen: None };
-        on_core(self.cores.first, || body(&mut alone))?;
+        on_core(self.cores.first, || body(&mut alone))??;
         let seen = alone.seen.expect("a case that runs alone must call `measure`");
         undisturbed(seen.lost)?;
         let [before, after] = seen.cycles_per_ns;
@@ -207,6 +224,16 @@ impl Alone {
     /// first part of it, not counted, finds n and warms up. May be called on another thread than
     /// the case's, which must be pinned to the same core.
     pub fn measure(&mut self, mut work: impl FnMut(u64)) {
+        self.measure_part(|n| {
+            let start = Instant::now();
+            work(n);
+            start.elapsed()
+        });
+    }
+
+    /// As [`Alone::measure`], but only the time that `work` itself returns counts: for operations
+    /// that cannot be repeated without something else in between.
+    pub fn measure_part(&mut self, mut work: impl FnMut(u64) -> Duration) {
         let mut n = 64u64;
         let rate = loop {
             let start = Instant::now();
@@ -220,11 +247,11 @@ impl Alone {
         let n = ((rate * self.time.as_secs_f64()) as u64).max(1);
         let before = cycles::per_ns();
         let watch = Watch::start(Manner::Polls);
-        work(n);
+        let counts = work(n);
         let stint = watch.stop();
         let after = cycles::per_ns();
         self.seen = Some(Seen {
-            ns: stint.wall.as_secs_f64() * 1e9 / n as f64,
+            ns: counts.as_secs_f64() * 1e9 / n as f64,
             lost: stint.lost,
             cycles_per_ns: [before, after],
         });

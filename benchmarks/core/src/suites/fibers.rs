@@ -1,4 +1,5 @@
-//! What fibers of other crates cost: a switch, a spawn on a pooled stack, a park with its unpark.
+//! What fibers cost, ours and those of other crates: a switch, a spawn on a pooled stack, a park with
+//! its unpark.
 //!
 //! The bare crates have no scheduler. For park and unpark they get the smallest one there can be: a
 //! queue of numbers, from which the thread resumes one fiber after another. `may` has a scheduler of
@@ -18,8 +19,9 @@ use may::coroutine;
 use super::raw_fibers::{
     Corosensei, CorosenseiPool, Ctx, CtxPool, Gener, GenerPool, RawFiber, RawPool, STACK,
 };
-use crate::harness::{Case, Placement, Suite, Unit};
+use crate::harness::{Case, Peer, Placement, Suite, Unit};
 use crate::measure::room::{Alone, CaseError, Reading, Room};
+use crate::product::fibers as ours;
 
 /// The suites `fiber-switch-1`, `fiber-switch-64`, `fiber-spawn` and `fiber-park`.
 pub fn suites() -> Vec<Suite> {
@@ -43,6 +45,7 @@ fn switch(fibers: usize) -> Suite {
     suite.push(turns("context", fibers, Ctx::endless));
     suite.push(turns("generator", fibers, Gener::endless));
     suite.push(Case::new("may", Unit::Nanoseconds, move |room| may_turns(room, fibers)));
+    suite.push(ours::turns(fibers).beside(Peer::case("corosensei")));
     suite
 }
 
@@ -78,6 +81,8 @@ fn spawn() -> Suite {
     suite.push(pooled::<CtxPool>("context"));
     suite.push(pooled::<GenerPool>("generator"));
     suite.push(Case::new("may, 64 at a time", Unit::Nanoseconds, may_spawn));
+    suite.push(ours::spawn().beside(Peer::case("corosensei")));
+    suite.push(ours::spawn_and_join().beside(Peer::case("may, 64 at a time")));
     suite
 }
 
@@ -101,6 +106,7 @@ fn park() -> Suite {
     suite.push(wake_each_other("context and a queue", Ctx::endless));
     suite.push(wake_each_other("generator and a queue", Gener::endless));
     suite.push(Case::new("may", Unit::Nanoseconds, may_park));
+    suite.push(ours::park().beside(Peer::case("corosensei and a queue")));
     suite
 }
 

@@ -66,7 +66,7 @@ fn sample(room: &Room, window: usize) -> Result<f64, CaseError> {
     let files = Files(TempDir::with_prefix("core-bench-iceoryx2-")?);
     let folder = files.0.path();
     let variables = [(FOLDER, folder.into())];
-    let mut server = Player::start(SERVER, room.cores.second, &variables)?;
+    let mut server = Player::start(SERVER, Some(room.cores.second), &variables)?;
     let state = server.first_line()?;
     if state != "ready" {
         return Err(failed("serve")(state));

@@ -1,38 +1,48 @@
 //! Threads that wait, and more threads than cores.
 
 use std::rc::Rc;
+use std::time::Duration;
 
-use crate::harness::{Case, Placement, Suite};
+use crate::harness::{Bar, Case, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite};
 use crate::load::reference::{Sleepers, Yielders};
 use crate::load::{Setting, Subject, idle_share, lone_request, storm};
+use crate::product::rest::{Adaptive, YieldOnly};
 
 /// Threads of the oversubscribed settings, on two cores.
 const MANY: [usize; 2] = [4, 8];
 
 /// The suites `idle`, `lone-request` and `storm`.
 pub fn suites() -> Vec<Suite> {
-    let subjects: [Rc<dyn Subject>; 2] = [Rc::new(Sleepers), Rc::new(Yielders)];
     let mut idle = Suite::new("idle", "CPU of this process, nothing to do for 2 s", FREE);
     let about = "median latency of a request to threads that have come to rest";
     let mut lone = Suite::new("lone-request", about, FREE);
     let about = "answered requests, all threads busy, more threads than cores";
     let mut storms = Suite::new("storm", about, FREE);
-    for subject in &subjects {
-        idle.push(idle_share(subject.clone(), MANY[0]));
-        every(subject, lone_request).for_each(|case| lone.push(case));
-        every(subject, storm).for_each(|case| storms.push(case));
+    // Long enough for every thread to have its turns.
+    storms.time = Duration::from_millis(500);
+    let peers: [Rc<dyn Subject>; 3] = [Rc::new(Sleepers), Rc::new(Yielders), Rc::new(YieldOnly)];
+    for peer in &peers {
+        idle.push(idle_share(peer.clone(), MANY[0]));
+        for setting in settings() {
+            lone.push(lone_request(peer.clone(), setting));
+            storms.push(storm(peer.clone(), setting));
+        }
+    }
+    let ours: Rc<dyn Subject> = Rc::new(Adaptive);
+    idle.push(idle_share(ours.clone(), MANY[0]).bar_value(Bar::value(AtMost(1.0))));
+    for setting in settings() {
+        let case = lone_request(ours.clone(), setting);
+        lone.push(case.bar_value(Bar::value(AtMost(50.0))));
+        let yielding: Case = storm(Rc::new(YieldOnly), setting);
+        let peer = Peer::case(yielding.name());
+        storms.push(storm(ours.clone(), setting).bar(peer, Bar::ratio(AtLeast(0.5))));
     }
     vec![idle, lone, storms]
 }
 
 const FREE: Placement = Placement::Free;
 
-/// `make` for each setting with more threads than cores, and beside a hog.
-fn every(
-    subject: &Rc<dyn Subject>,
-    make: fn(Rc<dyn Subject>, Setting) -> Case,
-) -> impl Iterator<Item = Case> {
-    let settings = MANY.map(Setting::free).into_iter().chain([Setting::beside_hog()]);
-    let subject = subject.clone();
-    settings.map(move |setting| make(subject.clone(), setting))
+/// More threads than cores, and one beside a hog.
+fn settings() -> impl Iterator<Item = Setting> {
+    MANY.map(Setting::free).into_iter().chain([Setting::beside_hog()])
 }

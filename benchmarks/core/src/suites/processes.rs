@@ -1,17 +1,28 @@
 //! Requests of 8 bytes between two processes.
 
 use super::{iceoryx, ucx};
-use crate::harness::{Placement, Suite};
+use crate::harness::{Bar, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite};
+use crate::product::two::{self, Sender};
 
 /// The suites `process-latency` and `process-rate`.
 pub fn suites() -> Vec<Suite> {
     let about = "two processes; an operation is half a round trip of an 8-byte request";
     let mut latency = Suite::new("process-latency", about, Placement::Pair);
-    latency.push(ucx::latency());
+    let case = ucx::latency();
+    let ucx = Peer::case(case.name());
+    latency.push(case);
     latency.push(iceoryx::latency());
-    let about = "two processes; an operation is an 8-byte message, with many under way";
+    latency.push(two::latency().bar(ucx, Bar::ratio(AtMost(1.0))));
+    let about = "two processes; an operation is an 8-byte message, with many under way (each of \
+                 ours and of iceoryx2 is answered)";
     let mut rate = Suite::new("process-rate", about, Placement::Pair);
-    rate.push(ucx::rate());
+    let case = ucx::rate();
+    let ucx = Peer::case(case.name());
+    rate.push(case);
     rate.push(iceoryx::rate());
+    for sender in [Sender::Window, Sender::WhateverFits] {
+        rate.push(two::rate(sender).bar(ucx.clone(), Bar::ratio(AtLeast(5.0))));
+    }
+    rate.push(two::rate(Sender::ManyFibers).beside(ucx));
     vec![latency, rate]
 }

@@ -13,6 +13,8 @@ use std::rc::Rc;
 use tempfile::TempDir;
 
 use crate::harness::{Case, Unit};
+use crate::measure::cores::on_core;
+use crate::measure::cycles;
 use crate::measure::latency::Class;
 use crate::measure::room::{CaseError, Reading, Room};
 
@@ -31,6 +33,7 @@ impl Prototype {
     pub fn build(folder: &Path) -> io::Result<Prototype> {
         let scratch = TempDir::with_prefix("core-bench-prototype-")?;
         copy(folder, scratch.path())
+            .and_then(|()| stand_alone(&scratch.path().join("Cargo.toml")))
             .map_err(|e| io::Error::other(format!("cannot copy {}: {e}", folder.display())))?;
         let built = Command::new("cargo")
             .args(["build", "--release", "--target-dir", "target"])
@@ -107,6 +110,18 @@ pub fn symmetric(prototype: &Rc<Prototype>) -> Vec<Case> {
     ]
 }
 
+/// A request of one of 64 fibers on a thread that is its own trustee: software alone, in cycles.
+pub fn one_thread(prototype: &Rc<Prototype>) -> Case {
+    let prototype = prototype.clone();
+    Case::new("prototype/64 fibers, all", Unit::Cycles, move |room: &Room| {
+        let filter = "self/64 fibers 1 buf x 64 pf";
+        let mops = prototype.sample(filter, filter)?.value;
+        // It runs on the first core, too, and tells no frequency.
+        let cycles_per_ns = Some(on_core(room.cores.first, cycles::per_ns)?);
+        Ok(Reading { cycles_per_ns, ..Reading::of(1e3 / mops) })
+    })
+}
+
 /// `filter` must not hold a comma: the prototype takes those for several filters.
 fn case(
     prototype: &Rc<Prototype>,
@@ -149,6 +164,15 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes the crate of this manifest a workspace of its own, whatever lies above the scratch folder.
+fn stand_alone(manifest: &Path) -> io::Result<()> {
+    let text = fs::read_to_string(manifest)?;
+    if text.lines().any(|line| line.trim() == "[workspace]") {
+        return Ok(());
+    }
+    fs::write(manifest, format!("{text}\n[workspace]\n"))
 }
 
 /// The one executable file that a release build left behind.

@@ -15,6 +15,9 @@ pub trait Section: Send + 'static {
 
     /// One operation; `seed` chooses what it touches.
     fn run(&mut self, seed: u64) -> u64;
+
+    /// How many operations there have been.
+    fn runs(&self) -> u64;
 }
 
 /// A counter; the operation is a fetch-and-add.
@@ -30,6 +33,34 @@ impl Section for Counter {
     fn run(&mut self, _seed: u64) -> u64 {
         self.0 += 1;
         self.0
+    }
+
+    fn runs(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A sum; the operation adds the seed, which the caller has to hand over.
+#[derive(Debug, Default)]
+pub struct Adder {
+    sum: u64,
+    runs: u64,
+}
+
+impl Section for Adder {
+    fn fresh() -> Adder {
+        Adder::default()
+    }
+
+    #[inline(always)]
+    fn run(&mut self, seed: u64) -> u64 {
+        self.sum = self.sum.wrapping_add(seed);
+        self.runs += 1;
+        self.sum
+    }
+
+    fn runs(&self) -> u64 {
+        self.runs
     }
 }
 
@@ -61,6 +92,10 @@ impl Section for Lines {
         }
         sum
     }
+
+    fn runs(&self) -> u64 {
+        self.0.iter().map(|line| line.0).sum::<u64>() / TOUCHED as u64
+    }
 }
 
 /// The next number of a linear congruential sequence; its upper bits are good enough to pick lines.
@@ -84,6 +119,11 @@ impl Think {
         static STEP_NS: OnceLock<f64> = OnceLock::new();
         let step = *STEP_NS.get_or_init(step_ns);
         Think { steps: (f64::from(ns) / step).round().max(1.0) as u32 }
+    }
+
+    /// Whether there is any work at all.
+    pub fn is_some(self) -> bool {
+        self.steps > 0
     }
 
     /// Does the work on `number`, and returns what became of it, which is also a fresh seed.
@@ -123,6 +163,7 @@ mod tests {
         assert_eq!(lines.0.iter().map(|line| line.0).sum::<u64>(), 8);
         lines.run(4);
         assert_eq!(lines.0.iter().map(|line| line.0).sum::<u64>(), 16);
+        assert_eq!(lines.runs(), 2);
     }
 
     #[test]

@@ -1,0 +1,63 @@
+//! A trustee whose clients have nothing to ask: what it costs to look at all of them.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use transport_shm::ShmTransport;
+use trust_core::{Job, Node, Registered, Wiring, WiringError};
+
+use crate::harness::{Case, Unit};
+use crate::measure::room::CaseError;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One poll of a thread of a rack of `hosts` hosts with `threads` threads each. None of them runs:
+/// only their slots are there.
+pub fn idle_clients(hosts: u32, threads: u32) -> Case {
+    let clients = hosts * threads - 1;
+    let plural = if hosts == 1 { "host" } else { "hosts" };
+    let name = format!("gossamer/{clients} idle clients of {hosts} {plural}");
+    Case::new(name, Unit::Nanoseconds, move |room| {
+        room.try_alone(|alone| {
+            let trustee = Trustee::new(hosts, threads)?;
+            let node = Node::enter(trustee.node.clone());
+            alone.measure(|n| (0..n).for_each(|_| assert!(!node.poll(), "nobody asks")));
+            Ok(())
+        })
+    })
+}
+
+struct Trustee {
+    node: Rc<Node>,
+    // The hosts that are the clients', and the slots that the node looks at.
+    _wirings: Vec<Wiring>,
+    _transports: Vec<Arc<ShmTransport>>,
+    _registered: Registered,
+}
+
+impl Trustee {
+    fn new(hosts: u32, threads: u32) -> Result<Trustee, CaseError> {
+        let transports = match hosts {
+            1 => vec![ShmTransport::threads(threads)],
+            _ => ShmTransport::in_process(hosts, threads)
+                .map_err(|e| CaseError::Failed(format!("cannot make {hosts} hosts: {e}")))?,
+        };
+        let registered = Registered::new(Arc::new(drop::<Job>));
+        let number = registered.number();
+        // Each host waits for what the others share.
+        let wirings: Result<Vec<Wiring>, WiringError> = thread::scope(|scope| {
+            let connect = |transport: &Arc<ShmTransport>| {
+                let transport = transport.clone();
+                scope.spawn(move || Wiring::connect(transport, number, PATIENCE))
+            };
+            let connecting: Vec<_> = transports.iter().map(connect).collect();
+            connecting.into_iter().map(|one| one.join().expect("wiring does not panic")).collect()
+        });
+        let failed = |e| CaseError::Failed(format!("cannot wire up {hosts} hosts: {e}"));
+        let wirings = wirings.map_err(failed)?;
+        let node = wirings[0].node(0).map_err(failed)?;
+        Ok(Trustee { node, _wirings: wirings, _transports: transports, _registered: registered })
+    }
+}

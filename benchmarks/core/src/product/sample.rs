@@ -1,0 +1,147 @@
+//! One sample of a rack: start it, let it warm up, see how fast its work goes on, stop it.
+//!
+//! Every sample has a rack of its own, so that none inherits the memory of another. The first fiber
+//! measures: it sleeps while the others work, and asks every thread of the rack before and after
+//! how much of its core it had.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use gossamer::{JoinHandle, Rack};
+
+use crate::measure::room::{CaseError, Reading, undisturbed};
+use crate::measure::watch::{Manner, Watch};
+
+/// How long a rack works before it is measured.
+const WARM_UP: Duration = Duration::from_millis(10);
+
+thread_local! {
+    static WATCH: Cell<Option<Watch>> = const { Cell::new(None) };
+}
+
+/// Tells fibers that their time is up.
+#[derive(Clone, Debug, Default)]
+pub struct Over(Arc<AtomicBool>);
+
+impl Over {
+    /// True once they should end.
+    #[inline(always)]
+    pub fn now(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    /// Ends them.
+    pub fn set(&self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Fibers at work.
+pub struct Load {
+    /// They end when it says so.
+    pub over: Over,
+    /// To be joined when they are over.
+    pub fibers: Vec<JoinHandle<()>>,
+    /// How many operations they have done so far.
+    pub done: Box<dyn Fn() -> u64>,
+}
+
+/// Operations per second of a load, and what the rack's threads lost of their cores meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Operations per second.
+    pub per_second: f64,
+    /// The largest share, from 0 to 1, that a thread of the rack lost of its time.
+    pub lost: f64,
+}
+
+impl Pace {
+    /// The pace as a sample in Mops.
+    ///
+    /// # Errors
+    /// [`CaseError::Disturbed`] when a thread lost more than 3 % of its time.
+    pub fn mops(self) -> Result<Reading, CaseError> {
+        undisturbed(self.lost)?;
+        Ok(Reading::of(self.per_second / 1e6))
+    }
+}
+
+/// Two threads, each on a core of its own, of which the second only serves.
+pub fn client_and_trustee() -> Rack {
+    Rack::new().threads(2).dedicated_trustees(1).pin(true)
+}
+
+/// Two threads, each on a core of its own, which are clients and trustees at once.
+pub fn two_equals() -> Rack {
+    Rack::new().threads(2).pin(true)
+}
+
+/// Starts `rack` and in it the load that `start` makes, and measures that for `time`.
+///
+/// # Errors
+/// [`CaseError::Failed`] when the rack does not start, does not end well, or its work panics.
+pub fn pace(
+    rack: Rack,
+    time: Duration,
+    start: impl FnOnce() -> Load + Send + 'static,
+) -> Result<Pace, CaseError> {
+    let run = move || rack.run(move || measured(start(), time));
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(pace)) => Ok(pace),
+        Ok(Err(e)) => Err(CaseError::Failed(e.to_string())),
+        Err(_) => Err(CaseError::Failed("the work in the rack panicked".to_owned())),
+    }
+}
+
+fn measured(load: Load, time: Duration) -> Pace {
+    gossamer::sleep(WARM_UP);
+    for thread in gossamer::threads() {
+        thread.visit(|_, ()| WATCH.set(Some(Watch::start(Manner::Polls))), ());
+    }
+    let (start, before) = (Instant::now(), (load.done)());
+    gossamer::sleep(time);
+    let (done, spent) = ((load.done)() - before, start.elapsed());
+    let lost = |thread: gossamer::Trustee| {
+        thread.visit(|_, ()| WATCH.take().map_or(0.0, |watch| watch.stop().lost), ())
+    };
+    let lost = gossamer::threads().map(lost).fold(0.0, f64::max);
+    load.over.set();
+    for fiber in load.fibers {
+        fiber.join().expect("a fiber of a load does not panic");
+    }
+    Pace { per_second: done as f64 / spent.as_secs_f64(), lost }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_counted_from_its_middle_and_then_ended() {
+        let pace = pace(Rack::new().threads(1), Duration::from_millis(5), || {
+            let (over, counter) = (Over::default(), gossamer::local_trustee().entrust(0u64));
+            let fiber = {
+                let (over, counter) = (over.clone(), counter.clone());
+                gossamer::spawn(move || {
+                    while !over.now() {
+                        counter.apply(|count| *count += 1);
+                        gossamer::yield_now();
+                    }
+                })
+            };
+            let done = Box::new(move || counter.apply(|count| *count));
+            Load { over, fibers: vec![fiber], done }
+        });
+        let pace = pace.expect("a pace");
+        assert!(pace.per_second > 0.0 && (0.0..=1.0).contains(&pace.lost), "{pace:?}");
+    }
+
+    #[test]
+    fn a_load_that_panics_is_a_failure() {
+        let error = pace(Rack::new().threads(1), Duration::ZERO, || panic!("on purpose"));
+        assert!(matches!(error, Err(CaseError::Failed(_))), "{error:?}");
+    }
+}

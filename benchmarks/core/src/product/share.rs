@@ -1,0 +1,236 @@
+//! An object that two threads want, entrusted to one of them.
+
+use std::cell::Cell;
+use std::hint::black_box;
+
+use fiber::FiberId;
+use gossamer::Trust;
+
+use super::sample::{Load, Over, client_and_trustee, pace, two_equals};
+use crate::harness::{Case, Unit};
+use crate::suites::work::{Adder, Counter, Lines, Section, Think, next};
+
+/// Requests that `apply_then` keeps under way.
+pub const WINDOW: usize = 64;
+/// Fibers of a thread, where there are many.
+pub const FIBERS: usize = 64;
+/// Operations between two looks at the flag that ends them.
+const BURST: usize = 16;
+
+/// How the operation of a section is delegated.
+pub trait Delegated: Section + Sized {
+    /// Waits for the result.
+    fn ask(trust: &Trust<Self>, seed: u64) -> u64;
+
+    /// Goes on, and calls `then` with the result.
+    fn ask_then(trust: &Trust<Self>, seed: u64, then: impl FnOnce(u64) + 'static);
+}
+
+impl Delegated for Counter {
+    #[inline(always)]
+    fn ask(trust: &Trust<Self>, _seed: u64) -> u64 {
+        trust.apply(|counter| counter.run(0))
+    }
+
+    #[inline(always)]
+    fn ask_then(trust: &Trust<Self>, _seed: u64, then: impl FnOnce(u64) + 'static) {
+        trust.apply_then(|counter| counter.run(0), then);
+    }
+}
+
+macro_rules! delegated_with_its_seed {
+    ($section:ty) => {
+        impl Delegated for $section {
+            #[inline(always)]
+            fn ask(trust: &Trust<Self>, seed: u64) -> u64 {
+                trust.apply_with(|object, seed| object.run(seed), seed)
+            }
+
+            #[inline(always)]
+            fn ask_then(trust: &Trust<Self>, seed: u64, then: impl FnOnce(u64) + 'static) {
+                trust.apply_with_then(|object, seed| object.run(seed), seed, then);
+            }
+        }
+    };
+}
+
+delegated_with_its_seed!(Lines);
+delegated_with_its_seed!(Adder);
+
+/// `apply_then` from one thread to another that only serves, with 64 requests under way.
+pub fn window<S: Delegated>(think_ns: u32) -> Case {
+    Case::new("gossamer/apply_then, 64 outstanding", Unit::Mops, move |room| {
+        let think = Think::of_ns(think_ns);
+        let start = move || send_window(gossamer::entrust(S::fresh()), WINDOW, think);
+        pace(client_and_trustee(), room.time, start)?.mops()
+    })
+}
+
+/// `apply` in `fibers` fibers of one thread, to another that only serves.
+pub fn waiting<S: Delegated>(fibers: usize, think_ns: u32) -> Case {
+    let plural = if fibers == 1 { "" } else { "s" };
+    Case::new(format!("gossamer/{fibers} fiber{plural}"), Unit::Mops, move |room| {
+        let think = Think::of_ns(think_ns);
+        let start = move || send_from_fibers(gossamer::entrust(S::fresh()), fibers, think);
+        pace(client_and_trustee(), room.time, start)?.mops()
+    })
+}
+
+/// `apply` in 64 fibers of each of two threads, one of which is the trustee.
+pub fn owner_works_too<S: Delegated>(think_ns: u32) -> Case {
+    Case::new("gossamer/64 fibers, and 64 of the owner", Unit::Mops, move |room| {
+        let think = Think::of_ns(think_ns);
+        // The pool's fibers go to the two threads in turn.
+        let start = move || send_from_fibers(gossamer::entrust(S::fresh()), 2 * FIBERS, think);
+        pace(two_equals(), room.time, start)?.mops()
+    })
+}
+
+/// `apply` in 64 fibers of each of two threads with a counter each; every operation, or every other
+/// one by chance, is on the other thread's counter.
+pub fn two_counters(half_own: bool) -> Case {
+    let which = if half_own { "half own" } else { "all remote" };
+    Case::new(format!("gossamer/two counters, {which}"), Unit::Mops, move |room| {
+        pace(two_equals(), room.time, move || send_to_each_other(half_own))?.mops()
+    })
+}
+
+/// A load that counts what has been done to `objects`.
+fn load<S: Delegated>(objects: Vec<Trust<S>>, over: Over, fibers: Fibers) -> Load {
+    let done = move || objects.iter().map(|object| object.apply(|object| object.runs())).sum();
+    Load { over, fibers, done: Box::new(done) }
+}
+
+type Fibers = Vec<gossamer::JoinHandle<()>>;
+
+/// Starts `fibers` fibers that wait for each answer.
+pub fn send_from_fibers<S: Delegated>(trust: Trust<S>, fibers: usize, think: Think) -> Load {
+    let over = Over::default();
+    let start = |number: u64| {
+        let (trust, over) = (trust.clone(), over.clone());
+        gossamer::spawn(move || {
+            let mut seed = number << 40;
+            // On the owner's own thread nothing waits, so its fibers must let others run.
+            let breath = match trust.is_local() {
+                false => usize::MAX,
+                true if think.is_some() => 1,
+                true => BURST,
+            };
+            let mut until_breath = breath;
+            while !over.now() {
+                for _ in 0..BURST {
+                    black_box(S::ask(&trust, seed));
+                    seed = think.work(seed.wrapping_add(1));
+                    until_breath -= 1;
+                    if until_breath == 0 {
+                        until_breath = breath;
+                        gossamer::yield_now();
+                    }
+                }
+            }
+        })
+    };
+    let fibers = (1..=fibers as u64).map(start).collect();
+    load(vec![trust], over, fibers)
+}
+
+fn send_to_each_other(half_own: bool) -> Load {
+    let over = Over::default();
+    let counters: Vec<Trust<Counter>> =
+        gossamer::threads().map(|thread| thread.entrust_moved(Counter::fresh())).collect();
+    let start = |number: u64| {
+        let (over, counters) = (over.clone(), counters.clone());
+        gossamer::spawn(move || {
+            let own = usize::from(counters[1].is_local());
+            let (own, other) = (&counters[own], &counters[1 - own]);
+            let mut chance = number;
+            while !over.now() {
+                for _ in 0..BURST {
+                    chance = next(chance);
+                    let trust = if half_own && chance >> 33 & 1 == 0 { own } else { other };
+                    black_box(Counter::ask(trust, 0));
+                }
+            }
+        })
+    };
+    let fibers = (1..=2 * FIBERS as u64).map(start).collect();
+    load(counters, over, fibers)
+}
+
+/// Starts a fiber that keeps `window` requests under way and waits for none of them by itself.
+pub fn send_window<S: Delegated>(trust: Trust<S>, window: usize, think: Think) -> Load {
+    let over = Over::default();
+    let fiber = {
+        let (trust, over) = (trust.clone(), over.clone());
+        gossamer::spawn(move || {
+            let mut seed = 1;
+            while !over.now() {
+                for _ in 0..BURST {
+                    FLIGHT.with(|flight| flight.wait_for_less_than(window));
+                    FLIGHT.with(|flight| flight.under_way.set(flight.under_way.get() + 1));
+                    S::ask_then(&trust, seed, |answer| {
+                        black_box(answer);
+                        FLIGHT.with(Flight::land);
+                    });
+                    seed = think.work(seed.wrapping_add(1));
+                }
+            }
+            FLIGHT.with(|flight| flight.wait_for_less_than(1));
+        })
+    };
+    load(vec![trust], over, vec![fiber])
+}
+
+thread_local! {
+    static FLIGHT: Flight = const { Flight { under_way: Cell::new(0), waits: Cell::new(None) } };
+}
+
+/// Requests of this thread that have no answer yet.
+struct Flight {
+    under_way: Cell<usize>,
+    waits: Cell<Option<FiberId>>,
+}
+
+impl Flight {
+    #[inline(always)]
+    fn wait_for_less_than(&self, limit: usize) {
+        while self.under_way.get() >= limit {
+            self.waits.set(fiber::current());
+            fiber::park();
+        }
+    }
+
+    #[inline(always)]
+    fn land(&self) {
+        self.under_way.set(self.under_way.get() - 1);
+        if let Some(fiber) = self.waits.take() {
+            fiber::unpark(fiber);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gossamer::Rack;
+    use std::time::Duration;
+
+    fn works(rack: Rack, start: impl FnOnce() -> Load + Send + 'static) {
+        let pace = pace(rack, Duration::from_millis(20), start).expect("a pace");
+        assert!(pace.per_second > 0.0, "{pace:?}");
+    }
+
+    #[test]
+    fn every_load_gets_work_done() {
+        let think = Think::of_ns(0);
+        let (equals, pair) =
+            (|| Rack::new().threads(2), || Rack::new().threads(2).dedicated_trustees(1));
+        works(pair(), move || send_from_fibers(gossamer::entrust(Counter::fresh()), 4, think));
+        works(equals(), move || send_from_fibers(gossamer::entrust(Counter::fresh()), 4, think));
+        works(equals(), || send_to_each_other(true));
+        works(equals(), || send_to_each_other(false));
+        works(pair(), move || send_window(gossamer::entrust(Lines::fresh()), WINDOW, think));
+        // The rack itself holds back what has no room.
+        works(pair(), move || send_window(gossamer::entrust(Adder::fresh()), usize::MAX, think));
+    }
+}

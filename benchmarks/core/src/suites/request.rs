@@ -1,0 +1,88 @@
+//! One request, without a second thread: by the clock, counted exactly, and the polls that find none.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::prototype::{self, Prototype};
+use crate::count::Phase;
+use crate::harness::{Bar, Case, Limit::AtMost, Peer, Placement, Suite, Unit};
+use crate::product::alone::{self, BATCH, COUNTED_BATCHES, Counts, Part};
+use crate::product::poll;
+
+/// The suites `one-request`, `one-request-exact` and `poll`.
+pub fn suites(prototype: Option<&Rc<Prototype>>) -> Vec<Suite> {
+    vec![by_the_clock(prototype), exactly(), polls()]
+}
+
+fn by_the_clock(prototype: Option<&Rc<Prototype>>) -> Suite {
+    let about = "client and trustee in turn on one thread, full batches; an operation is one \
+                 fetch-and-add by `apply_then`";
+    let mut suite = Suite::new("one-request", about, Placement::Alone);
+    suite.push(alone::timed("gossamer/enqueue (client)", Some(Part::Enqueue)));
+    let serve = alone::timed("gossamer/serve (trustee)", Some(Part::Serve));
+    suite.push(serve.bar_value(Bar::value(AtMost(20.0))));
+    suite.push(alone::timed("gossamer/reap (client)", Some(Part::Reap)));
+    let all = alone::timed("gossamer/all", None);
+    suite.push(all.bar_value(Bar::value(AtMost(60.0))));
+    let fibers = alone::with_fibers();
+    match prototype {
+        Some(prototype) => {
+            let peer = prototype::one_thread(prototype);
+            suite.push(fibers.beside(Peer::case(peer.name())));
+            suite.push(peer);
+        }
+        None => suite.push(fibers),
+    }
+    suite
+}
+
+fn exactly() -> Suite {
+    let about =
+        "as `one-request`, stepped through; per request, or per batch of 42 where it says so";
+    let mut suite = Suite::new("one-request-exact", about, Placement::Free);
+    let counts = Counts::default();
+    let requests = (COUNTED_BATCHES * BATCH) as f64;
+    for (at, phase) in alone::ONE_REQUEST.phases.iter().enumerate() {
+        suite.push(counts.case(format!("gossamer/{phase}"), Unit::Instructions, move |phases| {
+            phases[at].instructions as f64 / requests
+        }));
+    }
+    let all = |what: fn(&Phase) -> u64| {
+        move |phases: &[Phase]| phases.iter().map(what).sum::<u64>() as f64
+    };
+    let instructions = all(|phase| phase.instructions);
+    suite.push(
+        counts.case("gossamer/all", Unit::Instructions, move |phases| {
+            instructions(phases) / requests
+        }),
+    );
+    let none: [(&str, fn(&Phase) -> u64); 3] = [
+        ("locked instructions", |phase| phase.locked),
+        ("system calls", |phase| phase.syscalls),
+        ("allocations and frees", |phase| phase.allocations + phase.frees),
+    ];
+    for (name, what) in none {
+        let sum = all(what);
+        let case = move |phases: &[Phase]| sum(phases) / requests;
+        let case = counts.case(format!("gossamer/{name}"), Unit::Times, case);
+        suite.push(case.bar_value(Bar::value(AtMost(0.0))));
+    }
+    let fences = all(|phase| phase.fences);
+    suite.push(counts.case("gossamer/full fences a batch", Unit::Times, move |phases| {
+        fences(phases) / COUNTED_BATCHES as f64
+    }));
+    suite
+}
+
+fn polls() -> Suite {
+    let about = "a trustee none of whose clients asks anything; an operation is one poll";
+    let mut suite = Suite::new("poll", about, Placement::Alone);
+    suite.time = Duration::from_millis(50);
+    let case = |hosts, threads, most| {
+        let case: Case = poll::idle_clients(hosts, threads);
+        case.bar_value(Bar::value(AtMost(most)))
+    };
+    suite.push(case(1, 64, 50.0));
+    suite.push(case(4, 256, 300.0));
+    suite
+}

@@ -1,0 +1,112 @@
+//! Two threads that share one object, or two.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::prototype::{self, Prototype};
+use super::work::{Counter, Lines, Section};
+use super::{channels, locks};
+use crate::harness::{Bar, Case, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite, Unit};
+use crate::product::alone;
+use crate::product::share::{self, Delegated};
+
+/// Think times of the `think-*` suites, in nanoseconds.
+const THINK_NS: [u32; 3] = [50, 100, 300];
+
+/// The suites `counter`, `think-*`, `locality`, `symmetric` and `uncontended`.
+pub fn suites(prototype: Option<&Rc<Prototype>>) -> Vec<Suite> {
+    let mut suites = vec![counter(prototype)];
+    suites.extend(THINK_NS.map(think));
+    suites.push(locality());
+    suites.push(symmetric(prototype));
+    suites.push(uncontended());
+    suites
+}
+
+fn counter(prototype: Option<&Rc<Prototype>>) -> Suite {
+    let about = "two threads and one counter; an operation is a fetch-and-add";
+    let mut suite = Suite::new("counter", about, Placement::Pair);
+    ordinary::<Counter>(&mut suite, 0);
+    suite.push(locks::fetch_add(0));
+    let beside = |case: Case, name: &str| match prototype {
+        Some(_) => case.beside(Peer::case(name)),
+        None => case,
+    };
+    let case = share::window::<Counter>(0).bar_near(best_lock(), Bar::ratio(AtLeast(1.6)));
+    suite.push(beside(case, "prototype/async, 64 outstanding"));
+    let case = share::waiting::<Counter>(share::FIBERS, 0)
+        .bar_near(Peer::case("lock/mcs"), Bar::ratio(AtLeast(4.0)))
+        .bar_near(Peer::case("lock/ticket"), Bar::ratio(AtLeast(2.0)))
+        .bar_near(Peer::case("lock/std Mutex"), Bar::ratio(AtLeast(1.5)));
+    suite.push(beside(case, "prototype/64 fibers"));
+    let case = share::waiting::<Counter>(1, 0);
+    suite.push(beside(case, "prototype/1 fiber"));
+    prototype.into_iter().flat_map(prototype::counter).for_each(|case| suite.push(case));
+    suite
+}
+
+fn best_lock() -> Peer {
+    Peer::best("lock/")
+}
+
+fn think(ns: u32) -> Suite {
+    let about = format!(
+        "as `counter`, with {ns} ns of private work between two operations (of a client: a trustee \
+         that only serves does none)"
+    );
+    let mut suite = Suite::new(format!("think-{ns}"), about, Placement::Pair);
+    ordinary::<Counter>(&mut suite, ns);
+    suite.push(locks::fetch_add(ns));
+    suite.push(locks::nothing_shared(ns));
+    delegated::<Counter>(&mut suite, ns);
+    suite
+}
+
+fn locality() -> Suite {
+    let about = "two threads; an operation changes 8 random cache lines of a shared 64 KiB";
+    let mut suite = Suite::new("locality", about, Placement::Pair);
+    ordinary::<Lines>(&mut suite, 0);
+    delegated::<Lines>(&mut suite, 0);
+    suite
+}
+
+fn symmetric(prototype: Option<&Rc<Prototype>>) -> Suite {
+    let about = "two threads that are client and trustee at once; an operation is a fetch-and-add";
+    let mut suite = Suite::new("symmetric", about, Placement::Pair);
+    // Without the prototype's figure only the value can tell.
+    let bar = Bar::ratio(AtLeast(0.75)).or_value(AtLeast(150.0));
+    let peer = Peer::case("prototype/two counters, half own");
+    suite.push(share::two_counters(true).bar_near(peer, bar));
+    suite.push(share::two_counters(false).beside(Peer::case("prototype/two counters, all remote")));
+    let peer = Peer::case("prototype/one counter, owner inline");
+    suite.push(share::owner_works_too::<Counter>(0).beside(peer));
+    prototype.into_iter().flat_map(prototype::symmetric).for_each(|case| suite.push(case));
+    suite
+}
+
+fn uncontended() -> Suite {
+    let about = "one thread, one counter that nobody else wants; an operation is an addition";
+    let mut suite = Suite::new("uncontended", about, Placement::Alone);
+    suite.time = Duration::from_millis(50);
+    suite.push(locks::uncontended::<std::sync::Mutex<Counter>>());
+    suite.push(locks::uncontended::<parking_lot::Mutex<Counter>>());
+    suite.push(Case::new("atomic/fetch_add", Unit::Nanoseconds, locks::uncontended_fetch_add));
+    let case = alone::own_counter();
+    suite.push(case.bar(Peer::case("lock/parking_lot"), Bar::ratio(AtMost(2.0))));
+    suite
+}
+
+/// Every lock and channel server around one `S`.
+fn ordinary<S: Section>(suite: &mut Suite, think_ns: u32) {
+    locks::contended::<S>(think_ns).into_iter().for_each(|case| suite.push(case));
+    suite.push(channels::server::<channels::Crossbeam<u64>, S>(think_ns));
+    suite.push(channels::server::<channels::Flume<u64>, S>(think_ns));
+}
+
+/// Every way to delegate one `S`, beside the best of the locks.
+fn delegated<S: Delegated>(suite: &mut Suite, think_ns: u32) {
+    suite.push(share::window::<S>(think_ns).beside(best_lock()));
+    suite.push(share::waiting::<S>(share::FIBERS, think_ns).beside(best_lock()));
+    suite.push(share::waiting::<S>(1, think_ns).beside(best_lock()));
+    suite.push(share::owner_works_too::<S>(think_ns).beside(best_lock()));
+}
