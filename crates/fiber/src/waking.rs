@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::block::{FiberId, State, Timer};
+use crate::block::{Block, FiberId, State, Timer};
 use crate::core::Core;
 use crate::remote::Message;
 
@@ -10,13 +10,21 @@ impl Core {
     #[inline(always)]
     pub(crate) fn unpark(&self, id: FiberId) {
         let Some(block) = self.find(id) else { return };
-        match block.state.get() {
-            State::Parked => {
-                block.state.set(State::Active);
-                self.queue.push(block);
-            }
-            State::Active => block.state.set(State::Notified),
-            State::Notified | State::Cancelled | State::Free => {}
+        // Spelled out, because a jump table here would cost every wake an indirect jump.
+        if block.state.get() == State::Parked {
+            block.state.set(State::Active);
+            self.queue.push(block);
+        } else {
+            Core::leave_token(block);
+        }
+    }
+
+    /// An unpark of a fiber that does not wait: its next wait returns at once.
+    #[cold]
+    #[inline(never)]
+    fn leave_token(block: &Block) {
+        if block.state.get() == State::Active {
+            block.state.set(State::Notified);
         }
     }
 

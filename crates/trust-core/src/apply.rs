@@ -20,6 +20,7 @@ use std::{
     any::type_name,
     cell::{Cell, UnsafeCell},
     marker::PhantomData,
+    mem::MaybeUninit,
     panic::Location,
 };
 
@@ -400,14 +401,24 @@ impl Node {
 #[inline(always)]
 pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Result<U, DelegateError> {
     let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
-    let waiter = Waiter { fiber, done: Cell::new(false), result: UnsafeCell::new(None) };
+    let waiter = Waiter {
+        fiber,
+        state: Cell::new(Wait::Pending),
+        value: UnsafeCell::new(MaybeUninit::uninit()),
+        error: Cell::new(None),
+    };
     send(Wake(&raw const waiter));
-    while !waiter.done.get() {
-        fiber::park();
+    loop {
+        match waiter.state.get() {
+            Wait::Pending => fiber::park(),
+            // SAFETY: the state says that the completion has written the value. It is read once,
+            // because this returns.
+            Wait::Done => return Ok(unsafe { (*waiter.value.get()).assume_init_read() }),
+            Wait::Failed => {
+                return Err(*waiter.error.take().expect("a failed request has an error"));
+            }
+        }
     }
-    // SAFETY: `done` says that the completion has run, and it runs once.
-    let result = unsafe { &mut *waiter.result.get() };
-    result.take().expect("a completion leaves a result")
 }
 
 /// Words that the result of a call will probably need; longer results find another place.
@@ -439,16 +450,29 @@ pub(crate) fn raise(error: &DelegateError, place: Place) -> ! {
     panic!("{error} (delegated at {place})")
 }
 
-/// A fiber that waits for a result, on its own stack.
+/// How far a wait has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Pending,
+    /// There is a value.
+    Done,
+    /// There is an error.
+    Failed,
+}
+
+/// A fiber that waits for a result, on its own stack. Value and error are apart, so that a value
+/// goes to its place in one store: as a `Result` it would be moved in pieces, and the processor
+/// waits for pieces that do not match.
 struct Waiter<U> {
     fiber: FiberId,
-    done: Cell<bool>,
-    result: UnsafeCell<Option<Result<U, DelegateError>>>,
+    state: Cell<Wait>,
+    value: UnsafeCell<MaybeUninit<U>>,
+    error: Cell<Option<Box<DelegateError>>>,
 }
 
 impl<U> Drop for Waiter<U> {
     fn drop(&mut self) {
-        if !self.done.get() {
+        if self.state.get() == Wait::Pending {
             // The completion holds a pointer to this frame. Nodes are closed, which ends all
             // requests, before fibers are unwound; going on would corrupt memory.
             eprintln!("gossamer: a fiber was unwound while its request is under way; aborting");
@@ -472,16 +496,22 @@ impl<U> Wake<U> {
     /// Ends the wait. Called once.
     #[inline(always)]
     fn end(&self, result: Result<U, DelegateError>) {
-        // SAFETY: the waiter is on the stack of a fiber that does not leave its frame before
-        // `done` is set, which only happens here, once; the fiber is of this thread and is not
-        // looking at the waiter now, so nothing else refers to it.
-        let fiber = unsafe {
-            let waiter = &*self.0;
-            *waiter.result.get() = Some(result);
-            waiter.done.set(true);
-            waiter.fiber
-        };
-        fiber::unpark(fiber);
+        // SAFETY: the waiter is on the stack of a fiber that does not leave its frame before the
+        // state says that the wait has ended, which only happens here, once; the fiber is of this
+        // thread and is not looking at the waiter now, so nothing else refers to it.
+        let waiter = unsafe { &*self.0 };
+        match result {
+            Ok(value) => {
+                // SAFETY: as above; the value is not read before the state is set.
+                unsafe { (*waiter.value.get()).write(value) };
+                waiter.state.set(Wait::Done);
+            }
+            Err(error) => {
+                waiter.error.set(Some(Box::new(error)));
+                waiter.state.set(Wait::Failed);
+            }
+        }
+        fiber::unpark(waiter.fiber);
     }
 }
 

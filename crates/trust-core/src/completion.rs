@@ -158,6 +158,15 @@ pub(crate) struct Completions {
     next: Cell<usize>,
 }
 
+/// The halves of a word, as `push` wrote them.
+#[inline(always)]
+fn split(word: u64) -> [u32; 2] {
+    let bytes = word.to_ne_bytes();
+    let half =
+        |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    [half(0), half(4)]
+}
+
 /// A completion that is about to run.
 pub(crate) struct Next {
     take: Take,
@@ -192,7 +201,7 @@ impl Completions {
         unsafe {
             let place = list.as_mut_ptr().add(start);
             place.write(take as usize as u64);
-            place.add(1).write(at as u64 | (words as u64) << 32);
+            place.add(1).cast::<[u32; 2]>().write([at as u32, words as u32]);
             place.add(HEADER).cast::<C>().write(completion);
             list.set_len(start + words);
         }
@@ -218,9 +227,10 @@ impl Completions {
         let header = list.get(index..index + HEADER)?;
         // SAFETY: `push` wrote this word from a `Take`.
         let take = unsafe { std::mem::transmute::<usize, Take>(header[0] as usize) };
-        *place = index + (header[1] >> 32) as usize;
+        let [at, words] = split(header[1]);
+        *place = index + words as usize;
         self.next.set(*place);
-        Some(Next { take, at: header[1] as u32 as usize, index })
+        Some(Next { take, at: at as usize, index })
     }
 
     /// Undoes a [`next`](Self::next).
