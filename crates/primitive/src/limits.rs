@@ -14,10 +14,13 @@ pub const BUFFERS: usize = 2;
 /// space: pages that no batch ever reached are never touched.
 pub const SLOT_BYTES: usize = if cfg!(loom) { 64 } else { 64 * 1024 };
 
-/// Bytes of requests, signal included, at which a batch is sent although the client goes on: 42
-/// counter requests of two words; *measured* for 64 to 128 fibers, of which some then queue while
-/// the others' requests are served. A single larger request is a batch.
-pub const BATCH_BYTES: usize = if cfg!(loom) { 8 + 2 * 16 } else { 8 + 42 * 16 };
+/// Requests in one batch, at most; *measured* for 64 to 128 fibers, of which some then queue while
+/// the others' requests are served.
+pub const BATCH_REQUESTS: usize = if cfg!(loom) { 2 } else { 42 };
+
+/// Bytes of requests, signal included, at which a batch is sent even when it could hold more of
+/// them, so that long replies still find room behind the requests.
+pub const BATCH_BYTES: usize = if cfg!(loom) { 48 } else { 16 * 1024 };
 
 /// Bytes from one buffer to the next. One cache line more than a power of two: headers of
 /// different buffers then fall into different cache sets (63 headers: 35 ns instead of 162).

@@ -555,6 +555,8 @@ impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Told<U> for Eith
 pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
 impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
+    const WAITS_FOR_ROOM: bool = true;
+
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
         let result = outcome.result();

@@ -129,6 +129,10 @@ fn failure(trustee: ThreadId, status: Status, payload: &[u8]) -> DelegateError {
 
 /// What to do when a request has ended. Runs on the client's thread, outside any fiber.
 pub(crate) trait Completion {
+    /// Whether a fiber that finds no room for its request waits until there is: those that wait for
+    /// their reply anyhow, and those that are dropping something, do not.
+    const WAITS_FOR_ROOM: bool = false;
+
     /// Does it.
     fn complete(self, outcome: Outcome<'_>);
 }

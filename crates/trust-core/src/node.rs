@@ -49,6 +49,9 @@ pub enum Incident {
     Notified(Event),
 }
 
+/// Work that runs when the delegated code that runs now has ended.
+type Deferred = Box<dyn FnOnce(&Node)>;
+
 /// Everything that one runtime thread has of delegation.
 pub struct Node {
     pub(crate) me: ThreadId,
@@ -63,7 +66,7 @@ pub struct Node {
     properties: Properties,
     context: ContextCell,
     pub(crate) system: System,
-    deferred: RefCell<VecDeque<Box<dyn FnOnce(&Node)>>>,
+    deferred: RefCell<VecDeque<Deferred>>,
     has_deferred: Cell<bool>,
     runs_deferred: Cell<bool>,
     /// Outboxes with something under way.
@@ -230,21 +233,20 @@ impl Node {
         request: Request<'_>,
         completion: C,
     ) {
-        loop {
-            if let Some(error) = outbox.closed() {
-                return completion.complete(Outcome::failed(&Source::Failed(&error)));
-            }
-            if outbox.has_room(&request) {
-                let first = outbox
-                    .append(&request, completion, || self.lane(outbox.trustee().host).clone());
-                return self.after_append(outbox, number, first);
-            }
-            let Some(fiber) = fiber::current().filter(|_| self.context.is_free()) else { break };
-            outbox.wait_for_room(fiber);
-            fiber::park();
+        if let Some(error) = outbox.closed() {
+            return completion.complete(Outcome::failed(&Source::Failed(&error)));
         }
-        outbox.postpone(&request, boxed(completion));
+        let ticket = outbox.postpone(&request, boxed(completion));
         self.list(outbox, number);
+        // Back-pressure, for those who would otherwise go on and queue more.
+        if C::WAITS_FOR_ROOM && self.context.is_free() {
+            if let Some(fiber) = fiber::current() {
+                while !outbox.has_moved(ticket) {
+                    outbox.wait_for_room(fiber);
+                    fiber::park();
+                }
+            }
+        }
     }
 
     /// Runs `work` on this thread: now, or when the delegated code that runs now has ended.

@@ -76,6 +76,8 @@ pub(crate) struct Outbox {
     link: Link,
     completions: [Completions; BUFFERS],
     backlog: RefCell<VecDeque<Waiting>>,
+    /// Postponed requests that have found room.
+    moved: Cell<u64>,
     /// Fibers that wait for room.
     thirsty: RefCell<Vec<FiberId>>,
     /// Bulk payloads of replies that have arrived.
@@ -94,6 +96,7 @@ impl Outbox {
             link,
             completions: Default::default(),
             backlog: RefCell::default(),
+            moved: Cell::new(0),
             thirsty: RefCell::default(),
             bulk: RefCell::default(),
             closed: RefCell::default(),
@@ -124,10 +127,10 @@ impl Outbox {
         lane: impl FnOnce() -> LaneRef,
     ) -> bool {
         let payload = request.payload;
-        if let Payload::Encoded(bytes) = payload {
-            if bytes.len() > INLINE_BYTES {
-                return self.append_bulk(request, bytes, completion, &lane());
-            }
+        if let Payload::Encoded(bytes) = payload
+            && bytes.len() > INLINE_BYTES
+        {
+            return self.append_bulk(request, bytes, completion, &lane());
         }
         let len = request.words();
         let head = RequestHead::new(request.property, request.closure, len, false);
@@ -166,10 +169,15 @@ impl Outbox {
         at == 1
     }
 
-    /// Keeps a request until there is room: for callers that cannot wait.
+    /// Keeps a request until there is room; returns its ticket. All that comes after it queues
+    /// behind it, so that nobody is overtaken for ever.
     #[cold]
     #[inline(never)]
-    pub(crate) fn postpone(&self, request: &Request<'_>, completion: Box<dyn FnOnce(Outcome<'_>)>) {
+    pub(crate) fn postpone(
+        &self,
+        request: &Request<'_>,
+        completion: Box<dyn FnOnce(Outcome<'_>)>,
+    ) -> u64 {
         self.slot.block(true);
         self.backlog.borrow_mut().push_back(Waiting {
             property: request.property,
@@ -185,6 +193,12 @@ impl Outbox {
             reply_words: request.reply_words,
             completion,
         });
+        self.moved.get() + self.backlog.borrow().len() as u64
+    }
+
+    /// Whether the postponed request with this ticket has found room, or has ended.
+    pub(crate) fn has_moved(&self, ticket: u64) -> bool {
+        self.moved.get() >= ticket || self.is_closed.get()
     }
 
     /// Remembers a fiber to wake when there is room.
@@ -310,14 +324,17 @@ impl Outbox {
             if !self.slot.has_room(request.words()) {
                 self.backlog.borrow_mut().push_front(waiting);
                 self.slot.block(true);
-                return;
+                break;
             }
+            self.moved.set(self.moved.get() + 1);
             self.append(&request, waiting.completion, || lane.clone());
             if self.is_full() {
                 self.flush(lane);
             }
         }
-        self.slot.block(self.is_closed.get());
+        if self.backlog.borrow().is_empty() {
+            self.slot.block(self.is_closed.get());
+        }
         for fiber in self.thirsty.borrow_mut().drain(..) {
             unpark(fiber);
         }

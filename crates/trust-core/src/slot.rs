@@ -21,7 +21,7 @@
 use crate::wire::{RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 use primitive::{
     SharedBytes, Words,
-    limits::{BATCH_BYTES, BUFFERS, CACHE_LINE},
+    limits::{BATCH_BYTES, BATCH_REQUESTS, BUFFERS, CACHE_LINE},
     sync::Ordering,
 };
 use std::cell::Cell;
@@ -47,7 +47,8 @@ pub struct ClientSlot {
     /// The oldest batch in flight; equal to `filling` when none is.
     oldest: Cell<u32>,
     in_flight: Cell<usize>,
-    /// The first free word behind the requests of the batch being filled.
+    /// Requests in the batch being filled, and the first free word behind them.
+    requests: Cell<usize>,
     end: Cell<usize>,
     /// The word that requests must not reach; zero while there is no buffer to fill, or the slot is
     /// blocked. So one comparison says whether a request has room.
@@ -70,6 +71,7 @@ impl ClientSlot {
             filling: Cell::new(first),
             oldest: Cell::new(first),
             in_flight: Cell::new(0),
+            requests: Cell::new(0),
             end: Cell::new(1),
             limit: Cell::new(SLOT_WORDS),
             blocked: Cell::new(false),
@@ -104,7 +106,7 @@ impl ClientSlot {
     /// Whether the batch being filled has reached a size at which it should go.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.end.get() >= BATCH_BYTES / WORD
+        self.requests.get() >= BATCH_REQUESTS || self.end.get() >= BATCH_BYTES / WORD
     }
 
     /// The batch that is being filled.
@@ -132,6 +134,7 @@ impl ClientSlot {
         let at = self.end.get();
         buffer.store(at, head.word(), Ordering::Relaxed);
         self.end.set(at + 1 + words);
+        self.requests.set(self.requests.get() + 1);
         at
     }
 
@@ -159,6 +162,7 @@ impl ClientSlot {
         }
         let sequence = self.filling.get();
         let signal = Signal { sequence, end: self.end.replace(1) };
+        self.requests.set(0);
         self.filling.set(next_sequence(sequence));
         self.in_flight.set(self.in_flight.get() + 1);
         self.set_limit();
