@@ -441,11 +441,11 @@ fn no_such_property(node: &Node, number: u32) -> DelegateError {
 #[inline(never)]
 #[track_caller]
 pub(crate) fn raise(error: &DelegateError, place: Place) -> ! {
-    if let DelegateError::NoRack(_) = error {
-        if with_node(|node| node.is_some_and(|node| node.is_closed())) {
-            // The rack has ended under a fiber that was still waiting: nothing went wrong here.
-            std::panic::resume_unwind(Box::new(error.to_string()));
-        }
+    if let DelegateError::NoRack(_) = error
+        && with_node(|node| node.is_some_and(|node| node.is_closed()))
+    {
+        // The rack has ended under a fiber that was still waiting: nothing went wrong here.
+        std::panic::resume_unwind(Box::new(error.to_string()));
     }
     panic!("{error} (delegated at {place})")
 }

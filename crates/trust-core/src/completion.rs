@@ -56,12 +56,11 @@ impl<'a> Outcome<'a> {
     pub(crate) fn result<U: DeserializeOwned + 'static>(self) -> Result<U, DelegateError> {
         if let (Some(words), Source::Slot { words: slot, .. }) =
             (codec::plain_words::<U>(), self.source)
+            && ReplyHead::is_done(self.word, words * WORD)
         {
-            if ReplyHead::is_done(self.word, words * WORD) {
-                let at = ReplyHead::at(self.word);
-                let word = || slot.load(at % SLOT_WORDS, Ordering::Relaxed);
-                return Ok(codec::from_plain(word).expect("a plain type"));
-            }
+            let at = ReplyHead::at(self.word);
+            let word = || slot.load(at % SLOT_WORDS, Ordering::Relaxed);
+            return Ok(codec::from_plain(word).expect("a plain type"));
         }
         self.other_result()
     }

@@ -239,12 +239,13 @@ impl Node {
         let ticket = outbox.postpone(&request, boxed(completion));
         self.list(outbox, number);
         // Back-pressure, for those who would otherwise go on and queue more.
-        if C::WAITS_FOR_ROOM && self.context.is_free() {
-            if let Some(fiber) = fiber::current() {
-                while !outbox.has_moved(ticket) {
-                    outbox.wait_for_room(fiber);
-                    fiber::park();
-                }
+        if C::WAITS_FOR_ROOM
+            && self.context.is_free()
+            && let Some(fiber) = fiber::current()
+        {
+            while !outbox.has_moved(ticket) {
+                outbox.wait_for_room(fiber);
+                fiber::park();
             }
         }
     }
