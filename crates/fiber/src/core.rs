@@ -17,6 +17,7 @@ use crate::error::SpawnError;
 use crate::here::{self, Entered, HERE};
 use crate::queue::Queue;
 use crate::remote::{Message, Shared};
+use crate::scheduler::MayWait;
 use crate::stack::{MIN_STACK_BYTES, Stack};
 use crate::switch::Resumed;
 use crate::timer::Timers;
@@ -47,12 +48,18 @@ pub(crate) struct Core {
     closing: Cell<bool>,
     stack_bytes: usize,
     pooled_stacks: usize,
+    pub(crate) may_wait: Option<MayWait>,
     /// For the overflow message: the handler cannot ask the standard library.
     pub(crate) thread_name: Box<str>,
 }
 
 impl Core {
-    pub(crate) fn new(stack_bytes: usize, pooled_stacks: usize, shared: Arc<Shared>) -> Core {
+    pub(crate) fn new(
+        stack_bytes: usize,
+        pooled_stacks: usize,
+        may_wait: Option<MayWait>,
+        shared: Arc<Shared>,
+    ) -> Core {
         Core {
             queue: Queue::new(),
             blocks: UnsafeCell::new(Vec::new()),
@@ -66,6 +73,7 @@ impl Core {
             closing: Cell::new(false),
             stack_bytes: stack_bytes.max(MIN_STACK_BYTES),
             pooled_stacks,
+            may_wait,
             thread_name: std::thread::current().name().unwrap_or("unnamed").into(),
         }
     }

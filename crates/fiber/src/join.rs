@@ -32,6 +32,7 @@ pub trait Join {
     ///
     /// # Errors
     /// Says why there is none.
+    #[track_caller]
     fn join(self) -> Result<Self::Output, JoinError>;
 }
 
@@ -107,8 +108,13 @@ impl<T> LocalJoinHandle<T> {
     /// [`JoinError::Panicked`] with the payload of its panic, [`JoinError::Cancelled`] when its
     /// scheduler was dropped, and [`JoinError::WouldDeadlock`] when it has not ended and the caller
     /// is not a fiber, since then nobody would run it; the fiber is detached.
+    ///
+    /// # Panics
+    /// Where it would wait and [`Config::may_wait`](crate::Config::may_wait) panics.
+    #[track_caller]
     pub fn join(self) -> Result<T, JoinError> {
         if !self.is_finished() {
+            ops::check_may_wait("`join`");
             let Some(id) = ops::current() else {
                 return Err(JoinError::WouldDeadlock);
             };
@@ -128,6 +134,7 @@ impl<T> Join for LocalJoinHandle<T> {
         LocalJoinHandle::is_finished(self)
     }
 
+    #[track_caller]
     fn join(self) -> Result<T, JoinError> {
         LocalJoinHandle::join(self)
     }
@@ -250,8 +257,13 @@ impl<T> JoinHandle<T> {
     ///
     /// # Errors
     /// As [`LocalJoinHandle::join`], and [`JoinError::NotStarted`].
+    ///
+    /// # Panics
+    /// As [`LocalJoinHandle::join`].
+    #[track_caller]
     pub fn join(self) -> Result<T, JoinError> {
         if !self.is_finished() {
+            ops::check_may_wait("`join`");
             match ops::unparker() {
                 Some(unparker) => self.wait(|| Waiter::Fiber(unparker.clone()), ops::park),
                 None if self.runs_here() => return Err(JoinError::WouldDeadlock),
@@ -286,6 +298,7 @@ impl<T> Join for JoinHandle<T> {
         JoinHandle::is_finished(self)
     }
 
+    #[track_caller]
     fn join(self) -> Result<T, JoinError> {
         JoinHandle::join(self)
     }

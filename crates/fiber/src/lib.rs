@@ -73,6 +73,6 @@ pub use crate::ops::{
     current, in_fiber, name, park, park_until, sleep, unpark, unparker, yield_now,
 };
 pub use crate::remote::{Remote, Unparker, WakeHook};
-pub use crate::scheduler::{Config, Scheduler};
+pub use crate::scheduler::{Config, MayWait, Scheduler};
 pub use crate::spawn::{Builder, Here, Spawn, spawn_local};
 pub use crate::stack::MIN_STACK_BYTES;

@@ -1,5 +1,6 @@
 //! What the running fiber may do: say who it is, wait, and wake others of its thread.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,9 @@ pub fn name() -> Option<String> {
 /// `while !done.get() { park() }`. In a hot loop, keep everything between the loop and this call
 /// inlined: each real return after a switch is a mispredicted branch.
 ///
+/// What other waits are made of, so it does not ask
+/// [`Config::may_wait`](crate::Config::may_wait): whoever builds one asks first.
+///
 /// # Panics
 /// Panics outside fibers, where nothing could ever resume the caller.
 #[inline(always)]
@@ -46,9 +50,10 @@ pub fn park() {
 /// reported to [`Scheduler::expire`](crate::Scheduler::expire)).
 ///
 /// # Panics
-/// Panics outside fibers.
+/// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) does.
 #[track_caller]
 pub fn park_until(deadline: Instant) -> bool {
+    check_may_wait("`park_until`");
     match here::with_fiber(|core, block| core.park_until(block, deadline)) {
         Some(unparked) => unparked,
         None => outside("park_until"),
@@ -71,10 +76,11 @@ pub fn unparker() -> Option<Unparker> {
 /// Lets every other ready fiber of the thread run once.
 ///
 /// # Panics
-/// Panics outside fibers.
+/// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) does.
 #[inline(always)]
 #[track_caller]
 pub fn yield_now() {
+    check_may_wait("`yield_now`");
     if here::with_fiber(|core, block| core.yield_now(block)).is_none() {
         outside("yield_now");
     }
@@ -84,9 +90,10 @@ pub fn yield_now() {
 /// afterwards.
 ///
 /// # Panics
-/// Panics outside fibers.
+/// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) does.
 #[track_caller]
 pub fn sleep(duration: Duration) {
+    check_may_wait("`sleep`");
     // A duration beyond what the clock can express is as good as for ever.
     let deadline = Instant::now().checked_add(duration);
     let slept = here::with_fiber(|core, block| match deadline {
@@ -97,6 +104,15 @@ pub fn sleep(duration: Duration) {
     });
     if slept.is_none() {
         outside("sleep");
+    }
+}
+
+/// Asks the scheduler's owner whether the running code may wait in `operation`.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn check_may_wait(operation: &str) {
+    if let Some(Some(check)) = here::with_core(|core| core.may_wait) {
+        check(operation, Location::caller());
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -24,11 +25,24 @@ pub struct Config {
     /// Called by other threads after they have sent a fiber or an unpark: rings the bell of the
     /// scheduler's thread. It is called on the sender's thread. Default: does nothing.
     pub wake: WakeHook,
+    /// Asked before code of the scheduler's thread waits in a public function other than
+    /// [`park`](crate::park): it panics where waiting is wrong, with what is called and from where.
+    /// Default: waiting is right everywhere.
+    pub may_wait: Option<MayWait>,
 }
+
+/// Panics if the running code must not wait. It is given the function that would wait, as messages
+/// name it, and the place of the call.
+pub type MayWait = fn(&str, &'static Location<'static>);
 
 impl Default for Config {
     fn default() -> Config {
-        Config { stack_bytes: 128 * 1024, pooled_stacks: 1024, wake: Arc::new(|| {}) }
+        Config {
+            stack_bytes: 128 * 1024,
+            pooled_stacks: 1024,
+            wake: Arc::new(|| {}),
+            may_wait: None,
+        }
     }
 }
 
@@ -90,7 +104,8 @@ impl Scheduler {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let overflow = OverflowGuard::install()?;
         let shared = Arc::new(Shared::new(NEXT.fetch_add(1, Ordering::Relaxed), config.wake));
-        let core = Box::new(Core::new(config.stack_bytes, config.pooled_stacks, shared));
+        let (stack_bytes, pooled_stacks) = (config.stack_bytes, config.pooled_stacks);
+        let core = Box::new(Core::new(stack_bytes, pooled_stacks, config.may_wait, shared));
         Ok(Scheduler { core, _overflow: overflow, _not_send: PhantomData })
     }
 

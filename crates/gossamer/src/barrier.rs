@@ -2,6 +2,7 @@
 
 use fiber::FiberId;
 use serde::{Deserialize, Serialize};
+use std::panic::Location;
 use trust_core::Trust;
 
 /// Who waits at a barrier: fibers of the thread that keeps it.
@@ -68,6 +69,7 @@ impl Barrier {
     /// Outside a fiber of a rack, in delegated context, and when the keeper's host is lost.
     #[track_caller]
     pub fn wait(&self) -> bool {
+        trust_core::check_may_wait("`Barrier::wait`", Location::caller());
         if self.0.is_local() {
             return self.wait_here();
         }

@@ -61,7 +61,8 @@ impl Worker {
             let transport = shared.transport.clone();
             Arc::new(move || transport.ring(thread))
         };
-        let config = Config { wake: ring, ..shared.fibers.clone() };
+        let may_wait = Some(trust_core::check_may_wait as fiber::MayWait);
+        let config = Config { wake: ring, may_wait, ..shared.fibers.clone() };
         let scheduler = Scheduler::new(config)?;
         let node = Node::enter(wiring.node(thread)?);
         let bell = shared.transport.bell(thread).map_err(WiringError::from)?;

@@ -5,10 +5,13 @@
 mod common;
 
 use common::{KINDS, Kind, panic_in, run, run_as, wait_until, within_deadline};
-use gossamer::{DelegateError, Rack, RackError, Trust, Trustee};
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU32, Ordering},
+use gossamer::{Barrier, DelegateError, Rack, RackError, Trust, Trustee};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
 fn another() -> Trustee {
@@ -272,27 +275,45 @@ fn a_gibibyte_there_and_back_and_not_a_byte_more() {
     .unwrap();
 }
 
-/// It must not, and nothing keeps it from it; but its property stays its own meanwhile.
+/// A wait, and the function that messages name for it.
+type Wait = (&'static str, fn(Barrier));
+
+/// What a closure may not do.
+const WAITS: [Wait; 4] = [
+    ("`sleep`", |_| gossamer::sleep(Duration::from_millis(1))),
+    ("`yield_now`", |_| gossamer::yield_now()),
+    ("`join`", |_| gossamer::spawn(|| gossamer::sleep(Duration::from_millis(1))).join().unwrap()),
+    ("`Barrier::wait`", |barrier| assert!(barrier.wait())),
+];
+
 #[test]
-fn a_closure_that_sleeps_keeps_its_property_to_itself() {
-    within_deadline("a_closure_that_sleeps_keeps_its_property_to_itself", || {
+fn waiting_inside_a_closure_is_refused_and_names_both_places() {
+    within_deadline("waiting_inside_a_closure_is_refused_and_names_both_places", || {
         for kind in KINDS {
             run(kind, || {
-                let counter = gossamer::local_trustee().entrust(0u32);
-                let count = |counter: Trust<u32>| {
-                    for _ in 0..100 {
-                        counter.apply(|c| *c += 1);
+                let barrier = Barrier::new(2);
+                let local = gossamer::local_trustee().entrust(0u32);
+                let remote = another().entrust(0u32);
+                for (wait, (name, _)) in WAITS.iter().enumerate() {
+                    for counter in [&local, &remote] {
+                        let arguments = (wait, barrier.clone());
+                        let said = panic_in(|| {
+                            let wait = |counter: &mut u32, (wait, barrier): (usize, Barrier)| {
+                                *counter += 1;
+                                WAITS[wait].1(barrier);
+                                *counter += 1000;
+                            };
+                            counter.apply_with(wait, arguments);
+                        });
+                        let refused = format!("{name} at ");
+                        assert!(said.contains(&refused), "{said}");
+                        assert!(said.contains("would wait inside the"), "{said}");
+                        assert!(said.matches("endings.rs").count() >= 2, "{said}");
                     }
-                };
-                let counting = gossamer::spawn_on_with(another(), count, counter.clone());
-                let (before, after) = counter.apply(|c| {
-                    let before = *c;
-                    gossamer::sleep(std::time::Duration::from_millis(20));
-                    (before, *c)
-                });
-                assert_eq!(before, after, "somebody else worked on the property meanwhile");
-                counting.join().unwrap();
-                assert_eq!(counter.apply(|c| *c), 100);
+                }
+                for counter in [&local, &remote] {
+                    assert_eq!(counter.apply(|c| *c) as usize, WAITS.len(), "it ended there");
+                }
             })
             .unwrap();
         }

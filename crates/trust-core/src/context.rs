@@ -4,7 +4,7 @@
 //! not even the reply it waits for. So waiting there is an error, and the error names both places:
 //! where the closure was delegated and where it tried to wait.
 
-use crate::registry::registry;
+use crate::{node::with_node, registry::registry};
 use std::{cell::Cell, fmt, panic::Location};
 
 /// What kind of code runs on this thread right now.
@@ -88,6 +88,21 @@ impl ContextCell {
             self.origin()
         );
     }
+}
+
+/// Refuses a wait in delegated context, by whatever function: `what`, called at `place`. For
+/// functions that wait without sending a request, such as those of fibers.
+///
+/// # Panics
+/// In delegated context. The panic names both places, ends the delegated closure and travels to
+/// whoever delegated it.
+#[inline]
+pub fn check_may_wait(what: &str, place: &'static Location<'static>) {
+    with_node(|node| {
+        if let Some(node) = node {
+            node.context().check_may_wait(what, place);
+        }
+    });
 }
 
 /// Ends a context when it is dropped.

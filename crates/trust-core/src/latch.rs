@@ -10,6 +10,7 @@ use crate::{
     Trust,
     apply::{OUTSIDE, Portable, Tell, Then, raise, wait},
     completion::{Completion, Outcome, Source, boxed},
+    context::check_may_wait,
     error::{DelegateError, PanicReport},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
     node::{Node, Place, with_node},
@@ -55,12 +56,7 @@ impl<T> Latch<T> {
     #[track_caller]
     pub fn lock(&self) -> LatchGuard<'_, T> {
         if self.0.held.get() {
-            let place = Location::caller();
-            with_node(|node| {
-                if let Some(node) = node {
-                    node.context().check_may_wait("`Latch::lock`", place);
-                }
-            });
+            check_may_wait("`Latch::lock`", Location::caller());
             let me = fiber::current().expect("a latch that is held is waited for by a fiber");
             self.0.waiting.borrow_mut().push_back(me);
             // Whoever drops the guard hands the latch over without opening it.

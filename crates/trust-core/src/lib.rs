@@ -95,6 +95,7 @@ pub use future::Applied;
 #[cfg(not(loom))]
 pub use self::{
     apply::Portable,
+    context::check_may_wait,
     delegate::uncaptured,
     error::{CodecError, DelegateError, PanicReport},
     identity::build_identity,

@@ -313,8 +313,8 @@ impl Node {
     /// worker, outside any fiber.
     pub fn poll(&self) -> bool {
         let sent = self.flush();
-        // A fiber that waits inside a delegated closure (which it must not, but `sleep` cannot tell)
-        // holds a reference to its property: nothing is served until it has gone on.
+        // A fiber that waits inside a delegated closure holds a reference to its property. It must
+        // not, but a bare `park` cannot tell: nothing is served until it has gone on.
         let served = if self.context.is_free() { self.serve() } else { 0 };
         let reaped = self.reap();
         self.run_deferred();
