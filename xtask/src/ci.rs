@@ -12,8 +12,10 @@ const GATES: &[(&str, &str)] = &[
     ("the layers", "xtask layers"),
     ("unsafe and its reasons", "xtask unsafe"),
     ("documentation", "xtask doc"),
-    ("README's test command, real clients, a nightly compiler", "xtask test --clients --nightly"),
-    ("compile-fail tests", "xtask ui"),
+    (
+        "README's test command (compile-fail tests among them), real clients, a nightly compiler",
+        "xtask test --clients --nightly",
+    ),
     ("loom models", "xtask loom"),
     ("README's main command", "xtask demo"),
     ("killed processes", "xtask chaos --rounds 10"),
