@@ -5,7 +5,7 @@
 mod common;
 
 use common::{KINDS, Kind, panic_in, run, run_as, wait_until, within_deadline};
-use gossamer::{Barrier, DelegateError, Rack, RackError, Trust, Trustee};
+use gossamer::{Barrier, DelegateError, Latch, Rack, RackError, Trust, Trustee};
 use std::{
     sync::{
         Arc, Mutex,
@@ -75,6 +75,54 @@ fn panics_of_callbacks_fail_the_rack() {
             assert_eq!(local.apply(|value| *value), 0);
         })
         .unwrap();
+    });
+}
+
+/// Falls over when it is encoded.
+#[derive(serde::Deserialize)]
+struct Unspeakable;
+impl serde::Serialize for Unspeakable {
+    fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        panic!("its encoding fell over");
+    }
+}
+
+#[test]
+fn values_that_panic_while_they_are_encoded_end_their_call() {
+    within_deadline("values_that_panic_while_they_are_encoded_end_their_call", || {
+        for kind in KINDS {
+            run(kind, || {
+                let latch = another().entrust_with(|()| Latch::new(0u8), ());
+                let said = panic_in(|| latch.launch_with(|_, _: Unspeakable| (), Unspeakable));
+                assert_eq!(said, "its encoding fell over");
+                let start = || drop(another().spawn_with(|_: Unspeakable| (), Unspeakable));
+                assert_eq!(panic_in(start), "its encoding fell over");
+                let error = latch.try_launch_with(|_, ()| Unspeakable, ()).map(drop).unwrap_err();
+                assert!(error.to_string().contains("its encoding fell over"), "{error}");
+                assert_eq!(latch.launch(|value| *value), 0, "all goes on");
+            })
+            .unwrap();
+        }
+    });
+}
+
+#[test]
+fn panics_of_callbacks_of_launches_fail_the_rack() {
+    within_deadline("panics_of_callbacks_of_launches_fail_the_rack", || {
+        for kind in KINDS {
+            for remote in [false, true] {
+                is_unobserved(
+                    run(kind, move || {
+                        let me = gossamer::local_trustee().trustee();
+                        let at = if remote { another() } else { me };
+                        let latch = at.entrust_with(|()| Latch::new(0u8), ());
+                        latch.launch_then(|_| (), |()| panic!("a callback fell over"));
+                        assert_eq!(latch.launch(|value| *value), 0);
+                    }),
+                    "a callback fell over",
+                );
+            }
+        }
     });
 }
 

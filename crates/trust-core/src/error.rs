@@ -1,7 +1,11 @@
 //! What can go wrong with a delegated request, and the reports that travel back for it.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 use thiserror::Error;
 use transport_api::{HostId, LossReason, ThreadId};
 
@@ -51,6 +55,17 @@ pub enum DelegateError {
 #[error("{0}")]
 pub struct CodecError(pub(crate) String);
 
+/// What a caught panic carries.
+pub(crate) type Panic = Box<dyn Any + Send>;
+
+/// Runs code of users, whose panic must not end the runtime's thread, and hands the panic to
+/// `caught`.
+pub(crate) fn catch(caught: &mut dyn FnMut(Panic), run: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+        caught(panic);
+    }
+}
+
 /// A panic that happened on another thread or host, as far as it can travel: its message. It is
 /// also the payload with which the panic is resumed in the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +76,7 @@ pub struct PanicReport {
 
 impl PanicReport {
     /// The report of a caught panic.
-    pub fn of(payload: &(dyn std::any::Any + Send)) -> Self {
+    pub fn of(payload: &(dyn Any + Send)) -> Self {
         let message = if let Some(text) = payload.downcast_ref::<&str>() {
             (*text).to_owned()
         } else if let Some(text) = payload.downcast_ref::<String>() {

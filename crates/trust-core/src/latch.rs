@@ -11,7 +11,7 @@ use crate::{
     apply::{OUTSIDE, Portable, Tell, Then, raise, wait},
     completion::{Completion, Outcome, Source, boxed},
     context::check_may_wait,
-    error::{DelegateError, PanicReport},
+    error::{CodecError, DelegateError, PanicReport},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
     node::{Node, Place, with_node},
     system::ReplyTo,
@@ -149,15 +149,35 @@ where
 /// Ends the call if its fiber could not be started.
 pub(crate) struct Started(pub(crate) u64);
 
+impl Started {
+    /// The fiber has been started: it ends the call.
+    pub(crate) fn succeed(self) {
+        std::mem::forget(self);
+    }
+
+    fn fail(&self, error: &DelegateError) {
+        with_node(|node| {
+            if let Some(node) = node {
+                node.end_awaited(self.0, Outcome::failed(&Source::Failed(error)));
+            }
+        });
+    }
+}
+
 impl Completion for Started {
     fn complete(self, outcome: Outcome<'_>) {
         if let Err(error) = outcome.result::<()>() {
-            with_node(|node| {
-                if let Some(node) = node {
-                    node.end_awaited(self.0, Outcome::failed(&Source::Failed(&error)));
-                }
-            });
+            self.fail(&error);
         }
+        self.succeed();
+    }
+}
+
+/// Only a panic drops it: of an argument that is encoded, or of the start of a fiber.
+impl Drop for Started {
+    fn drop(&mut self) {
+        let source = CodecError("its own code for that panicked".to_owned());
+        self.fail(&DelegateError::Codec { what: "encode the arguments", source });
     }
 }
 
@@ -294,10 +314,11 @@ impl<T: 'static> Trust<Latch<T>> {
         let arguments = (reply_to, arguments);
         if self.is_at(node) {
             let trust = self.clone();
+            let started = Started(reply_to.token());
             node.run_or_defer(move |node| {
-                let started = trust.run_inline(node, Launch(invoke), arguments, place);
-                if let Err(error) = started {
-                    node.end_awaited(reply_to.token(), Outcome::failed(&Source::Failed(&error)));
+                match trust.run_inline(node, Launch(invoke), arguments, place) {
+                    Ok(()) => started.succeed(),
+                    Err(error) => started.complete(Outcome::failed(&Source::Failed(&error))),
                 }
             });
         } else {

@@ -15,7 +15,7 @@ use crate::{
     arrivals::Arrivals,
     completion::{Completion, Outcome, Source, boxed},
     context::{Context, ContextCell},
-    error::DelegateError,
+    error::{DelegateError, Panic},
     inbox::Inbox,
     outbox::{BULK_REQUEST, LaneRef, Outbox, Request},
     property::{Dead, Properties},
@@ -414,13 +414,14 @@ impl Node {
     fn lose(&self, host: HostId, reason: &transport_api::LossReason) {
         let error = DelegateError::PeerLost { host, reason: reason.clone() };
         let _context = self.context.enter(Context::Callback);
+        let caught = &mut |panic: Panic| self.report_panic(&*panic);
         for outbox in self.outboxes.iter().flatten().filter(|o| o.trustee().host == host) {
-            outbox.close(&error, fiber::unpark);
+            outbox.close(&error, caught, fiber::unpark);
         }
         for inbox in self.inboxes.iter().flatten().filter(|i| i.client().host == host) {
             inbox.close();
         }
-        self.system.lose(host, reason);
+        self.system.lose(host, reason, caught);
     }
 
     /// Whether anything happened that somebody should know.
@@ -462,10 +463,11 @@ impl Node {
         self.closed.set(true);
         let error = || DelegateError::NoRack("the rack has ended");
         let _context = self.context.enter(Context::Callback);
+        let caught = &mut |panic: Panic| self.report_panic(&*panic);
         for outbox in self.outboxes.iter().flatten() {
-            outbox.close(&error(), fiber::unpark);
+            outbox.close(&error(), caught, fiber::unpark);
         }
-        self.system.fail(|_| true, error);
+        self.system.fail(|_| true, error, caught);
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -3,7 +3,7 @@
 use crate::{
     codec::Plain,
     completion::{Completion, Completions, Outcome, Source},
-    error::DelegateError,
+    error::{DelegateError, Panic, catch},
     link::Link,
     slot::ClientSlot,
     wire::{ReplyHead, RequestHead, WORD},
@@ -243,7 +243,7 @@ impl Outbox {
     /// Takes replies; returns how many requests were completed. `caught` gets the panics of
     /// completions.
     #[inline(always)]
-    pub(crate) fn reap(&self, caught: &mut dyn FnMut(Box<dyn std::any::Any + Send>)) -> usize {
+    pub(crate) fn reap(&self, caught: &mut dyn FnMut(Panic)) -> usize {
         match self.slot.answered() {
             None => 0,
             Some(answered) => {
@@ -253,11 +253,7 @@ impl Outbox {
         }
     }
 
-    fn reap_buffer(
-        &self,
-        buffer: usize,
-        caught: &mut dyn FnMut(Box<dyn std::any::Any + Send>),
-    ) -> usize {
+    fn reap_buffer(&self, buffer: usize, caught: &mut dyn FnMut(Panic)) -> usize {
         let mut done = 0;
         let finished = loop {
             let run = std::panic::AssertUnwindSafe(|| self.run(buffer, &mut done));
@@ -359,8 +355,14 @@ impl Outbox {
         self.closed.borrow().clone()
     }
 
-    /// Ends everything under way with `error`, and everything that is still to come.
-    pub(crate) fn close(&self, error: &DelegateError, unpark: impl FnMut(FiberId)) {
+    /// Ends everything under way with `error`, and everything that is still to come. `caught` gets
+    /// the panics of completions.
+    pub(crate) fn close(
+        &self,
+        error: &DelegateError,
+        caught: &mut dyn FnMut(Panic),
+        unpark: impl FnMut(FiberId),
+    ) {
         if self.is_closed.replace(true) {
             return;
         }
@@ -369,12 +371,12 @@ impl Outbox {
         let failed = Source::Failed(error);
         for completions in &self.completions {
             while let Some(next) = completions.next() {
-                completions.run(next, Outcome::failed(&failed));
+                catch(caught, || completions.run(next, Outcome::failed(&failed)));
             }
         }
         let backlog = std::mem::take(&mut *self.backlog.borrow_mut());
         for waiting in backlog {
-            (waiting.completion)(Outcome::failed(&failed));
+            catch(caught, || (waiting.completion)(Outcome::failed(&failed)));
         }
         self.thirsty.borrow_mut().drain(..).for_each(unpark);
     }

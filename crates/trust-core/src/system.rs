@@ -6,8 +6,9 @@
 use crate::{
     call::Apply,
     codec,
-    completion::{Outcome, Source},
-    error::{DelegateError, PanicReport},
+    completion::{Completion, Outcome, Source},
+    context::Context,
+    error::{CodecError, DelegateError, Panic, PanicReport, catch},
     invoke::With,
     node::{Node, with_node},
     outbox::{Payload, Request},
@@ -16,7 +17,10 @@ use crate::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use slab::Slab;
-use std::cell::RefCell;
+use std::{
+    cell::RefCell,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 use transport_api::{HostId, LossReason, ThreadId};
 
 /// Property zero of every node: the thread itself.
@@ -61,26 +65,30 @@ impl System {
     }
 
     /// Ends every call that waits for `host`.
-    pub(crate) fn lose(&self, host: HostId, reason: &LossReason) {
+    pub(crate) fn lose(&self, host: HostId, reason: &LossReason, caught: &mut dyn FnMut(Panic)) {
         self.fail(
             |trustee| trustee.host == host,
             || DelegateError::PeerLost { host, reason: reason.clone() },
+            caught,
         );
     }
 
-    /// Ends every call whose trustee is `concerned`.
+    /// Ends every call whose trustee is `concerned`. `caught` gets the panics of completions.
     pub(crate) fn fail(
         &self,
         concerned: impl Fn(ThreadId) -> bool,
         error: impl Fn() -> DelegateError,
+        caught: &mut dyn FnMut(Panic),
     ) {
         let tokens: Vec<_> = {
             let awaited = self.awaited.borrow();
             awaited.iter().filter(|(_, (from, _))| concerned(*from)).map(|(t, _)| t).collect()
         };
         for token in tokens {
-            let (_, completion) = self.awaited.borrow_mut().remove(token);
-            completion(Outcome::failed(&Source::Failed(&error())));
+            // A completion before this one may have ended it.
+            let ended = self.awaited.borrow_mut().try_remove(token);
+            let Some((_, completion)) = ended else { continue };
+            catch(caught, || completion(Outcome::failed(&Source::Failed(&error()))));
         }
     }
 }
@@ -108,7 +116,8 @@ impl Node {
     pub(crate) fn end_awaited(&self, token: u64, outcome: Outcome<'_>) {
         let ended = self.system.awaited.borrow_mut().try_remove(token as usize);
         if let Some((_, completion)) = ended {
-            completion(outcome);
+            let _context = self.context().enter(Context::Callback);
+            catch(&mut |panic| self.report_panic(&*panic), || completion(outcome));
         }
     }
 
@@ -118,10 +127,14 @@ impl Node {
         to: ReplyTo,
         result: Result<U, PanicReport>,
     ) {
-        let (status, encoded) = match &result {
+        let encode = AssertUnwindSafe(|| match &result {
             Ok(value) => (Status::Done, codec::encode_to_vec(value)),
             Err(report) => (Status::Panicked, codec::encode_to_vec(report)),
-        };
+        });
+        // The caller must hear of it, whatever the result's own code does.
+        let (status, encoded) = catch_unwind(encode).unwrap_or_else(|panic| {
+            (Status::Done, Err(CodecError(PanicReport::of(&*panic).message)))
+        });
         let (status, payload) = encoded.map_or_else(
             |error| {
                 let reason = format!("the result cannot be encoded: {error}");
@@ -154,35 +167,53 @@ impl Node {
         let me = self.number_of(self.me);
         users.retain(|user| *user != me);
         if let Some(user) = users.pop().and_then(|user| self.thread_numbered(user)) {
-            let arguments = (home, property, ids, users);
-            self.tell(user, arguments, |_: &mut Runtime, (home, property, ids, users)| {
+            let relay = Relay { home, property, ids: ids.clone(), users: users.clone() };
+            let pass_on = |_: &mut Runtime, (home, property, ids, users)| {
                 with_node(|node| {
                     if let Some(node) = node {
                         node.release(home, property, ids, users);
                     }
                 });
-            });
-            return;
+            };
+            return self.tell_then(user, (home, property, ids, users), pass_on, relay);
         }
         if home == me {
-            self.run_or_defer(move |node| node.bury(node.properties().toggle(property, &ids)));
-            return;
+            return self.run_or_defer(move |node| node.toggle(property, &ids));
         }
         let Some(home) = self.thread_numbered(home) else { return };
         self.tell(home, (property, ids), |_: &mut Runtime, (property, ids)| {
             with_node(|node| {
                 if let Some(node) = node {
-                    node.bury(node.properties().toggle(property, &ids));
+                    node.toggle(property, &ids);
                 }
             });
         });
     }
 
+    /// Toggles trust ids of a property of this thread, which dies if no trust is left.
+    fn toggle(&self, property: u32, ids: &[u64]) {
+        // Nobody has a trust of the runtime: who says so has broken the protocol, and would take
+        // the runtime away from under the request that says it.
+        if property != RUNTIME {
+            self.bury(self.properties().toggle(property, ids));
+        }
+    }
+
     /// Has `closure` run by another thread's runtime, and waits for nothing.
-    pub(crate) fn tell<V, F>(&self, thread: ThreadId, arguments: V, closure: F)
+    fn tell<V, F>(&self, thread: ThreadId, arguments: V, closure: F)
     where
         V: Serialize + DeserializeOwned + 'static,
         F: FnOnce(&mut Runtime, V) + Copy + 'static,
+    {
+        self.tell_then(thread, arguments, closure, Told);
+    }
+
+    /// As [`tell`](Self::tell), with what to do when it has been done or has failed.
+    fn tell_then<V, F, C>(&self, thread: ThreadId, arguments: V, closure: F, completion: C)
+    where
+        V: Serialize + DeserializeOwned + 'static,
+        F: FnOnce(&mut Runtime, V) + Copy + 'static,
+        C: Completion + 'static,
     {
         const { assert!(size_of::<F>() == 0, "runtime requests capture nothing") };
         if thread == self.me {
@@ -198,7 +229,7 @@ impl Node {
             payload: Payload::Encoded(encoded.bytes()),
             reply_words: 0,
         };
-        self.send(self.number_of(thread), request, Told);
+        self.send(self.number_of(thread), request, completion);
     }
 }
 
@@ -206,7 +237,7 @@ impl Node {
 /// lost, which is known.
 struct Told;
 
-impl crate::completion::Completion for Told {
+impl Completion for Told {
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
         match outcome.result::<()>() {
@@ -217,5 +248,53 @@ impl crate::completion::Completion for Told {
                 }
             }),
         }
+    }
+}
+
+/// Passes a release on when the user that should have done so is lost: what that user had queued is
+/// lost with it. If it had passed the release on before, the ids are toggled twice, and the property
+/// stays; it never dies too early.
+struct Relay {
+    home: u32,
+    property: u32,
+    ids: Vec<u64>,
+    users: Vec<u32>,
+}
+
+impl Completion for Relay {
+    fn complete(self, outcome: Outcome<'_>) {
+        let Relay { home, property, ids, users } = self;
+        with_node(|node| {
+            let Some(node) = node else { return };
+            match outcome.result::<()>() {
+                Ok(()) | Err(DelegateError::NoRack(_)) => {}
+                Err(DelegateError::PeerLost { .. }) => node.release(home, property, ids, users),
+                Err(error) => node.report(error),
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Parts;
+
+    #[test]
+    fn nobody_can_take_the_runtime_away() {
+        let node = Node::new(Parts {
+            me: ThreadId { host: HostId(0), thread: 0 },
+            rack: 0,
+            threads: 1,
+            outboxes: Box::new([None]),
+            inboxes: Box::new([None]),
+            arrivals: None,
+            lanes: Box::new([]),
+        });
+        node.release(0, RUNTIME, vec![0], vec![]);
+        assert!(node.properties().type_name(RUNTIME).is_some(), "the runtime is still there");
+        let (other, _) = node.insert(Box::new(5u8), 1);
+        node.release(0, other, vec![1], vec![]);
+        assert!(node.properties().type_name(other).is_none(), "others die with their last trust");
     }
 }

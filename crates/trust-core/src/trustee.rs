@@ -225,12 +225,13 @@ impl Trustee {
             let Some(thread) = node.thread_numbered(self.number) else { raise(&OUTSIDE, place) };
             let (promise, handle) = Promise::new();
             let reply_to = node.await_reply(thread, boxed(Settle(promise)));
-            let token = reply_to.token();
+            let started = Started(reply_to.token());
             if self.number == node.number() {
                 Start(closure).invoke(&mut Runtime, (reply_to, arguments));
+                started.succeed();
             } else {
                 let arguments = (reply_to, arguments);
-                node.request(self.runtime(), Start(closure), arguments, Started(token));
+                node.request(self.runtime(), Start(closure), arguments, started);
             }
             handle
         })
