@@ -1,0 +1,57 @@
+//! A rack with so many threads that trustees look at arrival words instead of every client's slot:
+//! requests of the first and the last clients are served, in order, and all that wait at once.
+#![cfg(not(loom))]
+
+use gossamer_trust_core::{Node, Trust, Wiring, local_trustee};
+use primitive::limits::DIRECT_POLL_CLIENTS;
+use std::{cell::Cell, rc::Rc, time::Duration};
+use transport_shm::ShmTransport;
+
+/// Threads of the rack, one more than are polled directly.
+const THREADS: u32 = DIRECT_POLL_CLIENTS as u32 + 1;
+/// Requests of each client: several batches.
+const REQUESTS: u32 = 500;
+
+/// Runs `act` as the thread of `node`, then polls it.
+fn turn<R>(node: &Rc<Node>, act: impl FnOnce() -> R) -> R {
+    let entered = Node::enter(node.clone());
+    let result = act();
+    entered.poll();
+    result
+}
+
+#[test]
+fn requests_of_very_many_clients_arrive() {
+    let rack = ShmTransport::threads(THREADS);
+    let wiring = Wiring::connect(rack, 0, Duration::from_secs(10)).expect("a wired rack");
+    let node = |thread| wiring.node(thread).expect("a node");
+    let trustee = node(0);
+    let clients = [1, 2, THREADS / 2, THREADS - 2, THREADS - 1].map(|n| (n, node(n)));
+    let log: Trust<Vec<(u32, u32)>> = turn(&trustee, || local_trustee().entrust(Vec::new()));
+
+    let replies = Rc::new(Cell::new(0));
+    for round in 0..REQUESTS {
+        for (number, client) in &clients {
+            let replies = replies.clone();
+            let note = |log: &mut Vec<(u32, u32)>, entry| log.push(entry);
+            let replied = move |()| replies.set(replies.get() + 1);
+            turn(client, || log.apply_with_then(note, (*number, round), replied));
+        }
+        // Seldom, so that several batches wait in a slot and others behind them.
+        if round % 7 == 0 {
+            turn(&trustee, || ());
+        }
+    }
+    for _ in 0..10 * REQUESTS {
+        turn(&trustee, || ());
+        clients.iter().for_each(|(_, client)| turn(client, || ()));
+    }
+    assert_eq!(replies.get(), REQUESTS * clients.len() as u32);
+
+    let entries = turn(&trustee, || log.apply(|log| std::mem::take(log)));
+    for (number, _) in &clients {
+        let theirs = entries.iter().filter(|(client, _)| client == number).map(|(_, round)| *round);
+        assert!(theirs.eq(0..REQUESTS), "the requests of client {number} came in order, once");
+    }
+    turn(&trustee, || drop(log));
+}
