@@ -39,12 +39,34 @@ pub(crate) fn end_rack(shared: &Shared, check_leaks: bool) {
         let thread = trustee.thread();
         thread.thread == 0 && thread.host != me.thread().host
     });
+    collect_unobserved(shared, me.thread().host);
     for host in hosts {
         let stop = |_: &Node, ()| worker::shared().map_or((), |shared| shared.stop());
         // Whoever cannot be told is gone.
         let _ = host.try_visit(stop, ());
     }
     shared.stop();
+}
+
+/// Asks the other hosts which of their requests failed that nobody waited for: here is who is told.
+fn collect_unobserved(shared: &Shared, here: HostId) {
+    // Every thread hands over what it knows; the last of a host finds all that its host knows.
+    let ask = |node: &Node, last: bool| {
+        let shared = worker::shared()?;
+        shared.handle(node.take_incidents());
+        if last { shared.report_unobserved() } else { None }
+    };
+    for trustee in (0..).map_while(Trustee::numbered) {
+        let thread = trustee.thread();
+        if thread.host == here || shared.is_lost(thread.host) {
+            continue;
+        }
+        let last = thread.thread + 1 == shared.transport.threads();
+        // One that is lost meanwhile cannot say.
+        if let Ok(Some((count, first))) = trustee.try_visit(ask, last) {
+            shared.unobserved_at(thread.host, count, first);
+        }
+    }
 }
 
 fn owned(names: Vec<&'static str>) -> Vec<String> {

@@ -41,6 +41,16 @@ pub enum RackError {
         /// The first of them.
         first: DelegateError,
     },
+    /// Requests that nobody waited for have failed, as another host says.
+    #[error("{count} requests failed on {host} that nobody waited for; the first: {first}")]
+    UnobservedAt {
+        /// The host that knows of them.
+        host: HostId,
+        /// How many.
+        count: usize,
+        /// What became of the first of them.
+        first: String,
+    },
     /// Properties were still alive when all work had ended ([`Rack::check_leaks`](crate::Rack::check_leaks)).
     #[error("{} properties were never dropped: {}", .0.len(), .0.join(", "))]
     Leaked(Vec<String>),

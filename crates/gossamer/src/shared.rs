@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) lost: Mutex<Vec<HostId>>,
     failure: Mutex<Option<RackError>>,
     unobserved: Mutex<(usize, Option<DelegateError>)>,
+    /// What other hosts have said of theirs, as far as host 0 has asked.
+    unobserved_elsewhere: Mutex<Option<RackError>>,
 }
 
 impl Shared {
@@ -48,6 +50,7 @@ impl Shared {
             lost: Mutex::default(),
             failure: Mutex::new(None),
             unobserved: Mutex::new((0, None)),
+            unobserved_elsewhere: Mutex::new(None),
         }
     }
 
@@ -125,8 +128,22 @@ impl Shared {
         unobserved.1.get_or_insert(error);
     }
 
+    /// Takes note of the failures of another host that nobody waited for; the first host counts.
+    pub(crate) fn unobserved_at(&self, host: HostId, count: usize, first: String) {
+        let error = RackError::UnobservedAt { host, count, first };
+        self.unobserved_elsewhere.lock().get_or_insert(error);
+    }
+
     pub(crate) fn take_unobserved(&self) -> Option<RackError> {
         let (count, first) = std::mem::take(&mut *self.unobserved.lock());
-        first.map(|first| RackError::Unobserved { count, first })
+        first
+            .map(|first| RackError::Unobserved { count, first })
+            .or_else(|| self.unobserved_elsewhere.lock().take())
+    }
+
+    /// As [`take_unobserved`](Self::take_unobserved), for the journey to host 0.
+    pub(crate) fn report_unobserved(&self) -> Option<(usize, String)> {
+        let (count, first) = std::mem::take(&mut *self.unobserved.lock());
+        first.map(|first| (count, first.to_string()))
     }
 }

@@ -142,7 +142,7 @@ impl Worker {
 }
 
 impl Shared {
-    fn handle(&self, incidents: Vec<Incident>) {
+    pub(crate) fn handle(&self, incidents: Vec<Incident>) {
         for incident in incidents {
             match incident {
                 Incident::Peer(PeerEvent::Lost(host, reason)) => self.peer_lost(host, reason),

@@ -25,6 +25,9 @@ fn is_unobserved(ended: Result<(), RackError>, said: &str) {
         Err(RackError::Unobserved { count: 1, first }) => {
             assert!(first.to_string().contains(said), "{first}");
         }
+        Err(RackError::UnobservedAt { count: 1, first, .. }) => {
+            assert!(first.contains(said), "{first}");
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -121,6 +124,32 @@ fn panics_of_callbacks_of_launches_fail_the_rack() {
                     }),
                     "a callback fell over",
                 );
+            }
+        }
+    });
+}
+
+/// Where `main` runs is who is told, also of the requests of others.
+#[test]
+fn failures_of_other_hosts_that_nobody_waits_for_fail_the_rack() {
+    within_deadline("failures_of_other_hosts_that_nobody_waits_for_fail_the_rack", || {
+        for kind in [Kind::Hosts, Kind::Copies] {
+            for sender in [2, 3] {
+                let ended = run(kind, move || {
+                    let here = gossamer::local_trustee().entrust(0u8);
+                    let sender = gossamer::threads().nth(sender).expect("the other host's");
+                    let send = |here: Trust<u8>| {
+                        here.apply_then(|_| panic!("nobody waits"), |()| unreachable!());
+                    };
+                    gossamer::spawn_on_with(sender, send, here).join().unwrap();
+                });
+                match ended {
+                    Err(RackError::UnobservedAt { host, count: 1, first }) => {
+                        assert_eq!(host.0, 1);
+                        assert!(first.contains("nobody waits"), "{first}");
+                    }
+                    other => panic!("{other:?}"),
+                }
             }
         }
     });

@@ -48,7 +48,7 @@ fn requests_of_very_many_clients_arrive() {
     }
     assert_eq!(replies.get(), REQUESTS * clients.len() as u32);
 
-    let entries = turn(&trustee, || log.apply(|log| std::mem::take(log)));
+    let entries = turn(&trustee, || log.apply(std::mem::take));
     for (number, _) in &clients {
         let theirs = entries.iter().filter(|(client, _)| client == number).map(|(_, round)| *round);
         assert!(theirs.eq(0..REQUESTS), "the requests of client {number} came in order, once");
