@@ -51,42 +51,58 @@ fn check_bench(output: &str) -> Result<f64> {
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
     ensure!(words.windows(2).any(two_hosts), "it does not say that there are 2 hosts");
 
-    let mut rates = lower.lines().filter(|line| line.contains("throughput"));
-    let rate = rates.find_map(|line| numbers(line).into_iter().find(|rate| *rate > 0.0));
-    let rate = rate.context("no line with a throughput above zero")?;
-
-    let mut table = lower.lines().skip_while(|line| percentiles(line) < 3);
-    let columns = percentiles(table.next().context("no table headed by percentiles")?);
-    let rows: Vec<&str> = table
-        .take_while(|line| !line.trim().is_empty())
-        .filter(|line| line.contains(char::is_alphanumeric))
-        .collect();
+    let mut lines = lower.lines().map(cells);
+    let columns = lines
+        .find(|cells| cells.iter().filter(|cell| is_percentile(cell)).count() >= 3)
+        .context("no table headed by percentiles")?;
+    let rows: Vec<_> = lines.by_ref().take_while(|cells| !cells.is_empty()).collect();
     ensure!(!rows.is_empty(), "the table of percentiles has no rows");
     for row in rows {
-        let cells = numbers(row);
-        let complete = cells.len() >= columns && cells[cells.len() - columns..].is_sorted();
-        ensure!(complete && cells[cells.len() - 1] > 0.0, "a row without percentiles: {row:?}");
+        let times: Vec<f64> = columns
+            .iter()
+            .zip(&row)
+            .filter(|(column, _)| is_percentile(column))
+            .filter_map(|(_, cell)| nanoseconds(cell))
+            .collect();
+        let complete = times.len() >= 3 && times.is_sorted() && times.iter().all(|t| *t > 0.0);
+        ensure!(complete, "a row without percentiles: {row:?}");
     }
-    Ok(rate)
+    let columns = lines
+        .find(|cells| cells.iter().any(|cell| cell.starts_with("run ops/s")))
+        .context("no table of throughputs")?;
+    let place = columns.iter().position(|cell| cell.starts_with("run ops/s"));
+    let row = lines.next().context("no throughput")?;
+    // The column of names has no head.
+    let rate = place.and_then(|place| number(row.get(place + 1)?)).filter(|rate| *rate > 0.0);
+    rate.context("no throughput above zero")
 }
 
-/// How many columns of a line are called like a percentile: `p50`, `p99.9`, `max`.
-fn percentiles(line: &str) -> usize {
-    let is_one = |word: &str| {
-        word == "max" || word.strip_prefix('p').is_some_and(|rest| rest.parse::<f64>().is_ok())
-    };
-    line.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|word| is_one(word)).count()
+/// The cells of a line of a table: what stands two spaces or more apart.
+fn cells(line: &str) -> Vec<&str> {
+    line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
 
-/// The numbers in a line; underscores and commas inside of them are read over, and a unit may
-/// follow without a space.
-fn numbers(line: &str) -> Vec<f64> {
-    let plain = |word: &str| {
-        let word: String = word.chars().filter(|c| !matches!(c, ',' | '_')).collect();
-        let digits = word.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(word.len());
-        word[..digits].parse().ok()
+/// Whether a column is one of percentiles: `p50`, `p99.9`.
+fn is_percentile(column: &str) -> bool {
+    column.strip_prefix('p').is_some_and(|rest| rest.parse::<f64>().is_ok())
+}
+
+/// A number whose digits are grouped by spaces.
+fn number(cell: &str) -> Option<f64> {
+    cell.replace(' ', "").parse().ok()
+}
+
+/// A time with its unit, in nanoseconds.
+fn nanoseconds(cell: &str) -> Option<f64> {
+    let (value, unit) = cell.split_once(' ')?;
+    let factor = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return None,
     };
-    line.split_whitespace().filter_map(plain).collect()
+    Some(value.parse::<f64>().ok()? * factor)
 }
 
 /// `cargo xtask chaos`.
@@ -156,28 +172,31 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "\
-        kv bench: workload C on 2 hosts x 1 threads\n\
-        throughput  1,204,551 ops/s\n\n\
-        operation    count   mean     p50     p95     p99   p99.9     max\n\
-        -----------------------------------------------------------------\n\
-        READ        50,000   4.1us   3.0us   9.1us  12.9us  31.0us  88.2us\n\n\
-        done\n";
+workloadc: 2000 records of 1000 bytes, zipfian keys
+
+gossamer, 2 hosts x 1 threads x 64 fibers
+  latency      operations     mean      p50       p95       p99     p99.9       max   failed
+  READ             50 000  64.0 us  23.9 us  151.6 us  223.2 us  407.6 us  585.7 us        0
+
+Throughput over 1 round:
+                                             load ops/s  run ops/s         least to most  ratio
+gossamer, 2 hosts x 1 threads x 64 fibers       172 774  1 908 294  1 908 294 to 1 908 294   1.00
+";
 
     #[test]
     fn a_good_run_is_accepted() {
-        assert_eq!(check_bench(GOOD).unwrap(), 1_204_551.0);
+        assert_eq!(check_bench(GOOD).unwrap(), 1_908_294.0);
     }
 
     #[test]
     fn what_is_missing_is_named() {
         for (cut, with, reason) in [
             ("2 hosts", "1 hosts", "2 hosts"),
-            ("1,204,551", "0", "throughput above zero"),
-            ("throughput", "speed", "throughput above zero"),
-            ("p50     p95     p99   p99.9     max", "", "no table headed by percentiles"),
-            ("READ        50,000   4.1us   3.0us   9.1us  12.9us  31.0us  88.2us", "", "no rows"),
-            ("88.2us", "0us", "a row without percentiles"),
-            ("   4.1us   3.0us   9.1us  12.9us  31.0us", "", "a row without percentiles"),
+            ("  1 908 294  1", "  0  1", "no throughput above zero"),
+            ("run ops/s", "speed", "no table of throughputs"),
+            ("p50       p95       p99     p99.9", "", "no table headed by percentiles"),
+            ("151.6 us", "15.6 us", "a row without percentiles"),
+            ("151.6 us  223.2 us  407.6 us", "", "a row without percentiles"),
         ] {
             let error = check_bench(&GOOD.replace(cut, with)).unwrap_err().to_string();
             assert!(error.contains(reason), "{cut}: {error}");

@@ -82,7 +82,10 @@ impl RackContestant {
     /// Outside a rack.
     pub fn new(fibers: u64) -> Self {
         let threads = gossamer::threads().count() as u64;
-        Self { name: format!("gossamer, {fibers} fibers a thread"), threads, fibers }
+        let hosts = 1 + gossamer::threads().map(|thread| thread.thread().host.0).max().unwrap_or(0);
+        let each = threads / u64::from(hosts);
+        let name = format!("gossamer, {hosts} hosts x {each} threads x {fibers} fibers");
+        Self { name, threads, fibers }
     }
 
     fn drive(
