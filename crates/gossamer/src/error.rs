@@ -1,13 +1,13 @@
 //! Why a rack did not come up, or did not end well.
 
 use crate::worker::StartError;
-use std::io;
+use std::{fmt, io};
 use thiserror::Error;
 use transport_api::{HostId, LossReason};
 use trust_core::{DelegateError, WiringError};
 
 /// Why a rack did not come up, or did not end well.
-#[derive(Debug, Error)]
+#[derive(Error)]
 pub enum RackError {
     /// A setting makes no sense.
     #[error("{0}")]
@@ -60,4 +60,12 @@ pub enum RackError {
          link it statically (no `-C prefer-dynamic`, no `dylib`)"
     )]
     TwoImages,
+}
+
+/// As `Display`: a `main` that returns this error prints it with `Debug`, and should say what is
+/// wrong in words.
+impl fmt::Debug for RackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
