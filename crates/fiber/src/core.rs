@@ -336,9 +336,11 @@ impl Core {
 
     /// Refuses new fibers, unwinds the suspended ones, and returns how many there were.
     pub(crate) fn close(&self) -> usize {
-        let _entered = Entered::for_teardown(self);
         self.closing.set(true);
+        // Before entering: dropping what others have sent runs their code, which must find this
+        // thread's fiber running, if there is one, and not run another scheduler on its stack.
         drop_quietly(self.shared.close());
+        let _entered = Entered::for_teardown(self);
         let mut unwound = 0;
         let mut index = 0;
         while let Some(block) = self.at(index) {

@@ -229,7 +229,11 @@ impl Completions {
         let list = unsafe { &*self.words.get() };
         let header = list.get(index..index + HEADER)?;
         // SAFETY: `push` wrote this word from a `Take`.
-        let take = unsafe { std::mem::transmute::<usize, Take>(header[0] as usize) };
+        let take = unsafe {
+            std::mem::transmute::<*const (), Take>(std::ptr::with_exposed_provenance(
+                header[0] as usize,
+            ))
+        };
         let [at, words] = split(header[1]);
         *place = index + words as usize;
         self.next.set(*place);

@@ -75,6 +75,14 @@ pub struct PanicReport {
 }
 
 impl PanicReport {
+    /// The report of a caught panic, whose payload is not dropped: its destructor may panic again,
+    /// where nobody catches it.
+    pub(crate) fn taken(payload: Box<dyn std::any::Any + Send>) -> Self {
+        let report = Self::of(&*payload);
+        std::mem::forget(payload);
+        report
+    }
+
     /// The report of a caught panic.
     pub fn of(payload: &(dyn Any + Send)) -> Self {
         let message = if let Some(text) = payload.downcast_ref::<&str>() {

@@ -38,7 +38,9 @@ unsafe extern "C" fn hash_program(
         (headers, info.dlpi_addr as usize, &mut *data.cast::<blake3::Hasher>())
     };
     for header in headers {
-        if header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_X != 0 {
+        if header.p_type == libc::PT_LOAD
+            && header.p_flags & (libc::PF_X | libc::PF_R) == libc::PF_X | libc::PF_R
+        {
             let start = std::ptr::with_exposed_provenance(base + header.p_vaddr as usize);
             // SAFETY: a loaded segment is mapped for its whole size, and an executable one of a
             // running program is readable and not written.

@@ -13,7 +13,6 @@ use crate::{
 };
 use primitive::{limits::MESSAGE_BYTES, sync::Ordering};
 use std::{
-    any::Any,
     cell::{Cell, RefCell},
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -101,7 +100,7 @@ impl Inbox {
         let finished = loop {
             match catch_unwind(AssertUnwindSafe(|| self.run(node, &mut progress))) {
                 Ok(finished) => break finished,
-                Err(panic) => self.answer_panic(node, &mut progress, &*panic),
+                Err(panic) => self.answer_panic(node, &mut progress, &PanicReport::taken(panic)),
             }
         };
         drop(context);
@@ -193,13 +192,13 @@ impl Inbox {
     }
 
     #[cold]
-    fn answer_panic(&self, node: &Node, progress: &mut Progress, panic: &(dyn Any + Send)) {
+    fn answer_panic(&self, node: &Node, progress: &mut Progress, report: &PanicReport) {
         let buffer = self.slot.buffer(progress.arrival.buffer);
         let slot = buffer.words();
         let head = RequestHead::from_word(slot.load(progress.at, Ordering::Relaxed));
         let payload = within(progress.at, head, progress.arrival.end);
         let mut call = Call { buffer, slot, tail: progress.tail, bulk: None, outsized: None };
-        let reply = call.panicked(payload, &PanicReport::of(panic));
+        let reply = call.panicked(payload, report);
         slot.store(progress.at, reply, Ordering::Relaxed);
         progress.at = payload.at + payload.words;
         self.after_long_reply(node, progress, &mut call);

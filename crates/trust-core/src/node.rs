@@ -23,7 +23,6 @@ use crate::{
     system::System,
 };
 use std::{
-    any::Any,
     cell::{Cell, RefCell},
     collections::VecDeque,
     panic::{AssertUnwindSafe, Location, catch_unwind},
@@ -74,6 +73,8 @@ pub struct Node {
     until_lanes: Cell<u32>,
     incidents: RefCell<Vec<Incident>>,
     closed: Cell<bool>,
+    /// Whether a poll is under way: what it runs must not start another.
+    polling: Cell<bool>,
 }
 
 pub(crate) struct Parts {
@@ -109,6 +110,7 @@ impl Node {
             until_lanes: Cell::new(0),
             incidents: RefCell::default(),
             closed: Cell::new(false),
+            polling: Cell::new(false),
         };
         crate::system::install(&node);
         Rc::new(node)
@@ -122,8 +124,10 @@ impl Node {
         // SAFETY: the reference is taken out of the thread-local by the guard's drop, while the
         // guard still holds the node; `with_node` never lets it escape.
         let current = unsafe { &*Rc::as_ptr(&node) };
-        let before = CURRENT.replace(Some(current));
-        assert!(before.is_none(), "this thread already runs {}", before.expect("checked").me);
+        if let Some(before) = CURRENT.get() {
+            panic!("this thread already runs {}", before.me);
+        }
+        CURRENT.set(Some(current));
         EnteredNode(node)
     }
 
@@ -280,7 +284,7 @@ impl Node {
             let next = self.deferred.borrow_mut().pop_front();
             let Some(work) = next else { break };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
-                self.report_panic(&*panic);
+                self.report_panic(panic);
             }
         }
         self.has_deferred.set(false);
@@ -292,15 +296,15 @@ impl Node {
         if let Some(dead) = dead {
             let context = self.context.enter(Context::Dropping);
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(dead))) {
-                self.report_panic(&*panic);
+                self.report_panic(panic);
             }
             drop(context);
         }
     }
 
     /// Tells the worker of a panic that nobody waits for.
-    pub(crate) fn report_panic(&self, panic: &(dyn Any + Send)) {
-        let report = crate::error::PanicReport::of(panic);
+    pub(crate) fn report_panic(&self, panic: Panic) {
+        let report = crate::error::PanicReport::taken(panic);
         self.report(DelegateError::Panicked { trustee: self.me, report });
     }
 
@@ -311,7 +315,16 @@ impl Node {
 
     /// Makes progress: sends, serves, takes replies. True if anything happened. Call it from the
     /// worker, outside any fiber.
-    pub fn poll(&self) -> bool {
+    fn poll(&self) -> bool {
+        if self.polling.replace(true) {
+            return false;
+        }
+        let progress = self.poll_once();
+        self.polling.set(false);
+        progress
+    }
+
+    fn poll_once(&self) -> bool {
         let sent = self.flush();
         // A fiber that waits inside a delegated closure holds a reference to its property. It must
         // not, but a bare `park` cannot tell: nothing is served until it has gone on.
@@ -352,7 +365,7 @@ impl Node {
             // Completions may send, which may lengthen the list: borrow it for one look at a time.
             let Some(number) = self.busy.borrow().get(i).copied() else { break };
             let outbox = self.outbox(number);
-            let taken = outbox.reap(&mut |panic| self.report_panic(&*panic));
+            let taken = outbox.reap(&mut |panic| self.report_panic(panic));
             if taken > 0 {
                 reaped += taken;
                 outbox.refill(self.lane(outbox.trustee().host), fiber::unpark);
@@ -372,7 +385,7 @@ impl Node {
     }
 
     /// Takes what the lanes have: bulk payloads, notifications, losses. True if there was anything.
-    pub fn poll_lanes(&self) -> bool {
+    fn poll_lanes(&self) -> bool {
         let mut moved = false;
         for lane in &self.lanes {
             let mut events = Vec::new();
@@ -414,7 +427,7 @@ impl Node {
     fn lose(&self, host: HostId, reason: &transport_api::LossReason) {
         let error = DelegateError::PeerLost { host, reason: reason.clone() };
         let _context = self.context.enter(Context::Callback);
-        let caught = &mut |panic: Panic| self.report_panic(&*panic);
+        let caught = &mut |panic: Panic| self.report_panic(panic);
         for outbox in self.outboxes.iter().flatten().filter(|o| o.trustee().host == host) {
             outbox.close(&error, caught, fiber::unpark);
         }
@@ -459,15 +472,23 @@ impl Node {
 
     /// Ends every request under way and every one to come: the rack has ended. After this no fiber
     /// waits for a reply, so that fibers can be unwound.
-    pub fn close(&self) {
+    fn close(&self) {
         self.closed.set(true);
         let error = || DelegateError::NoRack("the rack has ended");
         let _context = self.context.enter(Context::Callback);
-        let caught = &mut |panic: Panic| self.report_panic(&*panic);
+        let caught = &mut |panic: Panic| self.report_panic(panic);
         for outbox in self.outboxes.iter().flatten() {
             outbox.close(&error(), caught, fiber::unpark);
         }
         self.system.fail(|_| true, error, caught);
+    }
+
+    /// Refuses what would pull the node out from under the code that it runs.
+    fn check_idle(&self, what: &str) {
+        assert!(
+            !self.polling.get() && self.context.is_free(),
+            "a node cannot {what} inside delegated code or callbacks"
+        );
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -475,7 +496,7 @@ impl Node {
     }
 
     /// Drops all properties, for the end of the rack.
-    pub fn clear(&self) {
+    fn clear(&self) {
         for dead in self.properties.clear() {
             self.bury(Some(dead));
         }
@@ -484,6 +505,40 @@ impl Node {
 
 /// Ends a thread's being a node when it is dropped.
 pub struct EnteredNode(Rc<Node>);
+
+/// What only the owner of a thread's node may do; code that runs *in* the node (closures,
+/// callbacks, fibers) never has this.
+impl EnteredNode {
+    /// Makes progress: sends, serves, takes replies. True if anything happened. Call it from the
+    /// worker, outside any fiber; called by what it runs itself, it does nothing.
+    pub fn poll(&self) -> bool {
+        self.0.poll()
+    }
+
+    /// Takes what the lanes have: bulk payloads, notifications, losses. True if there was anything.
+    pub fn poll_lanes(&self) -> bool {
+        !self.0.polling.get() && self.0.poll_lanes()
+    }
+
+    /// Ends every request under way and every one to come: the rack has ended. After this no fiber
+    /// waits for a reply, so that fibers can be unwound.
+    ///
+    /// # Panics
+    /// Inside delegated code or callbacks.
+    pub fn close(&self) {
+        self.0.check_idle("close");
+        self.0.close();
+    }
+
+    /// Drops all properties, for the end of the rack.
+    ///
+    /// # Panics
+    /// Inside delegated code or callbacks.
+    pub fn clear(&self) {
+        self.0.check_idle("clear");
+        self.0.clear();
+    }
+}
 
 impl std::ops::Deref for EnteredNode {
     type Target = Node;

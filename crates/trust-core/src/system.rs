@@ -117,7 +117,7 @@ impl Node {
         let ended = self.system.awaited.borrow_mut().try_remove(token as usize);
         if let Some((_, completion)) = ended {
             let _context = self.context().enter(Context::Callback);
-            catch(&mut |panic| self.report_panic(&*panic), || completion(outcome));
+            catch(&mut |panic| self.report_panic(panic), || completion(outcome));
         }
     }
 

@@ -3,7 +3,9 @@
 //! type, and says why it refuses what it refuses.
 #![cfg(not(loom))]
 
-use gossamer_trust_core::{Delegable, Latch, LocalTrustee, Node, Trustee, Wiring, local_trustee};
+use gossamer_trust_core::{
+    Delegable, EnteredNode, Latch, LocalTrustee, Node, Trustee, Wiring, local_trustee,
+};
 use primitive::{
     SharedBytes,
     limits::{CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
@@ -132,7 +134,7 @@ fn buffer(sequence: u64) -> usize {
 
 impl Scene {
     /// Runs `act` with a new victim on this thread.
-    fn with<R>(act: impl FnOnce(&mut Scene, &Node, &fiber::Scheduler) -> R) -> R {
+    fn with<R>(act: impl FnOnce(&mut Scene, &EnteredNode, &fiber::Scheduler) -> R) -> R {
         let rack = ShmTransport::in_process(2, 1).expect("a rack");
         let (peer, victim) = (rack[0].clone(), rack[1].clone());
         let connecting = thread::spawn(move || Wiring::connect(peer, 0, PATIENCE));
@@ -218,7 +220,7 @@ impl Scene {
     }
 
     /// Lets the victim do what it does, and checks what it said.
-    fn serve(&mut self, node: &Node, fibers: &fiber::Scheduler) {
+    fn serve(&mut self, node: &EnteredNode, fibers: &fiber::Scheduler) {
         for _ in 0..3 {
             fibers.run(1000);
             node.poll();
@@ -249,7 +251,7 @@ impl Scene {
         &mut self,
         head: u64,
         payload: &[u64],
-        node: &Node,
+        node: &EnteredNode,
         fibers: &fiber::Scheduler,
     ) -> String {
         for at in (0..SLOT_BYTES).step_by(WORD) {
