@@ -116,6 +116,13 @@ pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// `cargo xtask hotpath`.
+pub(crate) fn hotpath(workspace: &Workspace) -> Result<()> {
+    let folder = workspace.benchmarks()?;
+    // What the compiler makes of it is what counts, so it is an optimised build.
+    counted(Step::cargo(&folder, "test --release --test hotpath"), "proofs of the hot path")
+}
+
 /// Runs test programs; an error if no test ran.
 fn counted(step: Step, what: &str) -> Result<()> {
     match passed(&step.read()?) {

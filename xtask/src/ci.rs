@@ -17,6 +17,7 @@ const GATES: &[(&str, &str)] = &[
         "xtask test --clients --nightly",
     ),
     ("loom models", "xtask loom"),
+    ("the hot path, instruction by instruction", "xtask hotpath"),
     ("README's main command", "xtask demo"),
     ("killed processes", "xtask chaos --rounds 10"),
 ];

@@ -5,6 +5,7 @@
 //! cargo xtask layers | unsafe   the rules of ARCHITECTURE.md that a compiler does not know
 //! cargo xtask lint | doc        formatting and clippy; documentation without warnings
 //! cargo xtask test | ui | loom  tests and their extras, compile-fail tests, model checking
+//! cargo xtask hotpath           no lock, system call or allocation in a request
 //! cargo xtask demo | chaos      the main command in small; processes killed at random
 //! cargo xtask bench core        the measurements of docs/performance.md
 //! ```
@@ -67,6 +68,8 @@ enum Command {
     Ui,
     /// The loom models: every interleaving of the protocols
     Loom,
+    /// A request executes no locked instruction, no system call and no allocation: stepped through
+    Hotpath,
     /// README's main command in small, with a look at what it prints
     Demo,
     /// Kills processes of a rack at random moments, again and again
@@ -105,6 +108,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Test { clients, nightly } => checks::test(&workspace, *clients, *nightly),
         Command::Ui => checks::ui(&workspace),
         Command::Loom => checks::loom(&workspace),
+        Command::Hotpath => checks::hotpath(&workspace),
         Command::Demo => programs::demo(&workspace),
         Command::Chaos { rounds, seed } => programs::chaos(&workspace, *rounds, *seed),
         Command::Bench(bench) => programs::bench(&workspace, bench),

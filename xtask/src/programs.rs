@@ -3,7 +3,7 @@
 
 use crate::step::Step;
 use crate::workspace::Workspace;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use std::env;
 use std::path::{Path, PathBuf};
@@ -136,13 +136,15 @@ fn check_rounds(printed: &str, rounds: u32) -> Result<()> {
 /// `cargo xtask bench`.
 pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> Result<()> {
     let Bench::Core { json, rounds, filter } = bench;
-    let folder = workspace.root.join("benchmarks/core");
-    if !folder.join("Cargo.toml").is_file() {
-        bail!("{} is not there: the checkout is incomplete", folder.display());
-    }
+    let folder = workspace.benchmarks()?;
     say_what_is_missing(&workspace.root);
-    let mut step =
-        Step::cargo(&folder, "run --release --bin core-bench -- --rounds").arg(rounds.to_string());
+    // The key-value store is measured by its own program.
+    Step::cargo(&workspace.root, "build --release --package gossamer-apps --bin kv").run()?;
+    let kv = workspace.target().join("release/kv");
+    let mut step = Step::cargo(&folder, "run --release --bin core-bench -- --rounds")
+        .arg(rounds.to_string())
+        .arg("--kv")
+        .arg(kv);
     if let Some(file) = json {
         // The program runs in its own folder; the file is meant relative to ours.
         step = step.arg("--json").arg(env::current_dir()?.join(file));

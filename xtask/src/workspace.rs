@@ -41,6 +41,15 @@ impl Workspace {
         self.metadata.target_directory.clone().into_std_path_buf()
     }
 
+    /// The folder of the benchmarks, which are a workspace of their own.
+    pub(crate) fn benchmarks(&self) -> Result<PathBuf> {
+        let folder = self.root.join("benchmarks/core");
+        if !folder.join("Cargo.toml").is_file() {
+            bail!("{} is not there: the checkout is incomplete", folder.display());
+        }
+        Ok(folder)
+    }
+
     /// The test programs of all members as (package, test), those whose name starts with `prefix`.
     pub(crate) fn tests(&self, prefix: &str) -> Vec<(String, String)> {
         let of = |package: &cargo_metadata::Package| {

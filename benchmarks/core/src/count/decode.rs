@@ -1,6 +1,6 @@
 //! What one instruction is, as far as counting cares.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic, OpKind};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 use super::mark::MAGIC;
 
@@ -12,7 +12,8 @@ pub(super) const LONGEST: usize = 15;
 pub(super) struct Kind {
     /// It reads, changes and writes memory as one step that other cores see whole.
     pub(super) locked: bool,
-    /// It waits until all earlier stores of the core are visible, and touches no memory itself.
+    /// It waits until all earlier stores of the core are visible, and changes nothing: an `mfence`,
+    /// or a locked `or` of 0 to the own stack, which compilers take instead.
     pub(super) fence: bool,
     /// It enters the kernel.
     pub(super) syscall: bool,
@@ -36,15 +37,29 @@ pub(super) fn kind(bytes: &[u8]) -> Option<Kind> {
     }
     let mnemonic = instruction.mnemonic();
     let on_memory = instruction.op_kinds().any(|kind| kind == OpKind::Memory);
+    let locked = instruction.has_lock_prefix() || (mnemonic == Mnemonic::Xchg && on_memory);
+    let fence = mnemonic == Mnemonic::Mfence || (locked && is_fence(&instruction));
     Some(Kind {
-        locked: instruction.has_lock_prefix() || (mnemonic == Mnemonic::Xchg && on_memory),
-        fence: mnemonic == Mnemonic::Mfence,
+        locked: locked && !fence,
+        fence,
         syscall: matches!(mnemonic, Mnemonic::Syscall | Mnemonic::Sysenter)
             || instruction.code() == Code::Int_imm8,
         repeats: instruction.is_string_instruction()
             && (instruction.has_rep_prefix() || instruction.has_repne_prefix()),
         mark: None,
     })
+}
+
+/// Whether a locked instruction is there for the lock alone.
+fn is_fence(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Or
+        && instruction.memory_base() == Register::RSP
+        && instruction.memory_index() == Register::None
+        && matches!(
+            instruction.op1_kind(),
+            OpKind::Immediate8 | OpKind::Immediate8to32 | OpKind::Immediate32
+        )
+        && instruction.immediate(1) == 0
 }
 
 #[cfg(test)]
@@ -62,8 +77,19 @@ mod tests {
         assert!(kind_of(&[0x48, 0x87, 0x07]).locked, "xchg [rdi], rax");
         assert!(!kind_of(&[0x48, 0x87, 0xc3]).locked, "xchg rbx, rax");
         assert!(!kind_of(&[0x48, 0x01, 0x07]).locked, "add [rdi], rax");
-        let fence = kind_of(&[0x0f, 0xae, 0xf0]);
-        assert!(fence.fence && !fence.locked, "mfence");
+    }
+
+    #[test]
+    fn fences_are_told_from_locks() {
+        let mfence: &[u8] = &[0x0f, 0xae, 0xf0];
+        let locked_or: &[u8] = &[0xf0, 0x83, 0x4c, 0x24, 0xc0, 0x00];
+        for (bytes, name) in [(mfence, "mfence"), (locked_or, "lock or dword [rsp - 64], 0")] {
+            assert!(kind_of(bytes).fence && !kind_of(bytes).locked, "{name}");
+        }
+        let one = kind_of(&[0xf0, 0x83, 0x4c, 0x24, 0xc0, 0x01]);
+        assert!(one.locked && !one.fence, "lock or dword [rsp - 64], 1");
+        let elsewhere = kind_of(&[0xf0, 0x83, 0x08, 0x00]);
+        assert!(elsewhere.locked && !elsewhere.fence, "lock or dword [rax], 0");
     }
 
     #[test]

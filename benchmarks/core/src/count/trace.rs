@@ -45,9 +45,9 @@ pub struct Phase {
     pub visits: u64,
     /// Instructions; a repeated string instruction counts once.
     pub instructions: u64,
-    /// Atomic read-modify-write instructions among them.
+    /// Atomic read-modify-write instructions among them, those that are fences aside.
     pub locked: u64,
-    /// Full fences among them (`mfence`).
+    /// Full fences among them: `mfence`, or a locked `or` of 0 to the own stack.
     pub fences: u64,
     /// System calls among them.
     pub syscalls: u64,

@@ -1,0 +1,41 @@
+//! What a request of the hot path does not do: step through full batches and look at everything
+//! that client and trustee execute. Needs an optimised build, as that is what the promise is about.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use core_bench::count::{Counted, count};
+use core_bench::measure::cores::Cores;
+use core_bench::product::alone::{BATCH, COUNTED_BATCHES, ONE_REQUEST};
+
+/// Nothing can change the counts, so they are taken once.
+fn counted() -> &'static Counted {
+    static COUNTED: OnceLock<Counted> = OnceLock::new();
+    COUNTED.get_or_init(|| {
+        let program = Path::new(env!("CARGO_BIN_EXE_core-bench"));
+        let core = Cores::of_this_process().expect("two cores").first;
+        count(&ONE_REQUEST, program, core).expect("counts")
+    })
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "needs an optimised build: --release")]
+fn a_request_locks_nothing_calls_no_kernel_and_allocates_nothing() {
+    let counted = counted();
+    for phase in &counted.0 {
+        assert_eq!(phase.visits, COUNTED_BATCHES, "{phase:#?}");
+        assert!(phase.instructions >= phase.visits * BATCH, "it does something: {phase:#?}");
+        let (locked, syscalls) = (phase.locked, phase.syscalls);
+        assert_eq!((locked, syscalls), (0, 0), "(locked, system calls): {phase:#?}");
+        assert_eq!((phase.allocations, phase.frees), (0, 0), "(taken, freed): {phase:#?}");
+    }
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "needs an optimised build: --release")]
+fn a_batch_has_a_fence_on_either_side() {
+    let counted = counted();
+    // Whoever hands a buffer over must see whether the other side went to sleep before that.
+    let fences = ["enqueue", "serve", "reap"].map(|phase| counted.phase(phase).fences);
+    assert_eq!(fences, [COUNTED_BATCHES, COUNTED_BATCHES, 0]);
+}
