@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use fiber::{Config, Scheduler};
 use gossamer::{Trust, local_trustee};
 use transport_shm::ShmTransport;
-use trust_core::{Job, EnteredNode, Node, Registered, Wiring};
+use trust_core::{EnteredNode, Job, Node, Registered, Wiring};
 
 use crate::count::{Counted, Phase, Workload, count, mark};
 use crate::harness::{Case, Unit};

@@ -36,6 +36,9 @@ fn by_the_clock(prototype: Option<&Rc<Prototype>>) -> Suite {
     suite
 }
 
+/// Something that a phase counts.
+type CountOf = fn(&Phase) -> u64;
+
 fn exactly() -> Suite {
     let about =
         "as `one-request`, stepped through; per request, or per batch of 42 where it says so";
@@ -47,16 +50,14 @@ fn exactly() -> Suite {
             phases[at].instructions as f64 / requests
         }));
     }
-    let all = |what: fn(&Phase) -> u64| {
-        move |phases: &[Phase]| phases.iter().map(what).sum::<u64>() as f64
-    };
+    let all = |what: CountOf| move |phases: &[Phase]| phases.iter().map(what).sum::<u64>() as f64;
     let instructions = all(|phase| phase.instructions);
     suite.push(
         counts.case("gossamer/all", Unit::Instructions, move |phases| {
             instructions(phases) / requests
         }),
     );
-    let none: [(&str, fn(&Phase) -> u64); 3] = [
+    let none: [(&str, CountOf); 3] = [
         ("locked instructions", |phase| phase.locked),
         ("system calls", |phase| phase.syscalls),
         ("allocations and frees", |phase| phase.allocations + phase.frees),
