@@ -17,7 +17,8 @@ use std::any::type_name;
     message = "`{Self}` cannot be delegated: it captures something that cannot leave this thread",
     label = "captures a value that is not plain data",
     note = "a delegated closure captures nothing; pass values as arguments: \
-            `trust.apply_with(|t, v| .., v)` or `delegate!(trust, [v] |t| ..)`"
+            `trust.apply_with(|t, v| .., v)`, `delegate!(trust, [v] |t| ..)` or \
+            `spawn_on_with(trustee, |v| .., v)`"
 )]
 pub trait Delegable: Copy + Send + 'static {}
 #[cfg(not(feature = "nightly"))]
@@ -29,8 +30,8 @@ impl<F: Copy + Send + 'static> Delegable for F {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be delegated: it captures something that cannot leave this thread",
     label = "captures a reference, a pointer or heap data",
-    note = "pass owned data as arguments: `trust.apply_with(|t, v| .., v)` or \
-            `delegate!(trust, [v] |t| ..)`"
+    note = "pass owned data as arguments: `trust.apply_with(|t, v| .., v)`, \
+            `delegate!(trust, [v] |t| ..)` or `spawn_on_with(trustee, |v| .., v)`"
 )]
 pub trait Delegable: crate::NoRef + Send + 'static {}
 #[cfg(feature = "nightly")]
@@ -44,7 +45,8 @@ pub(crate) const fn check_captures<F>() {
     assert!(
         size_of::<F>() == 0,
         "a delegated closure captures variables, and only its name crosses the rack: pass the \
-         values as arguments, with `apply_with(|t, args| .., args)` or `delegate!(trust, [args] |t| ..)`"
+         values as arguments, with `apply_with(|t, args| .., args)`, `delegate!(trust, [args] |t| ..)` \
+         or `spawn_on_with(trustee, |args| .., args)`"
     );
     #[cfg(feature = "nightly")]
     assert!(
