@@ -47,7 +47,7 @@ pub use trust_core::Applied;
 #[cfg(feature = "nightly")]
 pub use trust_core::NoRef;
 #[doc(hidden)]
-pub use trust_core::uncaptured;
+pub use trust_core::{IsOwned, Listed, uncaptured};
 
 /// The program in the README compiles.
 #[cfg(doctest)]

@@ -13,15 +13,30 @@ use crate::Trust;
 /// map.apply_with(|map, (key, value)| map.insert(key, value), (key, value))
 /// ```
 ///
+/// `name = expression` sends another value under a name. References cannot be sent, and this is
+/// where the values behind them are copied:
+///
+/// ```ignore
+/// let word: &str = "hello";
+/// delegate!(counts, [word = word.to_owned(), by = 2 * n] |counts| *counts.entry(word).or_default() += by)
+/// ```
+///
 /// The result of the closure is the value of the macro, as with [`Trust::apply_with`]. A value
 /// that the closure uses and the list forgets is an ordinary type error.
 #[macro_export]
 macro_rules! delegate {
-    ($trust:expr, [$($value:ident),* $(,)?] |$property:pat_param| $body:expr) => {{
-        let (trust, arguments) = (&$trust, ($($value,)*));
+    ($trust:expr, [$($value:ident $(= $given:expr)?),* $(,)?] |$property:pat_param| $body:expr) => {{
+        let (trust, arguments) = (&$trust, ($({ $(let $value = $given;)? $value },)*));
         let closure = $crate::uncaptured(trust, &arguments, |$property, ($($value,)*)| $body);
         // Only a closure that captures nothing becomes a function pointer.
         let _: fn(_, _) -> _ = closure;
+        // The types of the values are known now, so that a reference among them can be told.
+        let ($($value,)*) = &arguments;
+        $({
+            #[allow(unused_imports)]
+            use $crate::IsOwned as _;
+            $crate::Listed($value).is_owned();
+        })*
         trust.apply_with(closure, arguments)
     }};
 }
@@ -34,3 +49,36 @@ where
 {
     closure
 }
+
+/// For [`delegate!`]: a value of its list. A reference finds the method `is_owned` of its own,
+/// which nothing may call, before it finds the one of [`IsOwned`]; so the compiler can say in words
+/// what it would otherwise say of lifetimes.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Listed<'a, V>(pub &'a V);
+
+impl<V: ?Sized> Listed<'_, &V> {
+    #[doc(hidden)]
+    pub fn is_owned(self)
+    where
+        V: SentByReference,
+    {
+    }
+}
+
+/// For [`delegate!`]: every value is owned, unless it is a reference.
+#[doc(hidden)]
+pub trait IsOwned: Sized {
+    #[doc(hidden)]
+    fn is_owned(self) {}
+}
+impl<V> IsOwned for Listed<'_, V> {}
+
+/// For [`delegate!`]: what can be sent by a reference to it. Nothing.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`delegate!` cannot send a reference (to `{Self}`) across the rack",
+    label = "a value of its list is borrowed",
+    note = "send an owned value under the same name, for example `[name = name.to_owned()]`"
+)]
+pub trait SentByReference {}

@@ -96,7 +96,7 @@ pub use future::Applied;
 pub use self::{
     apply::Portable,
     context::check_may_wait,
-    delegate::uncaptured,
+    delegate::{IsOwned, Listed, SentByReference, uncaptured},
     error::{CodecError, DelegateError, PanicReport},
     identity::build_identity,
     invoke::Delegable,

@@ -100,6 +100,10 @@ pub(crate) fn values_are_delegated_by_name() {
         let key = "Ada".to_owned();
         assert_eq!(delegate!(map, [key] | m | m.get(&key).copied()), Some(36));
         assert_eq!(delegate!(map, [] | m | m.len()), 1);
+        let (name, year) = ("Grace", 1906);
+        delegate!(map, [name = name.to_owned(), year = 1943 - year] | m | m.insert(name, year));
+        let name = name.to_owned();
+        assert_eq!(delegate!(map, [name] | m | m.get(&name).copied()), Some(37));
     }
 }
 
