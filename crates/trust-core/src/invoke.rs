@@ -12,6 +12,13 @@ use std::any::type_name;
 /// ```text
 /// error: the closure captures variables ... pass them as arguments
 /// ```
+///
+/// # Tokens without bytes
+///
+/// A capture without bytes is not seen: such a closure compiles, and the trustee makes its own
+/// instance of the captured value, on whatever host that is. So a zero-sized token, whose existence
+/// proves something, crosses the rack if it is `Copy` and `Send`. Where it proves something about
+/// its process (a device is open, a table is loaded), it must not be both, or must have a field.
 #[cfg(not(feature = "nightly"))]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be delegated: it captures something that cannot leave this thread",
