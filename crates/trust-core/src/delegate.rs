@@ -35,7 +35,7 @@ macro_rules! delegate {
         $({
             #[allow(unused_imports)]
             use $crate::IsOwned as _;
-            $crate::Listed($value).is_owned();
+            $crate::Listed($value).check_owned();
         })*
         trust.apply_with(closure, arguments)
     }};
@@ -50,7 +50,7 @@ where
     closure
 }
 
-/// For [`delegate!`]: a value of its list. A reference finds the method `is_owned` of its own,
+/// For [`delegate!`]: a value of its list. A reference finds the method `check_owned` of its own,
 /// which nothing may call, before it finds the one of [`IsOwned`]; so the compiler can say in words
 /// what it would otherwise say of lifetimes.
 #[doc(hidden)]
@@ -59,7 +59,7 @@ pub struct Listed<'a, V>(pub &'a V);
 
 impl<V: ?Sized> Listed<'_, &V> {
     #[doc(hidden)]
-    pub fn is_owned(self)
+    pub fn check_owned(self)
     where
         V: SentByReference,
     {
@@ -70,7 +70,7 @@ impl<V: ?Sized> Listed<'_, &V> {
 #[doc(hidden)]
 pub trait IsOwned: Sized {
     #[doc(hidden)]
-    fn is_owned(self) {}
+    fn check_owned(self) {}
 }
 impl<V> IsOwned for Listed<'_, V> {}
 
