@@ -1,5 +1,16 @@
 //! [`NoRef`]: what holds no reference into this process's memory (thesis 3.2.5).
 //!
+//! # What is trusted
+//!
+//! Arguments are decoded, and bytes that are no value of their type are refused. Captures are not:
+//! their bytes are moved, and the trustee takes what arrives for a closure of the type that the
+//! request names. That is right when the sender is a process of this rack that runs this very
+//! program: hosts compare build identities when they meet, so both know the closure by the same
+//! type and layout, and a sender forgets the closure whose bytes it sent. A peer that lies about
+//! its build, or writes other bytes into its slot, can make a `bool` of 2, and thereby undefined
+//! behaviour. Hosts that are not trusted are beyond this feature; without it nothing that a peer
+//! sends becomes a value unchecked.
+//!
 //! A file of its own, because stable compilers must not even parse auto traits.
 
 /// What holds no reference, pointer or handle that means something in this process only. An auto
