@@ -57,6 +57,7 @@ impl Barrier {
     ///
     /// # Panics
     /// Outside a thread of a rack.
+    #[track_caller]
     pub fn new(parties: usize) -> Self {
         let gate = Gate { parties, waiting: Vec::new(), round: 0 };
         Barrier(trust_core::local_trustee().entrust(gate))
@@ -75,10 +76,14 @@ impl Barrier {
         }
         let waiting =
             self.0.trustee().spawn_with(|barrier: Barrier| barrier.wait_here(), self.clone());
-        waiting.join().unwrap_or_else(|error| panic!("cannot wait at the barrier: {error}"))
+        match waiting.join() {
+            Ok(came_last) => came_last,
+            Err(error) => panic!("cannot wait at the barrier: {error}"),
+        }
     }
 
     /// Waits, on the thread that keeps the barrier.
+    #[track_caller]
     fn wait_here(&self) -> bool {
         let me = fiber::current().expect("fibers wait at barriers").to_bits();
         let come = self.0.apply_with(|gate, me| gate.come(me), me);

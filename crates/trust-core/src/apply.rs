@@ -60,8 +60,7 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let place = Location::caller();
-        self.call(Plain(closure), (), place).unwrap_or_else(|error| raise(&error, place))
+        or_raise(self.call(Plain(closure), ()))
     }
 
     /// As [`apply`](Self::apply), with `arguments` for the closure, which travel with it.
@@ -78,8 +77,7 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let place = Location::caller();
-        self.call(With(closure), arguments, place).unwrap_or_else(|error| raise(&error, place))
+        or_raise(self.call(With(closure), arguments))
     }
 
     /// As [`apply`](Self::apply), but failures come back as errors.
@@ -99,7 +97,7 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.call(Plain(closure), (), Location::caller())
+        self.call(Plain(closure), ())
     }
 
     /// As [`apply_with`](Self::apply_with), but failures come back as errors.
@@ -118,7 +116,7 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.call(With(closure), arguments, Location::caller())
+        self.call(With(closure), arguments)
     }
 
     /// Runs `closure` on the property without waiting; when its result is here, `then` is called
@@ -140,7 +138,7 @@ impl<T: 'static> Trust<T> {
         C: FnOnce(U) + 'static,
     {
         const { check_captures::<F>() };
-        self.cast(Plain(closure), (), Then(then, PhantomData), Location::caller());
+        self.cast(Plain(closure), (), Then(then, PhantomData));
     }
 
     /// As [`apply_then`](Self::apply_then), with `arguments` for the closure.
@@ -157,7 +155,7 @@ impl<T: 'static> Trust<T> {
         C: FnOnce(U) + 'static,
     {
         const { check_captures::<F>() };
-        self.cast(With(closure), arguments, Then(then, PhantomData), Location::caller());
+        self.cast(With(closure), arguments, Then(then, PhantomData));
     }
 
     /// As [`apply_then`](Self::apply_then), but `then` is also told of failures.
@@ -173,7 +171,7 @@ impl<T: 'static> Trust<T> {
         C: FnOnce(Result<U, DelegateError>) + 'static,
     {
         const { check_captures::<F>() };
-        self.cast(Plain(closure), (), Either(then, PhantomData), Location::caller());
+        self.cast(Plain(closure), (), Either(then, PhantomData));
     }
 
     /// As [`apply_with_then`](Self::apply_with_then), but `then` is also told of failures.
@@ -190,7 +188,7 @@ impl<T: 'static> Trust<T> {
         C: FnOnce(Result<U, DelegateError>) + 'static,
     {
         const { check_captures::<F>() };
-        self.cast(With(closure), arguments, Either(then, PhantomData), Location::caller());
+        self.cast(With(closure), arguments, Either(then, PhantomData));
     }
 
     /// Whether the property lives on the current thread, so that closures run at once.
@@ -206,12 +204,14 @@ impl<T: 'static> Trust<T> {
 
     /// A call that waits.
     #[inline(always)]
-    fn call<I, V>(&self, invoke: I, arguments: V, place: Place) -> Result<I::Output, DelegateError>
+    #[track_caller]
+    fn call<I, V>(&self, invoke: I, arguments: V) -> Result<I::Output, DelegateError>
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
     {
+        let place = Location::caller();
         with_node(|node| match node {
             Some(node) if self.is_at(node) => {
                 node.context().check_may_wait("`apply`", place);
@@ -252,23 +252,27 @@ impl<T: 'static> Trust<T> {
 
     /// A call that does not wait.
     #[inline(always)]
-    fn cast<I, V, C>(&self, invoke: I, arguments: V, then: C, place: Place)
+    #[track_caller]
+    fn cast<I, V, C>(&self, invoke: I, arguments: V, then: C)
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
         C: Told<I::Output>,
     {
-        with_node(|node| match node {
+        let place = Location::caller();
+        or_raise(with_node(|node| match node {
             Some(node) if self.is_at(node) => {
-                self.cast_inline(node, invoke, arguments, then, place)
+                self.cast_inline(node, invoke, arguments, then, place);
+                Ok(())
             }
             Some(node) if node.rack == self.rack => {
                 self.note_user(node.number());
                 node.request(self.target(), invoke, arguments, Tell(then, PhantomData));
+                Ok(())
             }
-            _ => raise(&OUTSIDE, place),
-        });
+            _ => Err(OUTSIDE),
+        }));
     }
 
     /// A call that does not wait, of a property of this thread: it runs now, or when the delegated
@@ -436,18 +440,31 @@ fn no_such_property(node: &Node, number: u32) -> DelegateError {
     }
 }
 
-/// Ends the caller with the failure of its request, and says where that was delegated.
+/// The result of a request; its failure ends the caller. Called by functions that are themselves
+/// marked `track_caller`, and never inside a closure, which forgets the mark: so the panic is one of
+/// the line that delegated.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn or_raise<U>(result: Result<U, DelegateError>) -> U {
+    match result {
+        Ok(value) => value,
+        Err(error) => raise(&error),
+    }
+}
+
+/// Ends the caller with the failure of its request, and says where that was delegated: the message
+/// outlives the panic's own place when whoever joins the fiber looks at it.
 #[cold]
 #[inline(never)]
 #[track_caller]
-pub(crate) fn raise(error: &DelegateError, place: Place) -> ! {
+fn raise(error: &DelegateError) -> ! {
     if let DelegateError::NoRack(_) = error
         && with_node(|node| node.is_some_and(|node| node.is_closed()))
     {
         // The rack has ended under a fiber that was still waiting: nothing went wrong here.
         std::panic::resume_unwind(Box::new(error.to_string()));
     }
-    panic!("{error} (delegated at {place})")
+    panic!("{error} (delegated at {})", Location::caller())
 }
 
 /// How far a wait has come.

@@ -8,7 +8,7 @@
 
 use crate::{
     Trust,
-    apply::{OUTSIDE, Portable, Tell, Then, raise, wait},
+    apply::{OUTSIDE, Portable, Tell, Then, or_raise, wait},
     completion::{Completion, Outcome, Source, boxed},
     context::check_may_wait,
     error::{CodecError, DelegateError, PanicReport},
@@ -194,8 +194,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let place = Location::caller();
-        self.launch_call(Plain(closure), (), place).unwrap_or_else(|error| raise(&error, place))
+        or_raise(self.launch_call(Plain(closure), ()))
     }
 
     /// As [`launch`](Self::launch), with `arguments` for the closure.
@@ -210,9 +209,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        let place = Location::caller();
-        self.launch_call(With(closure), arguments, place)
-            .unwrap_or_else(|error| raise(&error, place))
+        or_raise(self.launch_call(With(closure), arguments))
     }
 
     /// As [`launch_with`](Self::launch_with), but failures come back as errors.
@@ -230,7 +227,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.launch_call(With(closure), arguments, Location::caller())
+        self.launch_call(With(closure), arguments)
     }
 
     /// As [`launch`](Self::launch), without waiting; `then` is called with the result.
@@ -246,7 +243,7 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         const { check_captures::<F>() };
         let told = Tell(Then(then, PhantomData), PhantomData);
-        self.launch_cast(Plain(closure), (), told, Location::caller());
+        self.launch_cast(Plain(closure), (), told);
     }
 
     /// As [`launch_then`](Self::launch_then), with `arguments` for the closure.
@@ -263,20 +260,17 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         const { check_captures::<F>() };
         let told = Tell(Then(then, PhantomData), PhantomData);
-        self.launch_cast(With(closure), arguments, told, Location::caller());
+        self.launch_cast(With(closure), arguments, told);
     }
 
-    fn launch_call<I, V>(
-        &self,
-        invoke: I,
-        arguments: V,
-        place: Place,
-    ) -> Result<I::Output, DelegateError>
+    #[track_caller]
+    fn launch_call<I, V>(&self, invoke: I, arguments: V) -> Result<I::Output, DelegateError>
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
     {
+        let place = Location::caller();
         with_node(|node| {
             let Some(node) = node.filter(|node| node.rack == self.rack) else {
                 return Err(OUTSIDE);
@@ -286,17 +280,20 @@ impl<T: 'static> Trust<Latch<T>> {
         })
     }
 
-    fn launch_cast<I, V, C>(&self, invoke: I, arguments: V, completion: C, place: Place)
+    #[track_caller]
+    fn launch_cast<I, V, C>(&self, invoke: I, arguments: V, completion: C)
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
         C: Completion + 'static,
     {
-        with_node(|node| match node.filter(|node| node.rack == self.rack) {
-            Some(node) => self.start(node, invoke, arguments, completion, place),
-            None => raise(&OUTSIDE, place),
-        });
+        let place = Location::caller();
+        or_raise(with_node(|node| {
+            let node = node.filter(|node| node.rack == self.rack).ok_or(OUTSIDE)?;
+            self.start(node, invoke, arguments, completion, place);
+            Ok(())
+        }));
     }
 
     /// Has the fiber started at the trustee; `completion` gets the result when it ends.

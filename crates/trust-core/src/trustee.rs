@@ -3,12 +3,12 @@
 
 use crate::{
     Trust,
-    apply::{OUTSIDE, Portable, Target, raise},
+    apply::{OUTSIDE, Portable, Target, or_raise},
     completion::{Completion, Outcome, boxed},
     error::{DelegateError, PanicReport},
     invoke::{Delegable, Invoke, check_captures},
     latch::Started,
-    node::{Node, Place, with_node},
+    node::{Node, with_node},
     system::{RUNTIME, ReplyTo, Runtime},
 };
 use fiber::{JoinError, JoinHandle, Promise};
@@ -34,9 +34,7 @@ pub struct Trustee {
 /// Outside a thread of a rack.
 #[track_caller]
 pub fn local_trustee() -> LocalTrustee {
-    let place = Location::caller();
-    let number = with_node(|node| node.map(Node::number));
-    let number = number.unwrap_or_else(|| raise(&OUTSIDE, place));
+    let number = or_raise(with_node(|node| node.map(Node::number)).ok_or(OUTSIDE));
     LocalTrustee(Trustee { number }, PhantomData)
 }
 
@@ -132,9 +130,8 @@ impl Trustee {
     /// Outside a thread of a rack.
     #[track_caller]
     pub fn numbered(number: u32) -> Option<Trustee> {
-        let place = Location::caller();
         let exists = with_node(|node| node.map(|node| node.thread_numbered(number).is_some()));
-        exists.unwrap_or_else(|| raise(&OUTSIDE, place)).then_some(Trustee { number })
+        or_raise(exists.ok_or(OUTSIDE)).then_some(Trustee { number })
     }
 
     pub(crate) fn with_number(number: u32) -> Trustee {
@@ -152,9 +149,8 @@ impl Trustee {
     /// Outside a thread of a rack.
     #[track_caller]
     pub fn thread(&self) -> ThreadId {
-        let place = Location::caller();
         let thread = with_node(|node| node.and_then(|node| node.thread_numbered(self.number)));
-        thread.unwrap_or_else(|| raise(&OUTSIDE, place))
+        or_raise(thread.ok_or(OUTSIDE))
     }
 
     /// Sends `value` to the trustee and entrusts it there. The value crosses the rack encoded; to
@@ -164,9 +160,7 @@ impl Trustee {
     /// As [`Trust::apply_with`].
     #[track_caller]
     pub fn entrust<T: Portable>(&self, value: T) -> Trust<T> {
-        let place = Location::caller();
-        self.call(Entrust(|value: T| value), value, place)
-            .unwrap_or_else(|error| raise(&error, place))
+        or_raise(self.call(Entrust(|value: T| value), value))
     }
 
     /// Has the trustee make a value from `arguments`, and entrusts it there. The value itself
@@ -182,8 +176,7 @@ impl Trustee {
         F: FnOnce(A) -> T + Delegable,
     {
         const { check_captures::<F>() };
-        let place = Location::caller();
-        self.call(Entrust(make), arguments, place).unwrap_or_else(|error| raise(&error, place))
+        or_raise(self.call(Entrust(make), arguments))
     }
 
     /// Moves `value` to a thread of this process and entrusts it there, without encoding it.
@@ -192,7 +185,6 @@ impl Trustee {
     /// If the trustee is on another host; and as [`Trust::apply_with`].
     #[track_caller]
     pub fn entrust_moved<T: Send + 'static>(&self, value: T) -> Trust<T> {
-        let place = Location::caller();
         let host = with_node(|node| node.map(|node| node.me.host));
         assert!(
             host == Some(self.thread().host),
@@ -203,7 +195,7 @@ impl Trustee {
             let value = IN_TRANSIT.lock().try_remove(key);
             *value.and_then(|value| value.downcast().ok()).expect("nobody else takes this key")
         };
-        self.call(Entrust(take), key, place).unwrap_or_else(|error| raise(&error, place))
+        or_raise(self.call(Entrust(take), key))
     }
 
     /// Starts a fiber at this thread, wherever in the rack it is, with `arguments` for its closure.
@@ -219,10 +211,9 @@ impl Trustee {
         F: FnOnce(A) -> U + Delegable,
     {
         const { check_captures::<F>() };
-        let place = Location::caller();
-        with_node(|node| {
-            let Some(node) = node else { raise(&OUTSIDE, place) };
-            let Some(thread) = node.thread_numbered(self.number) else { raise(&OUTSIDE, place) };
+        or_raise(with_node(|node| {
+            let node = node.ok_or(OUTSIDE)?;
+            let thread = node.thread_numbered(self.number).ok_or(OUTSIDE)?;
             let (promise, handle) = Promise::new();
             let reply_to = node.await_reply(thread, boxed(Settle(promise)));
             let started = Started(reply_to.token());
@@ -233,8 +224,8 @@ impl Trustee {
                 let arguments = (reply_to, arguments);
                 node.request(self.runtime(), Start(closure), arguments, started);
             }
-            handle
-        })
+            Ok(handle)
+        }))
     }
 
     /// Runs `closure` on the trustee's thread, on no property, and waits for its result.
@@ -249,8 +240,7 @@ impl Trustee {
         F: FnOnce(&Node, A) -> U + Delegable,
     {
         const { check_captures::<F>() };
-        let place = Location::caller();
-        self.call(Visit(closure), arguments, place).unwrap_or_else(|error| raise(&error, place))
+        or_raise(self.call(Visit(closure), arguments))
     }
 
     /// As [`visit`](Self::visit), but failures come back as errors.
@@ -268,7 +258,7 @@ impl Trustee {
         F: FnOnce(&Node, A) -> U + Delegable,
     {
         const { check_captures::<F>() };
-        self.call(Visit(closure), arguments, Location::caller())
+        self.call(Visit(closure), arguments)
     }
 
     fn runtime(&self) -> Target<Runtime> {
@@ -276,12 +266,14 @@ impl Trustee {
     }
 
     /// Calls the runtime of the thread and waits for it.
-    fn call<I, V>(&self, invoke: I, arguments: V, place: Place) -> Result<I::Output, DelegateError>
+    #[track_caller]
+    fn call<I, V>(&self, invoke: I, arguments: V) -> Result<I::Output, DelegateError>
     where
         I: Invoke<Runtime, V> + 'static,
         I::Output: Portable,
         V: Portable,
     {
+        let place = Location::caller();
         with_node(|node| {
             let Some(node) = node else { return Err(OUTSIDE) };
             if self.number == node.number() {

@@ -1,0 +1,77 @@
+//! A request that fails ends its caller with a panic *of the caller's line*: that is what a debugger,
+//! a panic hook and the standard message show.
+
+mod common;
+
+use gossamer::{Barrier, Latch, Rack, Sharded, Trustee, delegate, local_trustee};
+use serde::{Deserialize, Serialize, Serializer, ser};
+use std::{cell::Cell, panic};
+
+thread_local! {
+    /// Where the last panic of this thread was.
+    static LAST: Cell<Option<(String, u32)>> = const { Cell::new(None) };
+}
+
+/// Where `body` panics.
+fn place_of<R>(body: impl FnOnce() -> R) -> (String, u32) {
+    common::panic_in(body);
+    LAST.take().expect("the hook was called")
+}
+
+/// Checks that the call panics, and at the line it stands in.
+macro_rules! raises_here {
+    ($call:expr) => {
+        assert_eq!(place_of(|| $call), (file!().to_owned(), line!()))
+    };
+}
+
+/// A value that cannot be sent.
+#[derive(Clone, Deserialize)]
+struct Unsendable;
+
+impl Serialize for Unsendable {
+    fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(ser::Error::custom("cannot be sent"))
+    }
+}
+
+#[test]
+fn failures_are_panics_of_the_line_that_delegated() {
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        LAST.set(panic.location().map(|place| (place.file().to_owned(), place.line())));
+        before(panic);
+    }));
+    common::within_deadline("places", || {
+        let (number, latch) = Rack::new().threads(2).run(inside).expect("a rack");
+        // The rack has ended, and this thread is none of one.
+        raises_here!(number.apply(|n| *n));
+        raises_here!(number.apply_with(|n, m: u8| *n = m, 2));
+        raises_here!(number.apply_then(|n| *n, |_| {}));
+        raises_here!(latch.launch(|n| *n));
+        raises_here!(latch.launch_then(|n| *n, |_| {}));
+        raises_here!(number.trustee().spawn_with(|()| (), ()));
+        raises_here!(gossamer::spawn(|| ()));
+        raises_here!(gossamer::entrust(1));
+        raises_here!(local_trustee());
+        raises_here!(Trustee::numbered(0));
+        raises_here!(Barrier::new(2));
+    });
+}
+
+fn inside() -> (gossamer::Trust<u8>, gossamer::Trust<Latch<u8>>) {
+    let me = local_trustee().trustee();
+    let other = gossamer::threads().find(|trustee| *trustee != me).expect("another thread");
+    let number = other.entrust(1u8);
+    let latch = other.entrust_with(Latch::new, 1u8);
+    raises_here!(number.apply(|_| Unsendable));
+    raises_here!(number.apply_with(|_, _: Unsendable| (), Unsendable));
+    raises_here!(latch.launch(|_| Unsendable));
+    raises_here!(latch.launch_with(|_, _: Unsendable| (), Unsendable));
+    raises_here!(other.entrust_with(|_: Unsendable| (), Unsendable));
+    raises_here!(other.visit(|_, _: Unsendable| (), Unsendable));
+    let value = Unsendable;
+    raises_here!(delegate!(number, [value] | _number | size_of_val(&value)));
+    raises_here!(Sharded::<u8, ()>::with(|_: Unsendable| (), Unsendable));
+    (number, latch)
+}
