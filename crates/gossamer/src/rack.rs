@@ -6,7 +6,7 @@
 //! the closure given to it happens once, on host 0 (thesis 3.2.2, `gsm_main`).
 
 use crate::{RackError, end, shared::Shared, worker::Worker};
-use fiber::Config;
+use fiber::{Config, JoinError, JoinHandle};
 use parking_lot::Mutex;
 use std::{
     env, panic,
@@ -344,16 +344,19 @@ impl Rack {
                 Some(all) => drop(shared.remotes.set(all)),
                 None => shared.stop(),
             }
-            if let Some(main) = main.filter(|_| !shared.is_stopping()) {
+            let main = main.filter(|_| !shared.is_stopping()).map(|main| {
                 let (outcome, check_leaks) = (outcome.clone(), self.check_leaks);
-                let shared = shared.clone();
                 let inside = shared.clone();
-                drop(shared.remote(0).spawn(move || {
+                shared.remote(0).spawn(move || {
                     *outcome.lock() = Some(panic::catch_unwind(panic::AssertUnwindSafe(main)));
                     end::end_rack(&inside, check_leaks && matches!(*outcome.lock(), Some(Ok(_))));
-                }));
-            }
+                })
+            });
             ready.wait();
+            // Otherwise it ends the rack itself, or is unwound when the rack ends.
+            if let Some(Err(JoinError::NotStarted(error))) = main.map(JoinHandle::join) {
+                shared.fail(RackError::Start(error.into()));
+            }
             for thread in threads {
                 match thread.join() {
                     Ok(ended) => ended?,

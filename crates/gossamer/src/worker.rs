@@ -1,7 +1,7 @@
 //! One runtime thread: runs fibers, polls its node, and waits when there is nothing to do.
 
 use crate::shared::Shared;
-use fiber::{Config, Scheduler};
+use fiber::{Config, Scheduler, SpawnError};
 use std::{
     cell::RefCell,
     io,
@@ -31,7 +31,7 @@ pub(crate) fn shared() -> Option<Arc<Shared>> {
     SHARED.with_borrow(Clone::clone)
 }
 
-/// Why a runtime thread could not start.
+/// Why a runtime thread, or `main` on the first of them, could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The thread's fibers.
@@ -40,6 +40,9 @@ pub enum StartError {
     /// The thread's slots and lanes.
     #[error(transparent)]
     Wiring(#[from] WiringError),
+    /// The fiber that runs `main`.
+    #[error("cannot start a fiber for `main`: {0}")]
+    Main(#[from] SpawnError),
 }
 
 /// A runtime thread that is set up but does not run yet.

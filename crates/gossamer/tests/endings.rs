@@ -48,6 +48,48 @@ fn failures_that_nobody_waits_for_fail_the_rack() {
     });
 }
 
+/// More than the address space has room for.
+const TOO_MANY_BYTES: usize = usize::MAX / 4;
+/// So much that some fit into the address space, and nine do not.
+const VERY_MANY_BYTES: usize = 48 << 40;
+
+#[test]
+fn a_rack_whose_main_gets_no_stack_does_not_start() {
+    within_deadline("a_rack_whose_main_gets_no_stack_does_not_start", || {
+        for kind in KINDS {
+            let ended = run_as(kind, Rack::new().stack_bytes(TOO_MANY_BYTES), || unreachable!());
+            let said = ended.map(|(): ()| ()).unwrap_err().to_string();
+            assert!(said.contains("no stack of"), "{kind:?}: {said}");
+        }
+    });
+}
+
+#[test]
+fn a_closure_that_gets_no_stack_is_an_error_of_its_caller() {
+    within_deadline("a_closure_that_gets_no_stack_is_an_error_of_its_caller", || {
+        let settings = Rack::new().threads(2).stack_bytes(VERY_MANY_BYTES);
+        let ended = settings.run(|| {
+            let me = gossamer::local_trustee().trustee();
+            for trustee in [me, another()] {
+                let latch = trustee.entrust_with(Latch::new, 1u8);
+                let sleep = |()| gossamer::sleep(Duration::from_secs(1000));
+                let sleepers: Vec<_> = (0..8).map(|_| trustee.spawn_with(sleep, ())).collect();
+                let lost = |fiber: &gossamer::JoinHandle<()>| fiber.is_finished();
+                wait_until("one that cannot start", || sleepers.iter().any(lost));
+                let failed = sleepers.into_iter().find(lost).expect("there is one");
+                let said = failed.join().unwrap_err().to_string();
+                assert!(said.contains("no stack of"), "{said}");
+                let error = latch.try_launch_with(|value, ()| *value, ()).unwrap_err();
+                assert!(matches!(error, DelegateError::Refused { .. }), "{error:?}");
+                assert!(error.to_string().contains("no stack of"), "{error}");
+                let free = latch.apply(|latch| latch.try_lock().is_some());
+                assert!(free, "the latch of a closure that never ran is held by nobody");
+            }
+        });
+        ended.unwrap();
+    });
+}
+
 #[test]
 fn panics_of_callbacks_fail_the_rack() {
     within_deadline("panics_of_callbacks_fail_the_rack", || {

@@ -3,16 +3,16 @@
 //!
 //! `launch` runs its closure in a fiber of its own at the trustee. That fiber may wait, and while it
 //! does, other requests are served; so the property must be a latch, which the fiber holds from the
-//! beginning to the end of the closure. The request itself is answered at once; the result follows
-//! when the fiber ends, as a request in the other direction.
+//! beginning to the end of the closure (`launch.rs` says how its result comes back).
 
 use crate::{
     Trust,
     apply::{OUTSIDE, Portable, Tell, Then, or_raise, wait},
     completion::{Completion, Outcome, Source, boxed},
     context::check_may_wait,
-    error::{CodecError, DelegateError, PanicReport},
+    error::DelegateError,
     invoke::{Delegable, Invoke, Plain, With, check_captures},
+    launch::{Begun, Started, begin},
     node::{Node, Place, with_node},
     system::ReplyTo,
 };
@@ -23,7 +23,7 @@ use std::{
     fmt,
     marker::PhantomData,
     ops::{Deref, DerefMut},
-    panic::{AssertUnwindSafe, Location, catch_unwind},
+    panic::Location,
     rc::Rc,
 };
 
@@ -126,58 +126,13 @@ where
     I: Invoke<T, V> + 'static,
     I::Output: Portable,
 {
-    type Output = ();
-    fn invoke(self, latch: &mut Latch<T>, (reply_to, arguments): (ReplyTo, V)) {
+    type Output = Begun;
+    fn invoke(self, latch: &mut Latch<T>, (reply_to, arguments): (ReplyTo, V)) -> Begun {
         let latch = Latch(latch.0.clone());
-        fiber::spawn_local(move || {
-            let run = || self.0.invoke(&mut latch.lock(), arguments);
-            let result = catch_unwind(AssertUnwindSafe(run));
-            drop(latch);
-            let result = result.map_err(|panic| PanicReport::of(&*panic));
-            with_node(|node| {
-                if let Some(node) = node {
-                    node.reply_later(reply_to, result);
-                }
-            });
-        });
+        begin(reply_to, move || self.0.invoke(&mut latch.lock(), arguments))
     }
     fn name() -> &'static str {
         I::name()
-    }
-}
-
-/// Ends the call if its fiber could not be started.
-pub(crate) struct Started(pub(crate) u64);
-
-impl Started {
-    /// The fiber has been started: it ends the call.
-    pub(crate) fn succeed(self) {
-        std::mem::forget(self);
-    }
-
-    fn fail(&self, error: &DelegateError) {
-        with_node(|node| {
-            if let Some(node) = node {
-                node.end_awaited(self.0, Outcome::failed(&Source::Failed(error)));
-            }
-        });
-    }
-}
-
-impl Completion for Started {
-    fn complete(self, outcome: Outcome<'_>) {
-        if let Err(error) = outcome.result::<()>() {
-            self.fail(&error);
-        }
-        self.succeed();
-    }
-}
-
-/// Only a panic drops it: of an argument that is encoded, or of the start of a fiber.
-impl Drop for Started {
-    fn drop(&mut self) {
-        let source = CodecError("its own code for that panicked".to_owned());
-        self.fail(&DelegateError::Codec { what: "encode the arguments", source });
     }
 }
 
@@ -308,19 +263,16 @@ impl<T: 'static> Trust<Latch<T>> {
             return completion.complete(Outcome::failed(&Source::Failed(&OUTSIDE)));
         };
         let reply_to = node.await_reply(trustee, boxed(completion));
+        let started = Started::new(reply_to, trustee);
         let arguments = (reply_to, arguments);
         if self.is_at(node) {
             let trust = self.clone();
-            let started = Started(reply_to.token());
             node.run_or_defer(move |node| {
-                match trust.run_inline(node, Launch(invoke), arguments, place) {
-                    Ok(()) => started.succeed(),
-                    Err(error) => started.complete(Outcome::failed(&Source::Failed(&error))),
-                }
+                started.end(trust.run_inline(node, Launch(invoke), arguments, place));
             });
         } else {
             self.note_user(node.number());
-            node.request(self.target(), Launch(invoke), arguments, Started(reply_to.token()));
+            node.request(self.target(), Launch(invoke), arguments, started);
         }
     }
 }

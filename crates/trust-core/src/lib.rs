@@ -6,7 +6,7 @@
 //! Reading order:
 //! 1. What users see: [`Trust`] (`trust.rs`), `apply` and its relatives (`apply.rs`),
 //!    [`delegate!`] (`delegate.rs`), [`Latch`] and
-//!    `launch` (`latch.rs`), [`Trustee`] (`trustee.rs`), what may be delegated (`invoke.rs`,
+//!    `launch` (`latch.rs`), [`Trustee`] (`trustee.rs`), starting fibers (`launch.rs`), what may be delegated (`invoke.rs`,
 //!    `noref.rs`), futures of calls (`future.rs`), errors (`error.rs`).
 //! 2. The protocol: words (`wire.rs`), handing buffers back and forth ([`slot`]), finding out who
 //!    sent something (`arrivals.rs`), giving a buffer away on a lane (`link.rs`).
@@ -59,6 +59,8 @@ mod invoke;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod latch;
+#[cfg(not(loom))]
+mod launch;
 #[cfg(not(loom))]
 mod link;
 #[cfg(not(loom))]

@@ -5,9 +5,9 @@ use crate::{
     Trust,
     apply::{OUTSIDE, Portable, Target, or_raise},
     completion::{Completion, Outcome, boxed},
-    error::{DelegateError, PanicReport},
+    error::DelegateError,
     invoke::{Delegable, Invoke, check_captures},
-    latch::Started,
+    launch::{Begun, Started, begin},
     node::{Node, with_node},
     system::{RUNTIME, ReplyTo, Runtime},
 };
@@ -15,11 +15,7 @@ use fiber::{JoinError, JoinHandle, Promise};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use slab::Slab;
-use std::{
-    any::Any,
-    marker::PhantomData,
-    panic::{AssertUnwindSafe, Location, catch_unwind},
-};
+use std::{any::Any, marker::PhantomData, panic::Location};
 use transport_api::ThreadId;
 
 /// A thread of the rack, as somebody to entrust things to.
@@ -105,17 +101,9 @@ where
     U: Portable,
     F: FnOnce(A) -> U + 'static,
 {
-    type Output = ();
-    fn invoke(self, _: &mut Runtime, (reply_to, arguments): (ReplyTo, A)) {
-        fiber::spawn_local(move || {
-            let result = catch_unwind(AssertUnwindSafe(|| (self.0)(arguments)));
-            let result = result.map_err(|panic| PanicReport::of(&*panic));
-            with_node(|node| {
-                if let Some(node) = node {
-                    node.reply_later(reply_to, result);
-                }
-            });
-        });
+    type Output = Begun;
+    fn invoke(self, _: &mut Runtime, (reply_to, arguments): (ReplyTo, A)) -> Begun {
+        begin(reply_to, move || (self.0)(arguments))
     }
     fn name() -> &'static str {
         std::any::type_name::<F>()
@@ -216,10 +204,9 @@ impl Trustee {
             let thread = node.thread_numbered(self.number).ok_or(OUTSIDE)?;
             let (promise, handle) = Promise::new();
             let reply_to = node.await_reply(thread, boxed(Settle(promise)));
-            let started = Started(reply_to.token());
+            let started = Started::new(reply_to, thread);
             if self.number == node.number() {
-                Start(closure).invoke(&mut Runtime, (reply_to, arguments));
-                started.succeed();
+                started.end(Ok(Start(closure).invoke(&mut Runtime, (reply_to, arguments))));
             } else {
                 let arguments = (reply_to, arguments);
                 node.request(self.runtime(), Start(closure), arguments, started);
