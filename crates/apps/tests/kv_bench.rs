@@ -62,12 +62,13 @@ fn a_comparison_writes_figures_and_a_picture() {
 
 #[test]
 fn a_workload_file_and_properties_are_honoured_and_warned_about() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/workloada");
-    let shape = ["-p", "fieldcount=2", "-p", "requestdistribution=uniform", "-p", "colour=blue"];
+    let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/mine");
+    std::fs::write(path, "recordcount=7\ncolour=blue\n").unwrap();
+    let shape = ["-p", "fieldcount=2", "-p", "requestdistribution=uniform"];
     let arguments = [&["--workload", path][..], &SMALL, &shape].concat();
     let output = bench(&arguments);
     let out = String::from_utf8_lossy(&output.stdout);
-    assert!(out.contains("1000 records of 200 bytes, uniform keys"), "{out}");
+    assert!(out.contains("mine: 1000 records of 200 bytes, uniform keys"), "{out}");
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(err.matches("colour is not known").count(), 1, "{err}");
 }
@@ -77,5 +78,35 @@ fn mistakes_are_named() {
     assert!(fails(&["--workload", "no/such"]).contains("no/such"));
     let err = fails(&["-p", "readproportion=many"]);
     assert!(err.contains("command line: readproportion=many: expected a share"), "{err}");
-    assert!(fails(&["--fibers", "0"]).contains("--fibers"));
+    let err = fails(&["-p", "readproportoin=1"]);
+    assert!(
+        err.contains("no property readproportoin") && err.contains(" readproportion,"),
+        "{err}"
+    );
+    for flag in ["--fibers", "--hosts", "--threads", "--rounds"] {
+        assert!(fails(&[flag, "0"]).contains(flag), "{flag}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_found_out_before_the_run() {
+    for flag in ["--json", "--plot"] {
+        // With so many records, a run would not end before the test does.
+        let many = ["--records", "1000000000", flag, "no/such/folder/file"];
+        let output = bench(&many);
+        assert!(!output.status.success() && output.stdout.is_empty());
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(err.contains("cannot write no/such/folder/file"), "{err}");
+    }
+}
+
+#[test]
+fn results_replace_older_ones_however_long_they_were() {
+    let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/again.json");
+    std::fs::write(path, "old ".repeat(10_000)).unwrap();
+    fails(&["--json", path, "--plot", "no/such/folder/file"]);
+    assert!(std::fs::read_to_string(path).unwrap().starts_with("old"), "nothing was lost");
+    succeeds(&[&SMALL[..], &["--json", path]].concat());
+    let text = std::fs::read_to_string(path).unwrap();
+    serde_json::from_str::<Vec<serde_json::Value>>(&text).unwrap();
 }

@@ -1,7 +1,8 @@
 //! `kv bench`.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -19,7 +20,7 @@ const ROUNDS_OF_COMPARISON: u32 = 5;
 pub(super) struct Bench {
     #[command(flatten)]
     rack: RackArgs,
-    /// A core workload, a to f, or the path of a workload file
+    /// A core workload, a to f or workloada to workloadf, or the path of a workload file
     #[arg(long, default_value = "c")]
     workload: String,
     /// Records to load (the property recordcount)
@@ -60,6 +61,8 @@ impl Bench {
         let rounds = self.rounds.unwrap_or(if self.vs { ROUNDS_OF_COMPARISON } else { 1 });
         let mut workload = self.workload().map_err(|error| error.to_string())?;
         workload.max_execution_time = workload.max_execution_time.map(|time| time / rounds);
+        let json = self.json.map(Destination::open).transpose()?;
+        let plot = self.plot.map(Destination::open).transpose()?;
         let mut contestants: Vec<Box<dyn Contestant>> =
             vec![Box::new(RackContestant::new(self.fibers))];
         if self.vs {
@@ -70,13 +73,13 @@ impl Bench {
         }
         let scores = contest::contest(&mut contestants, &workload, u64::from(rounds))?;
         print!("{}", table::render(&workload, &scores));
-        if let Some(path) = &self.json {
+        if let Some(file) = json {
             let figures = json::figures(&workload, &scores);
             let text = serde_json::to_string_pretty(&figures).map_err(|error| error.to_string())?;
-            write(path, &text)?;
+            file.write(&text)?;
         }
-        if let Some(path) = &self.plot {
-            write(path, &plot::render(&workload, &scores))?;
+        if let Some(file) = plot {
+            file.write(&plot::render(&workload, &scores))?;
         }
         let failed: u64 = scores.iter().map(|score| score.run().failed()).sum();
         match failed {
@@ -140,6 +143,28 @@ impl Contestant for OffRack {
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+/// A file for results, opened before they are there: a long run must not end with the news that it
+/// cannot be kept.
+struct Destination {
+    path: PathBuf,
+    file: fs::File,
+}
+
+impl Destination {
+    /// Leaves what the file holds until there is something better.
+    fn open(path: PathBuf) -> Result<Self, String> {
+        match OpenOptions::new().write(true).create(true).truncate(false).open(&path) {
+            Ok(file) => Ok(Self { path, file }),
+            Err(error) => Err(format!("cannot write {}: {error}", path.display())),
+        }
+    }
+
+    fn write(mut self, text: &str) -> Result<(), String> {
+        // A device or a pipe has no length.
+        let is_file = self.file.metadata().is_ok_and(|data| data.is_file());
+        let empty = if is_file { self.file.set_len(0) } else { Ok(()) };
+        empty
+            .and_then(|()| self.file.write_all(text.as_bytes()))
+            .map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+    }
 }

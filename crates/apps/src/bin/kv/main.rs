@@ -30,14 +30,18 @@ enum Command {
     Serve(serve::Serve),
 }
 
+fn above_zero() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
+}
+
 /// The rack that a command runs on.
 #[derive(Args, Clone)]
 struct RackArgs {
     /// Hosts of the rack: processes that share nothing but what they delegate
-    #[arg(long, default_value_t = 2, env = "GOSSAMER_HOSTS")]
+    #[arg(long, default_value_t = 2, env = "GOSSAMER_HOSTS", value_parser = above_zero())]
     hosts: u32,
     /// Threads of each host
-    #[arg(long, default_value_t = 1, env = "GOSSAMER_THREADS")]
+    #[arg(long, default_value_t = 1, env = "GOSSAMER_THREADS", value_parser = above_zero())]
     threads: u32,
 }
 

@@ -17,16 +17,17 @@ pub use properties::{Origin, Properties, PropertyError};
 pub use record::RecordMaker;
 pub use workload::{Distribution, InsertOrder, Mix, Workload, WorkloadError};
 
-/// The property file of a core workload by its letter, `a` to `f` in either case, with the name it
-/// goes by in messages.
+/// The property file of a core workload, and the name it goes by in messages; asked for by that
+/// name, or by its letter alone, `a` to `f` in either case.
 ///
 /// ```
 /// use gossamer_apps::kv::ycsb;
 /// assert_eq!(ycsb::builtin("C").unwrap().0, "workloadc");
+/// assert_eq!(ycsb::builtin("workloadc"), ycsb::builtin("C"));
 /// assert!(ycsb::builtin("g").is_none());
 /// ```
-pub fn builtin(letter: &str) -> Option<(&'static str, &'static str)> {
-    Some(match letter {
+pub fn builtin(name: &str) -> Option<(&'static str, &'static str)> {
+    Some(match name.strip_prefix("workload").unwrap_or(name) {
         "a" | "A" => ("workloada", include_str!("../../../workloads/workloada")),
         "b" | "B" => ("workloadb", include_str!("../../../workloads/workloadb")),
         "c" | "C" => ("workloadc", include_str!("../../../workloads/workloadc")),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::properties::{Properties, PropertyError};
+use super::properties::{Origin, Properties, PropertyError};
 
 /// The properties that [`Workload`] reads; others are reported as not known.
 const KNOWN: &[&str] = &[
@@ -46,7 +46,8 @@ const RECORDS_MAX: u64 = 1 << 40;
 pub enum WorkloadError {
     /// The file cannot be read.
     #[error(
-        "cannot read the workload file {path}: {source}; core workloads go by a letter, a to f"
+        "cannot read the workload file {path}: {source}; core workloads go by a letter, a to f, or \
+         by name, workloada to workloadf"
     )]
     Read {
         /// The path as given.
@@ -57,6 +58,12 @@ pub enum WorkloadError {
     /// A property is malformed or out of range.
     #[error(transparent)]
     Property(#[from] PropertyError),
+    /// The command line sets a property that does not exist.
+    #[error("{}: there is no property {key}; there are {}", Origin::CommandLine, KNOWN.join(", "))]
+    UnknownProperty {
+        /// What was set.
+        key: String,
+    },
     /// All proportions are zero.
     #[error(
         "{name}: every proportion is zero, so there is no operation to run; set readproportion"
@@ -194,28 +201,31 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Reads the properties of a core workload (`a` to `f`) or of the file at a path.
+    /// Reads the properties of a core workload (`c` or `workloadc`) or of the file at a path. A
+    /// file in the current folder that is called like a core workload goes by `./workloadc`.
     ///
     /// # Errors
     /// [`WorkloadError::Read`] when it is neither, [`WorkloadError::Property`] for a bad line.
-    pub fn properties(letter_or_path: &str) -> Result<(String, Properties), WorkloadError> {
-        if let Some((name, text)) = super::builtin(letter_or_path) {
+    pub fn properties(name_or_path: &str) -> Result<(String, Properties), WorkloadError> {
+        if let Some((name, text)) = super::builtin(name_or_path) {
             return Ok((name.to_owned(), Properties::parse(name, text)?));
         }
-        let text = std::fs::read_to_string(letter_or_path)
-            .map_err(|source| WorkloadError::Read { path: letter_or_path.to_owned(), source })?;
-        let name = Path::new(letter_or_path)
+        let text = std::fs::read_to_string(name_or_path)
+            .map_err(|source| WorkloadError::Read { path: name_or_path.to_owned(), source })?;
+        let name = Path::new(name_or_path)
             .file_name()
-            .map_or_else(|| letter_or_path.to_owned(), |name| name.to_string_lossy().into_owned());
-        Ok((name, Properties::parse(letter_or_path, &text)?))
+            .map_or_else(|| name_or_path.to_owned(), |name| name.to_string_lossy().into_owned());
+        Ok((name, Properties::parse(name_or_path, &text)?))
     }
 
-    /// Builds the workload that `properties` describe, and warnings about properties that mean
-    /// nothing here. YCSB's defaults stand for what is not set, with two exceptions that make a
-    /// file without them useful: `recordcount` and `operationcount` are 1000.
+    /// Builds the workload that `properties` describe, and warnings about properties of its file
+    /// that mean nothing here: files are shared with other programs. YCSB's defaults stand for what
+    /// is not set, with two exceptions that make a file without them useful: `recordcount` and
+    /// `operationcount` are 1000.
     ///
     /// # Errors
     /// [`WorkloadError::Property`] naming file, line and key of a value that cannot be used;
+    /// [`WorkloadError::UnknownProperty`] for one that the command line sets and nobody knows;
     /// [`WorkloadError::NoOperations`] and [`WorkloadError::RecordTooLarge`].
     ///
     /// ```
@@ -293,10 +303,13 @@ impl Workload {
         if bytes > RECORD_BYTES_MAX {
             return Err(WorkloadError::RecordTooLarge { name: name.to_owned(), bytes });
         }
-        let warnings = p
-            .unknown(KNOWN)
-            .map(|(key, origin)| format!("{origin}: the property {key} is not known and ignored"))
-            .collect();
+        let mut warnings = Vec::new();
+        for (key, origin) in p.unknown(KNOWN) {
+            if *origin == Origin::CommandLine {
+                return Err(WorkloadError::UnknownProperty { key: key.to_owned() });
+            }
+            warnings.push(format!("{origin}: the property {key} is not known and ignored"));
+        }
         Ok((workload, warnings))
     }
 
@@ -348,6 +361,7 @@ mod tests {
         let (name, properties) = Workload::properties(path).unwrap();
         assert_eq!(name, "workloadb");
         assert_eq!(Workload::new(&name, &properties).unwrap().0.mix.update, 0.05);
+        assert_eq!(Workload::properties("workloadb").unwrap().0, "workloadb");
         let error = Workload::properties("no/such/file").unwrap_err().to_string();
         assert!(error.contains("no/such/file") && error.contains("a to f"), "{error}");
     }
@@ -372,8 +386,17 @@ mod tests {
     }
 
     #[test]
-    fn unknown_properties_warn_and_do_no_harm() {
+    fn unknown_properties_of_a_file_warn_and_do_no_harm() {
         let (_, warnings) = parse("recordcuont=5").unwrap();
         assert_eq!(warnings, ["w:1: the property recordcuont is not known and ignored"]);
+    }
+
+    #[test]
+    fn unknown_properties_of_the_command_line_are_mistakes() {
+        let mut properties = Properties::parse("w", "").unwrap();
+        properties.override_with("recordcuont=5").unwrap();
+        let error = Workload::new("w", &properties).unwrap_err().to_string();
+        assert!(error.starts_with("command line: there is no property recordcuont"), "{error}");
+        assert!(error.contains(" recordcount, "), "the known ones are listed: {error}");
     }
 }
