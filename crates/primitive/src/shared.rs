@@ -15,7 +15,10 @@
 //! Under loom the memory is a vector of loom's atomics, so that a missing acquire or release in a
 //! protocol shows as a stale word.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::{
+    limits::CACHE_LINE,
+    sync::{AtomicU64, Ordering},
+};
 use std::sync::Arc;
 
 #[cfg(not(loom))]
@@ -319,34 +322,20 @@ impl SharedBytes {
         unsafe { copy_opaque(self.base.as_ptr().add(at), bytes.as_ptr(), bytes.len()) }
     }
 
-    /// The first 16-byte block in which the run differs from `expected`, as a byte offset; blocks
+    /// The first line of 64 bytes in which the run differs from `expected`, as a byte offset; lines
     /// are compared from byte `from` on. What it finds is a hint, not a synchronisation: load the
     /// word that changed with [`Ordering::Acquire`] before trusting anything behind it.
     ///
     /// # Panics
-    /// If `expected` is longer than the run, or if its length or `from` is no multiple of 16.
+    /// If `expected` is longer than the run, or if its length or `from` is no multiple of 64.
     #[inline]
     pub fn first_difference(&self, from: usize, expected: &[u8]) -> Option<usize> {
         self.check(0, expected.len());
-        assert!(expected.len().is_multiple_of(16) && from.is_multiple_of(16));
-        let mut at = from;
-        while at < expected.len() {
-            // SAFETY: 16 bytes at `at` are inside both; volatile and unaligned reads give out no
-            // reference and are not assumed stable by the compiler. A torn block is only a hint.
-            let (theirs, ours) = unsafe {
-                let theirs = self.base.as_ptr().add(at).cast::<u64>();
-                let ours = expected.as_ptr().add(at).cast::<u64>();
-                (
-                    [theirs.read_volatile(), theirs.add(1).read_volatile()],
-                    [ours.read_unaligned(), ours.add(1).read_unaligned()],
-                )
-            };
-            if (theirs[0] ^ ours[0]) | (theirs[1] ^ ours[1]) != 0 {
-                return Some(at);
-            }
-            at += 16;
-        }
-        None
+        assert!(expected.len().is_multiple_of(CACHE_LINE) && from.is_multiple_of(CACHE_LINE));
+        (from..expected.len()).step_by(CACHE_LINE).find(|&at| {
+            // SAFETY: a line at `at` is inside both. A torn read of the shared one is only a hint.
+            unsafe { lines_differ(self.base.as_ptr().add(at), expected.as_ptr().add(at)) }
+        })
     }
 
     /// Asks the processor for the line at byte `at`, to read it soon. Never faults.
@@ -381,6 +370,44 @@ fn prefetch_for_write(address: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// Whether two cache lines differ; `theirs` may be written meanwhile.
+///
+/// # Safety
+/// Both are valid for reads of 64 bytes, and `theirs` is 8-aligned.
+#[cfg(not(loom))]
+#[inline(always)]
+unsafe fn lines_differ(theirs: *const u8, ours: *const u8) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller vouches for both lines; SSE2 is part of x86-64; volatile reads give out no
+    // reference and are not assumed stable by the compiler.
+    unsafe {
+        use std::arch::x86_64::{
+            __m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_or_si128, _mm_setzero_si128,
+            _mm_xor_si128,
+        };
+        #[repr(C, packed)]
+        #[derive(Clone, Copy)]
+        struct Block(__m128i);
+        let different = |block: usize| {
+            let theirs = theirs.cast::<Block>().add(block).read_volatile().0;
+            let ours = ours.cast::<Block>().add(block).read().0;
+            _mm_xor_si128(theirs, ours)
+        };
+        let any = _mm_or_si128(
+            _mm_or_si128(different(0), different(1)),
+            _mm_or_si128(different(2), different(3)),
+        );
+        _mm_movemask_epi8(_mm_cmpeq_epi8(any, _mm_setzero_si128())) != 0xffff
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: as above.
+    unsafe {
+        let (theirs, ours) = (theirs.cast::<u64>(), ours.cast::<u64>());
+        (0..CACHE_LINE / 8)
+            .any(|word| theirs.add(word).read_volatile() != ours.add(word).read_unaligned())
+    }
 }
 
 /// A copy that the compiler cannot see through, for memory that may change underneath.
@@ -455,12 +482,12 @@ impl SharedBytes {
         }
     }
 
-    /// The first 16-byte block in which the run differs from `expected`.
+    /// The first line of 64 bytes in which the run differs from `expected`.
     pub fn first_difference(&self, from: usize, expected: &[u8]) -> Option<usize> {
-        (from..expected.len()).step_by(16).find(|&at| {
-            let mut block = [0; 16];
-            self.read_into(at, &mut block);
-            block != expected[at..at + 16]
+        (from..expected.len()).step_by(CACHE_LINE).find(|&at| {
+            let mut line = [0; CACHE_LINE];
+            self.read_into(at, &mut line);
+            line != expected[at..at + CACHE_LINE]
         })
     }
 
@@ -510,13 +537,13 @@ mod tests {
         }
 
         #[test]
-        fn the_first_difference_is_the_first(len in 1usize..60, changes in proptest::collection::vec(0usize..960, 0..4)) {
-            let bytes = len * 16;
+        fn the_first_difference_is_the_first(len in 1usize..20, changes in proptest::collection::vec(0usize..1280, 0..4)) {
+            let bytes = len * CACHE_LINE;
             let memory = SharedBytes::heap(bytes);
             let mut expected = None;
             for change in changes.into_iter().filter(|c| *c < bytes) {
                 memory.write_from(change, &[1]);
-                expected = Some(expected.unwrap_or(usize::MAX).min(change / 16 * 16));
+                expected = Some(expected.unwrap_or(usize::MAX).min(change / CACHE_LINE * CACHE_LINE));
             }
             prop_assert_eq!(memory.first_difference(0, &vec![0; bytes]), expected);
         }

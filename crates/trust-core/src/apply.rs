@@ -4,7 +4,7 @@ use crate::{
     Trust,
     call::{Apply, MIDDLING, too_large, with_capture},
     codec,
-    completion::{Completion, Outcome, Source},
+    completion::{Completion, Outcome, Source, kind_of},
     context::Context,
     error::{CodecError, DelegateError},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
@@ -20,7 +20,7 @@ use std::{
     any::type_name,
     cell::{Cell, UnsafeCell},
     marker::PhantomData,
-    mem::MaybeUninit,
+    mem::ManuallyDrop,
     panic::Location,
 };
 
@@ -288,7 +288,7 @@ impl<T: 'static> Trust<T> {
         if node.context().is_free() {
             let result = self.run_inline(node, invoke, arguments, place);
             let context = node.context().enter(Context::Callback);
-            node.context().set_callback(type_name::<C>);
+            node.context().set_callback(kind_of::<Tell<C, I::Output>>());
             then.tell(node, result);
             drop(context);
             node.run_deferred();
@@ -298,7 +298,7 @@ impl<T: 'static> Trust<T> {
             node.run_or_defer(move |node| {
                 let result = trust.run_inline(node, invoke, arguments, place);
                 let _context = node.context().enter(Context::Callback);
-                node.context().set_callback(type_name::<C>);
+                node.context().set_callback(kind_of::<Tell<C, I::Output>>());
                 then.tell(node, result);
             });
         }
@@ -408,18 +408,20 @@ pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Result<U, Delegat
     let waiter = Waiter {
         fiber,
         state: Cell::new(Wait::Pending),
-        value: UnsafeCell::new(MaybeUninit::uninit()),
-        error: Cell::new(None),
+        end: UnsafeCell::new(End { pending: () }),
     };
     send(Wake(&raw const waiter));
     loop {
         match waiter.state.get() {
             Wait::Pending => fiber::park(),
-            // SAFETY: the state says that the completion has written the value. It is read once,
+            // SAFETY: the state says that the completion has written the value. It is taken once,
             // because this returns.
-            Wait::Done => return Ok(unsafe { (*waiter.value.get()).assume_init_read() }),
+            Wait::Done => {
+                return Ok(unsafe { ManuallyDrop::take(&mut (*waiter.end.get()).value) });
+            }
+            // SAFETY: as above, of the error.
             Wait::Failed => {
-                return Err(*waiter.error.take().expect("a failed request has an error"));
+                return Err(*unsafe { ManuallyDrop::take(&mut (*waiter.end.get()).error) });
             }
         }
     }
@@ -477,14 +479,19 @@ enum Wait {
     Failed,
 }
 
-/// A fiber that waits for a result, on its own stack. Value and error are apart, so that a value
-/// goes to its place in one store: as a `Result` it would be moved in pieces, and the processor
-/// waits for pieces that do not match.
+/// A fiber that waits for a result, on its own stack. This is not a `Result`, because that would be
+/// moved in pieces, and the processor waits for pieces that do not match.
 struct Waiter<U> {
     fiber: FiberId,
     state: Cell<Wait>,
-    value: UnsafeCell<MaybeUninit<U>>,
-    error: Cell<Option<Box<DelegateError>>>,
+    end: UnsafeCell<End<U>>,
+}
+
+/// What a wait ended with; which of them it is, the waiter's state says.
+union End<U> {
+    pending: (),
+    value: ManuallyDrop<U>,
+    error: ManuallyDrop<Box<DelegateError>>,
 }
 
 impl<U> Drop for Waiter<U> {
@@ -504,6 +511,16 @@ pub(crate) struct Wake<U>(*const Waiter<U>);
 impl<U: Portable> Completion for Wake<U> {
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
+        match outcome.at_hand() {
+            Some(value) => ManuallyDrop::new(self).end(Ok(value)),
+            None => self.end_with(outcome),
+        }
+    }
+}
+
+impl<U: Portable> Wake<U> {
+    #[inline(never)]
+    fn end_with(self, outcome: Outcome<'_>) {
         self.end(outcome.result());
         std::mem::forget(self);
     }
@@ -520,11 +537,12 @@ impl<U> Wake<U> {
         match result {
             Ok(value) => {
                 // SAFETY: as above; the value is not read before the state is set.
-                unsafe { (*waiter.value.get()).write(value) };
+                unsafe { (*waiter.end.get()).value = ManuallyDrop::new(value) };
                 waiter.state.set(Wait::Done);
             }
             Err(error) => {
-                waiter.error.set(Some(Box::new(error)));
+                // SAFETY: as for the value.
+                unsafe { (*waiter.end.get()).error = ManuallyDrop::new(Box::new(error)) };
                 waiter.state.set(Wait::Failed);
             }
         }
@@ -541,8 +559,17 @@ impl<U> Drop for Wake<U> {
 }
 
 /// What is told of the result of a call that does not wait.
-pub(crate) trait Told<U>: 'static {
-    fn tell(self, node: &Node, result: Result<U, DelegateError>);
+pub(crate) trait Told<U>: Sized + 'static {
+    fn done(self, value: U);
+    fn failed(self, node: &Node, error: DelegateError);
+
+    #[inline(always)]
+    fn tell(self, node: &Node, result: Result<U, DelegateError>) {
+        match result {
+            Ok(value) => self.done(value),
+            Err(error) => self.failed(node, error),
+        }
+    }
 }
 
 /// A callback for the result alone.
@@ -550,11 +577,12 @@ pub(crate) struct Then<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
 impl<U: 'static, C: FnOnce(U) + 'static> Told<U> for Then<C, U> {
     #[inline(always)]
-    fn tell(self, node: &Node, result: Result<U, DelegateError>) {
-        match result {
-            Ok(value) => (self.0)(value),
-            Err(error) => node.report(error),
-        }
+    fn done(self, value: U) {
+        (self.0)(value);
+    }
+
+    fn failed(self, node: &Node, error: DelegateError) {
+        node.report(error);
     }
 }
 
@@ -563,8 +591,12 @@ struct Either<C, U>(C, PhantomData<fn(U)>);
 
 impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Told<U> for Either<C, U> {
     #[inline(always)]
-    fn tell(self, _: &Node, result: Result<U, DelegateError>) {
-        (self.0)(result);
+    fn done(self, value: U) {
+        (self.0)(Ok(value));
+    }
+
+    fn failed(self, _: &Node, error: DelegateError) {
+        (self.0)(Err(error));
     }
 }
 
@@ -576,10 +608,23 @@ impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
 
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
+        match outcome.at_hand() {
+            Some(value) => self.0.done(value),
+            None => self.complete_with(outcome),
+        }
+    }
+
+    fn name() -> &'static str {
+        type_name::<C>()
+    }
+}
+
+impl<U: Portable, C: Told<U>> Tell<C, U> {
+    #[inline(never)]
+    fn complete_with(self, outcome: Outcome<'_>) {
         let result = outcome.result();
         with_node(|node| {
             if let Some(node) = node {
-                node.context().set_callback(type_name::<C>);
                 self.0.tell(node, result);
             }
         });

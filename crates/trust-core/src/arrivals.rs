@@ -6,7 +6,7 @@
 //! hint where to look: the signal in the buffer decides.
 
 use crate::{inbox::Inbox, node::Node, wire::WORD};
-use primitive::SharedBytes;
+use primitive::{SharedBytes, limits::CACHE_LINE, sync::Ordering};
 use std::cell::RefCell;
 
 /// The arrival words of the clients of one host.
@@ -25,9 +25,9 @@ pub(crate) struct Arrivals {
     again: RefCell<Vec<usize>>,
 }
 
-/// Bytes of the arrival words of `clients` clients: whole blocks of two words.
+/// Bytes of the arrival words of `clients` clients: whole cache lines.
 pub(crate) const fn bytes_for(clients: usize) -> usize {
-    (clients * WORD).next_multiple_of(16)
+    (clients * WORD).next_multiple_of(CACHE_LINE)
 }
 
 impl Arrivals {
@@ -40,16 +40,16 @@ impl Arrivals {
         Self { groups: RefCell::new(groups), again: RefCell::default() }
     }
 
-    /// Serves the clients that have sent something; returns how many requests were served.
-    pub(crate) fn serve(&self, inboxes: &[Option<Inbox>], node: &Node) -> usize {
+    /// Serves the clients that have sent something; true if any request was served.
+    pub(crate) fn serve(&self, inboxes: &[Option<Inbox>], node: &Node) -> bool {
         let mut found = std::mem::take(&mut *self.again.borrow_mut());
         for group in self.groups.borrow_mut().iter_mut() {
             group.look(&mut found);
         }
-        let mut served = 0;
+        let mut served = false;
         for index in found.drain(..) {
             let Some(inbox) = &inboxes[index] else { continue };
-            served += inbox.serve(node);
+            served |= inbox.serve(node);
             if inbox.is_ready() || inbox.is_paused() {
                 self.again.borrow_mut().push(index);
             }
@@ -66,18 +66,16 @@ impl Group {
     #[inline(always)]
     fn look(&mut self, found: &mut Vec<usize>) {
         let mut at = 0;
-        while let Some(block) = self.words.first_difference(at, &self.seen) {
-            let mut now = [0; 2 * WORD];
-            self.words.read_into(block, &mut now);
-            for word in 0..2 {
-                let range = word * WORD..(word + 1) * WORD;
-                let seen = &mut self.seen[block..][range.clone()];
-                if *seen != now[range.clone()] {
-                    seen.copy_from_slice(&now[range]);
-                    found.push(self.first + block / WORD + word);
+        while let Some(line) = self.words.first_difference(at, &self.seen) {
+            for word in (line..line + CACHE_LINE).step_by(WORD) {
+                let now = self.words.load(word, Ordering::Relaxed).to_ne_bytes();
+                let seen = &mut self.seen[word..word + WORD];
+                if *seen != now {
+                    seen.copy_from_slice(&now);
+                    found.push(self.first + word / WORD);
                 }
             }
-            at = block + 2 * WORD;
+            at = line + CACHE_LINE;
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     error::PanicReport,
     invoke::Invoke,
     registry::{Delegated, Description},
-    wire::{ReplyHead, SLOT_WORDS, Status, WORD},
+    wire::{IN_PLACE, ReplyHead, SLOT_WORDS, Status, WORD},
 };
 use primitive::{SharedBytes, Words, limits::MESSAGE_BYTES, sync::Ordering};
 use serde::{Serialize, de::DeserializeOwned};
@@ -63,7 +63,7 @@ impl Call<'_> {
                     self.slot.store(payload.at, word, Ordering::Relaxed);
                 }
                 let len = plain.words() * WORD;
-                ReplyHead { status, bulk: false, at: payload.at, len }.pack()
+                ReplyHead { status, bulk: false, at: IN_PLACE, len }.pack()
             }
             Some(_) => self.refuse(payload, "the request has no room for its reply"),
             None => self.reply_encoded(payload, status, value),
@@ -82,7 +82,7 @@ impl Call<'_> {
         }
         if bytes.len() <= payload.words * WORD {
             self.buffer.write_from(payload.at * WORD, bytes);
-            return ReplyHead { status, bulk: false, at: payload.at, len: bytes.len() }.pack();
+            return ReplyHead { status, bulk: false, at: IN_PLACE, len: bytes.len() }.pack();
         }
         self.reply_long(status, bytes)
     }

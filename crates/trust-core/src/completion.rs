@@ -5,64 +5,86 @@
 //! costs no allocation:
 //!
 //! ```text
-//!   | take | at | the completion's bytes .. | take | at | .. |
-//!     fn     ^ where the request's head is in its buffer
+//!   | kind | at, words | the completion's bytes .. | kind | at, words | .. |
+//!     &Kind  ^ where the request's head is
 //! ```
 
 use crate::{
     call::copied_out,
     codec,
     error::{DelegateError, PanicReport},
-    wire::{ReplyHead, SLOT_WORDS, Status, WORD},
+    wire::{IN_PLACE, NO_REPLY, ReplyHead, Status, WORD},
 };
-use primitive::{SharedBytes, Words, limits::SLOT_BYTES, sync::Ordering};
+use primitive::{
+    SharedBytes,
+    limits::{INLINE_BYTES, SLOT_BYTES},
+};
 use serde::de::DeserializeOwned;
-use std::cell::{Cell, UnsafeCell};
+use std::{
+    any::type_name,
+    cell::{Cell, UnsafeCell},
+};
 use transport_api::ThreadId;
 
 /// Where a request's outcome comes from.
 pub(crate) enum Source<'a> {
-    /// A reply in a slot.
-    Slot { trustee: ThreadId, buffer: &'a SharedBytes, words: Words<'a> },
+    /// A reply in a slot: in the buffer that begins at word `start` of the memory of a pair.
+    Slot { trustee: ThreadId, pair: &'a SharedBytes, start: usize },
     /// A reply that came by the bulk path, or apart from the request's own.
     Bytes { trustee: ThreadId, payload: &'a [u8] },
     /// There will be no reply.
     Failed(&'a DelegateError),
 }
 
-/// How a request ended, as its completion is told. Two words, because it is made for every reply.
+/// How a request ended, as its completion is told.
 #[derive(Clone, Copy)]
 pub(crate) struct Outcome<'a> {
     /// The word that took the place of the request's head.
     word: u64,
+    /// The word behind it, which is the result if it is one of a word that took the request's place.
+    value: u64,
+    /// Where these words were, counted from the start of the pair's memory.
+    at: usize,
     source: &'a Source<'a>,
 }
 
 impl<'a> Outcome<'a> {
-    /// The reply whose head is `word`.
+    /// The reply with the head `word` at word `at` of a slot, and the word behind it.
     #[inline(always)]
-    pub(crate) fn reply(word: u64, source: &'a Source<'a>) -> Self {
-        Outcome { word, source }
+    pub(crate) fn in_slot(word: u64, value: u64, at: usize, source: &'a Source<'a>) -> Self {
+        Outcome { word, value, at, source }
+    }
+
+    /// A reply with the head `word` whose payload is not in a slot.
+    pub(crate) fn in_bytes(word: u64, source: &'a Source<'a>) -> Self {
+        debug_assert!(matches!(source, Source::Bytes { .. }) && ReplyHead::is_bulk(word));
+        Outcome { word, value: 0, at: 0, source }
     }
 
     /// A failure, as a source.
     pub(crate) fn failed(source: &'a Source<'a>) -> Self {
         debug_assert!(matches!(source, Source::Failed(_)));
-        Outcome { word: 0, source }
+        Outcome { word: NO_REPLY, value: 0, at: 0, source }
+    }
+
+    /// The result, if it is the word that came with the outcome; else it is to be had by
+    /// [`result`](Self::result). This is what makes a small reply cheap.
+    #[inline(always)]
+    pub(crate) fn at_hand<U: 'static>(&self) -> Option<U> {
+        let words = codec::plain_words::<U>()?;
+        if !ReplyHead::is_done_in_place(self.word, words * WORD) {
+            return None;
+        }
+        codec::from_plain(|| self.value)
     }
 
     /// The result, decoded.
     #[inline(always)]
     pub(crate) fn result<U: DeserializeOwned + 'static>(self) -> Result<U, DelegateError> {
-        if let (Some(words), Source::Slot { words: slot, .. }) =
-            (codec::plain_words::<U>(), self.source)
-            && ReplyHead::is_done(self.word, words * WORD)
-        {
-            let at = ReplyHead::at(self.word);
-            let word = || slot.load(at % SLOT_WORDS, Ordering::Relaxed);
-            return Ok(codec::from_plain(word).expect("a plain type"));
+        match self.at_hand() {
+            Some(value) => Ok(value),
+            None => self.other_result(),
         }
-        self.other_result()
     }
 
     /// The result, when it is not one that travels as a word, or not a result.
@@ -74,9 +96,10 @@ impl<'a> Outcome<'a> {
             (Source::Bytes { trustee, payload }, Some(head)) => {
                 result(*trustee, head.status, payload)
             }
-            (Source::Slot { trustee, buffer, .. }, Some(head)) if is_inside(head) => {
+            (Source::Slot { trustee, pair, start }, Some(head)) if is_inside(head) => {
                 let read = |bytes: &[u8]| result(*trustee, head.status, bytes);
-                copied_out(buffer, head.at * WORD, head.len, read)
+                let at = if head.at == IN_PLACE { self.at + 1 } else { start + head.at };
+                copied_out(pair, at * WORD, head.len, read)
             }
             (Source::Slot { trustee, .. } | Source::Bytes { trustee, .. }, _) => {
                 let reason = "its reply makes no sense: it is not the same build".to_owned();
@@ -86,8 +109,12 @@ impl<'a> Outcome<'a> {
     }
 }
 
-/// Whether the payload of a reply is inside its buffer.
+/// Whether the payload of a reply is inside its buffer. One that took its request's place is not
+/// longer than any request.
 fn is_inside(head: ReplyHead) -> bool {
+    if head.at == IN_PLACE {
+        return head.len <= INLINE_BYTES;
+    }
     head.len <= SLOT_BYTES && head.at <= (SLOT_BYTES - head.len) / WORD
 }
 
@@ -134,6 +161,26 @@ pub(crate) trait Completion {
 
     /// Does it.
     fn complete(self, outcome: Outcome<'_>);
+
+    /// What it is called in messages.
+    fn name() -> &'static str
+    where
+        Self: Sized,
+    {
+        type_name::<Self>()
+    }
+}
+
+/// What is known of a completion's type.
+pub(crate) struct Kind {
+    take: Take,
+    /// What it is called in messages.
+    pub(crate) name: fn() -> &'static str,
+}
+
+/// The kind of completions of type `C`.
+pub(crate) const fn kind_of<C: Completion>() -> &'static Kind {
+    const { &Kind { take: take::<C>, name: C::name } }
 }
 
 /// A completion behind a pointer.
@@ -147,7 +194,9 @@ impl Completion for Box<dyn FnOnce(Outcome<'_>)> {
     }
 }
 
-type Take = unsafe fn(*const u64, Outcome<'_>);
+/// Moves a completion out of the words that these are, and runs it. The outcome comes in its parts:
+/// that is how it stays in registers.
+type Take = unsafe fn(*const u64, u64, u64, usize, &Source<'_>);
 
 /// Completions of one batch, in order.
 ///
@@ -172,7 +221,7 @@ fn split(word: u64) -> [u32; 2] {
 
 /// A completion that is about to run.
 pub(crate) struct Next {
-    take: Take,
+    pub(crate) kind: &'static Kind,
     /// The word at which its request's head is.
     pub(crate) at: usize,
     index: usize,
@@ -197,13 +246,12 @@ impl Completions {
         let start = list.len();
         let words = HEADER + words_of::<C>();
         list.reserve(words);
-        let take: Take = take::<C>;
         // SAFETY: `reserve` made room for `words` words behind `start`; the header and the
         // completion are written there before the length says so, and a completion's last partial
         // word need not be initialised because it is only ever read as a `C`.
         unsafe {
             let place = list.as_mut_ptr().add(start);
-            place.write(take as usize as u64);
+            place.cast::<&Kind>().write(kind_of::<C>());
             place.add(1).cast::<[u32; 2]>().write([at as u32, words as u32]);
             place.add(HEADER).cast::<C>().write(completion);
             list.set_len(start + words);
@@ -228,16 +276,12 @@ impl Completions {
         // SAFETY: as in `push`.
         let list = unsafe { &*self.words.get() };
         let header = list.get(index..index + HEADER)?;
-        // SAFETY: `push` wrote this word from a `Take`.
-        let take = unsafe {
-            std::mem::transmute::<*const (), Take>(std::ptr::with_exposed_provenance(
-                header[0] as usize,
-            ))
-        };
+        // SAFETY: `push` wrote this word from a `&Kind`, which has its size and alignment.
+        let kind = unsafe { header.as_ptr().cast::<&Kind>().read() };
         let [at, words] = split(header[1]);
         *place = index + words as usize;
         self.next.set(*place);
-        Some(Next { take, at: at as usize, index })
+        Some(Next { kind, at: at as usize, index })
     }
 
     /// Undoes a [`next`](Self::next).
@@ -254,10 +298,21 @@ impl Completions {
         // SAFETY: as in `push`.
         let list = unsafe { (*self.words.get()).as_ptr() };
         // SAFETY: `next` came from this list, whose words behind the header are a completion of the
-        // type that `take` was made for (`push` writes them together). It is taken once, because a
+        // type that its kind was made for (`push` writes them together). It is taken once, because a
         // `Next` is used up here. `take` moves it out before it runs, so that it does not matter if
         // the vector grows meanwhile.
-        unsafe { (next.take)(list.add(next.index + HEADER), outcome) }
+        unsafe {
+            let Outcome { word, value, at, source } = outcome;
+            (next.kind.take)(list.add(next.index + HEADER), word, value, at, source);
+        }
+    }
+
+    /// Exchanges the completions of two lists.
+    #[inline(always)]
+    pub(crate) fn swap(&self, other: &Completions) {
+        // SAFETY: as in `push`; the two are swapped whole, and may be the same.
+        unsafe { std::ptr::swap(self.words.get(), other.words.get()) };
+        self.next.swap(&other.next);
     }
 
     /// Forgets the completions, all of which have been taken.
@@ -281,10 +336,16 @@ impl Drop for Completions {
 
 /// # Safety
 /// `data` points to a `C` that is taken here and never again.
-unsafe fn take<C: Completion>(data: *const u64, outcome: Outcome<'_>) {
+unsafe fn take<C: Completion>(
+    data: *const u64,
+    word: u64,
+    value: u64,
+    at: usize,
+    source: &Source<'_>,
+) {
     // SAFETY: the caller's promise.
     let completion = unsafe { data.cast::<C>().read() };
-    completion.complete(outcome);
+    completion.complete(Outcome { word, value, at, source });
 }
 
 #[cfg(test)]

@@ -4,7 +4,12 @@
 //! not even the reply it waits for. So waiting there is an error, and the error names both places:
 //! where the closure was delegated and where it tried to wait.
 
-use crate::{node::with_node, registry::registry};
+use crate::{
+    completion::{Kind, Outcome, kind_of},
+    node::with_node,
+    registry::registry,
+    wire::RequestHead,
+};
 use std::{cell::Cell, fmt, panic::Location};
 
 /// What kind of code runs on this thread right now.
@@ -25,18 +30,18 @@ pub(crate) enum Context {
 /// The context of one thread.
 pub(crate) struct ContextCell {
     context: Cell<Context>,
-    /// The closure being served.
-    closure: Cell<u32>,
-    /// The name of the callback that runs.
-    callback: Cell<fn() -> &'static str>,
+    /// The request being served.
+    request: Cell<RequestHead>,
+    /// The kind of the callback that runs.
+    callback: Cell<&'static Kind>,
 }
 
 impl ContextCell {
     pub(crate) fn new() -> Self {
         Self {
             context: Cell::new(Context::Free),
-            closure: Cell::new(0),
-            callback: Cell::new(|| "of no request"),
+            request: Cell::new(RequestHead::from_word(0)),
+            callback: Cell::new(kind_of::<Box<dyn FnOnce(Outcome<'_>)>>()),
         }
     }
 
@@ -53,18 +58,18 @@ impl ContextCell {
     }
 
     #[inline(always)]
-    pub(crate) fn set_closure(&self, closure: u32) {
-        self.closure.set(closure);
+    pub(crate) fn set_request(&self, head: RequestHead) {
+        self.request.set(head);
     }
 
     #[inline(always)]
-    pub(crate) fn set_callback(&self, name: fn() -> &'static str) {
-        self.callback.set(name);
+    pub(crate) fn set_callback(&self, kind: &'static Kind) {
+        self.callback.set(kind);
     }
 
     /// Where the running code comes from, for messages.
     fn origin(&self) -> Origin {
-        Origin(self.context.get(), self.closure.get(), self.callback.get())
+        Origin(self.context.get(), self.request.get().closure(), self.callback.get().name)
     }
 
     /// Refuses to wait at `inner` when the running code must not.

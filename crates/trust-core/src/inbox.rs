@@ -25,8 +25,6 @@ struct Progress {
     arrival: Arrival,
     /// The head of the next request.
     at: usize,
-    /// Requests served.
-    served: usize,
     /// First word behind all requests and long replies.
     tail: usize,
 }
@@ -81,21 +79,21 @@ impl Inbox {
         self.bulk.borrow_mut().push_back(payload);
     }
 
-    /// Serves the batch that has arrived, if one has; returns how many requests were served.
+    /// Serves the batch that has arrived, if one has; true if any request was served.
     #[inline(always)]
-    pub(crate) fn serve(&self, node: &Node) -> usize {
+    pub(crate) fn serve(&self, node: &Node) -> bool {
         match self.slot.arrived() {
             Some(arrival) if !self.gone.get() => self.serve_batch(node, arrival),
-            _ => 0,
+            _ => false,
         }
     }
 
-    fn serve_batch(&self, node: &Node, arrival: Arrival) -> usize {
+    fn serve_batch(&self, node: &Node, arrival: Arrival) -> bool {
         let mut progress = self.paused.take().unwrap_or_else(|| {
             self.slot.prefetch(arrival);
-            Progress { arrival, at: 1, served: 0, tail: arrival.end }
+            Progress { arrival, at: 1, tail: arrival.end }
         });
-        let before = progress.served;
+        let before = progress.at;
         let context = node.context().enter(Context::Serving);
         let finished = loop {
             match catch_unwind(AssertUnwindSafe(|| self.run(node, &mut progress))) {
@@ -104,20 +102,16 @@ impl Inbox {
             }
         };
         drop(context);
-        let served = progress.served - before;
+        let moved = finished || progress.at != before;
         if finished {
             let handover = self.slot.answer(progress.arrival, progress.tail);
             let lane = node.lane(self.client().host);
             // A lane that is broken says so through its peer event.
-            let _ = self.link.give(
-                self.slot.buffer(handover.buffer),
-                handover,
-                &mut **lane.borrow_mut(),
-            );
+            let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         } else {
             self.paused.set(Some(progress));
         }
-        served
+        moved
     }
 
     /// Serves requests until the batch is done (true) or one waits for its bulk payload (false).
@@ -134,14 +128,12 @@ impl Inbox {
         let mut at = progress.at;
         while at < end {
             progress.at = at;
-            progress.served += 1;
             let head = RequestHead::from_word(slot.load(at, Ordering::Relaxed));
             let payload = within(at, head, end);
             if head.is_bulk() && !self.take_bulk(&mut call) {
-                progress.served -= 1;
                 return false;
             }
-            node.context().set_closure(head.closure());
+            node.context().set_request(head);
             let reply = match closures.get(head.closure() as usize) {
                 Some(&Closure { run, tag }) => match node.properties().find(head.property(), tag) {
                     // SAFETY: the property is live and of the type the closure works on (equal
@@ -155,7 +147,7 @@ impl Inbox {
             };
             slot.store(at, reply, Ordering::Relaxed);
             at = payload.at + payload.words;
-            if ReplyHead::is_bulk(reply) || call.tail != progress.tail {
+            if !ReplyHead::is_in_place(reply) {
                 self.after_long_reply(node, progress, &mut call);
             }
         }
@@ -205,11 +197,11 @@ impl Inbox {
     }
 }
 
-/// The payload of the request whose head is at word `at`, cut where the batch ends.
+/// The payload of the request whose head is at word `at`, before `end`: cut where the batch ends.
 #[inline(always)]
 fn within(at: usize, head: RequestHead, end: usize) -> Payload {
-    let at = at + 1;
-    Payload { at, words: head.words().min(end.saturating_sub(at)) }
+    debug_assert!(at < end);
+    Payload { at: at + 1, words: head.words().min(end - at - 1) }
 }
 
 #[cold]

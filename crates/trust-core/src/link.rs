@@ -1,6 +1,6 @@
 //! Giving a buffer to the other side of a pair, on the lane that leads there.
 
-use crate::slot::Handover;
+use crate::slot::{Handover, start_of};
 use crate::wire::WORD;
 use primitive::{SharedBytes, sync::Ordering};
 use transport_api::{Lane, OpError, RemoteRegion, ThreadId};
@@ -9,8 +9,8 @@ use transport_api::{Lane, OpError, RemoteRegion, ThreadId};
 pub(crate) struct Link {
     peer: ThreadId,
     remote: RemoteRegion,
-    /// Where the pair's buffers begin in the region, one after the other.
-    buffers: [usize; primitive::limits::BUFFERS],
+    /// Where the pair's memory begins in the region.
+    pair: usize,
     /// Where the client tells the trustee's compact poll which batch it sent last.
     arrival: Option<usize>,
     mapped: Option<SharedBytes>,
@@ -20,11 +20,11 @@ impl Link {
     pub(crate) fn new(
         peer: ThreadId,
         remote: RemoteRegion,
-        buffers: [usize; primitive::limits::BUFFERS],
+        pair: usize,
         arrival: Option<usize>,
     ) -> Self {
         let mapped = remote.mapped().cloned();
-        Self { peer, remote, buffers, arrival, mapped }
+        Self { peer, remote, pair, arrival, mapped }
     }
 
     /// The thread at the other end.
@@ -32,24 +32,25 @@ impl Link {
         self.peer
     }
 
-    /// Gives `buffer` (the local copy of the handover's buffer) to the other side and wakes it.
+    /// Gives the handover's buffer of `pair` (the local copy of the pair's memory) to the other side
+    /// and wakes it.
     ///
-    /// Where the transport maps the region, `buffer` is the other side's own memory and the signal
+    /// Where the transport maps the region, `pair` is the other side's own memory and the signal
     /// is one store; elsewhere what was written travels ahead of it.
     #[inline(always)]
     pub(crate) fn give(
         &self,
-        buffer: &SharedBytes,
+        pair: &SharedBytes,
         handover: Handover,
         lane: &mut dyn Lane,
     ) -> Result<(), OpError> {
         if let Some(region) = &self.mapped {
-            buffer.store(0, handover.word, Ordering::Release);
+            pair.words().store(start_of(handover.buffer), handover.word, Ordering::Release);
             if let Some(at) = self.arrival {
                 region.store(at, u64::from(handover.sequence), Ordering::Release);
             }
         } else {
-            self.send(buffer, handover, lane)?;
+            self.send(pair, handover, lane)?;
         }
         lane.wake(self.peer.thread);
         Ok(())
@@ -57,12 +58,13 @@ impl Link {
 
     fn send(
         &self,
-        buffer: &SharedBytes,
+        pair: &SharedBytes,
         handover: Handover,
         lane: &mut dyn Lane,
     ) -> Result<(), OpError> {
-        let at = self.buffers[handover.buffer];
-        let written = buffer.slice(WORD, (handover.end - 1) * WORD);
+        let start = start_of(handover.buffer);
+        let at = self.pair + start * WORD;
+        let written = pair.slice((start + 1) * WORD, (handover.end - 1) * WORD);
         lane.write(&self.remote, at + WORD, &written)?;
         lane.signal(&self.remote, at, handover.word)?;
         if let Some(arrival) = self.arrival {

@@ -202,26 +202,26 @@ impl Node {
             let error = DelegateError::NoRack("the trust's trustee is not a thread of this rack");
             return completion.complete(Outcome::failed(&Source::Failed(&error)));
         };
-        if !outbox.has_room(&request) {
+        if !outbox.has_room(&request) && !self.open(outbox, number) {
             return self.send_later(outbox, number, request, completion);
         }
-        let first =
-            outbox.append(&request, completion, || self.lane(outbox.trustee().host).clone());
-        self.after_append(outbox, number, first);
-    }
-
-    #[inline(always)]
-    fn after_append(&self, outbox: &Outbox, number: u32, first: bool) {
-        if first {
-            self.list(outbox, number);
-        }
+        outbox.append(&request, completion, || self.lane(outbox.trustee().host).clone());
         if outbox.is_full() {
             outbox.flush(self.lane(outbox.trustee().host));
         }
     }
 
-    /// Notes that something is under way to this outbox's trustee.
+    /// Begins a batch, if there is a buffer for it.
     #[inline(never)]
+    fn open(&self, outbox: &Outbox, number: u32) -> bool {
+        let open = outbox.open(self.lane(outbox.trustee().host));
+        if open {
+            self.list(outbox, number);
+        }
+        open
+    }
+
+    /// Notes that something is under way to this outbox's trustee.
     fn list(&self, outbox: &Outbox, number: u32) {
         if !outbox.listed.replace(true) {
             self.busy.borrow_mut().push(number);
@@ -328,16 +328,16 @@ impl Node {
         let sent = self.flush();
         // A fiber that waits inside a delegated closure holds a reference to its property. It must
         // not, but a bare `park` cannot tell: nothing is served until it has gone on.
-        let served = if self.context.is_free() { self.serve() } else { 0 };
+        let served = self.context.is_free() && self.serve();
         let reaped = self.reap();
         self.run_deferred();
         let left = self.until_lanes.get();
         if left == 0 {
             self.until_lanes.set(LANE_POLL_EVERY);
-            return self.poll_lanes() || sent || served + reaped > 0;
+            return self.poll_lanes() || sent || served || reaped;
         }
         self.until_lanes.set(left - 1);
-        sent || served + reaped > 0
+        sent || served || reaped
     }
 
     fn flush(&self) -> bool {
@@ -350,24 +350,23 @@ impl Node {
     }
 
     #[inline(always)]
-    fn serve(&self) -> usize {
+    fn serve(&self) -> bool {
         match &self.arrivals {
-            None => self.inboxes.iter().flatten().map(|inbox| inbox.serve(self)).sum(),
+            None => self.inboxes.iter().flatten().fold(false, |any, inbox| inbox.serve(self) | any),
             Some(arrivals) => arrivals.serve(&self.inboxes, self),
         }
     }
 
-    fn reap(&self) -> usize {
-        let mut reaped = 0;
+    fn reap(&self) -> bool {
+        let mut reaped = false;
         let mut i = 0;
         let _context = self.context.enter(Context::Callback);
         loop {
             // Completions may send, which may lengthen the list: borrow it for one look at a time.
             let Some(number) = self.busy.borrow().get(i).copied() else { break };
             let outbox = self.outbox(number);
-            let taken = outbox.reap(&mut |panic| self.report_panic(panic));
-            if taken > 0 {
-                reaped += taken;
+            if outbox.reap(&self.context, &mut |panic| self.report_panic(panic)) {
+                reaped = true;
                 outbox.refill(self.lane(outbox.trustee().host), fiber::unpark);
             }
             if outbox.is_busy() {

@@ -2,10 +2,11 @@
 
 use crate::{
     codec::Plain,
-    completion::{Completion, Completions, Outcome, Source},
+    completion::{Completion, Completions, Next, Outcome, Source},
+    context::ContextCell,
     error::{DelegateError, Panic, catch},
     link::Link,
-    slot::ClientSlot,
+    slot::{ClientSlot, start_of},
     wire::{ReplyHead, RequestHead, WORD},
 };
 use fiber::FiberId;
@@ -73,8 +74,11 @@ struct Waiting {
 /// The client's end of one pair of threads.
 pub(crate) struct Outbox {
     slot: ClientSlot,
+    /// The completions of the batch being filled.
+    filling: Completions,
+    /// Those of the batches in flight, by buffer.
+    in_flight: [Completions; BUFFERS],
     link: Link,
-    completions: [Completions; BUFFERS],
     backlog: RefCell<VecDeque<Waiting>>,
     /// Postponed requests that have found room.
     moved: Cell<u64>,
@@ -93,8 +97,9 @@ impl Outbox {
     pub(crate) fn new(slot: ClientSlot, link: Link) -> Self {
         Self {
             slot,
+            filling: Completions::default(),
+            in_flight: Default::default(),
             link,
-            completions: Default::default(),
             backlog: RefCell::default(),
             moved: Cell::new(0),
             thirsty: RefCell::default(),
@@ -111,21 +116,27 @@ impl Outbox {
         self.link.peer()
     }
 
-    /// Whether a request with this payload would go into the buffer now.
+    /// Whether the request could go into the batch being filled now.
     #[inline(always)]
     pub(crate) fn has_room(&self, request: &Request<'_>) -> bool {
         self.slot.has_room(request.words())
     }
 
-    /// Puts a request into the buffer; true if it is the first there. Call only when
-    /// [`has_room`](Self::has_room).
+    /// Begins a batch, after handing over one that has no room for a request; false if no buffer is
+    /// free for it.
+    pub(crate) fn open(&self, lane: &LaneRef) -> bool {
+        self.flush(lane);
+        self.slot.open()
+    }
+
+    /// Puts a request into the batch. Call only when [`has_room`](Self::has_room).
     #[inline(always)]
     pub(crate) fn append<C: Completion + 'static>(
         &self,
         request: &Request<'_>,
         completion: C,
         lane: impl FnOnce() -> LaneRef,
-    ) -> bool {
+    ) {
         let payload = request.payload;
         if let Payload::Encoded(bytes) = payload
             && bytes.len() > INLINE_BYTES
@@ -134,17 +145,16 @@ impl Outbox {
         }
         let len = request.words();
         let head = RequestHead::new(request.property, request.closure, len, false);
-        let number = self.slot.filling_buffer();
-        let buffer = self.slot.buffer(number);
-        let words = buffer.words();
-        let at = self.slot.append(words, len, head);
+        let at = self.slot.append(len, head);
+        let pair = self.slot.memory();
         match payload {
             Payload::Plain(Plain::Nothing) => {}
-            Payload::Plain(Plain::Word(word)) => words.store(at + 1, word, Ordering::Relaxed),
-            Payload::Encoded(bytes) => buffer.write_from((at + 1) * WORD, bytes),
+            Payload::Plain(Plain::Word(word)) => {
+                pair.words().store(at + 1, word, Ordering::Relaxed)
+            }
+            Payload::Encoded(bytes) => pair.write_from((at + 1) * WORD, bytes),
         }
-        self.completions[number].push(at, completion);
-        at == 1
+        self.filling.push(at, completion);
     }
 
     #[cold]
@@ -155,18 +165,15 @@ impl Outbox {
         bytes: &[u8],
         completion: C,
         lane: &LaneRef,
-    ) -> bool {
+    ) {
         // A lane that refuses has lost its peer and will say so: everything here fails then, this
         // request with it.
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
         let len = request.words();
         let head = RequestHead::new(request.property, request.closure, len, true);
-        let number = self.slot.filling_buffer();
-        let words = self.slot.buffer(number).words();
-        let at = self.slot.append(words, len, head);
-        words.store(at + 1, bytes.len() as u64, Ordering::Relaxed);
-        self.completions[number].push(at, completion);
-        at == 1
+        let at = self.slot.append(len, head);
+        self.slot.memory().words().store(at + 1, bytes.len() as u64, Ordering::Relaxed);
+        self.filling.push(at, completion);
     }
 
     /// Keeps a request until there is room; returns its ticket. All that comes after it queues
@@ -234,66 +241,81 @@ impl Outbox {
             return false;
         }
         let Some(handover) = self.slot.seal() else { return false };
+        self.filling.swap(&self.in_flight[handover.buffer]);
         // A lane that is broken says so through its peer event; the completions are told then.
-        let _ =
-            self.link.give(self.slot.buffer(handover.buffer), handover, &mut **lane.borrow_mut());
+        let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         true
     }
 
-    /// Takes replies; returns how many requests were completed. `caught` gets the panics of
-    /// completions.
+    /// Takes replies; true if any request was completed. `context` hears what runs, and `caught`
+    /// gets the panics of completions.
     #[inline(always)]
-    pub(crate) fn reap(&self, caught: &mut dyn FnMut(Panic)) -> usize {
+    pub(crate) fn reap(&self, context: &ContextCell, caught: &mut dyn FnMut(Panic)) -> bool {
         match self.slot.answered() {
-            None => 0,
+            None => false,
             Some(answered) => {
                 self.slot.prefetch_answered(answered);
-                self.reap_buffer(answered.0, caught)
+                self.reap_buffer(answered.0, context, caught)
             }
         }
     }
 
-    fn reap_buffer(&self, buffer: usize, caught: &mut dyn FnMut(Panic)) -> usize {
-        let mut done = 0;
+    fn reap_buffer(
+        &self,
+        buffer: usize,
+        context: &ContextCell,
+        caught: &mut dyn FnMut(Panic),
+    ) -> bool {
+        let completions = &self.in_flight[buffer];
+        let first = completions.place();
         let finished = loop {
-            let run = std::panic::AssertUnwindSafe(|| self.run(buffer, &mut done));
+            let run = std::panic::AssertUnwindSafe(|| self.run(buffer, context));
             match std::panic::catch_unwind(run) {
                 Ok(finished) => break finished,
                 Err(panic) => caught(panic),
             }
         };
+        let moved = completions.place() != first;
         if finished {
-            self.completions[buffer].clear();
+            completions.clear();
             self.slot.take_back();
         }
-        done
+        moved
     }
 
     /// Runs the completions of an answered buffer; false if one waits for its bulk payload.
     #[inline(always)]
-    fn run(&self, buffer: usize, done: &mut usize) -> bool {
-        let completions = &self.completions[buffer];
-        let buffer = self.slot.buffer(buffer);
-        let words = buffer.words();
-        let source = Source::Slot { trustee: self.trustee(), buffer, words };
+    fn run(&self, buffer: usize, context: &ContextCell) -> bool {
+        let completions = &self.in_flight[buffer];
+        let pair = self.slot.memory();
+        let words = pair.words();
+        let source = Source::Slot { trustee: self.trustee(), pair, start: start_of(buffer) };
         // The place in the list is kept here: going through memory for it would cost more than
         // everything else of this loop.
         let mut place = completions.place();
         while let Some(next) = completions.next_at(&mut place) {
+            let value = words.load(next.at + 1, Ordering::Relaxed);
             let word = words.load(next.at, Ordering::Relaxed);
-            if ReplyHead::is_bulk(word) {
-                let Some(payload) = self.bulk.borrow_mut().pop_front() else {
-                    completions.put_back(next);
-                    return false;
-                };
-                let source = Source::Bytes { trustee: self.trustee(), payload: &payload };
-                *done += 1;
-                completions.run(next, Outcome::reply(word, &source));
-            } else {
-                *done += 1;
-                completions.run(next, Outcome::reply(word, &source));
+            context.set_callback(next.kind);
+            if !ReplyHead::is_bulk(word) {
+                let outcome = Outcome::in_slot(word, value, next.at, &source);
+                completions.run(next, outcome);
+            } else if !self.run_bulk(completions, next, word) {
+                return false;
             }
         }
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn run_bulk(&self, completions: &Completions, next: Next, word: u64) -> bool {
+        let Some(payload) = self.bulk.borrow_mut().pop_front() else {
+            completions.put_back(next);
+            return false;
+        };
+        let source = Source::Bytes { trustee: self.trustee(), payload: &payload };
+        completions.run(next, Outcome::in_bytes(word, &source));
         true
     }
 
@@ -317,7 +339,7 @@ impl Outbox {
                 payload: waiting.plain.map_or(Payload::Encoded(&waiting.encoded), Payload::Plain),
                 reply_words: waiting.reply_words,
             };
-            if !self.slot.has_room(request.words()) {
+            if !self.has_room(&request) && !self.open(lane) {
                 self.backlog.borrow_mut().push_front(waiting);
                 self.slot.block(true);
                 break;
@@ -369,7 +391,7 @@ impl Outbox {
         *self.closed.borrow_mut() = Some(error.clone());
         self.slot.block(true);
         let failed = Source::Failed(error);
-        for completions in &self.completions {
+        for completions in self.in_flight.iter().chain([&self.filling]) {
             while let Some(next) = completions.next() {
                 catch(caught, || completions.run(next, Outcome::failed(&failed)));
             }

@@ -20,8 +20,8 @@
 
 use crate::wire::{RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 use primitive::{
-    SharedBytes, Words,
-    limits::{BATCH_BYTES, BATCH_REQUESTS, BUFFERS, CACHE_LINE},
+    SharedBytes,
+    limits::{BATCH_BYTES, BATCH_REQUESTS, BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
     sync::Ordering,
 };
 use std::cell::Cell;
@@ -39,22 +39,11 @@ pub struct Handover {
     pub sequence: u32,
 }
 
-/// The client's half of a pair of threads.
-pub struct ClientSlot {
-    buffers: [SharedBytes; BUFFERS],
-    /// The batch being filled.
-    filling: Cell<u32>,
-    /// The oldest batch in flight; equal to `filling` when none is.
-    oldest: Cell<u32>,
-    in_flight: Cell<usize>,
-    /// Requests in the batch being filled, and the first free word behind them.
-    requests: Cell<usize>,
-    end: Cell<usize>,
-    /// The word that requests must not reach; zero while there is no buffer to fill, or the slot is
-    /// blocked. So one comparison says whether a request has room.
-    limit: Cell<usize>,
-    blocked: Cell<bool>,
-}
+/// Words from one buffer of a pair to the next.
+const STRIDE: usize = SLOT_STRIDE / WORD;
+
+/// Bytes of the memory of a pair.
+pub const PAIR_BYTES: usize = (BUFFERS - 1) * SLOT_STRIDE + SLOT_BYTES;
 
 #[inline(always)]
 fn buffer_of(sequence: u32) -> usize {
@@ -62,51 +51,93 @@ fn buffer_of(sequence: u32) -> usize {
     sequence as usize % BUFFERS
 }
 
+/// Where a buffer begins in the memory of its pair, in words.
+#[inline(always)]
+pub(crate) fn start_of(buffer: usize) -> usize {
+    buffer * STRIDE
+}
+
+/// The client's half of a pair of threads.
+///
+/// It counts words from the start of the pair's memory and not of a buffer, so that adding a
+/// request does not ask which buffer is being filled.
+pub struct ClientSlot {
+    memory: SharedBytes,
+    /// The first free word of the buffer being filled.
+    end: Cell<usize>,
+    /// The word that requests must not reach; zero while the batch is not [open](Self::open). So
+    /// one comparison says whether a request has room.
+    limit: Cell<usize>,
+    /// Requests that the batch still takes.
+    left: Cell<usize>,
+    /// The batch being filled.
+    filling: Cell<u32>,
+    /// The oldest batch in flight; equal to `filling` when none is.
+    oldest: Cell<u32>,
+    in_flight: Cell<usize>,
+    blocked: Cell<bool>,
+}
+
 impl ClientSlot {
-    /// The client's half over the pair's buffers, which must be fresh.
-    pub fn new(buffers: [SharedBytes; BUFFERS]) -> Self {
+    /// The client's half over the pair's memory, which must be fresh.
+    ///
+    /// # Panics
+    /// If the memory is not [`PAIR_BYTES`] long.
+    pub fn new(memory: SharedBytes) -> Self {
+        assert_eq!(memory.len(), PAIR_BYTES, "the memory of a pair");
         let first = next_sequence(0);
         Self {
-            buffers,
+            memory,
+            end: Cell::new(start_of(buffer_of(first)) + 1),
+            limit: Cell::new(0),
+            left: Cell::new(BATCH_REQUESTS),
             filling: Cell::new(first),
             oldest: Cell::new(first),
             in_flight: Cell::new(0),
-            requests: Cell::new(0),
-            end: Cell::new(1),
-            limit: Cell::new(SLOT_WORDS),
             blocked: Cell::new(false),
         }
     }
 
-    /// Whether a request with a payload of `words` words can be added now. A batch that
-    /// [is full](Self::is_full) must be sealed before this is asked again.
+    /// The memory of the pair.
+    #[inline(always)]
+    pub fn memory(&self) -> &SharedBytes {
+        &self.memory
+    }
+
+    /// Opens a batch for requests, if there is a buffer for it and none [is waiting](Self::is_waiting).
+    pub fn open(&self) -> bool {
+        let open = self.in_flight.get() < BUFFERS && !self.blocked.get() && !self.is_waiting();
+        if open {
+            self.limit.set(start_of(buffer_of(self.filling.get())) + BATCH_BYTES / WORD);
+        }
+        open
+    }
+
+    /// Whether the batch is open and a request with a payload of `words` words can be added now.
     #[inline(always)]
     pub fn has_room(&self, words: usize) -> bool {
-        debug_assert!(!self.is_full());
+        debug_assert!(!self.is_full(), "a full batch is sealed first");
         self.end.get() + words < self.limit.get()
     }
 
-    /// Makes [`has_room`](Self::has_room) say no, or ends that.
+    /// Keeps batches from being opened, or ends that.
     pub(crate) fn block(&self, blocked: bool) {
         self.blocked.set(blocked);
-        self.set_limit();
-    }
-
-    fn set_limit(&self) {
-        let open = self.in_flight.get() < BUFFERS && !self.blocked.get();
-        self.limit.set(if open { SLOT_WORDS } else { 0 });
+        if blocked {
+            self.limit.set(0);
+        }
     }
 
     /// Whether requests wait to be handed over.
     #[inline(always)]
     pub fn is_waiting(&self) -> bool {
-        self.end.get() > 1
+        self.left.get() < BATCH_REQUESTS
     }
 
-    /// Whether the batch being filled has reached a size at which it should go.
+    /// Whether the batch being filled has as many requests as it takes.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.requests.get() >= BATCH_REQUESTS || self.end.get() >= BATCH_BYTES / WORD
+        self.left.get() == 0
     }
 
     /// The batch that is being filled.
@@ -120,21 +151,16 @@ impl ClientSlot {
         self.in_flight.get()
     }
 
-    /// The buffer that is being filled.
+    /// Adds a request with `words` words of payload and returns the word at which its head stands;
+    /// the caller writes the payload behind it before handing over. Call only when
+    /// [`has_room`](Self::has_room).
     #[inline(always)]
-    pub fn filling_buffer(&self) -> usize {
-        buffer_of(self.filling.get())
-    }
-
-    /// Adds a request with `words` words of payload and returns the word at which its head stands; the caller writes the payload
-    /// behind it before handing over. Call only when [`has_room`](Self::has_room).
-    #[inline(always)]
-    pub(crate) fn append(&self, buffer: Words<'_>, words: usize, head: RequestHead) -> usize {
-        debug_assert!(self.end.get() + words < SLOT_WORDS && words == head.words());
+    pub(crate) fn append(&self, words: usize, head: RequestHead) -> usize {
+        debug_assert!(self.has_room(words) && words == head.words());
         let at = self.end.get();
-        buffer.store(at, head.word(), Ordering::Relaxed);
+        self.memory.words().store(at, head.word(), Ordering::Relaxed);
         self.end.set(at + 1 + words);
-        self.requests.set(self.requests.get() + 1);
+        self.left.set(self.left.get() - 1);
         at
     }
 
@@ -142,16 +168,9 @@ impl ClientSlot {
     /// which know neither closures nor properties. Call only when [`has_room`](Self::has_room).
     #[cfg(loom)]
     pub fn append_word(&self, payload: u64) -> usize {
-        let buffer = self.buffers[self.filling_buffer()].words();
-        let at = self.append(buffer, 1, RequestHead::new(0, 0, 1, false));
-        buffer.store(at + 1, payload, Ordering::Relaxed);
+        let at = self.append(1, RequestHead::new(0, 0, 1, false));
+        self.memory.words().store(at + 1, payload, Ordering::Relaxed);
         at
-    }
-
-    /// A buffer of the pair.
-    #[inline(always)]
-    pub fn buffer(&self, buffer: usize) -> &SharedBytes {
-        &self.buffers[buffer]
     }
 
     /// Closes the batch being filled, if there is one, and says what to hand over.
@@ -161,17 +180,19 @@ impl ClientSlot {
             return None;
         }
         let sequence = self.filling.get();
-        let signal = Signal { sequence, end: self.end.replace(1) };
-        self.requests.set(0);
-        self.filling.set(next_sequence(sequence));
-        self.in_flight.set(self.in_flight.get() + 1);
-        self.set_limit();
         let buffer = buffer_of(sequence);
+        let signal = Signal { sequence, end: self.end.get() - start_of(buffer) };
+        let next = next_sequence(sequence);
+        self.filling.set(next);
+        self.end.set(start_of(buffer_of(next)) + 1);
+        self.limit.set(0);
+        self.left.set(BATCH_REQUESTS);
+        self.in_flight.set(self.in_flight.get() + 1);
         Some(Handover { buffer, end: signal.end, word: signal.request(), sequence })
     }
 
     /// The buffer of the oldest batch in flight if it has been answered, and the first word behind
-    /// what is in it.
+    /// what is in it, counted from the buffer's start.
     #[inline(always)]
     pub fn answered(&self) -> Option<(usize, usize)> {
         if self.in_flight.get() == 0 {
@@ -179,7 +200,7 @@ impl ClientSlot {
         }
         let sequence = self.oldest.get();
         let buffer = buffer_of(sequence);
-        let word = self.buffers[buffer].load(0, Ordering::Acquire);
+        let word = self.memory.words().load(start_of(buffer), Ordering::Acquire);
         Signal::is_reply(word, sequence).then(|| (buffer, Signal::unpack(word).end.min(SLOT_WORDS)))
     }
 
@@ -187,9 +208,10 @@ impl ClientSlot {
     /// the next batch there.
     #[inline(always)]
     pub fn prefetch_answered(&self, (buffer, end): (usize, usize)) {
+        let start = buffer * SLOT_STRIDE;
         let mut at = 0;
         while at < end * WORD {
-            self.buffers[buffer].prefetch_write(at);
+            self.memory.prefetch_write(start + at);
             at += CACHE_LINE;
         }
     }
@@ -200,7 +222,6 @@ impl ClientSlot {
         debug_assert!(self.in_flight.get() > 0);
         self.oldest.set(next_sequence(self.oldest.get()));
         self.in_flight.set(self.in_flight.get() - 1);
-        self.set_limit();
     }
 }
 
@@ -215,14 +236,27 @@ pub struct Arrival {
 
 /// The trustee's half of a pair of threads.
 pub struct TrusteeSlot {
+    memory: SharedBytes,
+    /// The parts of it that are buffers.
     buffers: [SharedBytes; BUFFERS],
     expected: Cell<u32>,
 }
 
 impl TrusteeSlot {
-    /// The trustee's half over the pair's buffers, which must be fresh.
-    pub fn new(buffers: [SharedBytes; BUFFERS]) -> Self {
-        Self { buffers, expected: Cell::new(next_sequence(0)) }
+    /// The trustee's half over the pair's memory, which must be fresh.
+    ///
+    /// # Panics
+    /// If the memory is not [`PAIR_BYTES`] long.
+    pub fn new(memory: SharedBytes) -> Self {
+        assert_eq!(memory.len(), PAIR_BYTES, "the memory of a pair");
+        let buffers = std::array::from_fn(|buffer| memory.slice(buffer * SLOT_STRIDE, SLOT_BYTES));
+        Self { memory, buffers, expected: Cell::new(next_sequence(0)) }
+    }
+
+    /// The memory of the pair.
+    #[inline(always)]
+    pub fn memory(&self) -> &SharedBytes {
+        &self.memory
     }
 
     /// The batch that has arrived, if one has.

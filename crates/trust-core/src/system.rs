@@ -156,7 +156,7 @@ impl Node {
                 let trustee = node.thread_numbered(from).unwrap_or(node.me);
                 let head = ReplyHead { status, bulk: true, at: 0, len: payload.len() };
                 let source = Source::Bytes { trustee, payload: &payload };
-                node.end_awaited(token, Outcome::reply(head.pack(), &source));
+                node.end_awaited(token, Outcome::in_bytes(head.pack(), &source));
             });
         });
     }

@@ -30,7 +30,7 @@ pub struct Trust<T: 'static> {
     pub(crate) property: u32,
     pub(crate) tag: Tag,
     pub(crate) rack: u32,
-    /// The thread, plus one, that last sent a request through this trust without waiting for it.
+    /// The thread that last sent a request through this trust without waiting for it, or [`NOBODY`].
     user: AtomicU32,
     ledger: Mutex<Ledger>,
     _property: PhantomData<fn(T) -> T>,
@@ -44,6 +44,9 @@ struct Ledger {
     /// Threads that may still have requests queued that were sent through this trust.
     users: Vec<u32>,
 }
+
+/// No thread's number.
+const NOBODY: u32 = u32::MAX;
 
 /// The host's number in the upper bits of ids minted here.
 static HOST_BITS: AtomicU64 = AtomicU64::new(0);
@@ -72,7 +75,7 @@ impl<T: 'static> Trust<T> {
             property,
             tag,
             rack,
-            user: AtomicU32::new(0),
+            user: AtomicU32::new(NOBODY),
             ledger: Mutex::new(Ledger { id, children: Vec::new(), users: Vec::new() }),
             _property: PhantomData,
         }
@@ -87,7 +90,7 @@ impl<T: 'static> Trust<T> {
     /// must not overtake it, on whatever thread that happens.
     #[inline(always)]
     pub(crate) fn note_user(&self, thread: u32) {
-        if self.user.load(Ordering::Relaxed) != thread + 1 {
+        if self.user.load(Ordering::Relaxed) != thread {
             self.note_new_user(thread);
         }
     }
@@ -99,7 +102,7 @@ impl<T: 'static> Trust<T> {
         if !ledger.users.contains(&thread) {
             ledger.users.push(thread);
         }
-        self.user.store(thread + 1, Ordering::Relaxed);
+        self.user.store(thread, Ordering::Relaxed);
     }
 
     /// A new id, whose trust counts as cloned from this one.

@@ -13,6 +13,7 @@
 //!
 //!  reply    63 .. 32          31 .. 3                         2         1 .. 0
 //!           length, bytes     where, bytes from the start     bulk      status
+//!                             (0: where the request's payload was)
 //! ```
 //!
 //! A closure id is dense and needs 20 bits, so the word that also says which property is meant has
@@ -161,11 +162,18 @@ pub(crate) struct ReplyHead {
     pub(crate) status: Status,
     /// The result comes by the lane's bulk path.
     pub(crate) bulk: bool,
-    /// The first word of the payload, counted from the start of the buffer.
+    /// The first word of the payload, counted from the start of the buffer; [`IN_PLACE`] where it
+    /// has taken the place of the request's.
     pub(crate) at: usize,
     /// Bytes of the payload.
     pub(crate) len: usize,
 }
+
+/// Where a reply's payload is that stands behind its head. No payload can be at the signal word.
+pub(crate) const IN_PLACE: usize = 0;
+
+/// A word that is no head of a reply: what stands for one where there is none.
+pub(crate) const NO_REPLY: u64 = 3;
 
 impl ReplyHead {
     #[inline(always)]
@@ -178,16 +186,16 @@ impl ReplyHead {
         (self.len as u64) << 32 | (self.at * WORD) as u64 | if self.bulk { 4 } else { 0 } | status
     }
 
-    /// Whether this is the head of a result of `len` bytes in the slot.
+    /// Whether this is the head of a result of `len` bytes that took its request's place.
     #[inline(always)]
-    pub(crate) fn is_done(word: u64, len: usize) -> bool {
-        word & 7 == 0 && word >> 32 == len as u64
+    pub(crate) fn is_done_in_place(word: u64, len: usize) -> bool {
+        word == (len as u64) << 32
     }
 
-    /// The first word of the payload.
+    /// Whether the payload took its request's place, whatever it says.
     #[inline(always)]
-    pub(crate) fn at(word: u64) -> usize {
-        word as u32 as usize / WORD
+    pub(crate) fn is_in_place(word: u64) -> bool {
+        word as u32 & !3 == 0
     }
 
     /// Whether the reply with this head comes by the bulk path.
@@ -208,7 +216,7 @@ impl ReplyHead {
         Some(ReplyHead {
             status,
             bulk: Self::is_bulk(word),
-            at: Self::at(word),
+            at: word as u32 as usize / WORD,
             len: (word >> 32) as usize,
         })
     }

@@ -14,13 +14,10 @@ use crate::{
     link::Link,
     node::{Node, Parts},
     outbox::Outbox,
-    slot::{ClientSlot, TrusteeSlot},
+    slot::{ClientSlot, PAIR_BYTES, TrusteeSlot},
 };
-use primitive::{
-    SharedBytes,
-    limits::{BUFFERS, CACHE_LINE, DIRECT_POLL_CLIENTS, SLOT_STRIDE},
-};
-use std::{array, cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+use primitive::limits::{BUFFERS, CACHE_LINE, DIRECT_POLL_CLIENTS, SLOT_STRIDE};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 use thiserror::Error;
 use transport_api::{Cell, HostId, LaneError, RegionError, RegionKey, ThreadId, Transport};
 
@@ -60,11 +57,10 @@ impl Layout {
     fn arrival(self, trustee: u32, client: u32) -> usize {
         trustee as usize * self.row_bytes() + client as usize * crate::wire::WORD
     }
-    /// The buffers of a pair.
-    fn buffers(self, trustee: u32, client: u32) -> [usize; BUFFERS] {
+    /// The memory of a pair.
+    fn pair(self, trustee: u32, client: u32) -> usize {
         let pair = trustee as usize * self.threads + client as usize;
-        let first = self.threads * self.row_bytes() + pair * BUFFERS * SLOT_STRIDE;
-        array::from_fn(|buffer| first + buffer * SLOT_STRIDE)
+        self.threads * self.row_bytes() + pair * BUFFERS * SLOT_STRIDE
     }
     fn bytes(self) -> usize {
         let pairs = self.threads * self.threads;
@@ -146,18 +142,18 @@ impl Wiring {
 
     fn outbox(&self, me: ThreadId, trustee: ThreadId) -> Outbox {
         let cell = &self.trustees[trustee.host.0 as usize];
-        let buffers = self.layout.buffers(trustee.thread, me.thread);
+        let pair = self.layout.pair(trustee.thread, me.thread);
         let arrival = self.layout.arrival(trustee.thread, me.thread);
         let arrival = self.layout.has_arrivals.then_some(arrival);
-        let link = Link::new(trustee, cell.remote().clone(), buffers, arrival);
-        Outbox::new(ClientSlot::new(slices(cell, buffers)), link)
+        let link = Link::new(trustee, cell.remote().clone(), pair, arrival);
+        Outbox::new(ClientSlot::new(cell.local().slice(pair, PAIR_BYTES)), link)
     }
 
     fn inbox(&self, me: ThreadId, client: ThreadId) -> Inbox {
         let cell = &self.clients[client.host.0 as usize];
-        let buffers = self.layout.buffers(me.thread, client.thread);
-        let link = Link::new(client, cell.remote().clone(), buffers, None);
-        Inbox::new(TrusteeSlot::new(slices(cell, buffers)), link)
+        let pair = self.layout.pair(me.thread, client.thread);
+        let link = Link::new(client, cell.remote().clone(), pair, None);
+        Inbox::new(TrusteeSlot::new(cell.local().slice(pair, PAIR_BYTES)), link)
     }
 
     fn arrivals(&self, thread: u32) -> Arrivals {
@@ -167,8 +163,4 @@ impl Wiring {
             (words, host * self.layout.threads)
         }))
     }
-}
-
-fn slices(cell: &Cell, buffers: [usize; BUFFERS]) -> [SharedBytes; BUFFERS] {
-    buffers.map(|at| cell.local().slice(at, primitive::limits::SLOT_BYTES))
 }

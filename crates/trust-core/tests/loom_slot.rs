@@ -3,13 +3,12 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
-use gossamer_trust_core::slot::{ClientSlot, Handover, TrusteeSlot};
+use gossamer_trust_core::slot::{ClientSlot, Handover, PAIR_BYTES, TrusteeSlot};
 use primitive::{
     SharedBytes,
-    limits::{BUFFERS, SLOT_BYTES},
+    limits::{BUFFERS, SLOT_STRIDE},
     sync::Ordering,
 };
-use std::array;
 
 const WORD: usize = 8;
 
@@ -18,23 +17,24 @@ const ANSWERED: u64 = 1000;
 
 /// One side's way to give a buffer to the other.
 struct Link {
-    /// The other side's copy of the buffers; `None` where both use the same memory.
-    theirs: Option<[SharedBytes; BUFFERS]>,
+    /// The other side's copy of the pair's memory; `None` where both use the same.
+    theirs: Option<SharedBytes>,
 }
 
 impl Link {
     fn give(&self, ours: &SharedBytes, handover: Handover) {
+        let start = handover.buffer * SLOT_STRIDE;
         let Some(theirs) = &self.theirs else {
-            return ours.store(0, handover.word, Ordering::Release);
+            return ours.store(start, handover.word, Ordering::Release);
         };
-        let theirs = &theirs[handover.buffer];
-        theirs.copy_from(WORD, &ours.slice(WORD, (handover.end - 1) * WORD));
-        theirs.store(0, handover.word, Ordering::Release);
+        let from = start + WORD;
+        theirs.copy_from(from, &ours.slice(from, (handover.end - 1) * WORD));
+        theirs.store(start, handover.word, Ordering::Release);
     }
 }
 
-fn buffers() -> [SharedBytes; BUFFERS] {
-    array::from_fn(|_| SharedBytes::heap(SLOT_BYTES))
+fn pair() -> SharedBytes {
+    SharedBytes::heap(PAIR_BYTES)
 }
 
 /// Sends `batches` (the requests of each), with as many in flight as there are buffers, and checks
@@ -45,17 +45,18 @@ fn client(slot: &ClientSlot, link: &Link, batches: &[&[u64]]) {
     while answered < batches.len() {
         let mut moved = false;
         if sent < batches.len() && slot.in_flight() < BUFFERS {
+            assert!(slot.open(), "a buffer is free");
             for request in batches[sent] {
                 assert!(slot.has_room(1), "a fresh buffer has room for two requests");
                 places[sent].push(slot.append_word(*request));
             }
             let handover = slot.seal().expect("a batch");
-            link.give(slot.buffer(handover.buffer), handover);
+            link.give(slot.memory(), handover);
             (sent, moved) = (sent + 1, true);
         }
-        if let Some((buffer, _)) = slot.answered() {
+        if slot.answered().is_some() {
             for (at, request) in places[answered].iter().zip(batches[answered]) {
-                let reply = slot.buffer(buffer).load((at + 1) * WORD, Ordering::Relaxed);
+                let reply = slot.memory().load((at + 1) * WORD, Ordering::Relaxed);
                 assert_eq!(reply, request + ANSWERED);
             }
             slot.take_back();
@@ -84,7 +85,7 @@ fn trustee(slot: &TrusteeSlot, link: &Link, batches: &[&[u64]]) {
             assert_eq!(buffer.load(at, Ordering::Relaxed), *request);
             buffer.store(at, request + ANSWERED, Ordering::Relaxed);
         }
-        link.give(buffer, slot.answer(arrival, arrival.end));
+        link.give(slot.memory(), slot.answer(arrival, arrival.end));
     }
     assert_eq!(slot.arrived(), None, "nothing is served twice");
 }
@@ -94,8 +95,8 @@ fn model(preemptions: usize, copies: bool, batches: &'static [&'static [u64]]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
-        let ours = buffers();
-        let theirs = if copies { buffers() } else { ours.clone() };
+        let ours = pair();
+        let theirs = if copies { pair() } else { ours.clone() };
         let to_trustee = Link { theirs: copies.then(|| theirs.clone()) };
         let to_client = Link { theirs: copies.then(|| ours.clone()) };
         let serving = loom::thread::spawn(move || {
