@@ -7,7 +7,7 @@ use gossamer_apps::chaos::{
     round::{Judge, Verdict},
     work,
 };
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 /// Kills processes of racks at random moments and checks what becomes of the rest.
 ///
@@ -88,5 +88,25 @@ fn sum_up(verdicts: &[Verdict]) -> bool {
          operations; the slowest end of a rack that was to end took {slowest} ms; {failed} failed",
         verdicts.len()
     );
+    println!("{}", how_soon(verdicts));
     failed == 0
+}
+
+/// How long those who went on working took to notice a loss.
+fn how_soon(verdicts: &[Verdict]) -> String {
+    let mut noticed: Vec<Duration> =
+        verdicts.iter().flat_map(|verdict| verdict.noticed.iter().copied()).collect();
+    noticed.sort_unstable();
+    let Some(slowest) = noticed.last() else {
+        return "nobody was left who could have noticed a loss at work".to_owned();
+    };
+    let at = |percent: usize| noticed[(noticed.len() - 1) * percent / 100].as_secs_f64() * 1e3;
+    format!(
+        "from SIGKILL to the report of a process at work, {} times: median {:.1} ms, 90% within \
+         {:.1} ms, the slowest {:.1} ms",
+        noticed.len(),
+        at(50),
+        at(90),
+        slowest.as_secs_f64() * 1e3
+    )
 }

@@ -37,6 +37,8 @@ pub struct Verdict {
     pub hit: Option<Hit>,
     /// From the kill to the end of the rack's last process.
     pub end: Duration,
+    /// From the kill until each process that was still working said that the host is lost.
+    pub noticed: Vec<Duration>,
     /// How the leader ended.
     pub leader: Option<ExitStatus>,
     /// Requests that were answered, if the rack counted them.
@@ -56,6 +58,8 @@ pub struct Hit {
     pub host: Option<u32>,
     /// Whether it led the rack.
     pub leader: bool,
+    /// When.
+    pub at: Instant,
 }
 
 impl fmt::Display for Verdict {
@@ -82,6 +86,8 @@ impl fmt::Display for Verdict {
 struct Line {
     is_error: bool,
     text: String,
+    /// When it came.
+    at: Instant,
 }
 
 /// Plays rounds, and remembers what must stay as it was.
@@ -139,6 +145,8 @@ struct Scene {
     hosts: BTreeMap<u32, u32>,
     /// What the rack found, once it has compared its books: the hosts that were lost.
     checked: Option<BTreeSet<u32>>,
+    /// Hosts that a process has said to be lost, and when.
+    lost: Vec<(u32, Instant)>,
     verdict: Verdict,
 }
 
@@ -165,9 +173,10 @@ impl Scene {
             let (pipe, sender) = (pipe.expect("both are piped"), sender.clone());
             thread::spawn(move || {
                 for text in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+                    let at = Instant::now();
                     let text = String::from_utf8_lossy(&text).into_owned();
                     // The judge may have seen enough.
-                    let _ = sender.send(Line { is_error, text });
+                    let _ = sender.send(Line { is_error, text, at });
                 }
             });
         }
@@ -175,13 +184,14 @@ impl Scene {
             plan: plan.clone(),
             hit: None,
             end: Duration::ZERO,
+            noticed: Vec::new(),
             leader: None,
             operations: 0,
             faults: Vec::new(),
             transcript: Vec::new(),
         };
-        let (hosts, running, checked) = (BTreeMap::new(), None, None);
-        Ok(Scene { plan, leader, lines, started, running, hosts, checked, verdict })
+        let (hosts, running, checked, lost) = (BTreeMap::new(), None, None, Vec::new());
+        Ok(Scene { plan, leader, lines, started, running, hosts, checked, lost, verdict })
     }
 
     fn play(mut self) -> io::Result<Verdict> {
@@ -195,6 +205,8 @@ impl Scene {
             // Who is who may have been on its way when the kill came.
             let host = self.hosts.iter().find(|(_, pid)| **pid == hit.pid);
             hit.host = host.map(|(host, _)| *host);
+            let noticed = self.lost.iter().filter(|(host, _)| Some(*host) == hit.host);
+            self.verdict.noticed = noticed.map(|(_, when)| *when - hit.at).collect();
         }
         self.judge();
         Ok(self.verdict)
@@ -217,7 +229,7 @@ impl Scene {
         true
     }
 
-    fn hear(&mut self, Line { is_error, text }: Line) {
+    fn hear(&mut self, Line { is_error, text, at }: Line) {
         let words: Vec<_> = text.split_whitespace().collect();
         match words[..] {
             _ if is_error => {}
@@ -227,6 +239,7 @@ impl Scene {
                 }
             }
             ["running"] => self.running = Some(Instant::now()),
+            ["lost", host] => self.lost.extend(host.parse().map(|host| (host, at))),
             ["checked", lost, operations] => {
                 let number = |text: &str| text.rsplit('=').next().and_then(|n| n.parse().ok());
                 let lost = lost.trim_start_matches("lost=").split(',');
@@ -301,10 +314,11 @@ impl Scene {
         // Names the process whatever becomes of its id; and that it is the right one is seen by its
         // still being in the group.
         let Ok(handle) = pidfd_open(process, PidfdFlags::empty()) else { return Ok(()) };
-        if self.members()?.iter().any(|process| process.pid == pid && process.state != 'Z')
-            && pidfd_send_signal(&handle, Signal::KILL).is_ok()
-        {
-            self.verdict.hit = Some(Hit { pid, host: None, leader: pid == leader });
+        if self.members()?.iter().any(|process| process.pid == pid && process.state != 'Z') {
+            let at = Instant::now();
+            if pidfd_send_signal(&handle, Signal::KILL).is_ok() {
+                self.verdict.hit = Some(Hit { pid, host: None, leader: pid == leader, at });
+            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! ```text
 //!   host 1 pid 4711          who is who
 //!   running                  the work begins
+//!   lost 1                   a process has noticed that host 1 is lost
 //!   wrong: ..                something that must not be
 //!   checked lost=1 operations=5432
 //!   ended                    the rack has ended, and `run` has returned
@@ -17,6 +18,7 @@ use gossamer::{
     DelegateError, JoinError, Latch, OnPeerLoss, Rack, Trust, Trustee, local_trustee, spawn,
     spawn_on, spawn_on_with, yield_now,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::{cell::RefCell, collections::BTreeSet, process::ExitCode, rc::Rc, time::Instant};
 
@@ -81,6 +83,7 @@ impl Books {
                 return Some(value);
             }
             Err(DelegateError::PeerLost { host: lost, .. }) if lost.0 == host => {
+                say_lost(host);
                 self.lost.insert(host);
             }
             // The rack has ended under the fiber.
@@ -94,6 +97,14 @@ impl Books {
         if !holds {
             self.wrong.push(what());
         }
+    }
+}
+
+/// Says that a host is lost, once for each process that notices.
+fn say_lost(host: u32) {
+    static SAID: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().insert(host) {
+        println!("lost {host}");
     }
 }
 
