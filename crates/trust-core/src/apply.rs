@@ -368,6 +368,7 @@ impl Node {
         V: Portable,
         C: Completion + 'static,
     {
+        let _stay = self.stay();
         let mut encoded = codec::Encoded::<MIDDLING>::new();
         with_capture(invoke, |capture| encoded.put(capture));
         let encodable = encoded.encode(&arguments).and_then(|()| match encoded.bytes().len() {
@@ -414,13 +415,14 @@ pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Result<U, Delegat
     loop {
         match waiter.state.get() {
             Wait::Pending => fiber::park(),
-            // SAFETY: the state says that the completion has written the value. It is taken once,
-            // because this returns.
             Wait::Done => {
+                // SAFETY: the state says that the completion has written the value. It is taken
+                // once, because this returns.
                 return Ok(unsafe { ManuallyDrop::take(&mut (*waiter.end.get()).value) });
             }
-            // SAFETY: as above, of the error.
             Wait::Failed => {
+                // SAFETY: the state says that the completion has written the error. It is taken
+                // once, because this returns.
                 return Err(*unsafe { ManuallyDrop::take(&mut (*waiter.end.get()).error) });
             }
         }

@@ -75,6 +75,8 @@ pub struct Node {
     closed: Cell<bool>,
     /// Whether a poll is under way: what it runs must not start another.
     polling: Cell<bool>,
+    /// How often [`stay`](Node::stay) is in force.
+    staying: Cell<u32>,
 }
 
 pub(crate) struct Parts {
@@ -111,6 +113,7 @@ impl Node {
             incidents: RefCell::default(),
             closed: Cell::new(false),
             polling: Cell::new(false),
+            staying: Cell::new(0),
         };
         crate::system::install(&node);
         Rc::new(node)
@@ -122,7 +125,8 @@ impl Node {
     /// If the thread has one already.
     pub fn enter(node: Rc<Node>) -> EnteredNode {
         // SAFETY: the reference is taken out of the thread-local by the guard's drop, while the
-        // guard still holds the node; `with_node` never lets it escape.
+        // guard still holds the node; `with_node` never lets it escape, and if somebody is still
+        // inside `with_node` then, the node is never freed.
         let current = unsafe { &*Rc::as_ptr(&node) };
         if let Some(before) = CURRENT.get() {
             panic!("this thread already runs {}", before.me);
@@ -240,6 +244,7 @@ impl Node {
         if let Some(error) = outbox.closed() {
             return completion.complete(Outcome::failed(&Source::Failed(&error)));
         }
+        let _stay = self.stay();
         let ticket = outbox.postpone(&request, boxed(completion));
         self.list(outbox, number);
         // Back-pressure, for those who would otherwise go on and queue more.
@@ -490,6 +495,24 @@ impl Node {
         );
     }
 
+    /// Keeps the node from going until the guard is dropped. For functions of the node that, outside
+    /// any other context, run code of users or park the fiber, and look at the node again behind it.
+    pub(crate) fn stay(&self) -> Stay<'_> {
+        self.staying.set(self.staying.get() + 1);
+        Stay(self)
+    }
+
+    /// Whether no function of the node is on any stack of this thread, those of parked fibers
+    /// included: all that could lead to the node's end are in a context, in a poll, at a lane, or
+    /// have asked it to stay.
+    fn is_unused(&self) -> bool {
+        self.context.is_free()
+            && !self.polling.get()
+            && !self.runs_deferred.get()
+            && self.staying.get() == 0
+            && self.lanes.iter().all(|lane| lane.try_borrow_mut().is_ok())
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()
     }
@@ -502,7 +525,20 @@ impl Node {
     }
 }
 
+/// While it lives, its node does not go.
+pub(crate) struct Stay<'a>(&'a Node);
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        self.0.staying.set(self.0.staying.get() - 1);
+    }
+}
+
 /// Ends a thread's being a node when it is dropped.
+///
+/// # Panics
+/// When it is dropped by code that the node runs, or while fibers wait inside the node: their
+/// scheduler must go first. The thread goes on being that node then, for good.
 pub struct EnteredNode(Rc<Node>);
 
 /// What only the owner of a thread's node may do; code that runs *in* the node (closures,
@@ -548,7 +584,16 @@ impl std::ops::Deref for EnteredNode {
 
 impl Drop for EnteredNode {
     fn drop(&mut self) {
-        CURRENT.set(None);
+        if self.0.is_unused() {
+            return CURRENT.set(None);
+        }
+        // Somebody will go on using it.
+        std::mem::forget(self.0.clone());
+        assert!(
+            std::thread::panicking(),
+            "a thread cannot stop being a node inside delegated code or callbacks, nor while fibers \
+             wait inside the node: let them end, or drop their scheduler first"
+        );
     }
 }
 

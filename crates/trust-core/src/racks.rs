@@ -53,6 +53,7 @@ pub(crate) fn post(rack: u32, job: impl FnOnce(&Node) + Send + 'static) {
 pub fn run_job(job: Job) {
     with_node(|node| {
         if let Some(node) = node {
+            let _stay = node.stay();
             job(node);
         }
     });

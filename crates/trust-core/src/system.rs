@@ -127,6 +127,7 @@ impl Node {
         to: ReplyTo,
         result: Result<U, PanicReport>,
     ) {
+        let _stay = self.stay();
         let encode = AssertUnwindSafe(|| match &result {
             Ok(value) => (Status::Done, codec::encode_to_vec(value)),
             Err(report) => (Status::Panicked, codec::encode_to_vec(report)),

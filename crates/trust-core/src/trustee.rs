@@ -264,6 +264,7 @@ impl Trustee {
         with_node(|node| {
             let Some(node) = node else { return Err(OUTSIDE) };
             if self.number == node.number() {
+                let _stay = node.stay();
                 return Ok(invoke.invoke(&mut Runtime, arguments));
             }
             node.context().check_may_wait("`entrust`", place);

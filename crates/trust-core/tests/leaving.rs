@@ -1,0 +1,121 @@
+//! A thread stops being a node when its owner drops the guard. Whoever tries that from inside the
+//! node, or while fibers wait there, gets an error in words, and what they go on using stays.
+#![cfg(not(loom))]
+
+use gossamer_trust_core::{EnteredNode, Node, Trust, Wiring, local_trustee, run_job};
+use serde::{Deserialize, Serialize, Serializer};
+use std::{
+    cell::{Cell, RefCell},
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    time::Duration,
+};
+use transport_shm::ShmTransport;
+
+thread_local! {
+    static ENTERED: RefCell<Option<EnteredNode>> = const { RefCell::new(None) };
+}
+
+fn leave() {
+    drop(ENTERED.take());
+}
+
+/// A value that leaves the node when it is encoded.
+#[derive(Deserialize)]
+struct Leaver;
+
+impl Serialize for Leaver {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        leave();
+        serializer.serialize_unit()
+    }
+}
+
+/// Makes this thread a node, which has a property of its own and one on a thread that serves
+/// nobody.
+fn enter() -> (Wiring, Trust<u8>, Trust<u8>) {
+    let wiring = Wiring::connect(ShmTransport::threads(2), 0, Duration::from_secs(10));
+    let wiring = wiring.expect("a wired rack");
+    let other = Node::enter(wiring.node(1).expect("a node"));
+    let there = local_trustee().entrust(2);
+    drop(other);
+    ENTERED.set(Some(Node::enter(wiring.node(0).expect("a node"))));
+    let here = local_trustee().entrust(1);
+    (wiring, here, there)
+}
+
+/// Checks that `act` is told that the thread cannot stop being a node now, and that it is still one.
+#[track_caller]
+fn stays<R>(here: &Trust<u8>, act: impl FnOnce() -> R) {
+    let panic = catch_unwind(AssertUnwindSafe(act)).err().expect("a panic");
+    let said = panic.downcast_ref::<&str>().expect("a message");
+    assert!(said.contains("cannot stop being a node"), "{said}");
+    assert_eq!(here.apply(|n| *n), 1, "the node goes on");
+}
+
+#[test]
+fn a_callback_cannot_end_its_node() {
+    let (_wiring, here, _) = enter();
+    stays(&here, || here.apply_then(|n| *n, |_| leave()));
+}
+
+#[test]
+fn a_closure_cannot_end_its_node() {
+    let (_wiring, here, _) = enter();
+    stays(&here, || here.apply(|_| leave()));
+}
+
+#[test]
+fn a_value_that_is_encoded_cannot_end_the_node() {
+    let (_wiring, here, there) = enter();
+    stays(&here, || there.apply_with_then(|_, _: Leaver| (), Leaver, |()| {}));
+}
+
+#[test]
+fn a_visitor_cannot_end_the_node() {
+    let (_wiring, here, _) = enter();
+    let visit = |node: &Node, ()| {
+        leave();
+        node.threads()
+    };
+    stays(&here, || local_trustee().trustee().visit(visit, ()));
+}
+
+#[test]
+fn a_job_cannot_end_its_node() {
+    let (_wiring, here, _) = enter();
+    stays(&here, || run_job(Box::new(|_| leave())));
+}
+
+/// A scheduler with one fiber, which waits for room for more requests.
+fn waiting_for_room(there: Trust<u8>) -> fiber::Scheduler {
+    let fibers = fiber::Scheduler::new(fiber::Config::default()).expect("a scheduler");
+    let sent = Rc::new(Cell::new(0));
+    let counter = sent.clone();
+    fibers.enter(|| {
+        drop(fiber::spawn_local(move || {
+            loop {
+                there.apply_then(|_| (), |()| {});
+                counter.set(counter.get() + 1);
+            }
+        }));
+        fibers.run(1);
+    });
+    assert!(sent.get() > 0 && fibers.live() == 1, "the fiber has sent, and waits");
+    fibers
+}
+
+#[test]
+fn a_node_cannot_end_while_fibers_wait_for_room() {
+    let (_wiring, here, there) = enter();
+    let _fibers = waiting_for_room(there);
+    stays(&here, leave);
+}
+
+#[test]
+fn a_node_ends_after_its_fibers() {
+    let (_wiring, here, there) = enter();
+    drop(waiting_for_room(there));
+    leave();
+    assert!(!here.is_local(), "the thread is no node any more");
+}
