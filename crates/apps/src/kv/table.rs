@@ -114,12 +114,63 @@ impl Table {
     }
 }
 
-/// The first `count` records, by key, of the scans of several tables.
-pub fn merge_scans(parts: impl IntoIterator<Item = Vec<Record>>, count: usize) -> Vec<Record> {
-    let mut records: Vec<Record> = parts.into_iter().flatten().collect();
-    records.sort_unstable();
-    records.truncate(count);
+/// What a scan over several tables asks one of them for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The number of the table.
+    pub table: usize,
+    /// The first key that is wanted, or would be.
+    pub start: Vec<u8>,
+    /// How many records at most.
+    pub count: usize,
+}
+
+/// The first `count` records, by key, not below `start`, of `tables` tables that keys are spread
+/// over evenly. `fetch` gets several questions at a time and gives the answers in their order.
+///
+/// A table is asked for little more than its share, since records are large and nobody wants those
+/// that others precede; only a table that may hold more of the wanted ones is asked again.
+pub fn scan_across(
+    tables: usize,
+    start: &[u8],
+    count: usize,
+    mut fetch: impl FnMut(&[Ask]) -> Vec<Vec<Record>>,
+) -> Vec<Record> {
+    let share = share_of(count, tables);
+    let ask = |table| Ask { table, start: start.to_vec(), count: share };
+    let mut asks: Vec<Ask> = (0..tables).map(ask).collect();
+    let mut records = Vec::new();
+    while !asks.is_empty() {
+        let parts = fetch(&asks);
+        asks = asks
+            .iter()
+            .zip(&parts)
+            .filter(|(ask, part)| part.len() >= ask.count)
+            .filter_map(|(ask, part)| Some((ask.table, after(&part.last()?.key))))
+            .map(|(table, start)| Ask { table, start, count: 0 })
+            .collect();
+        records.extend(parts.into_iter().flatten());
+        records.sort_unstable();
+        records.truncate(count);
+        if records.len() == count {
+            asks.retain(|ask| records.last().is_some_and(|last| ask.start <= last.key));
+        }
+        let more = share_of(count - records.len(), asks.len()).max(share / 4);
+        asks.iter_mut().for_each(|ask| ask.count = more);
+    }
     records
+}
+
+/// How many of the next `count` records are in one of `tables` tables, in all likelihood at most:
+/// the mean and two standard deviations.
+fn share_of(count: usize, tables: usize) -> usize {
+    let mean = count.div_ceil(tables.max(1));
+    (mean + 2 * mean.isqrt() + 1).min(count.max(1))
+}
+
+/// The key that comes next after `key`, of all that there could be.
+fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
 }
 
 #[cfg(test)]
@@ -154,9 +205,56 @@ mod tests {
         let keys = |records: Vec<Record>| records.into_iter().map(|r| r.key).collect::<Vec<_>>();
         assert_eq!(keys(table.scan(b"b", 2, Part::WHOLE)), [b"b", b"c"]);
         assert_eq!(keys(table.scan(b"bb", 9, Part::WHOLE)), [b"c", b"d"]);
-        let other = filled(&["bx", "z"]);
-        let parts = [table.scan(b"b", 3, Part::WHOLE), other.scan(b"b", 3, Part::WHOLE)];
-        assert_eq!(keys(merge_scans(parts, 3)), [b"b".to_vec(), b"bx".to_vec(), b"c".to_vec()]);
+    }
+
+    /// Scans tables with these keys, and says how many records each answer had.
+    fn scan(tables: &[Table], start: &str, count: usize) -> (Vec<Record>, Vec<usize>) {
+        let mut fetched = Vec::new();
+        let records = scan_across(tables.len(), start.as_bytes(), count, |asks| {
+            let fetch = |ask: &Ask| tables[ask.table].scan(&ask.start, ask.count, Part::WHOLE);
+            let parts: Vec<_> = asks.iter().map(fetch).collect();
+            fetched.extend(parts.iter().map(Vec::len));
+            parts
+        });
+        (records, fetched)
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn scans_over_tables_find_what_one_table_would(
+            places in proptest::collection::vec(0u8.., 0..256),
+            spread in 1usize..5,
+            first: u8,
+            count in 0usize..300,
+        ) {
+            let names: Vec<_> = (0..places.len()).map(|n| format!("{:03}", n * 7 % 256)).collect();
+            let mut tables: Vec<_> = (0..spread).map(|_| Table::new(true)).collect();
+            for (name, place) in names.iter().zip(&places) {
+                // Squared, so that tables are of unequal size.
+                let place = usize::from(*place) * usize::from(*place) * spread >> 16;
+                assert!(tables[place].insert(name.as_bytes(), b"v"));
+            }
+            let start = format!("{first:03}");
+            let (records, _) = scan(&tables, &start, count);
+            let mut expected: Vec<_> = names.iter().filter(|name| **name >= start).collect();
+            expected.sort_unstable();
+            expected.truncate(count);
+            let expected: Vec<_> = expected.into_iter().map(String::as_bytes).collect();
+            let found: Vec<_> = records.iter().map(|r| &r.key[..]).collect();
+            proptest::prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn scans_over_tables_fetch_little_that_is_not_wanted() {
+        let mut tables = [Table::new(true), Table::new(true)];
+        for number in 0..1000 {
+            let key = format!("{number:04}");
+            assert!(tables[number % 2].insert(key.as_bytes(), b"v"));
+        }
+        let (records, fetched) = scan(&tables, "0500", 100);
+        assert_eq!(records.len(), 100);
+        assert_eq!(fetched, [65, 65], "in one go, and far from 100 each");
     }
 
     #[test]

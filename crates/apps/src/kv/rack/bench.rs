@@ -11,7 +11,7 @@ use gossamer::Sharded;
 use super::super::driver::progress::Progress;
 use super::super::driver::{Assignment, Backend, Contestant, Group, Outcome, Phase, Report};
 use super::super::key::{Key, Value};
-use super::super::table::{Part, Record, Table, merge_scans};
+use super::super::table::{Ask, Part, Table, scan_across};
 use super::super::ycsb::Workload;
 use super::gather;
 
@@ -54,14 +54,19 @@ impl Backend for RackTable {
 
     fn scan(&self, start: &[u8], count: usize, part: Part) -> usize {
         let shards = self.shards.shards();
-        let parts: Vec<Vec<Record>> = gather(shards.len(), |index, answer| {
-            shards[index].try_apply_with_then(
-                |table, (start, count, part): (Key, usize, Part)| table.scan(&start, count, part),
-                (Key::new(start), count, part),
-                answer,
-            );
-        });
-        merge_scans(parts, count).len()
+        let fetch = |asks: &[Ask]| {
+            gather(asks.len(), |index, answer| {
+                let Ask { table, start, count } = &asks[index];
+                shards[*table].try_apply_with_then(
+                    |table, (start, count, part): (Key, usize, Part)| {
+                        table.scan(&start, count, part)
+                    },
+                    (Key::new(start), *count, part),
+                    answer,
+                );
+            })
+        };
+        scan_across(shards.len(), start, count, fetch).len()
     }
 }
 
