@@ -231,7 +231,7 @@ mod tests {
             let mut tables: Vec<_> = (0..spread).map(|_| Table::new(true)).collect();
             for (name, place) in names.iter().zip(&places) {
                 // Squared, so that tables are of unequal size.
-                let place = usize::from(*place) * usize::from(*place) * spread >> 16;
+                let place = (usize::from(*place) * usize::from(*place) * spread) >> 16;
                 assert!(tables[place].insert(name.as_bytes(), b"v"));
             }
             let start = format!("{first:03}");
