@@ -54,21 +54,19 @@ impl Store {
         self.stats.cmd_get += 1;
         let hash = self.hash(key);
         self.count_dead(hash, key, now);
-        match self.live(hash, key, now) {
-            Some(index) => {
-                self.stats.get_hits += 1;
-                self.value(index)
-            }
-            None => {
-                self.stats.get_misses += 1;
-                Response::Miss
-            }
-        }
+        let found = self.live(hash, key, now);
+        self.got(found)
     }
 
     fn get_and_touch(&mut self, key: &[u8], exptime: i32, now: Seconds) -> Response {
         self.stats.cmd_get += 1;
-        match self.set_expiry(key, exptime, now) {
+        let found = self.set_expiry(key, exptime, now);
+        self.got(found)
+    }
+
+    /// What a read answers that has found this item, or none.
+    fn got(&mut self, found: Option<u32>) -> Response {
+        match found {
             Some(index) => {
                 self.stats.get_hits += 1;
                 self.value(index)
