@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 /// Keeps a value on its own pair of cache lines, so that writes to it do not steal the line of a
-/// neighbour. 128 bytes, because current x86 parts prefetch lines in pairs.
+/// neighbour. 128 bytes, because current x86 parts prefetch lines in pairs. The value is at the start.
 ///
 /// ```
 /// let flag = gossamer_primitive::CachePadded::new(7u64);
@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 /// assert_eq!(align_of_val(&flag), 128);
 /// ```
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub struct CachePadded<T>(T);
 
 impl<T> CachePadded<T> {

@@ -402,7 +402,7 @@ unsafe fn lines_differ(theirs: *const u8, ours: *const u8) -> bool {
         _mm_movemask_epi8(_mm_cmpeq_epi8(any, _mm_setzero_si128())) != 0xffff
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as above.
+    // SAFETY: the caller vouches for both lines; volatile reads give out no reference.
     unsafe {
         let (theirs, ours) = (theirs.cast::<u64>(), ours.cast::<u64>());
         (0..CACHE_LINE / 8)

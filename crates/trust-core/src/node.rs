@@ -190,7 +190,7 @@ impl Node {
     }
 
     /// Takes a property into trust on this thread.
-    pub(crate) fn insert<T: 'static>(&self, value: Box<T>, first: u64) -> (u32, Tag) {
+    pub(crate) fn insert<T: 'static>(&self, value: T, first: u64) -> (u32, Tag) {
         self.properties.insert(value, first)
     }
 
@@ -245,7 +245,7 @@ impl Node {
             return completion.complete(Outcome::failed(&Source::Failed(&error)));
         }
         let _stay = self.stay();
-        let ticket = outbox.postpone(&request, boxed(completion));
+        let ticket = outbox.postpone(request, boxed(completion));
         self.list(outbox, number);
         // Back-pressure, for those who would otherwise go on and queue more.
         if C::WAITS_FOR_ROOM

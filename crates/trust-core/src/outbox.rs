@@ -52,7 +52,9 @@ impl Payload<'_> {
     }
 }
 
-/// A request, but for its completion.
+/// A request, but for its completion. What is off the common path takes it by value: a reference that
+/// left the inlined path would keep the whole of it in memory, and nothing of it constant.
+#[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) property: u32,
     pub(crate) closure: u32,
@@ -141,7 +143,7 @@ impl Outbox {
         if let Payload::Encoded(bytes) = payload
             && bytes.len() > INLINE_BYTES
         {
-            return self.append_bulk(request, bytes, completion, &lane());
+            return self.append_bulk(*request, bytes, completion, &lane());
         }
         let len = request.words();
         let head = RequestHead::new(request.property, request.closure, len, false);
@@ -161,7 +163,7 @@ impl Outbox {
     #[inline(never)]
     fn append_bulk<C: Completion + 'static>(
         &self,
-        request: &Request<'_>,
+        request: Request<'_>,
         bytes: &[u8],
         completion: C,
         lane: &LaneRef,
@@ -182,7 +184,7 @@ impl Outbox {
     #[inline(never)]
     pub(crate) fn postpone(
         &self,
-        request: &Request<'_>,
+        request: Request<'_>,
         completion: Box<dyn FnOnce(Outcome<'_>)>,
     ) -> u64 {
         self.slot.block(true);

@@ -8,6 +8,7 @@ use crate::{
     count::IdSet,
     registry::{Tag, registry},
 };
+use primitive::CachePadded;
 use slab::Slab;
 use std::cell::{RefCell, UnsafeCell};
 
@@ -43,10 +44,10 @@ impl Drop for Dead {
 }
 
 /// # Safety
-/// `value` came from `Box::<T>::into_raw` and is freed here only.
+/// `value` came from `Box::<CachePadded<T>>::into_raw` and is freed here only.
 unsafe fn free<T>(value: *mut u8) {
     // SAFETY: the caller's promise.
-    drop(unsafe { Box::from_raw(value.cast::<T>()) });
+    drop(unsafe { Box::from_raw(value.cast::<CachePadded<T>>()) });
 }
 
 /// The properties of one trustee thread.
@@ -58,7 +59,7 @@ pub(crate) struct Properties {
 
 impl Properties {
     /// Takes `value` into trust, with one trust `first`; returns its number and tag.
-    pub(crate) fn insert<T: 'static>(&self, value: Box<T>, first: u64) -> (u32, Tag) {
+    pub(crate) fn insert<T: 'static>(&self, value: T, first: u64) -> (u32, Tag) {
         let tag = registry().tag_of::<T>();
         let number = self.owned.borrow_mut().insert(Owned {
             trusts: IdSet::new(first),
@@ -71,7 +72,10 @@ impl Properties {
         if places.len() <= number {
             places.resize(number + 1, NOWHERE);
         }
-        places[number] = Place { value: Box::into_raw(value).cast(), tag };
+        // The trustee writes the value all the time; on a cache line with something of another
+        // thread, both would wait for each other.
+        let value = Box::into_raw(Box::new(CachePadded::new(value))).cast();
+        places[number] = Place { value, tag };
         (u32::try_from(number).expect("fewer than four billion properties"), tag)
     }
 
@@ -131,7 +135,7 @@ mod tests {
     fn a_property_is_found_by_number_and_type_until_its_last_trust() {
         let properties = Properties::default();
         let value = Rc::new(5);
-        let (number, tag) = properties.insert(Box::new(value.clone()), 1);
+        let (number, tag) = properties.insert(value.clone(), 1);
         let place = properties.find(number, tag).expect("just inserted");
         // SAFETY: found with the tag of its type, and nothing else refers to it.
         assert_eq!(**unsafe { &*place.cast::<Rc<i32>>() }, 5);

@@ -32,7 +32,7 @@ pub(crate) const RUNTIME: u32 = 0;
 /// Puts the runtime property into a new node.
 pub(crate) fn install(node: &Node) {
     // The runtime has one trust that is never dropped: the node's own.
-    let (number, _) = node.insert(Box::new(Runtime), 0);
+    let (number, _) = node.insert(Runtime, 0);
     assert_eq!(number, RUNTIME, "the runtime is the first property of a node");
 }
 
@@ -294,7 +294,7 @@ mod tests {
         });
         node.release(0, RUNTIME, vec![0], vec![]);
         assert!(node.properties().type_name(RUNTIME).is_some(), "the runtime is still there");
-        let (other, _) = node.insert(Box::new(5u8), 1);
+        let (other, _) = node.insert(5u8, 1);
         node.release(0, other, vec![1], vec![]);
         assert!(node.properties().type_name(other).is_none(), "others die with their last trust");
     }

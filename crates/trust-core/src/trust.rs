@@ -63,7 +63,7 @@ fn mint() -> u64 {
 
 impl<T: 'static> Trust<T> {
     /// Takes `value` into trust at `node`.
-    pub(crate) fn entrust_at(node: &Node, value: Box<T>) -> Self {
+    pub(crate) fn entrust_at(node: &Node, value: T) -> Self {
         let id = mint();
         let (property, tag) = node.insert(value, id);
         Self::with_id(node.number_of(node.me), property, tag, node.rack, id)

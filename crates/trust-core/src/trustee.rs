@@ -43,7 +43,7 @@ impl LocalTrustee {
     pub fn entrust<T: 'static>(&self, value: T) -> Trust<T> {
         with_node(|node| {
             let node = node.expect("a local trustee does not leave its thread");
-            Trust::entrust_at(node, Box::new(value))
+            Trust::entrust_at(node, value)
         })
     }
 
@@ -69,7 +69,7 @@ struct Entrust<F>(F);
 impl<A, T: 'static, F: FnOnce(A) -> T> Invoke<Runtime, A> for Entrust<F> {
     type Output = Trust<T>;
     fn invoke(self, _: &mut Runtime, arguments: A) -> Trust<T> {
-        let value = Box::new((self.0)(arguments));
+        let value = (self.0)(arguments);
         with_node(|node| Trust::entrust_at(node.expect("requests are served by nodes"), value))
     }
     fn name() -> &'static str {
