@@ -1,6 +1,6 @@
 //! The regions of this host, and how operations that arrive find them.
 
-use primitive::SharedBytes;
+use primitive::{SharedBytes, sync::Ordering};
 use std::{
     collections::HashMap,
     io,
@@ -20,6 +20,13 @@ pub(crate) struct Exported {
 }
 
 impl Exported {
+    pub(crate) fn new(name: (RegionKey, u32), rights: Rights, memory: SharedBytes) -> Self {
+        let (key, generation) = name;
+        let live = SharedBytes::heap(8);
+        live.store(0, u64::from(generation) + 1, Ordering::Release);
+        Self { key, generation, rights, memory, live }
+    }
+
     /// What this host holds of its own region.
     pub(crate) fn window(&self, issuer: u64, owner: HostId) -> Window {
         let Exported { key, generation, rights, ref memory, ref live } = *self;
@@ -87,9 +94,7 @@ impl Exports {
         let times = table.times.entry(key).or_default();
         let generation = *times;
         *times += 1;
-        let live = SharedBytes::heap(8);
-        live.store(0, u64::from(generation) + 1, primitive::sync::Ordering::Release);
-        let exported = Exported { key, generation, rights, memory: memory.clone(), live };
+        let exported = Exported::new((key, generation), rights, memory.clone());
         table.now.insert(key, Arc::new(exported));
         drop(table);
         self.changed.notify_all();
@@ -106,7 +111,7 @@ impl Exports {
             return false;
         }
         let Some(region) = table.now.remove(&key) else { return false };
-        region.live.store(0, 0, primitive::sync::Ordering::SeqCst);
+        region.live.store(0, 0, Ordering::SeqCst);
         drop(table);
         (self.forget)(key);
         true
