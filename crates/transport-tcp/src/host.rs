@@ -12,7 +12,7 @@ use crate::{
     conn::Conn,
     export::{Exported, Exports},
     machine::Port,
-    service::Desk,
+    service::{Desk, Order},
     wire::Broken,
 };
 use primitive::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -194,8 +194,12 @@ impl Host {
         let expected = conn.machine.heard_goodbye() && !matches!(broken, Broken::Nonsense(_));
         conn.close();
         drop(conn);
-        if !expected {
-            self.lose(peer, broken);
+        match broken {
+            _ if expected => {}
+            // What was sent is in the reason.
+            Broken::Nonsense(_) => self.lose(peer, broken),
+            // The peer may have said why, on its control connection.
+            _ => self.desk.leave(Order::Ended { peer, broken }),
         }
     }
 

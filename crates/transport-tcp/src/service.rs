@@ -37,6 +37,9 @@ const IDLE_TICKS: u32 = 3;
 /// Events that one wait returns, at most.
 const READY: usize = 256;
 
+/// Reads of a data connection whose peer has ended, at most: more than a socket holds.
+const LAST_READS: u32 = 128;
+
 /// What the epoll calls the desk and the control connections; data connections have their token.
 const DESK: u64 = u64::MAX;
 const CONTROL: u64 = 1 << 63;
@@ -69,6 +72,8 @@ pub(crate) enum Order {
     Import { owner: HostId, key: RegionKey, patience: Duration, answer: mpsc::Sender<Answer> },
     /// Drop `_said` when all peers have heard this host's goodbye, or are gone.
     Goodbye { _said: mpsc::Sender<()> },
+    /// A data connection has come to an unexpected end.
+    Ended { peer: HostId, broken: Broken },
     /// Close all connections without a word, and end.
     Stop,
 }
@@ -214,6 +219,11 @@ impl Service {
             match order {
                 Order::Stop => return false,
                 Order::Goodbye { _said } => self.leaving.push(_said),
+                Order::Ended { peer, broken } => {
+                    let index = self.controls.iter().position(|control| control.peer == peer);
+                    index.into_iter().for_each(|index| self.listen(index));
+                    self.host.lose(peer, broken);
+                }
                 Order::Import { owner, key, patience, answer } => {
                     let control = self.controls.iter_mut().find(|control| control.peer == owner);
                     if let Some(control) = control {
@@ -246,9 +256,9 @@ impl Service {
         let control = &mut self.controls[index];
         let Err(broken) = control.receive(Instant::now()) else { return };
         let peer = control.peer;
-        // What it has said before it ended may still be on its way through this host.
+        // What it has said before it ended may still wait in this host, which holds only so much.
         for thread in 0..self.host.threads {
-            while self.host.pump(peer, thread) {}
+            let _ = (0..LAST_READS).find(|_| !self.host.pump(peer, thread));
         }
         if self.host.peer(peer).gone.get().is_none() {
             self.host.lose(peer, broken);
