@@ -52,8 +52,9 @@ pub(crate) struct Control {
     out: Vec<u8>,
     /// What the epoll was last told of: whether there is room to wait for.
     waits_for_room: bool,
-    /// When it last said anything; `None` until its service thread has begun.
-    pub(crate) heard: Option<Instant>,
+    /// When it last said anything. Before its first word it lies ahead, because a host may have
+    /// joined while the peer still waits for others.
+    pub(crate) heard: Instant,
     /// Imports that it has not answered yet, by number.
     asked: HashMap<u64, mpsc::Sender<Answer>>,
     /// Imports of its that wait for an export here: number, key, patience.
@@ -66,14 +67,15 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(peer: HostId, wire: Wire) -> Self {
+    /// The peer may take until `begins` to say its first word.
+    pub(crate) fn new(peer: HostId, wire: Wire, begins: Instant) -> Self {
         Self {
             peer,
             wire: Some(wire),
             frames: Frames::default(),
             out: Vec::new(),
             waits_for_room: false,
-            heard: None,
+            heard: begins,
             asked: HashMap::new(),
             waiting: Vec::new(),
             given_up: None,
@@ -188,7 +190,7 @@ impl Control {
             return Err(Broken::Failed(why));
         }
         if matches!(received, Ok(true)) {
-            self.heard = Some(now);
+            self.heard = now;
         }
         received
     }

@@ -25,6 +25,10 @@ use std::{
 };
 use transport_api::{Event, HostId, LossReason, PeerEvent, RegionKey, doorbell::Doorbell};
 
+/// Events beyond which failures that nobody waits for are no longer reported. Everything else that
+/// waits in an inbox is bounded by what this host has asked for, or by the window of its stream.
+const REPORTS: usize = 1024;
+
 /// What has arrived for one thread from one host, until the thread's lane takes it.
 #[derive(Default)]
 pub(crate) struct Inbox {
@@ -218,9 +222,12 @@ impl Host {
     /// Notes what became of a peer, the first time, and gets every thread to look.
     pub(crate) fn gone(&self, event: PeerEvent) {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
-        tracing::debug!(local = %self.local, ?event, "a host is gone");
-        if self.peer(host).gone.set(event).is_err() {
+        if self.peer(host).gone.set(event.clone()).is_err() {
             return;
+        }
+        match event {
+            PeerEvent::Left(_) => tracing::debug!(local = %self.local, %host, "left"),
+            PeerEvent::Lost(_, why) => tracing::warn!(local = %self.local, %host, %why, "lost"),
         }
         for thread in 0..self.threads {
             self.inbox(thread, host).any.store(true, Ordering::Release);
@@ -236,7 +243,12 @@ impl Host {
     /// Leaves something for the lane of `thread` to `from`.
     pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
         let inbox = self.inbox(thread, from);
-        inbox.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        let mut events = inbox.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(event, Event::Failed { token: None, .. }) && events.len() >= REPORTS {
+            return;
+        }
+        events.push(event);
+        drop(events);
         inbox.any.store(true, Ordering::Release);
         self.wake(thread);
     }

@@ -323,18 +323,17 @@ impl Service {
         self.next_beat = now + self.beat;
         for index in 0..self.controls.len() {
             self.controls[index].ping();
-            let silent = |control: &Control| {
-                control.heard.is_some_and(|heard| now - heard > self.bound + self.beat)
-            };
+            let longest = self.bound + self.beat;
+            let silent = |control: &Control| now.saturating_duration_since(control.heard) > longest;
             if !held_up && silent(&self.controls[index]) {
                 // What it said may not have been read yet.
                 self.listen(index);
             }
             let control = &mut self.controls[index];
             if held_up {
-                control.heard = control.heard.map(|_| now);
+                control.heard = control.heard.max(now);
             } else if control.is_open()
-                && control.heard.is_some_and(|heard| now > heard + self.bound + self.beat)
+                && silent(control)
                 && self.host.peer(control.peer).gone.get().is_none()
             {
                 let text = format!("it was silent for more than {:?}", self.bound);

@@ -76,7 +76,10 @@ impl TcpTransport {
     pub fn join(config: TcpConfig) -> Result<Arc<TcpTransport>, JoinError> {
         let (local, threads, bound) = (config.host, config.threads, config.loss_bound);
         let hosts = config.addresses.len();
+        let patience = config.join_patience;
         let mut wires = Joining::new(config)?.run()?;
+        let now = Instant::now();
+        let begins = now.checked_add(patience).unwrap_or(now + FOREVER);
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1);
         let (mut peers, mut controls) = (Vec::new(), Vec::new());
         for peer in (0..hosts as u32).map(HostId) {
@@ -86,9 +89,9 @@ impl TcpTransport {
             }
             let control = wires.control(peer)?;
             // What the kernel is to notice within the bound, also when the bound is all there is.
-            let patience = millis(bound * UNACKNOWLEDGED / BEATS);
-            sockopt::set_tcp_user_timeout(&control, patience).map_err(std::io::Error::from)?;
-            controls.push(Control::new(peer, control));
+            let acknowledged = millis(bound * UNACKNOWLEDGED / BEATS);
+            sockopt::set_tcp_user_timeout(&control, acknowledged).map_err(std::io::Error::from)?;
+            controls.push(Control::new(peer, control, begins));
             let mut links = Vec::new();
             for thread in 0..threads {
                 let wire = wires.thread(peer, thread)?;

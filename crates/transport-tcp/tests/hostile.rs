@@ -46,6 +46,7 @@ struct Victim {
 fn victim() -> Victim {
     let mut config = configs(2, 1, |_| Credentials::InsecureLoopback).remove(0);
     config.loss_bound = Duration::from_millis(500);
+    config.join_patience = Duration::from_secs(2);
     let address = config.addresses[0];
     let joining = thread::spawn(|| TcpTransport::join(config));
     let (thread, control) = (take(address, 0), take(address, CONTROL));
@@ -168,4 +169,12 @@ fn a_peer_that_falls_silent_is_lost() {
     let lost = end(&victim.host);
     let PeerEvent::Lost(_, LossReason::Connection(why)) = &lost else { panic!("{lost:?}") };
     assert!(why.contains("silent for more than 500ms"), "{why}");
+}
+
+#[test]
+fn a_peer_that_joins_and_never_says_a_word_is_lost() {
+    let victim = victim();
+    let lost = end(&victim.host);
+    let PeerEvent::Lost(_, LossReason::Connection(why)) = &lost else { panic!("{lost:?}") };
+    assert!(why.contains("silent"), "{why}");
 }

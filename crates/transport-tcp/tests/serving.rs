@@ -78,6 +78,27 @@ fn a_thread_that_sleeps_serves_its_own_connections() {
     }
 }
 
+/// What somebody else has read for a thread while it did not look keeps the thread from sleeping.
+#[test]
+fn nobody_sleeps_over_what_has_arrived_already() {
+    let [a, b] = rack(1);
+    let mut lane = a.lane(0, HostId(1)).expect("a lane");
+    let mut bell = a.bell(0).expect("a bell");
+    let mut sender = b.lane(0, HostId(0)).expect("a lane");
+    for tag in 0..5 {
+        sender.bulk(0, tag, vec![7; 10]).expect("a payload");
+        sender.flush().expect("a flush");
+        // Long enough for the service thread to have read it, most times.
+        thread::sleep(Duration::from_millis(30));
+        let (start, mut arrived) = (Instant::now(), false);
+        while !arrived {
+            bell.sleep(DEADLINE, &mut || false);
+            lane.poll(&mut |event| arrived |= matches!(event, Event::Bulk { .. }));
+        }
+        assert!(start.elapsed() < DEADLINE / 2, "the bell slept over payload {tag}");
+    }
+}
+
 /// A peer that takes nothing does not stop what goes to others over the same connection, and what
 /// waits for it arrives whole once it looks.
 #[test]
