@@ -2,9 +2,9 @@
 //!
 //! A peer is lost when its connection fails, or when it says nothing for too long. The two cover
 //! each other: a machine that cannot be reached does not acknowledge our signs of life, which the
-//! kernel notices within [five eighths](UNACKNOWLEDGED) of the bound; a machine that does, but
-//! whose process says nothing, is given the whole bound, so that being stopped for less does no
-//! harm.
+//! kernel notices after [half](UNACKNOWLEDGED) the bound, by timers that may be some hundred
+//! milliseconds late; a machine that does, but whose process says nothing, is given the whole bound,
+//! so that being stopped for less does no harm.
 
 use crate::{
     export::Exports,
@@ -25,7 +25,7 @@ use transport_api::{HostId, RegionKey, Rights};
 pub(crate) const BEATS: u32 = 8;
 
 /// Of [`BEATS`], how many a sign of life may stay unacknowledged by the peer's kernel.
-pub(crate) const UNACKNOWLEDGED: u32 = 5;
+pub(crate) const UNACKNOWLEDGED: u32 = 4;
 
 /// Imports of one peer that may wait for an export here.
 const WAITING: usize = 4096;
