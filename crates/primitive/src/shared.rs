@@ -244,11 +244,24 @@ impl SharedBytes {
         Self { base, count: len / 8, _owner: owner, len }
     }
 
-    /// Zeroed memory of this process, aligned to a cache line.
+    /// Zeroed memory of this process, aligned to a cache line. Pages of a large run that nobody
+    /// touches take no memory.
     ///
     /// # Panics
-    /// If `len` is zero. Aborts when there is no memory.
+    /// If `len` is zero, or when there is no memory.
     pub fn heap(len: usize) -> Self {
+        Self::try_heap(len).unwrap_or_else(|| panic!("no memory for a run of {len} bytes"))
+    }
+
+    /// As [`heap`](Self::heap); `None` when there is no memory.
+    ///
+    /// # Panics
+    /// If `len` is zero.
+    pub fn try_heap(len: usize) -> Option<Self> {
+        /// What the allocator grants unasked. It zeroes anything more aligned by hand, page by
+        /// page, instead of taking zeroed pages from the system.
+        const GRANTED: usize = 16;
+        const ALIGN: usize = 128;
         struct Heap(NonNull<u8>, std::alloc::Layout);
         // SAFETY: the allocation belongs to this struct alone and is freed by its drop.
         unsafe impl Send for Heap {}
@@ -261,13 +274,16 @@ impl SharedBytes {
             }
         }
         assert!(len > 0, "a shared memory needs at least one byte");
-        let layout = std::alloc::Layout::from_size_align(len.next_multiple_of(8), 128)
-            .expect("a length below isize::MAX");
+        let size = len.checked_next_multiple_of(8)?.checked_add(ALIGN - GRANTED)?;
+        let layout = std::alloc::Layout::from_size_align(size, GRANTED).ok()?;
         // SAFETY: the layout has a size above zero.
-        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
-            .unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+        let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        let address = start.as_ptr().addr();
+        // SAFETY: moves by at most `ALIGN - GRANTED` bytes, since `address` is a multiple of
+        // `GRANTED`; as many were allocated beside `len`.
+        let base = unsafe { start.add(address.next_multiple_of(ALIGN) - address) };
         // SAFETY: 128-aligned, `len` bytes, alive as long as the `Heap`, and never referenced.
-        unsafe { Self::from_raw(base, len, Arc::new(Heap(base, layout))) }
+        Some(unsafe { Self::from_raw(base, len, Arc::new(Heap(start, layout))) })
     }
 
     /// The word at byte `at`.
@@ -520,6 +536,17 @@ mod tests {
         let part = SharedBytes::heap(64).slice(16, 16);
         part.store(8, 3, Ordering::Relaxed);
         assert_eq!(part.load(8, Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn memory_on_the_heap_is_aligned_and_may_be_refused() {
+        for len in [1, 8, 100, 1 << 20] {
+            let memory = SharedBytes::heap(len);
+            assert_eq!((memory.len(), memory.base.as_ptr().addr() % 128), (len, 0));
+        }
+        for len in [usize::MAX, isize::MAX as usize] {
+            assert!(SharedBytes::try_heap(len).is_none());
+        }
     }
 
     proptest! {

@@ -71,7 +71,7 @@ macro_rules! conformance {
             bad_payloads_are_refused,
         });
         $crate::conformance!(@tests $make: life {
-            no_wake_is_lost, a_ring_wakes_a_sleeper, a_sleeper_wakes_by_itself,
+            no_wake_is_lost, a_wake_travels_with_its_flush, a_ring_wakes_a_sleeper, a_sleeper_wakes_by_itself,
             a_cell_goes_back_and_forth,
         });
     };
@@ -215,7 +215,19 @@ impl Port {
         self.probe = Some(probe.clone());
         self.lane.read(&probe, 0, &SharedBytes::heap(8), PROBE_TOKEN)?;
         self.lane.flush()?;
-        self.completion(PROBE_TOKEN).map(|_| ())
+        // Up to the probe's own end, which would otherwise be taken for that of the next operation.
+        let until_then: Vec<_> = self.until("the end of an operation", |events| {
+            let is_probe = |event: &Event| {
+                matches!(event, Event::Completed { token, .. } if *token == PROBE_TOKEN)
+            };
+            let ended = events.iter().position(is_probe)?;
+            Some(events.drain(..=ended).collect())
+        });
+        let failure = until_then.into_iter().find_map(|event| match event {
+            Event::Failed { error, .. } => Some(error),
+            _ => None,
+        });
+        failure.map_or(Ok(()), Err)
     }
 }
 

@@ -164,7 +164,9 @@ pub trait Lane: Send {
     fn flush(&mut self) -> Result<(), OpError>;
 
     /// Makes sure that runtime thread `thread` of the peer, if there is one, does not sleep through
-    /// what was flushed before. Costs a fence and one load when that thread is awake.
+    /// what was started before, once that is flushed. Where memory is shared it costs a fence and
+    /// one load when that thread is awake. Where it has to travel, call it in front of the flush,
+    /// which then takes it along; behind the flush it is a message of its own.
     fn wake(&mut self, thread: u32);
 
     /// Hands every event that is there to `sink` and makes progress; true if there was any event

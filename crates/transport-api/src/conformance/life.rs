@@ -1,7 +1,7 @@
 //! Sleeping and waking, goodbyes and losses, and cells.
 
 use super::{DEADLINE, Make, Port, Rack, bounded, bytes, filled, together};
-use crate::{Cell, Event, HostId, OpError, PeerEvent, RegionError, RegionKey, Rights};
+use crate::{Cell, Event, HostId, Lane, OpError, PeerEvent, RegionError, RegionKey, Rights};
 use primitive::sync::Ordering;
 use std::{
     sync::atomic::{AtomicBool, AtomicU64},
@@ -11,6 +11,21 @@ use std::{
 
 /// Signal and wake, answered by signal and wake, both sides asleep between: a lost wake hangs.
 pub fn no_wake_is_lost(make: Make) {
+    wake_each_other(make, |lane, thread| {
+        lane.flush().expect("a flush");
+        lane.wake(thread);
+    });
+}
+
+/// The same with the wake in front of the flush, which takes it along.
+pub fn a_wake_travels_with_its_flush(make: Make) {
+    wake_each_other(make, |lane, thread| {
+        lane.wake(thread);
+        lane.flush().expect("a flush");
+    });
+}
+
+fn wake_each_other(make: Make, give: fn(&mut dyn Lane, u32)) {
     const ROUNDS: u64 = 3000;
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
@@ -21,8 +36,7 @@ pub fn no_wake_is_lost(make: Make) {
             for round in 1..=ROUNDS {
                 let turn = |port: &mut Port| {
                     port.lane.signal(&to, 0, round).expect("a signal");
-                    port.lane.flush().expect("a flush");
-                    port.lane.wake(port.peer_thread);
+                    give(&mut *port.lane, port.peer_thread);
                 };
                 if first {
                     turn(port);

@@ -1,0 +1,55 @@
+//! [`TcpBell`]: where a thread sleeps, which is where its connections are.
+
+use crate::{host::Host, service::silence};
+use primitive::sync::Ordering;
+use rustix::{buffer::spare_capacity, event::epoll};
+use std::{sync::Arc, time::Duration};
+use transport_api::{Bell, HostId};
+
+/// Connections that one wake reads, at most; the others are read by the next poll.
+const READY: usize = 64;
+
+/// The bell of one thread.
+pub(crate) struct TcpBell {
+    host: Arc<Host>,
+    thread: u32,
+}
+
+impl TcpBell {
+    /// The bell of `thread`, which exists.
+    pub(crate) fn new(host: Arc<Host>, thread: u32) -> Self {
+        Self { host, thread }
+    }
+}
+
+impl Bell for TcpBell {
+    fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
+        let Self { host, thread } = self;
+        let mut events = Vec::with_capacity(READY);
+        let seat = host.seat(*thread);
+        // What waits to be sent must not sleep, too.
+        for peer in (0..host.hosts()).filter(|peer| *peer != host.local.0).map(HostId) {
+            host.push_or_lose(host.link(peer, *thread), peer, *thread);
+        }
+        // Its own connections wake it now.
+        seat.adopted.store(false, Ordering::Relaxed);
+        seat.doorbell().sleep(
+            || ready() || seat.has_news(),
+            |_, _| {
+                // Fails when a signal comes, which may be what the thread slept for.
+                let timeout = crate::service::timespec(timeout);
+                let _ = epoll::wait(&seat.epoll, spare_capacity(&mut events), Some(&timeout));
+            },
+        );
+        for event in events.drain(..) {
+            match event.data.u64() {
+                u64::MAX => silence(&seat.rung),
+                peer => {
+                    host.pump(HostId(peer as u32), *thread);
+                }
+            }
+        }
+        host.attend(*thread);
+        host.expect_ticks();
+    }
+}

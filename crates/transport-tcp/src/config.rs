@@ -1,0 +1,124 @@
+//! [`TcpConfig`]: what a process must know to take its place in a rack.
+
+use std::{
+    fmt,
+    net::{SocketAddr, TcpListener},
+    time::Duration,
+};
+use transport_api::HostId;
+
+/// Which run of which program: every process of a job has the same, no two jobs do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct JobId(pub u128);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JobId({self})")
+    }
+}
+
+/// A hash that tells one build of a program from every other.
+pub type Build = [u8; 32];
+
+/// The DNS name that the certificate of a host of a job must have among its subject alternative
+/// names.
+///
+/// ```
+/// use gossamer_transport_tcp::{JobId, certificate_name};
+/// use transport_api::HostId;
+/// let name = certificate_name(JobId(0xabc), HostId(3));
+/// assert_eq!(name, "host-3.job-00000000000000000000000000000abc.gossamer.internal");
+/// ```
+pub fn certificate_name(job: JobId, host: HostId) -> String {
+    format!("host-{}.job-{job}.gossamer.internal", host.0)
+}
+
+/// How hosts of a rack prove to each other that they are.
+#[derive(Clone)]
+pub enum Credentials {
+    /// TLS 1.3, both sides with a certificate of the job's own authority. A certificate names the
+    /// one host that may show it ([`certificate_name`]), and if it names extended key usages, then
+    /// both server and client authentication.
+    Tls {
+        /// This host's certificate and what leads from it to `ca`, as PEM.
+        certificate: String,
+        /// The key of the certificate, as PEM.
+        key: String,
+        /// The certificate of the authority that all certificates of the job come from, as PEM.
+        ca: String,
+    },
+    /// Nothing: whoever can reach this machine's loopback interface can be a host. Only for
+    /// measurements and tests; refused unless every address is a loopback address.
+    InsecureLoopback,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the key.
+        f.write_str(match self {
+            Credentials::Tls { .. } => "Tls { .. }",
+            Credentials::InsecureLoopback => "InsecureLoopback",
+        })
+    }
+}
+
+/// What a process must know to take its place in a rack; see
+/// [`TcpTransport::join`](crate::TcpTransport::join).
+#[derive(Debug)]
+pub struct TcpConfig {
+    /// The job that all hosts belong to.
+    pub job: JobId,
+    /// Which host this process is.
+    pub host: HostId,
+    /// Where every host listens, by number, this host included.
+    pub addresses: Vec<SocketAddr>,
+    /// This host's own address, bound by whoever told the others of it.
+    pub listener: TcpListener,
+    /// Runtime threads of every host.
+    pub threads: u32,
+    /// Which build this is: hosts of other builds are refused.
+    pub build: Build,
+    /// How hosts prove who they are.
+    pub credentials: Credentials,
+    /// A peer that cannot be reached is reported as lost within this time (the cable is out, the
+    /// machine has no power); a peer whose machine answers and whose process says nothing (it is
+    /// stopped) is, once it has been silent for longer than this, within a quarter more.
+    /// One second if not set; ten milliseconds at least.
+    pub loss_bound: Duration,
+    /// How long all hosts may take to find each other, in [`join`](crate::TcpTransport::join).
+    pub join_patience: Duration,
+    /// How long one connection may take to say who it is. Within it, connections that never say
+    /// make room for others.
+    pub handshake_patience: Duration,
+}
+
+impl TcpConfig {
+    /// The settings of `host` among the hosts at `addresses`, with the usual patience.
+    pub fn new(
+        (job, build): (JobId, Build),
+        host: HostId,
+        addresses: Vec<SocketAddr>,
+        listener: TcpListener,
+        threads: u32,
+        credentials: Credentials,
+    ) -> Self {
+        Self {
+            job,
+            host,
+            addresses,
+            listener,
+            threads,
+            build,
+            credentials,
+            loss_bound: Duration::from_secs(1),
+            join_patience: Duration::from_secs(20),
+            handshake_patience: Duration::from_secs(5),
+        }
+    }
+}

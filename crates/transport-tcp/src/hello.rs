@@ -1,0 +1,222 @@
+//! The first words on a connection: who dials, to whom, for which seat, of which job and build.
+//!
+//! Both messages have a fixed length, and nothing else is read before they have been checked. The
+//! hello does not prove anything by itself: who the dialler is, the certificate says.
+//!
+//! ```text
+//!   dialler                                     listener
+//!   TLS handshake, both with certificates  <->
+//!   Hello                                  --->  checks: job, rack, build, host, seat
+//!                                          <---  Verdict: welcome, or why not, in words
+//! ```
+
+use crate::{Build, JobId};
+use transport_api::HostId;
+
+/// The protocol of this crate; hosts of one rack agree on it by being one build.
+pub(crate) const VERSION: u32 = 1;
+
+/// Bytes of a hello.
+pub(crate) const HELLO: usize = 80;
+/// Bytes of a verdict.
+pub(crate) const VERDICT: usize = 256;
+
+const MAGIC: [u8; 8] = *b"gossamer";
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Seat {
+    /// The operations of the thread of this number on both hosts.
+    Thread(u32),
+    /// Imports, signs of life and goodbyes.
+    Control,
+}
+
+/// What the dialler says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) version: u32,
+    pub(crate) from: HostId,
+    pub(crate) to: HostId,
+    pub(crate) seat: Seat,
+    pub(crate) hosts: u32,
+    pub(crate) threads: u32,
+    pub(crate) job: JobId,
+    pub(crate) build: Build,
+}
+
+impl Hello {
+    pub(crate) fn encode(&self) -> [u8; HELLO] {
+        let seat = match self.seat {
+            Seat::Thread(thread) => thread,
+            Seat::Control => u32::MAX,
+        };
+        let mut bytes = [0; HELLO];
+        bytes[..8].copy_from_slice(&MAGIC);
+        let numbers = [self.version, self.from.0, self.to.0, seat, self.hosts, self.threads];
+        for (at, number) in bytes[8..32].chunks_exact_mut(4).zip(numbers) {
+            at.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes[32..48].copy_from_slice(&self.job.0.to_le_bytes());
+        bytes[48..].copy_from_slice(&self.build);
+        bytes
+    }
+
+    /// `None` if these are not the words of any build of this project.
+    pub(crate) fn decode(bytes: &[u8; HELLO]) -> Option<Hello> {
+        let (mut job, mut build) = ([0; 16], [0; 32]);
+        job.copy_from_slice(&bytes[32..48]);
+        build.copy_from_slice(&bytes[48..]);
+        let number = |index: usize| {
+            let at = 8 + 4 * index;
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let seat = match number(3) {
+            u32::MAX => Seat::Control,
+            thread => Seat::Thread(thread),
+        };
+        (bytes[..8] == MAGIC).then(|| Hello {
+            version: number(0),
+            from: HostId(number(1)),
+            to: HostId(number(2)),
+            seat,
+            hosts: number(4),
+            threads: number(5),
+            job: JobId(u128::from_le_bytes(job)),
+            build,
+        })
+    }
+
+    /// Why a listener that would itself say `ours` (with `from` for its own number) does not take
+    /// this; `None` if it does.
+    pub(crate) fn objection(&self, ours: &Hello) -> Option<String> {
+        let short =
+            |build: &Build| build[..8].iter().map(|b| format!("{b:02x}")).collect::<String>();
+        if self.job != ours.job {
+            return Some("it belongs to another job".into());
+        }
+        if self.version != ours.version {
+            return Some(format!("it speaks protocol {}, this is {}", self.version, ours.version));
+        }
+        if self.build != ours.build {
+            return Some(format!(
+                "it is build {}, this is {}: start all hosts from one executable",
+                short(&self.build),
+                short(&ours.build)
+            ));
+        }
+        if (self.hosts, self.threads) != (ours.hosts, ours.threads) {
+            return Some(format!(
+                "its rack has {} hosts of {} threads, this has {} of {}",
+                self.hosts, self.threads, ours.hosts, ours.threads
+            ));
+        }
+        if self.to != ours.from {
+            return Some(format!("it wants {}, this is {}", self.to, ours.from));
+        }
+        if self.from.0 >= ours.hosts || self.from <= ours.from {
+            return Some(format!("{} does not dial {}", self.from, ours.from));
+        }
+        match self.seat {
+            Seat::Thread(thread) if thread >= ours.threads => {
+                Some(format!("there is no thread {thread}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What the listener answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Welcome,
+    Refused(String),
+}
+
+impl Verdict {
+    pub(crate) fn encode(&self) -> [u8; VERDICT] {
+        let mut bytes = [0; VERDICT];
+        if let Verdict::Refused(why) = self {
+            let text = &why.as_bytes()[..why.floor_char_boundary(VERDICT - 1)];
+            bytes[0] = 1;
+            bytes[1..=text.len()].copy_from_slice(text);
+        }
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8; VERDICT]) -> Option<Verdict> {
+        let text = String::from_utf8_lossy(&bytes[1..]);
+        match bytes[0] {
+            0 => Some(Verdict::Welcome),
+            1 => Some(Verdict::Refused(text.trim_end_matches('\0').escape_debug().to_string())),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello() -> Hello {
+        let (from, to) = (HostId(2), HostId(1));
+        let (job, build) = (JobId(7), [3; 32]);
+        Hello {
+            version: VERSION,
+            from,
+            to,
+            seat: Seat::Thread(1),
+            hosts: 3,
+            threads: 2,
+            job,
+            build,
+        }
+    }
+
+    #[test]
+    fn every_difference_has_its_own_words() {
+        let ours = Hello { from: HostId(1), ..hello() };
+        assert_eq!(hello().objection(&ours), None);
+        assert_eq!(Hello { seat: Seat::Control, ..hello() }.objection(&ours), None);
+        let different = [
+            (Hello { job: JobId(8), ..hello() }, "another job"),
+            (Hello { version: 9, ..hello() }, "protocol 9"),
+            (Hello { build: [4; 32], ..hello() }, "it is build 0404"),
+            (Hello { hosts: 4, ..hello() }, "has 4 hosts"),
+            (Hello { threads: 4, ..hello() }, "of 4 threads"),
+            (Hello { to: HostId(0), ..hello() }, "wants host 0"),
+            (Hello { from: HostId(3), ..hello() }, "host 3 does not dial"),
+            (Hello { from: HostId(0), ..hello() }, "host 0 does not dial"),
+            (Hello { from: HostId(1), ..hello() }, "host 1 does not dial"),
+            (Hello { seat: Seat::Thread(2), ..hello() }, "no thread 2"),
+        ];
+        for (other, words) in different {
+            let objection = other.objection(&ours).expect("an objection");
+            assert!(objection.contains(words), "{objection}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn words_come_back(numbers in any::<[u32; 6]>(), job: u128, build: [u8; 32], why: String) {
+            let [version, from, to, seat, hosts, threads] = numbers;
+            let seat = if seat == u32::MAX { Seat::Control } else { Seat::Thread(seat) };
+            let (from, to, job) = (HostId(from), HostId(to), JobId(job));
+            let hello = Hello { version, from, to, seat, hosts, threads, job, build };
+            prop_assert_eq!(Hello::decode(&hello.encode()), Some(hello));
+            prop_assert_eq!(Verdict::decode(&Verdict::Welcome.encode()), Some(Verdict::Welcome));
+            let refused = Verdict::decode(&Verdict::Refused(why).encode());
+            prop_assert!(matches!(refused, Some(Verdict::Refused(_))));
+        }
+
+        #[test]
+        fn arbitrary_bytes_do_no_harm(hello in any::<[u8; 32]>(), verdict in any::<[u8; 32]>()) {
+            let (mut long, mut longer) = ([0; HELLO], [0; VERDICT]);
+            long[..32].copy_from_slice(&hello);
+            longer[..32].copy_from_slice(&verdict);
+            prop_assert_eq!(Hello::decode(&long).is_some(), hello[..8] == MAGIC);
+            prop_assert_eq!(Verdict::decode(&longer).is_some(), verdict[0] < 2);
+        }
+    }
+}

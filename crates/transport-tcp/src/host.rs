@@ -1,0 +1,356 @@
+//! [`Host`]: what all threads, lanes and bells of one process share.
+//!
+//! Who reads a connection? Best the thread that it belongs to: while it polls, at each poll of its
+//! lane; while it sleeps, because its bell waits for the thread's own connections. But a peer must
+//! not wait for a thread that does neither, because its own code keeps it busy (or because the
+//! program has no such thread yet). Such a thread's connections are *adopted* by the service
+//! thread, until it polls again. So on the paths that matter no byte changes threads, and no thread
+//! holds anybody up for longer than two [ticks](crate::service::TICK).
+
+use crate::{
+    bulk,
+    conn::Conn,
+    export::{Exported, Exports},
+    machine::Port,
+    service::{Desk, Order},
+    wire::Broken,
+};
+use primitive::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use rustix::event::epoll;
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+use transport_api::{Event, HostId, LossReason, PeerEvent, RegionKey, doorbell::Doorbell};
+
+/// Events beyond which failures that nobody waits for are no longer reported. Everything else that
+/// waits in an inbox is bounded by what this host has asked for, or by the window of its stream.
+const REPORTS: usize = 1024;
+
+/// What has arrived for one thread from one host, until the thread's lane takes it.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    /// Whether there is something to look at: events, or that the host is gone.
+    any: AtomicBool,
+    events: Mutex<Vec<Event>>,
+}
+
+/// One runtime thread of this process.
+pub(crate) struct Seat {
+    /// By host: whether it has ever opened a lane there, and whether it holds it now.
+    pub(crate) opened: Vec<AtomicBool>,
+    pub(crate) listening: Vec<AtomicBool>,
+    /// Whether it has taken its bell.
+    pub(crate) bell: AtomicBool,
+    /// The word of its doorbell.
+    word: AtomicU32,
+    /// How often it has looked at its connections. Only the thread itself writes it.
+    rounds: AtomicU64,
+    /// Whether the service thread looks after its connections.
+    pub(crate) adopted: AtomicBool,
+    /// Where it sleeps: its connections and `rung`.
+    pub(crate) epoll: OwnedFd,
+    /// An eventfd.
+    pub(crate) rung: OwnedFd,
+    /// By host.
+    inboxes: Vec<Inbox>,
+}
+
+impl Seat {
+    pub(crate) fn new(hosts: usize) -> io::Result<Self> {
+        let flags = || (0..hosts).map(|_| AtomicBool::new(false)).collect();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let rung = crate::service::eventfd()?;
+        epoll::add(&epoll, &rung, epoll::EventData::new_u64(u64::MAX), epoll::EventFlags::IN)?;
+        Ok(Self {
+            opened: flags(),
+            listening: flags(),
+            bell: AtomicBool::new(false),
+            word: AtomicU32::new(0),
+            rounds: AtomicU64::new(0),
+            adopted: AtomicBool::new(true),
+            epoll,
+            rung,
+            inboxes: (0..hosts).map(|_| Inbox::default()).collect(),
+        })
+    }
+
+    pub(crate) fn doorbell(&self) -> Doorbell<'_> {
+        Doorbell::new(&self.word)
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.word.load(Ordering::Acquire) == transport_api::doorbell::SLEEPING
+    }
+
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Acquire)
+    }
+
+    /// Whether a lane that the thread holds has something to report.
+    pub(crate) fn has_news(&self) -> bool {
+        let mut lanes = self.listening.iter().zip(&self.inboxes);
+        lanes.any(|(open, inbox)| open.load(Ordering::Relaxed) && inbox.any.load(Ordering::Acquire))
+    }
+}
+
+/// One host of the rack as this process sees it.
+pub(crate) struct Peer {
+    /// What became of it, once it is no longer there.
+    pub(crate) gone: OnceLock<PeerEvent>,
+    /// By thread; none for this host itself.
+    links: Vec<Mutex<Conn>>,
+    /// Links on which it has said goodbye.
+    goodbyes: AtomicU32,
+}
+
+impl Peer {
+    pub(crate) fn new(links: Vec<Conn>) -> Self {
+        let links = links.into_iter().map(Mutex::new).collect();
+        Self { gone: OnceLock::new(), links, goodbyes: AtomicU32::new(0) }
+    }
+}
+
+/// What all threads of one process of the rack share.
+pub(crate) struct Host {
+    /// Tells this transport from every other that this process has made.
+    pub(crate) id: u64,
+    pub(crate) local: HostId,
+    pub(crate) threads: u32,
+    pub(crate) exports: Arc<Exports>,
+    /// By host number, this host included.
+    pub(crate) peers: Vec<Peer>,
+    /// By thread number.
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) desk: Desk,
+}
+
+impl Host {
+    pub(crate) fn new(local: HostId, peers: Vec<Peer>, seats: Vec<Seat>, desk: Desk) -> Arc<Self> {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Arc::new_cyclic(|host: &std::sync::Weak<Host>| {
+            let host = host.clone();
+            let exports = Exports::new(move |key| {
+                let Some(host) = host.upgrade() else { return };
+                for (peer, thread) in host.links() {
+                    host.link(peer, thread).machine.forget(key);
+                }
+            });
+            Self { id, local, threads: seats.len() as u32, exports, peers, seats, desk }
+        })
+    }
+
+    pub(crate) fn hosts(&self) -> u32 {
+        self.peers.len() as u32
+    }
+
+    pub(crate) fn peer(&self, host: HostId) -> &Peer {
+        &self.peers[host.0 as usize]
+    }
+
+    pub(crate) fn seat(&self, thread: u32) -> &Seat {
+        &self.seats[thread as usize]
+    }
+
+    /// Every data connection, as peer and thread.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (HostId, u32)> {
+        let peers = (0..self.hosts()).filter(|host| *host != self.local.0);
+        let threads = self.threads;
+        peers.flat_map(move |host| (0..threads).map(move |thread| (HostId(host), thread)))
+    }
+
+    /// The connection of `thread` to `peer`, which is another host.
+    pub(crate) fn link(&self, peer: HostId, thread: u32) -> MutexGuard<'_, Conn> {
+        // Nobody panics with it unless the process is beyond help; its bytes are in order then.
+        self.peer(peer).links[thread as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads once what there is on a connection, and writes what waits; true if any byte came.
+    pub(crate) fn pump(&self, peer: HostId, thread: u32) -> bool {
+        let mut conn = self.link(peer, thread);
+        let received = conn.receive(&mut Arrivals { host: self, peer });
+        let both = received.and_then(|moved| self.push(&mut conn, peer, thread).map(|()| moved));
+        both.unwrap_or_else(|broken| {
+            self.broken(conn, peer, broken);
+            true
+        })
+    }
+
+    /// Writes what waits on a connection that the caller has locked, and sees to it that whoever
+    /// waits for the connection waits for room, too, if there is none.
+    pub(crate) fn push(&self, conn: &mut Conn, peer: HostId, thread: u32) -> Result<(), Broken> {
+        conn.push()?;
+        Ok(conn.watch(&self.seat(thread).epoll, &self.desk.epoll, peer, thread)?)
+    }
+
+    /// As [`push`](Self::push), and deals with what goes wrong.
+    pub(crate) fn push_or_lose(&self, mut conn: MutexGuard<'_, Conn>, peer: HostId, thread: u32) {
+        if let Err(broken) = self.push(&mut conn, peer, thread) {
+            self.broken(conn, peer, broken);
+        }
+    }
+
+    /// A connection has come to its end.
+    fn broken(&self, mut conn: MutexGuard<'_, Conn>, peer: HostId, broken: Broken) {
+        let expected = conn.machine.heard_goodbye() && !matches!(broken, Broken::Nonsense(_));
+        conn.close();
+        drop(conn);
+        match broken {
+            _ if expected => {}
+            // What was sent is in the reason.
+            Broken::Nonsense(_) => self.lose(peer, broken),
+            // The peer may have said why, on its control connection.
+            _ => self.desk.leave(Order::Ended { peer, broken }),
+        }
+    }
+
+    /// Reports `peer` as lost, for all threads.
+    pub(crate) fn lose(&self, peer: HostId, broken: Broken) {
+        let reason = match broken {
+            Broken::Closed => {
+                LossReason::Connection("it closed its connection without a goodbye".into())
+            }
+            Broken::Failed(why) | Broken::Untrusted(why) => LossReason::Connection(why),
+            Broken::Nonsense(what) => LossReason::Protocol(what),
+        };
+        self.gone(PeerEvent::Lost(peer, reason));
+    }
+
+    /// Notes what became of a peer, the first time, and gets every thread to look.
+    pub(crate) fn gone(&self, event: PeerEvent) {
+        let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
+        if self.peer(host).gone.set(event.clone()).is_err() {
+            return;
+        }
+        match event {
+            PeerEvent::Left(_) => tracing::debug!(local = %self.local, %host, "left"),
+            PeerEvent::Lost(_, why) => tracing::warn!(local = %self.local, %host, %why, "lost"),
+        }
+        for thread in 0..self.threads {
+            self.inbox(thread, host).any.store(true, Ordering::Release);
+            self.wake(thread);
+        }
+        self.desk.ring();
+    }
+
+    fn inbox(&self, thread: u32, from: HostId) -> &Inbox {
+        &self.seat(thread).inboxes[from.0 as usize]
+    }
+
+    /// Leaves something for the lane of `thread` to `from`.
+    pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
+        let inbox = self.inbox(thread, from);
+        let mut events = inbox.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(event, Event::Failed { token: None, .. }) && events.len() >= REPORTS {
+            return;
+        }
+        events.push(event);
+        drop(events);
+        inbox.any.store(true, Ordering::Release);
+        self.wake(thread);
+    }
+
+    /// Hands what was delivered for the lane of `thread` to `from` to `sink`, with `spare` to keep
+    /// from allocating. Returns whether there was anything, and what became of the host if that is
+    /// to be reported now.
+    pub(crate) fn take(
+        &self,
+        (thread, from): (u32, HostId),
+        spare: &mut Vec<Event>,
+        sink: &mut dyn FnMut(Event),
+    ) -> (bool, Option<&PeerEvent>) {
+        let inbox = self.inbox(thread, from);
+        if !inbox.any.load(Ordering::Acquire) {
+            return (false, None);
+        }
+        inbox.any.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        // Before the events, so that what was delivered before the end is reported before it.
+        let gone = self.peer(from).gone.get();
+        std::mem::swap(&mut *inbox.events.lock().unwrap_or_else(PoisonError::into_inner), spare);
+        if gone.is_none() && self.peer(from).gone.get().is_some() {
+            inbox.any.store(true, Ordering::Release);
+        }
+        let mut taken: BTreeMap<u32, u64> = BTreeMap::new();
+        let any = !spare.is_empty();
+        for event in spare.drain(..) {
+            match &event {
+                Event::Bulk { from, payload, .. } => {
+                    *taken.entry(from.thread).or_default() += bulk::cost_of(payload.len());
+                }
+                Event::Notified { from, .. } => {
+                    *taken.entry(from.thread).or_default() += bulk::cost_of(0);
+                }
+                _ => {}
+            }
+            sink(event);
+        }
+        if from != self.local {
+            for (link, cost) in taken {
+                let mut conn = self.link(from, link);
+                conn.machine.taken(thread, cost);
+                self.push_or_lose(conn, from, link);
+            }
+        }
+        (any, gone)
+    }
+
+    /// Wakes `thread`, which exists, if it sleeps.
+    pub(crate) fn wake(&self, thread: u32) {
+        let seat = self.seat(thread);
+        if seat.doorbell().must_wake() {
+            crate::service::ring(&seat.rung);
+        }
+    }
+
+    /// `thread`, which calls this, looks after its own connections.
+    #[inline]
+    pub(crate) fn attend(&self, thread: u32) {
+        let seat = self.seat(thread);
+        let rounds = seat.rounds.load(Ordering::Relaxed);
+        seat.rounds.store(rounds.wrapping_add(1), Ordering::Release);
+        if seat.adopted.load(Ordering::Relaxed) {
+            seat.adopted.store(false, Ordering::Relaxed);
+            self.expect_ticks();
+        }
+    }
+
+    /// Called by a thread that has begun to look after its connections: from now on the service
+    /// thread must notice when it stops.
+    pub(crate) fn expect_ticks(&self) {
+        fence(Ordering::SeqCst);
+        if !self.desk.ticking.load(Ordering::Relaxed) {
+            self.desk.ring();
+        }
+    }
+}
+
+/// Where what arrives from one peer goes.
+pub(crate) struct Arrivals<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) peer: HostId,
+}
+
+impl Port for Arrivals<'_> {
+    fn region(&mut self, key: RegionKey) -> Option<Arc<Exported>> {
+        self.host.exports.get(key)
+    }
+
+    fn event(&mut self, thread: u32, event: Event) {
+        self.host.deliver(thread, self.peer, event);
+    }
+
+    fn wake(&mut self, thread: u32) {
+        self.host.wake(thread);
+    }
+
+    fn goodbye(&mut self) {
+        let said = self.host.peer(self.peer).goodbyes.fetch_add(1, Ordering::AcqRel) + 1;
+        if said == self.host.threads {
+            self.host.gone(PeerEvent::Left(self.peer));
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! [`Joining`]: how a process becomes a host of its rack.
+//!
+//! One loop dials, accepts and checks, because hosts must not wait for each other in a ring. What
+//! a stranger can occupy is bounded: so many connections may be undecided at a time, each for so
+//! long, and the oldest makes room for the next. An honest peer needs milliseconds, and dials again
+//! if it was pushed out.
+
+use crate::{
+    Credentials, JoinError, TcpConfig,
+    hello::{Hello, Seat, VERSION},
+    pending::{Failure, Pending, Role},
+    tls::Tls,
+    wire::{Broken, Wire},
+};
+use primitive::limits::{HOSTS, THREADS_PER_HOST};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, connect, listen, socket_with},
+};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    io,
+    net::{SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+use transport_api::HostId;
+
+/// Connections that a host dials to one other at a time.
+const AT_ONCE: usize = 2;
+
+/// Undecided connections that strangers may have, beside those that the hosts need.
+const STRANGERS: usize = 64;
+
+/// How long a host waits before it dials again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A process that is joining its rack.
+pub(crate) struct Joining {
+    config: TcpConfig,
+    tls: Option<Tls>,
+    /// What this host says of itself.
+    ours: Hello,
+    /// What there is to dial, for each host below this one, and when next.
+    to_dial: Vec<(HostId, VecDeque<Seat>, Instant)>,
+    pending: Vec<Pending>,
+    /// Seats that a verdict has given away, and those whose connection is complete.
+    given: HashSet<(HostId, Seat)>,
+    seated: HashMap<(HostId, Seat), Wire>,
+    /// The last failure, in words.
+    last: Option<String>,
+}
+
+/// The connections of a complete rack.
+pub(crate) struct Wires(HashMap<(HostId, Seat), Wire>);
+
+impl Wires {
+    /// Takes the control connection to `peer`.
+    pub(crate) fn control(&mut self, peer: HostId) -> io::Result<Wire> {
+        self.0.remove(&(peer, Seat::Control)).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Takes the connection of `thread` to `peer`.
+    pub(crate) fn thread(&mut self, peer: HostId, thread: u32) -> io::Result<Wire> {
+        let seat = Seat::Thread(thread);
+        self.0.remove(&(peer, seat)).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}
+
+impl Seat {
+    fn all(threads: u32) -> impl Iterator<Item = Seat> {
+        (0..threads).map(Seat::Thread).chain([Seat::Control])
+    }
+}
+
+impl Joining {
+    /// Checks the settings.
+    pub(crate) fn new(config: TcpConfig) -> Result<Self, JoinError> {
+        let (hosts, threads) = (config.addresses.len(), config.threads);
+        if !(1..=HOSTS).contains(&hosts) || !(1..=THREADS_PER_HOST as u32).contains(&threads) {
+            return Err(JoinError::Size(hosts, threads));
+        }
+        if config.host.0 as usize >= hosts {
+            return Err(JoinError::NoPlace(config.host, hosts));
+        }
+        if config.loss_bound < Duration::from_millis(10) {
+            return Err(JoinError::LossBound(config.loss_bound));
+        }
+        if let Credentials::InsecureLoopback = config.credentials {
+            let all = config.addresses.iter().copied().chain([config.listener.local_addr()?]);
+            if let Some(open) = all.into_iter().find(|address| !address.ip().is_loopback()) {
+                return Err(JoinError::NotLoopback(open));
+            }
+        }
+        let tls = Tls::new(config.job, &config.credentials).map_err(JoinError::Credentials)?;
+        config.listener.set_nonblocking(true)?;
+        listen(&config.listener, BACKLOG).map_err(io::Error::from)?;
+        let (from, to, now) = (config.host, config.host, Instant::now());
+        let (job, build, seat) = (config.job, config.build, Seat::Control);
+        let hosts = hosts as u32;
+        let ours = Hello { version: VERSION, from, to, seat, hosts, threads, job, build };
+        let below = (0..config.host.0).map(HostId);
+        let to_dial = below.map(|host| (host, Seat::all(threads).collect(), now)).collect();
+        let (pending, given, seated) = (Vec::new(), HashSet::new(), HashMap::new());
+        Ok(Self { config, tls, ours, to_dial, pending, given, seated, last: None })
+    }
+
+    /// Connects with all hosts.
+    pub(crate) fn run(mut self) -> Result<Wires, JoinError> {
+        let (start, patience) = (Instant::now(), self.config.join_patience);
+        loop {
+            self.dial()?;
+            let missing = self.missing();
+            if missing.is_empty() {
+                return Ok(Wires(self.seated));
+            }
+            if start.elapsed() >= patience {
+                return Err(JoinError::Missing { missing, waited: patience, last: self.last });
+            }
+            let ready = self.wait()?;
+            if ready[0] {
+                self.accept();
+            }
+            // New ones stand behind those that were asked about.
+            let mut ready = ready[1..].iter().copied().chain(std::iter::repeat(true));
+            for pending in std::mem::take(&mut self.pending) {
+                let is_ready = ready.next().unwrap_or_default();
+                self.go_on(pending, is_ready)?;
+            }
+        }
+    }
+
+    fn missing(&self) -> Vec<HostId> {
+        let others = (0..self.ours.hosts).map(HostId).filter(|host| *host != self.ours.from);
+        let complete = |host: &HostId| {
+            Seat::all(self.ours.threads).all(|seat| self.seated.contains_key(&(*host, seat)))
+        };
+        others.filter(|host| !complete(host)).collect()
+    }
+
+    /// Waits a little; whether the listener and each pending connection is ready.
+    fn wait(&self) -> io::Result<Vec<bool>> {
+        let mut polled = vec![PollFd::new(&self.config.listener, PollFlags::IN)];
+        polled.extend(self.pending.iter().map(|pending| PollFd::new(pending, pending.waits_for())));
+        match poll(&mut polled, Some(&crate::service::timespec(AGAIN))) {
+            Ok(_) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
+            Err(Errno::INTR) => Ok(vec![false; polled.len()]),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Dials what is to be dialled, a few at a time.
+    fn dial(&mut self) -> Result<(), JoinError> {
+        let now = Instant::now();
+        for (host, seats, next) in &mut self.to_dial {
+            let is_this = |p: &&Pending| matches!(p.role, Role::Dialled(peer, _) if peer == *host);
+            let mut under_way = self.pending.iter().filter(is_this).count();
+            while under_way < AT_ONCE
+                && *next <= now
+                && let Some(seat) = seats.pop_front()
+            {
+                let address = self.config.addresses[host.0 as usize];
+                let tls = self.tls.as_ref().map(|tls| tls.dial(*host)).transpose();
+                let tls = tls.map_err(JoinError::Credentials)?;
+                match begin(address) {
+                    Ok(socket) => {
+                        let hello = Hello { to: *host, seat, ..self.ours.clone() };
+                        let wire = Wire::new(socket, tls);
+                        self.pending.push(Pending::dialled(wire, *host, &hello, now));
+                        under_way += 1;
+                    }
+                    Err(error) => {
+                        self.last = Some(format!("{host} at {address}: {error}"));
+                        seats.push_back(seat);
+                        *next = now + AGAIN;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        let most = STRANGERS + AT_ONCE * self.config.addresses.len();
+        let is_accepted = |pending: &Pending| matches!(pending.role, Role::Accepted(_));
+        loop {
+            let (socket, address) = match self.config.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    // The process may be short of descriptors, which strangers may be sitting on.
+                    let (strangers, dialled): (Vec<_>, _) =
+                        std::mem::take(&mut self.pending).into_iter().partition(is_accepted);
+                    self.pending = dialled;
+                    strangers.iter().for_each(|stranger| self.give_back(stranger));
+                    return;
+                }
+            };
+            if self.pending.iter().filter(|pending| is_accepted(pending)).count() >= most
+                && let Some(oldest) = self.pending.iter().position(is_accepted)
+            {
+                let oldest = self.pending.remove(oldest);
+                self.give_back(&oldest);
+                self.note(&oldest, "it has not said in time who it is: others need the room");
+            }
+            let ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
+            let tls = self.tls.as_ref().map(Tls::listen).transpose();
+            match (ready, tls) {
+                (Ok(()), Ok(tls)) => {
+                    let wire = Wire::new(socket, tls);
+                    self.pending.push(Pending::accepted(wire, address, Instant::now()));
+                }
+                (ready, tls) => {
+                    let (ready, tls) = (ready.err(), tls.err());
+                    tracing::warn!(%address, ?ready, ?tls, "cannot use a connection");
+                }
+            }
+        }
+    }
+
+    /// Gets on with one connection.
+    fn go_on(&mut self, mut pending: Pending, is_ready: bool) -> Result<(), JoinError> {
+        if !is_ready {
+            if pending.since.elapsed() < self.config.handshake_patience {
+                self.pending.push(pending);
+                return Ok(());
+            }
+            let late = Failure::Broken(Broken::Failed("it has not said in time who it is".into()));
+            return self.failed(pending, late);
+        }
+        let Self { given, ours, tls, .. } = self;
+        let mut judge = |hello: &Hello| {
+            let taken = || {
+                (!given.insert((hello.from, hello.seat))).then(|| {
+                    format!(
+                        "{} has taken that place already: is its number used twice?",
+                        hello.from
+                    )
+                })
+            };
+            hello.objection(ours).or_else(taken)
+        };
+        match pending.advance(tls.as_ref(), &mut judge) {
+            Ok(None) => self.pending.push(pending),
+            Ok(Some(seat)) => drop(self.seated.insert(seat, pending.into_wire())),
+            Err(failure) => return self.failed(pending, failure),
+        }
+        Ok(())
+    }
+
+    /// A connection has come to nothing: a stranger is forgotten, a host is dialled again, unless
+    /// that cannot help.
+    fn failed(&mut self, pending: Pending, failure: Failure) -> Result<(), JoinError> {
+        let Role::Dialled(host, seat) = pending.role else {
+            self.give_back(&pending);
+            match failure {
+                Failure::Refused(why) => self.note(&pending, &why),
+                Failure::Broken(broken) => self.note(&pending, &broken.to_string()),
+            }
+            return Ok(());
+        };
+        let address = self.config.addresses[host.0 as usize];
+        match failure {
+            Failure::Refused(reason) => Err(JoinError::Refused { host, address, reason }),
+            Failure::Broken(Broken::Untrusted(reason)) => {
+                Err(JoinError::Untrusted { host, address, reason })
+            }
+            Failure::Broken(broken) => {
+                self.last = Some(format!("{host} at {address}: {broken}"));
+                if let Some((.., seats, next)) = self.to_dial.iter_mut().find(|d| d.0 == host) {
+                    seats.push_back(seat);
+                    *next = Instant::now() + AGAIN;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A connection that was welcomed has failed: its place is free again.
+    fn give_back(&mut self, pending: &Pending) {
+        if let Some(place) = pending.welcomed() {
+            self.given.remove(&place);
+        }
+    }
+
+    /// Notes that a stranger was sent away.
+    fn note(&mut self, stranger: &Pending, why: &str) {
+        if let Role::Accepted(address) = stranger.role {
+            let (job, local) = (self.config.job, self.config.host);
+            tracing::warn!(%job, %local, %address, why, "refused a connection");
+            self.last = Some(format!("from {address}: {why}"));
+        }
+    }
+}
+
+/// Begins to connect.
+fn begin(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    match connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let socket = TcpStream::from(socket);
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}

@@ -1,0 +1,51 @@
+//! The transport between machines: TCP, and on it TLS.
+//!
+//! Memory is not shared here, so the owner of a region carries out what others ask of it, as the
+//! co-processor of Thekkath, Levy and Lazowska did in software: every operation is a frame, checked
+//! and carried out against the exported regions in the order of its lane, whoever of the host's
+//! threads happens to read it. Threads of one number on two hosts share one connection.
+//!
+//! ```text
+//!   host 0                                        host 1
+//!   thread 0: lane ===== connection ===== lane :thread 0
+//!   thread 1: lane ===== connection ===== lane :thread 1
+//!   service thread ------ control ------ service thread
+//! ```
+//!
+//! Reading order:
+//! 1. [`TcpConfig`], [`Credentials`], [`JoinError`]: what a process must know to join.
+//! 2. `frame`: what travels, as bytes.
+//! 3. `export`: the regions of this host.
+//! 4. `bulk`, `machine`: a connection without its socket.
+//! 5. `wire`, `tls`, `conn`: the socket, and TLS on it.
+//! 6. `host`: what all threads share, and who reads which connection when.
+//! 7. `lane`, `local`, `bell`: what runtime threads hold.
+//! 8. `control`, `service`: imports, signs of life, and the thread that sees to what nobody else does.
+//! 9. `hello`, `pending`, `join`: how processes become a rack, and strangers do not.
+//! 10. [`TcpTransport`]: puts them together.
+
+#![forbid(unsafe_code)]
+
+mod bell;
+mod bulk;
+mod config;
+mod conn;
+mod control;
+mod error;
+mod export;
+mod frame;
+mod hello;
+mod host;
+mod join;
+mod lane;
+mod local;
+mod machine;
+mod pending;
+mod service;
+mod tcp;
+mod tls;
+mod wire;
+
+pub use config::{Build, Credentials, JobId, TcpConfig, certificate_name};
+pub use error::JoinError;
+pub use tcp::TcpTransport;

@@ -1,0 +1,234 @@
+//! What arrives at a [`Machine`]: operations of the peer, which are carried out here, and answers to
+//! this side's own.
+
+use super::{ANSWER_WINDOW, Asked, Machine, Name, Port};
+use crate::{
+    export::Exported,
+    frame::{BODY_BYTES, Header, Kind, Nonsense, nonsense},
+};
+use primitive::sync::Ordering;
+use std::sync::Arc;
+use transport_api::{Event, OpError, RegionKey, Rights};
+
+/// Regions that a connection remembers, so that most operations look nothing up.
+const RECENT: usize = 8;
+
+impl Machine {
+    /// Takes the next bytes of the connection.
+    ///
+    /// # Errors
+    /// When no peer of this build sends that; the connection is of no use then.
+    pub(crate) fn feed(&mut self, bytes: &[u8], port: &mut impl Port) -> Result<(), Nonsense> {
+        let mut frames = std::mem::take(&mut self.frames);
+        let fed = frames.feed(bytes, |header, body| self.take(header, body, port));
+        self.frames = frames;
+        fed
+    }
+
+    /// This host's `thread` has taken what it got over this connection and was charged `cost`.
+    pub(crate) fn taken(&mut self, thread: u32, cost: u64) {
+        self.inbound.taken(thread as u16, cost);
+    }
+
+    /// The region under `key` has been withdrawn.
+    pub(crate) fn forget(&mut self, key: RegionKey) {
+        self.recent.retain(|region| region.key != key);
+    }
+
+    fn take(&mut self, header: Header, body: &[u8], port: &mut impl Port) -> Result<(), Nonsense> {
+        let Header { kind, thread, key, at, word, .. } = header;
+        match kind {
+            Kind::Write | Kind::Signal | Kind::Read | Kind::Swap | Kind::Add => {
+                self.carry_out(header, body, port)
+            }
+            Kind::Value | Kind::Data | Kind::Revoked if kind != Kind::Revoked || word == 1 => {
+                self.answered(header, body, port)
+            }
+            Kind::Revoked => {
+                let error = OpError::Revoked(RegionKey(key));
+                port.event(self.thread, Event::Failed { token: None, error });
+                Ok(())
+            }
+            Kind::Wake => {
+                port.wake(self.own(thread)?);
+                Ok(())
+            }
+            Kind::Notify => {
+                let to = self.own(thread)?;
+                self.inbound.notified(thread)?;
+                // If it is revoked, the write in front of this has been refused and reported.
+                if self.region(&header, port).is_none() {
+                    self.inbound.dropped_notification(thread);
+                    return Ok(());
+                }
+                let value = u32::try_from(word).map_err(|_| nonsense!("the value {word}"))?;
+                let (from, key) = (self.peer, RegionKey(key));
+                port.event(to, Event::Notified { from, key, at, value });
+                Ok(())
+            }
+            Kind::BulkStart | Kind::BulkData => {
+                let to = self.own(thread)?;
+                let whole = match kind {
+                    Kind::BulkStart => self.inbound.start(thread, key, word)?,
+                    _ => self.inbound.more(thread, body)?,
+                };
+                if let Some((tag, payload)) = whole {
+                    port.event(to, Event::Bulk { from: self.peer, tag, payload });
+                }
+                Ok(())
+            }
+            Kind::Grant => {
+                self.own(thread)?;
+                self.outbound.granted(thread, word)
+            }
+            Kind::Goodbye if !self.heard_goodbye => {
+                self.heard_goodbye = true;
+                port.goodbye();
+                Ok(())
+            }
+            _ => Err(nonsense!("{kind:?} on a connection of thread {}", self.thread)),
+        }
+    }
+
+    /// A thread that a frame names.
+    fn own(&self, thread: u16) -> Result<u32, Nonsense> {
+        let thread = u32::from(thread);
+        if thread < self.threads { Ok(thread) } else { Err(nonsense!("thread {thread}")) }
+    }
+
+    fn region(&mut self, header: &Header, port: &mut impl Port) -> Option<Arc<Exported>> {
+        let (key, generation) = (RegionKey(header.key), header.generation);
+        let is_it = |region: &Arc<Exported>| region.key == key && region.generation == generation;
+        if let Some(region) = self.recent.iter().find(|region| is_it(region)) {
+            return Some(region.clone());
+        }
+        let region = port.region(key).filter(is_it)?;
+        self.recent.truncate(RECENT - 1);
+        self.recent.push_front(region.clone());
+        Some(region)
+    }
+
+    /// Carries an operation of the peer out, and answers it.
+    fn carry_out(
+        &mut self,
+        header: Header,
+        body: &[u8],
+        port: &mut impl Port,
+    ) -> Result<(), Nonsense> {
+        let waits = matches!(header.kind, Kind::Read | Kind::Swap | Kind::Add);
+        if waits && self.answers.len() > 2 * ANSWER_WINDOW {
+            return Err(nonsense!("operations without end, and takes no answers"));
+        }
+        let Some(region) = self.region(&header, port) else {
+            // Of failures that nobody waits for, not all need be told.
+            let is_end = header.kind != Kind::Write || header.word == 1;
+            if waits || is_end && self.answers.len() < ANSWER_WINDOW {
+                let revoked = Header { word: waits.into(), ..header };
+                Header { kind: Kind::Revoked, ..revoked }.encode(0, &mut self.answers);
+            }
+            return Ok(());
+        };
+        let Permit { at, count } = Permit::check(&header, body.len(), &region)?;
+        let memory = &region.memory;
+        let old = match header.kind {
+            Kind::Read => {
+                Header::new(Kind::Data).encode(count, &mut self.answers);
+                let start = self.answers.len();
+                self.answers.resize(start + count, 0);
+                memory.read_into(at, &mut self.answers[start..]);
+                return Ok(());
+            }
+            Kind::Swap => {
+                let new = body.try_into().map(u64::from_le_bytes).unwrap_or_default();
+                let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+                let swapped = memory.word(at).compare_exchange(header.word, new, success, failure);
+                swapped.unwrap_or_else(|old| old)
+            }
+            Kind::Add => memory.word(at).fetch_add(header.word, Ordering::AcqRel),
+            Kind::Signal => {
+                memory.store(at, header.word, Ordering::Release);
+                return Ok(());
+            }
+            _ => {
+                memory.write_from(at, body);
+                return Ok(());
+            }
+        };
+        Header { word: old, ..Header::new(Kind::Value) }.encode(0, &mut self.answers);
+        Ok(())
+    }
+
+    /// An answer to the operation that has waited longest.
+    fn answered(
+        &mut self,
+        header: Header,
+        body: &[u8],
+        port: &mut impl Port,
+    ) -> Result<(), Nonsense> {
+        let Some(asked) = self.asked.pop_front() else {
+            return Err(nonsense!("{:?} that answers nothing", header.kind));
+        };
+        self.owed -= asked.answer();
+        let is_revoked = header.kind == Kind::Revoked;
+        let revoked = |token, name: Name| Event::Failed {
+            token: Some(token),
+            error: OpError::Revoked(name.key),
+        };
+        let event = match (asked, header.kind) {
+            (Asked::Value { token, name }, Kind::Revoked) => Some(revoked(token, name)),
+            (Asked::Value { token, .. }, Kind::Value) => {
+                Some(Event::Completed { token, value: header.word })
+            }
+            (Asked::Part { token, name, into, at, len, total }, Kind::Data | Kind::Revoked)
+                if is_revoked || body.len() == len =>
+            {
+                if !is_revoked {
+                    into.write_from(at, body);
+                }
+                self.refused |= is_revoked;
+                total.map(|total| match std::mem::take(&mut self.refused) {
+                    true => revoked(token, name),
+                    false => Event::Completed { token, value: total as u64 },
+                })
+            }
+            (_, kind) => return Err(nonsense!("{kind:?} for an answer of another kind")),
+        };
+        if let Some(event) = event {
+            port.event(self.thread, event);
+        }
+        self.release();
+        Ok(())
+    }
+}
+
+/// Where in a region an operation may be carried out.
+struct Permit {
+    at: usize,
+    count: usize,
+}
+
+impl Permit {
+    /// What a peer of this build checks before it asks. One that asks all the same has broken the
+    /// protocol.
+    fn check(header: &Header, body: usize, region: &Exported) -> Result<Permit, Nonsense> {
+        let (needs, count) = match header.kind {
+            Kind::Write => (Rights::WRITE, body),
+            Kind::Signal => (Rights::WRITE, 8),
+            Kind::Read => (Rights::READ, usize::try_from(header.word).unwrap_or(usize::MAX)),
+            _ => (Rights::ATOMIC, 8),
+        };
+        let at = usize::try_from(header.at).unwrap_or(usize::MAX);
+        let len = region.memory.len();
+        let is_word = matches!(header.kind, Kind::Signal | Kind::Swap | Kind::Add);
+        let allowed = region.rights.allow(needs)
+            && count <= len
+            && at <= len - count
+            && (!is_word || at.is_multiple_of(8))
+            && (header.kind != Kind::Read || count <= BODY_BYTES);
+        allowed.then_some(Permit { at, count }).ok_or_else(|| {
+            let Header { kind, key, .. } = header;
+            let rights = region.rights;
+            nonsense!("{kind:?} of {count} bytes at {at} of region {key} ({rights:?}, {len} bytes)")
+        })
+    }
+}

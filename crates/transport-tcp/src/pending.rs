@@ -1,0 +1,184 @@
+//! [`Pending`]: a connection whose other side is not known yet.
+//!
+//! ```text
+//!   dialled:   Connecting --> Securing --> Speaking (hello)   --> Hearing (verdict) --> seated
+//!   accepted:                 Securing --> Hearing (hello)    --> Speaking (verdict) --> seated
+//! ```
+
+use crate::{
+    hello::{HELLO, Hello, Seat, VERDICT, Verdict},
+    tls::Tls,
+    wire::{Broken, Wire},
+};
+use rustix::{event::PollFlags, net::sockopt};
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd},
+    time::Instant,
+};
+use transport_api::HostId;
+
+/// Which side of it this process is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Dialled(HostId, Seat),
+    Accepted(SocketAddr),
+}
+
+enum Step {
+    Connecting,
+    Securing,
+    Speaking { said: usize },
+    Hearing { heard: Box<[u8]>, have: usize },
+}
+
+/// Why a pending connection came to nothing.
+pub(crate) enum Failure {
+    /// The other side said so, or this side told it.
+    Refused(String),
+    /// The connection failed.
+    Broken(Broken),
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Self {
+        Failure::Broken(broken)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Broken(error.into())
+    }
+}
+
+/// A connection whose other side is not known yet.
+pub(crate) struct Pending {
+    pub(crate) role: Role,
+    pub(crate) since: Instant,
+    wire: Wire,
+    step: Step,
+    /// What this side says: the hello, or the verdict once there is one.
+    words: Vec<u8>,
+    /// Whom an accepted connection has turned out to be, and why it is refused all the same.
+    found: Option<(HostId, Seat)>,
+    refusal: Option<String>,
+}
+
+impl Pending {
+    pub(crate) fn dialled(wire: Wire, peer: HostId, hello: &Hello, now: Instant) -> Self {
+        let role = Role::Dialled(peer, hello.seat);
+        let words = hello.encode().to_vec();
+        Self { role, since: now, wire, step: Step::Connecting, words, found: None, refusal: None }
+    }
+
+    pub(crate) fn accepted(wire: Wire, from: SocketAddr, now: Instant) -> Self {
+        let (role, words) = (Role::Accepted(from), Vec::new());
+        Self { role, since: now, wire, step: Step::Securing, words, found: None, refusal: None }
+    }
+
+    /// What it waits for.
+    pub(crate) fn waits_for(&self) -> PollFlags {
+        match self.step {
+            Step::Connecting | Step::Speaking { .. } => PollFlags::OUT,
+            Step::Securing if self.wire.tls().is_some_and(|tls| tls.wants_write()) => {
+                PollFlags::IN | PollFlags::OUT
+            }
+            Step::Securing | Step::Hearing { .. } => PollFlags::IN,
+        }
+    }
+
+    /// Goes on as far as possible; whom it connects with, once that is settled. `judge` looks at
+    /// the hello of an accepted connection and says why it is refused, if it is.
+    pub(crate) fn advance(
+        &mut self,
+        tls: Option<&Tls>,
+        judge: &mut dyn FnMut(&Hello) -> Option<String>,
+    ) -> Result<Option<(HostId, Seat)>, Failure> {
+        let is_dialled = matches!(self.role, Role::Dialled(..));
+        loop {
+            match &mut self.step {
+                Step::Connecting => {
+                    sockopt::socket_error(&self.wire)
+                        .and_then(|error| error)
+                        .map_err(io::Error::from)?;
+                    self.step = Step::Securing;
+                }
+                Step::Securing => {
+                    if !self.wire.handshake()? {
+                        return Ok(None);
+                    }
+                    self.step =
+                        if is_dialled { Step::Speaking { said: 0 } } else { hearing(HELLO) };
+                }
+                Step::Speaking { said } => {
+                    while *said < self.words.len() {
+                        let count = self.wire.send(&self.words[*said..])?;
+                        *said += count;
+                        if !self.wire.flush()? || count == 0 {
+                            return Ok(None);
+                        }
+                    }
+                    if !self.wire.flush()? {
+                        return Ok(None);
+                    }
+                    if !is_dialled {
+                        return match self.refusal.clone() {
+                            Some(why) => Err(Failure::Refused(why)),
+                            None => Ok(self.found),
+                        };
+                    }
+                    self.step = hearing(VERDICT);
+                }
+                Step::Hearing { heard, have } => {
+                    if !self.wire.read_exactly(heard, have)? {
+                        return Ok(None);
+                    }
+                    if let Role::Dialled(host, seat) = self.role {
+                        return verdict(heard).map(|()| Some((host, seat)));
+                    }
+                    let hello = heard.first_chunk().and_then(Hello::decode);
+                    let hello = hello.ok_or_else(|| {
+                        Failure::Refused("it does not speak the protocol of a rack".into())
+                    })?;
+                    let secured = self.wire.tls().zip(tls);
+                    let why = secured.and_then(|(wire, tls)| tls.objection(wire, hello.from));
+                    let why = why.or_else(|| judge(&hello));
+                    self.found = Some((hello.from, hello.seat));
+                    self.words =
+                        why.clone().map_or(Verdict::Welcome, Verdict::Refused).encode().into();
+                    self.refusal = why;
+                    self.step = Step::Speaking { said: 0 };
+                }
+            }
+        }
+    }
+
+    /// The place that it was welcomed to, if it was.
+    pub(crate) fn welcomed(&self) -> Option<(HostId, Seat)> {
+        self.found.filter(|_| self.refusal.is_none())
+    }
+
+    pub(crate) fn into_wire(self) -> Wire {
+        self.wire
+    }
+}
+
+impl AsFd for Pending {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wire.as_fd()
+    }
+}
+
+fn hearing(bytes: usize) -> Step {
+    Step::Hearing { heard: vec![0; bytes].into(), have: 0 }
+}
+
+fn verdict(heard: &[u8]) -> Result<(), Failure> {
+    match heard.first_chunk().and_then(Verdict::decode) {
+        Some(Verdict::Welcome) => Ok(()),
+        Some(Verdict::Refused(why)) => Err(Failure::Refused(why)),
+        None => Err(Broken::Nonsense("an answer that is no verdict".into()).into()),
+    }
+}

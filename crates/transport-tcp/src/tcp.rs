@@ -1,0 +1,252 @@
+//! [`TcpTransport`]: one process's place in a rack of machines.
+
+use crate::{
+    JoinError, TcpConfig,
+    bell::TcpBell,
+    conn::Conn,
+    control::{BEATS, Control, UNACKNOWLEDGED},
+    host::{Host, Peer, Seat},
+    join::Joining,
+    lane::{Handle, TcpLane},
+    local::LocalLane,
+    machine::Machine,
+    service::{Desk, Order, Service},
+};
+use primitive::sync::Ordering;
+use rustix::net::sockopt;
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+use transport_api::{
+    Bell, HostId, Lane, LaneError, LossReason, PeerEvent, Region, RegionError, RegionKey,
+    RemoteRegion, Rights, ThreadId, Transport,
+};
+
+/// A patience that nobody outlives.
+pub(crate) const FOREVER: Duration = Duration::from_secs(1 << 32);
+
+/// How long peers may take to answer an import beyond its patience, or to hear a goodbye.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// One process's place in a rack whose hosts are connected over TCP.
+///
+/// Dropping it closes its connections: peers that have not seen a goodbye report it as lost. Lanes,
+/// bells and regions made from it stay valid for this process.
+pub struct TcpTransport {
+    host: Arc<Host>,
+    service: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl TcpTransport {
+    /// Takes this host's place in the rack, and returns when it is connected with all others.
+    ///
+    /// A host dials those with lower numbers and waits for those with higher ones: for each, one
+    /// connection for every thread and one for control. Every connection is checked before a byte
+    /// of anybody's operations is decoded: both sides' certificates, the job, the build, the number
+    /// of the host. Who does not pass is told why and logged; who says nothing makes room for
+    /// others. Once the rack is complete, nobody listens any more.
+    ///
+    /// ```
+    /// use gossamer_transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
+    /// use std::{net::TcpListener, thread};
+    /// use transport_api::{HostId, PeerEvent, Transport};
+    ///
+    /// let listen = || TcpListener::bind("127.0.0.1:0");
+    /// let listeners = [listen()?, listen()?];
+    /// let addresses = listeners.iter().map(|l| l.local_addr()).collect::<Result<Vec<_>, _>>()?;
+    /// let joins = (0..).zip(listeners).map(|(host, listener)| {
+    ///     let (addresses, credentials) = (addresses.clone(), Credentials::InsecureLoopback);
+    ///     let names = (JobId(1), [0; 32]);
+    ///     let config = TcpConfig::new(names, HostId(host), addresses, listener, 1, credentials);
+    ///     thread::spawn(|| TcpTransport::join(config))
+    /// });
+    /// let joins: Vec<_> = joins.collect();
+    /// let hosts: Vec<_> = joins.into_iter().map(|join| join.join().unwrap()).collect();
+    /// assert!(hosts.iter().all(|host| host.as_ref().is_ok_and(|host| host.hosts() == 2)));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Any [`JoinError`].
+    pub fn join(config: TcpConfig) -> Result<Arc<TcpTransport>, JoinError> {
+        let (local, threads, bound) = (config.host, config.threads, config.loss_bound);
+        let hosts = config.addresses.len();
+        let patience = config.join_patience;
+        let mut wires = Joining::new(config)?.run()?;
+        let now = Instant::now();
+        let begins = now.checked_add(patience).unwrap_or(now + FOREVER);
+        let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1);
+        let (mut peers, mut controls) = (Vec::new(), Vec::new());
+        for peer in (0..hosts as u32).map(HostId) {
+            if peer == local {
+                peers.push(Peer::new(Vec::new()));
+                continue;
+            }
+            let control = wires.control(peer)?;
+            // What the kernel is to notice within the bound, also when the bound is all there is.
+            let acknowledged = millis(bound * UNACKNOWLEDGED / BEATS);
+            sockopt::set_tcp_user_timeout(&control, acknowledged).map_err(std::io::Error::from)?;
+            controls.push(Control::new(peer, control, begins));
+            let mut links = Vec::new();
+            for thread in 0..threads {
+                let wire = wires.thread(peer, thread)?;
+                // Its window may be full as long as the process at the other end is stopped.
+                sockopt::set_tcp_user_timeout(&wire, millis(2 * bound))
+                    .map_err(std::io::Error::from)?;
+                let machine = Machine::new(ThreadId { host: peer, thread }, threads);
+                links.push(Conn::new(wire, machine));
+            }
+            peers.push(Peer::new(links));
+        }
+        let seats = (0..threads).map(|_| Seat::new(hosts)).collect::<Result<_, _>>()?;
+        let host = Host::new(local, peers, seats, Desk::new()?);
+        let service = Service::new(host.clone(), controls, bound);
+        service.register()?;
+        let thread = thread::Builder::new().name("gossamer-tcp".into());
+        let thread = thread.spawn(|| service.run())?;
+        Ok(Arc::new(Self { host, service: Mutex::new(Some(thread)) }))
+    }
+
+    /// Cuts this host off from the others without a goodbye, as a crash would: they report it as
+    /// lost. For tests of what happens then.
+    pub fn sever(&self) {
+        self.host.desk.leave(Order::Stop);
+        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(service) = service {
+            // If it panicked there is nothing left to end.
+            let _ = service.join();
+        }
+    }
+
+    /// Why nothing can be had from `owner` any more.
+    fn lost(&self, owner: HostId) -> RegionError {
+        let reason = match self.host.peer(owner).gone.get() {
+            Some(PeerEvent::Lost(_, reason)) => reason.clone(),
+            Some(PeerEvent::Left(_)) => LossReason::Connection("it has left the rack".into()),
+            None => LossReason::Connection("its connection is closed".into()),
+        };
+        RegionError::PeerLost(owner, reason)
+    }
+
+    fn check(&self, thread: u32) -> Result<(), LaneError> {
+        let threads = self.host.threads;
+        if thread < threads { Ok(()) } else { Err(LaneError::NoSuchThread(thread, threads)) }
+    }
+}
+
+impl Transport for TcpTransport {
+    fn local(&self) -> HostId {
+        self.host.local
+    }
+
+    fn hosts(&self) -> u32 {
+        self.host.hosts()
+    }
+
+    fn threads(&self) -> u32 {
+        self.host.threads
+    }
+
+    fn maps(&self, peer: HostId) -> bool {
+        peer == self.host.local
+    }
+
+    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
+        let region = self.host.exports.export(key, len, rights)?;
+        // A peer may be waiting for it.
+        self.host.desk.ring();
+        Ok(region)
+    }
+
+    fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
+        if self.host.exports.withdraw(key, None) {
+            return Ok(());
+        }
+        Err(RegionError::Unknown { owner: self.host.local, key })
+    }
+
+    fn import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        patience: Duration,
+    ) -> Result<RemoteRegion, RegionError> {
+        if owner.0 >= self.hosts() {
+            return Err(RegionError::NoSuchHost(owner));
+        }
+        let unknown = RegionError::Unknown { owner, key };
+        if owner == self.host.local {
+            let now = Instant::now();
+            let deadline = now.checked_add(patience).unwrap_or(now + FOREVER);
+            let region = self.host.exports.wait(key, deadline).ok_or(unknown)?;
+            return Ok(RemoteRegion::mapping(Arc::new(region.window(self.host.id, owner))));
+        }
+        if self.host.peer(owner).gone.get().is_some() {
+            return Err(self.lost(owner));
+        }
+        let (answer, answered) = mpsc::channel();
+        self.host.desk.leave(Order::Import { owner, key, patience, answer });
+        match answered.recv_timeout(patience.saturating_add(ANSWER)) {
+            Ok(Some(told)) => {
+                let handle = Arc::new(Handle { issuer: self.host.id });
+                let region = (key, told.rights, told.generation);
+                Ok(RemoteRegion::remote(owner, region, told.len, handle))
+            }
+            Ok(None) | Err(RecvTimeoutError::Timeout) => Err(unknown),
+            Err(RecvTimeoutError::Disconnected) => Err(self.lost(owner)),
+        }
+    }
+
+    fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
+        self.check(thread)?;
+        if peer.0 >= self.hosts() {
+            return Err(LaneError::NoSuchHost(peer));
+        }
+        let opened = &self.host.seat(thread).opened[peer.0 as usize];
+        if opened.swap(true, Ordering::AcqRel) {
+            return Err(LaneError::AlreadyOpen(thread, peer));
+        }
+        let host = self.host.clone();
+        if peer == self.host.local {
+            return Ok(Box::new(LocalLane::new(host, thread)));
+        }
+        Ok(Box::new(TcpLane::new(host, thread, peer)))
+    }
+
+    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
+        self.check(thread)?;
+        if self.host.seat(thread).bell.swap(true, Ordering::AcqRel) {
+            return Err(LaneError::AlreadyOpen(thread, self.host.local));
+        }
+        Ok(Box::new(TcpBell::new(self.host.clone(), thread)))
+    }
+
+    fn ring(&self, thread: u32) {
+        if thread < self.host.threads {
+            self.host.wake(thread);
+        }
+    }
+
+    fn leave(&self) {
+        for (peer, thread) in self.host.links() {
+            let mut conn = self.host.link(peer, thread);
+            conn.machine.goodbye();
+            self.host.push_or_lose(conn, peer, thread);
+        }
+        let (said, heard) = mpsc::channel();
+        self.host.desk.leave(Order::Goodbye { _said: said });
+        // It closes when all have heard; a peer that hangs must not hang this.
+        let _ = heard.recv_timeout(ANSWER);
+    }
+}
+
+impl Drop for TcpTransport {
+    fn drop(&mut self) {
+        self.sever();
+    }
+}

@@ -1,0 +1,246 @@
+//! [`Wire`]: a non-blocking socket, with or without TLS on it.
+//!
+//! A batch is one write of the system: without TLS of its bytes, with TLS of its records. A read is
+//! one read of the system into the thread's own buffer, however many frames it brings.
+
+use crate::frame::Nonsense;
+use rustls::Connection;
+use std::{
+    cell::RefCell,
+    fmt,
+    io::{self, BufRead, ErrorKind, Read, Write},
+    net::TcpStream,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+/// Bytes that one read of the system takes, at most.
+const READ_BYTES: usize = 128 << 10;
+
+/// Bytes that are encrypted at a time.
+const RECORDS_BYTES: usize = 256 << 10;
+
+thread_local! {
+    /// Where each thread reads to. Nothing stays in it between two reads.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+}
+
+/// Why a connection is of no use any more.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// The other side closed it.
+    Closed,
+    /// The network failed.
+    Failed(String),
+    /// The other side has not proved who it is, or does not accept this side's proof.
+    Untrusted(String),
+    /// The other side sent something that no peer of this build sends.
+    Nonsense(String),
+}
+
+impl From<Nonsense> for Broken {
+    fn from(nonsense: Nonsense) -> Self {
+        Broken::Nonsense(nonsense.0)
+    }
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Broken::Failed(error.to_string())
+    }
+}
+
+impl From<rustls::Error> for Broken {
+    fn from(error: rustls::Error) -> Self {
+        Broken::Untrusted(error.to_string())
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::Closed => f.write_str("it closed the connection"),
+            Broken::Failed(why) | Broken::Untrusted(why) | Broken::Nonsense(why) => {
+                f.write_str(why)
+            }
+        }
+    }
+}
+
+/// A connected, non-blocking socket.
+pub(crate) struct Wire {
+    socket: TcpStream,
+    tls: Option<Box<Connection>>,
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// What a call of the system came to, where "not now" is no error.
+fn now<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Wire {
+    /// `socket` is non-blocking.
+    pub(crate) fn new(socket: TcpStream, tls: Option<Connection>) -> Self {
+        let mut tls = tls.map(Box::new);
+        if let Some(tls) = &mut tls {
+            // What is given to it is given because it has room.
+            tls.set_buffer_limit(None);
+        }
+        Self { socket, tls }
+    }
+
+    pub(crate) fn tls(&self) -> Option<&Connection> {
+        self.tls.as_deref()
+    }
+
+    // ---- While the other side is not yet known.
+
+    /// Goes on with the TLS handshake; true once it is complete.
+    pub(crate) fn handshake(&mut self) -> Result<bool, Broken> {
+        let Some(tls) = &mut self.tls else { return Ok(true) };
+        loop {
+            while tls.wants_write() {
+                if now(tls.write_tls(&mut self.socket))?.is_none() {
+                    return Ok(false);
+                }
+            }
+            if !tls.is_handshaking() {
+                return Ok(true);
+            }
+            match now(tls.read_tls(&mut self.socket))? {
+                None => return Ok(false),
+                Some(0) => return Err(Broken::Closed),
+                Some(_) => {
+                    if let Err(error) = tls.process_new_packets() {
+                        // So that the other side can know why; it need not.
+                        let _ = tls.write_tls(&mut self.socket);
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads what is missing of `into`, of which `have` bytes are there, and not a byte more; true
+    /// once all is there.
+    pub(crate) fn read_exactly(
+        &mut self,
+        into: &mut [u8],
+        have: &mut usize,
+    ) -> Result<bool, Broken> {
+        while *have < into.len() {
+            let rest = &mut into[*have..];
+            let read = match &mut self.tls {
+                None => now(self.socket.read(rest))?,
+                Some(tls) => match now(tls.reader().read(rest))? {
+                    Some(count) => Some(count),
+                    None => match now(tls.read_tls(&mut self.socket))? {
+                        None => None,
+                        Some(0) => Some(0),
+                        Some(_) => {
+                            tls.process_new_packets()?;
+                            continue;
+                        }
+                    },
+                },
+            };
+            match read {
+                None => return Ok(false),
+                Some(0) => return Err(Broken::Closed),
+                Some(count) => *have += count,
+            }
+        }
+        Ok(true)
+    }
+
+    // ---- Afterwards.
+
+    /// Reads once, and hands what has come to `each`, in pieces; true if anything has.
+    pub(crate) fn receive(
+        &mut self,
+        mut each: impl FnMut(&[u8]) -> Result<(), Nonsense>,
+    ) -> Result<bool, Broken> {
+        let Self { socket, tls } = self;
+        let Some(tls) = tls else {
+            return SCRATCH.with_borrow_mut(|scratch| match now(socket.read(scratch))? {
+                None => Ok(false),
+                Some(0) => Err(Broken::Closed),
+                Some(count) => Ok(each(&scratch[..count]).map(|()| true)?),
+            });
+        };
+        // The handshake may have read more than its own.
+        let mut any = plaintext(tls, &mut each)?;
+        SCRATCH.with_borrow_mut(|scratch| {
+            let Some(count) = now(socket.read(scratch))? else { return Ok(any) };
+            if count == 0 {
+                return Err(Broken::Closed);
+            }
+            let mut records = &scratch[..count];
+            while !records.is_empty() {
+                if tls.read_tls(&mut records)? == 0 {
+                    return Err(Broken::Closed);
+                }
+                tls.process_new_packets()?;
+                any |= plaintext(tls, &mut each)?;
+            }
+            Ok(any)
+        })
+    }
+
+    /// Sends as much of `bytes` as there is room for; how much that was. Zero means: not now.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        let Some(tls) = &mut self.tls else {
+            return Ok(now(self.socket.write(bytes))?.unwrap_or(0));
+        };
+        if tls.wants_write() {
+            return Ok(0);
+        }
+        let count = bytes.len().min(RECORDS_BYTES);
+        Ok(tls.writer().write(&bytes[..count])?)
+    }
+
+    /// Sends what was encrypted and has not gone; true if nothing is left.
+    pub(crate) fn flush(&mut self) -> Result<bool, Broken> {
+        if let Some(tls) = &mut self.tls {
+            while tls.wants_write() {
+                if now(tls.write_tls(&mut self.socket))?.is_none() {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Hands on what has been decrypted; true if there was any.
+fn plaintext(
+    tls: &mut Connection,
+    each: &mut impl FnMut(&[u8]) -> Result<(), Nonsense>,
+) -> Result<bool, Broken> {
+    let mut any = false;
+    let mut reader = tls.reader();
+    loop {
+        match now(reader.fill_buf())? {
+            None => return Ok(any),
+            // A goodbye of TLS: whatever it means, nothing more comes.
+            Some([]) => return Err(Broken::Closed),
+            Some(bytes) => {
+                let count = bytes.len();
+                each(bytes)?;
+                reader.consume(count);
+                any = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Whoever polls, sleeps or does neither: what a peer asks of this host is done, by somebody.
+
+mod common;
+
+use common::{configs, join_all};
+use gossamer_transport_tcp::{Credentials, TcpTransport};
+use primitive::{SharedBytes, sync::Ordering};
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+use transport_api::{Event, HostId, Lane, RegionKey, RemoteRegion, Rights, Transport};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Two hosts with so many threads.
+fn rack(threads: u32) -> [Arc<TcpTransport>; 2] {
+    let joined = join_all(configs(2, threads, |_| Credentials::InsecureLoopback));
+    let hosts: Vec<_> = joined.into_iter().map(|host| host.expect("a rack")).collect();
+    hosts.try_into().ok().expect("two hosts")
+}
+
+/// Reads a word at the peer, which somebody there must see to.
+fn read(lane: &mut dyn Lane, remote: &RemoteRegion) {
+    lane.read(remote, 0, &SharedBytes::heap(8), 1).expect("a read");
+    lane.flush().expect("a flush");
+    let (start, mut done) = (Instant::now(), false);
+    while !done {
+        lane.poll(&mut |event| done |= matches!(event, Event::Completed { token: 1, .. }));
+        assert!(start.elapsed() < DEADLINE, "nobody answers");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_thread_that_stops_polling_holds_nobody_up() {
+    let [a, b] = rack(1);
+    let _region = a.export(RegionKey(1), 64, Rights::READ).expect("an export");
+    let remote = b.import(HostId(0), RegionKey(1), DEADLINE).expect("an import");
+    let mut busy = a.lane(0, HostId(1)).expect("a lane");
+    let mut bell = a.bell(0).expect("a bell");
+    let mut lane = b.lane(0, HostId(0)).expect("a lane");
+    for round in 0..40 {
+        // It polls for a while, or sleeps, and then has something else to do.
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(5) {
+            busy.poll(&mut |event| panic!("{event:?}"));
+        }
+        if round % 3 == 1 {
+            bell.sleep(Duration::from_millis(3), &mut || false);
+        }
+        if round % 4 == 1 {
+            thread::sleep(Duration::from_millis(15));
+        }
+        read(&mut *lane, &remote);
+    }
+}
+
+#[test]
+fn a_thread_that_sleeps_serves_its_own_connections() {
+    let [a, b] = rack(1);
+    let region = a.export(RegionKey(1), 64, Rights::ALL).expect("an export");
+    let remote = b.import(HostId(0), RegionKey(1), DEADLINE).expect("an import");
+    let mut lane = b.lane(0, HostId(0)).expect("a lane");
+    let _sleepers_lane = a.lane(0, HostId(1)).expect("a lane");
+    let mut bell = a.bell(0).expect("a bell");
+    for word in 1..100 {
+        lane.signal(&remote, 0, word).expect("a signal");
+        lane.flush().expect("a flush");
+        // It polls nothing at all.
+        let start = Instant::now();
+        let mut arrived = || region.memory().load(0, Ordering::Acquire) == word;
+        while !arrived() {
+            bell.sleep(DEADLINE / 2, &mut arrived);
+            assert!(start.elapsed() < DEADLINE / 2, "the bell did not wake for what arrived");
+        }
+    }
+}
+
+/// What somebody else has read for a thread while it did not look keeps the thread from sleeping.
+#[test]
+fn nobody_sleeps_over_what_has_arrived_already() {
+    let [a, b] = rack(1);
+    let mut lane = a.lane(0, HostId(1)).expect("a lane");
+    let mut bell = a.bell(0).expect("a bell");
+    let mut sender = b.lane(0, HostId(0)).expect("a lane");
+    for tag in 0..5 {
+        sender.bulk(0, tag, vec![7; 10]).expect("a payload");
+        sender.flush().expect("a flush");
+        // Long enough for the service thread to have read it, most times.
+        thread::sleep(Duration::from_millis(30));
+        let (start, mut arrived) = (Instant::now(), false);
+        while !arrived {
+            bell.sleep(DEADLINE, &mut || false);
+            lane.poll(&mut |event| arrived |= matches!(event, Event::Bulk { .. }));
+        }
+        assert!(start.elapsed() < DEADLINE / 2, "the bell slept over payload {tag}");
+    }
+}
+
+/// A peer that takes nothing does not stop what goes to others over the same connection, and what
+/// waits for it arrives whole once it looks.
+#[test]
+fn a_thread_that_takes_nothing_holds_up_nobody_else() {
+    const COUNT: u64 = 30;
+    let [a, b] = rack(2);
+    let _region = b.export(RegionKey(1), 64, Rights::ALL).expect("an export");
+    let remote = a.import(HostId(1), RegionKey(1), DEADLINE).expect("an import");
+    let mut lane = a.lane(0, HostId(1)).expect("a lane");
+    for tag in 0..COUNT {
+        lane.bulk(1, tag, vec![tag as u8; 300_000]).expect("a payload");
+    }
+    lane.bulk(0, 99, vec![1; 300_000]).expect("a payload");
+    lane.flush().expect("a flush");
+    read(&mut *lane, &remote);
+    let mut other = b.lane(0, HostId(0)).expect("a lane");
+    let until = |receiver: &mut dyn Lane, sender: &mut dyn Lane| {
+        let start = Instant::now();
+        let mut arrived = None;
+        while arrived.is_none() {
+            sender.poll(&mut |event| panic!("{event:?}"));
+            receiver.poll(&mut |event| {
+                let Event::Bulk { tag, payload, .. } = event else { panic!("{event:?}") };
+                assert!(arrived.replace((tag, payload)).is_none(), "more than was asked for");
+            });
+            assert!(start.elapsed() < DEADLINE, "it does not arrive");
+        }
+        arrived.expect("a payload")
+    };
+    assert_eq!(until(&mut *other, &mut *lane), (99, vec![1; 300_000]));
+    let mut late = b.lane(1, HostId(0)).expect("a lane");
+    let mut arrived = Vec::new();
+    let start = Instant::now();
+    while arrived.len() < COUNT as usize {
+        lane.poll(&mut |event| panic!("{event:?}"));
+        late.poll(&mut |event| {
+            let Event::Bulk { tag, payload, .. } = event else { panic!("{event:?}") };
+            assert!(payload == vec![tag as u8; 300_000], "payload {tag}");
+            arrived.push(tag);
+        });
+        // Four at once fill its window.
+        assert!(start.elapsed() < DEADLINE, "only {arrived:?} arrived");
+    }
+    assert_eq!(arrived, (0..COUNT).collect::<Vec<_>>());
+}
+
+/// Everybody leaves at once, with payloads still under way.
+#[test]
+fn leaving_at_once_loses_nobody_and_nothing() {
+    for _ in 0..5 {
+        let hosts = rack(2);
+        thread::scope(|scope| {
+            for (me, host) in (0..).zip(&hosts) {
+                scope.spawn(move || {
+                    let mut lanes =
+                        [0, 1].map(|thread| host.lane(thread, HostId(1 - me)).expect("a lane"));
+                    for (thread, lane) in (0..).zip(&mut lanes) {
+                        lane.bulk(thread, 7, vec![me as u8; 500_000]).expect("a payload");
+                        lane.flush().expect("a flush");
+                    }
+                    host.leave();
+                    for lane in &mut lanes {
+                        let (start, mut tags, mut end) = (Instant::now(), 0, None);
+                        while end.is_none() {
+                            lane.poll(&mut |event| match event {
+                                Event::Bulk { tag: 7, payload, .. } => {
+                                    assert_eq!(payload, vec![1 - me as u8; 500_000]);
+                                    tags += 1;
+                                }
+                                other => end = Some(other),
+                            });
+                            assert!(start.elapsed() < DEADLINE, "no end");
+                        }
+                        assert_eq!(tags, 1);
+                        let left = matches!(
+                            end,
+                            Some(Event::Peer(transport_api::PeerEvent::Left(host)))
+                                if host == HostId(1 - me)
+                        );
+                        assert!(left, "{end:?}");
+                    }
+                });
+            }
+        });
+    }
+}
