@@ -7,6 +7,7 @@
 //! as ssh, because it says which authority the newcomer will trust.
 
 use crate::{
+    config::PORT,
     files,
     identity::{self, Hosts, Identity, IdentityError, Member, Name, Role},
     tls,
@@ -155,14 +156,17 @@ impl Authority {
         Ok(if path.exists() { identity::read_toml(&path)? } else { Hosts::default() })
     }
 
-    /// Notes where a host's daemon listens, for cards to come, and for the member `admin` of this
+    /// Notes where a host's daemon listens (at [`PORT`] if `address` names none), for cards to come, and for the member `admin` of this
     /// directory, whose list this is.
     ///
     /// # Errors
     /// [`AuthorityError`], if the list cannot be written.
     pub fn note_host(&self, name: &Name, address: &str) -> Result<(), AuthorityError> {
         let mut hosts = self.hosts()?;
-        hosts.hosts.insert(name.clone(), address.to_owned());
+        let has_port =
+            address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let address = if has_port { address.to_owned() } else { format!("{address}:{PORT}") };
+        hosts.hosts.insert(name.clone(), address);
         put_toml(&self.hosts_file(), &hosts)
     }
 
@@ -298,6 +302,13 @@ mod tests {
         assert_eq!(host.member.role, Role::Host);
         let again = init_rack(place.path(), &name("r"), &name("a"), "127.0.0.1:1").unwrap_err();
         assert!(matches!(again, AuthorityError::Exists(_)));
+    }
+
+    #[test]
+    fn a_host_without_a_port_has_the_usual_one() {
+        let place = tempfile::tempdir().unwrap();
+        let admin = init_rack(place.path(), &name("r"), &name("a"), "node1").unwrap();
+        assert_eq!(admin.hosts.hosts[&name("a")], "node1:7474");
     }
 
     #[test]

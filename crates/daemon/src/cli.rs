@@ -2,19 +2,12 @@
 
 use crate::{
     authority::{self, Authority, AuthorityError, Card},
+    commands,
     config::{Config, ConfigError},
-    controller::{
-        call::{CallError, Caller, Next},
-        lines::Lines,
-        printer::write,
-        run::{self, RunError, RunOptions},
-        tables,
-        verdict::NO_JOB,
-    },
+    controller::{call::CallError, run::RunError, verdict::NO_JOB},
     daemon::{self, DaemonError},
-    identity::{Identity, IdentityError, Name, Role},
+    identity::{IdentityError, Name, Role},
     keeper,
-    message::{Answer, Request},
 };
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use gossamer::job::JobId;
@@ -23,7 +16,6 @@ use std::{
     io::{self, Read, Write},
     path::{Path, PathBuf},
     process::ExitCode,
-    time::{Duration, SystemTime},
 };
 use thiserror::Error;
 use tracing_subscriber::EnvFilter;
@@ -110,7 +102,7 @@ enum RackCommand {
         #[arg(long)]
         host: Name,
         /// Where its daemon will listen
-        #[arg(long, value_name = "ADDRESS:PORT")]
+        #[arg(long, value_name = "ADDRESS[:PORT]")]
         address: String,
     },
     /// Ask to join a rack: make a key here and print the request for it to be signed; with --card,
@@ -135,7 +127,7 @@ enum RackCommand {
         #[arg(long, value_enum)]
         role: Role,
         /// Where the daemon of a new host will listen
-        #[arg(long, value_name = "ADDRESS:PORT", required_if_eq("role", "host"))]
+        #[arg(long, value_name = "ADDRESS[:PORT]", required_if_eq("role", "host"))]
         address: Option<String>,
         /// For how many days the certificate is good
         #[arg(long, default_value_t = 365)]
@@ -147,37 +139,37 @@ enum RackCommand {
 
 /// As whom to call the daemons.
 #[derive(Debug, Args)]
-struct Who {
+pub(crate) struct Who {
     /// The directory of certificate, key and hosts [default: ~/.config/gossamer]
     #[arg(long, env = "GOSSAMER_IDENTITY", value_name = "DIR")]
-    identity: Option<PathBuf>,
+    pub(crate) identity: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-struct RunArgs {
+pub(crate) struct RunArgs {
     #[command(flatten)]
-    who: Who,
+    pub(crate) who: Who,
     /// The hosts; the program's `main` runs on the first
     #[arg(long, required = true, value_delimiter = ',')]
-    hosts: Vec<Name>,
+    pub(crate) hosts: Vec<Name>,
     /// Threads of the program on each host
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    threads: u32,
+    pub(crate) threads: u32,
     /// A variable for the program's environment
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
-    env: Vec<(String, String)>,
+    pub(crate) env: Vec<(String, String)>,
     /// Where the program runs on each host [default: an empty directory, removed afterwards]
     #[arg(long, value_name = "DIR")]
-    cwd: Option<String>,
+    pub(crate) cwd: Option<String>,
     /// Pin threads to cores even where the program has not got them for itself
     #[arg(long)]
-    pin: bool,
+    pub(crate) pin: bool,
     /// After how many milliseconds of silence hosts count each other as lost
     #[arg(long, value_name = "MS", default_value_t = 1000)]
-    loss_bound: u64,
+    pub(crate) loss_bound: u64,
     /// The program, which is sent to the hosts that do not have it, and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    program: Vec<String>,
+    pub(crate) program: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -196,7 +188,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
 
 /// Why a command failed.
 #[derive(Debug, Error)]
-enum CommandError {
+pub(crate) enum CommandError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]
@@ -260,11 +252,11 @@ fn hidden_command() -> Option<ExitCode> {
 fn execute(command: Command) -> Result<u8, CommandError> {
     match command {
         Command::Rack(command) => rack(command)?,
-        Command::Run(args) => return on_runtime(run_job(args)),
-        Command::Ps { who, json } => return on_runtime(ps(who, json)),
-        Command::Kill { who, jobs } => return on_runtime(kill(who, jobs)),
-        Command::Logs { who, job, follow } => return on_runtime(logs(who, job, follow)),
-        Command::Hosts { who, json } => return on_runtime(hosts(who, json)),
+        Command::Run(args) => return on_runtime(commands::run_job(args)),
+        Command::Ps { who, json } => return on_runtime(commands::ps(who, json)),
+        Command::Kill { who, jobs } => return on_runtime(commands::kill(who, jobs)),
+        Command::Logs { who, job, follow } => return on_runtime(commands::logs(who, job, follow)),
+        Command::Hosts { who, json } => return on_runtime(commands::hosts(who, json)),
         Command::Daemon(args) => return run_daemon(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -324,7 +316,7 @@ fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {
     })
 }
 
-fn print(bytes: &[u8]) -> Result<(), CommandError> {
+pub(crate) fn print(bytes: &[u8]) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     Ok(out.write_all(bytes).and_then(|()| out.flush())?)
 }
@@ -376,141 +368,4 @@ fn rack(command: RackCommand) -> Result<(), CommandError> {
             print(text.as_bytes())
         }
     }
-}
-
-impl Who {
-    fn caller(&self) -> Result<Caller, CommandError> {
-        let directory = match &self.identity {
-            Some(directory) => directory.clone(),
-            None => match env::home_dir() {
-                Some(home) => home.join(".config/gossamer"),
-                None => {
-                    let text = "say with --identity as whom to call: there is no home directory";
-                    return Err(CommandError::Other(text.into()));
-                }
-            },
-        };
-        Ok(Caller::new(&Identity::load(&directory)?)?)
-    }
-}
-
-async fn run_job(args: RunArgs) -> Result<u8, CommandError> {
-    let caller = args.who.caller()?;
-    let mut words = args.program.into_iter();
-    let program = words.next().unwrap_or_default();
-    let options = RunOptions {
-        hosts: args.hosts,
-        threads: args.threads,
-        environment: args.env,
-        directory: args.cwd,
-        pin: args.pin,
-        loss_bound_ms: args.loss_bound,
-        program,
-        arguments: words.collect(),
-    };
-    let verdict = run::run(&caller, &options).await?;
-    if verdict.cause.is_some() || verdict.told_by.is_some() {
-        // The status says it, too.
-        let _ = writeln!(io::stderr(), "gossamer: {verdict}");
-    }
-    Ok(verdict.status)
-}
-
-/// Says which hosts did not answer; the answers of the others.
-fn answered(answers: Vec<(Name, Result<Answer, CallError>)>) -> (Vec<(Name, Answer)>, u8) {
-    let mut status = 0;
-    let mut good = Vec::new();
-    for (host, answer) in answers {
-        match answer {
-            Ok(answer) => good.push((host, answer)),
-            Err(error) => {
-                let _ = writeln!(io::stderr(), "gossamer: {error}");
-                status = 1;
-            }
-        }
-    }
-    (good, status)
-}
-
-async fn ask_all(caller: &Caller, request: &Request) -> (Vec<(Name, Answer)>, u8) {
-    answered(caller.ask_all(&caller.hosts(), request).await)
-}
-
-fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, CommandError> {
-    let text = serde_json::to_string_pretty(value);
-    let text = text.map_err(|error| CommandError::Other(format!("cannot write JSON: {error}")))?;
-    Ok(format!("{text}\n").into_bytes())
-}
-
-async fn ps(who: Who, as_json: bool) -> Result<u8, CommandError> {
-    let (answers, status) = ask_all(&who.caller()?, &Request::Jobs).await;
-    let jobs = answers.into_iter().filter_map(|(host, answer)| match answer {
-        Answer::Jobs(jobs) => Some((host, jobs)),
-        _ => None,
-    });
-    let rows = tables::jobs(&jobs.collect::<Vec<_>>());
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    if as_json {
-        print(&json(&rows)?)?;
-    } else {
-        print(tables::job_table(&rows, now.as_secs()).as_bytes())?;
-    }
-    Ok(status)
-}
-
-async fn hosts(who: Who, as_json: bool) -> Result<u8, CommandError> {
-    let (answers, status) = ask_all(&who.caller()?, &Request::Describe).await;
-    let reports = answers.into_iter().filter_map(|(_, answer)| match answer {
-        Answer::Host(report) => Some(*report),
-        _ => None,
-    });
-    let reports: Vec<_> = reports.collect();
-    if as_json {
-        print(&json(&reports)?)?;
-    } else {
-        print(tables::host_table(&reports).as_bytes())?;
-    }
-    Ok(status)
-}
-
-async fn kill(who: Who, jobs: Vec<JobId>) -> Result<u8, CommandError> {
-    let caller = who.caller()?;
-    let mut status = 0;
-    for job in jobs {
-        let (answers, failed) = ask_all(&caller, &Request::Kill(job)).await;
-        status |= failed;
-        if !answers.iter().any(|(_, answer)| *answer == Answer::Killed(true)) {
-            let _ = writeln!(io::stderr(), "gossamer: no job {job} runs on the hosts that answer");
-            status = 1;
-        }
-    }
-    Ok(status)
-}
-
-async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, CommandError> {
-    let caller = who.caller()?;
-    let request = Request::Logs { job, follow };
-    let mut asking = tokio::task::JoinSet::new();
-    for host in caller.hosts() {
-        let (caller, request) = (caller.clone(), request.clone());
-        asking.spawn(async move {
-            let mut lines = Lines::new(&host);
-            let asked = caller.ask_on(&host, &request, |answer| {
-                let Answer::Log(stream, bytes) = answer else { return Next::Enough };
-                write(stream, &lines.take(stream, &bytes));
-                Next::More
-            });
-            let asked = asked.await;
-            lines.finish().into_iter().for_each(|(stream, text)| write(stream, &text));
-            asked
-        });
-    }
-    let mut status = 0;
-    while let Some(asked) = asking.join_next().await {
-        if let Err(error) = asked.map_err(io::Error::other)? {
-            let _ = writeln!(io::stderr(), "gossamer: {error}");
-            status = 1;
-        }
-    }
-    Ok(status)
 }

@@ -143,6 +143,12 @@ mod tests {
     }
 
     #[test]
+    fn the_example_is_good() {
+        let config = Config::parse(include_str!("../../../dist/gossamer.toml")).unwrap();
+        assert_eq!(config.listen.port(), PORT);
+    }
+
+    #[test]
     fn unknown_settings_are_errors() {
         let error = parse("listen = \"127.0.0.1:1\"\nlaunch = true").unwrap_err();
         assert!(error.to_string().contains("launch"), "{error}");

@@ -63,7 +63,7 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
         silence: Duration,
     ) -> Result<T, ConnectionError> {
         loop {
-            if let Some(message) = self.decoder.next()? {
+            if let Some(message) = self.decoder.decode()? {
                 return Ok(message);
             }
             let read = timeout(silence, self.stream.read(&mut self.chunk)).await;

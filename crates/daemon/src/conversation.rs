@@ -1,7 +1,7 @@
 //! The daemon's side of [`Request::Run`](crate::message::Request::Run): from the request to the
 //! last byte of output.
 //!
-//! Four tasks share a conversation. One reads what the controller says, one writes what is sent to
+//! Some tasks share a conversation. One reads what the controller says, one writes what is sent to
 //! it, one for each of the process's outputs reads that. This function decides. None of them waits
 //! for a controller that does not print or a process that does not read: what is on its way to
 //! either is bounded by a window, and so the word that something has ended always gets through.
@@ -17,6 +17,7 @@ use crate::{
         ALIVE_EVERY, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, RunRequest, SILENCE,
         Stream,
     },
+    pipes::{Input, LAST_OUTPUT, Pump},
     processes,
 };
 use gossamer::job::{JobDescription, JobError};
@@ -29,19 +30,16 @@ use std::{
 };
 use thiserror::Error;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::unix::pipe,
+    io::{AsyncRead, AsyncWrite},
     sync::{Semaphore, mpsc, watch},
     task::spawn_blocking,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 
 /// How long a process may take to end when its controller is gone or somebody kills the job.
 const GRACE: Duration = Duration::from_millis(300);
 /// The longest that a controller can let a process take to end.
 const LONGEST_GRACE: Duration = Duration::from_secs(60);
-/// How long the last output may take from a process that has ended.
-const LAST_OUTPUT: Duration = Duration::from_millis(500);
 /// How long a controller may take from preparing a host to starting it: others may be receiving a
 /// large program.
 const PREPARED_FOR: Duration = Duration::from_secs(600);
@@ -398,83 +396,6 @@ fn take(message: FromController, window: &Semaphore, input: &mut Option<Input>) 
         }
         FromController::Alive | FromController::Stop { .. } | FromController::Signal(_) => true,
         FromController::Program(_) | FromController::ProgramEnd | FromController::Start(_) => false,
-    }
-}
-
-/// One of the outputs of a process, on its way to the log and the controller.
-struct Pump {
-    stream: Stream,
-    job: Arc<Job>,
-    counts: Arc<crate::metrics::Counts>,
-    tell: mpsc::UnboundedSender<FromDaemon>,
-    window: Arc<Semaphore>,
-    ended: watch::Receiver<bool>,
-}
-
-impl Pump {
-    async fn run(mut self, mut pipe: impl AsyncRead + Unpin) {
-        let mut chunk = vec![0; 16 << 10];
-        let mut ended = self.ended.clone();
-        let late = async move {
-            let _ = ended.wait_for(|ended| *ended).await;
-            // Something that could not be killed still holds the pipe.
-            sleep(LAST_OUTPUT).await;
-        };
-        tokio::pin!(late);
-        loop {
-            let bytes = tokio::select! {
-                biased;
-                read = pipe.read(&mut chunk) => match read {
-                    Ok(0) | Err(_) => return,
-                    Ok(bytes) => bytes,
-                },
-                () = &mut late => return,
-            };
-            self.pass(&chunk[..bytes]).await;
-        }
-    }
-
-    async fn pass(&mut self, bytes: &[u8]) {
-        self.job.log.append(self.stream, bytes);
-        self.counts.output_bytes.fetch_add(bytes.len() as u64, Relaxed);
-        // Closed when nobody listens.
-        if let Ok(room) = self.window.acquire_many(bytes.len() as u32).await {
-            room.forget();
-            let _ = self.tell.send(FromDaemon::Output(self.stream, bytes.to_vec()));
-        }
-    }
-}
-
-/// What is on its way to the standard input of a process.
-struct Input {
-    queue: mpsc::UnboundedSender<Vec<u8>>,
-    /// Bytes that may still come before some are taken.
-    room: Arc<Semaphore>,
-}
-
-impl Input {
-    fn new(mut pipe: pipe::Sender, tell: mpsc::UnboundedSender<FromDaemon>) -> Self {
-        let (queue, mut waiting) = mpsc::unbounded_channel::<Vec<u8>>();
-        let room = Arc::new(Semaphore::new(OUTPUT_WINDOW));
-        let taken = room.clone();
-        tokio::spawn(async move {
-            while let Some(bytes) = waiting.recv().await {
-                // A process that does not read any more is no error; what follows is dropped.
-                let _ = pipe.write_all(&bytes).await;
-                taken.add_permits(bytes.len());
-                let _ = tell.send(FromDaemon::Taken(bytes.len() as u32));
-            }
-        });
-        Self { queue, room }
-    }
-
-    /// False if the controller sends more than was agreed.
-    fn push(&self, bytes: Vec<u8>) -> bool {
-        let Ok(room) = self.room.try_acquire_many(bytes.len() as u32) else { return false };
-        room.forget();
-        // The task ends only when the queue does.
-        let _ = self.queue.send(bytes);
-        true
     }
 }
 

@@ -56,9 +56,9 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
 /// let bytes = encode(&(1u32, "one"))?;
 /// let mut decoder = Decoder::default();
 /// decoder.push(&bytes[..5]);
-/// assert_eq!(decoder.next::<(u32, String)>()?, None);
+/// assert_eq!(decoder.decode::<(u32, String)>()?, None);
 /// decoder.push(&bytes[5..]);
-/// assert_eq!(decoder.next()?, Some((1u32, "one".to_owned())));
+/// assert_eq!(decoder.decode()?, Some((1u32, "one".to_owned())));
 /// # Ok::<(), gossamer_daemon::frame::FrameError>(())
 /// ```
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Takes what has arrived. To be followed by [`next`](Self::next) until it has nothing more.
+    /// Takes what has arrived. To be followed by [`decode`](Self::decode) until it has nothing more.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.taken);
         self.taken = 0;
@@ -80,7 +80,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`FrameError`], after which the stream is of no use.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+    pub fn decode<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let bytes = &self.bytes[self.taken..];
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };
         let length = u32::from_le_bytes(*header) as usize;
@@ -107,7 +107,7 @@ mod tests {
     fn four_gibibytes_are_refused_by_their_header() {
         let mut decoder = Decoder::default();
         decoder.push(&u32::MAX.to_le_bytes());
-        let error = decoder.next::<Request>().unwrap_err();
+        let error = decoder.decode::<Request>().unwrap_err();
         assert!(matches!(error, FrameError::TooLarge(length) if length == u32::MAX as usize));
         assert!(decoder.bytes.capacity() < 100);
     }
@@ -124,7 +124,7 @@ mod tests {
         bytes[0] += 1;
         let mut decoder = Decoder::default();
         decoder.push(&bytes);
-        assert!(matches!(decoder.next::<u8>(), Err(FrameError::Surplus(1))));
+        assert!(matches!(decoder.decode::<u8>(), Err(FrameError::Surplus(1))));
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         let mut decoder = Decoder::default();
         decoder.push(&(body.len() as u32).to_le_bytes());
         decoder.push(&body);
-        assert!(decoder.next::<Vec<u64>>().is_err());
+        assert!(decoder.decode::<Vec<u64>>().is_err());
     }
 
     proptest! {
@@ -149,7 +149,7 @@ mod tests {
             let mut arrived = Vec::new();
             for part in bytes.chunks(cut) {
                 decoder.push(part);
-                while let Some(message) = decoder.next::<String>().unwrap() {
+                while let Some(message) = decoder.decode::<String>().unwrap() {
                     arrived.push(message);
                 }
             }
@@ -167,7 +167,7 @@ mod tests {
                     decoder.push(&(bytes.len() as u32).to_le_bytes());
                 }
                 decoder.push(bytes);
-                while let Ok(Some(_)) = decoder.next::<T>() {}
+                while let Ok(Some(_)) = decoder.decode::<T>() {}
             }
             read::<Request>(&bytes, framed);
             read::<FromController>(&bytes, framed);

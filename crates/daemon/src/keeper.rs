@@ -157,7 +157,7 @@ fn keep_what_is_sent() -> io::Result<()> {
     let program = match start(&launch, descriptors) {
         Ok(program) => program,
         Err(error) => {
-            return tell(&socket, &FromKeeper::Failed(format!("{}: {error}", launch.program)));
+            return tell(&socket, &FromKeeper::Failed(error.to_string()));
         }
     };
     // The pipes are to end when the program and all that it has started have ended.
@@ -180,6 +180,9 @@ fn start(launch: &Launch, descriptors: Descriptors) -> io::Result<Pid> {
     let Some((name, arguments)) = launch.arguments.split_first() else {
         return Err(io::Error::other("a program without a name"));
     };
+    if let Err(error) = std::fs::read_dir(&launch.directory) {
+        return Err(io::Error::other(format!("directory {}: {error}", launch.directory)));
+    }
     let mut command = Command::new(THIS_PROGRAM);
     command.arg0(name).arg(STEP).arg(std::process::id().to_string()).arg(&launch.program);
     command.arg(name).args(arguments).current_dir(&launch.directory).stdin(Stdio::from(input));
@@ -208,7 +211,7 @@ impl Orders {
     fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let mut chunk = [0; 4096];
         loop {
-            if let Some(message) = self.decoder.next().map_err(io::Error::other)? {
+            if let Some(message) = self.decoder.decode().map_err(io::Error::other)? {
                 return Ok(Some(message));
             }
             match self.socket.read(&mut chunk) {

@@ -8,12 +8,14 @@
 //! Reading order. Who is who: [`identity`], [`authority`], [`tls`]. What is said: [`frame`],
 //! [`connection`], [`message`]. What a host has: [`topology`], [`store`], [`state`]. A process and
 //! its keeper: `processes`, `keeper`, `kept`. The daemon: [`config`], `jobs`, `log`, `metrics`,
-//! `conversation`, `server`, [`daemon`]. The command: [`controller`], [`cli`].
+//! `pipes`, `conversation`, `server`, [`daemon`]. The command: [`controller`], `commands`,
+//! [`cli`].
 
 #![forbid(unsafe_code)]
 
 pub mod authority;
 pub mod cli;
+mod commands;
 pub mod config;
 pub mod connection;
 pub mod controller;
@@ -28,6 +30,7 @@ mod kept;
 mod log;
 pub mod message;
 mod metrics;
+mod pipes;
 mod processes;
 mod server;
 pub mod state;

@@ -12,6 +12,7 @@ use crate::{
         credentials::{self, Common},
         link::{Heard, Link},
         printer::Printer,
+        signals::{Asked, Signals},
         verdict::{Fate, Verdict},
     },
     files,
@@ -30,13 +31,11 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
-    task::Poll,
     time::Duration,
 };
 use thiserror::Error;
 use tokio::{
     io::AsyncReadExt,
-    signal::unix::{Signal, SignalKind, signal},
     sync::{Semaphore, mpsc},
     task::JoinSet,
     time::{Instant, sleep_until},
@@ -384,55 +383,6 @@ async fn at(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => pending().await,
-    }
-}
-
-/// The signals that are sent to the command.
-struct Signals([(Asked, Signal); 5]);
-
-/// What a signal asks for.
-#[derive(Clone, Copy, Debug)]
-enum Asked {
-    /// The end of the job.
-    End(i32),
-    /// Something that is the affair of its processes.
-    Forward(i32),
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        let end =
-            |kind: SignalKind| Ok::<_, io::Error>((Asked::End(kind.as_raw_value()), signal(kind)?));
-        let forward = |kind: SignalKind| {
-            Ok::<_, io::Error>((Asked::Forward(kind.as_raw_value()), signal(kind)?))
-        };
-        Ok(Self([
-            end(SignalKind::interrupt())?,
-            end(SignalKind::terminate())?,
-            end(SignalKind::hangup())?,
-            forward(SignalKind::user_defined1())?,
-            forward(SignalKind::user_defined2())?,
-        ]))
-    }
-
-    async fn next(&mut self) -> Asked {
-        std::future::poll_fn(|context| {
-            let sent = self
-                .0
-                .iter_mut()
-                .find_map(|(asked, signal)| signal.poll_recv(context).is_ready().then_some(*asked));
-            sent.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
-    }
-
-    /// The next signal that asks for the end.
-    async fn end(&mut self) -> i32 {
-        loop {
-            if let Asked::End(signal) = self.next().await {
-                return signal;
-            }
-        }
     }
 }
 
