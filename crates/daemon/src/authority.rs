@@ -224,7 +224,7 @@ pub fn accept(directory: &Path, card: &Card) -> Result<Member, AuthorityError> {
     }
     put(&directory.join(identity::CERTIFICATE), card.certificate.as_bytes(), 0o644)?;
     put(&directory.join(identity::CA), card.ca.as_bytes(), 0o644)?;
-    if member.role != Role::Host && !directory.join(identity::HOSTS).exists() {
+    if member.role != Role::Host {
         put_toml(&directory.join(identity::HOSTS), &card.hosts)?;
     }
     Ok(member)

@@ -165,6 +165,40 @@ fn a_daemon_that_is_restarted_ends_what_was_left() {
 }
 
 #[test]
+fn a_daemon_that_hangs_is_lost_and_cleans_up_when_it_goes_on() {
+    let rack = Rack::new(&["a", "b"]);
+    let child = rack.start("a,b", &format!("{}{HIDDEN_CHILD}{FOR_EVER}", rack.ready()));
+    rack.wait_ready(2);
+    send(rack.daemon_pid(1), "STOP");
+    let ran = finish(child);
+    assert_eq!(ran.status, Some(125), "{ran:?}");
+    assert!(ran.err.contains("because of b: its daemon was lost: nothing was heard"), "{ran:?}");
+    send(rack.daemon_pid(1), "CONT");
+    rack.assert_nothing_left();
+}
+
+#[test]
+fn a_process_that_is_stopped_and_continued_is_no_loss() {
+    let rack = Rack::new(&["a", "b"]);
+    let go_on = rack.place.path().join("go-on");
+    let script = format!(
+        "{}while ! [ -e {} ]; do sleep 0.05; done; echo done",
+        rack.ready(),
+        go_on.display()
+    );
+    let child = rack.start("a,b", &script);
+    rack.wait_ready(2);
+    let stopped = program(&rack, 1);
+    send(stopped, "STOP");
+    fs::write(go_on, "").unwrap();
+    eventually("the other is done", || rack.processes_on(0).is_empty().then_some(()));
+    send(stopped, "CONT");
+    let ran = finish(child);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(ran.out.contains("[b] done\n"), "{ran:?}");
+}
+
+#[test]
 fn host_0_ends_the_job_when_it_is_done() {
     let rack = Rack::new(&["a", "b"]);
     let ran =
