@@ -18,7 +18,8 @@
 //!
 //! Reading order: [`Rack`] (`rack.rs`: how a program becomes a rack; `end.rs`: how it ends),
 //! `worker.rs` (one thread) and `shared.rs` (what the threads of a process share), `place.rs`
-//! (where fibers and properties go), [`Sharded`], [`Barrier`]. What is delegated and how is
+//! (where fibers and properties go), [`job`] (what a daemon
+//! tells a process that it starts), [`Sharded`], [`Barrier`]. What is delegated and how is
 //! `trust-core`, re-exported here.
 
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@
 mod barrier;
 mod end;
 mod error;
+pub mod job;
 mod place;
 mod rack;
 mod sharded;

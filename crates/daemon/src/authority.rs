@@ -1,0 +1,349 @@
+//! The authority of a rack: who signs certificates, and how a host or a person gets one.
+//!
+//! A private key is made where it is used and stays there. The newcomer makes a key and a request
+//! ([`request`]); whoever holds the authority decides name, role and time and signs
+//! ([`Authority::sign`]); the newcomer puts the answer, a *card*, beside its key ([`accept`]).
+//! Request and card are no secrets. The card must come by a way that nobody can tamper with, such
+//! as ssh, because it says which authority the newcomer will trust.
+
+use crate::{
+    config::PORT,
+    files,
+    identity::{self, Hosts, Identity, IdentityError, Member, Name, Role},
+    tls,
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+use thiserror::Error;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the authority itself is good for: longer than a rack lasts.
+const AUTHORITY_LIFE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
+/// By how much the clocks of a rack may differ.
+const SKEW: Duration = Duration::from_secs(60 * 60);
+const RACK: &str = "rack.toml";
+
+/// Why no certificate was made.
+#[derive(Debug, Error)]
+pub enum AuthorityError {
+    /// There is a rack already.
+    #[error("{} holds a rack already; choose another directory", .0.display())]
+    Exists(PathBuf),
+    /// A certificate could not be made or read.
+    #[error("cannot make the certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// A file could not be read or written.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The card does not fit the key that was made for it.
+    #[error(
+        "the card is for another key than the one in {}; sign the request that lies there",
+        .0.display()
+    )]
+    OtherKey(PathBuf),
+    /// The card holds something else.
+    #[error("this is no card: {0}")]
+    Card(String),
+}
+
+/// Who can sign certificates of a rack.
+pub struct Authority {
+    rack: Name,
+    directory: PathBuf,
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RackFile {
+    rack: Name,
+}
+
+/// The answer to a request: what a newcomer puts beside its key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Card {
+    /// The newcomer's certificate, in PEM.
+    pub certificate: String,
+    /// The authority's certificate, in PEM.
+    pub ca: String,
+    /// Where the rack's daemons listen.
+    #[serde(flatten)]
+    pub hosts: Hosts,
+}
+
+impl Authority {
+    /// Makes the authority of a new rack in `directory`/ca.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if there is one already, or it cannot be written.
+    pub fn create(directory: &Path, rack: &Name) -> Result<Self, AuthorityError> {
+        let place = directory.join("ca");
+        if place.exists() {
+            return Err(AuthorityError::Exists(directory.to_owned()));
+        }
+        make_directory(&place)?;
+        let key = KeyPair::generate()?;
+        let mut params = params(&format!("rack {rack}"), SystemTime::now() + AUTHORITY_LIFE)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let certificate = params.self_signed(&key)?.pem();
+        put(&place.join(identity::KEY), key.serialize_pem().as_bytes(), 0o600)?;
+        put(&place.join(identity::CERTIFICATE), certificate.as_bytes(), 0o644)?;
+        put_toml(&place.join(RACK), &RackFile { rack: rack.clone() })?;
+        Self::open(directory)
+    }
+
+    /// The authority in `directory`/ca.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if there is none.
+    pub fn open(directory: &Path) -> Result<Self, AuthorityError> {
+        let place = directory.join("ca");
+        let key_file = place.join(identity::KEY);
+        files::only_for_owner(&key_file).map_err(in_file(&key_file))?;
+        let key = KeyPair::from_pem(&get(&key_file)?)?;
+        let certificate = get(&place.join(identity::CERTIFICATE))?;
+        let RackFile { rack } = identity::read_toml(&place.join(RACK))?;
+        let issuer = Issuer::from_ca_cert_pem(&certificate, key)?;
+        Ok(Self { rack, directory: directory.to_owned(), certificate, issuer })
+    }
+
+    /// Signs what a newcomer asks for. Of the request only the key is used: what its holder is
+    /// called and may do is decided here.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if the request is none, or was not made with the key that it names.
+    pub fn sign(
+        &self,
+        request: &str,
+        name: &Name,
+        role: Role,
+        until: SystemTime,
+    ) -> Result<Card, AuthorityError> {
+        let request = CertificateSigningRequestParams::from_pem(request)?;
+        let member = Member { rack: self.rack.clone(), role, name: name.clone() };
+        let mut params = params(name.as_str(), until)?;
+        params.subject_alt_names = vec![
+            SanType::DnsName(name.as_str().try_into()?),
+            SanType::URI(member.uri().as_str().try_into()?),
+        ];
+        params.extended_key_usages = vec![match role {
+            Role::Host => ExtendedKeyUsagePurpose::ServerAuth,
+            Role::Admin | Role::Viewer => ExtendedKeyUsagePurpose::ClientAuth,
+        }];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&request.public_key, &self.issuer)?.pem();
+        Ok(Card { certificate, ca: self.certificate.clone(), hosts: self.hosts()? })
+    }
+
+    /// Where the rack's daemons listen.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if the list cannot be read.
+    pub fn hosts(&self) -> Result<Hosts, AuthorityError> {
+        let path = self.hosts_file();
+        Ok(if path.exists() { identity::read_toml(&path)? } else { Hosts::default() })
+    }
+
+    /// Notes where a host's daemon listens (at [`PORT`] if `address` names none), for cards to come, and for the member `admin` of this
+    /// directory, whose list this is.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if the list cannot be written.
+    pub fn note_host(&self, name: &Name, address: &str) -> Result<(), AuthorityError> {
+        let mut hosts = self.hosts()?;
+        let has_port =
+            address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let address = if has_port { address.to_owned() } else { format!("{address}:{PORT}") };
+        hosts.hosts.insert(name.clone(), address);
+        put_toml(&self.hosts_file(), &hosts)
+    }
+
+    fn hosts_file(&self) -> PathBuf {
+        self.directory.join("admin").join(identity::HOSTS)
+    }
+
+    /// Makes the identity of a member on this machine, in `directory`/`name`.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if it cannot be made.
+    pub fn make_member(&self, name: &Name, role: Role) -> Result<PathBuf, AuthorityError> {
+        let place = self.directory.join(name.as_str());
+        let request = request(&place)?;
+        accept(&place, &self.sign(&request, name, role, good_for(365))?)?;
+        Ok(place)
+    }
+}
+
+/// When a certificate ends that is made now and good for `days` days.
+pub fn good_for(days: u32) -> SystemTime {
+    SystemTime::now() + DAY * days
+}
+
+/// Makes a key in `directory`, unless there is one, and the request to sign it, in PEM.
+///
+/// # Errors
+/// [`AuthorityError`], if the key cannot be made, read or written.
+pub fn request(directory: &Path) -> Result<String, AuthorityError> {
+    make_directory(directory)?;
+    let path = directory.join(identity::KEY);
+    let key = if path.exists() {
+        files::only_for_owner(&path).map_err(in_file(&path))?;
+        KeyPair::from_pem(&get(&path)?)?
+    } else {
+        let key = KeyPair::generate()?;
+        put(&path, key.serialize_pem().as_bytes(), 0o600)?;
+        key
+    };
+    Ok(CertificateParams::default().serialize_request(&key)?.pem()?)
+}
+
+/// Puts a card beside the key that it was made for.
+///
+/// # Errors
+/// [`AuthorityError`], if it is for another key, or cannot be written.
+pub fn accept(directory: &Path, card: &Card) -> Result<Member, AuthorityError> {
+    let certificate = CertificateDer::from_pem_slice(card.certificate.as_bytes())
+        .map_err(|_| AuthorityError::Card("its certificate is not as PEM".into()))?;
+    let member = Member::of(&certificate)?;
+    let key_file = directory.join(identity::KEY);
+    let key = PrivateKeyDer::from_pem_slice(get(&key_file)?.as_bytes());
+    if !key.is_ok_and(|key| tls::belong_together(&certificate, key)) {
+        return Err(AuthorityError::OtherKey(key_file));
+    }
+    put(&directory.join(identity::CERTIFICATE), card.certificate.as_bytes(), 0o644)?;
+    put(&directory.join(identity::CA), card.ca.as_bytes(), 0o644)?;
+    if member.role != Role::Host {
+        put_toml(&directory.join(identity::HOSTS), &card.hosts)?;
+    }
+    Ok(member)
+}
+
+/// What all certificates have in common.
+pub(crate) fn params(name: &str, until: SystemTime) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new([])?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = (SystemTime::now() - SKEW).into();
+    params.not_after = until.into();
+    Ok(params)
+}
+
+fn in_file(path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
+    let path = path.to_owned();
+    move |error| IdentityError::File { path, error }
+}
+
+fn make_directory(path: &Path) -> Result<(), AuthorityError> {
+    Ok(files::private_directory(path).map_err(in_file(path))?)
+}
+
+fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), AuthorityError> {
+    Ok(files::write(path, content, mode).map_err(in_file(path))?)
+}
+
+fn put_toml<T: Serialize>(path: &Path, value: &T) -> Result<(), AuthorityError> {
+    let text = toml::to_string(value).expect("names and addresses can always be written");
+    put(path, text.as_bytes(), 0o644)
+}
+
+fn get(path: &Path) -> Result<String, AuthorityError> {
+    Ok(fs::read_to_string(path).map_err(in_file(path))?)
+}
+
+/// Makes a rack: its authority, the identity of an administrator and that of its first host.
+///
+/// # Errors
+/// [`AuthorityError`], if there is one already, or it cannot be written.
+pub fn init_rack(
+    directory: &Path,
+    rack: &Name,
+    host: &Name,
+    address: &str,
+) -> Result<Identity, AuthorityError> {
+    let authority = Authority::create(directory, rack)?;
+    let admin = "admin".parse()?;
+    make_directory(&directory.join("admin"))?;
+    authority.note_host(host, address)?;
+    let place = authority.make_member(&admin, Role::Admin)?;
+    authority.make_member(host, Role::Host)?;
+    Ok(Identity::load(&place)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_rack_is_made_once() {
+        let place = tempfile::tempdir().unwrap();
+        let admin = init_rack(place.path(), &name("r"), &name("a"), "127.0.0.1:1").unwrap();
+        assert_eq!(
+            admin.member,
+            Member { rack: name("r"), role: Role::Admin, name: name("admin") }
+        );
+        assert_eq!(admin.hosts.hosts[&name("a")], "127.0.0.1:1");
+        let host = Identity::load(&place.path().join("a")).unwrap();
+        assert_eq!(host.member.role, Role::Host);
+        let again = init_rack(place.path(), &name("r"), &name("a"), "127.0.0.1:1").unwrap_err();
+        assert!(matches!(again, AuthorityError::Exists(_)));
+    }
+
+    #[test]
+    fn a_host_without_a_port_has_the_usual_one() {
+        let place = tempfile::tempdir().unwrap();
+        let admin = init_rack(place.path(), &name("r"), &name("a"), "node1").unwrap();
+        assert_eq!(admin.hosts.hosts[&name("a")], "node1:7474");
+    }
+
+    #[test]
+    fn a_newcomer_joins_without_giving_its_key_away() {
+        let (place, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let authority = Authority::create(place.path(), &name("r")).unwrap();
+        let asked = request(other.path()).unwrap();
+        assert!(!asked.contains("PRIVATE"));
+        let card = authority.sign(&asked, &name("b"), Role::Viewer, good_for(1)).unwrap();
+        let text = toml::to_string(&card).unwrap();
+        let member = accept(other.path(), &toml::from_str(&text).unwrap()).unwrap();
+        assert_eq!((member.name, member.role), (name("b"), Role::Viewer));
+        assert_eq!(Identity::load(other.path()).unwrap().member.rack, name("r"));
+    }
+
+    #[test]
+    fn a_card_for_another_key_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let authority = Authority::create(place.path(), &name("r")).unwrap();
+        let (mine, theirs) = (place.path().join("mine"), place.path().join("theirs"));
+        request(&mine).unwrap();
+        let asked = request(&theirs).unwrap();
+        let card = authority.sign(&asked, &name("b"), Role::Host, good_for(1)).unwrap();
+        assert!(matches!(accept(&mine, &card), Err(AuthorityError::OtherKey(_))));
+    }
+
+    #[test]
+    fn a_request_that_was_tampered_with_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let authority = Authority::create(place.path(), &name("r")).unwrap();
+        let asked = request(&place.path().join("b")).unwrap();
+        let middle = asked.len() / 2;
+        let flipped = if asked.as_bytes()[middle] == b'A' { "B" } else { "A" };
+        let mut bad = asked.clone();
+        bad.replace_range(middle..=middle, flipped);
+        assert!(authority.sign(&bad, &name("b"), Role::Admin, good_for(1)).is_err());
+    }
+}

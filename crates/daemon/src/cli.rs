@@ -1,0 +1,371 @@
+//! The command lines of `gossamer` and `gossamerd`.
+
+use crate::{
+    authority::{self, Authority, AuthorityError, Card},
+    commands,
+    config::{Config, ConfigError},
+    controller::{call::CallError, run::RunError, verdict::NO_JOB},
+    daemon::{self, DaemonError},
+    identity::{IdentityError, Name, Role},
+    keeper,
+};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use gossamer::job::JobId;
+use std::{
+    env, fs,
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+use thiserror::Error;
+use tracing_subscriber::EnvFilter;
+
+/// Runs programs on the hosts of a rack.
+#[derive(Debug, Parser)]
+#[command(name = "gossamer", version, propagate_version = true)]
+struct Gossamer {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The daemon of a host of a rack: starts processes for whoever has an administrator's certificate.
+#[derive(Debug, Parser)]
+#[command(name = "gossamerd", version)]
+struct Gossamerd {
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a rack, or join one
+    #[command(subcommand)]
+    Rack(RackCommand),
+    /// Run a program on hosts of the rack, as one job
+    Run(RunArgs),
+    /// List jobs
+    Ps {
+        #[command(flatten)]
+        who: Who,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// End jobs on all their hosts
+    Kill {
+        #[command(flatten)]
+        who: Who,
+        /// The jobs, as `ps` lists them
+        #[arg(required = true)]
+        jobs: Vec<JobId>,
+    },
+    /// Print what a job has said lately
+    Logs {
+        #[command(flatten)]
+        who: Who,
+        /// The job, as `ps` lists it
+        job: JobId,
+        /// Go on until it ends
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Show what the hosts of the rack are made of
+    Hosts {
+        #[command(flatten)]
+        who: Who,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Be the daemon of this host (the same as gossamerd)
+    Daemon(DaemonArgs),
+    /// Print a script that completes this command in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page of this command
+    Man,
+}
+
+#[derive(Debug, Subcommand)]
+enum RackCommand {
+    /// Make a rack: its authority, an administrator, and its first host
+    Init {
+        /// What the rack is called
+        #[arg(long)]
+        name: Name,
+        /// Where its authority and these identities are kept: DIR/ca, DIR/admin, DIR/HOST
+        #[arg(long)]
+        dir: PathBuf,
+        /// What the first host is called
+        #[arg(long)]
+        host: Name,
+        /// Where its daemon will listen
+        #[arg(long, value_name = "ADDRESS[:PORT]")]
+        address: String,
+    },
+    /// Ask to join a rack: make a key here and print the request for it to be signed; with --card,
+    /// put the answer beside the key
+    Join {
+        /// Where the new identity is kept
+        #[arg(long, env = "GOSSAMER_IDENTITY", value_name = "DIR")]
+        identity: PathBuf,
+        /// The signed answer to the request; - is the standard input
+        #[arg(long, value_name = "FILE")]
+        card: Option<PathBuf>,
+    },
+    /// Sign the request of a host or person that joins, and print the card for it
+    Sign {
+        /// Where the rack's authority is kept
+        #[arg(long)]
+        dir: PathBuf,
+        /// What the newcomer is called
+        #[arg(long)]
+        name: Name,
+        /// What it may do
+        #[arg(long, value_enum)]
+        role: Role,
+        /// Where the daemon of a new host will listen
+        #[arg(long, value_name = "ADDRESS[:PORT]", required_if_eq("role", "host"))]
+        address: Option<String>,
+        /// For how many days the certificate is good
+        #[arg(long, default_value_t = 365)]
+        days: u32,
+        /// The request; - is the standard input
+        request: PathBuf,
+    },
+}
+
+/// As whom to call the daemons.
+#[derive(Debug, Args)]
+pub(crate) struct Who {
+    /// The directory of certificate, key and hosts [default: ~/.config/gossamer]
+    #[arg(long, env = "GOSSAMER_IDENTITY", value_name = "DIR")]
+    pub(crate) identity: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) who: Who,
+    /// The hosts; the program's `main` runs on the first
+    #[arg(long, required = true, value_delimiter = ',')]
+    pub(crate) hosts: Vec<Name>,
+    /// Threads of the program on each host
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) threads: u32,
+    /// A variable for the program's environment
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Where the program runs on each host [default: an empty directory, removed afterwards]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    /// Pin threads to cores even where the program has not got them for itself
+    #[arg(long)]
+    pub(crate) pin: bool,
+    /// After how many milliseconds of silence hosts count each other as lost
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    pub(crate) loss_bound: u64,
+    /// The program, which is sent to the hosts that do not have it, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) program: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct DaemonArgs {
+    /// The settings
+    #[arg(long, value_name = "FILE", default_value = "/etc/gossamer/gossamer.toml")]
+    config: PathBuf,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err(format!("{text:?} is not NAME=VALUE")),
+    }
+}
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub(crate) enum CommandError {
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("{}: {error}", path.display())]
+    File { path: PathBuf, error: io::Error },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Other(String),
+}
+
+/// The `gossamer` command.
+pub fn gossamer() -> ExitCode {
+    if let Some(code) = hidden_command() {
+        return code;
+    }
+    finish(execute(Gossamer::parse().command))
+}
+
+/// The `gossamerd` command.
+pub fn gossamerd() -> ExitCode {
+    if let Some(code) = hidden_command() {
+        return code;
+    }
+    finish(run_daemon(&Gossamerd::parse().daemon))
+}
+
+fn finish(result: Result<u8, CommandError>) -> ExitCode {
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            // Where nobody reads what is wrong, the status says that something is.
+            let _ = writeln!(io::stderr(), "gossamer: {error}");
+            ExitCode::from(NO_JOB)
+        }
+    }
+}
+
+/// The commands by which a daemon starts itself in another part, which are for nobody else.
+fn hidden_command() -> Option<ExitCode> {
+    let words: Vec<String> = env::args().collect();
+    match words.get(1).map(String::as_str) {
+        Some(keeper::KEEPER) if words.len() == 2 => Some(keeper::keep()),
+        Some(keeper::STEP) => {
+            let [_, _, parent, program, name, arguments @ ..] = &words[..] else { return None };
+            Some(keeper::step(parent.parse().ok()?, Path::new(program), name, arguments))
+        }
+        _ => None,
+    }
+}
+
+fn execute(command: Command) -> Result<u8, CommandError> {
+    match command {
+        Command::Rack(command) => rack(command)?,
+        Command::Run(args) => return on_runtime(commands::run_job(args)),
+        Command::Ps { who, json } => return on_runtime(commands::ps(who, json)),
+        Command::Kill { who, jobs } => return on_runtime(commands::kill(who, jobs)),
+        Command::Logs { who, job, follow } => return on_runtime(commands::logs(who, job, follow)),
+        Command::Hosts { who, json } => return on_runtime(commands::hosts(who, json)),
+        Command::Daemon(args) => return run_daemon(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Gossamer::command(), "gossamer", &mut script);
+            print(&script)?;
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            manual(&Gossamer::command(), &mut page)?;
+            print(&page)?;
+        }
+    }
+    Ok(0)
+}
+
+/// The manual of a command, and of those inside it, as one page.
+fn manual(command: &clap::Command, page: &mut Vec<u8>) -> io::Result<()> {
+    clap_mangen::Man::new(command.clone()).render(page)?;
+    for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+        let name = format!("{} {}", command.get_name(), inner.get_name());
+        writeln!(page, ".SH \"{}\"", name.to_uppercase())?;
+        let man = clap_mangen::Man::new(inner.clone().bin_name(&name));
+        man.render_description_section(page)?;
+        man.render_synopsis_section(page)?;
+        man.render_options_section(page)?;
+        for deeper in inner.get_subcommands() {
+            let name = format!("{name} {}", deeper.get_name());
+            let man = clap_mangen::Man::new(deeper.clone().bin_name(name));
+            man.render_description_section(page)?;
+            man.render_synopsis_section(page)?;
+            man.render_options_section(page)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs `command`, and does not wait for what still waits for a terminal.
+fn on_runtime(command: impl Future<Output = Result<u8, CommandError>>) -> Result<u8, CommandError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(command);
+    runtime.shutdown_background();
+    result
+}
+
+fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let is_terminal = io::IsTerminal::is_terminal(&io::stderr());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(is_terminal)
+        .init();
+    let config = Config::load(&args.config)?;
+    on_runtime(async {
+        daemon::run(config).await?;
+        Ok(0)
+    })
+}
+
+pub(crate) fn print(bytes: &[u8]) -> Result<(), CommandError> {
+    let mut out = io::stdout().lock();
+    Ok(out.write_all(bytes).and_then(|()| out.flush())?)
+}
+
+fn read(path: &Path) -> Result<String, CommandError> {
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        io::stdin().read_to_string(&mut text).map(drop)
+    } else {
+        fs::read_to_string(path).map(|content| text = content)
+    };
+    read.map_err(|error| CommandError::File { path: path.to_owned(), error })?;
+    Ok(text)
+}
+
+fn rack(command: RackCommand) -> Result<(), CommandError> {
+    match command {
+        RackCommand::Init { name, dir, host, address } => {
+            authority::init_rack(&dir, &name, &host, &address)?;
+            let dir = dir.display();
+            let text = format!(
+                "The rack {name} is made. Its authority, which signs whoever joins, is {dir}/ca: \
+                 keep it safe.\n{dir}/{host} is the identity of {host}'s daemon, to be moved \
+                 there; {dir}/admin is yours, for `gossamer --identity` or GOSSAMER_IDENTITY.\n"
+            );
+            print(text.as_bytes())
+        }
+        RackCommand::Join { identity, card: None } => {
+            print(authority::request(&identity)?.as_bytes())
+        }
+        RackCommand::Join { identity, card: Some(card) } => {
+            let text = read(&card)?;
+            let card: Card = toml::from_str(&text)
+                .map_err(|error| AuthorityError::Card(error.message().to_owned()))?;
+            let member = authority::accept(&identity, &card)?;
+            let text =
+                format!("{} is now a {} of the rack {}\n", member.name, member.role, member.rack);
+            print(text.as_bytes())
+        }
+        RackCommand::Sign { dir, name, role, address, days, request } => {
+            let authority = Authority::open(&dir)?;
+            let text = read(&request)?;
+            if let Some(address) = address.filter(|_| role == Role::Host) {
+                authority.note_host(&name, &address)?;
+            }
+            let card = authority.sign(&text, &name, role, authority::good_for(days))?;
+            let text = toml::to_string(&card)
+                .map_err(|error| CommandError::Other(format!("cannot write the card: {error}")))?;
+            print(text.as_bytes())
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The commands that call daemons.
+
+use crate::{
+    cli::{CommandError, RunArgs, Who, print},
+    controller::{
+        call::{CallError, Caller, Next},
+        lines::Lines,
+        printer::write,
+        run::{self, RunOptions},
+        tables,
+    },
+    identity::{Identity, Name},
+    message::{Answer, Request},
+};
+use gossamer::job::JobId;
+use std::{
+    env,
+    io::{self, Write},
+    time::{Duration, SystemTime},
+};
+
+impl Who {
+    fn caller(&self) -> Result<Caller, CommandError> {
+        let directory = match &self.identity {
+            Some(directory) => directory.clone(),
+            None => match env::home_dir() {
+                Some(home) => home.join(".config/gossamer"),
+                None => {
+                    let text = "say with --identity as whom to call: there is no home directory";
+                    return Err(CommandError::Other(text.into()));
+                }
+            },
+        };
+        Ok(Caller::new(&Identity::load(&directory)?)?)
+    }
+}
+
+pub(crate) async fn run_job(args: RunArgs) -> Result<u8, CommandError> {
+    let caller = args.who.caller()?;
+    let mut words = args.program.into_iter();
+    let program = words.next().unwrap_or_default();
+    let options = RunOptions {
+        hosts: args.hosts,
+        threads: args.threads,
+        environment: args.env,
+        directory: args.cwd,
+        pin: args.pin,
+        loss_bound_ms: args.loss_bound,
+        program,
+        arguments: words.collect(),
+    };
+    let verdict = run::run(&caller, &options).await?;
+    if verdict.cause.is_some() || verdict.told_by.is_some() {
+        // The status says it, too.
+        let _ = writeln!(io::stderr(), "gossamer: {verdict}");
+    }
+    Ok(verdict.status)
+}
+
+/// Says which hosts did not answer; the answers of the others.
+fn answered(answers: Vec<(Name, Result<Answer, CallError>)>) -> (Vec<(Name, Answer)>, u8) {
+    let mut status = 0;
+    let mut good = Vec::new();
+    for (host, answer) in answers {
+        match answer {
+            Ok(answer) => good.push((host, answer)),
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "gossamer: {error}");
+                status = 1;
+            }
+        }
+    }
+    (good, status)
+}
+
+async fn ask_all(caller: &Caller, request: &Request) -> (Vec<(Name, Answer)>, u8) {
+    answered(caller.ask_all(&caller.hosts(), request).await)
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, CommandError> {
+    let text = serde_json::to_string_pretty(value);
+    let text = text.map_err(|error| CommandError::Other(format!("cannot write JSON: {error}")))?;
+    Ok(format!("{text}\n").into_bytes())
+}
+
+pub(crate) async fn ps(who: Who, as_json: bool) -> Result<u8, CommandError> {
+    let (answers, status) = ask_all(&who.caller()?, &Request::Jobs).await;
+    let jobs = answers.into_iter().filter_map(|(host, answer)| match answer {
+        Answer::Jobs(jobs) => Some((host, jobs)),
+        _ => None,
+    });
+    let rows = tables::jobs(&jobs.collect::<Vec<_>>());
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    if as_json {
+        print(&json(&rows)?)?;
+    } else {
+        print(tables::job_table(&rows, now.as_secs()).as_bytes())?;
+    }
+    Ok(status)
+}
+
+pub(crate) async fn hosts(who: Who, as_json: bool) -> Result<u8, CommandError> {
+    let (answers, status) = ask_all(&who.caller()?, &Request::Describe).await;
+    let reports = answers.into_iter().filter_map(|(_, answer)| match answer {
+        Answer::Host(report) => Some(*report),
+        _ => None,
+    });
+    let reports: Vec<_> = reports.collect();
+    if as_json {
+        print(&json(&reports)?)?;
+    } else {
+        print(tables::host_table(&reports).as_bytes())?;
+    }
+    Ok(status)
+}
+
+pub(crate) async fn kill(who: Who, jobs: Vec<JobId>) -> Result<u8, CommandError> {
+    let caller = who.caller()?;
+    let mut status = 0;
+    for job in jobs {
+        let (answers, failed) = ask_all(&caller, &Request::Kill(job)).await;
+        status |= failed;
+        if !answers.iter().any(|(_, answer)| *answer == Answer::Killed(true)) {
+            let _ = writeln!(io::stderr(), "gossamer: no job {job} runs on the hosts that answer");
+            status = 1;
+        }
+    }
+    Ok(status)
+}
+
+pub(crate) async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, CommandError> {
+    let caller = who.caller()?;
+    let request = Request::Logs { job, follow };
+    let mut asking = tokio::task::JoinSet::new();
+    for host in caller.hosts() {
+        let (caller, request) = (caller.clone(), request.clone());
+        asking.spawn(async move {
+            let mut lines = Lines::new(&host);
+            let asked = caller.ask_on(&host, &request, |answer| {
+                let Answer::Log(stream, bytes) = answer else { return Next::Enough };
+                write(stream, &lines.take(stream, &bytes));
+                Next::More
+            });
+            let asked = asked.await;
+            lines.finish().into_iter().for_each(|(stream, text)| write(stream, &text));
+            asked
+        });
+    }
+    let mut status = 0;
+    while let Some(asked) = asking.join_next().await {
+        if let Err(error) = asked.map_err(io::Error::other)? {
+            let _ = writeln!(io::stderr(), "gossamer: {error}");
+            status = 1;
+        }
+    }
+    Ok(status)
+}

@@ -1,0 +1,183 @@
+//! Calling daemons.
+
+use crate::{
+    connection::{ConnectionError, Receiver, Sender},
+    identity::{Hosts, Identity, Name},
+    message::{Answer, Request},
+    tls::{self, TlsError},
+};
+use rustls::pki_types::ServerName;
+use std::{io, sync::Arc, time::Duration};
+use thiserror::Error;
+use tokio::{
+    io::{ReadHalf, WriteHalf, split},
+    net::TcpStream,
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// How long a daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) type FromHost = Receiver<ReadHalf<TlsStream<TcpStream>>>;
+pub(crate) type ToHost = Sender<WriteHalf<TlsStream<TcpStream>>>;
+
+/// Why a daemon did not answer.
+#[derive(Debug, Error)]
+pub enum CallError {
+    /// Nobody knows where the host is.
+    #[error("{host} is not among the hosts of this rack: {known} (in `hosts.toml`)")]
+    UnknownHost {
+        /// The host.
+        host: Name,
+        /// Those that are known.
+        known: String,
+    },
+    /// There is no connection.
+    #[error("{host}: cannot reach a daemon of this rack at {address}: {error}")]
+    Connect {
+        /// The host.
+        host: Name,
+        /// Its address.
+        address: String,
+        /// What is wrong.
+        error: io::Error,
+    },
+    /// The connection broke, or was refused for the certificate.
+    #[error("{host}: {error}")]
+    Connection {
+        /// The host.
+        host: Name,
+        /// What is wrong.
+        error: ConnectionError,
+    },
+    /// It will not.
+    #[error("{host}: {reason}")]
+    Refused {
+        /// The host.
+        host: Name,
+        /// Why.
+        reason: String,
+    },
+    /// The identity cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// Somebody who calls daemons.
+#[derive(Clone)]
+pub struct Caller {
+    pub(crate) rack: Name,
+    hosts: Arc<Hosts>,
+    connector: TlsConnector,
+}
+
+impl Caller {
+    /// Calls as the member that `identity` is.
+    ///
+    /// # Errors
+    /// [`CallError::Tls`], if the identity cannot be used.
+    pub fn new(identity: &Identity) -> Result<Self, CallError> {
+        let connector = TlsConnector::from(tls::client(identity)?);
+        let hosts = Arc::new(identity.hosts.clone());
+        Ok(Self { rack: identity.member.rack.clone(), hosts, connector })
+    }
+
+    /// The hosts that are known.
+    pub fn hosts(&self) -> Vec<Name> {
+        self.hosts.hosts.keys().cloned().collect()
+    }
+
+    /// Connects to the daemon of `host`.
+    pub(crate) async fn connect(&self, host: &Name) -> Result<(FromHost, ToHost), CallError> {
+        let Some(address) = self.hosts.hosts.get(host) else {
+            let known: Vec<_> = self.hosts.hosts.keys().map(Name::as_str).collect();
+            return Err(CallError::UnknownHost { host: host.clone(), known: known.join(", ") });
+        };
+        let connect = async {
+            let name = ServerName::try_from(host.as_str().to_owned()).map_err(io::Error::other)?;
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            self.connector.connect(name, stream).await
+        };
+        let connected = match timeout(PATIENCE, connect).await {
+            Ok(connected) => connected,
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
+        };
+        let (host, address) = (host.clone(), address.clone());
+        let stream = connected.map_err(|error| CallError::Connect { host, address, error })?;
+        let (reading, writing) = split(stream);
+        Ok((Receiver::new(reading), Sender::new(writing)))
+    }
+
+    /// Asks one thing of one daemon, and hands over each of its answers until `take` has enough.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn ask_on(
+        &self,
+        host: &Name,
+        request: &Request,
+        mut take: impl FnMut(Answer) -> Next,
+    ) -> Result<(), CallError> {
+        let failed = |error| CallError::Connection { host: host.clone(), error };
+        let (mut from, mut to) = self.connect(host).await?;
+        to.send(request).await.map_err(failed)?;
+        loop {
+            match from.receive(PATIENCE).await.map_err(failed)? {
+                Answer::Alive => {}
+                Answer::Refused(reason) => {
+                    return Err(CallError::Refused { host: host.clone(), reason });
+                }
+                answer => match take(answer) {
+                    Next::More => {}
+                    Next::Enough => return Ok(()),
+                },
+            }
+        }
+    }
+
+    /// Asks one thing of one daemon.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn ask(&self, host: &Name, request: &Request) -> Result<Answer, CallError> {
+        let mut answer = None;
+        let take = |first| {
+            answer = Some(first);
+            Next::Enough
+        };
+        self.ask_on(host, request, take).await?;
+        let closed = CallError::Connection { host: host.clone(), error: ConnectionError::Closed };
+        answer.ok_or(closed)
+    }
+
+    /// Asks one thing of many daemons at a time; the answers are in the order of `hosts`.
+    pub async fn ask_all(
+        &self,
+        hosts: &[Name],
+        request: &Request,
+    ) -> Vec<(Name, Result<Answer, CallError>)> {
+        let mut asking = JoinSet::new();
+        for (number, host) in hosts.iter().cloned().enumerate() {
+            let (caller, request) = (self.clone(), request.clone());
+            asking.spawn(async move {
+                let answer = caller.ask(&host, &request).await;
+                (number, (host, answer))
+            });
+        }
+        let mut answers = asking.join_all().await;
+        answers.sort_by_key(|(number, _)| *number);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+}
+
+/// Whether somebody who asked wants to hear more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Yes.
+    More,
+    /// No.
+    Enough,
+}

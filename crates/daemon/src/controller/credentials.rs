@@ -1,0 +1,114 @@
+//! The credentials of a job: an authority that is made for it and forgotten at once, and one
+//! certificate for each of its hosts. So a process can prove to those of its own job who it is,
+//! and to nobody else; what is left of one job is of no use in another.
+
+use crate::authority;
+use gossamer::job::{JobDescription, JobHost, JobId, SecretPem};
+use rcgen::{
+    BasicConstraints, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+
+/// How long the credentials are good for, in days. They are checked when processes connect to each
+/// other, which they do when they start.
+const DAYS: u32 = 30;
+
+/// What all descriptions of a job have in common.
+pub(crate) struct Common {
+    pub(crate) rack: String,
+    pub(crate) job: JobId,
+    pub(crate) hosts: Vec<JobHost>,
+    pub(crate) loss_bound_ms: u64,
+}
+
+/// The description for each host of a job; `pin` says whose threads are pinned.
+pub(crate) fn descriptions(
+    common: &Common,
+    pin: &[bool],
+) -> Result<Vec<JobDescription>, rcgen::Error> {
+    let until = authority::good_for(DAYS);
+    let key = KeyPair::generate()?;
+    let mut params = authority::params(&format!("job {}", common.job), until)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let ca = params.self_signed(&key)?.pem();
+    let issuer = Issuer::new(params, key);
+    let describe = |host: u32, pin: bool| {
+        let name = JobDescription::certificate_name(host);
+        let key = KeyPair::generate()?;
+        let mut params = authority::params(&name, until)?;
+        params.subject_alt_names = vec![SanType::DnsName(name.as_str().try_into()?)];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        Ok(JobDescription {
+            rack: common.rack.clone(),
+            job: common.job,
+            host,
+            hosts: common.hosts.clone(),
+            certificate: params.signed_by(&key, &issuer)?.pem(),
+            key: SecretPem(key.serialize_pem()),
+            ca: ca.clone(),
+            loss_bound_ms: common.loss_bound_ms,
+            pin,
+        })
+    };
+    (0..).zip(pin).map(|(host, pin)| describe(host, *pin)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls;
+    use rustls::{
+        RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    };
+    use std::sync::Arc;
+
+    fn job(number: u128) -> Vec<JobDescription> {
+        let host = |port| JobHost {
+            name: format!("h{port}"),
+            address: ([127, 0, 0, 1], port).into(),
+            threads: 1,
+        };
+        let hosts = vec![host(1), host(2)];
+        let common = Common { rack: "r".into(), job: JobId(number), hosts, loss_bound_ms: 1000 };
+        descriptions(&common, &[false, true]).unwrap()
+    }
+
+    /// Whether host `name` of a job with this authority is the holder of `certificate`.
+    fn trusts(ca: &str, certificate: &str, name: u32) -> bool {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let verifier =
+            rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+        let name = ServerName::try_from(JobDescription::certificate_name(name)).unwrap();
+        let verifier: Arc<dyn rustls::client::danger::ServerCertVerifier> =
+            verifier.build().unwrap();
+        verifier.verify_server_cert(&certificate, &[], &name, &[], UnixTime::now()).is_ok()
+    }
+
+    #[test]
+    fn the_hosts_of_a_job_know_each_other_by_number() {
+        let job = job(1);
+        assert_eq!((job[0].host, job[1].host, job[0].pin, job[1].pin), (0, 1, false, true));
+        assert_ne!(job[0].key, job[1].key);
+        for host in &job {
+            let certificate = CertificateDer::from_pem_slice(host.certificate.as_bytes()).unwrap();
+            let key = PrivateKeyDer::from_pem_slice(host.key.0.as_bytes()).unwrap();
+            assert!(tls::belong_together(&certificate, key));
+        }
+        assert!(trusts(&job[0].ca, &job[1].certificate, 1));
+        assert!(!trusts(&job[0].ca, &job[1].certificate, 0), "it is another host");
+    }
+
+    #[test]
+    fn another_job_is_not_trusted() {
+        let (one, two) = (job(1), job(2));
+        assert!(!trusts(&one[0].ca, &two[1].certificate, 1));
+    }
+}

@@ -1,0 +1,410 @@
+//! A job, from its program to its exit status.
+//!
+//! 1. Every host is asked for a process, is sent the program if it lacks it, and says at which
+//!    address its process will listen.
+//! 2. When all have answered, each is sent its description of the job, and starts.
+//! 3. Output is printed, input and signals are forwarded, until all processes have ended. When one
+//!    ends badly, all others are told to end at once.
+
+use crate::{
+    controller::{
+        call::{CallError, Caller},
+        credentials::{self, Common},
+        link::{Heard, Link},
+        printer::Printer,
+        signals::{Asked, Signals},
+        verdict::{Fate, Verdict},
+    },
+    files,
+    identity::Name,
+    message::{
+        CHUNK, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, Program, Request, RunRequest,
+    },
+};
+use gossamer::job::{JobHost, JobId, SecretPem};
+use std::{
+    env,
+    ffi::OsStr,
+    future::pending,
+    io,
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use thiserror::Error;
+use tokio::{
+    io::AsyncReadExt,
+    sync::{Semaphore, mpsc},
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+/// How long the other hosts may take to end after host 0 has ended well.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How long processes may take to end after another has ended badly, in milliseconds.
+const GRACE_MS: u32 = 300;
+/// How long they may take when the user ends the job, in milliseconds.
+const INTERRUPT_GRACE_MS: u32 = 2000;
+/// Messages of the hosts that wait to be acted on.
+const QUEUE: usize = 64;
+
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
+/// What to run, and where.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The hosts; the first is host 0, where `main` runs.
+    pub hosts: Vec<Name>,
+    /// Threads of each host.
+    pub threads: u32,
+    /// Variables for the environment of the processes.
+    pub environment: Vec<(String, String)>,
+    /// Where they run; in an empty directory of their own if nothing is said.
+    pub directory: Option<String>,
+    /// Whether to pin threads to cores even where others may use these.
+    pub pin: bool,
+    /// After how many milliseconds of silence the processes count each other as lost.
+    pub loss_bound_ms: u64,
+    /// The program: a path, or a name to be looked for in `PATH`.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+/// Why a job did not start.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// There are no hosts, or one of them twice.
+    #[error("{0}")]
+    Hosts(String),
+    /// The program could not be read.
+    #[error("cannot read the program {program}: {error}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A host could not be reached, or will not run it.
+    #[error("the job was not started; {0}")]
+    Call(#[from] CallError),
+    /// The credentials of the job could not be made.
+    #[error("cannot make the credentials of the job: {0}")]
+    Credentials(#[from] rcgen::Error),
+    /// The user ended it before it had started.
+    #[error("the job was not started: ended by signal {0}")]
+    Interrupted(i32),
+    /// The system refuses something.
+    #[error("the job was not started: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Runs a job, with the standard input, output and error of this process; its verdict is printed by
+/// whoever calls. `started` is told the job's number once it runs everywhere.
+///
+/// # Errors
+/// [`RunError`], if it did not start; then it runs nowhere.
+pub async fn run(caller: &Caller, options: &RunOptions) -> Result<Verdict, RunError> {
+    let mut signals = Signals::new()?;
+    let mut job = tokio::select! {
+        prepared = Job::prepare(caller, options) => prepared?,
+        signal = signals.end() => return Err(RunError::Interrupted(signal)),
+    };
+    let addresses = tokio::select! {
+        addresses = job.addresses() => addresses?,
+        signal = signals.end() => return Err(RunError::Interrupted(signal)),
+    };
+    job.start(caller, options, &addresses)?;
+    job.watch(&mut signals).await
+}
+
+/// A job on its hosts.
+struct Job {
+    id: JobId,
+    hosts: Vec<Name>,
+    links: Vec<Link>,
+    heard: mpsc::Receiver<Heard>,
+    file: PathBuf,
+    /// What is known to have become of hosts, in the order in which it became known.
+    fates: Vec<(Name, Fate)>,
+    /// Whose process has ended, or is given up.
+    has_ended: Vec<bool>,
+    /// Whose output has ended.
+    is_quiet: Vec<bool>,
+    /// How many messages of input host 0 may be sent.
+    room: Arc<Semaphore>,
+}
+
+impl Job {
+    /// Asks all hosts for a process.
+    async fn prepare(caller: &Caller, options: &RunOptions) -> Result<Self, RunError> {
+        let hosts = options.hosts.clone();
+        check_hosts(&hosts)?;
+        let unreadable = |error| RunError::Program { program: options.program.clone(), error };
+        let file = find(&options.program).map_err(unreadable)?;
+        let program = {
+            let (file, name) = (file.clone(), options.program.clone());
+            let read = tokio::task::spawn_blocking(move || digest(&file, name));
+            read.await.map_err(io::Error::other)?.map_err(unreadable)?
+        };
+        let id = JobId(files::random_number()?);
+        let (hear, heard) = mpsc::channel(QUEUE);
+        let mut opening = JoinSet::new();
+        for (number, host) in hosts.iter().cloned().enumerate() {
+            let request = RunRequest {
+                job: id,
+                host: number as u32,
+                hosts: hosts.len() as u32,
+                threads: options.threads,
+                program: program.clone(),
+                arguments: options.arguments.clone(),
+                environment: options.environment.clone(),
+                directory: options.directory.clone(),
+                input: number == 0,
+            };
+            let (caller, hear) = (caller.clone(), hear.clone());
+            opening.spawn(async move {
+                let request = Request::Run(Box::new(request));
+                let link = Link::open(&caller, number, &host, request, hear).await?;
+                Ok::<_, CallError>((number, link))
+            });
+        }
+        let mut links = Vec::new();
+        while let Some(opened) = opening.join_next().await {
+            links.push(opened.map_err(io::Error::other)??);
+        }
+        links.sort_by_key(|(number, _)| *number);
+        let links = links.into_iter().map(|(_, link)| link).collect();
+        let no = vec![false; hosts.len()];
+        let (has_ended, is_quiet) = (no.clone(), no);
+        let room = Arc::new(Semaphore::new(OUTPUT_WINDOW));
+        Ok(Self { id, hosts, links, heard, file, fates: vec![], has_ended, is_quiet, room })
+    }
+
+    /// Sends the program to whom it is missing, until all are prepared; where they will listen,
+    /// and whether they have their cores for themselves.
+    async fn addresses(&mut self) -> Result<Vec<(SocketAddr, bool)>, RunError> {
+        let mut prepared = vec![None; self.hosts.len()];
+        while prepared.iter().any(Option::is_none) {
+            let Some((number, message)) = self.heard.recv().await else { return Ok(vec![]) };
+            let host = || self.hosts[number].clone();
+            match message {
+                Ok(FromDaemon::SendProgram) => self.links[number].push(self.file.clone()),
+                Ok(FromDaemon::Prepared { address, owns_cores }) => {
+                    prepared[number] = Some((address, owns_cores));
+                }
+                Ok(FromDaemon::Refused(reason)) => {
+                    return Err(CallError::Refused { host: host(), reason }.into());
+                }
+                Ok(_) => {
+                    let reason = "its daemon said what it should not now".into();
+                    return Err(CallError::Refused { host: host(), reason }.into());
+                }
+                Err(error) => return Err(CallError::Connection { host: host(), error }.into()),
+            }
+        }
+        Ok(prepared.into_iter().flatten().collect())
+    }
+
+    fn start(
+        &mut self,
+        caller: &Caller,
+        options: &RunOptions,
+        addresses: &[(SocketAddr, bool)],
+    ) -> Result<(), RunError> {
+        let threads = options.threads;
+        let host = |(name, (address, _)): (&Name, &(SocketAddr, bool))| JobHost {
+            name: name.to_string(),
+            address: *address,
+            threads,
+        };
+        let common = Common {
+            rack: caller.rack.to_string(),
+            job: self.id,
+            hosts: self.hosts.iter().zip(addresses).map(host).collect(),
+            loss_bound_ms: options.loss_bound_ms,
+        };
+        let pin: Vec<bool> = addresses.iter().map(|(_, owns)| options.pin || *owns).collect();
+        for (link, description) in self.links.iter().zip(credentials::descriptions(&common, &pin)?)
+        {
+            link.say(FromController::Start(SecretPem(description.to_json())));
+        }
+        Ok(())
+    }
+
+    /// Serves the job until it has ended on all hosts and all its output is printed.
+    async fn watch(mut self, signals: &mut Signals) -> Result<Verdict, RunError> {
+        let hosts: Vec<_> = self.hosts.iter().cloned().zip(self.links.iter().cloned()).collect();
+        let printer = Printer::new(hosts)?;
+        let forwarding = tokio::spawn(forward_input(self.links[0].clone(), self.room.clone()));
+        let mut interrupted = None;
+        let mut farewell = None;
+        while !self.is_quiet.iter().all(|quiet| *quiet) {
+            tokio::select! {
+                heard = self.heard.recv() => match heard {
+                    Some((number, message)) => self.take(number, message, &printer, &mut farewell),
+                    None => break,
+                },
+                asked = signals.next() => match asked {
+                    Asked::Forward(signal) => self.say_to_all(&FromController::Signal(signal)),
+                    Asked::End(signal) => {
+                    let is_second = interrupted.replace(signal).is_some();
+                    let (signal, grace_ms) =
+                        if is_second { (SIGKILL, 0) } else { (signal, INTERRUPT_GRACE_MS) };
+                    self.stop(signal, grace_ms);
+                }},
+                () = at(farewell) => {
+                    farewell = None;
+                    self.stop(SIGTERM, GRACE_MS);
+                }
+            }
+        }
+        forwarding.abort();
+        self.links.clear();
+        let printed = tokio::task::spawn_blocking(move || printer.finish());
+        printed.await.map_err(io::Error::other)?;
+        Ok(Verdict::of(self.id, &self.fates, interrupted))
+    }
+
+    fn take(
+        &mut self,
+        number: usize,
+        message: Result<FromDaemon, crate::connection::ConnectionError>,
+        printer: &Printer,
+        farewell: &mut Option<Instant>,
+    ) {
+        match message {
+            Ok(FromDaemon::Output(stream, bytes)) => printer.print(number, stream, bytes),
+            Ok(FromDaemon::Taken(bytes)) => self.room.add_permits(bytes as usize),
+            Ok(FromDaemon::Ended(ending)) => {
+                let is_well = matches!(ending, Ending { how: How::Exited(0), .. });
+                if number == 0 && is_well {
+                    *farewell = Some(Instant::now() + FAREWELL);
+                }
+                self.note(number, Fate::Ended(ending));
+            }
+            Ok(FromDaemon::Refused(reason)) => self.note(number, Fate::Refused(reason)),
+            // Nothing to be done about the rest.
+            Ok(_) => {}
+            Err(error) => {
+                if !self.has_ended[number] {
+                    self.note(number, Fate::Lost(error.to_string()));
+                }
+                self.is_quiet[number] = true;
+            }
+        }
+    }
+
+    /// Notes what became of a host; the others end if it is nothing good.
+    fn note(&mut self, number: usize, fate: Fate) {
+        let is_bad = fate.is_bad();
+        self.has_ended[number] = true;
+        self.fates.push((self.hosts[number].clone(), fate));
+        // Also if somebody else ended the job there: it does not go on in part.
+        let is_told =
+            matches!(self.fates.last(), Some((_, Fate::Ended(Ending { told_by: Some(_), .. }))));
+        if is_bad || is_told {
+            self.stop(SIGTERM, GRACE_MS);
+        }
+    }
+
+    fn stop(&self, signal: i32, grace_ms: u32) {
+        self.say_to_all(&FromController::Stop { signal, grace_ms });
+    }
+
+    fn say_to_all(&self, message: &FromController) {
+        for (link, _) in self.links.iter().zip(&self.has_ended).filter(|(_, ended)| !**ended) {
+            link.say(message.clone());
+        }
+    }
+}
+
+fn check_hosts(hosts: &[Name]) -> Result<(), RunError> {
+    if hosts.is_empty() {
+        return Err(RunError::Hosts("a job needs at least one host: `--hosts a,b`".into()));
+    }
+    for (number, host) in hosts.iter().enumerate() {
+        if hosts[..number].contains(host) {
+            return Err(RunError::Hosts(format!(
+                "{host} is named twice: a job has one process on each host, with many threads"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The file of a program: a path if it has a slash, else looked for in `PATH`.
+fn find(program: &str) -> io::Result<PathBuf> {
+    let is_program = |path: &Path| {
+        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    let path = PathBuf::from(program);
+    if program.contains('/') {
+        let text = "it is not an executable file";
+        path.metadata()?;
+        return if is_program(&path) { Ok(path) } else { Err(io::Error::other(text)) };
+    }
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let mut found = env::split_paths::<OsStr>(&paths).map(|folder| folder.join(&path));
+    let missing = || {
+        let text = format!("not in PATH (for a file in this directory write ./{program})");
+        io::Error::new(io::ErrorKind::NotFound, text)
+    };
+    found.find(|path| is_program(path)).ok_or_else(missing)
+}
+
+fn digest(file: &Path, name: String) -> io::Result<Program> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(std::fs::File::open(file)?)?;
+    Ok(Program { digest: *hasher.finalize().as_bytes(), bytes: hasher.count(), name })
+}
+
+/// Sends what comes on the standard input to host 0, as far as there is room.
+async fn forward_input(link: Link, room: Arc<Semaphore>) {
+    let mut input = tokio::io::stdin();
+    let mut chunk = vec![0; CHUNK.min(16 << 10)];
+    loop {
+        match input.read(&mut chunk).await {
+            Ok(0) | Err(_) => break,
+            Ok(bytes) => {
+                let Ok(permits) = room.acquire_many(bytes as u32).await else { return };
+                permits.forget();
+                link.say(FromController::Input(chunk[..bytes].to_vec()));
+            }
+        }
+    }
+    link.say(FromController::InputEnd);
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_named_once() {
+        let name = |text: &str| text.parse::<Name>().unwrap();
+        assert!(check_hosts(&[]).is_err());
+        assert!(check_hosts(&[name("a"), name("b")]).is_ok());
+        let error = check_hosts(&[name("a"), name("b"), name("a")]).unwrap_err();
+        assert!(error.to_string().contains("a is named twice"), "{error}");
+    }
+
+    #[test]
+    fn programs_are_found_as_a_shell_finds_them() {
+        assert!(find("sh").unwrap().ends_with("sh"));
+        assert_eq!(find("/bin/sh").unwrap(), Path::new("/bin/sh"));
+        assert!(find("no-such-program").unwrap_err().to_string().contains("./no-such-program"));
+        assert!(find("/etc/hostname/x").is_err());
+        assert!(find("/etc/passwd").unwrap_err().to_string().contains("not an executable"));
+    }
+}

@@ -1,0 +1,196 @@
+//! Which of many endings was the cause of the others, and how to say so.
+//!
+//! When one process of a job ends badly the others end soon after, because they miss it or because
+//! they are told to. News of that comes from many hosts, without an order that could be relied on.
+//! An ending that somebody asked for is no cause. Among the rest, what cannot be a consequence goes
+//! first: a lost host, then a process killed by a signal, then a panic, then a bad exit status,
+//! which is also what a process has that misses another.
+
+use crate::{
+    identity::Name,
+    message::{Ending, How},
+};
+use gossamer::job::JobId;
+use std::fmt;
+
+/// The exit status for a job that did not run, or whose host was lost.
+pub const NO_JOB: u8 = 125;
+
+/// What became of a host of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Its process has ended.
+    Ended(Ending),
+    /// Its daemon could not start the process.
+    Refused(String),
+    /// Its daemon is not there any more.
+    Lost(String),
+}
+
+impl Fate {
+    /// Whether the job cannot go on.
+    pub fn is_bad(&self) -> bool {
+        match self {
+            Self::Ended(ending) => ending.how != How::Exited(0) && ending.told_by.is_none(),
+            Self::Refused(_) | Self::Lost(_) => true,
+        }
+    }
+
+    /// The lower, the less can it be a consequence of something else.
+    fn rank(&self) -> u32 {
+        match self {
+            Self::Lost(_) => 0,
+            Self::Ended(Ending { how: How::Unwatched, .. }) => 1,
+            Self::Ended(Ending { how: How::Killed(_), .. }) => 2,
+            Self::Refused(_) => 3,
+            Self::Ended(Ending { panic: Some(_), .. }) => 4,
+            Self::Ended(_) => 5,
+        }
+    }
+
+    fn status(&self) -> u8 {
+        match self {
+            Self::Ended(ending) => ending.how.status(),
+            Self::Refused(_) | Self::Lost(_) => NO_JOB,
+        }
+    }
+}
+
+/// How a job has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The job.
+    pub job: JobId,
+    /// The first cause; `None` if it ended well, or was told to end.
+    pub cause: Option<(Name, Fate)>,
+    /// Who told it to end, if somebody did and nothing was wrong before.
+    pub told_by: Option<String>,
+    /// The exit status for the shell.
+    pub status: u8,
+}
+
+impl Verdict {
+    /// Judges the fates of a job's hosts, in the order in which they became known. `interrupted` is
+    /// the signal with which the user ended the job, if so.
+    pub fn of(job: JobId, fates: &[(Name, Fate)], interrupted: Option<i32>) -> Self {
+        let cause = fates.iter().filter(|(_, fate)| fate.is_bad()).min_by_key(|(_, f)| f.rank());
+        if let Some(signal) = interrupted {
+            let status = How::Killed(signal).status();
+            let told_by = Some(format!("signal {signal}"));
+            // What a process does with the signal is its own affair; a host that is lost is not.
+            let cause = cause.filter(|(_, fate)| matches!(fate, Fate::Lost(_))).cloned();
+            return Self { job, cause, told_by, status };
+        }
+        let told_by = fates.iter().find_map(|(_, fate)| match fate {
+            Fate::Ended(Ending { told_by: Some(by), .. }) => Some(by.clone()),
+            _ => None,
+        });
+        match cause {
+            Some((host, fate)) => {
+                let (cause, status) = (Some((host.clone(), fate.clone())), fate.status());
+                Self { job, cause, told_by: None, status }
+            }
+            None => {
+                // A job that its own controller ended has ended well: host 0 was done.
+                let told_by = told_by.filter(|by| by != "the controller");
+                let status = if told_by.is_some() { 128 + 15 } else { 0 };
+                Self { job, cause: None, told_by, status }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { job, cause, told_by, .. } = self;
+        match (cause, told_by) {
+            (Some((host, fate)), _) => {
+                write!(f, "job {job} has ended because of {host}: ")?;
+                match fate {
+                    Fate::Lost(reason) => write!(f, "its daemon was lost: {reason}"),
+                    Fate::Refused(reason) => f.write_str(reason),
+                    Fate::Ended(Ending { how, panic, last_lines, .. }) => {
+                        write!(f, "the program {how}")?;
+                        if let Some(panic) = panic {
+                            write!(f, ", {panic}")?;
+                        }
+                        if !last_lines.is_empty() {
+                            write!(f, "\nThe last lines of {host}:")?;
+                        }
+                        last_lines.iter().try_for_each(|line| write!(f, "\n  | {line}"))
+                    }
+                }
+            }
+            (None, Some(by)) => write!(f, "job {job} was ended by {by}"),
+            (None, None) => write!(f, "job {job} has ended well"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(how: How) -> Fate {
+        let last_lines = vec!["last".to_owned()];
+        Fate::Ended(Ending { how, told_by: None, panic: None, last_lines })
+    }
+
+    fn told(by: &str) -> Fate {
+        let (told_by, panic, last_lines) = (Some(by.into()), None, vec![]);
+        Fate::Ended(Ending { how: How::Killed(15), told_by, panic, last_lines })
+    }
+
+    fn judge(fates: Vec<Fate>, interrupted: Option<i32>) -> Verdict {
+        let name = |number| format!("h{number}").parse().unwrap();
+        let fates: Vec<_> =
+            fates.into_iter().enumerate().map(|(number, fate)| (name(number), fate)).collect();
+        Verdict::of(JobId(1), &fates, interrupted)
+    }
+
+    fn cause(verdict: &Verdict) -> &str {
+        verdict.cause.as_ref().unwrap().0.as_str()
+    }
+
+    #[test]
+    fn what_cannot_be_a_consequence_was_the_cause() {
+        let exited = ended(How::Exited(1));
+        let verdict = judge(vec![exited.clone(), ended(How::Killed(9)), exited.clone()], None);
+        assert_eq!((cause(&verdict), verdict.status), ("h1", 137));
+        let text = verdict.to_string();
+        assert!(text.contains("h1: the program was killed by signal 9 (SIGKILL)"), "{text}");
+        assert!(text.contains("\n  | last"), "{text}");
+        let lost = Fate::Lost("the connection was closed".into());
+        let verdict = judge(vec![exited.clone(), ended(How::Killed(9)), lost], None);
+        assert_eq!((cause(&verdict), verdict.status), ("h2", NO_JOB));
+        let verdict = judge(vec![told("the controller"), exited.clone(), exited], None);
+        assert_eq!((cause(&verdict), verdict.status), ("h1", 1));
+    }
+
+    #[test]
+    fn a_panic_goes_before_an_exit_status() {
+        let Fate::Ended(ending) = ended(How::Exited(101)) else { unreachable!("made so above") };
+        let panicked = Fate::Ended(Ending { panic: Some("thread 'a' panicked".into()), ..ending });
+        let verdict = judge(vec![ended(How::Exited(1)), panicked], None);
+        assert_eq!(verdict.status, 101);
+        assert!(verdict.to_string().contains("status 101, thread 'a' panicked"));
+    }
+
+    #[test]
+    fn a_job_that_was_told_to_end_has_no_cause() {
+        let verdict = judge(vec![told("ann (admin)"), told("ann (admin)")], None);
+        assert_eq!((verdict.cause.is_none(), verdict.status), (true, 143));
+        assert!(verdict.to_string().contains("was ended by ann (admin)"));
+        let verdict = judge(vec![ended(How::Killed(2)), told("the controller")], Some(2));
+        assert_eq!((verdict.cause.is_none(), verdict.status), (true, 130));
+    }
+
+    #[test]
+    fn a_job_that_ended_well() {
+        let verdict = judge(vec![ended(How::Exited(0)), told("the controller")], None);
+        assert_eq!(
+            (verdict.cause.is_none(), verdict.told_by.is_none(), verdict.status),
+            (true, true, 0)
+        );
+    }
+}

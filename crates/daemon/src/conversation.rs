@@ -1,0 +1,436 @@
+//! The daemon's side of [`Request::Run`](crate::message::Request::Run): from the request to the
+//! last byte of output.
+//!
+//! Some tasks share a conversation. One reads what the controller says, one writes what is sent to
+//! it, one for each of the process's outputs reads that. This function decides. None of them waits
+//! for a controller that does not print or a process that does not read: what is on its way to
+//! either is bounded by a window, and so the word that something has ended always gets through.
+
+use crate::{
+    connection::{ConnectionError, Receiver, Sender},
+    daemon::Daemon,
+    identity::Member,
+    jobs::{Admitted, Job},
+    keeper::{FromKeeper, Launch, ToKeeper},
+    kept::{Kept, KeptError, start},
+    message::{
+        ALIVE_EVERY, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, RunRequest, SILENCE,
+        Stream,
+    },
+    pipes::{Input, LAST_OUTPUT, Pump},
+    processes,
+};
+use gossamer::job::{JobDescription, JobError};
+use std::{
+    future::pending,
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{Semaphore, mpsc, watch},
+    task::spawn_blocking,
+    time::{Instant, sleep_until, timeout},
+};
+
+/// How long a process may take to end when its controller is gone or somebody kills the job.
+const GRACE: Duration = Duration::from_millis(300);
+/// The longest that a controller can let a process take to end.
+const LONGEST_GRACE: Duration = Duration::from_secs(60);
+/// How long a controller may take from preparing a host to starting it: others may be receiving a
+/// large program.
+const PREPARED_FOR: Duration = Duration::from_secs(600);
+/// Messages of the controller that wait for being acted on.
+const QUEUE: usize = 16;
+
+/// Why a process was not run.
+#[derive(Debug, Error)]
+pub(crate) enum NotRun {
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    #[error("the controller said what it should not now")]
+    OutOfTurn,
+    #[error(transparent)]
+    Admission(#[from] crate::jobs::NotAdmitted),
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
+    #[error("cannot listen at {0}: {1}")]
+    Listen(std::net::IpAddr, io::Error),
+    #[error(transparent)]
+    Description(#[from] JobError),
+    #[error("the job description is of another job or host")]
+    OtherDescription,
+    #[error("cannot start the program: {0}")]
+    Start(io::Error),
+    #[error("{0} ended the job before it had started")]
+    Killed(String),
+    #[error(transparent)]
+    Kept(#[from] KeptError),
+}
+
+type Said = mpsc::Receiver<Result<FromController, ConnectionError>>;
+
+/// Runs a process as `request` says.
+pub(crate) async fn run<R, W>(
+    daemon: &Daemon,
+    owner: &Member,
+    request: RunRequest,
+    receiver: Receiver<R>,
+    sender: Sender<W>,
+) where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let (said, hears) = mpsc::channel(QUEUE);
+    let listening = tokio::spawn(listen(receiver, said));
+    let (tell, told) = mpsc::unbounded_channel();
+    let speaking = tokio::spawn(speak(sender, told));
+    let mut conversation = Conversation { daemon, request, hears, tell };
+    if let Err(error) = conversation.hold(owner).await {
+        tracing::warn!(%error, "not run");
+        let _ = conversation.tell.send(FromDaemon::Refused(error.to_string()));
+    }
+    drop(conversation);
+    // Ends when all is sent, or nobody takes it.
+    let _ = timeout(SILENCE, speaking).await;
+    listening.abort();
+}
+
+async fn listen<R: AsyncRead + Unpin>(
+    mut receiver: Receiver<R>,
+    said: mpsc::Sender<Result<FromController, ConnectionError>>,
+) {
+    loop {
+        let message = receiver.receive(SILENCE).await;
+        let is_last = message.is_err();
+        if said.send(message).await.is_err() || is_last {
+            return;
+        }
+    }
+}
+
+async fn speak<W: AsyncWrite + Unpin>(
+    mut sender: Sender<W>,
+    mut told: mpsc::UnboundedReceiver<FromDaemon>,
+) {
+    loop {
+        let message = match timeout(ALIVE_EVERY, told.recv()).await {
+            Ok(Some(message)) => message,
+            Ok(None) => break,
+            Err(_) => FromDaemon::Alive,
+        };
+        if sender.send(&message).await.is_err() {
+            return;
+        }
+    }
+    // The controller may be gone, and then need not be told.
+    let _ = sender.close().await;
+}
+
+struct Conversation<'a> {
+    daemon: &'a Daemon,
+    request: RunRequest,
+    hears: Said,
+    tell: mpsc::UnboundedSender<FromDaemon>,
+}
+
+impl Conversation<'_> {
+    async fn hold(&mut self, owner: &Member) -> Result<(), NotRun> {
+        let admitted = self.daemon.jobs.admit(&self.request, &owner.name)?;
+        let program = self.program().await?;
+        let address = self.daemon.config.data_address();
+        let listener = std::net::TcpListener::bind((address, 0));
+        let listener = listener.map_err(|error| NotRun::Listen(address, error))?;
+        let address = listener.local_addr().map_err(|error| NotRun::Listen(address, error))?;
+        self.say(FromDaemon::Prepared { address, owns_cores: self.owns_cores() });
+        let description = self.description(&admitted.job).await?;
+
+        let mark = format!("{}.{}", self.request.job, self.request.host);
+        let work = self.daemon.state.note(&mark).map_err(NotRun::Start)?;
+        let started = self.start(&program, &work, &mark, &description, listener).await;
+        let result = match started {
+            Ok(kept) => {
+                self.daemon.counts.started.fetch_add(1, Relaxed);
+                self.watch(kept, &admitted, &mark).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = self.daemon.state.forget(&mark) {
+            tracing::warn!(%error, "cannot remove what the job has left on disk");
+        }
+        result
+    }
+
+    fn say(&self, message: FromDaemon) {
+        // Whether the controller is gone is noticed where it is listened to.
+        let _ = self.tell.send(message);
+    }
+
+    /// What the controller says next, `Alive` left out.
+    async fn hear(&mut self) -> Result<FromController, NotRun> {
+        loop {
+            match self.hears.recv().await {
+                Some(Ok(FromController::Alive)) => {}
+                Some(Ok(message)) => return Ok(message),
+                Some(Err(error)) => return Err(error.into()),
+                None => return Err(ConnectionError::Closed.into()),
+            }
+        }
+    }
+
+    /// The program's file, received from the controller if it is not here.
+    async fn program(&mut self) -> Result<PathBuf, NotRun> {
+        let store = self.daemon.state.store();
+        if let Some(path) = store.find(&self.request.program) {
+            return Ok(path);
+        }
+        let mut incoming = store.receive(&self.request.program)?;
+        self.say(FromDaemon::SendProgram);
+        loop {
+            match self.hear().await? {
+                FromController::Program(bytes) => {
+                    self.daemon.counts.program_bytes.fetch_add(bytes.len() as u64, Relaxed);
+                    // The disk may make this wait.
+                    incoming = blocking(move || {
+                        incoming.write(&bytes)?;
+                        Ok::<_, NotRun>(incoming)
+                    })
+                    .await?;
+                }
+                FromController::ProgramEnd => {
+                    return blocking(move || Ok(incoming.finish()?)).await;
+                }
+                _ => return Err(NotRun::OutOfTurn),
+            }
+        }
+    }
+
+    fn owns_cores(&self) -> bool {
+        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
+        self.daemon.config.exclusive_cores
+            && self.daemon.jobs.running() == 1
+            && self.request.threads as usize <= cpus
+    }
+
+    /// The job description, once all other hosts are prepared.
+    async fn description(&mut self, job: &Job) -> Result<JobDescription, NotRun> {
+        let mut killed = job.killed_by();
+        let message = tokio::select! {
+            message = timeout(PREPARED_FOR, self.hear()) => {
+                message.map_err(|_| ConnectionError::Silent(PREPARED_FOR))??
+            }
+            by = who(&mut killed) => return Err(NotRun::Killed(by)),
+        };
+        let FromController::Start(json) = message else { return Err(NotRun::OutOfTurn) };
+        let description = JobDescription::from_json(json.0.as_bytes())?;
+        let is_ours = description.job == self.request.job
+            && description.host == self.request.host
+            && description.rack == self.daemon.identity.rack.as_str();
+        if is_ours { Ok(description) } else { Err(NotRun::OtherDescription) }
+    }
+
+    async fn start(
+        &self,
+        program: &Path,
+        work: &Path,
+        mark: &str,
+        description: &JobDescription,
+        listener: std::net::TcpListener,
+    ) -> Result<Kept, NotRun> {
+        const INHERITED: [&str; 7] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR"];
+        let inherited = INHERITED.iter().filter_map(|name| {
+            Some(((*name).to_owned(), std::env::var_os(name)?.into_string().ok()?))
+        });
+        let mark_of_job = (processes::MARK.to_owned(), mark.to_owned());
+        let request = &self.request;
+        let name = std::iter::once(request.program.name.clone());
+        let launch = Launch {
+            program: utf8(program)?,
+            arguments: name.chain(request.arguments.iter().cloned()).collect(),
+            environment: inherited
+                .chain(request.environment.clone())
+                .chain([mark_of_job])
+                .collect(),
+            directory: request.directory.clone().map_or_else(|| utf8(work), Ok)?,
+        };
+        Ok(start(&launch, mark, description, listener, request.input).await?)
+    }
+
+    /// Serves a process until it and all its output are gone.
+    async fn watch(&mut self, kept: Kept, admitted: &Admitted, mark: &str) {
+        let Kept { pid, mut child, mut events, orders, output, errors, input } = kept;
+        let job = &admitted.job;
+        job.has_started(pid);
+        tracing::info!(pid, program = self.request.program.name, "started");
+        self.say(FromDaemon::Started { pid });
+
+        let window = Arc::new(Semaphore::new(OUTPUT_WINDOW));
+        let (end, ended) = watch::channel(false);
+        let mut pumps = tokio::task::JoinSet::new();
+        let pump = |stream, tell: &mpsc::UnboundedSender<_>| Pump {
+            stream,
+            job: job.clone(),
+            counts: self.daemon.counts.clone(),
+            tell: tell.clone(),
+            window: window.clone(),
+            ended: ended.clone(),
+        };
+        pumps.spawn(pump(Stream::Out, &self.tell).run(output));
+        pumps.spawn(pump(Stream::Err, &self.tell).run(errors));
+        let mut input = input.map(|pipe| Input::new(pipe, self.tell.clone()));
+
+        let mut killed = job.killed_by();
+        let mut told_by: Option<String> = None;
+        let mut force_at = None;
+        let mut is_there = true;
+        let mut how = None;
+        while how.is_none() {
+            let stop = tokio::select! {
+                said = self.hears.recv(), if is_there => match said {
+                    Some(Ok(FromController::Signal(signal))) => {
+                        let _ = orders.send(ToKeeper::Signal(signal));
+                        None
+                    }
+                    Some(Ok(FromController::Stop { signal, grace_ms })) => {
+                        let grace = Duration::from_millis(grace_ms.into()).min(LONGEST_GRACE);
+                        Some(("the controller".to_owned(), signal, grace))
+                    }
+                    Some(Ok(message)) => {
+                        let is_fine = take(message, &window, &mut input);
+                        (!is_fine).then(|| ("the daemon, for words out of turn".into(), 15, GRACE))
+                    }
+                    Some(Err(_)) | None => {
+                        is_there = false;
+                        // Nobody waits for output any more.
+                        window.close();
+                        input = None;
+                        let error = match said {
+                            Some(Err(error)) => error,
+                            _ => ConnectionError::Closed,
+                        };
+                        tracing::warn!(%error, "the controller is gone");
+                        Some((format!("the daemon, whose controller is gone ({error})"), 15, GRACE))
+                    }
+                },
+                by = who(&mut killed), if told_by.is_none() => Some((by, 15, GRACE)),
+                event = events.recv() => {
+                    how = Some(match event {
+                        Some(FromKeeper::Exited(code)) => How::Exited(code),
+                        Some(FromKeeper::Killed(signal)) => How::Killed(signal),
+                        _ => How::Unwatched,
+                    });
+                    None
+                }
+                () = at(force_at) => {
+                    let _ = orders.send(ToKeeper::Kill);
+                    force_at = None;
+                    None
+                }
+            };
+            if let Some((by, signal, grace)) = stop {
+                let _ = orders.send(ToKeeper::Signal(signal));
+                let deadline = Instant::now() + grace;
+                force_at = Some(force_at.map_or(deadline, |at: Instant| at.min(deadline)));
+                told_by.get_or_insert(by);
+            }
+        }
+        // What the keeper could not see to, because it was killed itself.
+        let marked = mark.to_owned();
+        let killed =
+            blocking(move || processes::kill_all(LONGEST_GRACE, || processes::marked(&marked)));
+        if let Err(error) = killed.await {
+            tracing::warn!(%error, "some processes of the job cannot be ended");
+        }
+        let _ = child.wait().await;
+
+        end.send_replace(true);
+        let all_said = async { while pumps.join_next().await.is_some() {} };
+        tokio::pin!(all_said);
+        let is_all = timeout(LAST_OUTPUT, &mut all_said).await.is_ok();
+        let (last_lines, panic) = job.log.last_words();
+        let ending = Ending { how: how.unwrap_or(How::Unwatched), told_by, panic, last_lines };
+        tracing::info!(how = %ending.how, told_by = ending.told_by, "ended");
+        if ending.told_by.is_none() && ending.how != How::Exited(0) {
+            self.daemon.counts.failed.fetch_add(1, Relaxed);
+        }
+        job.has_ended(ending.clone());
+        let _ = self.tell.send(FromDaemon::Ended(ending));
+        if is_all || !is_there {
+            window.close();
+            return;
+        }
+        loop {
+            tokio::select! {
+                () = &mut all_said => return,
+                said = self.hears.recv() => match said {
+                    Some(Ok(message)) => drop(take(message, &window, &mut input)),
+                    _ => {
+                        window.close();
+                        return;
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// Acts on a message about output or input; false if it has no place here.
+fn take(message: FromController, window: &Semaphore, input: &mut Option<Input>) -> bool {
+    match message {
+        FromController::Printed(bytes) => {
+            let room = OUTPUT_WINDOW.saturating_sub(window.available_permits());
+            window.add_permits((bytes as usize).min(room));
+            true
+        }
+        FromController::Input(bytes) => match input {
+            Some(input) => input.push(bytes),
+            None => true,
+        },
+        FromController::InputEnd => {
+            *input = None;
+            true
+        }
+        FromController::Alive | FromController::Stop { .. } | FromController::Signal(_) => true,
+        FromController::Program(_) | FromController::ProgramEnd | FromController::Start(_) => false,
+    }
+}
+
+async fn who(killed: &mut watch::Receiver<Option<String>>) -> String {
+    let by = killed.wait_for(Option::is_some).await.ok().and_then(|by| by.clone());
+    match by {
+        Some(by) => by,
+        // The job is gone, and nobody can kill it.
+        None => pending().await,
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
+
+fn utf8(path: &Path) -> Result<String, NotRun> {
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or_else(|| NotRun::Start(io::Error::other(format!("{} is not UTF-8", path.display()))))
+}
+
+async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, E>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    match spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Not started because the runtime is going: and this task with it.
+            Err(_) => pending().await,
+        },
+    }
+}

@@ -1,0 +1,131 @@
+//! `gossamerd`: what a daemon is made of, and its life from its settings to SIGTERM.
+
+use crate::{
+    config::Config,
+    identity::{Identity, IdentityError, Member, Role},
+    jobs::Jobs,
+    message::HostReport,
+    metrics::{self, Counts},
+    server,
+    state::{State, StateError},
+    tls::{self, TlsError},
+    topology::Topology,
+};
+use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+/// How long the processes of jobs may take to end when the daemon stops.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Why a daemon does not run.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// Its certificate or key is not usable.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// Its certificate is that of somebody else.
+    #[error("the certificate is that of the {role} {name}, and a daemon needs that of a host")]
+    NotAHost {
+        /// The role in the certificate.
+        role: Role,
+        /// The name in it.
+        name: String,
+    },
+    /// Encryption does not work with what it has.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Its directory is not usable.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// It cannot listen.
+    #[error("cannot listen at {0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    /// The system refuses something that every daemon needs.
+    #[error("the system does not let the daemon work: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What the tasks of a daemon share.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) identity: Member,
+    pub(crate) config: Config,
+    pub(crate) state: State,
+    pub(crate) jobs: Arc<Jobs>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+impl Daemon {
+    /// What this host is made of and does.
+    pub(crate) fn report(&self) -> HostReport {
+        HostReport {
+            name: self.identity.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            running: self.jobs.running() as u32,
+            topology: Topology::read(Path::new("/")),
+        }
+    }
+}
+
+/// Runs a daemon until it is told to stop (SIGTERM or SIGINT), and then ends its jobs.
+///
+/// # Errors
+/// [`DaemonError`], if it cannot begin.
+pub async fn run(config: Config) -> Result<(), DaemonError> {
+    let identity = Identity::load(&config.identity)?;
+    if identity.member.role != Role::Host {
+        let Member { role, name, .. } = identity.member;
+        return Err(DaemonError::NotAHost { role, name: name.to_string() });
+    }
+    let acceptor = TlsAcceptor::from(tls::server(&identity)?);
+    let state = State::open(&config.state, config.store_bytes)?;
+    let (listener, address) = listen(config.listen).await?;
+    let (jobs, counts) = (Arc::<Jobs>::default(), Arc::<Counts>::default());
+    if let Some(address) = config.metrics {
+        let (listener, address) = listen(address).await?;
+        tracing::info!(%address, "serving metrics");
+        tokio::spawn(metrics::serve(listener, counts.clone(), jobs.clone()));
+    }
+    state.note_address(address)?;
+    let daemon = Arc::new(Daemon { identity: identity.member, config, state, jobs, counts });
+    let Member { rack, name, .. } = &daemon.identity;
+    tracing::info!(%rack, host = %name, %address, "serving");
+    let mut stop = Stop::new()?;
+    tokio::select! {
+        never = server::serve(daemon.clone(), listener, acceptor) => match never {},
+        () = stop.asked() => {}
+    }
+    tracing::info!("stopping");
+    daemon.jobs.close("the daemon, which is stopping", FAREWELL).await;
+    Ok(())
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), DaemonError> {
+    let failed = |error| DaemonError::Listen(address, error);
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+/// The signals that end a daemon.
+struct Stop {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

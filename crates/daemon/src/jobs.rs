@@ -1,0 +1,241 @@
+//! The jobs that a daemon knows: those that run, and the last of those that have ended.
+
+use crate::{
+    identity::Name,
+    log::Log,
+    message::{Ending, JobSummary, RunRequest},
+};
+use gossamer::job::JobId;
+use parking_lot::Mutex;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+use thiserror::Error;
+use tokio::sync::watch;
+
+/// Jobs that a daemon runs at a time.
+const RUNNING: usize = 256;
+/// Ended jobs that a daemon remembers.
+const REMEMBERED: usize = 64;
+
+/// Why a job is not admitted.
+#[derive(Debug, Error)]
+pub(crate) enum NotAdmitted {
+    #[error("job {0} is here already, or was: a job is run once")]
+    Known(JobId),
+    #[error("{RUNNING} jobs run here already")]
+    Full,
+    #[error("the daemon is stopping")]
+    Stopping,
+}
+
+/// A job as this host sees it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    summary: Mutex<JobSummary>,
+    pub(crate) log: Log,
+    /// Who wants it to end.
+    killed_by: watch::Sender<Option<String>>,
+}
+
+impl Job {
+    pub(crate) fn summary(&self) -> JobSummary {
+        self.summary.lock().clone()
+    }
+
+    pub(crate) fn has_started(&self, pid: u32) {
+        self.summary.lock().pid = Some(pid);
+    }
+
+    pub(crate) fn has_ended(&self, ending: Ending) {
+        self.summary.lock().ended = Some(ending);
+        self.log.end();
+    }
+
+    fn runs(&self) -> bool {
+        self.summary.lock().ended.is_none()
+    }
+
+    /// Tells who wants the job to end, once somebody does.
+    pub(crate) fn killed_by(&self) -> watch::Receiver<Option<String>> {
+        self.killed_by.subscribe()
+    }
+}
+
+/// The jobs that a daemon knows.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    jobs: BTreeMap<JobId, Arc<Job>>,
+    /// Those that have ended, the oldest first.
+    ended: VecDeque<JobId>,
+    is_closed: bool,
+}
+
+impl Jobs {
+    /// Takes a job up.
+    ///
+    /// # Errors
+    /// If it is known, or there are too many.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        request: &RunRequest,
+        owner: &Name,
+    ) -> Result<Admitted, NotAdmitted> {
+        let mut table = self.0.lock();
+        if table.is_closed {
+            return Err(NotAdmitted::Stopping);
+        }
+        if table.jobs.contains_key(&request.job) {
+            return Err(NotAdmitted::Known(request.job));
+        }
+        if table.jobs.values().filter(|job| job.runs()).count() >= RUNNING {
+            return Err(NotAdmitted::Full);
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let summary = JobSummary {
+            job: request.job,
+            host: request.host,
+            hosts: request.hosts,
+            threads: request.threads,
+            program: request.program.name.clone(),
+            owner: owner.clone(),
+            since: now.as_secs(),
+            pid: None,
+            ended: None,
+        };
+        let job = Arc::new(Job {
+            summary: Mutex::new(summary),
+            log: Log::default(),
+            killed_by: watch::Sender::new(None),
+        });
+        table.jobs.insert(request.job, job.clone());
+        Ok(Admitted { jobs: self.clone(), id: request.job, job })
+    }
+
+    pub(crate) fn find(&self, job: JobId) -> Option<Arc<Job>> {
+        self.0.lock().jobs.get(&job).cloned()
+    }
+
+    pub(crate) fn summaries(&self) -> Vec<JobSummary> {
+        self.0.lock().jobs.values().map(|job| job.summary()).collect()
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.0.lock().jobs.values().filter(|job| job.runs()).count()
+    }
+
+    /// Asks a job to end; false if there is none that runs.
+    pub(crate) fn kill(&self, job: JobId, by: &str) -> bool {
+        match self.find(job).filter(|job| job.runs()) {
+            Some(job) => {
+                job.killed_by.send_replace(Some(by.to_owned()));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Asks all jobs to end, admits no others, and waits for them, for at most `patience`.
+    pub(crate) async fn close(&self, by: &str, patience: Duration) {
+        let jobs: Vec<_> = {
+            let mut table = self.0.lock();
+            table.is_closed = true;
+            table.jobs.keys().copied().collect()
+        };
+        for job in jobs {
+            self.kill(job, by);
+        }
+        let deadline = Instant::now() + patience;
+        while self.running() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// A job that was taken up. Dropped, it counts as ended; if it was never started, it is forgotten.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    jobs: Arc<Jobs>,
+    id: JobId,
+    pub(crate) job: Arc<Job>,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut table = self.jobs.0.lock();
+        if self.job.runs() {
+            table.jobs.remove(&self.id);
+            self.job.log.end();
+            return;
+        }
+        table.ended.push_back(self.id);
+        if table.ended.len() > REMEMBERED {
+            let oldest = table.ended.pop_front();
+            oldest.map(|oldest| table.jobs.remove(&oldest));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{How, Program};
+
+    fn request(job: u128) -> RunRequest {
+        RunRequest {
+            job: JobId(job),
+            host: 0,
+            hosts: 1,
+            threads: 1,
+            program: Program { digest: [0; 32], bytes: 0, name: "p".into() },
+            arguments: vec![],
+            environment: vec![],
+            directory: None,
+            input: false,
+        }
+    }
+
+    fn ending() -> Ending {
+        Ending { how: How::Exited(0), told_by: None, panic: None, last_lines: vec![] }
+    }
+
+    #[test]
+    fn a_job_is_run_once() {
+        let jobs = Arc::new(Jobs::default());
+        let owner = "admin".parse().unwrap();
+        let admitted = jobs.admit(&request(1), &owner).unwrap();
+        assert!(matches!(jobs.admit(&request(1), &owner), Err(NotAdmitted::Known(_))));
+        admitted.job.has_ended(ending());
+        drop(admitted);
+        assert!(matches!(jobs.admit(&request(1), &owner), Err(NotAdmitted::Known(_))));
+        assert!(!jobs.kill(JobId(1), "me"), "it has ended");
+        assert_eq!(jobs.running(), 0);
+    }
+
+    #[test]
+    fn what_was_never_started_is_forgotten_and_the_oldest_too() {
+        let jobs = Arc::new(Jobs::default());
+        let owner = "admin".parse().unwrap();
+        drop(jobs.admit(&request(1), &owner).unwrap());
+        assert_eq!(jobs.summaries().len(), 0);
+        for job in 0..2 * REMEMBERED as u128 {
+            let admitted = jobs.admit(&request(job), &owner).unwrap();
+            admitted.job.has_ended(ending());
+        }
+        assert_eq!(jobs.summaries().len(), REMEMBERED);
+    }
+
+    #[test]
+    fn there_is_a_limit() {
+        let jobs = Arc::new(Jobs::default());
+        let owner = "admin".parse().unwrap();
+        let admit = |job| jobs.admit(&request(job), &owner);
+        let _running: Vec<_> = (0..RUNNING as u128).map(|job| admit(job).unwrap()).collect();
+        assert!(matches!(admit(RUNNING as u128), Err(NotAdmitted::Full)));
+    }
+}

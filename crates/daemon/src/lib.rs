@@ -1,0 +1,39 @@
+//! Starts, watches and stops rack-wide programs: `gossamerd` on every host, and the `gossamer`
+//! command with which people run jobs on them.
+//!
+//! A daemon starts processes for whoever holds an administrator's certificate of its rack, and
+//! does nothing for anybody else. The life of a job is that of the connections from the command to
+//! the daemons: whichever end is lost, the job ends, and no process is left behind.
+//!
+//! Reading order. Who is who: [`identity`], [`authority`], [`tls`]. What is said: [`frame`],
+//! [`connection`], [`message`]. What a host has: [`topology`], [`store`], [`state`]. A process and
+//! its keeper: `processes`, `keeper`, `kept`. The daemon: [`config`], `jobs`, `log`, `metrics`,
+//! `pipes`, `conversation`, `server`, [`daemon`]. The command: [`controller`], `commands`,
+//! [`cli`].
+
+#![forbid(unsafe_code)]
+
+pub mod authority;
+pub mod cli;
+mod commands;
+pub mod config;
+pub mod connection;
+pub mod controller;
+mod conversation;
+pub mod daemon;
+mod files;
+pub mod frame;
+pub mod identity;
+mod jobs;
+mod keeper;
+mod kept;
+mod log;
+pub mod message;
+mod metrics;
+mod pipes;
+mod processes;
+mod server;
+pub mod state;
+pub mod store;
+pub mod tls;
+pub mod topology;

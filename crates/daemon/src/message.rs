@@ -1,0 +1,337 @@
+//! What is said on the control plane.
+//!
+//! A caller opens a connection and sends one [`Request`]. All but [`Request::Run`] are answered
+//! with [`Answer`]s, after which the daemon closes. `Run` opens a conversation that lasts as long as
+//! the job does on that host:
+//!
+//! ```text
+//!   controller                              daemon
+//!   Run(RunRequest)           -->
+//!                             <--           SendProgram          only if it does not have it
+//!   Program.. ProgramEnd      -->
+//!                             <--           Prepared             the address of its data socket
+//!   Start                     -->                                when all hosts are prepared
+//!                             <--           Started
+//!   Input, Signal, Printed    -->
+//!                             <--           Output.., Taken
+//!   Stop                      -->                                when another host has ended badly
+//!                             <--           Ended                how its process ended
+//!                             <--           Output.. , close
+//! ```
+//!
+//! Both sides send `Alive` when they have nothing else to say. Whoever hears nothing for
+//! [`SILENCE`] counts the other as lost, and ends the job.
+
+use crate::{
+    identity::{Name, Role},
+    topology::Topology,
+};
+use gossamer::job::{JobId, SecretPem};
+use serde::{Deserialize, Serialize};
+use std::{fmt, net::SocketAddr, time::Duration};
+
+/// How often one says that one is alive.
+pub const ALIVE_EVERY: Duration = Duration::from_millis(500);
+/// After how long a silence a peer on the control plane counts as lost.
+pub const SILENCE: Duration = Duration::from_secs(3);
+/// Bytes of a program or of output that travel in one message.
+pub const CHUNK: usize = 256 << 10;
+/// Bytes of output that a daemon sends before the controller has printed them, and of input that a
+/// controller sends before the process has taken them.
+pub const OUTPUT_WINDOW: usize = 1 << 20;
+
+/// The first message of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// What the host is made of.
+    Describe,
+    /// Its jobs.
+    Jobs,
+    /// End a job.
+    Kill(JobId),
+    /// What a job has said here; more as it comes, if `follow`.
+    Logs {
+        /// The job.
+        job: JobId,
+        /// Whether to go on until it ends.
+        follow: bool,
+    },
+    /// Run a process of a job.
+    Run(Box<RunRequest>),
+}
+
+impl Request {
+    /// Whether somebody in `role` may ask this.
+    pub fn is_allowed_to(&self, role: Role) -> bool {
+        match self {
+            Self::Describe | Self::Jobs | Self::Logs { .. } => {
+                matches!(role, Role::Admin | Role::Viewer)
+            }
+            Self::Kill(_) | Self::Run(_) => role == Role::Admin,
+        }
+    }
+
+    /// What it asks for, for messages.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Describe => "describe the host",
+            Self::Jobs => "list jobs",
+            Self::Kill(_) => "kill a job",
+            Self::Logs { .. } => "read logs",
+            Self::Run(_) => "run a job",
+        }
+    }
+}
+
+/// What process to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRequest {
+    /// The job that it is part of.
+    pub job: JobId,
+    /// Which host of the job this is.
+    pub host: u32,
+    /// How many hosts the job has.
+    pub hosts: u32,
+    /// How many threads its process is to have.
+    pub threads: u32,
+    /// What to run.
+    pub program: Program,
+    /// Its arguments, without its name.
+    pub arguments: Vec<String>,
+    /// Variables for its environment.
+    pub environment: Vec<(String, String)>,
+    /// Where it is to run; in an empty directory of its own if nothing is said.
+    pub directory: Option<String>,
+    /// Whether its standard input comes from the controller.
+    pub input: bool,
+}
+
+/// A program by its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The BLAKE3 digest of its file.
+    pub digest: [u8; 32],
+    /// The bytes of its file.
+    pub bytes: u64,
+    /// What it is called.
+    pub name: String,
+}
+
+/// What a controller says after [`Request::Run`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromController {
+    /// The next bytes of the program.
+    Program(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// That was the program.
+    ProgramEnd,
+    /// Start the process; the text is its job description as JSON.
+    Start(SecretPem),
+    /// Bytes for its standard input.
+    Input(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// The end of its standard input.
+    InputEnd,
+    /// A signal for it.
+    Signal(i32),
+    /// So many bytes of output were printed.
+    Printed(u32),
+    /// End it: with this signal first, and by force after so many milliseconds.
+    Stop {
+        /// The signal.
+        signal: i32,
+        /// How long it may take to end, in milliseconds.
+        grace_ms: u32,
+    },
+    /// Nothing; the controller is alive.
+    Alive,
+}
+
+/// What a daemon says after [`Request::Run`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromDaemon {
+    /// It will not run it.
+    Refused(String),
+    /// It does not have the program.
+    SendProgram,
+    /// It is ready to start.
+    Prepared {
+        /// Where the process will listen for the others of its job.
+        address: SocketAddr,
+        /// Whether it will have the host's cores for itself.
+        owns_cores: bool,
+    },
+    /// The process runs.
+    Started {
+        /// Its number on that host.
+        pid: u32,
+    },
+    /// So many bytes of input were taken.
+    Taken(u32),
+    /// What the process has said.
+    Output(Stream, #[serde(with = "serde_bytes")] Vec<u8>),
+    /// The process has ended, and all that it started.
+    Ended(Ending),
+    /// Nothing; the daemon is alive.
+    Alive,
+}
+
+/// Where output was written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stream {
+    /// The standard output.
+    Out,
+    /// The standard error.
+    Err,
+}
+
+/// How a process has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// By itself, or by a signal.
+    pub how: How,
+    /// Who had told it to end, if somebody had: then its end is no cause of anything.
+    pub told_by: Option<String>,
+    /// Where and with what it panicked, if that is among its last words.
+    pub panic: Option<String>,
+    /// The last lines of its standard error, or of its output if there are none.
+    pub last_lines: Vec<String>,
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum How {
+    /// With an exit status.
+    Exited(i32),
+    /// By a signal.
+    Killed(i32),
+    /// Nobody knows: who watched it was killed, and it with it.
+    Unwatched,
+}
+
+impl How {
+    /// The exit status as a shell counts it.
+    pub fn status(self) -> u8 {
+        match self {
+            Self::Exited(code) => code as u8,
+            Self::Killed(signal) => 128u8.saturating_add(signal as u8),
+            Self::Unwatched => 128 + 9,
+        }
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exited with status {code}"),
+            Self::Killed(signal) => match signal_name(*signal) {
+                Some(name) => write!(f, "was killed by signal {signal} ({name})"),
+                None => write!(f, "was killed by signal {signal}"),
+            },
+            Self::Unwatched => f.write_str("was killed, with the process that watched it"),
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> Option<&'static str> {
+    const NAMES: [&str; 16] = [
+        "", "SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE",
+        "SIGKILL", "SIGUSR1", "SIGSEGV", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM",
+    ];
+    NAMES.get(usize::try_from(signal).ok()?).copied().filter(|name| !name.is_empty())
+}
+
+/// What a daemon answers to all requests but [`Request::Run`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It will not.
+    Refused(String),
+    /// To [`Request::Describe`].
+    Host(Box<HostReport>),
+    /// To [`Request::Jobs`].
+    Jobs(Vec<JobSummary>),
+    /// To [`Request::Kill`]: whether there was such a job to end.
+    Killed(bool),
+    /// To [`Request::Logs`]: what was said next.
+    Log(Stream, #[serde(with = "serde_bytes")] Vec<u8>),
+    /// To [`Request::Logs`]: that was all.
+    LogEnd,
+    /// Nothing; the daemon is alive.
+    Alive,
+}
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostReport {
+    /// Its name.
+    pub name: Name,
+    /// The version of its daemon.
+    pub version: String,
+    /// How many jobs run there.
+    pub running: u32,
+    /// What it is made of.
+    pub topology: Topology,
+}
+
+/// A job as one host sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSummary {
+    /// The job.
+    pub job: JobId,
+    /// Which host of the job this is.
+    pub host: u32,
+    /// How many hosts it has.
+    pub hosts: u32,
+    /// How many threads it has here.
+    pub threads: u32,
+    /// The name of its program.
+    pub program: String,
+    /// Who started it.
+    pub owner: Name,
+    /// When it was asked for, in seconds since 1970.
+    pub since: u64,
+    /// The number of its process here, once it has one.
+    pub pid: Option<u32>,
+    /// How its process here has ended, if it has.
+    pub ended: Option<Ending>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> Request {
+        Request::Run(Box::new(RunRequest {
+            job: JobId(1),
+            host: 0,
+            hosts: 1,
+            threads: 1,
+            program: Program { digest: [0; 32], bytes: 0, name: "p".into() },
+            arguments: vec![],
+            environment: vec![],
+            directory: None,
+            input: false,
+        }))
+    }
+
+    #[test]
+    fn only_an_administrator_runs_and_kills() {
+        for request in [run(), Request::Kill(JobId(1))] {
+            assert!(request.is_allowed_to(Role::Admin));
+            assert!(!request.is_allowed_to(Role::Viewer));
+            assert!(!request.is_allowed_to(Role::Host));
+        }
+        let logs = Request::Logs { job: JobId(1), follow: false };
+        for request in [Request::Describe, Request::Jobs, logs] {
+            assert!(request.is_allowed_to(Role::Admin));
+            assert!(request.is_allowed_to(Role::Viewer));
+            assert!(!request.is_allowed_to(Role::Host));
+        }
+    }
+
+    #[test]
+    fn an_ending_has_the_status_of_a_shell() {
+        assert_eq!(How::Exited(3).status(), 3);
+        assert_eq!(How::Killed(9).status(), 137);
+        assert_eq!(How::Killed(9).to_string(), "was killed by signal 9 (SIGKILL)");
+        assert_eq!(How::Killed(40).to_string(), "was killed by signal 40");
+    }
+}

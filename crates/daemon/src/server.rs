@@ -1,0 +1,216 @@
+//! Who gets to talk to a daemon, and what about.
+//!
+//! Until a connection has shown a certificate of the rack and asked one thing, it is worth little:
+//! there are at most [`PENDING`] such, each for at most [`PATIENCE`], and a new one pushes out the
+//! oldest. So garbage, slow talkers and thousands of connections cost a bounded amount of memory,
+//! and whoever has a certificate, and is done in milliseconds, still gets through.
+
+use crate::{
+    connection::{ConnectionError, Receiver, Sender},
+    conversation,
+    daemon::Daemon,
+    identity::Member,
+    jobs::Job,
+    log::Position,
+    message::{ALIVE_EVERY, Answer, Request},
+    tls::{self, TlsError},
+};
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncWrite, ReadHalf, WriteHalf, split},
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tracing::Instrument;
+
+/// Connections that have not asked anything yet.
+const PENDING: usize = 64;
+/// How long a connection may take until it has asked something.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer may take to be taken.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Members that are served at a time.
+const SERVED: usize = 1024;
+
+type Stream = TlsStream<TcpStream>;
+
+#[derive(Debug, Error)]
+enum Turned {
+    #[error("no encrypted connection: {0}")]
+    Handshake(io::Error),
+    #[error(transparent)]
+    Stranger(#[from] TlsError),
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    #[error("it took too long")]
+    Slow,
+}
+
+/// Serves whoever connects.
+pub(crate) async fn serve(
+    daemon: Arc<Daemon>,
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+) -> Infallible {
+    let places = Arc::new(Semaphore::new(SERVED));
+    let mut pending: VecDeque<AbortHandle> = VecDeque::with_capacity(PENDING);
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, or the peer is gone already: others may do better.
+                tracing::debug!(%error, "cannot accept");
+                sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+        };
+        daemon.counts.connections.fetch_add(1, Relaxed);
+        pending.retain(|task| !task.is_finished());
+        while pending.len() >= PENDING {
+            if let Some(oldest) = pending.pop_front() {
+                oldest.abort();
+                daemon.counts.strangers.fetch_add(1, Relaxed);
+            }
+        }
+        let (daemon, acceptor, places) = (daemon.clone(), acceptor.clone(), places.clone());
+        let task = tokio::spawn(async move {
+            match timeout(PATIENCE, meet(&daemon, acceptor, stream))
+                .await
+                .unwrap_or(Err(Turned::Slow))
+            {
+                Ok(asked) => admit(daemon, places, from, asked),
+                Err(reason) => {
+                    daemon.counts.strangers.fetch_add(1, Relaxed);
+                    tracing::debug!(%from, %reason, "turned away");
+                }
+            }
+        });
+        pending.push_back(task.abort_handle());
+    }
+}
+
+/// A member of the rack with a request.
+struct Asked {
+    member: Member,
+    request: Request,
+    receiver: Receiver<ReadHalf<Stream>>,
+    sender: Sender<WriteHalf<Stream>>,
+}
+
+/// Hears who it is and what it asks.
+async fn meet(daemon: &Daemon, acceptor: TlsAcceptor, stream: TcpStream) -> Result<Asked, Turned> {
+    stream.set_nodelay(true).map_err(Turned::Handshake)?;
+    let stream = acceptor.accept(stream).await.map_err(Turned::Handshake)?;
+    let member = tls::peer(stream.get_ref().1.peer_certificates(), &daemon.identity)?;
+    let (reading, writing) = split(stream);
+    let mut receiver = Receiver::new(reading);
+    let request = receiver.receive(PATIENCE).await?;
+    Ok(Asked { member, request, receiver, sender: Sender::new(writing) })
+}
+
+/// Lets a request go on in a task of its own, which a newcomer does not push out.
+fn admit(daemon: Arc<Daemon>, places: Arc<Semaphore>, from: SocketAddr, asked: Asked) {
+    let place = places.try_acquire_owned().ok();
+    let Asked { member, request, .. } = &asked;
+    let span = tracing::info_span!(
+        "request",
+        host = %daemon.identity.name,
+        %from,
+        by = %member.name,
+        job = tracing::field::Empty,
+    );
+    if let Request::Run(run) = request {
+        span.record("job", tracing::field::display(run.job));
+    }
+    tokio::spawn(answer(daemon, place, asked).instrument(span));
+}
+
+async fn answer(daemon: Arc<Daemon>, place: Option<OwnedSemaphorePermit>, asked: Asked) {
+    let Asked { member, request, receiver, mut sender } = asked;
+    let refusal = if !request.is_allowed_to(member.role) {
+        daemon.counts.forbidden.fetch_add(1, Relaxed);
+        let what = request.verb();
+        tracing::warn!(role = %member.role, what, "forbidden");
+        Some(format!("the {} {} may not {what}", member.role, member.name))
+    } else if place.is_none() {
+        Some(format!("the daemon serves {SERVED} requests already"))
+    } else {
+        None
+    };
+    if refusal.is_none() {
+        daemon.counts.requests.fetch_add(1, Relaxed);
+    }
+    let is_run = matches!(request, Request::Run(_));
+    let served = match (refusal, request) {
+        // Each kind of conversation has its own word for it.
+        (Some(reason), _) if is_run => {
+            let refused = crate::message::FromDaemon::Refused(reason);
+            timely(sender.send(&refused)).await
+        }
+        (Some(reason), _) => timely(sender.send(&Answer::Refused(reason))).await,
+        (None, Request::Run(request)) => {
+            conversation::run(&daemon, &member, *request, receiver, sender).await;
+            return;
+        }
+        (None, Request::Describe) => {
+            timely(sender.send(&Answer::Host(Box::new(daemon.report())))).await
+        }
+        (None, Request::Jobs) => timely(sender.send(&Answer::Jobs(daemon.jobs.summaries()))).await,
+        (None, Request::Kill(job)) => {
+            tracing::info!(%job, "killing");
+            let killed = daemon.jobs.kill(job, &format!("{} ({})", member.name, member.role));
+            timely(sender.send(&Answer::Killed(killed))).await
+        }
+        (None, Request::Logs { job, follow }) => match daemon.jobs.find(job) {
+            Some(job) => show_log(&job, follow, &mut sender).await,
+            None => timely(sender.send(&Answer::LogEnd)).await,
+        },
+    };
+    let closed = match served {
+        Ok(()) => timely(sender.close()).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = closed {
+        tracing::debug!(%error, "the answer was not taken");
+    }
+}
+
+async fn timely(
+    sending: impl Future<Output = Result<(), ConnectionError>>,
+) -> Result<(), ConnectionError> {
+    timeout(ANSWER, sending).await.unwrap_or(Err(ConnectionError::Silent(ANSWER)))
+}
+
+/// Sends what a job has said; and what it will say, if `follow`.
+async fn show_log<W: AsyncWrite + Unpin>(
+    job: &Job,
+    follow: bool,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    let mut changes = job.log.changes();
+    let mut position = Position::default();
+    loop {
+        changes.mark_unchanged();
+        let (parts, was_all) = job.log.since(&mut position);
+        for (stream, bytes) in parts {
+            timely(sender.send(&Answer::Log(stream, bytes))).await?;
+        }
+        if was_all || !follow {
+            return timely(sender.send(&Answer::LogEnd)).await;
+        }
+        while timeout(ALIVE_EVERY, changes.changed()).await.is_err() {
+            timely(sender.send(&Answer::Alive)).await?;
+        }
+    }
+}

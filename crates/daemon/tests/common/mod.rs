@@ -1,0 +1,312 @@
+//! A rack of real daemons on this machine, each with its own port and directory, and the real
+//! `gossamer` command to call them with.
+//!
+//! Every process of a test's jobs has the test's tag in its environment, so that a test can count
+//! what is left.
+
+#![allow(dead_code, reason = "every test program uses a part of this")]
+
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// How long something may take that has to happen. Nothing is asserted about how long it takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `happened` has something to give.
+pub(crate) fn eventually<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = happened() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "this never happened: {what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// A rack of daemons.
+pub(crate) struct Rack {
+    pub(crate) place: TempDir,
+    names: Vec<String>,
+    daemons: Vec<Option<Child>>,
+    pub(crate) tag: String,
+}
+
+impl Rack {
+    /// A rack with these hosts, whose daemons run: the first made by `rack init`, the others by
+    /// `rack join` and `rack sign`.
+    pub(crate) fn new(names: &[&str]) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let tag = format!("{}-{}", std::process::id(), place.path().display());
+        let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        let daemons = names.iter().map(|_| None).collect();
+        let mut rack = Self { place, names, daemons, tag };
+        let dir = rack.path("rack");
+        let first = rack.names[0].clone();
+        let made = rack
+            .gossamer(&["rack", "init", "--name", "testrack", "--dir", &dir])
+            .args(["--host", &first, "--address", "127.0.0.1:7474"])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        for name in &rack.names[1..] {
+            rack.join(name, "host");
+        }
+        for number in 0..rack.names.len() {
+            rack.start_daemon(number);
+        }
+        rack
+    }
+
+    /// Makes an identity by `rack join` and `rack sign`.
+    pub(crate) fn join(&self, name: &str, role: &str) {
+        let (dir, identity) = (self.path("rack"), self.path(&format!("rack/{name}")));
+        let run = |arguments: &[&str]| {
+            let output = self.gossamer(arguments).output().unwrap();
+            assert!(output.status.success(), "{arguments:?}: {output:?}");
+            output.stdout
+        };
+        let request = self.path(&format!("{name}.request"));
+        fs::write(&request, run(&["rack", "join", "--identity", &identity])).unwrap();
+        let mut sign = vec!["rack", "sign", "--dir", &dir, "--name", name, "--role", role];
+        if role == "host" {
+            sign.extend(["--address", "127.0.0.1:7474"]);
+        }
+        sign.push(&request);
+        let card = self.path(&format!("{name}.card"));
+        fs::write(&card, run(&sign)).unwrap();
+        run(&["rack", "join", "--identity", &identity, "--card", &card]);
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.place.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// The directory of a daemon.
+    pub(crate) fn state(&self, number: usize) -> PathBuf {
+        self.place.path().join(format!("state-{}", self.names[number]))
+    }
+
+    /// Starts a daemon, and tells the members of the rack where it listens.
+    pub(crate) fn start_daemon(&mut self, number: usize) {
+        let name = &self.names[number];
+        let state = self.state(number);
+        let config = self.path(&format!("{name}.toml"));
+        let text = format!(
+            "identity = \"rack/{name}\"\nstate = \"state-{name}\"\nlisten = \"127.0.0.1:0\"\n\
+             metrics = \"127.0.0.1:0\"\n"
+        );
+        fs::write(&config, text).unwrap();
+        let address = state.join("address");
+        let _ = fs::remove_file(&address);
+        let log = fs::File::options().create(true).append(true).open(self.log_file(number));
+        let daemon = Command::new(env!("CARGO_BIN_EXE_gossamerd"))
+            .args(["--config", &config])
+            .env("RUST_LOG", "debug")
+            .stdin(Stdio::null())
+            .stderr(log.unwrap())
+            .spawn()
+            .unwrap();
+        self.daemons[number] = Some(daemon);
+        let daemon = self.daemons[number].as_mut().unwrap();
+        eventually("the daemon listens", || {
+            assert!(daemon.try_wait().unwrap().is_none(), "the daemon has ended");
+            address.exists().then_some(())
+        });
+        self.write_hosts();
+    }
+
+    pub(crate) fn log_file(&self, number: usize) -> PathBuf {
+        self.place.path().join(format!("{}.log", self.names[number]))
+    }
+
+    /// Where a daemon listens.
+    pub(crate) fn address(&self, number: usize) -> String {
+        fs::read_to_string(self.state(number).join("address")).unwrap()
+    }
+
+    fn write_hosts(&self) {
+        let mut hosts = "[hosts]\n".to_owned();
+        for (number, name) in self.names.iter().enumerate() {
+            if self.daemons[number].is_some() {
+                hosts.push_str(&format!("\"{name}\" = \"{}\"\n", self.address(number)));
+            }
+        }
+        for member in ["admin", "viewer"] {
+            let place = self.place.path().join("rack").join(member);
+            if place.exists() {
+                fs::write(place.join("hosts.toml"), &hosts).unwrap();
+            }
+        }
+    }
+
+    /// Makes a member who may only look.
+    pub(crate) fn add_viewer(&self) {
+        self.join("viewer", "viewer");
+        self.write_hosts();
+    }
+
+    pub(crate) fn daemon_pid(&self, number: usize) -> u32 {
+        self.daemons[number].as_ref().unwrap().id()
+    }
+
+    /// Sends a daemon a signal and waits for its end.
+    pub(crate) fn end_daemon(&mut self, number: usize, signal: &str) {
+        let mut daemon = self.daemons[number].take().unwrap();
+        send(daemon.id(), signal);
+        daemon.wait().unwrap();
+    }
+
+    /// The `gossamer` command as the administrator.
+    pub(crate) fn gossamer(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gossamer"));
+        command.env("GOSSAMER_IDENTITY", self.path("rack/admin")).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// `gossamer run` with the test's tag in the environment of its processes.
+    pub(crate) fn run(&self, hosts: &str, program: &[&str]) -> Command {
+        let tag = format!("TEST_TAG={}", self.tag);
+        let mut command = self.gossamer(&["run", "--hosts", hosts, "--env", &tag, "--"]);
+        command.args(program);
+        command
+    }
+
+    /// Runs a shell script on hosts, to its end.
+    pub(crate) fn script(&self, hosts: &str, script: &str) -> Ran {
+        Ran::from(self.run(hosts, &["sh", "-c", script]).output().unwrap())
+    }
+
+    /// Starts a shell script on hosts.
+    pub(crate) fn start(&self, hosts: &str, script: &str) -> Child {
+        self.run(hosts, &["sh", "-c", script]).spawn().unwrap()
+    }
+
+    /// The processes of this rack's jobs: those with the test's tag.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        with_variable("TEST_TAG", &self.tag)
+    }
+
+    /// The processes of this rack's jobs on one host.
+    pub(crate) fn processes_on(&self, host: u32) -> Vec<u32> {
+        let is_there = |pid: &u32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let mut variables = environment.split(|byte| *byte == 0);
+            let suffix = format!(".{host}");
+            variables.any(|entry| {
+                entry.starts_with(b"GOSSAMER_JOB=") && entry.ends_with(suffix.as_bytes())
+            })
+        };
+        self.processes().into_iter().filter(is_there).collect()
+    }
+
+    /// Waits until `count` hosts, from host 0, have said they are ready: made a file `ready-HOST`.
+    pub(crate) fn wait_ready(&self, count: usize) {
+        for host in 0..count {
+            let file = self.place.path().join(format!("ready-{host}"));
+            eventually("the processes are ready", || file.exists().then_some(()));
+        }
+    }
+
+    /// The start of scripts that say when they are ready.
+    pub(crate) fn ready(&self) -> String {
+        format!("touch {}/ready-${{GOSSAMER_JOB##*.}}; ", self.place.path().display())
+    }
+
+    /// Waits until nothing is left of this rack's jobs.
+    pub(crate) fn assert_nothing_left(&self) {
+        eventually("no process of the job is left", || self.processes().is_empty().then_some(()));
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        for daemon in self.daemons.iter_mut().flatten() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        if std::thread::panicking() {
+            for number in 0..self.names.len() {
+                let log = fs::read_to_string(self.log_file(number)).unwrap_or_default();
+                eprintln!("--- {}\n{log}", self.names[number]);
+            }
+        }
+        // Whatever a failed test has left.
+        self.processes().into_iter().for_each(|pid| send(pid, "KILL"));
+    }
+}
+
+/// What a command has said, and its exit status.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) status: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            status: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Waits for the end of a command that was started.
+pub(crate) fn finish(child: Child) -> Ran {
+    Ran::from(child.wait_with_output().unwrap())
+}
+
+/// Reads what a command has said until it contains `text`.
+pub(crate) fn read_until(from: &mut impl Read, text: &str) -> String {
+    let mut said = Vec::new();
+    let mut byte = [0];
+    while !String::from_utf8_lossy(&said).contains(text) {
+        assert_eq!(from.read(&mut byte).unwrap(), 1, "only {:?}", String::from_utf8_lossy(&said));
+        said.push(byte[0]);
+    }
+    String::from_utf8(said).unwrap()
+}
+
+/// Sends a signal by its name.
+pub(crate) fn send(pid: u32, signal: &str) {
+    let _ = Command::new("kill").args(["-s", signal, &pid.to_string()]).output();
+}
+
+/// The living processes with a variable in their environment.
+pub(crate) fn with_variable(name: &str, value: &str) -> Vec<u32> {
+    let wanted = format!("{name}={value}");
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Of a process: the number of its parent.
+pub(crate) fn parent(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    rest.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// How many entries a directory has.
+pub(crate) fn entries(path: &Path) -> usize {
+    fs::read_dir(path).unwrap().count()
+}

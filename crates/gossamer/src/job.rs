@@ -1,0 +1,314 @@
+//! What a daemon tells a process that it starts: which host of which job it is, who the others
+//! are, and by which credential they know each other.
+//!
+//! A process is handed two descriptors, and told their numbers in its environment: a sealed file
+//! in memory with the description as JSON ([`JOB_FD`]), and the listening socket at whose address
+//! the other hosts will look for it ([`LISTEN_FD`]). The private key is nowhere else: not among the
+//! arguments, not in the environment, not on a disk.
+
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use serde::{Deserialize, Serialize, de};
+use std::{
+    env, fmt,
+    fs::File,
+    io::{self, Read},
+    net::{SocketAddr, TcpListener},
+    str::FromStr,
+};
+use thiserror::Error;
+
+/// The environment variable with the number of the descriptor of the job description.
+pub const JOB_FD: &str = "GOSSAMER_JOB_FD";
+/// The environment variable with the number of the descriptor of the listening socket.
+pub const LISTEN_FD: &str = "GOSSAMER_LISTEN_FD";
+
+/// Bytes of the largest description that is read: room for ten thousand hosts.
+const LARGEST: u64 = 4 << 20;
+
+/// The number of a job: random, so that nobody can guess another's.
+///
+/// ```
+/// use gossamer::job::JobId;
+///
+/// let job: JobId = "000102030405060708090a0b0c0d0e0f".parse()?;
+/// assert_eq!(job.to_string(), "000102030405060708090a0b0c0d0e0f");
+/// # Ok::<(), gossamer::job::JobError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u128);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for JobId {
+    type Err = JobError;
+
+    fn from_str(text: &str) -> Result<Self, JobError> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = is_hex.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        number.map(Self).ok_or_else(|| JobError::Id(text.chars().take(40).collect()))
+    }
+}
+
+impl Serialize for JobId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for JobId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'_, str>>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// A private key in PEM, which `Debug` does not show.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretPem(pub String);
+
+impl fmt::Debug for SecretPem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretPem(..)")
+    }
+}
+
+/// One host of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobHost {
+    /// Its name in the rack.
+    pub name: String,
+    /// Where its process listens for those of the other hosts.
+    pub address: SocketAddr,
+    /// How many runtime threads it has.
+    pub threads: u32,
+}
+
+/// What a process of a job knows about itself and the others.
+///
+/// The certificates are made for this job alone: `ca` signed one for each host, with the DNS name
+/// that [`certificate_name`](Self::certificate_name) says.
+///
+/// ```no_run
+/// use gossamer::job::JobDescription;
+///
+/// match JobDescription::from_environment()? {
+///     Some(job) => println!("host {} of {}", job.host, job.hosts.len()),
+///     None => println!("not started by a daemon"),
+/// }
+/// # Ok::<(), gossamer::job::JobError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobDescription {
+    /// The rack's name.
+    pub rack: String,
+    /// The job.
+    pub job: JobId,
+    /// Which of `hosts` this process is. `main` runs on host 0.
+    pub host: u32,
+    /// All hosts of the job, this one among them.
+    pub hosts: Vec<JobHost>,
+    /// This host's certificate, in PEM.
+    pub certificate: String,
+    /// The private key of `certificate`.
+    pub key: SecretPem,
+    /// The certificate of who signed the certificates of all hosts of this job, in PEM.
+    pub ca: String,
+    /// After how many milliseconds of silence a host counts as lost.
+    pub loss_bound_ms: u64,
+    /// Whether each runtime thread is to be pinned to a core of its own.
+    pub pin: bool,
+}
+
+/// Why there is no job description although there should be one.
+#[derive(Debug, Error)]
+pub enum JobError {
+    /// The environment names no descriptor.
+    #[error("{variable} is to be the number of a descriptor, and is {value:?}")]
+    Descriptor {
+        /// The variable.
+        variable: &'static str,
+        /// What it says.
+        value: String,
+    },
+    /// The description or the socket could not be had.
+    #[error(
+        "cannot read the descriptor that {variable} names: {error} \
+         (it is inherited from the daemon; does something between close it?)"
+    )]
+    Read {
+        /// The variable that names the descriptor.
+        variable: &'static str,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The description is none.
+    #[error("the job description is broken: {0}")]
+    Broken(String),
+    /// The text is not the number of a job.
+    #[error("a job is 32 hexadecimal digits, not {0:?}")]
+    Id(String),
+}
+
+impl JobDescription {
+    /// The description that this process was started with; `None` if no daemon started it. It can
+    /// be asked for any number of times.
+    ///
+    /// # Errors
+    /// [`JobError`], if the environment names a description that cannot be read or makes no sense.
+    pub fn from_environment() -> Result<Option<Self>, JobError> {
+        let Some(fd) = descriptor(JOB_FD)? else { return Ok(None) };
+        let read = || {
+            // Opened anew, so that no other reader's position matters.
+            let file = File::open(format!("/proc/self/fd/{fd}"))?;
+            let mut json = Vec::new();
+            file.take(LARGEST + 1).read_to_end(&mut json)?;
+            Ok(json)
+        };
+        let json = read().map_err(|error| JobError::Read { variable: JOB_FD, error })?;
+        Self::from_json(&json).map(Some)
+    }
+
+    /// Reads a description and checks that it makes sense.
+    ///
+    /// # Errors
+    /// [`JobError::Broken`], if it does not.
+    pub fn from_json(json: &[u8]) -> Result<Self, JobError> {
+        let broken = |what: String| Err(JobError::Broken(what));
+        if json.len() as u64 > LARGEST {
+            return broken(format!("it has more than {LARGEST} bytes"));
+        }
+        let job: Self = match serde_json::from_slice(json) {
+            Ok(job) => job,
+            // What serde says of a value may quote it, and the value may be the key.
+            Err(error) => {
+                return broken(format!(
+                    "line {}, column {} is not what it should be",
+                    error.line(),
+                    error.column()
+                ));
+            }
+        };
+        if job.host as usize >= job.hosts.len() {
+            return broken(format!("host {} of {}", job.host, job.hosts.len()));
+        }
+        if let Some(host) = job.hosts.iter().find(|host| host.threads == 0) {
+            return broken(format!("host {} has no threads", host.name));
+        }
+        Ok(job)
+    }
+
+    /// The description as [`from_json`](Self::from_json) reads it.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("strings and numbers can always be written")
+    }
+
+    /// The DNS name in the certificate of host `host` of any job.
+    pub fn certificate_name(host: u32) -> String {
+        format!("host-{host}.job.gossamer")
+    }
+
+    /// The listening socket that this process was handed; `None` if no daemon started it. Its
+    /// address is that of `hosts[host]`. To be called once: each call makes another descriptor of
+    /// the same socket.
+    ///
+    /// # Errors
+    /// [`JobError`], if the environment names a descriptor that is not a socket.
+    pub fn listener_from_environment() -> Result<Option<TcpListener>, JobError> {
+        let Some(fd) = descriptor(LISTEN_FD)? else { return Ok(None) };
+        let take = || {
+            let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+            // The number was never owned by anything in this program: a copy of it is.
+            let copy = pidfd_getfd(this, fd, PidfdGetfdFlags::empty())?;
+            let listener = TcpListener::from(copy);
+            listener.local_addr()?;
+            Ok(listener)
+        };
+        take().map(Some).map_err(|error| JobError::Read { variable: LISTEN_FD, error })
+    }
+}
+
+fn descriptor(variable: &'static str) -> Result<Option<i32>, JobError> {
+    let Some(value) = env::var_os(variable) else { return Ok(None) };
+    let value = value.to_string_lossy().into_owned();
+    match value.parse() {
+        Ok(number) if number > 2 => Ok(Some(number)),
+        _ => Err(JobError::Descriptor { variable, value }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn job() -> JobDescription {
+        let host = |name: &str, port| JobHost {
+            name: name.into(),
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            threads: 2,
+        };
+        JobDescription {
+            rack: "r".into(),
+            job: JobId(7),
+            host: 1,
+            hosts: vec![host("a", 1000), host("b", 1001)],
+            certificate: "certificate".into(),
+            key: SecretPem("private words".into()),
+            ca: "ca".into(),
+            loss_bound_ms: 1000,
+            pin: false,
+        }
+    }
+
+    #[test]
+    fn a_description_survives_json() {
+        assert_eq!(JobDescription::from_json(job().to_json().as_bytes()).unwrap(), job());
+    }
+
+    #[test]
+    fn the_key_is_not_shown() {
+        assert!(!format!("{:?}", job()).contains("private words"));
+        let json = job().to_json().replace("\"private words\"", "[\"private words\"]");
+        let error = JobDescription::from_json(json.as_bytes()).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("private words"), "{error}");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refused = |job: JobDescription| {
+            JobDescription::from_json(job.to_json().as_bytes()).unwrap_err().to_string()
+        };
+        assert!(refused(JobDescription { host: 2, ..job() }).contains("host 2 of 2"));
+        let mut idle = job();
+        idle.hosts[0].threads = 0;
+        assert!(refused(idle).contains("no threads"));
+    }
+
+    #[test]
+    fn job_numbers_are_32_digits() {
+        assert_eq!(JobId(10).to_string().parse::<JobId>().unwrap(), JobId(10));
+        for text in
+            ["", "a", "+0000000000000000000000000000001", "0x000102030405060708090a0b0c0d0e"]
+        {
+            assert!(text.parse::<JobId>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = JobDescription::from_json(&bytes);
+        }
+    }
+}
