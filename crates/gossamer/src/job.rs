@@ -7,15 +7,15 @@
 //! arguments, not in the environment, not on a disk.
 
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-use serde::{Deserialize, Serialize, de};
+use serde::{Deserialize, Serialize};
 use std::{
     env, fmt,
     fs::File,
     io::{self, Read},
     net::{SocketAddr, TcpListener},
-    str::FromStr,
 };
 use thiserror::Error;
+pub use transport_tcp::{JobId, JobIdError, certificate_name};
 
 /// The environment variable with the number of the descriptor of the job description.
 pub const JOB_FD: &str = "GOSSAMER_JOB_FD";
@@ -24,53 +24,6 @@ pub const LISTEN_FD: &str = "GOSSAMER_LISTEN_FD";
 
 /// Bytes of the largest description that is read: room for ten thousand hosts.
 const LARGEST: u64 = 4 << 20;
-
-/// The number of a job: random, so that nobody can guess another's.
-///
-/// ```
-/// use gossamer::job::JobId;
-///
-/// let job: JobId = "000102030405060708090a0b0c0d0e0f".parse()?;
-/// assert_eq!(job.to_string(), "000102030405060708090a0b0c0d0e0f");
-/// # Ok::<(), gossamer::job::JobError>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobId(pub u128);
-
-impl fmt::Display for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-impl fmt::Debug for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for JobId {
-    type Err = JobError;
-
-    fn from_str(text: &str) -> Result<Self, JobError> {
-        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = is_hex.then(|| u128::from_str_radix(text, 16).ok()).flatten();
-        number.map(Self).ok_or_else(|| JobError::Id(text.chars().take(40).collect()))
-    }
-}
-
-impl Serialize for JobId {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for JobId {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'_, str>>::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
 
 /// A private key in PEM, which `Debug` does not show.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +50,7 @@ pub struct JobHost {
 /// What a process of a job knows about itself and the others.
 ///
 /// The certificates are made for this job alone: `ca` signed one for each host, with the DNS name
-/// that [`certificate_name`](Self::certificate_name) says.
+/// that [`certificate_name`] says.
 ///
 /// ```no_run
 /// use gossamer::job::JobDescription;
@@ -155,9 +108,6 @@ pub enum JobError {
     /// The description is none.
     #[error("the job description is broken: {0}")]
     Broken(String),
-    /// The text is not the number of a job.
-    #[error("a job is 32 hexadecimal digits, not {0:?}")]
-    Id(String),
 }
 
 impl JobDescription {
@@ -211,11 +161,6 @@ impl JobDescription {
     /// The description as [`from_json`](Self::from_json) reads it.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("strings and numbers can always be written")
-    }
-
-    /// The DNS name in the certificate of host `host` of any job.
-    pub fn certificate_name(host: u32) -> String {
-        format!("host-{host}.job.gossamer")
     }
 
     /// The listening socket that this process was handed; `None` if no daemon started it. Its
@@ -293,16 +238,6 @@ mod tests {
         let mut idle = job();
         idle.hosts[0].threads = 0;
         assert!(refused(idle).contains("no threads"));
-    }
-
-    #[test]
-    fn job_numbers_are_32_digits() {
-        assert_eq!(JobId(10).to_string().parse::<JobId>().unwrap(), JobId(10));
-        for text in
-            ["", "a", "+0000000000000000000000000000001", "0x000102030405060708090a0b0c0d0e"]
-        {
-            assert!(text.parse::<JobId>().is_err(), "{text}");
-        }
     }
 
     proptest! {

@@ -18,7 +18,7 @@
 //!
 //! Reading order: [`Rack`] (`rack.rs`: how a program becomes a rack; `end.rs`: how it ends),
 //! `worker.rs` (one thread) and `shared.rs` (what the threads of a process share), `place.rs`
-//! (where fibers and properties go), [`job`] (what a daemon
+//! (where fibers and properties go), `job` (what a daemon
 //! tells a process that it starts), [`Sharded`], [`Barrier`]. What is delegated and how is
 //! `trust-core`, re-exported here.
 
@@ -27,6 +27,7 @@
 mod barrier;
 mod end;
 mod error;
+#[cfg(feature = "tcp")]
 pub mod job;
 mod place;
 mod rack;

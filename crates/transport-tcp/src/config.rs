@@ -1,5 +1,6 @@
 //! [`TcpConfig`]: what a process must know to take its place in a rack.
 
+use crate::JobId;
 use std::{
     fmt,
     net::{SocketAddr, TcpListener},
@@ -7,43 +8,14 @@ use std::{
 };
 use transport_api::HostId;
 
-/// Which run of which program: every process of a job has the same, no two jobs do.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct JobId(pub u128);
-
-impl fmt::Display for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-impl fmt::Debug for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "JobId({self})")
-    }
-}
-
 /// A hash that tells one build of a program from every other.
 pub type Build = [u8; 32];
-
-/// The DNS name that the certificate of a host of a job must have among its subject alternative
-/// names.
-///
-/// ```
-/// use gossamer_transport_tcp::{JobId, certificate_name};
-/// use transport_api::HostId;
-/// let name = certificate_name(JobId(0xabc), HostId(3));
-/// assert_eq!(name, "host-3.job-00000000000000000000000000000abc.gossamer.internal");
-/// ```
-pub fn certificate_name(job: JobId, host: HostId) -> String {
-    format!("host-{}.job-{job}.gossamer.internal", host.0)
-}
 
 /// How hosts of a rack prove to each other that they are.
 #[derive(Clone)]
 pub enum Credentials {
     /// TLS 1.3, both sides with a certificate of the job's own authority. A certificate names the
-    /// one host that may show it ([`certificate_name`]), and if it names extended key usages, then
+    /// one host that may show it ([`certificate_name`](crate::certificate_name)), and if it names extended key usages, then
     /// both server and client authentication.
     Tls {
         /// This host's certificate and what leads from it to `ca`, as PEM.

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Reading order:
-//! 1. [`TcpConfig`], [`Credentials`], [`JoinError`]: what a process must know to join.
+//! 1. [`JobId`], [`certificate_name`], [`TcpConfig`], [`Credentials`], [`JoinError`]: what a process
+//!    must know to join.
 //! 2. `frame`: what travels, as bytes.
 //! 3. `export`: the regions of this host.
 //! 4. `bulk`, `machine`: a connection without its socket.
@@ -36,6 +37,7 @@ mod export;
 mod frame;
 mod hello;
 mod host;
+mod job;
 mod join;
 mod lane;
 mod local;
@@ -46,6 +48,7 @@ mod tcp;
 mod tls;
 mod wire;
 
-pub use config::{Build, Credentials, JobId, TcpConfig, certificate_name};
+pub use config::{Build, Credentials, TcpConfig};
 pub use error::JoinError;
+pub use job::{JobId, JobIdError, certificate_name};
 pub use tcp::TcpTransport;

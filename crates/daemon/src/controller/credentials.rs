@@ -3,7 +3,10 @@
 //! and to nobody else; what is left of one job is of no use in another.
 
 use crate::authority;
-use gossamer::job::{JobDescription, JobHost, JobId, SecretPem};
+use gossamer::{
+    HostId,
+    job::{JobDescription, JobHost, JobId, SecretPem, certificate_name},
+};
 use rcgen::{
     BasicConstraints, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
@@ -33,7 +36,7 @@ pub(crate) fn descriptions(
     let ca = params.self_signed(&key)?.pem();
     let issuer = Issuer::new(params, key);
     let describe = |host: u32, pin: bool| {
-        let name = JobDescription::certificate_name(host);
+        let name = certificate_name(common.job, HostId(host));
         let key = KeyPair::generate()?;
         let mut params = authority::params(&name, until)?;
         params.subject_alt_names = vec![SanType::DnsName(name.as_str().try_into()?)];
@@ -78,15 +81,15 @@ mod tests {
         descriptions(&common, &[false, true]).unwrap()
     }
 
-    /// Whether host `name` of a job with this authority is the holder of `certificate`.
-    fn trusts(ca: &str, certificate: &str, name: u32) -> bool {
+    /// Whether `judge` takes the holder of `certificate` for host `name` of its job.
+    fn trusts(judge: &JobDescription, certificate: &str, name: u32) -> bool {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(judge.ca.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(ring::default_provider());
         let verifier =
             rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
-        let name = ServerName::try_from(JobDescription::certificate_name(name)).unwrap();
+        let name = ServerName::try_from(certificate_name(judge.job, HostId(name))).unwrap();
         let verifier: Arc<dyn rustls::client::danger::ServerCertVerifier> =
             verifier.build().unwrap();
         verifier.verify_server_cert(&certificate, &[], &name, &[], UnixTime::now()).is_ok()
@@ -102,13 +105,13 @@ mod tests {
             let key = PrivateKeyDer::from_pem_slice(host.key.0.as_bytes()).unwrap();
             assert!(tls::belong_together(&certificate, key));
         }
-        assert!(trusts(&job[0].ca, &job[1].certificate, 1));
-        assert!(!trusts(&job[0].ca, &job[1].certificate, 0), "it is another host");
+        assert!(trusts(&job[0], &job[1].certificate, 1));
+        assert!(!trusts(&job[0], &job[1].certificate, 0), "it is another host");
     }
 
     #[test]
     fn another_job_is_not_trusted() {
         let (one, two) = (job(1), job(2));
-        assert!(!trusts(&one[0].ca, &two[1].certificate, 1));
+        assert!(!trusts(&one[0], &two[1].certificate, 1));
     }
 }
