@@ -16,6 +16,14 @@ pub enum RackError {
     #[cfg(feature = "shm")]
     #[error("cannot join the hosts over shared memory: {0}")]
     Join(#[from] transport_shm::JoinError),
+    /// The processes of the job did not find each other.
+    #[cfg(feature = "tcp")]
+    #[error("cannot join the other hosts of the job: {0}")]
+    Connect(#[from] transport_tcp::JoinError),
+    /// A daemon has started this process, but what it says about the job is of no use.
+    #[cfg(feature = "tcp")]
+    #[error("cannot learn which host of which job this process is: {0}")]
+    Job(#[from] crate::job::JobError),
     /// The program could not be started again for the other hosts.
     #[error("cannot start the program for another host: {0}")]
     Spawn(io::Error),

@@ -16,10 +16,10 @@
 //! # Ok::<(), gossamer::RackError>(())
 //! ```
 //!
-//! Reading order: [`Rack`] (`rack.rs`: how a program becomes a rack; `end.rs`: how it ends),
-//! `worker.rs` (one thread) and `shared.rs` (what the threads of a process share), `place.rs`
-//! (where fibers and properties go), `job` (what a daemon
-//! tells a process that it starts), [`Sharded`], [`Barrier`]. What is delegated and how is
+//! Reading order: [`Rack`] (`start.rs`: how the processes of a rack find each other; `rack.rs`: how
+//! one of them runs; `end.rs`: how the rack ends), `worker.rs` (one thread) and `shared.rs` (what
+//! the threads of a process share), `place.rs` (where fibers and properties go), `job` (what a
+//! daemon tells a process that it starts), [`Sharded`], [`Barrier`]. What is delegated and how is
 //! `trust-core`, re-exported here.
 
 #![forbid(unsafe_code)]
@@ -33,6 +33,7 @@ mod place;
 mod rack;
 mod sharded;
 mod shared;
+mod start;
 mod worker;
 
 pub use self::{

@@ -2,30 +2,29 @@
 //!
 //! With one host, `run` starts the runtime threads in this process. With more, the program starts
 //! itself again for each further host; those copies come to `run` as this one does, and there they
-//! serve until the rack ends, and exit. So what stands before `run` happens in every process, and
-//! the closure given to it happens once, on host 0 (thesis 3.2.2, `gsm_main`).
+//! serve until the rack ends, and exit. In a job, a daemon has started the program once on each of
+//! its machines, and the same holds. So what stands before `run` happens in every process, and the
+//! closure given to it happens once, on host 0 (thesis 3.2.2, `gsm_main`).
 
-use crate::{RackError, end, shared::Shared, worker::Worker};
+use crate::{
+    RackError, end,
+    shared::Shared,
+    start::{self, Others},
+    worker::Worker,
+};
 use fiber::{Config, JoinError, JoinHandle};
 use parking_lot::Mutex;
 use std::{
     env, panic,
-    process::{Child, Command},
     sync::{Arc, Barrier},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use transport_api::Transport;
 use trust_core::{Registered, Wiring};
 
 /// How long to wait for another host to share its slots.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long the other hosts of an ended rack may take to exit before they are killed.
-const FAREWELL: Duration = Duration::from_secs(5);
-
-/// Says, in the environment of a program that was started for a further host, that it was.
-const IS_HOST: &str = "GOSSAMER_HOST_PROCESS";
-
 /// What happens when a host of the rack ends unexpectedly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnPeerLoss {
@@ -60,13 +59,16 @@ pub enum OnPeerLoss {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Rack {
-    hosts: u32,
-    threads: u32,
+    pub(crate) hosts: u32,
+    pub(crate) threads: u32,
     dedicated: u32,
     fibers: Config,
     on_peer_loss: OnPeerLoss,
     check_leaks: bool,
     pin: bool,
+    /// How many runtime threads of other hosts come before this host's on this machine, if that is
+    /// not all threads of the hosts before it.
+    neighbours: Option<u32>,
 }
 
 impl Default for Rack {
@@ -87,12 +89,14 @@ impl Rack {
             on_peer_loss: OnPeerLoss::default(),
             check_leaks: false,
             pin: false,
+            neighbours: None,
         }
     }
 
     /// A rack as the command line and the environment ask for: `--hosts N` (or
     /// `GOSSAMER_HOSTS`), `--threads M` for each host (or `GOSSAMER_THREADS`). Other arguments are
-    /// the program's own and are left alone; what stands behind `--` is not looked at.
+    /// the program's own and are left alone; what stands behind `--` is not looked at. In a job,
+    /// hosts and threads are those of the job, whatever else asks for them.
     ///
     /// # Errors
     /// [`RackError::Settings`] when a number is missing or is none.
@@ -111,14 +115,15 @@ impl Rack {
         Ok(rack)
     }
 
-    /// How many hosts: processes that share nothing but what they delegate.
+    /// How many hosts: processes that share nothing but what they delegate. In a job it is as many
+    /// as the job has.
     #[must_use]
     pub fn hosts(mut self, hosts: u32) -> Self {
         self.hosts = hosts;
         self
     }
 
-    /// How many runtime threads each host has.
+    /// How many runtime threads each host has. In a job it is as many as the job says.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = threads;
@@ -166,6 +171,9 @@ impl Rack {
     /// Runs the rack: `main` runs once, in a fiber of thread 0 of host 0, and when it returns the
     /// rack ends. Fibers that are still waiting then are unwound.
     ///
+    /// In a process that a daemon has started (`gossamer run`), the rack is that of the job, over
+    /// TCP and TLS; elsewhere this call starts the processes of the other hosts.
+    ///
     /// In the processes of other hosts this call does not return: they exit when the rack has
     /// ended.
     ///
@@ -174,7 +182,7 @@ impl Rack {
     ///
     /// # Panics
     /// If `main` panics, with its panic.
-    pub fn run<M, R>(self, main: M) -> Result<R, RackError>
+    pub fn run<M, R>(mut self, main: M) -> Result<R, RackError>
     where
         M: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
@@ -182,9 +190,8 @@ impl Rack {
         if !trust_core::is_one_image() {
             return Err(RackError::TwoImages);
         }
-        self.check()?;
-        let mut others = Others(Vec::new());
-        let transport = self.assemble(&mut others)?;
+        let mut others = Others::default();
+        let transport = start::assemble(&mut self, &mut others)?;
         if transport.local().0 > 0 {
             let code = match self.serve(transport, None::<fn()>) {
                 Ok(_) => 0,
@@ -227,7 +234,18 @@ impl Rack {
         }
     }
 
-    fn check(&self) -> Result<(), RackError> {
+    /// Takes over what the job says.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn be_host(&mut self, job: &crate::job::JobDescription) {
+        let (before, rest) = job.hosts.split_at(job.host as usize);
+        let is_here = |host: &&crate::job::JobHost| host.address.ip() == rest[0].address.ip();
+        self.hosts = job.hosts.len() as u32;
+        self.threads = rest[0].threads;
+        self.pin |= job.pin;
+        self.neighbours = Some(before.iter().filter(is_here).map(|host| host.threads).sum());
+    }
+
+    pub(crate) fn check(&self) -> Result<(), RackError> {
         if self.hosts == 0 || self.threads == 0 {
             return Err(RackError::Settings("a rack has at least one host and one thread".into()));
         }
@@ -238,31 +256,6 @@ impl Rack {
             )));
         }
         Ok(())
-    }
-
-    #[cfg(feature = "shm")]
-    fn assemble(&self, others: &mut Others) -> Result<Arc<dyn Transport>, RackError> {
-        use transport_shm::{Rendezvous, ShmTransport};
-        if env::var_os(IS_HOST).is_some() {
-            return Ok(ShmTransport::join_leader(trust_core::build_identity())?);
-        }
-        if self.hosts == 1 {
-            return Ok(ShmTransport::threads(self.threads));
-        }
-        let mut rendezvous = Rendezvous::new(self.hosts)?;
-        let program = env::current_exe().map_err(RackError::Spawn)?;
-        for _ in 1..self.hosts {
-            let mut command = Command::new(&program);
-            command.args(env::args_os().skip(1)).env(IS_HOST, "1");
-            others.0.push(rendezvous.spawn(&mut command)?);
-        }
-        Ok(rendezvous.lead(self.threads, trust_core::build_identity())?)
-    }
-
-    #[cfg(not(feature = "shm"))]
-    fn assemble(&self, _: &mut Others) -> Result<Arc<dyn Transport>, RackError> {
-        let reason = "gossamer was built without a transport: enable the feature `shm`";
-        Err(RackError::Settings(reason.into()))
     }
 
     /// Runs this host's threads until the rack ends.
@@ -325,7 +318,8 @@ impl Rack {
                     let run = move || {
                         let _guard = StopIfPanicking(shared);
                         if self.pin {
-                            pin(shared, number);
+                            let before = shared.transport.local().0 * shared.transport.threads();
+                            pin(self.neighbours.unwrap_or(before) + number);
                         }
                         let worker = Worker::new(shared.clone(), wiring, number);
                         remotes.lock()[number as usize] = worker.as_ref().ok().map(Worker::remote);
@@ -383,11 +377,11 @@ impl Drop for StopIfPanicking<'_> {
     }
 }
 
-fn pin(shared: &Shared, thread: u32) {
+/// Pins the current thread to the core with this number, counting round those that it may use.
+fn pin(number: u32) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
-    let number = shared.transport.local().0 * shared.transport.threads() + thread;
     let mut one = CpuSet::new();
     one.set(cores[number as usize % cores.len()]);
     // A thread that may not be pinned runs where it is.
@@ -415,34 +409,4 @@ fn setting(arguments: &[String], flag: &str, variable: &str) -> Result<Option<u3
             }
         })
         .transpose()
-}
-
-/// The processes of the other hosts; killed if they are not seen off.
-struct Others(Vec<Child>);
-
-impl Others {
-    /// Waits for the processes to exit; kills those that do not in time, or all of them when the
-    /// rack has failed.
-    fn see_off(&mut self, ended_well: bool) {
-        let deadline = Instant::now() + if ended_well { FAREWELL } else { Duration::ZERO };
-        for child in &mut self.0 {
-            while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
-        self.kill();
-    }
-
-    fn kill(&mut self) {
-        for mut child in self.0.drain(..) {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-impl Drop for Others {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }

@@ -1,0 +1,127 @@
+//! How the processes of a rack come to be and find each other: a daemon has started this one as a
+//! host of a job and told it where the others are, or the program starts itself again for each
+//! further host, on this machine.
+
+#[cfg(feature = "tcp")]
+use crate::job::{JobDescription, JobError, LISTEN_FD};
+use crate::{Rack, RackError};
+use std::{
+    process::Child,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+use transport_api::Transport;
+
+/// How long the other hosts of an ended rack may take to exit before they are killed.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Says, in the environment of a program that was started for a further host, that it was.
+#[cfg(feature = "shm")]
+const IS_HOST: &str = "GOSSAMER_HOST_PROCESS";
+
+/// Connects this process with the other hosts. In a job the settings that are the job's to say are
+/// changed to what it says; otherwise the processes of the other hosts are started, into `others`.
+pub(crate) fn assemble(
+    rack: &mut Rack,
+    others: &mut Others,
+) -> Result<Arc<dyn Transport>, RackError> {
+    #[cfg(feature = "tcp")]
+    if let Some(job) = JobDescription::from_environment()? {
+        return join(rack, job);
+    }
+    rack.check()?;
+    start(rack, others)
+}
+
+/// Takes this process's place in its job.
+#[cfg(feature = "tcp")]
+fn join(rack: &mut Rack, job: JobDescription) -> Result<Arc<dyn Transport>, RackError> {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use transport_api::HostId;
+    use transport_tcp::{Credentials, TcpConfig, TcpTransport};
+
+    static HAS_JOINED: AtomicBool = AtomicBool::new(false);
+    let threads = job.hosts[job.host as usize].threads;
+    if let Some(other) = job.hosts.iter().find(|host| host.threads != threads) {
+        return Err(RackError::Settings(format!(
+            "the hosts of a rack have equally many threads: {} has {}, and this host {threads}",
+            other.name, other.threads
+        )));
+    }
+    rack.be_host(&job);
+    rack.check()?;
+    if HAS_JOINED.swap(true, Ordering::Relaxed) && job.hosts.len() > 1 {
+        let reason = "a process of a job is one host of one rack: the other hosts have ended with \
+                      the first rack that this program has run";
+        return Err(RackError::Settings(reason.into()));
+    }
+    let no_listener = || JobError::Descriptor { variable: LISTEN_FD, value: String::new() };
+    let listener = JobDescription::listener_from_environment()?.ok_or_else(no_listener)?;
+    let addresses = job.hosts.iter().map(|host| host.address).collect();
+    let names = (job.job, *trust_core::build_identity());
+    let credentials = Credentials::Tls { certificate: job.certificate, key: job.key.0, ca: job.ca };
+    let config = TcpConfig::new(names, HostId(job.host), addresses, listener, threads, credentials);
+    let loss_bound = Duration::from_millis(job.loss_bound_ms);
+    Ok(TcpTransport::join(TcpConfig { loss_bound, ..config })?)
+}
+
+/// Starts the program again for each further host; or this is one of those.
+#[cfg(feature = "shm")]
+fn start(rack: &Rack, others: &mut Others) -> Result<Arc<dyn Transport>, RackError> {
+    use std::{env, process::Command};
+    use transport_shm::{Rendezvous, ShmTransport};
+
+    if env::var_os(IS_HOST).is_some() {
+        return Ok(ShmTransport::join_leader(trust_core::build_identity())?);
+    }
+    if rack.hosts == 1 {
+        return Ok(ShmTransport::threads(rack.threads));
+    }
+    let mut rendezvous = Rendezvous::new(rack.hosts)?;
+    let program = env::current_exe().map_err(RackError::Spawn)?;
+    for _ in 1..rack.hosts {
+        let mut command = Command::new(&program);
+        command.args(env::args_os().skip(1)).env(IS_HOST, "1");
+        others.0.push(rendezvous.spawn(&mut command)?);
+    }
+    Ok(rendezvous.lead(rack.threads, trust_core::build_identity())?)
+}
+
+#[cfg(not(feature = "shm"))]
+fn start(_: &Rack, _: &mut Others) -> Result<Arc<dyn Transport>, RackError> {
+    let reason = "gossamer was built without a transport for racks on one machine: enable the \
+                  feature `shm`, or let a daemon start this program";
+    Err(RackError::Settings(reason.into()))
+}
+
+/// The processes of the other hosts, if this one has started them; killed if they are not seen off.
+#[derive(Default)]
+pub(crate) struct Others(Vec<Child>);
+
+impl Others {
+    /// Waits for the processes to exit; kills those that do not in time, or all of them when the
+    /// rack has failed.
+    pub(crate) fn see_off(&mut self, ended_well: bool) {
+        let deadline = Instant::now() + if ended_well { FAREWELL } else { Duration::ZERO };
+        for child in &mut self.0 {
+            while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.kill();
+    }
+
+    fn kill(&mut self) {
+        for mut child in self.0.drain(..) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
