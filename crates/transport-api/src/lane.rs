@@ -180,7 +180,8 @@ pub trait Bell: Send {
     /// wakes this thread ([`Lane::wake`], [`Lane::write_notify`],
     /// [`Transport::ring`](crate::Transport::ring), a bulk payload, a peer's loss) or `timeout`
     /// has passed. Wakes without cause are allowed. What lanes of this thread have to report need
-    /// not be asked for by `ready`: the bell does not sleep over it. Whoever made work visible before calling `wake`
-    /// either finds the announcement, or was seen by `ready`: no wake is lost.
+    /// not be asked for by `ready`: the bell does not sleep over it. Whoever made work visible
+    /// before calling `wake` either finds the announcement, or was seen by `ready`: no wake is
+    /// lost.
     fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool);
 }

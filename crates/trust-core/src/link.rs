@@ -36,7 +36,7 @@ impl Link {
     /// and wakes it.
     ///
     /// Where the transport maps the region, `pair` is the other side's own memory and the signal
-    /// is one store; elsewhere what was written travels ahead of it.
+    /// is one store; elsewhere what was written travels ahead of it, and the wake with it.
     #[inline(always)]
     pub(crate) fn give(
         &self,
@@ -49,11 +49,11 @@ impl Link {
             if let Some(at) = self.arrival {
                 region.store(at, u64::from(handover.sequence), Ordering::Release);
             }
+            lane.wake(self.peer.thread);
+            Ok(())
         } else {
-            self.send(pair, handover, lane)?;
+            self.send(pair, handover, lane)
         }
-        lane.wake(self.peer.thread);
-        Ok(())
     }
 
     fn send(
@@ -70,6 +70,8 @@ impl Link {
         if let Some(arrival) = self.arrival {
             lane.signal(&self.remote, arrival, u64::from(handover.sequence))?;
         }
+        // In front of the flush, so that it needs no message of its own.
+        lane.wake(self.peer.thread);
         lane.flush()
     }
 }

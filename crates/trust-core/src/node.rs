@@ -30,7 +30,8 @@ use std::{
 };
 use transport_api::{Event, HostId, PeerEvent, ThreadId};
 
-/// Polls between two looks at the lanes, while nothing waits for what only they bring.
+/// Polls between two looks at the lanes, while nothing waits for what only they bring, and memory
+/// brings everything else.
 const LANE_POLL_EVERY: u32 = 32;
 
 thread_local! {
@@ -70,6 +71,8 @@ pub struct Node {
     runs_deferred: Cell<bool>,
     /// Outboxes with something under way.
     busy: RefCell<Vec<u32>>,
+    /// Polls between two looks at the lanes, and before the next.
+    lane_poll_every: u32,
     until_lanes: Cell<u32>,
     incidents: RefCell<Vec<Incident>>,
     closed: Cell<bool>,
@@ -87,11 +90,13 @@ pub(crate) struct Parts {
     pub(crate) inboxes: Box<[Option<Inbox>]>,
     pub(crate) arrivals: Option<Arrivals>,
     pub(crate) lanes: Box<[LaneRef]>,
+    /// Whether the memory of every host is mapped, so that lanes bring only what is rare.
+    pub(crate) all_mapped: bool,
 }
 
 impl Node {
     pub(crate) fn new(parts: Parts) -> Rc<Node> {
-        let Parts { me, rack, threads, outboxes, inboxes, arrivals, lanes } = parts;
+        let Parts { me, rack, threads, outboxes, inboxes, arrivals, lanes, all_mapped } = parts;
         let node = Node {
             me,
             number: me.host.0 * threads + me.thread,
@@ -109,6 +114,7 @@ impl Node {
             has_deferred: Cell::new(false),
             runs_deferred: Cell::new(false),
             busy: RefCell::default(),
+            lane_poll_every: if all_mapped { LANE_POLL_EVERY } else { 0 },
             until_lanes: Cell::new(0),
             incidents: RefCell::default(),
             closed: Cell::new(false),
@@ -338,7 +344,7 @@ impl Node {
         self.run_deferred();
         let left = self.until_lanes.get();
         if left == 0 {
-            self.until_lanes.set(LANE_POLL_EVERY);
+            self.until_lanes.set(self.lane_poll_every);
             return self.poll_lanes() || sent || served || reaped;
         }
         self.until_lanes.set(left - 1);

@@ -291,6 +291,7 @@ mod tests {
             inboxes: Box::new([None]),
             arrivals: None,
             lanes: Box::new([]),
+            all_mapped: true,
         });
         node.release(0, RUNTIME, vec![0], vec![]);
         assert!(node.properties().type_name(RUNTIME).is_some(), "the runtime is still there");

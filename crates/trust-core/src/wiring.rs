@@ -137,6 +137,7 @@ impl Wiring {
             inboxes: inboxes.collect(),
             arrivals: self.layout.has_arrivals.then(|| self.arrivals(thread)),
             lanes,
+            all_mapped: (0..self.transport.hosts()).all(|host| self.transport.maps(HostId(host))),
         }))
     }
 

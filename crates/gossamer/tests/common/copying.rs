@@ -65,6 +65,7 @@ impl Transport for Copying {
 enum Started {
     Write(RemoteRegion, usize, SharedBytes),
     Signal(RemoteRegion, usize, u64),
+    Wake(u32),
 }
 
 struct CopyingLane {
@@ -134,12 +135,17 @@ impl Lane for CopyingLane {
             match started {
                 Started::Write(to, at, from) => self.inner.write(&to, at, &from)?,
                 Started::Signal(to, at, word) => self.inner.signal(&to, at, word)?,
+                Started::Wake(thread) => self.inner.wake(thread),
             }
         }
         self.inner.flush()
     }
     fn wake(&mut self, thread: u32) {
-        self.inner.wake(thread);
+        // In front of a flush it travels with what is flushed, and no faster.
+        match self.started.is_empty() {
+            true => self.inner.wake(thread),
+            false => self.started.push(Started::Wake(thread)),
+        }
     }
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         self.inner.poll(sink)
