@@ -1,5 +1,5 @@
-//! Every behaviour of a rack over the threads of one process, over hosts that share memory, and
-//! over hosts whose transport copies.
+//! Every behaviour of a rack over the threads of one process, over hosts that share memory, over
+//! hosts whose transport copies, and over TCP, with TLS and without.
 
 #[macro_use]
 mod behaviours;
@@ -10,6 +10,8 @@ macro_rules! on_every_kind {
         on_every_kind! { threads, Threads: $($module $name)* }
         on_every_kind! { hosts, Hosts: $($module $name)* }
         on_every_kind! { copies, Copies: $($module $name)* }
+        on_every_kind! { tcp, Tcp: $($module $name)* }
+        on_every_kind! { tls, Tls: $($module $name)* }
     };
     ($of:ident, $kind:ident: $($module:ident $name:ident)*) => {
         mod $of {

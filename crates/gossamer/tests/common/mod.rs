@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 mod copying;
+mod tcp;
 
 use copying::Copying;
 use gossamer::{Rack, RackError, Trust};
@@ -16,6 +17,7 @@ use std::{
 };
 use transport_api::Transport;
 use transport_shm::ShmTransport;
+use transport_tcp::Credentials;
 
 /// How long anything may take before it counts as hung.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
@@ -29,10 +31,27 @@ pub(crate) enum Kind {
     Hosts,
     /// Two hosts with two threads each, whose transport copies what they write.
     Copies,
+    /// Two hosts with two threads each, over TCP without encryption.
+    Tcp,
+    /// Two hosts with two threads each, over TCP and TLS.
+    Tls,
 }
 
 /// All of them.
-pub(crate) const KINDS: [Kind; 3] = [Kind::Threads, Kind::Hosts, Kind::Copies];
+pub(crate) const KINDS: [Kind; 5] =
+    [Kind::Threads, Kind::Hosts, Kind::Copies, Kind::Tcp, Kind::Tls];
+
+/// The hosts of a rack of a kind that has more than one.
+fn hosts(kind: Kind) -> Vec<Arc<dyn Transport>> {
+    let shm = || ShmTransport::in_process(2, 2).expect("a rack in one process").into_iter();
+    match kind {
+        Kind::Threads => unreachable!("it has one host"),
+        Kind::Hosts => shm().map(|host| host as Arc<dyn Transport>).collect(),
+        Kind::Copies => shm().map(|host| Copying::over(host)).collect(),
+        Kind::Tcp => tcp::hosts(2, 2, |_| Credentials::InsecureLoopback),
+        Kind::Tls => tcp::hosts(2, 2, tcp::of_a_job()),
+    }
+}
 
 /// Runs `main` on a rack of this kind, and looks for leaks afterwards.
 pub(crate) fn run<R: Send + 'static>(
@@ -51,15 +70,10 @@ pub(crate) fn run_as<R: Send + 'static>(
     if kind == Kind::Threads {
         return settings.threads(3).run(main);
     }
-    let hosts = ShmTransport::in_process(2, 2).expect("a rack in one process");
     let mut main = Some(main);
-    let hosts: Vec<_> = hosts
+    let hosts: Vec<_> = hosts(kind)
         .into_iter()
-        .map(|host| {
-            let transport: Arc<dyn Transport> = match kind {
-                Kind::Copies => Copying::over(host),
-                _ => host,
-            };
+        .map(|transport| {
             let (settings, main) = (settings.clone(), main.take());
             thread::spawn(move || match main {
                 Some(main) => settings.run_on(transport, main),
