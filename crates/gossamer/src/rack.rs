@@ -25,6 +25,7 @@ use trust_core::{Registered, Wiring};
 
 /// How long to wait for another host to share its slots.
 const PATIENCE: Duration = Duration::from_secs(20);
+
 /// What happens when a host of the rack ends unexpectedly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnPeerLoss {

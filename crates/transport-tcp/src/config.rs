@@ -15,8 +15,8 @@ pub type Build = [u8; 32];
 #[derive(Clone)]
 pub enum Credentials {
     /// TLS 1.3, both sides with a certificate of the job's own authority. A certificate names the
-    /// one host that may show it ([`certificate_name`](crate::certificate_name)), and if it names extended key usages, then
-    /// both server and client authentication.
+    /// one host that may show it ([`certificate_name`](crate::certificate_name)), and if it names
+    /// extended key usages, then both server and client authentication.
     Tls {
         /// This host's certificate and what leads from it to `ca`, as PEM.
         certificate: String,
