@@ -1,0 +1,116 @@
+//! A whole rack at work: real daemons, a real program of delegation on three of them, its processes
+//! joined over TCP and TLS. It ends well, or, whatever happens to one of its processes, with the
+//! cause named.
+
+mod common;
+
+use common::{Rack, Ran, eventually, finish, parent, send};
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command},
+    thread::sleep,
+    time::Duration,
+};
+
+/// The program of the jobs, `kv`, as this build makes it.
+fn kv() -> String {
+    let folder = Path::new(env!("CARGO_BIN_EXE_gossamerd")).parent().expect("a folder");
+    let name = folder.file_name().and_then(|name| name.to_str()).expect("a profile");
+    let profile = if name == "debug" { "dev" } else { name };
+    let mut cargo = Command::new(env!("CARGO"));
+    // The features are those that the whole workspace agrees on, as in the workspace's tests.
+    cargo.args(["build", "--workspace", "--bin", "kv", "--profile", profile]).arg("--target-dir");
+    let built = cargo.arg(folder.parent().expect("a target folder")).output().expect("cargo runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    folder.join("kv").to_str().expect("a name").to_owned()
+}
+
+const HOSTS: [&str; 3] = ["a", "b", "c"];
+
+/// A bench that goes on until it is ended.
+const ENDLESS: [&str; 6] =
+    ["--records", "300", "--operations", "1000000000000", "--seconds", "600"];
+
+/// Starts the bench on all hosts, with so many milliseconds of silence until one is lost, and waits
+/// until its processes have found each other.
+fn start(rack: &Rack, loss_bound_ms: u32, arguments: &[&str]) -> Child {
+    let (kv, tag) = (kv(), format!("TEST_TAG={}", rack.tag));
+    let bound = loss_bound_ms.to_string();
+    let run = ["run", "--hosts", "a,b,c", "--env", &tag, "--loss-bound", &bound, "--", &kv];
+    let job = rack.gossamer(&run).arg("bench").args(arguments).spawn().expect("it starts");
+    eventually("every process has a runtime thread", || {
+        (0..3).all(|host| process(rack, host).is_some()).then_some(())
+    });
+    job
+}
+
+/// The process of the program on a host, once it has found the others: only then are there runtime
+/// threads, which have names.
+fn process(rack: &Rack, host: u32) -> Option<u32> {
+    let name = format!("gossamer-{host}.0\n");
+    let works = |pid: &u32| {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let mut names = threads.map(|thread| fs::read_to_string(thread.path().join("comm")));
+        names.any(|found| found.is_ok_and(|found| found == name))
+    };
+    rack.processes_on(host).into_iter().find(works)
+}
+
+fn is_a_result(ran: &Ran) {
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(ran.out.contains("[a] gossamer, 3 hosts x 1 threads"), "{ran:?}");
+    assert_eq!(ran.out.matches("Throughput").count(), 1, "host 0 alone reports: {ran:?}");
+    assert!(ran.out.lines().all(|line| line.starts_with("[a] ")), "{ran:?}");
+}
+
+#[test]
+fn a_program_runs_on_all_hosts_of_its_job() {
+    let rack = Rack::new(&HOSTS);
+    let bench = ["bench", "--records", "1000", "--operations", "5000"];
+    let run = ["run", "--hosts", "a,b,c", "--threads", "1", "--", &kv()];
+    let ran = Ran::from(rack.gossamer(&run).args(bench).output().expect("it runs"));
+    is_a_result(&ran);
+    rack.assert_nothing_left();
+}
+
+#[test]
+fn a_rack_ends_with_any_of_its_processes_and_says_which() {
+    let rack = Rack::new(&HOSTS);
+    for (number, name) in (0..).zip(HOSTS) {
+        let job = start(&rack, 60_000, &ENDLESS);
+        let victim = process(&rack, number).expect("it runs");
+        send(victim, "KILL");
+        let ran = finish(job);
+        assert_eq!(ran.status, Some(137), "{ran:?}");
+        let cause = format!("because of {name}: the program was killed by signal 9 (SIGKILL)");
+        assert!(ran.err.contains(&cause), "{ran:?}");
+        rack.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_process_that_stops_for_less_than_the_bound_is_no_loss() {
+    let rack = Rack::new(&HOSTS);
+    let job = start(&rack, 60_000, &["--operations", "1000000000000", "--seconds", "3"]);
+    let process = process(&rack, 2).expect("it runs");
+    send(process, "STOP");
+    sleep(Duration::from_millis(500));
+    send(process, "CONT");
+    is_a_result(&finish(job));
+    rack.assert_nothing_left();
+}
+
+#[test]
+fn a_process_that_stops_for_longer_than_the_bound_is_lost() {
+    let rack = Rack::new(&HOSTS);
+    let job = start(&rack, 500, &ENDLESS);
+    let process = process(&rack, 2).expect("it runs");
+    // Its keeper is what the daemon asks, and goes on.
+    assert_ne!(parent(process), std::process::id());
+    send(process, "STOP");
+    let ran = finish(job);
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!(ran.err.contains("host 2 is gone, and the rack with it"), "{ran:?}");
+    rack.assert_nothing_left();
+}
