@@ -14,8 +14,8 @@ use crate::{
     keeper::{FromKeeper, Launch, ToKeeper},
     kept::{Kept, KeptError, start},
     message::{
-        ALIVE_EVERY, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, RunRequest, SILENCE,
-        Stream,
+        ALIVE_EVERY, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, RunRequest, SIGKILL,
+        SILENCE, Stream,
     },
     pipes::{Input, LAST_OUTPUT, Pump},
     processes,
@@ -285,6 +285,7 @@ impl Conversation<'_> {
 
         let mut killed = job.killed_by();
         let mut told_by: Option<String> = None;
+        let mut was_forced = false;
         let mut force_at = None;
         let mut is_there = true;
         let mut how = None;
@@ -327,16 +328,22 @@ impl Conversation<'_> {
                 }
                 () = at(force_at) => {
                     let _ = orders.send(ToKeeper::Kill);
+                    was_forced = true;
                     force_at = None;
                     None
                 }
             };
             if let Some((by, signal, grace)) = stop {
                 let _ = orders.send(ToKeeper::Signal(signal));
+                was_forced |= signal == SIGKILL;
                 let deadline = Instant::now() + grace;
                 force_at = Some(force_at.map_or(deadline, |at: Instant| at.min(deadline)));
                 told_by.get_or_insert(by);
             }
+        }
+        if how == Some(How::Killed(SIGKILL)) && !was_forced {
+            // Somebody else has killed it: the order to end has only overtaken the news of that.
+            told_by = None;
         }
         // What the keeper could not see to, because it was killed itself.
         let marked = mark.to_owned();

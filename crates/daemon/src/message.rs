@@ -196,6 +196,9 @@ pub struct Ending {
     pub last_lines: Vec<String>,
 }
 
+/// The number of the signal that no process survives.
+pub(crate) const SIGKILL: i32 = 9;
+
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum How {

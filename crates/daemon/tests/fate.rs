@@ -56,6 +56,30 @@ fn a_process_that_is_killed_takes_the_job_with_it() {
 }
 
 #[test]
+fn a_killed_process_is_the_cause_even_if_its_host_hears_of_the_end_first() {
+    let rack = Rack::new(&["a", "b"]);
+    let fail = rack.place.path().join("fail");
+    let script = format!(
+        "{} while ! [ -e {} ]; do sleep 0.01; done; echo a peer is gone >&2; exit 1",
+        rack.ready(),
+        fail.display()
+    );
+    let child = rack.start("a,b", &script);
+    rack.wait_ready(2);
+    // The daemon of b finds the news of its process and the order to end it side by side.
+    send(rack.daemon_pid(1), "STOP");
+    send(program(&rack, 1), "KILL");
+    fs::write(fail, "").unwrap();
+    eventually("a has ended", || rack.processes_on(0).is_empty().then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    send(rack.daemon_pid(1), "CONT");
+    let ran = finish(child);
+    assert_eq!(ran.status, Some(137), "{ran:?}");
+    assert!(ran.err.contains("because of b: the program was killed by signal 9"), "{ran:?}");
+    rack.assert_nothing_left();
+}
+
+#[test]
 fn what_a_program_leaves_behind_is_ended_with_it() {
     let rack = Rack::new(&["a"]);
     let ran = rack.script("a", &format!("{HIDDEN_CHILD}echo done"));

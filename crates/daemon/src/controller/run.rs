@@ -18,7 +18,8 @@ use crate::{
     files,
     identity::Name,
     message::{
-        CHUNK, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, Program, Request, RunRequest,
+        CHUNK, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, Program, Request,
+        RunRequest, SIGKILL,
     },
 };
 use gossamer::job::{JobHost, JobId, SecretPem};
@@ -50,7 +51,6 @@ const INTERRUPT_GRACE_MS: u32 = 2000;
 /// Messages of the hosts that wait to be acted on.
 const QUEUE: usize = 64;
 
-const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
 
 /// What to run, and where.
