@@ -66,7 +66,7 @@ impl Bench {
         let mut contestants: Vec<Box<dyn Contestant>> =
             vec![Box::new(RackContestant::new(self.fibers))];
         if self.vs {
-            let threads = u64::from(self.rack.hosts * self.rack.threads);
+            let threads = gossamer::threads().count() as u64;
             for store in baseline::contestants(threads) {
                 contestants.push(Box::new(OffRack::new(store)));
             }

@@ -41,7 +41,7 @@ impl Serve {
         let address = SocketAddr::new(self.listen, self.port);
         let options = Options {
             connections_max: self.connections as usize,
-            threads: (self.rack.hosts * self.rack.threads) as usize,
+            threads: gossamer::threads().count(),
         };
         let server = Server::bind(address, options)
             .map_err(|error| format!("cannot listen on {address}: {error}"))?;
