@@ -7,6 +7,7 @@
 //! cargo xtask test | ui | loom  tests and their extras, compile-fail tests, model checking
 //! cargo xtask hotpath           no lock, system call or allocation in a request
 //! cargo xtask demo | chaos      the main command in small; processes killed at random
+//! cargo xtask netns             a rack of several machines on this one, up, down, run and test
 //! cargo xtask bench core        the measurements of docs/performance.md
 //! ```
 //!
@@ -17,7 +18,8 @@
 //! 2. [`step`]: running a program, reading what it prints, giving up in time.
 //! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
-//! 5. [`checks`] (cargo's own tools and tests), [`programs`] (demo, chaos, bench), [`ci`].
+//! 5. [`checks`] (cargo's own tools and tests), [`programs`] (demo, chaos, bench), [`netns`],
+//!    [`ci`].
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +27,7 @@ mod checks;
 mod ci;
 mod layers;
 mod ledger;
+mod netns;
 mod programs;
 mod sources;
 mod step;
@@ -32,6 +35,7 @@ mod unsafety;
 mod workspace;
 
 use clap::{Parser, Subcommand};
+use netns::Netns;
 use programs::Bench;
 use std::process::ExitCode;
 use workspace::Workspace;
@@ -81,6 +85,9 @@ enum Command {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// A rack of several machines on this one: hosts in network namespaces (needs root)
+    #[command(subcommand)]
+    Netns(Netns),
     /// Measurements
     #[command(subcommand)]
     Bench(Bench),
@@ -111,6 +118,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Hotpath => checks::hotpath(&workspace),
         Command::Demo => programs::demo(&workspace),
         Command::Chaos { rounds, seed } => programs::chaos(&workspace, *rounds, *seed),
+        Command::Netns(netns) => netns::run(&workspace, netns),
         Command::Bench(bench) => programs::bench(&workspace, bench),
     }
 }
