@@ -5,7 +5,7 @@
 #![allow(dead_code)]
 
 mod copying;
-mod tcp;
+pub(crate) mod tcp;
 
 use copying::Copying;
 use gossamer::{Rack, RackError, Trust};
@@ -17,7 +17,7 @@ use std::{
 };
 use transport_api::Transport;
 use transport_shm::ShmTransport;
-use transport_tcp::Credentials;
+use transport_tcp::{Credentials, TcpTransport};
 
 /// How long anything may take before it counts as hung.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
@@ -44,12 +44,15 @@ pub(crate) const KINDS: [Kind; 5] =
 /// The hosts of a rack of a kind that has more than one.
 fn hosts(kind: Kind) -> Vec<Arc<dyn Transport>> {
     let shm = || ShmTransport::in_process(2, 2).expect("a rack in one process").into_iter();
+    let tcp = |hosts: Vec<Arc<TcpTransport>>| {
+        hosts.into_iter().map(|host| host as Arc<dyn Transport>).collect()
+    };
     match kind {
         Kind::Threads => unreachable!("it has one host"),
         Kind::Hosts => shm().map(|host| host as Arc<dyn Transport>).collect(),
         Kind::Copies => shm().map(|host| Copying::over(host)).collect(),
-        Kind::Tcp => tcp::hosts(2, 2, |_| Credentials::InsecureLoopback),
-        Kind::Tls => tcp::hosts(2, 2, tcp::of_a_job()),
+        Kind::Tcp => tcp(tcp::hosts(2, 2, |_| Credentials::InsecureLoopback)),
+        Kind::Tls => tcp(tcp::hosts(2, 2, tcp::of_a_job())),
     }
 }
 

@@ -3,17 +3,17 @@
 use gossamer::job::{JobId, certificate_name};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::{net::TcpListener, sync::Arc, thread, time::Duration};
-use transport_api::{HostId, Transport};
+use transport_api::HostId;
 use transport_tcp::{Credentials, TcpConfig, TcpTransport};
 
 const JOB: JobId = JobId(1);
 
 /// Hosts with the credentials that `credentials` gives each of them.
-pub(super) fn hosts(
+pub(crate) fn hosts(
     hosts: u32,
     threads: u32,
     credentials: impl Fn(HostId) -> Credentials,
-) -> Vec<Arc<dyn Transport>> {
+) -> Vec<Arc<TcpTransport>> {
     let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a listener");
     let listeners: Vec<_> = (0..hosts).map(listen).collect();
     let addresses: Vec<_> =
@@ -28,11 +28,11 @@ pub(super) fn hosts(
     };
     let joining: Vec<_> = (0..).zip(listeners).map(join).collect();
     let joined = joining.into_iter().map(|host| host.join().expect("no panic"));
-    joined.map(|host| host.expect("a host of a rack") as Arc<dyn Transport>).collect()
+    joined.map(|host| host.expect("a host of a rack")).collect()
 }
 
 /// Credentials as a job gives them to its hosts.
-pub(super) fn of_a_job() -> impl Fn(HostId) -> Credentials {
+pub(crate) fn of_a_job() -> impl Fn(HostId) -> Credentials {
     let mut params = CertificateParams::new(Vec::new()).expect("parameters");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate().expect("a key");

@@ -1,0 +1,71 @@
+//! What becomes of a rack over TCP and TLS when one of its hosts is gone at once, without a goodbye.
+
+#[allow(unused_macros)]
+mod common;
+
+use common::{tcp, wait_until, within_deadline};
+use gossamer::{DelegateError, HostId, OnPeerLoss, Rack, RackError, Trust};
+use std::{sync::Arc, thread};
+use transport_api::Transport;
+use transport_tcp::TcpTransport;
+
+/// Runs `main` on host 0 of two, with what makes the other vanish.
+fn run<R: Send + 'static>(
+    on_peer_loss: OnPeerLoss,
+    main: impl FnOnce(Arc<TcpTransport>) -> R + Send + 'static,
+) -> Result<R, RackError> {
+    let mut hosts = tcp::hosts(2, 2, tcp::of_a_job());
+    let other = hosts.remove(1);
+    let settings = Rack::new().on_peer_loss(on_peer_loss);
+    let serving = {
+        let (settings, other) = (settings.clone(), other.clone());
+        thread::spawn(move || settings.run_on(other as Arc<dyn Transport>, || ()))
+    };
+    let ended = settings.run_on(hosts.remove(0) as Arc<dyn Transport>, move || main(other));
+    let left = serving.join().expect("it does not panic").expect_err("it has lost `main`");
+    assert!(matches!(left, RackError::PeerLost { host: HostId(0), .. }), "{left}");
+    ended.map(|result| result.expect("host 0 runs main"))
+}
+
+/// A value on the other host.
+fn far_away() -> Trust<u64> {
+    let last = gossamer::threads().last().expect("a thread");
+    last.entrust_with(|()| 5, ())
+}
+
+#[test]
+fn a_rack_ends_with_a_host_and_says_which() {
+    within_deadline("a_rack_ends_with_a_host_and_says_which", || {
+        let ended = run(OnPeerLoss::EndRack, |other| {
+            let value = far_away();
+            assert_eq!(value.apply(|value| *value), 5);
+            other.sever();
+            wait_until("the end of the rack", || value.try_apply(|value| *value).is_err());
+            gossamer::sleep(common::DEADLINE);
+        });
+        let Err(RackError::PeerLost { host, .. }) = &ended else { panic!("{ended:?}") };
+        assert_eq!(host.0, 1);
+        assert!(ended.unwrap_err().to_string().contains("host 1 is gone, and the rack with it"));
+    });
+}
+
+#[test]
+fn main_goes_on_without_a_host_if_it_wants_to() {
+    within_deadline("main_goes_on_without_a_host_if_it_wants_to", || {
+        let ended = run(OnPeerLoss::Return, |other| {
+            let value = far_away();
+            let here = gossamer::local_trustee().entrust(2u64);
+            other.sever();
+            let lost = loop {
+                if let Err(error) = value.try_apply(|value| *value) {
+                    break error;
+                }
+            };
+            assert!(matches!(lost, DelegateError::PeerLost { .. }), "{lost:?}");
+            let neighbour = gossamer::threads().nth(1).expect("a second thread of this host");
+            let there = neighbour.entrust_with(|()| 3u64, ());
+            here.apply(|value| *value) + there.apply(|value| *value)
+        });
+        assert_eq!(ended.expect("it ends well"), 5);
+    });
+}
