@@ -54,6 +54,7 @@ pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Resul
     let command = TEST_COMMAND.strip_prefix("cargo ").expect("it is a cargo command");
     counted(Step::cargo(&workspace.root, command), "tests")?;
     counted(Step::cargo(&workspace.root, OPTIONAL_TESTS), "tests of optional features")?;
+    other_switch(workspace)?;
     if clients {
         real_clients(&workspace.root)?;
     }
@@ -61,6 +62,16 @@ pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Resul
         on_nightly(workspace)?;
     }
     Ok(())
+}
+
+/// The fibers of x86-64 switch stacks in a way of their own; this tests the way of all other
+/// processors, on this one.
+fn other_switch(workspace: &Workspace) -> Result<()> {
+    let step = Step::cargo(&workspace.root, "test --package gossamer-fiber")
+        .env("RUSTFLAGS", "--cfg switch_elsewhere")
+        // Another program, hence a folder of its own.
+        .env("CARGO_TARGET_DIR", workspace.target().join("switch_elsewhere"));
+    counted(step, "tests of fibers with the switch of other processors")
 }
 
 fn real_clients(root: &Path) -> Result<()> {

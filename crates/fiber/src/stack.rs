@@ -73,8 +73,15 @@ impl Stack {
     }
 
     /// Where the stack begins: one past its highest usable byte.
+    #[cfg(any(not(target_arch = "x86_64"), switch_elsewhere, test))]
     pub(crate) fn top(&self) -> NonZeroUsize {
         self.top
+    }
+
+    /// A place `bytes` below the top, as a pointer into the mapping; aligned to 16 if `bytes` is.
+    #[cfg(all(target_arch = "x86_64", not(switch_elsewhere)))]
+    pub(crate) fn at_top(&self, bytes: usize) -> *mut u8 {
+        self.mapping.as_ptr().with_addr(self.top.get() - bytes)
     }
 
     /// The lowest address, guard included.

@@ -8,7 +8,7 @@ use crate::{
     context::Context,
     error::{CodecError, DelegateError},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
-    node::{Node, Place, with_node},
+    node::{Node, Place, current, with_node},
     outbox::{Payload, Request},
     registry::closure_id,
     wire::WORD,
@@ -212,7 +212,7 @@ impl<T: 'static> Trust<T> {
         V: Portable,
     {
         let place = Location::caller();
-        with_node(|node| match node {
+        match current(self) {
             Some(node) if self.is_at(node) => {
                 node.context().check_may_wait("`apply`", place);
                 let result = self.run_inline(node, invoke, arguments, place);
@@ -224,7 +224,7 @@ impl<T: 'static> Trust<T> {
                 node.call(self.target(), invoke, arguments)
             }
             _ => Err(OUTSIDE),
-        })
+        }
     }
 
     /// Runs a closure on a property of this thread.
@@ -261,18 +261,16 @@ impl<T: 'static> Trust<T> {
         C: Told<I::Output>,
     {
         let place = Location::caller();
-        or_raise(with_node(|node| match node {
+        match current(self) {
             Some(node) if self.is_at(node) => {
                 self.cast_inline(node, invoke, arguments, then, place);
-                Ok(())
             }
             Some(node) if node.rack == self.rack => {
                 self.note_user(node.number());
                 node.request(self.target(), invoke, arguments, Tell(then, PhantomData));
-                Ok(())
             }
-            _ => Err(OUTSIDE),
-        }));
+            _ => or_raise(Err(OUTSIDE)),
+        }
     }
 
     /// A call that does not wait, of a property of this thread: it runs now, or when the delegated
@@ -332,7 +330,10 @@ impl Node {
         I::Output: Portable,
         V: Portable,
     {
-        wait(|wake| self.request(target, invoke, arguments, wake))
+        let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
+        let waiter = Waiter::new(fiber);
+        self.request(target, invoke, arguments, Wake(&raw const waiter));
+        waiter.wait()
     }
 
     /// Encodes a request and sends it.
@@ -403,30 +404,11 @@ impl Node {
 }
 
 /// Parks the current fiber until the completion that `send` is given has run.
-#[inline(always)]
 pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Result<U, DelegateError> {
     let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
-    let waiter = Waiter {
-        fiber,
-        state: Cell::new(Wait::Pending),
-        end: UnsafeCell::new(End { pending: () }),
-    };
+    let waiter = Waiter::new(fiber);
     send(Wake(&raw const waiter));
-    loop {
-        match waiter.state.get() {
-            Wait::Pending => fiber::park(),
-            Wait::Done => {
-                // SAFETY: the state says that the completion has written the value. It is taken
-                // once, because this returns.
-                return Ok(unsafe { ManuallyDrop::take(&mut (*waiter.end.get()).value) });
-            }
-            Wait::Failed => {
-                // SAFETY: the state says that the completion has written the error. It is taken
-                // once, because this returns.
-                return Err(*unsafe { ManuallyDrop::take(&mut (*waiter.end.get()).error) });
-            }
-        }
-    }
+    waiter.wait()
 }
 
 /// Words that the result of a call will probably need; longer results find another place.
@@ -494,6 +476,33 @@ union End<U> {
     pending: (),
     value: ManuallyDrop<U>,
     error: ManuallyDrop<Box<DelegateError>>,
+}
+
+impl<U> Waiter<U> {
+    #[inline(always)]
+    fn new(fiber: FiberId) -> Self {
+        let end = UnsafeCell::new(End { pending: () });
+        Waiter { fiber, state: Cell::new(Wait::Pending), end }
+    }
+
+    /// Parks the fiber until the wait has ended. Called once.
+    #[inline(always)]
+    fn wait(&self) -> Result<U, DelegateError> {
+        loop {
+            match self.state.get() {
+                Wait::Pending => fiber::park(),
+                Wait::Done => {
+                    // SAFETY: the state says that the completion has written the value. It is taken
+                    // once: `wait` is called once, and returns.
+                    return Ok(unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) });
+                }
+                Wait::Failed => {
+                    // SAFETY: as above, of the error.
+                    return Err(*unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) });
+                }
+            }
+        }
+    }
 }
 
 impl<U> Drop for Waiter<U> {

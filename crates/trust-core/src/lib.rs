@@ -17,6 +17,8 @@
 //!    threads ask of each other), `racks.rs` (threads that belong to no rack).
 //! 6. Set-up and idling: `wiring.rs`, [`idle`].
 
+// Under loom only the slot protocol is compiled; most of what it offers is used by the rest.
+#![cfg_attr(loom, allow(dead_code))]
 #![deny(unsafe_code)]
 #![cfg_attr(feature = "nightly", feature(auto_traits, negative_impls))]
 

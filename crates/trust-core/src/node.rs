@@ -609,5 +609,13 @@ pub(crate) fn with_node<R>(f: impl FnOnce(Option<&Node>) -> R) -> R {
     f(CURRENT.get())
 }
 
+/// The current thread's node, if it has one, for code on the common path of a request: unlike what
+/// is in a closure, it is sure to be part of its caller. As with [`with_node`], the node does not
+/// leave the function that asks: whatever it asks with must be its own argument.
+#[inline(always)]
+pub(crate) fn current(_asking: &impl Sized) -> Option<&Node> {
+    CURRENT.get()
+}
+
 /// The place of whoever called, for messages.
 pub(crate) type Place = &'static Location<'static>;
