@@ -30,7 +30,8 @@ pub(crate) fn end_rack(shared: &Shared, check_leaks: bool) {
             .flatten()
             .collect();
         if !alive.is_empty() {
-            shared.fail(RackError::Leaked(alive));
+            // No more than that: the others are still to be told that the rack ends.
+            shared.note_failure(RackError::Leaked(alive));
         }
     }
     // The threads of other hosts first: this host's are needed to tell them.

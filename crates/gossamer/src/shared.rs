@@ -92,8 +92,13 @@ impl Shared {
 
     /// Ends the rack with `error`; the first one counts.
     pub(crate) fn fail(&self, error: RackError) {
-        self.failure.lock().get_or_insert(error);
+        self.note_failure(error);
         self.stop();
+    }
+
+    /// Lets the rack end with `error` when it ends; the first one counts.
+    pub(crate) fn note_failure(&self, error: RackError) {
+        self.failure.lock().get_or_insert(error);
     }
 
     pub(crate) fn take_failure(&self) -> Option<RackError> {
@@ -112,13 +117,11 @@ impl Shared {
         }
     }
 
-    /// A host that leaves before the rack is told to stop has ended early.
+    /// Host 0 leaves when the rack has ended. If it could not tell the others before, that is since
+    /// the rack has failed, and host 0 is where that is said: it is nobody else's failure.
     pub(crate) fn peer_left(&self, host: HostId) {
-        if !self.is_stopping() && host == HostId(0) {
-            self.fail(RackError::PeerLost {
-                host,
-                reason: LossReason::Connection("it has ended the rack".to_owned()),
-            });
+        if host == HostId(0) {
+            self.stop();
         }
     }
 

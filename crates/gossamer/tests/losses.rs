@@ -1,4 +1,5 @@
-//! What becomes of a rack over TCP and TLS when one of its hosts is gone at once, without a goodbye.
+//! What becomes of a rack over TCP and TLS when one of its hosts is gone at once, without a goodbye,
+//! and when it fails without that.
 
 #[allow(unused_macros)]
 mod common;
@@ -67,5 +68,23 @@ fn main_goes_on_without_a_host_if_it_wants_to() {
             here.apply(|value| *value) + there.apply(|value| *value)
         });
         assert_eq!(ended.expect("it ends well"), 5);
+    });
+}
+
+#[test]
+fn a_rack_that_fails_without_a_loss_fails_where_main_runs() {
+    within_deadline("a_rack_that_fails_without_a_loss_fails_where_main_runs", || {
+        let mut hosts = tcp::hosts(2, 2, tcp::of_a_job());
+        let other: Arc<dyn Transport> = hosts.remove(1);
+        let settings = Rack::new().check_leaks(true);
+        let serving = {
+            let settings = settings.clone();
+            thread::spawn(move || settings.run_on(other, || ()))
+        };
+        let leak = || std::mem::forget(far_away());
+        let ended = settings.run_on(hosts.remove(0) as Arc<dyn Transport>, leak);
+        assert!(matches!(ended, Err(RackError::Leaked(_))), "{ended:?}");
+        let other = serving.join().expect("it does not panic");
+        assert!(matches!(other, Ok(None)), "it is no failure of that host: {other:?}");
     });
 }
