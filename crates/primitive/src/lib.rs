@@ -5,7 +5,8 @@
 //!    written against this crate can be model-checked unchanged.
 //! 2. [`limits`]: every capacity of the system in one place, with units; they shrink under loom.
 //! 3. [`CachePadded`]: keeps what two threads write apart.
-//! 4. [`SharedBytes`]: memory that another thread, process or device may write at any moment.
+//! 4. [`SharedBytes`]: memory that another thread, process or device may write at any moment, and
+//!    [`Words`] and [`WordWriter`], which show it word by word.
 
 #![deny(unsafe_code)]
 
@@ -14,6 +15,9 @@ mod padded;
 #[allow(unsafe_code)]
 mod shared;
 pub mod sync;
+#[allow(unsafe_code)]
+mod words;
 
 pub use padded::CachePadded;
-pub use shared::{SharedBytes, Words};
+pub use shared::SharedBytes;
+pub use words::{WordWriter, Words};

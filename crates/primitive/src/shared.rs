@@ -16,13 +16,14 @@
 //! protocol shows as a stale word.
 
 use crate::{
+    Words,
     limits::CACHE_LINE,
     sync::{AtomicU64, Ordering},
 };
 use std::sync::Arc;
 
 #[cfg(not(loom))]
-use std::{any::Any, marker::PhantomData, ptr::NonNull};
+use std::{any::Any, ptr::NonNull};
 
 /// A run of memory that another thread, process or device may write at any moment.
 ///
@@ -41,10 +42,10 @@ use std::{any::Any, marker::PhantomData, ptr::NonNull};
 #[derive(Clone)]
 pub struct SharedBytes {
     #[cfg(not(loom))]
-    base: NonNull<u8>,
+    pub(crate) base: NonNull<u8>,
     /// Whole words of the run.
     #[cfg(not(loom))]
-    count: usize,
+    pub(crate) count: usize,
     #[cfg(not(loom))]
     _owner: Arc<dyn Any + Send + Sync>,
     #[cfg(loom)]
@@ -70,59 +71,8 @@ impl std::fmt::Debug for SharedBytes {
 
 #[cold]
 #[inline(never)]
-fn outside(at: usize, count: usize, len: usize) -> ! {
+pub(crate) fn outside(at: usize, count: usize, len: usize) -> ! {
     panic!("access to bytes {at}..{} of a shared memory of {len} bytes", at.saturating_add(count))
-}
-
-/// The words of a run of shared memory: two registers, and one comparison for an access.
-#[derive(Clone, Copy)]
-pub struct Words<'a> {
-    #[cfg(not(loom))]
-    base: NonNull<u8>,
-    #[cfg(not(loom))]
-    count: usize,
-    #[cfg(not(loom))]
-    _memory: PhantomData<&'a SharedBytes>,
-    #[cfg(loom)]
-    memory: &'a SharedBytes,
-}
-
-impl Words<'_> {
-    /// Reads word `index`.
-    ///
-    /// # Panics
-    /// If there is no such word.
-    #[inline(always)]
-    pub fn load(self, index: usize, order: Ordering) -> u64 {
-        self.word(index).load(order)
-    }
-
-    /// Writes word `index`.
-    ///
-    /// # Panics
-    /// If there is no such word.
-    #[inline(always)]
-    pub fn store(self, index: usize, value: u64, order: Ordering) {
-        self.word(index).store(value, order);
-    }
-}
-
-impl<'a> Words<'a> {
-    #[cfg(not(loom))]
-    #[inline(always)]
-    fn word(self, index: usize) -> &'a AtomicU64 {
-        if index >= self.count {
-            outside(index.saturating_mul(8), 8, self.count * 8)
-        }
-        // SAFETY: inside the run, whose base is 8-aligned and whose memory the `SharedBytes` that is
-        // borrowed keeps; others access it only as `from_raw` demands.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
-    }
-
-    #[cfg(loom)]
-    fn word(self, index: usize) -> &'a AtomicU64 {
-        self.memory.word(index * 8)
-    }
 }
 
 impl SharedBytes {
@@ -138,7 +88,7 @@ impl SharedBytes {
     }
 
     #[inline(always)]
-    fn check(&self, at: usize, count: usize) {
+    pub(crate) fn check(&self, at: usize, count: usize) {
         if count > self.len || at > self.len - count {
             outside(at, count, self.len)
         }
@@ -147,10 +97,7 @@ impl SharedBytes {
     /// The run as words, for loops that touch many of them.
     #[inline(always)]
     pub fn words(&self) -> Words<'_> {
-        #[cfg(not(loom))]
-        return Words { base: self.base, count: self.count, _memory: PhantomData };
-        #[cfg(loom)]
-        return Words { memory: self };
+        Words::of(self)
     }
 
     /// Reads the word at byte `at`.

@@ -199,7 +199,7 @@ impl<T: 'static> Trust<T> {
 
     #[inline(always)]
     pub(crate) fn is_at(&self, node: &Node) -> bool {
-        node.rack == self.rack && node.number() == self.home
+        node.seat == self.home
     }
 
     /// A call that waits.
@@ -219,7 +219,7 @@ impl<T: 'static> Trust<T> {
                 node.run_deferred();
                 result
             }
-            Some(node) if node.rack == self.rack => {
+            Some(node) if node.seat.rack() == self.home.rack() => {
                 node.context().check_may_wait("`apply`", place);
                 node.call(self.target(), invoke, arguments)
             }
@@ -262,12 +262,11 @@ impl<T: 'static> Trust<T> {
     {
         let place = Location::caller();
         match current(self) {
+            Some(node) if self.is_used_by(node) => {
+                node.request(self.target(), invoke, arguments, Tell(then, PhantomData));
+            }
             Some(node) if self.is_at(node) => {
                 self.cast_inline(node, invoke, arguments, then, place);
-            }
-            Some(node) if node.rack == self.rack => {
-                self.note_user(node.number());
-                node.request(self.target(), invoke, arguments, Tell(then, PhantomData));
             }
             _ => or_raise(Err(OUTSIDE)),
         }
@@ -304,7 +303,7 @@ impl<T: 'static> Trust<T> {
 
     #[inline(always)]
     pub(crate) fn target(&self) -> Target<T> {
-        Target { home: self.home, property: self.property, _property: PhantomData }
+        Target { home: self.home.number(), property: self.property, _property: PhantomData }
     }
 }
 

@@ -5,8 +5,8 @@
 //! costs no allocation:
 //!
 //! ```text
-//!   | kind | at, words | the completion's bytes .. | kind | at, words | .. |
-//!     &Kind  ^ where the request's head is
+//!   | kind | words, at | the completion's bytes .. | kind | words, at | .. |
+//!     &Kind         ^ where the request's head is
 //! ```
 
 use crate::{
@@ -205,18 +205,12 @@ type Take = unsafe fn(*const u64, u64, u64, usize, &Source<'_>);
 /// moved out before it runs.
 #[derive(Default)]
 pub(crate) struct Completions {
+    /// Room for completions; those behind `end` mean nothing.
     words: UnsafeCell<Vec<u64>>,
     /// The first completion that has not been taken.
     next: Cell<usize>,
-}
-
-/// The halves of a word, as `push` wrote them.
-#[inline(always)]
-fn split(word: u64) -> [u32; 2] {
-    let bytes = word.to_ne_bytes();
-    let half =
-        |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    [half(0), half(4)]
+    /// The first word behind all completions.
+    end: Cell<usize>,
 }
 
 /// A completion that is about to run.
@@ -224,7 +218,10 @@ pub(crate) struct Next {
     pub(crate) kind: &'static Kind,
     /// The word at which its request's head is.
     pub(crate) at: usize,
-    index: usize,
+    /// Where its own words are.
+    data: *const u64,
+    /// Where it is in the list.
+    pub(crate) place: usize,
 }
 
 const HEADER: usize = 2;
@@ -243,19 +240,22 @@ impl Completions {
         // SAFETY: no other reference to the vector exists: this method calls nothing that could
         // come back here, and the type is not Sync.
         let list = unsafe { &mut *self.words.get() };
-        let start = list.len();
-        let words = HEADER + words_of::<C>();
-        list.reserve(words);
-        // SAFETY: `reserve` made room for `words` words behind `start`; the header and the
-        // completion are written there before the length says so, and a completion's last partial
-        // word need not be initialised because it is only ever read as a `C`.
-        unsafe {
-            let place = list.as_mut_ptr().add(start);
-            place.cast::<&Kind>().write(kind_of::<C>());
-            place.add(1).cast::<[u32; 2]>().write([at as u32, words as u32]);
-            place.add(HEADER).cast::<C>().write(completion);
-            list.set_len(start + words);
+        let place = self.end.get();
+        let words = const { HEADER + words_of::<C>() };
+        let end = place + words;
+        if end > list.len() {
+            grow(list, end);
         }
+        // SAFETY: the list has words up to `end`, or `grow` has seen to it, and nothing that counts
+        // is behind `place`. A completion's last partial word need not be initialised because it is
+        // only ever read as a `C`.
+        unsafe {
+            let header = list.as_mut_ptr().add(place);
+            header.cast::<&Kind>().write(kind_of::<C>());
+            header.add(1).write((at as u64) << 32 | words as u64);
+            header.add(HEADER).cast::<C>().write(completion);
+        }
+        self.end.set(end);
     }
 
     /// Takes the next completion out.
@@ -271,22 +271,27 @@ impl Completions {
     /// Takes the completion at `place` out, which is the next one, and moves `place` behind it.
     #[inline(always)]
     pub(crate) fn next_at(&self, place: &mut usize) -> Option<Next> {
-        let index = *place;
-        debug_assert_eq!(index, self.next.get());
-        // SAFETY: as in `push`.
-        let list = unsafe { &*self.words.get() };
-        let header = list.get(index..index + HEADER)?;
-        // SAFETY: `push` wrote this word from a `&Kind`, which has its size and alignment.
-        let kind = unsafe { header.as_ptr().cast::<&Kind>().read() };
-        let [at, words] = split(header[1]);
-        *place = index + words as usize;
+        let this = *place;
+        debug_assert_eq!(this, self.next.get());
+        if this >= self.end.get() {
+            return None;
+        }
+        // SAFETY: as in `push`. In front of `end` are completions, one behind the other, and `this`
+        // is where one begins: with a word made from a `&Kind`, and one that is a number.
+        let (kind, word, data) = unsafe {
+            let header = (*self.words.get()).as_ptr().add(this);
+            (header.cast::<&Kind>().read(), header.add(1).read(), header.add(HEADER))
+        };
+        // Not from the kind: the place of the next completion is what this loop waits for.
+        *place = this + word as u32 as usize;
         self.next.set(*place);
-        Some(Next { kind, at: at as usize, index })
+        Some(Next { kind, at: (word >> 32) as usize, data, place: this })
     }
 
-    /// Undoes a [`next`](Self::next).
-    pub(crate) fn put_back(&self, next: Next) {
-        self.next.set(next.index);
+    /// Undoes the [`next`](Self::next) that took the completion at `place`.
+    pub(crate) fn put_back(&self, place: usize) {
+        debug_assert!(place < self.next.get());
+        self.next.set(place);
     }
 
     /// Runs a completion.
@@ -295,15 +300,13 @@ impl Completions {
     /// If it panics; it counts as taken then.
     #[inline(always)]
     pub(crate) fn run(&self, next: Next, outcome: Outcome<'_>) {
-        // SAFETY: as in `push`.
-        let list = unsafe { (*self.words.get()).as_ptr() };
         // SAFETY: `next` came from this list, whose words behind the header are a completion of the
-        // type that its kind was made for (`push` writes them together). It is taken once, because a
-        // `Next` is used up here. `take` moves it out before it runs, so that it does not matter if
-        // the vector grows meanwhile.
+        // type that its kind was made for (`push` writes them together), and nothing was pushed
+        // since. It is taken once, because a `Next` is used up here. `take` moves it out before it
+        // runs, so that it does not matter if the list grows meanwhile.
         unsafe {
             let Outcome { word, value, at, source } = outcome;
-            (next.kind.take)(list.add(next.index + HEADER), word, value, at, source);
+            (next.kind.take)(next.data, word, value, at, source);
         }
     }
 
@@ -313,16 +316,22 @@ impl Completions {
         // SAFETY: as in `push`; the two are swapped whole, and may be the same.
         unsafe { std::ptr::swap(self.words.get(), other.words.get()) };
         self.next.swap(&other.next);
+        self.end.swap(&other.end);
     }
 
     /// Forgets the completions, all of which have been taken.
     #[inline(always)]
     pub(crate) fn clear(&self) {
         debug_assert!(self.next().is_none());
-        // SAFETY: as in `push`; words have no destructor.
-        unsafe { (*self.words.get()).clear() };
         self.next.set(0);
+        self.end.set(0);
     }
+}
+
+#[cold]
+#[inline(never)]
+fn grow(list: &mut Vec<u64>, end: usize) {
+    list.resize(end.next_power_of_two().max(128), 0);
 }
 
 impl Drop for Completions {

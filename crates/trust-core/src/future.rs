@@ -107,7 +107,7 @@ impl<T: 'static> Trust<T> {
         J: FnOnce(&crate::Node) + Send + 'static,
     {
         let state = Arc::new(Mutex::new(State { result: None, waker: None }));
-        racks::post(self.rack, job(Settle(state.clone())));
+        racks::post(self.home.rack(), job(Settle(state.clone())));
         Applied(state)
     }
 }

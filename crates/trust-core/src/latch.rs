@@ -227,7 +227,7 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         let place = Location::caller();
         with_node(|node| {
-            let Some(node) = node.filter(|node| node.rack == self.rack) else {
+            let Some(node) = node.filter(|node| node.seat.rack() == self.home.rack()) else {
                 return Err(OUTSIDE);
             };
             node.context().check_may_wait("`launch`", place);
@@ -245,7 +245,7 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         let place = Location::caller();
         or_raise(with_node(|node| {
-            let node = node.filter(|node| node.rack == self.rack).ok_or(OUTSIDE)?;
+            let node = node.filter(|node| node.seat.rack() == self.home.rack()).ok_or(OUTSIDE)?;
             self.start(node, invoke, arguments, completion, place);
             Ok(())
         }));
@@ -259,20 +259,19 @@ impl<T: 'static> Trust<Latch<T>> {
         V: Portable,
         C: Completion + 'static,
     {
-        let Some(trustee) = node.thread_numbered(self.home) else {
+        let Some(trustee) = node.thread_numbered(self.home.number()) else {
             return completion.complete(Outcome::failed(&Source::Failed(&OUTSIDE)));
         };
         let reply_to = node.await_reply(trustee, boxed(completion));
         let started = Started::new(reply_to, trustee);
         let arguments = (reply_to, arguments);
-        if self.is_at(node) {
+        if self.is_used_by(node) {
+            node.request(self.target(), Launch(invoke), arguments, started);
+        } else {
             let trust = self.clone();
             node.run_or_defer(move |node| {
                 started.end(trust.run_inline(node, Launch(invoke), arguments, place));
             });
-        } else {
-            self.note_user(node.number());
-            node.request(self.target(), Launch(invoke), arguments, started);
         }
     }
 }

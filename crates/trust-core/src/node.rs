@@ -52,11 +52,40 @@ pub enum Incident {
 /// Work that runs when the delegated code that runs now has ended.
 type Deferred = Box<dyn FnOnce(&Node)>;
 
+/// A thread of one of the racks that this process takes part in, as one word to compare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seat(u64);
+
+impl Seat {
+    /// No thread's.
+    pub(crate) const NONE: Seat = Seat(u64::MAX);
+
+    /// The thread numbered `number` of the rack numbered `rack` (in this process).
+    #[inline(always)]
+    pub(crate) fn new(rack: u32, number: u32) -> Self {
+        Seat(u64::from(rack) << 32 | u64::from(number))
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(crate) fn number(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn rack(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
 /// Everything that one runtime thread has of delegation.
 pub struct Node {
     pub(crate) me: ThreadId,
-    number: u32,
-    pub(crate) rack: u32,
+    pub(crate) seat: Seat,
     threads: u32,
     outboxes: Box<[Option<Box<Outbox>>]>,
     inboxes: Box<[Option<Inbox>]>,
@@ -99,8 +128,7 @@ impl Node {
         let Parts { me, rack, threads, outboxes, inboxes, arrivals, lanes, all_mapped } = parts;
         let node = Node {
             me,
-            number: me.host.0 * threads + me.thread,
-            rack,
+            seat: Seat::new(rack, me.host.0 * threads + me.thread),
             threads,
             outboxes,
             inboxes,
@@ -159,7 +187,7 @@ impl Node {
     /// This thread's number in the rack.
     #[inline(always)]
     pub(crate) fn number(&self) -> u32 {
-        self.number
+        self.seat.number()
     }
 
     /// The number of a thread of the rack, counting through all hosts.
@@ -212,19 +240,41 @@ impl Node {
             let error = DelegateError::NoRack("the trust's trustee is not a thread of this rack");
             return completion.complete(Outcome::failed(&Source::Failed(&error)));
         };
-        if !outbox.has_room(&request) && !self.open(outbox, number) {
-            return self.send_later(outbox, number, request, completion);
-        }
-        outbox.append(&request, completion, || self.lane(outbox.trustee().host).clone());
-        if outbox.is_full() {
-            outbox.flush(self.lane(outbox.trustee().host));
+        match outbox.append(&request, completion, || self.lane_to(outbox)) {
+            Ok(false) => {}
+            Ok(true) => {
+                outbox.flush(self.lane_to(outbox));
+            }
+            Err(completion) => self.send_in_next(outbox, number, request, completion),
         }
     }
 
-    /// Begins a batch, if there is a buffer for it.
+    /// Sends a request for which no batch is open, or not one with room for it.
     #[inline(never)]
+    fn send_in_next<C: Completion + 'static>(
+        &self,
+        outbox: &Outbox,
+        number: u32,
+        request: Request<'_>,
+        completion: C,
+    ) {
+        if !self.open(outbox, number) {
+            return self.send_later(outbox, number, request, completion);
+        }
+        // An empty batch takes every request, and more than one.
+        if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
+            self.send_later(outbox, number, request, completion);
+        }
+    }
+
+    #[inline(always)]
+    fn lane_to(&self, outbox: &Outbox) -> &LaneRef {
+        self.lane(outbox.trustee().host)
+    }
+
+    /// Begins a batch, if there is a buffer for it.
     fn open(&self, outbox: &Outbox, number: u32) -> bool {
-        let open = outbox.open(self.lane(outbox.trustee().host));
+        let open = outbox.open(self.lane_to(outbox));
         if open {
             self.list(outbox, number);
         }
@@ -355,7 +405,7 @@ impl Node {
         let mut sent = false;
         for number in self.busy.borrow().iter() {
             let outbox = self.outbox(*number);
-            sent |= outbox.flush(self.lane(outbox.trustee().host));
+            sent |= outbox.flush(self.lane_to(outbox));
         }
         sent
     }
@@ -378,7 +428,7 @@ impl Node {
             let outbox = self.outbox(number);
             if outbox.reap(&self.context, &mut |panic| self.report_panic(panic)) {
                 reaped = true;
-                outbox.refill(self.lane(outbox.trustee().host), fiber::unpark);
+                outbox.refill(self.lane_to(outbox), fiber::unpark);
             }
             if outbox.is_busy() {
                 i += 1;

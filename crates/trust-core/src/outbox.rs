@@ -2,7 +2,7 @@
 
 use crate::{
     codec::Plain,
-    completion::{Completion, Completions, Next, Outcome, Source},
+    completion::{Completion, Completions, Outcome, Source},
     context::ContextCell,
     error::{DelegateError, Panic, catch},
     link::Link,
@@ -118,12 +118,6 @@ impl Outbox {
         self.link.peer()
     }
 
-    /// Whether the request could go into the batch being filled now.
-    #[inline(always)]
-    pub(crate) fn has_room(&self, request: &Request<'_>) -> bool {
-        self.slot.has_room(request.words())
-    }
-
     /// Begins a batch, after handing over one that has no room for a request; false if no buffer is
     /// free for it.
     pub(crate) fn open(&self, lane: &LaneRef) -> bool {
@@ -131,32 +125,35 @@ impl Outbox {
         self.slot.open()
     }
 
-    /// Puts a request into the batch. Call only when [`has_room`](Self::has_room).
+    /// Puts a request into the batch that is open, and says whether the batch should go at once.
+    ///
+    /// # Errors
+    /// The completion, if no batch is open or the request has no room in it.
     #[inline(always)]
-    pub(crate) fn append<C: Completion + 'static>(
+    pub(crate) fn append<'a, C: Completion + 'static>(
         &self,
         request: &Request<'_>,
         completion: C,
-        lane: impl FnOnce() -> LaneRef,
-    ) {
+        lane: impl FnOnce() -> &'a LaneRef,
+    ) -> Result<bool, C> {
         let payload = request.payload;
         if let Payload::Encoded(bytes) = payload
             && bytes.len() > INLINE_BYTES
         {
-            return self.append_bulk(*request, bytes, completion, &lane());
+            return self.append_bulk(*request, bytes, completion, lane());
         }
         let len = request.words();
         let head = RequestHead::new(request.property, request.closure, len, false);
-        let at = self.slot.append(len, head);
-        let pair = self.slot.memory();
-        match payload {
-            Payload::Plain(Plain::Nothing) => {}
-            Payload::Plain(Plain::Word(word)) => {
-                pair.words().store(at + 1, word, Ordering::Relaxed)
-            }
-            Payload::Encoded(bytes) => pair.write_from((at + 1) * WORD, bytes),
+        let first = match payload {
+            Payload::Plain(Plain::Word(word)) => Some(word),
+            Payload::Plain(Plain::Nothing) | Payload::Encoded(_) => None,
+        };
+        let Some(added) = self.slot.append(len, head, first) else { return Err(completion) };
+        if let Payload::Encoded(bytes) = payload {
+            self.slot.memory().write_from((added.at + 1) * WORD, bytes);
         }
-        self.filling.push(at, completion);
+        self.filling.push(added.at, completion);
+        Ok(added.fills)
     }
 
     #[cold]
@@ -167,15 +164,16 @@ impl Outbox {
         bytes: &[u8],
         completion: C,
         lane: &LaneRef,
-    ) {
+    ) -> Result<bool, C> {
+        let len = request.words();
+        let head = RequestHead::new(request.property, request.closure, len, true);
+        let length = Some(bytes.len() as u64);
+        let Some(added) = self.slot.append(len, head, length) else { return Err(completion) };
         // A lane that refuses has lost its peer and will say so: everything here fails then, this
         // request with it.
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
-        let len = request.words();
-        let head = RequestHead::new(request.property, request.closure, len, true);
-        let at = self.slot.append(len, head);
-        self.slot.memory().words().store(at + 1, bytes.len() as u64, Ordering::Relaxed);
-        self.filling.push(at, completion);
+        self.filling.push(added.at, completion);
+        Ok(added.fills)
     }
 
     /// Keeps a request until there is room; returns its ticket. All that comes after it queues
@@ -213,12 +211,6 @@ impl Outbox {
     /// Remembers a fiber to wake when there is room.
     pub(crate) fn wait_for_room(&self, fiber: FiberId) {
         self.thirsty.borrow_mut().push(fiber);
-    }
-
-    /// Whether the batch being filled should go at once.
-    #[inline(always)]
-    pub(crate) fn is_full(&self) -> bool {
-        self.slot.is_full()
     }
 
     /// Whether anything is under way to this trustee.
@@ -302,7 +294,7 @@ impl Outbox {
             if !ReplyHead::is_bulk(word) {
                 let outcome = Outcome::in_slot(word, value, next.at, &source);
                 completions.run(next, outcome);
-            } else if !self.run_bulk(completions, next, word) {
+            } else if !self.run_bulk(completions, next.place, word) {
                 return false;
             }
         }
@@ -311,11 +303,10 @@ impl Outbox {
 
     #[cold]
     #[inline(never)]
-    fn run_bulk(&self, completions: &Completions, next: Next, word: u64) -> bool {
-        let Some(payload) = self.bulk.borrow_mut().pop_front() else {
-            completions.put_back(next);
-            return false;
-        };
+    fn run_bulk(&self, completions: &Completions, place: usize, word: u64) -> bool {
+        completions.put_back(place);
+        let Some(payload) = self.bulk.borrow_mut().pop_front() else { return false };
+        let next = completions.next().expect("the one that was put back");
         let source = Source::Bytes { trustee: self.trustee(), payload: &payload };
         completions.run(next, Outcome::in_bytes(word, &source));
         true
@@ -341,15 +332,20 @@ impl Outbox {
                 payload: waiting.plain.map_or(Payload::Encoded(&waiting.encoded), Payload::Plain),
                 reply_words: waiting.reply_words,
             };
-            if !self.has_room(&request) && !self.open(lane) {
-                self.backlog.borrow_mut().push_front(waiting);
-                self.slot.block(true);
-                break;
-            }
-            self.moved.set(self.moved.get() + 1);
-            self.append(&request, waiting.completion, || lane.clone());
-            if self.is_full() {
-                self.flush(lane);
+            match self.append(&request, waiting.completion, || lane) {
+                Ok(fills) => {
+                    self.moved.set(self.moved.get() + 1);
+                    if fills {
+                        self.flush(lane);
+                    }
+                }
+                Err(completion) => {
+                    self.backlog.borrow_mut().push_front(Waiting { completion, ..waiting });
+                    if !self.open(lane) {
+                        self.slot.block(true);
+                        break;
+                    }
+                }
             }
         }
         if self.backlog.borrow().is_empty() {

@@ -20,7 +20,7 @@
 
 use crate::wire::{RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 use primitive::{
-    SharedBytes,
+    SharedBytes, WordWriter,
     limits::{BATCH_BYTES, BATCH_REQUESTS, BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
     sync::Ordering,
 };
@@ -37,6 +37,15 @@ pub struct Handover {
     pub word: u64,
     /// The batch it hands over.
     pub sequence: u32,
+}
+
+/// Where a request has been put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Added {
+    /// The word at which its head stands.
+    pub(crate) at: usize,
+    /// Whether the batch takes no more requests.
+    pub(crate) fills: bool,
 }
 
 /// Words from one buffer of a pair to the next.
@@ -62,12 +71,8 @@ pub(crate) fn start_of(buffer: usize) -> usize {
 /// It counts words from the start of the pair's memory and not of a buffer, so that adding a
 /// request does not ask which buffer is being filled.
 pub struct ClientSlot {
-    memory: SharedBytes,
-    /// The first free word of the buffer being filled.
-    end: Cell<usize>,
-    /// The word that requests must not reach; zero while the batch is not [open](Self::open). So
-    /// one comparison says whether a request has room.
-    limit: Cell<usize>,
+    /// Writes into the buffer being filled; has no room while the batch is not [open](Self::open).
+    writer: WordWriter,
     /// Requests that the batch still takes.
     left: Cell<usize>,
     /// The batch being filled.
@@ -87,9 +92,7 @@ impl ClientSlot {
         assert_eq!(memory.len(), PAIR_BYTES, "the memory of a pair");
         let first = next_sequence(0);
         Self {
-            memory,
-            end: Cell::new(start_of(buffer_of(first)) + 1),
-            limit: Cell::new(0),
+            writer: WordWriter::new(memory, start_of(buffer_of(first)) + 1),
             left: Cell::new(BATCH_REQUESTS),
             filling: Cell::new(first),
             oldest: Cell::new(first),
@@ -101,30 +104,23 @@ impl ClientSlot {
     /// The memory of the pair.
     #[inline(always)]
     pub fn memory(&self) -> &SharedBytes {
-        &self.memory
+        self.writer.memory()
     }
 
     /// Opens a batch for requests, if there is a buffer for it and none [is waiting](Self::is_waiting).
     pub fn open(&self) -> bool {
         let open = self.in_flight.get() < BUFFERS && !self.blocked.get() && !self.is_waiting();
         if open {
-            self.limit.set(start_of(buffer_of(self.filling.get())) + BATCH_BYTES / WORD);
+            self.writer.set_limit(start_of(buffer_of(self.filling.get())) + BATCH_BYTES / WORD);
         }
         open
-    }
-
-    /// Whether the batch is open and a request with a payload of `words` words can be added now.
-    #[inline(always)]
-    pub fn has_room(&self, words: usize) -> bool {
-        debug_assert!(!self.is_full(), "a full batch is sealed first");
-        self.end.get() + words < self.limit.get()
     }
 
     /// Keeps batches from being opened, or ends that.
     pub(crate) fn block(&self, blocked: bool) {
         self.blocked.set(blocked);
         if blocked {
-            self.limit.set(0);
+            self.writer.set_limit(0);
         }
     }
 
@@ -132,12 +128,6 @@ impl ClientSlot {
     #[inline(always)]
     pub fn is_waiting(&self) -> bool {
         self.left.get() < BATCH_REQUESTS
-    }
-
-    /// Whether the batch being filled has as many requests as it takes.
-    #[inline(always)]
-    pub fn is_full(&self) -> bool {
-        self.left.get() == 0
     }
 
     /// The batch that is being filled.
@@ -151,26 +141,28 @@ impl ClientSlot {
         self.in_flight.get()
     }
 
-    /// Adds a request with `words` words of payload and returns the word at which its head stands;
-    /// the caller writes the payload behind it before handing over. Call only when
-    /// [`has_room`](Self::has_room).
+    /// Adds a request with `words` words of payload, of which the first may be given; the caller
+    /// writes the rest behind it before handing over. `None` if the batch is not open, or the
+    /// request has no room in it. A batch that is full is to be [sealed](Self::seal) at once.
     #[inline(always)]
-    pub(crate) fn append(&self, words: usize, head: RequestHead) -> usize {
-        debug_assert!(self.has_room(words) && words == head.words());
-        let at = self.end.get();
-        self.memory.words().store(at, head.word(), Ordering::Relaxed);
-        self.end.set(at + 1 + words);
-        self.left.set(self.left.get() - 1);
-        at
+    pub(crate) fn append(
+        &self,
+        words: usize,
+        head: RequestHead,
+        first: Option<u64>,
+    ) -> Option<Added> {
+        debug_assert!(self.left.get() > 0 && words == head.words());
+        let at = self.writer.put(1 + words, head.word(), first)?;
+        let left = self.left.get() - 1;
+        self.left.set(left);
+        Some(Added { at, fills: left == 0 })
     }
 
     /// Adds a request of one word and returns the word at which its head stands: for the models,
-    /// which know neither closures nor properties. Call only when [`has_room`](Self::has_room).
+    /// which know neither closures nor properties.
     #[cfg(loom)]
-    pub fn append_word(&self, payload: u64) -> usize {
-        let at = self.append(1, RequestHead::new(0, 0, 1, false));
-        self.memory.words().store(at + 1, payload, Ordering::Relaxed);
-        at
+    pub fn append_word(&self, payload: u64) -> Option<usize> {
+        self.append(1, RequestHead::new(0, 0, 1, false), Some(payload)).map(|added| added.at)
     }
 
     /// Closes the batch being filled, if there is one, and says what to hand over.
@@ -181,11 +173,10 @@ impl ClientSlot {
         }
         let sequence = self.filling.get();
         let buffer = buffer_of(sequence);
-        let signal = Signal { sequence, end: self.end.get() - start_of(buffer) };
+        let signal = Signal { sequence, end: self.writer.position() - start_of(buffer) };
         let next = next_sequence(sequence);
         self.filling.set(next);
-        self.end.set(start_of(buffer_of(next)) + 1);
-        self.limit.set(0);
+        self.writer.move_to(start_of(buffer_of(next)) + 1);
         self.left.set(BATCH_REQUESTS);
         self.in_flight.set(self.in_flight.get() + 1);
         Some(Handover { buffer, end: signal.end, word: signal.request(), sequence })
@@ -200,7 +191,7 @@ impl ClientSlot {
         }
         let sequence = self.oldest.get();
         let buffer = buffer_of(sequence);
-        let word = self.memory.words().load(start_of(buffer), Ordering::Acquire);
+        let word = self.memory().words().load(start_of(buffer), Ordering::Acquire);
         Signal::is_reply(word, sequence).then(|| (buffer, Signal::unpack(word).end.min(SLOT_WORDS)))
     }
 
@@ -211,7 +202,7 @@ impl ClientSlot {
         let start = buffer * SLOT_STRIDE;
         let mut at = 0;
         while at < end * WORD {
-            self.memory.prefetch_write(start + at);
+            self.memory().prefetch_write(start + at);
             at += CACHE_LINE;
         }
     }

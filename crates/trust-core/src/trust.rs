@@ -2,13 +2,13 @@
 
 use crate::{
     count::RENAME_AFTER,
-    node::{Node, with_node},
+    node::{Node, Seat, with_node},
     racks,
     registry::{Tag, registry},
     trustee::Trustee,
 };
 use parking_lot::Mutex;
-use primitive::sync::{AtomicU32, AtomicU64, Ordering};
+use primitive::sync::{AtomicU64, Ordering};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use std::{fmt, marker::PhantomData};
 
@@ -26,12 +26,12 @@ use std::{fmt, marker::PhantomData};
 /// makes a new trust, which whoever deserialises it must take over. Formats that are not the
 /// rack's own are refused.
 pub struct Trust<T: 'static> {
-    pub(crate) home: u32,
+    /// The trustee's.
+    pub(crate) home: Seat,
     pub(crate) property: u32,
     pub(crate) tag: Tag,
-    pub(crate) rack: u32,
-    /// The thread that last sent a request through this trust without waiting for it, or [`NOBODY`].
-    user: AtomicU32,
+    /// The other thread that last sent a request through this trust without waiting for it.
+    user: AtomicU64,
     ledger: Mutex<Ledger>,
     _property: PhantomData<fn(T) -> T>,
 }
@@ -44,9 +44,6 @@ struct Ledger {
     /// Threads that may still have requests queued that were sent through this trust.
     users: Vec<u32>,
 }
-
-/// No thread's number.
-const NOBODY: u32 = u32::MAX;
 
 /// The host's number in the upper bits of ids minted here.
 static HOST_BITS: AtomicU64 = AtomicU64::new(0);
@@ -66,16 +63,15 @@ impl<T: 'static> Trust<T> {
     pub(crate) fn entrust_at(node: &Node, value: T) -> Self {
         let id = mint();
         let (property, tag) = node.insert(value, id);
-        Self::with_id(node.number_of(node.me), property, tag, node.rack, id)
+        Self::with_id(node.seat, property, tag, id)
     }
 
-    fn with_id(home: u32, property: u32, tag: Tag, rack: u32, id: u64) -> Self {
+    fn with_id(home: Seat, property: u32, tag: Tag, id: u64) -> Self {
         Trust {
             home,
             property,
             tag,
-            rack,
-            user: AtomicU32::new(NOBODY),
+            user: AtomicU64::new(Seat::NONE.word()),
             ledger: Mutex::new(Ledger { id, children: Vec::new(), users: Vec::new() }),
             _property: PhantomData,
         }
@@ -83,26 +79,32 @@ impl<T: 'static> Trust<T> {
 
     /// The thread that looks after the property.
     pub fn trustee(&self) -> Trustee {
-        Trustee::with_number(self.home)
+        Trustee::with_number(self.home.number())
     }
 
-    /// Notes that `thread` queues a request here that nobody waits for: the drop of this trust
-    /// must not overtake it, on whatever thread that happens.
+    /// Whether `node`, which is not the trustee's, may queue a request here that nobody waits for.
+    /// If so, that has been noted: the drop of this trust must not overtake the request, on whatever
+    /// thread that happens.
+    ///
+    /// One comparison answers most calls: a thread is only ever noted here if it may.
     #[inline(always)]
-    pub(crate) fn note_user(&self, thread: u32) {
-        if self.user.load(Ordering::Relaxed) != thread {
-            self.note_new_user(thread);
-        }
+    pub(crate) fn is_used_by(&self, node: &Node) -> bool {
+        self.user.load(Ordering::Relaxed) == node.seat.word()
+            || (self.home != node.seat && self.becomes_used_by(node.seat))
     }
 
     #[cold]
     #[inline(never)]
-    fn note_new_user(&self, thread: u32) {
-        let mut ledger = self.ledger.lock();
-        if !ledger.users.contains(&thread) {
-            ledger.users.push(thread);
+    fn becomes_used_by(&self, user: Seat) -> bool {
+        if user.rack() != self.home.rack() {
+            return false;
         }
-        self.user.store(thread, Ordering::Relaxed);
+        let mut ledger = self.ledger.lock();
+        if !ledger.users.contains(&user.number()) {
+            ledger.users.push(user.number());
+        }
+        self.user.store(user.word(), Ordering::Relaxed);
+        true
     }
 
     /// A new id, whose trust counts as cloned from this one.
@@ -124,9 +126,10 @@ impl<T: 'static> Trust<T> {
     }
 
     fn release(&self, ids: Vec<u64>, users: Vec<u32>) {
-        let (home, property, rack) = (self.home, self.property, self.rack);
+        let (home, property) = (self.home.number(), self.property);
+        let rack = self.home.rack();
         with_node(|node| match node {
-            Some(node) if node.rack == rack => node.release(home, property, ids, users),
+            Some(node) if node.seat.rack() == rack => node.release(home, property, ids, users),
             _ => racks::post(rack, move |node| node.release(home, property, ids, users)),
         });
     }
@@ -134,7 +137,7 @@ impl<T: 'static> Trust<T> {
 
 impl<T: 'static> Clone for Trust<T> {
     fn clone(&self) -> Self {
-        Self::with_id(self.home, self.property, self.tag, self.rack, self.mint_child())
+        Self::with_id(self.home, self.property, self.tag, self.mint_child())
     }
 }
 
@@ -152,7 +155,7 @@ impl<T: 'static> fmt::Debug for Trust<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trust")
             .field("type", &std::any::type_name::<T>())
-            .field("thread", &self.home)
+            .field("thread", &self.home.number())
             .field("property", &self.property)
             .finish_non_exhaustive()
     }
@@ -165,7 +168,7 @@ impl<T: 'static> Serialize for Trust<T> {
                 "a trust can only travel as an argument or a result of a delegated call",
             ));
         }
-        (self.home, self.property, self.mint_child()).serialize(serializer)
+        (self.home.number(), self.property, self.mint_child()).serialize(serializer)
     }
 }
 
@@ -175,7 +178,7 @@ impl<'de, T: 'static> Deserialize<'de> for Trust<T> {
         let tag = registry().tag_of::<T>();
         with_node(|node| match node {
             Some(node) if node.thread_numbered(home).is_some() => {
-                Ok(Self::with_id(home, property, tag, node.rack, id))
+                Ok(Self::with_id(Seat::new(node.seat.rack(), home), property, tag, id))
             }
             Some(_) => {
                 Err(de::Error::custom(format!("a trust of thread {home}, not in this rack")))

@@ -47,8 +47,8 @@ fn client(slot: &ClientSlot, link: &Link, batches: &[&[u64]]) {
         if sent < batches.len() && slot.in_flight() < BUFFERS {
             assert!(slot.open(), "a buffer is free");
             for request in batches[sent] {
-                assert!(slot.has_room(1), "a fresh buffer has room for two requests");
-                places[sent].push(slot.append_word(*request));
+                let place = slot.append_word(*request);
+                places[sent].push(place.expect("a fresh buffer has room for two requests"));
             }
             let handover = slot.seal().expect("a batch");
             link.give(slot.memory(), handover);

@@ -1,0 +1,173 @@
+//! Shared memory as words, for the loops that touch many of them: [`Words`] reads and writes any of
+//! them, [`WordWriter`] one behind the other. Each costs one comparison an access.
+
+use crate::{
+    SharedBytes,
+    sync::{AtomicU64, Ordering},
+};
+use std::cell::Cell;
+
+#[cfg(not(loom))]
+use crate::shared::outside;
+#[cfg(not(loom))]
+use std::{marker::PhantomData, ptr::NonNull};
+
+/// The words of a run of shared memory: two registers, and one comparison for an access.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    #[cfg(not(loom))]
+    base: NonNull<u8>,
+    #[cfg(not(loom))]
+    count: usize,
+    #[cfg(not(loom))]
+    _memory: PhantomData<&'a SharedBytes>,
+    #[cfg(loom)]
+    memory: &'a SharedBytes,
+}
+
+impl Words<'_> {
+    /// Reads word `index`.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    #[inline(always)]
+    pub fn load(self, index: usize, order: Ordering) -> u64 {
+        self.word(index).load(order)
+    }
+
+    /// Writes word `index`.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    #[inline(always)]
+    pub fn store(self, index: usize, value: u64, order: Ordering) {
+        self.word(index).store(value, order);
+    }
+}
+
+impl<'a> Words<'a> {
+    #[inline(always)]
+    pub(crate) fn of(memory: &'a SharedBytes) -> Self {
+        #[cfg(not(loom))]
+        return Words { base: memory.base, count: memory.count, _memory: PhantomData };
+        #[cfg(loom)]
+        return Words { memory };
+    }
+
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn word(self, index: usize) -> &'a AtomicU64 {
+        if index >= self.count {
+            outside(index.saturating_mul(8), 8, self.count * 8)
+        }
+        // SAFETY: inside the run, whose base is 8-aligned and whose memory the `SharedBytes` that is
+        // borrowed keeps; others access it only as `from_raw` demands.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().cast::<u64>().add(index)) }
+    }
+
+    #[cfg(loom)]
+    fn word(self, index: usize) -> &'a AtomicU64 {
+        self.memory.word(index * 8)
+    }
+}
+
+/// Writes words one behind the other into shared memory, up to a limit. One comparison keeps a write
+/// in front of the limit and inside the memory.
+///
+/// ```
+/// use gossamer_primitive::{SharedBytes, WordWriter, sync::Ordering};
+/// let writer = WordWriter::new(SharedBytes::heap(64), 2);
+/// assert_eq!(writer.put(1, 7, None), None, "nothing may be written yet");
+/// writer.set_limit(5);
+/// assert_eq!(writer.put(2, 7, Some(8)), Some(2));
+/// assert_eq!(writer.put(2, 9, None), None, "only one word is left");
+/// assert_eq!(writer.position(), 4);
+/// assert_eq!(writer.memory().words().load(3, Ordering::Relaxed), 8);
+/// ```
+pub struct WordWriter {
+    memory: SharedBytes,
+    position: Cell<usize>,
+    /// Never beyond the memory's words.
+    limit: Cell<usize>,
+}
+
+impl WordWriter {
+    /// A writer into `memory`, at word `position`, that may not write anything yet.
+    ///
+    /// # Panics
+    /// As [`move_to`](Self::move_to).
+    pub fn new(memory: SharedBytes, position: usize) -> Self {
+        let writer = WordWriter { memory, position: Cell::new(0), limit: Cell::new(0) };
+        writer.move_to(position);
+        writer
+    }
+
+    /// What is written to.
+    #[inline(always)]
+    pub fn memory(&self) -> &SharedBytes {
+        &self.memory
+    }
+
+    /// Where the next word is written.
+    #[inline(always)]
+    pub fn position(&self) -> usize {
+        self.position.get()
+    }
+
+    /// Goes to another place; nothing may be written there until a limit is set.
+    ///
+    /// # Panics
+    /// If the place is not inside the memory.
+    #[inline(always)]
+    pub fn move_to(&self, position: usize) {
+        self.memory.check(position, 0);
+        self.position.set(position);
+        self.limit.set(0);
+    }
+
+    /// Lets words in front of `limit` be written.
+    ///
+    /// # Panics
+    /// If the memory has fewer words.
+    pub fn set_limit(&self, limit: usize) {
+        assert!(limit <= self.memory.len() / 8, "word {limit} of {:?}", self.memory);
+        self.limit.set(limit);
+    }
+
+    /// Takes the next `words` words, writes `first` and perhaps `second` to the first of them, and
+    /// returns where they are; `None` if they do not fit.
+    ///
+    /// # Panics
+    /// If `words` are fewer than are written, or more than 2^32.
+    #[inline(always)]
+    pub fn put(&self, words: usize, first: u64, second: Option<u64>) -> Option<usize> {
+        assert!(words > usize::from(second.is_some()) && words <= 1 << 32, "not {words} words");
+        // Does not wrap: the position is inside the memory.
+        let at = self.position.get();
+        let end = at + words;
+        if end > self.limit.get() {
+            return None;
+        }
+        self.store(at, first);
+        if let Some(second) = second {
+            self.store(at + 1, second);
+        }
+        self.position.set(end);
+        Some(at)
+    }
+
+    /// Writes word `index`, which is in front of the limit.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn store(&self, index: usize, value: u64) {
+        // SAFETY: `put` calls this for words in front of the limit, which `set_limit` keeps inside the
+        // memory, and its sum cannot have wrapped; otherwise as in `Words::word`.
+        unsafe { AtomicU64::from_ptr(self.memory.base.as_ptr().cast::<u64>().add(index)) }
+            .store(value, Ordering::Relaxed);
+    }
+
+    #[cfg(loom)]
+    fn store(&self, index: usize, value: u64) {
+        self.memory.words().store(index, value, Ordering::Relaxed);
+    }
+}
