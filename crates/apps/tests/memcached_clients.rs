@@ -1,8 +1,8 @@
 //! Unmodified memcached clients against `kv serve` on a rack of two processes.
 //!
-//! They are not part of the build, so the tests are left out unless asked for; then a client that is
-//! missing is a failure. `pymemcache` comes from PyPI (`pip install pymemcache`), `memccapable` from
-//! Debian's libmemcached-tools.
+//! They are not part of the build, so the tests are left out unless asked for; then a client that
+//! is missing is a failure. `pymemcache` comes from PyPI (`pip install pymemcache`), `memccapable`
+//! from Debian's libmemcached-tools.
 
 mod common;
 

@@ -2,11 +2,7 @@
 //! behind, and everybody is told the right thing.
 
 use clap::Parser;
-use gossamer_apps::chaos::{
-    Plan,
-    round::{Judge, Verdict},
-    work,
-};
+use gossamer_apps::chaos::{Plan, Verdict, round::Judge, work};
 use std::{process::ExitCode, time::Duration};
 
 /// Kills processes of racks at random moments and checks what becomes of the rest.

@@ -8,11 +8,13 @@
 //!
 //! Reading order: [`Plan`] (what happens in a round, all of it drawn from its seed), [`work`] (what
 //! the rack does meanwhile, and how it checks itself), `procfs` (what the system knows of
-//! processes), [`round`] (the judge).
+//! processes), [`round`] (the judge), [`Verdict`] (what it finds).
 
 mod plan;
 mod procfs;
 pub mod round;
+mod verdict;
 pub mod work;
 
 pub use plan::{Moment, Plan};
+pub use verdict::{Hit, Verdict};

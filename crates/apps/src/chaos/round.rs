@@ -2,7 +2,7 @@
 //! checks that nothing hangs, nothing is left, and everybody says the right thing.
 
 use super::{
-    Moment, Plan,
+    Hit, Moment, Plan, Verdict,
     procfs::{self, Process},
 };
 use rustix::process::{
@@ -11,11 +11,11 @@ use rustix::process::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, fmt, fs,
+    env, fs,
     io::{self, BufRead, BufReader, Read},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
@@ -27,60 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const END: Duration = Duration::from_secs(1);
 /// How often the judge looks.
 const LOOK: Duration = Duration::from_millis(1);
-
-/// What has come of a round.
-#[derive(Debug)]
-pub struct Verdict {
-    /// What was planned.
-    pub plan: Plan,
-    /// Whom the kill hit, if the rack had not ended before.
-    pub hit: Option<Hit>,
-    /// From the kill to the end of the rack's last process.
-    pub end: Duration,
-    /// From the kill until each process that was still working said that the host is lost.
-    pub noticed: Vec<Duration>,
-    /// How the leader ended.
-    pub leader: Option<ExitStatus>,
-    /// Requests that were answered, if the rack counted them.
-    pub operations: u64,
-    /// What should not be, in words; nothing if all is well.
-    pub faults: Vec<String>,
-    /// What the rack has said, for whoever looks for the fault.
-    pub transcript: Vec<String>,
-}
-
-/// A process that was killed.
-#[derive(Clone, Copy, Debug)]
-pub struct Hit {
-    /// Its id.
-    pub pid: u32,
-    /// The host it was, if it lived to tell.
-    pub host: Option<u32>,
-    /// Whether it led the rack.
-    pub leader: bool,
-    /// When.
-    pub at: Instant,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { seed, moment, .. } = self.plan;
-        let policy = if self.plan.goes_on() { "return" } else { "end-rack" };
-        write!(f, "seed {seed} {policy} kill at {moment}: ")?;
-        match self.hit {
-            Some(Hit { leader: true, .. }) => write!(f, "the leader")?,
-            Some(Hit { host: Some(host), .. }) => write!(f, "host {host}")?,
-            Some(Hit { pid, .. }) => write!(f, "process {pid}")?,
-            None => write!(f, "nobody, too late")?,
-        }
-        match self.leader {
-            Some(status) => write!(f, "; leader {status}")?,
-            None => write!(f, "; leader did not end")?,
-        }
-        write!(f, "; gone in {} ms; {} operations; ", self.end.as_millis(), self.operations)?;
-        f.write_str(if self.faults.is_empty() { "ok" } else { "FAILED" })
-    }
-}
 
 /// A line that the rack has written.
 struct Line {

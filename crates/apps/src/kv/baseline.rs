@@ -94,8 +94,8 @@ impl<L: Lock> Backend for Locked<L> {
     }
 
     fn scan(&self, start: &[u8], count: usize, part: Part) -> usize {
-        // First the keys, of which each shard may hold all that are wanted, or none; then the values
-        // of those that are.
+        // First the keys, of which each shard may hold all that are wanted, or none; then the
+        // values of those that are.
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for shard in &*self.shards {
             shard.read(|table| keys.extend(table.keys_from(start, count).map(<[u8]>::to_vec)));
@@ -153,14 +153,14 @@ impl Backend for Dash {
 }
 
 /// A lock-based store with as many threads as a rack has.
-struct Threads<B, F> {
+struct Threads<B> {
     name: String,
     threads: u64,
-    make: F,
-    _backend: std::marker::PhantomData<fn() -> B>,
+    /// Makes the store, with or without an order for scans.
+    make: fn(bool) -> B,
 }
 
-impl<B: Backend + Send + Sync, F: Fn(bool) -> B + Send> Contestant for Threads<B, F> {
+impl<B: Backend + Send + Sync> Contestant for Threads<B> {
     fn name(&self) -> &str {
         &self.name
     }
@@ -211,19 +211,17 @@ type Store = Box<dyn Contestant + Send>;
 fn locked<L: Lock>(threads: u64) -> Store {
     let make =
         |ordered| Locked { shards: (0..SHARDS).map(|_| L::new(Table::new(ordered))).collect() };
-    let name = format!("{SHARDS} x {}", L::NAME);
-    Box::new(Threads { name, threads, make, _backend: std::marker::PhantomData })
+    Box::new(Threads::<Locked<L>> { name: format!("{SHARDS} x {}", L::NAME), threads, make })
 }
 
 /// All lock-based stores, each to be driven by `threads` threads.
 pub fn contestants(threads: u64) -> Vec<Store> {
     let dash = |ordered: bool| Dash { records: Arc::default(), order: ordered.then(Arc::default) };
-    let name = "dashmap".to_owned();
     vec![
         locked::<std::sync::Mutex<Table>>(threads),
         locked::<std::sync::RwLock<Table>>(threads),
         locked::<parking_lot::Mutex<Table>>(threads),
         locked::<parking_lot::RwLock<Table>>(threads),
-        Box::new(Threads { name, threads, make: dash, _backend: std::marker::PhantomData }),
+        Box::new(Threads { name: "dashmap".to_owned(), threads, make: dash }),
     ]
 }

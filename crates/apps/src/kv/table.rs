@@ -81,8 +81,8 @@ impl Table {
         true
     }
 
-    /// Up to `count` keys in their order, from the first one not below `start`. None in a table that
-    /// was not made for scans.
+    /// Up to `count` keys in their order, from the first one not below `start`. None in a table
+    /// that was not made for scans.
     pub fn keys_from<'a>(
         &'a self,
         start: &'a [u8],

@@ -2,8 +2,8 @@
 
 use super::super::table::Part;
 
-/// A store of records. Each client has its own clone, on its own thread or fiber; the clones lead to
-/// the same records.
+/// A store of records. Each client has its own clone, on its own thread or fiber; the clones lead
+/// to the same records.
 pub trait Backend: Clone + 'static {
     /// Reads a part of a record into `value`, replacing what was there; `false` when there is no
     /// such record.

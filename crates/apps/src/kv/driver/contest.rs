@@ -1,7 +1,7 @@
 //! Several stores, several rounds, one after the other in turn.
 //!
-//! A machine's speed drifts: other work, clock rates, where threads happen to be. So the stores take
-//! turns within each round, and what is compared are medians over the rounds.
+//! A machine's speed drifts: other work, clock rates, where threads happen to be. So the stores
+//! take turns within each round, and what is compared are medians over the rounds.
 
 use super::super::ycsb::Workload;
 use super::report::Report;

@@ -111,8 +111,7 @@ impl<B: Backend> Client<'_, B> {
     /// One operation of the mix.
     fn operate(&mut self) {
         let mix = self.group.assignment.workload.mix;
-        let total = mix.read + mix.update + mix.scan + mix.insert + mix.read_modify_write;
-        let mut draw = self.rng.f64() * total;
+        let mut draw = self.rng.f64() * mix.total();
         let mut is = |share: f64| {
             let hit = draw < share;
             draw -= share;

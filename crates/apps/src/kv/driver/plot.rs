@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::super::ycsb::Workload;
 use super::contest::Score;
 use super::report::{Latencies, Operation};
-use super::table::duration;
+use super::table::{duration, headline};
 
 const WIDTH: f64 = 1080.0;
 const BAR_HEIGHT: f64 = 26.0;
@@ -34,19 +34,7 @@ pub fn render(workload: &Workload, scores: &[Score]) -> String {
     let bars_height = 60.0 + scores.len() as f64 * BAR_HEIGHT;
     let height = 40.0 + bars_height + operations.len() as f64 * (PLOT_HEIGHT + 80.0);
     let mut svg = Svg::new(height);
-    svg.text(
-        WIDTH / 2.0,
-        26.0,
-        "middle",
-        18,
-        &format!(
-            "{}: {} records of {} bytes, {} keys",
-            workload.name,
-            workload.record_count,
-            workload.record_bytes(),
-            workload.request_distribution
-        ),
-    );
+    svg.text(WIDTH / 2.0, 26.0, "middle", 18, &headline(workload));
     bars(&mut svg, 40.0, scores);
     for (index, &operation) in operations.iter().enumerate() {
         let top = 40.0 + bars_height + index as f64 * (PLOT_HEIGHT + 80.0) + 30.0;

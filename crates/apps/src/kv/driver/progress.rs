@@ -1,8 +1,8 @@
 //! How far a phase has come, for the bar.
 //!
 //! Clients count what they finish in a counter of the process, in steps, so that counting costs
-//! nothing. Other processes of a rack count for themselves; they do the same share of the same work,
-//! so the part of it that is done here stands for the whole.
+//! nothing. Other processes of a rack count for themselves; they do the same share of the same
+//! work, so the part of it that is done here stands for the whole.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

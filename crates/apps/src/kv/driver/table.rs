@@ -6,8 +6,8 @@ use super::super::ycsb::Workload;
 use super::contest::Score;
 use super::report::{Latencies, Operation};
 
-/// What the results of a run look like on a terminal. The first score is the one that the others are
-/// compared with.
+/// What the results of a run look like on a terminal. The first score is the one that the others
+/// are compared with.
 pub fn render(workload: &Workload, scores: &[Score]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -17,14 +17,7 @@ pub fn render(workload: &Workload, scores: &[Score]) -> String {
 
 fn write_all(out: &mut String, workload: &Workload, scores: &[Score]) -> std::fmt::Result {
     let Some(first) = scores.first() else { return Ok(()) };
-    writeln!(
-        out,
-        "{}: {} records of {} bytes, {} keys",
-        workload.name,
-        workload.record_count,
-        workload.record_bytes(),
-        workload.request_distribution
-    )?;
+    writeln!(out, "{}", headline(workload))?;
     for score in scores {
         write_latencies(out, score)?;
     }
@@ -80,6 +73,17 @@ fn write_latencies(out: &mut String, score: &Score) -> std::fmt::Result {
         )?;
     }
     Ok(())
+}
+
+/// What was measured, in a line.
+pub(super) fn headline(workload: &Workload) -> String {
+    format!(
+        "{}: {} records of {} bytes, {} keys",
+        workload.name,
+        workload.record_count,
+        workload.record_bytes(),
+        workload.request_distribution
+    )
 }
 
 /// A whole number with its thousands apart.

@@ -1,9 +1,9 @@
 //! Running commands against the store, and writing the answers.
 //!
 //! A [`Batch`] holds the commands that one connection sent without waiting. It runs wherever
-//! blocking on the store is fine (a fiber), and stops when its output has grown enough: what is left
-//! of it goes on when the client has taken the output. So the memory that one connection can make
-//! the server use is bounded, however many keys one `get` names.
+//! blocking on the store is fine (a fiber), and stops when its output has grown enough: what is
+//! left of it goes on when the client has taken the output. So the memory that one connection can
+//! make the server use is bounded, however many keys one `get` names.
 
 use std::collections::VecDeque;
 

@@ -66,8 +66,8 @@ impl Connection {
         self.ended = true;
     }
 
-    /// The commands to run next; `None` while a batch runs, while the client is behind with reading,
-    /// or when there is no complete command. The batch must come back through
+    /// The commands to run next; `None` while a batch runs, while the client is behind with
+    /// reading, or when there is no complete command. The batch must come back through
     /// [`Connection::completed`].
     pub fn next_batch(&mut self) -> Option<Batch> {
         if self.running || self.output().len() >= OUTPUT_BYTES {

@@ -74,6 +74,7 @@ impl Backend for RackTable {
 #[derive(Debug)]
 pub struct RackContestant {
     name: String,
+    hosts: u64,
     /// Threads of the rack, over all hosts.
     threads: u64,
     /// Fibers of each thread.
@@ -87,10 +88,11 @@ impl RackContestant {
     /// Outside a rack.
     pub fn new(fibers: u64) -> Self {
         let threads = gossamer::threads().count() as u64;
-        let hosts = 1 + gossamer::threads().map(|thread| thread.thread().host.0).max().unwrap_or(0);
-        let each = threads / u64::from(hosts);
+        let host = |thread: gossamer::Trustee| u64::from(thread.thread().host.0);
+        let hosts = 1 + gossamer::threads().map(host).max().unwrap_or(0);
+        let each = threads / hosts;
         let name = format!("gossamer, {hosts} hosts x {each} threads x {fibers} fibers");
-        Self { name, threads, fibers }
+        Self { name, hosts, threads, fibers }
     }
 
     fn drive(
@@ -105,8 +107,7 @@ impl RackContestant {
             Assignment { workload, phase, group, groups, clients, round }
         };
         // The bar counts what this process does.
-        let hosts = gossamer::threads().map(|thread| thread.thread().host.0 + 1).max();
-        let mine = assignment(0).operations() * self.threads / u64::from(hosts.unwrap_or(1));
+        let mine = assignment(0).operations() * self.threads / self.hosts;
         let _bar = Progress::start(&self.name, mine, assignment(0).time_limit());
         let groups: Vec<_> = (0..)
             .zip(gossamer::threads())

@@ -1,10 +1,10 @@
 //! Sockets for the memcached protocol.
 //!
-//! One I/O thread owns all sockets. It reads, cuts bytes into commands and writes answers, and never
-//! waits for the store: complete commands leave as a [`Job`] for an [`Execute`], which runs them
-//! where blocking is fine (a fiber of the rack), and their output comes back through a channel and a
-//! wake-up. So a trustee never meets a socket, a fiber never blocks on one, and a client that reads
-//! slowly holds up nobody but itself.
+//! One I/O thread owns all sockets. It reads, cuts bytes into commands and writes answers, and
+//! never waits for the store: complete commands leave as a [`Job`] for an [`Execute`], which runs
+//! them where blocking is fine (a fiber of the rack), and their output comes back through a channel
+//! and a wake-up. So a trustee never meets a socket, a fiber never blocks on one, and a client that
+//! reads slowly holds up nobody but itself.
 //!
 //! ```text
 //!   sockets <--> I/O thread (mio) --Job--> fibers --requests--> trustees

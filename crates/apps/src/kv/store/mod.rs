@@ -8,9 +8,9 @@
 //! The semantics are memcached's: items with flags, an expiry and a unique number that changes with
 //! every store; expiry is lazy; with a memory limit, the items used longest ago make room.
 //!
-//! In reading order: [`wire`] (what can be asked), [`item`] (an item and when it dies), [`lru`] (the
-//! order of use), `table` (finding items), `ops` (the operations), [`number`] (numbers in items),
-//! [`stats`] (counters).
+//! In reading order: [`wire`] (what can be asked), [`item`] (an item and when it dies), [`lru`]
+//! (the order of use), `table` (finding items), `ops` (the operations), [`number`] (numbers in
+//! items), [`stats`] (counters).
 //!
 //! ```
 //! use gossamer_apps::kv::store::{Limits, Request, Response, Store, Verb};

@@ -30,9 +30,9 @@ fn spread(hash: u32) -> u64 {
 ///
 /// The table holds slab indices; the items, with their keys, lie in the slab. The hash is foldhash,
 /// seeded afresh for every store: it is the fastest of the well-kept hashers for keys of 10 to 40
-/// bytes (about 2 ns), needs no AES instructions, and the seed keeps the order of keys unpredictable
-/// from outside. What picks the shard of a key must be a different hash, or every shard would use
-/// only its share of the table; the fresh seed sees to that as well.
+/// bytes (about 2 ns), needs no AES instructions, and the seed keeps the order of keys
+/// unpredictable from outside. What picks the shard of a key must be a different hash, or every
+/// shard would use only its share of the table; the fresh seed sees to that as well.
 #[derive(Debug)]
 pub struct Store {
     pub(super) items: Lru<Item>,
@@ -102,8 +102,8 @@ impl Store {
         (!self.is_dead(item, now)).then_some(item)
     }
 
-    /// Overwrites a part of an item's data in place, from `offset` on; `false` when there is no such
-    /// item or it is too short. The data keeps its length.
+    /// Overwrites a part of an item's data in place, from `offset` on; `false` when there is no
+    /// such item or it is too short. The data keeps its length.
     pub fn write_at(&mut self, key: &[u8], offset: usize, part: &[u8], now: Seconds) -> bool {
         let Some(index) = self.live(self.hash(key), key, now) else { return false };
         let cas = self.next_cas();

@@ -151,7 +151,8 @@ pub struct Mix {
 }
 
 impl Mix {
-    fn total(&self) -> f64 {
+    /// What the shares add up to; they are proportions of that.
+    pub fn total(&self) -> f64 {
         self.read + self.update + self.scan + self.insert + self.read_modify_write
     }
 
