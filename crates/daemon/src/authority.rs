@@ -156,8 +156,8 @@ impl Authority {
         Ok(if path.exists() { identity::read_toml(&path)? } else { Hosts::default() })
     }
 
-    /// Notes where a host's daemon listens (at [`PORT`] if `address` names none), for cards to come, and for the member `admin` of this
-    /// directory, whose list this is.
+    /// Notes where a host's daemon listens (at [`PORT`] if `address` names none), for cards to
+    /// come, and for the member `admin` of this directory, whose list this is.
     ///
     /// # Errors
     /// [`AuthorityError`], if the list cannot be written.

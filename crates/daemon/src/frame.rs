@@ -69,7 +69,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Takes what has arrived. To be followed by [`decode`](Self::decode) until it has nothing more.
+    /// Takes what has arrived. To be followed by [`decode`](Self::decode) until it has nothing
+    /// more.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.taken);
         self.taken = 0;

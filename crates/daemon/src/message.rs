@@ -1,8 +1,8 @@
 //! What is said on the control plane.
 //!
 //! A caller opens a connection and sends one [`Request`]. All but [`Request::Run`] are answered
-//! with [`Answer`]s, after which the daemon closes. `Run` opens a conversation that lasts as long as
-//! the job does on that host:
+//! with [`Answer`]s, after which the daemon closes. `Run` opens a conversation that lasts as long
+//! as the job does on that host:
 //!
 //! ```text
 //!   controller                              daemon

@@ -1,7 +1,8 @@
 //! What a process says and is told, on its way between its pipes and the controller.
 //!
 //! Both ways have a window: so much may be on its way, and more only when the other end has said
-//! that it took some. So nobody's slowness makes anybody else wait, and nothing grows without bound.
+//! that it took some. So nobody's slowness makes anybody else wait, and nothing grows without
+//! bound.
 
 use crate::{
     jobs::Job,

@@ -98,7 +98,8 @@ impl Cpus {
     fn read(directory: &Path) -> Self {
         let (mut cpus, mut cores, mut caches) = (0, BTreeSet::new(), BTreeSet::new());
         for (_, cpu) in numbered(directory, "cpu") {
-            // Processors that are switched off have the file, and zero in it; the first may lack it.
+            // Processors that are switched off have the file, and zero in it; the first may lack
+            // it.
             if text(&cpu.join("online")).is_some_and(|online| online == "0") {
                 continue;
             }

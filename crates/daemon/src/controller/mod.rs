@@ -1,7 +1,8 @@
 //! What the `gossamer` command does: calls daemons, runs jobs on them, and says how they ended.
 //!
-//! Reading order: [`call`] (one question to one daemon or many), [`run`] (a job, from its program to
-//! its exit status; with `credentials`, `link`, `lines`, `printer`, `signals` and [`verdict`]), [`tables`].
+//! Reading order: [`call`] (one question to one daemon or many), [`run`] (a job, from its program
+//! to its exit status; with `credentials`, `link`, `lines`, `printer`, `signals` and [`verdict`]),
+//! [`tables`].
 
 pub mod call;
 mod credentials;

@@ -1,0 +1,181 @@
+//! The second half of a conversation: a process runs, and is served until it and all its output are
+//! gone.
+
+use super::{Conversation, blocking, who};
+use crate::{
+    connection::ConnectionError,
+    jobs::Admitted,
+    keeper::{FromKeeper, ToKeeper},
+    kept::Kept,
+    message::{Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream},
+    pipes::{Input, LAST_OUTPUT, Pump},
+    processes,
+};
+use std::{
+    future::pending,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use tokio::{
+    sync::{Semaphore, mpsc, watch},
+    time::{Instant, sleep_until, timeout},
+};
+
+/// How long a process may take to end when its controller is gone or somebody kills the job.
+const GRACE: Duration = Duration::from_millis(300);
+/// The longest that a controller can let a process take to end.
+const LONGEST_GRACE: Duration = Duration::from_secs(60);
+
+impl Conversation<'_> {
+    /// Serves a process until it and all its output are gone.
+    pub(super) async fn watch(&mut self, kept: Kept, admitted: &Admitted, mark: &str) {
+        let Kept { pid, mut child, mut events, orders, output, errors, input } = kept;
+        let job = &admitted.job;
+        job.has_started(pid);
+        tracing::info!(pid, program = self.request.program.name, "started");
+        self.say(FromDaemon::Started { pid });
+
+        let window = Arc::new(Semaphore::new(OUTPUT_WINDOW));
+        let (end, ended) = watch::channel(false);
+        let mut pumps = tokio::task::JoinSet::new();
+        let pump = |stream, tell: &mpsc::UnboundedSender<_>| Pump {
+            stream,
+            job: job.clone(),
+            counts: self.daemon.counts.clone(),
+            tell: tell.clone(),
+            window: window.clone(),
+            ended: ended.clone(),
+        };
+        pumps.spawn(pump(Stream::Out, &self.tell).run(output));
+        pumps.spawn(pump(Stream::Err, &self.tell).run(errors));
+        let mut input = input.map(|pipe| Input::new(pipe, self.tell.clone()));
+
+        let mut killed = job.killed_by();
+        let mut told_by: Option<String> = None;
+        let mut was_forced = false;
+        let mut force_at = None;
+        let mut is_there = true;
+        let mut how = None;
+        while how.is_none() {
+            let stop = tokio::select! {
+                said = self.hears.recv(), if is_there => match said {
+                    Some(Ok(FromController::Signal(signal))) => {
+                        let _ = orders.send(ToKeeper::Signal(signal));
+                        None
+                    }
+                    Some(Ok(FromController::Stop { signal, grace_ms })) => {
+                        let grace = Duration::from_millis(grace_ms.into()).min(LONGEST_GRACE);
+                        Some(("the controller".to_owned(), signal, grace))
+                    }
+                    Some(Ok(message)) => {
+                        let is_fine = take(message, &window, &mut input);
+                        (!is_fine).then(|| ("the daemon, for words out of turn".into(), 15, GRACE))
+                    }
+                    Some(Err(_)) | None => {
+                        is_there = false;
+                        // Nobody waits for output any more.
+                        window.close();
+                        input = None;
+                        let error = match said {
+                            Some(Err(error)) => error,
+                            _ => ConnectionError::Closed,
+                        };
+                        tracing::warn!(%error, "the controller is gone");
+                        Some((format!("the daemon, whose controller is gone ({error})"), 15, GRACE))
+                    }
+                },
+                by = who(&mut killed), if told_by.is_none() => Some((by, 15, GRACE)),
+                event = events.recv() => {
+                    how = Some(match event {
+                        Some(FromKeeper::Exited(code)) => How::Exited(code),
+                        Some(FromKeeper::Killed(signal)) => How::Killed(signal),
+                        _ => How::Unwatched,
+                    });
+                    None
+                }
+                () = at(force_at) => {
+                    let _ = orders.send(ToKeeper::Kill);
+                    was_forced = true;
+                    force_at = None;
+                    None
+                }
+            };
+            if let Some((by, signal, grace)) = stop {
+                let _ = orders.send(ToKeeper::Signal(signal));
+                was_forced |= signal == SIGKILL;
+                let deadline = Instant::now() + grace;
+                force_at = Some(force_at.map_or(deadline, |at: Instant| at.min(deadline)));
+                told_by.get_or_insert(by);
+            }
+        }
+        if how == Some(How::Killed(SIGKILL)) && !was_forced {
+            // Somebody else has killed it: the order to end has only overtaken the news of that.
+            told_by = None;
+        }
+        // What the keeper could not see to, because it was killed itself.
+        let marked = mark.to_owned();
+        let killed =
+            blocking(move || processes::kill_all(LONGEST_GRACE, || processes::marked(&marked)));
+        if let Err(error) = killed.await {
+            tracing::warn!(%error, "some processes of the job cannot be ended");
+        }
+        let _ = child.wait().await;
+
+        end.send_replace(true);
+        let all_said = async { while pumps.join_next().await.is_some() {} };
+        tokio::pin!(all_said);
+        let is_all = timeout(LAST_OUTPUT, &mut all_said).await.is_ok();
+        let (last_lines, panic) = job.log.last_words();
+        let ending = Ending { how: how.unwrap_or(How::Unwatched), told_by, panic, last_lines };
+        tracing::info!(how = %ending.how, told_by = ending.told_by, "ended");
+        if ending.told_by.is_none() && ending.how != How::Exited(0) {
+            self.daemon.counts.failed.fetch_add(1, Relaxed);
+        }
+        job.has_ended(ending.clone());
+        let _ = self.tell.send(FromDaemon::Ended(ending));
+        if is_all || !is_there {
+            window.close();
+            return;
+        }
+        loop {
+            tokio::select! {
+                () = &mut all_said => return,
+                said = self.hears.recv() => match said {
+                    Some(Ok(message)) => drop(take(message, &window, &mut input)),
+                    _ => {
+                        window.close();
+                        return;
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// Acts on a message about output or input; false if it has no place here.
+fn take(message: FromController, window: &Semaphore, input: &mut Option<Input>) -> bool {
+    match message {
+        FromController::Printed(bytes) => {
+            let room = OUTPUT_WINDOW.saturating_sub(window.available_permits());
+            window.add_permits((bytes as usize).min(room));
+            true
+        }
+        FromController::Input(bytes) => match input {
+            Some(input) => input.push(bytes),
+            None => true,
+        },
+        FromController::InputEnd => {
+            *input = None;
+            true
+        }
+        FromController::Alive | FromController::Stop { .. } | FromController::Signal(_) => true,
+        FromController::Program(_) | FromController::ProgramEnd | FromController::Start(_) => false,
+    }
+}
+
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
+    }
+}
