@@ -1,7 +1,8 @@
 //! A fiber's control block: who it is, what it waits for, where it is suspended.
 //!
-//! Only the thread that owns the scheduler touches a block, so plain cells suffice. A block stays at
-//! one address as long as its scheduler lives and is used again, with its stack, by later fibers.
+//! Only the thread that owns the scheduler touches a block, so plain cells suffice. A block stays
+//! at one address as long as its scheduler lives and is used again, with its stack, by later
+//! fibers.
 //!
 //! A fiber is in the run queue at most once. That follows from who may put it there:
 //! 1. `launch`, for a block that was free;
@@ -35,8 +36,8 @@ impl FiberId {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// The id that [`FiberId::to_bits`] turned into `bits`. Bits from elsewhere make an id that names
-    /// nobody or the wrong fiber, which then wakes for no reason; nothing worse happens.
+    /// The id that [`FiberId::to_bits`] turned into `bits`. Bits from elsewhere make an id that
+    /// names nobody or the wrong fiber, which then wakes for no reason; nothing worse happens.
     #[inline]
     pub const fn from_bits(bits: u64) -> FiberId {
         FiberId { index: bits as u32, generation: (bits >> 32) as u32 }

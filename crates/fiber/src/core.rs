@@ -1,9 +1,9 @@
 //! The heart of a scheduler: the table of control blocks, and how a fiber starts, runs, waits and
 //! ends. How it is woken is in `waking.rs`.
 //!
-//! A [`Core`] is reached through shared references only, from the worker's own stack and from all of
-//! its fibers' stacks, so all of its state is in cells, and no cell stays borrowed across a switch
-//! or a call into user code.
+//! A [`Core`] is reached through shared references only, from the worker's own stack and from all
+//! of its fibers' stacks, so all of its state is in cells, and no cell stays borrowed across a
+//! switch or a call into user code.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell, UnsafeCell};
@@ -251,7 +251,8 @@ impl Core {
         }
     }
 
-    // ---- waiting, called by the fiber itself ------------------------------------------------------
+    // ---- waiting, called by the fiber itself
+    // ------------------------------------------------------
 
     /// Suspends the running fiber until somebody unparks it.
     #[inline(always)]
@@ -332,7 +333,8 @@ impl Core {
         std::panic::resume_unwind(Box::new(Cancellation));
     }
 
-    // ---- the end -----------------------------------------------------------------------------------
+    // ---- the end
+    // -----------------------------------------------------------------------------------
 
     /// Refuses new fibers, unwinds the suspended ones, and returns how many there were.
     pub(crate) fn close(&self) -> usize {

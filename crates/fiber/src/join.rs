@@ -2,8 +2,7 @@
 //!
 //! Two handles, because the thread's own fibers are the common case and should not pay for
 //! atomics: [`LocalJoinHandle`] shares a plain cell with its fiber and stays on the thread;
-//! [`JoinHandle`] may go anywhere and can stand for work on another thread or host. Both are
-//! [`Join`].
+//! [`JoinHandle`] may go anywhere and can stand for work on another thread or host.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,22 +18,6 @@ use crate::error::JoinError;
 use crate::here;
 use crate::ops;
 use crate::remote::Unparker;
-
-/// A handle to work that ends with a result.
-pub trait Join {
-    /// What the work returns.
-    type Output;
-
-    /// Whether the result, or the reason why there is none, is there: `join` will not wait.
-    fn is_finished(&self) -> bool;
-
-    /// Waits for the result.
-    ///
-    /// # Errors
-    /// Says why there is none.
-    #[track_caller]
-    fn join(self) -> Result<Self::Output, JoinError>;
-}
 
 // ---- on this thread ----------------------------------------------------------------------------
 
@@ -127,19 +110,6 @@ impl<T> LocalJoinHandle<T> {
     }
 }
 
-impl<T> Join for LocalJoinHandle<T> {
-    type Output = T;
-
-    fn is_finished(&self) -> bool {
-        LocalJoinHandle::is_finished(self)
-    }
-
-    #[track_caller]
-    fn join(self) -> Result<T, JoinError> {
-        LocalJoinHandle::join(self)
-    }
-}
-
 impl<T> fmt::Debug for LocalJoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalJoinHandle")
@@ -171,8 +141,8 @@ enum Waiter {
 /// The other end of a [`JoinHandle`]: settles it once, at the latest when dropped, which counts as
 /// [`JoinError::Cancelled`].
 ///
-/// Fibers started through a [`Remote`](crate::Remote) settle theirs by themselves. A promise made by
-/// hand stands for work that ends in some other way, such as a reply of another host.
+/// Fibers started through a [`Remote`](crate::Remote) settle theirs by themselves. A promise made
+/// by hand stands for work that ends in some other way, such as a reply of another host.
 pub struct Promise<T> {
     packet: Arc<Packet<T>>,
 }
@@ -288,19 +258,6 @@ impl<T> JoinHandle<T> {
 
     fn runs_here(&self) -> bool {
         here::with_core(|core| self.packet.scheduler == Some(core.shared.scheduler)) == Some(true)
-    }
-}
-
-impl<T> Join for JoinHandle<T> {
-    type Output = T;
-
-    fn is_finished(&self) -> bool {
-        JoinHandle::is_finished(self)
-    }
-
-    #[track_caller]
-    fn join(self) -> Result<T, JoinError> {
-        JoinHandle::join(self)
     }
 }
 

@@ -7,18 +7,19 @@
 //! Deliberately absent: fibers that migrate between threads, preemption, a clock (the worker hands
 //! in the time), OS threads, I/O.
 //!
-//! Two things to know about panics. A panic never leaves its fiber: it is caught where the fiber began
-//! and given to whoever joins. And the standard library counts panics per thread, so when a destructor
-//! waits while its fiber panics, [`std::thread::panicking`] is true for the thread's other fibers too
-//! until it has gone on.
+//! Two things to know about panics. A panic never leaves its fiber: it is caught where the fiber
+//! began and given to whoever joins. And the standard library counts panics per thread, so when a
+//! destructor waits while its fiber panics, [`std::thread::panicking`] is true for the thread's
+//! other fibers too until it has gone on.
 //!
 //! Reading order:
 //! 1. [`Scheduler`] and [`Config`] (`scheduler.rs`): what the thread's worker calls.
 //! 2. [`park`], [`unpark`], [`sleep`] and so on (`ops.rs`): what fibers call.
-//! 3. [`Spawn`], [`Builder`] (`spawn.rs`), [`Join`] and its handles (`join.rs`), [`Remote`] and
+//! 3. [`spawn_local`], [`Builder`] (`spawn.rs`), the handles to join (`join.rs`), [`Remote`] and
 //!    [`Unparker`] (`remote.rs`): starting fibers here and elsewhere, and waiting for them.
-//! 4. `core.rs` and `waking.rs`: the table of control blocks (`block.rs`) and every transition between
-//!    ready, parked, asleep and ended, over the run queue (`queue.rs`) and the deadlines (`timer.rs`).
+//! 4. `core.rs` and `waking.rs`: the table of control blocks (`block.rs`) and every transition
+//!    between ready, parked, asleep and ended, over the run queue (`queue.rs`) and the deadlines
+//!    (`timer.rs`).
 //! 5. `here.rs`: the thread-local pointers to the current scheduler and fiber.
 //! 6. `switch.rs`: the seam to the stack switch; `stack.rs`: the memory it switches to.
 //! 7. [`fiber_local!`] (`local.rs`): values per fiber.
@@ -67,12 +68,12 @@ mod error;
 pub use crate::block::FiberId;
 pub use crate::core::MAX_FIBERS;
 pub use crate::error::{JoinError, SpawnError};
-pub use crate::join::{Join, JoinHandle, LocalJoinHandle, Promise};
+pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
 pub use crate::local::{AccessError, LocalKey};
 pub use crate::ops::{
     current, in_fiber, name, park, park_until, sleep, unpark, unparker, yield_now,
 };
 pub use crate::remote::{Remote, Unparker, WakeHook};
 pub use crate::scheduler::{Config, MayWait, Scheduler};
-pub use crate::spawn::{Builder, Here, Spawn, spawn_local};
+pub use crate::spawn::{Builder, spawn_local};
 pub use crate::stack::MIN_STACK_BYTES;

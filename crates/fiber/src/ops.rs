@@ -30,8 +30,7 @@ pub fn name() -> Option<String> {
 /// returns at once. Several unparks before one park are one token.
 ///
 /// A token may be left over from an earlier wait, so park in a loop:
-/// `while !done.get() { park() }`. In a hot loop, keep everything between the loop and this call
-/// inlined: each real return after a switch is a mispredicted branch.
+/// `while !done.get() { park() }`.
 ///
 /// What other waits are made of, so it does not ask
 /// [`Config::may_wait`](crate::Config::may_wait): whoever builds one asks first.

@@ -3,7 +3,6 @@
 //! Messages wait in a list behind a mutex; a flag beside it tells the owner in one load whether
 //! there are any. After each message the wake hook is called, so that an idle thread looks.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use crate::block::FiberId;
 use crate::error::SpawnError;
 use crate::here;
 use crate::join::{JoinHandle, Promise};
-use crate::spawn::{Builder, Spawn, run_to_end};
+use crate::spawn::{Builder, run_to_end};
 
 /// Called after something was put into a thread's inbox: rings the thread's bell.
 pub type WakeHook = Arc<dyn Fn() + Send + Sync>;
@@ -23,7 +22,7 @@ pub type WakeHook = Arc<dyn Fn() + Send + Sync>;
 type Job = Box<dyn FnOnce(Result<(), SpawnError>) + Send>;
 
 pub(crate) enum Message {
-    Spawn { name: Option<Cow<'static, str>>, stack_bytes: Option<usize>, job: Job },
+    Spawn { builder: Builder, job: Job },
     Unpark(Arc<Wake>),
 }
 
@@ -67,10 +66,6 @@ impl Shared {
         std::mem::take(&mut inbox.messages)
     }
 
-    fn is_closed(&self) -> bool {
-        self.inbox.lock().closed
-    }
-
     /// Sends a message, or drops it when the scheduler is closed.
     fn send(&self, message: Message) {
         let refused = {
@@ -98,8 +93,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Starts a fiber on that thread. For a name or a stack size, use
-    /// [`Builder::spawn_on`](crate::Builder::spawn_on).
+    /// Starts a fiber on that thread, with a default name and stack.
     ///
     /// When the fiber cannot be started, [`JoinHandle::join`] says why.
     pub fn spawn<F, T>(&self, f: F) -> JoinHandle<T>
@@ -107,10 +101,13 @@ impl Remote {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.send(Builder::new(), f)
+        self.spawn_with(Builder::new(), f)
     }
 
-    fn send<F, T>(&self, builder: Builder, f: F) -> JoinHandle<T>
+    /// Starts a fiber on that thread, as `builder` describes it.
+    ///
+    /// When the fiber cannot be started, [`JoinHandle::join`] says why.
+    pub fn spawn_with<F, T>(&self, builder: Builder, f: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
@@ -120,25 +117,8 @@ impl Remote {
             Ok(()) => promise.settle(run_to_end(f)),
             Err(error) => promise.settle(Err(error.into())),
         });
-        let (name, stack_bytes) = builder.into_parts();
-        self.shared.send(Message::Spawn { name, stack_bytes, job });
+        self.shared.send(Message::Spawn { builder, job });
         handle
-    }
-}
-
-impl<F, T> Spawn<F> for Remote
-where
-    F: FnOnce() -> T + Send + 'static,
-    T: Send + 'static,
-{
-    type Output = T;
-    type Handle = JoinHandle<T>;
-
-    fn spawn_with(&self, builder: Builder, job: F) -> Result<JoinHandle<T>, SpawnError> {
-        if self.shared.is_closed() {
-            return Err(SpawnError::Closed);
-        }
-        Ok(self.send(builder, job))
     }
 }
 

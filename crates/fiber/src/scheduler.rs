@@ -17,8 +17,8 @@ use crate::remote::{Remote, Shared, WakeHook};
 /// Settings of a [`Scheduler`].
 #[derive(Clone)]
 pub struct Config {
-    /// Usable bytes of a stack; raised to [`MIN_STACK_BYTES`](crate::MIN_STACK_BYTES) and rounded up
-    /// to whole pages. Memory is used only as far as it is touched. Default: 128 KiB.
+    /// Usable bytes of a stack; raised to [`MIN_STACK_BYTES`](crate::MIN_STACK_BYTES) and rounded
+    /// up to whole pages. Memory is used only as far as it is touched. Default: 128 KiB.
     pub stack_bytes: usize,
     /// How many idle stacks are kept for later fibers. Default: 1024.
     pub pooled_stacks: usize,
@@ -119,8 +119,8 @@ impl Scheduler {
         f()
     }
 
-    /// Takes in what other threads have sent, then resumes up to `limit` ready fibers, each until it
-    /// waits or ends. Returns how many were resumed: less than `limit` means that none is ready.
+    /// Takes in what other threads have sent, then resumes up to `limit` ready fibers, each until
+    /// it waits or ends. Returns how many were resumed: less than `limit` means that none is ready.
     ///
     /// Called on one of its own fibers, it does nothing and returns 0.
     ///
@@ -136,8 +136,8 @@ impl Scheduler {
         self.core.run(limit)
     }
 
-    /// Takes in the fibers and unparks that other threads have sent. Returns whether there were any.
-    /// When there are none, this is one load.
+    /// Takes in the fibers and unparks that other threads have sent. Returns whether there were
+    /// any. When there are none, this is one load.
     #[inline]
     pub fn drain_inbox(&self) -> bool {
         self.core.drain_inbox()

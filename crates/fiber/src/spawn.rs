@@ -1,8 +1,5 @@
-//! Starting fibers, here or elsewhere, through one interface.
-//!
-//! What differs between places is what may travel there: anything on this thread, `Send` values on
-//! another thread, serialisable ones on another host. So the job is a type parameter of [`Spawn`],
-//! and each place says by its bounds which jobs it takes.
+//! Starting fibers on this thread. Those of other threads are started through a
+//! [`Remote`](crate::Remote); both are described by a [`Builder`].
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,101 +7,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::block::State;
 use crate::error::{JoinError, SpawnError};
 use crate::here;
-use crate::join::{Join, LocalJoinHandle, LocalPromise};
+use crate::join::{LocalJoinHandle, LocalPromise};
 use crate::local::Locals;
 use crate::switch::MAX_INLINE_CLOSURE_BYTES;
-
-/// A place where fibers can be started with jobs of type `J`.
-///
-/// ```
-/// use gossamer_fiber::{Config, Here, Join, JoinError, Scheduler, Spawn};
-///
-/// /// Works the same wherever `place` is.
-/// fn double<S>(place: &S, n: u64) -> Result<u64, JoinError>
-/// where
-///     S: Spawn<Box<dyn FnOnce() -> u64 + Send>, Output = u64>,
-/// {
-///     place.spawn(Box::new(move || 2 * n))?.join()
-/// }
-///
-/// let scheduler = Scheduler::new(Config::default())?;
-/// let remote = scheduler.remote();
-/// let sum = scheduler.enter(|| {
-///     gossamer_fiber::spawn_local(move || Ok::<_, JoinError>(double(&Here, 20)? + double(&remote, 1)?))
-/// });
-/// while !sum.is_finished() {
-///     scheduler.run(64);
-/// }
-/// assert_eq!(sum.join()??, 42);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub trait Spawn<J> {
-    /// What the fiber returns.
-    type Output;
-    /// Waits for it.
-    type Handle: Join<Output = Self::Output>;
-
-    /// Starts a fiber that does `job`, as `builder` describes it.
-    ///
-    /// # Errors
-    /// Says why the fiber could not be started, as far as that is known at once; what is found out
-    /// later is an error of the join.
-    fn spawn_with(&self, builder: Builder, job: J) -> Result<Self::Handle, SpawnError>;
-
-    /// Starts a fiber that does `job`, with a default name and stack.
-    ///
-    /// # Errors
-    /// As [`Spawn::spawn_with`].
-    fn spawn(&self, job: J) -> Result<Self::Handle, SpawnError> {
-        self.spawn_with(Builder::new(), job)
-    }
-}
-
-/// The scheduler that the calling thread has entered, as a place to spawn on. Takes every closure.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Here;
-
-impl<F, T> Spawn<F> for Here
-where
-    F: FnOnce() -> T + 'static,
-    T: 'static,
-{
-    type Output = T;
-    type Handle = LocalJoinHandle<T>;
-
-    #[inline]
-    fn spawn_with(&self, builder: Builder, job: F) -> Result<LocalJoinHandle<T>, SpawnError> {
-        if size_of::<F>() > MAX_INLINE_CLOSURE_BYTES {
-            // Without optimisation every layer below moves the job once more over the new stack.
-            let job: Box<dyn FnOnce() -> T> = Box::new(job);
-            start_here(builder, job)
-        } else {
-            start_here(builder, job)
-        }
-    }
-}
-
-#[inline]
-fn start_here<F, T>(builder: Builder, job: F) -> Result<LocalJoinHandle<T>, SpawnError>
-where
-    F: FnOnce() -> T + 'static,
-    T: 'static,
-{
-    here::with_core(|core| {
-        let block = core.reserve(builder.stack_bytes)?;
-        let (promise, packet) = LocalPromise::new();
-        let id = core.launch(block, builder.name, move || promise.settle(run_to_end(job)));
-        Ok(LocalJoinHandle::new(packet, id))
-    })
-    .unwrap_or(Err(SpawnError::NoScheduler))
-}
 
 /// Describes a fiber to be: its name and its stack.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a builder starts nothing until it is given a closure"]
 pub struct Builder {
-    name: Option<Cow<'static, str>>,
-    stack_bytes: Option<usize>,
+    pub(crate) name: Option<Cow<'static, str>>,
+    pub(crate) stack_bytes: Option<usize>,
 }
 
 impl Builder {
@@ -127,29 +39,24 @@ impl Builder {
         self
     }
 
-    /// Name and stack size, for implementations of [`Spawn`].
-    pub fn into_parts(self) -> (Option<Cow<'static, str>>, Option<usize>) {
-        (self.name, self.stack_bytes)
-    }
-
     /// Starts the fiber on this thread.
     ///
     /// # Errors
     /// When no scheduler is entered or no stack can be had.
+    #[inline]
     pub fn spawn_local<F, T>(self, f: F) -> Result<LocalJoinHandle<T>, SpawnError>
     where
         F: FnOnce() -> T + 'static,
         T: 'static,
     {
-        Here.spawn_with(self, f)
-    }
-
-    /// Starts the fiber at `place`.
-    ///
-    /// # Errors
-    /// As [`Spawn::spawn_with`].
-    pub fn spawn_on<S: Spawn<J>, J>(self, place: &S, job: J) -> Result<S::Handle, SpawnError> {
-        place.spawn_with(self, job)
+        if size_of::<F>() > MAX_INLINE_CLOSURE_BYTES {
+            // Without optimisation every layer below moves the closure once more over the new
+            // stack.
+            let f: Box<dyn FnOnce() -> T> = Box::new(f);
+            start(self, f)
+        } else {
+            start(self, f)
+        }
     }
 }
 
@@ -166,10 +73,25 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    match Here.spawn(f) {
+    match Builder::new().spawn_local(f) {
         Ok(handle) => handle,
         Err(error) => panic!("{error}"),
     }
+}
+
+#[inline]
+fn start<F, T>(builder: Builder, f: F) -> Result<LocalJoinHandle<T>, SpawnError>
+where
+    F: FnOnce() -> T + 'static,
+    T: 'static,
+{
+    here::with_core(|core| {
+        let block = core.reserve(builder.stack_bytes)?;
+        let (promise, packet) = LocalPromise::new();
+        let id = core.launch(block, builder.name, move || promise.settle(run_to_end(f)));
+        Ok(LocalJoinHandle::new(packet, id))
+    })
+    .unwrap_or(Err(SpawnError::NoScheduler))
 }
 
 /// Runs a fiber's closure on its fiber, drops the fiber's local values, and says how it ended.

@@ -1,7 +1,8 @@
 //! The seam: the only place that knows how one stack gives the processor to another.
 //!
 //! Everything above sees four operations: `load` a closure into a [`Switch`] and onto a stack,
-//! `resume` it from the scheduler, `suspend` from inside through its [`Exit`], `unwind` it for good.
+//! `resume` it from the scheduler, `suspend` from inside through its [`Exit`], `unwind` it for
+//! good.
 //!
 //! On x86-64 they are our own ([`here`]), elsewhere corosensei's ([`elsewhere`]). The reason is the
 //! processor's return predictor: a switch that ends with `ret`, as corosensei's does, throws it out

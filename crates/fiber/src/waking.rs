@@ -62,9 +62,9 @@ impl Core {
         for message in messages.drain(..) {
             match message {
                 Message::Unpark(wake) => self.unpark(wake.take()),
-                Message::Spawn { name, stack_bytes, job } => match self.reserve(stack_bytes) {
+                Message::Spawn { builder, job } => match self.reserve(builder.stack_bytes) {
                     Ok(block) => {
-                        self.launch(block, name, move || job(Ok(())));
+                        self.launch(block, builder.name, move || job(Ok(())));
                     }
                     Err(error) => job(Err(error)),
                 },

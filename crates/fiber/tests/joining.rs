@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use gossamer_fiber::{
-    Builder, Config, Here, Join, JoinError, Promise, Remote, Scheduler, Spawn, SpawnError, park,
-    spawn_local, unparker, yield_now,
+    Builder, Config, JoinError, Promise, Remote, Scheduler, SpawnError, name, park, spawn_local,
+    unparker, yield_now,
 };
 
 fn scheduler() -> Scheduler {
@@ -212,18 +212,14 @@ fn the_wake_hook_rings_for_every_message() {
 }
 
 #[test]
-fn one_interface_starts_fibers_here_and_elsewhere() {
-    fn square<S>(place: &S) -> S::Handle
-    where
-        S: Spawn<fn() -> u32, Output = u32>,
-    {
-        Builder::new().name("square").spawn_on(place, (|| 7 * 7) as fn() -> u32).unwrap()
-    }
+fn a_builder_describes_fibers_here_and_elsewhere() {
+    let builder = Builder::new().name("named");
     let scheduler = scheduler();
-    let near = scheduler.enter(|| square(&Here));
-    let far = square(&scheduler.remote());
+    let near = scheduler.enter(|| builder.clone().spawn_local(name)).unwrap();
+    let far = scheduler.remote().spawn_with(builder, name);
     settle(&scheduler);
-    assert_eq!(Join::join(near).unwrap() + Join::join(far).unwrap(), 98);
+    assert_eq!(near.join().unwrap().unwrap(), "named");
+    assert_eq!(far.join().unwrap().unwrap(), "named");
 }
 
 #[test]
@@ -239,7 +235,6 @@ fn whoever_waits_for_a_dropped_scheduler_is_told() {
     assert!(matches!(unstarted.join(), Err(JoinError::Cancelled)));
     assert!(matches!(queued.join(), Err(JoinError::Cancelled)));
     assert!(matches!(remote.spawn(|| ()).join(), Err(JoinError::Cancelled)));
-    assert!(matches!(Spawn::spawn(&remote, || ()), Err(SpawnError::Closed)));
 }
 
 #[test]
@@ -260,7 +255,7 @@ fn a_fiber_that_gets_no_stack_says_so() {
     let absurd = || Builder::new().stack_bytes(usize::MAX / 2);
     let local = scheduler.enter(|| absurd().spawn_local(|| ())).unwrap_err();
     assert!(matches!(local, SpawnError::Stack { .. }), "{local}");
-    let remote = absurd().spawn_on(&scheduler.remote(), || ()).unwrap();
+    let remote = scheduler.remote().spawn_with(absurd(), || ());
     settle(&scheduler);
     assert!(matches!(remote.join(), Err(JoinError::NotStarted(SpawnError::Stack { .. }))));
     assert_eq!(scheduler.live(), 0);

@@ -1,5 +1,5 @@
-//! Dropping a scheduler whose fibers have not ended, and the ways a process dies on purpose: each of
-//! those runs in a child process, which is this test binary again with a variable set.
+//! Dropping a scheduler whose fibers have not ended, and the ways a process dies on purpose: each
+//! of those runs in a child process, which is this test binary again with a variable set.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::process::ExitStatusExt;

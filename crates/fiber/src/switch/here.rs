@@ -2,8 +2,8 @@
 //!
 //! Whoever gives the processor away pushes where to go on and the two registers that the compiler
 //! will not let us name as lost; everything else that it wants to keep, it saves around the switch
-//! by itself, which is why [`Switch::swap`] must be inlined. One word holds the stack pointer of the
-//! side that does not run:
+//! by itself, which is why [`Switch::swap`] must be inlined. One word holds the stack pointer of
+//! the side that does not run:
 //!
 //! ```text
 //!   push rbp, rbx, address of 2      fiber's stack, suspended      scheduler's stack, waiting
@@ -121,8 +121,8 @@ impl Switch {
     }
 
     /// # Safety
-    /// As for [`Switch::load`]; the closure is no larger than [`MAX_INLINE_CLOSURE_BYTES`] and aligned
-    /// to 16 at most.
+    /// As for [`Switch::load`]; the closure is no larger than [`MAX_INLINE_CLOSURE_BYTES`] and
+    /// aligned to 16 at most.
     #[inline]
     unsafe fn load_small<F: FnOnce() + 'static>(&self, stack: &Stack, body: F) {
         let closure = stack.at_top(size_of::<F>().next_multiple_of(16));
@@ -234,7 +234,8 @@ impl Switch {
 ///
 /// # Safety
 /// The stack pointer is at the words that `load_small` wrote, just behind the address of this.
-// SAFETY: pops two of the words, and leaves the third as the return address that `start` begins with.
+// SAFETY: pops two of the words, and leaves the third as the return address that `start` begins
+// with.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn begin() {
     std::arch::naked_asm!("pop rax", "pop rdi", "jmp rax")
