@@ -59,7 +59,8 @@ pub enum RackError {
         /// What became of the first of them.
         first: String,
     },
-    /// Properties were still alive when all work had ended ([`Rack::check_leaks`](crate::Rack::check_leaks)).
+    /// Properties were still alive when all work had ended
+    /// ([`Rack::check_leaks`](crate::Rack::check_leaks)).
     #[error("{} properties were never dropped: {}", .0.len(), .0.join(", "))]
     Leaked(Vec<String>),
     /// The program was linked so that it has two tables of closures.

@@ -16,11 +16,12 @@
 //! # Ok::<(), gossamer::RackError>(())
 //! ```
 //!
-//! Reading order: [`Rack`] (`start.rs`: how the processes of a rack find each other; `rack.rs`: how
-//! one of them runs; `end.rs`: how the rack ends), `worker.rs` (one thread) and `shared.rs` (what
-//! the threads of a process share), `place.rs` (where fibers and properties go), `job` (what a
-//! daemon tells a process that it starts), [`Sharded`], [`Barrier`]. What is delegated and how is
-//! `trust-core`, re-exported here.
+//! Reading order: [`Rack`] (`start.rs`: how the processes of a rack find each other;
+//! `processes.rs`: those that a program starts itself; `rack.rs`: how one of them runs; `end.rs`:
+//! how the rack ends), `worker.rs` (one thread) and `shared.rs` (what the threads of a process
+//! share), `place.rs` (where fibers and properties go), `job` (what a daemon tells a process that
+//! it starts), [`Sharded`], [`Barrier`]. What is delegated and how is `trust-core`, re-exported
+//! here.
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ mod error;
 #[cfg(feature = "tcp")]
 pub mod job;
 mod place;
+mod processes;
 mod rack;
 mod sharded;
 mod shared;
@@ -53,11 +55,12 @@ pub use trust_core::NoRef;
 #[doc(hidden)]
 pub use trust_core::{IsOwned, Listed, uncaptured};
 
-/// The program in the README compiles.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
 pub use trust_core::{
     CodecError, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee, PanicReport, Portable,
     Trust, Trustee, delegate, local_trustee,
 };
+
+/// The program in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

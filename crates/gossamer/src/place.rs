@@ -1,5 +1,9 @@
 //! Where fibers and properties go: the pool of this host's threads, and any thread of the rack
 //! (thesis 2.3.2, 2.3.3).
+//!
+//! A fiber is started on this thread, on another one or on another host through one interface:
+//! [`spawn_on`] with the trustee of that thread. [`spawn`] leaves the thread to the pool and, since
+//! that is of this process, takes any closure. All of them return a [`JoinHandle`].
 
 use crate::{shared::Shared, worker};
 use fiber::JoinHandle;
@@ -22,8 +26,7 @@ pub fn entrust<T: Send + 'static>(value: T) -> Trust<T> {
     let shared = shared();
     let me = local_trustee();
     let thread = shared.thread_for_property();
-    let first = shared.transport.local().0 * shared.transport.threads();
-    match Trustee::numbered(first + thread) {
+    match Trustee::of(ThreadId { host: shared.transport.local(), thread }) {
         Some(trustee) if trustee != me.trustee() => trustee.entrust_moved(value),
         _ => me.entrust(value),
     }
@@ -44,8 +47,8 @@ where
     shared.remote(shared.thread_for_fiber()).spawn(closure)
 }
 
-/// Starts a fiber at `trustee`'s thread, on whatever host that is. The closure captures nothing;
-/// [`spawn_on_with`] passes values.
+/// Starts a fiber at `trustee`'s thread: this one ([`local_trustee`]), another one of this host, or
+/// one of another host. The closure captures nothing; [`spawn_on_with`] passes values.
 ///
 /// # Panics
 /// Outside a thread of a rack.
@@ -55,12 +58,6 @@ where
     F: FnOnce() -> U + Delegable,
     U: Portable + Send,
 {
-    const {
-        assert!(
-            size_of::<F>() == 0,
-            "`spawn_on` takes a closure that captures nothing: pass values with `spawn_on_with`"
-        )
-    };
     trustee.into().spawn_with(move |()| closure(), ())
 }
 
@@ -124,11 +121,12 @@ pub fn trustees() -> impl Iterator<Item = Trustee> {
 #[track_caller]
 pub fn trustee(thread: ThreadId) -> Trustee {
     let transport = &shared().transport;
-    assert!(
-        thread.host.0 < transport.hosts() && thread.thread < transport.threads(),
-        "there is no {thread} in this rack of {} hosts with {} threads each",
-        transport.hosts(),
-        transport.threads()
-    );
-    Trustee::numbered(thread.host.0 * transport.threads() + thread.thread).expect("checked above")
+    let (hosts, threads) = (transport.hosts(), transport.threads());
+    // Not in a closure, where a panic would be one of this line.
+    match Trustee::of(thread) {
+        Some(trustee) => trustee,
+        None => {
+            panic!("there is no {thread} in this rack of {hosts} hosts with {threads} threads each")
+        }
+    }
 }

@@ -8,8 +8,9 @@
 
 use crate::{
     RackError, end,
+    processes::{Others, setting},
     shared::Shared,
-    start::{self, Others},
+    start,
     worker::Worker,
 };
 use fiber::{Config, JoinError, JoinHandle};
@@ -20,7 +21,7 @@ use std::{
     thread,
     time::Duration,
 };
-use transport_api::Transport;
+use transport_api::{ThreadId, Transport};
 use trust_core::{Registered, Wiring};
 
 /// How long to wait for another host to share its slots.
@@ -205,16 +206,12 @@ impl Rack {
         }
         let result = self.serve(transport, Some(main));
         others.see_off(result.is_ok());
-        match result? {
-            Some(Ok(value)) => Ok(value),
-            Some(Err(panic)) => panic::resume_unwind(panic),
-            None => unreachable!("host 0 runs main"),
-        }
+        Ok(or_unwind(result?).expect("host 0 runs main"))
     }
 
     /// As [`run`](Self::run), on a transport that is there already: for transports that this crate
-    /// does not know. `main` is only used on host 0; on the others the call returns `None` when
-    /// the rack has ended.
+    /// does not know. Hosts and threads are those of the transport, whatever was asked for. `main`
+    /// is only used on host 0; on the others the call returns `None` when the rack has ended.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -228,11 +225,7 @@ impl Rack {
         R: Send + 'static,
     {
         let main = (transport.local().0 == 0).then_some(main);
-        match self.serve(transport, main)? {
-            Some(Ok(value)) => Ok(Some(value)),
-            Some(Err(panic)) => panic::resume_unwind(panic),
-            None => Ok(None),
-        }
+        Ok(or_unwind(self.serve(transport, main)?))
     }
 
     /// Takes over what the job says.
@@ -246,14 +239,15 @@ impl Rack {
         self.neighbours = Some(before.iter().filter(is_here).map(|host| host.threads).sum());
     }
 
-    pub(crate) fn check(&self) -> Result<(), RackError> {
-        if self.hosts == 0 || self.threads == 0 {
+    /// Whether these settings make sense for `hosts` hosts with `threads` threads each.
+    pub(crate) fn check(&self, hosts: u32, threads: u32) -> Result<(), RackError> {
+        if hosts == 0 || threads == 0 {
             return Err(RackError::Settings("a rack has at least one host and one thread".into()));
         }
-        if self.dedicated >= self.threads {
+        if self.dedicated >= threads {
             return Err(RackError::Settings(format!(
-                "{} dedicated trustees leave no thread for fibers: each host has {} threads",
-                self.dedicated, self.threads
+                "{} dedicated trustees leave no thread for fibers: each host has {threads} threads",
+                self.dedicated
             )));
         }
         Ok(())
@@ -269,6 +263,8 @@ impl Rack {
         M: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
+        // Again, for whoever comes with a transport: it may have other threads than were asked for.
+        self.check(transport.hosts(), transport.threads())?;
         let shared = Arc::new(Shared::new(
             transport.clone(),
             self.fibers.clone(),
@@ -310,16 +306,17 @@ impl Rack {
         M: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        let remotes = Mutex::new(vec![None; self.threads_of(shared)]);
-        let ready = Barrier::new(remotes.lock().len() + 1);
+        let (host, count) = (shared.transport.local(), shared.transport.threads());
+        let remotes = Mutex::new(vec![None; count as usize]);
+        let ready = Barrier::new(count as usize + 1);
         thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads_of(shared) as u32)
+            let threads: Vec<_> = (0..count)
                 .map(|number| {
                     let (ready, remotes) = (&ready, &remotes);
                     let run = move || {
                         let _guard = StopIfPanicking(shared);
                         if self.pin {
-                            let before = shared.transport.local().0 * shared.transport.threads();
+                            let before = ThreadId { host, thread: 0 }.number(count);
                             pin(self.neighbours.unwrap_or(before) + number);
                         }
                         let worker = Worker::new(shared.clone(), wiring, number);
@@ -328,7 +325,7 @@ impl Rack {
                         ready.wait();
                         worker.map(|worker| worker.run())
                     };
-                    let name = format!("gossamer-{}.{number}", shared.transport.local().0);
+                    let name = format!("gossamer-{}.{number}", host.0);
                     thread::Builder::new().name(name).spawn_scoped(scope, run)
                 })
                 .collect::<Result<_, _>>()
@@ -361,13 +358,15 @@ impl Rack {
             Ok(())
         })
     }
-
-    fn threads_of(&self, shared: &Shared) -> usize {
-        shared.transport.threads() as usize
-    }
 }
 
-/// Stops the other threads of this process when one of them panics: they would wait for it for ever.
+/// What `main` has returned; its panic goes on here.
+fn or_unwind<R>(outcome: Option<thread::Result<R>>) -> Option<R> {
+    outcome.map(|ended| ended.unwrap_or_else(|panic| panic::resume_unwind(panic)))
+}
+
+/// Stops the other threads of this process when one of them panics: they would wait for it for
+/// ever.
 struct StopIfPanicking<'a>(&'a Shared);
 
 impl Drop for StopIfPanicking<'_> {
@@ -387,27 +386,4 @@ fn pin(number: u32) {
     one.set(cores[number as usize % cores.len()]);
     // A thread that may not be pinned runs where it is.
     let _ = sched_setaffinity(None, &one);
-}
-
-/// Reads a number from the arguments or the environment.
-fn setting(arguments: &[String], flag: &str, variable: &str) -> Result<Option<u32>, RackError> {
-    let mut words = arguments.iter().take_while(|word| *word != "--");
-    let mut found = env::var(variable).ok().map(|value| (variable, value));
-    while let Some(word) = words.next() {
-        if word == flag {
-            let value = words.next().cloned().unwrap_or_default();
-            found = Some((flag, value));
-        } else if let Some(value) = word.strip_prefix(flag).and_then(|rest| rest.strip_prefix('='))
-        {
-            found = Some((flag, value.to_owned()));
-        }
-    }
-    found
-        .map(|(name, value)| match value.parse() {
-            Ok(number) if number > 0 => Ok(number),
-            _ => {
-                Err(RackError::Settings(format!("{name} takes a number above zero, not {value:?}")))
-            }
-        })
-        .transpose()
 }

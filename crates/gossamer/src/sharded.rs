@@ -42,12 +42,6 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     /// Outside a fiber of a rack, and in delegated context.
     #[track_caller]
     pub fn new<F: FnOnce() -> T + Delegable + Clone>(make: F) -> Self {
-        const {
-            assert!(
-                size_of::<F>() == 0,
-                "`Sharded::new` takes a closure that captures nothing: pass values with `Sharded::with`"
-            )
-        };
         Self::with(move |()| make(), ())
     }
 

@@ -4,17 +4,9 @@
 
 #[cfg(feature = "tcp")]
 use crate::job::{JobDescription, JobError, LISTEN_FD};
-use crate::{Rack, RackError};
-use std::{
-    process::Child,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use crate::{Rack, RackError, processes::Others};
+use std::sync::Arc;
 use transport_api::Transport;
-
-/// How long the other hosts of an ended rack may take to exit before they are killed.
-const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Says, in the environment of a program that was started for a further host, that it was.
 #[cfg(feature = "shm")]
@@ -30,14 +22,17 @@ pub(crate) fn assemble(
     if let Some(job) = JobDescription::from_environment()? {
         return join(rack, job);
     }
-    rack.check()?;
+    rack.check(rack.hosts, rack.threads)?;
     start(rack, others)
 }
 
 /// Takes this process's place in its job.
 #[cfg(feature = "tcp")]
 fn join(rack: &mut Rack, job: JobDescription) -> Result<Arc<dyn Transport>, RackError> {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        time::Duration,
+    };
     use transport_api::HostId;
     use transport_tcp::{Credentials, TcpConfig, TcpTransport};
 
@@ -50,7 +45,7 @@ fn join(rack: &mut Rack, job: JobDescription) -> Result<Arc<dyn Transport>, Rack
         )));
     }
     rack.be_host(&job);
-    rack.check()?;
+    rack.check(rack.hosts, rack.threads)?;
     if HAS_JOINED.swap(true, Ordering::Relaxed) && job.hosts.len() > 1 {
         let reason = "a process of a job is one host of one rack: the other hosts have ended with \
                       the first rack that this program has run";
@@ -76,7 +71,7 @@ fn start(rack: &Rack, others: &mut Others) -> Result<Arc<dyn Transport>, RackErr
         return Ok(ShmTransport::join_leader(trust_core::build_identity())?);
     }
     if rack.hosts == 1 {
-        return Ok(ShmTransport::threads(rack.threads));
+        return Ok(ShmTransport::threads(rack.threads)?);
     }
     let mut rendezvous = Rendezvous::new(rack.hosts)?;
     let program = env::current_exe().map_err(RackError::Spawn)?;
@@ -93,35 +88,4 @@ fn start(_: &Rack, _: &mut Others) -> Result<Arc<dyn Transport>, RackError> {
     let reason = "gossamer was built without a transport for racks on one machine: enable the \
                   feature `shm`, or let a daemon start this program";
     Err(RackError::Settings(reason.into()))
-}
-
-/// The processes of the other hosts, if this one has started them; killed if they are not seen off.
-#[derive(Default)]
-pub(crate) struct Others(Vec<Child>);
-
-impl Others {
-    /// Waits for the processes to exit; kills those that do not in time, or all of them when the
-    /// rack has failed.
-    pub(crate) fn see_off(&mut self, ended_well: bool) {
-        let deadline = Instant::now() + if ended_well { FAREWELL } else { Duration::ZERO };
-        for child in &mut self.0 {
-            while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
-        self.kill();
-    }
-
-    fn kill(&mut self) {
-        for mut child in self.0.drain(..) {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-impl Drop for Others {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }

@@ -1,6 +1,6 @@
-//! Trusts counted right whatever happens to them: fibers on every thread of the rack clone them, use
-//! them, send them to each other, keep them in properties and drop them, in any order. The property
-//! dies exactly once, after the last of them.
+//! Trusts counted right whatever happens to them: fibers on every thread of the rack clone them,
+//! use them, send them to each other, keep them in properties and drop them, in any order. The
+//! property dies exactly once, after the last of them.
 
 mod common;
 

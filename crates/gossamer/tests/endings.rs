@@ -13,6 +13,7 @@ use std::{
     },
     time::Duration,
 };
+use transport_shm::{JoinError, ShmTransport};
 
 fn another() -> Trustee {
     let me = gossamer::local_trustee().trustee();
@@ -308,6 +309,29 @@ fn settings_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn more_threads_than_a_host_can_have_are_refused() {
+    for rack in [Rack::new().threads(1000), Rack::new().threads(u32::MAX)] {
+        let ended: Result<(), _> = rack.run(|| unreachable!("it does not start"));
+        assert!(matches!(ended, Err(RackError::Join(JoinError::Size(1, _)))), "{ended:?}");
+    }
+}
+
+#[test]
+fn dedicated_trustees_are_held_against_the_threads_that_the_transport_has() {
+    for dedicated in [2, 3] {
+        let settings = Rack::new().threads(8).dedicated_trustees(dedicated);
+        let transport = ShmTransport::threads(2).expect("a rack");
+        let ended = settings.run_on(transport, || unreachable!("it does not start"));
+        let ended: Result<Option<()>, _> = ended;
+        assert!(matches!(ended, Err(RackError::Settings(_))), "{ended:?}");
+    }
+    let settings = Rack::new().threads(1).dedicated_trustees(1);
+    let transport = ShmTransport::threads(2).expect("a rack");
+    let trustees = settings.run_on(transport, || gossamer::trustees().count());
+    assert_eq!(trustees.expect("a rack"), Some(1), "what was asked for is not what counts");
+}
+
+#[test]
 fn dedicated_trustees_hold_properties_and_run_no_fibers() {
     within_deadline("dedicated_trustees_hold_properties_and_run_no_fibers", || {
         for kind in KINDS {
@@ -398,11 +422,14 @@ fn a_gibibyte_there_and_back_and_not_a_byte_more() {
 type Wait = (&'static str, fn(Barrier));
 
 /// What a closure may not do.
-const WAITS: [Wait; 4] = [
+const WAITS: [Wait; 7] = [
     ("`sleep`", |_| gossamer::sleep(Duration::from_millis(1))),
     ("`yield_now`", |_| gossamer::yield_now()),
     ("`join`", |_| gossamer::spawn(|| gossamer::sleep(Duration::from_millis(1))).join().unwrap()),
     ("`Barrier::wait`", |barrier| assert!(barrier.wait())),
+    ("`entrust_with`", |_| drop(another().entrust_with(|()| (), ()))),
+    ("`visit`", |_| another().visit(|_, ()| (), ())),
+    ("`try_visit`", |_| drop(another().try_visit(|_, ()| (), ()))),
 ];
 
 #[test]

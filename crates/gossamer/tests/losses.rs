@@ -1,5 +1,5 @@
-//! What becomes of a rack over TCP and TLS when one of its hosts is gone at once, without a goodbye,
-//! and when it fails without that.
+//! What becomes of a rack over TCP and TLS when one of its hosts is gone at once, without a
+//! goodbye, and when it fails without that.
 
 #[allow(unused_macros)]
 mod common;

@@ -1,5 +1,5 @@
-//! A request that fails ends its caller with a panic *of the caller's line*: that is what a debugger,
-//! a panic hook and the standard message show.
+//! A request that fails ends its caller with a panic *of the caller's line*: that is what a
+//! debugger, a panic hook and the standard message show.
 
 mod common;
 

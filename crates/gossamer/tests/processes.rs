@@ -1,6 +1,6 @@
 //! Every behaviour of a rack over real processes: three hosts with two threads each. This program
-//! starts itself again for each behaviour, with a deadline, and that process starts the other hosts.
-//! It has a `main` of its own, because a started host must not run the tests.
+//! starts itself again for each behaviour, with a deadline, and that process starts the other
+//! hosts. It has a `main` of its own, because a started host must not run the tests.
 
 #[macro_use]
 mod behaviours;

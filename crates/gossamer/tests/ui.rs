@@ -1,5 +1,5 @@
-//! What must not compile, and what the compiler says then. `ui/pass.rs` must run: a program that has
-//! to run makes trybuild build all of them completely, and captures are found when a call is
+//! What must not compile, and what the compiler says then. `ui/pass.rs` must run: a program that
+//! has to run makes trybuild build all of them completely, and captures are found when a call is
 //! instantiated, which `cargo check` does not do. Messages changed? `TRYBUILD=overwrite` writes the
 //! new ones, to be looked at.
 

@@ -3,7 +3,8 @@
 //! Reading order:
 //! 1. [`sync`]: the atomics. Real ones normally, loom's under `--cfg loom`, so that every protocol
 //!    written against this crate can be model-checked unchanged.
-//! 2. [`limits`]: every capacity of the system in one place, with units; they shrink under loom.
+//! 2. [`limits`]: every capacity that two sides must agree on, in one place, with units; those of
+//!    the protocols shrink under loom.
 //! 3. [`CachePadded`]: keeps what two threads write apart.
 //! 4. [`SharedBytes`]: memory that another thread, process or device may write at any moment, and
 //!    [`Words`] and [`WordWriter`], which show it word by word.

@@ -1,7 +1,8 @@
-//! Every capacity limit of the system, with its unit and its reason.
+//! Every capacity that two sides of the system must agree on, with its unit and its reason.
 //!
 //! Values marked *measured* were chosen on the delegation benchmark (`docs/performance.md`). Under
-//! loom they shrink, so that a model wraps every counter and fills every buffer within a few steps.
+//! loom those of the slots shrink, so that a model wraps every counter and fills every buffer
+//! within a few steps.
 
 /// Bytes of a cache line on the machines we run on.
 pub const CACHE_LINE: usize = 64;

@@ -3,7 +3,8 @@
 use std::ops::{Deref, DerefMut};
 
 /// Keeps a value on its own pair of cache lines, so that writes to it do not steal the line of a
-/// neighbour. 128 bytes, because current x86 parts prefetch lines in pairs. The value is at the start.
+/// neighbour. 128 bytes, because current x86 parts prefetch lines in pairs. The value is at the
+/// start.
 ///
 /// ```
 /// let flag = gossamer_primitive::CachePadded::new(7u64);

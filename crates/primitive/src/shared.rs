@@ -12,16 +12,22 @@
 //!     ^ read_into/write_from: copies, no order between their bytes
 //! ```
 //!
-//! Under loom the memory is a vector of loom's atomics, so that a missing acquire or release in a
-//! protocol shows as a stale word.
+//! The copies themselves are in `raw.rs`. Under loom the memory is another (`model.rs`).
 
+#[cfg(loom)]
+mod model;
+#[cfg(not(loom))]
+mod raw;
+
+#[cfg(not(loom))]
+use self::raw::{copy_opaque, lines_differ, prefetch_for_write};
+#[cfg(not(loom))]
+use crate::limits::CACHE_LINE;
 use crate::{
     Words,
-    limits::CACHE_LINE,
     sync::{AtomicU64, Ordering},
 };
 use std::sync::Arc;
-
 #[cfg(not(loom))]
 use std::{any::Any, ptr::NonNull};
 
@@ -138,15 +144,6 @@ impl SharedBytes {
         #[cfg(loom)]
         let part = SharedBytes { words: self.words.clone(), start: self.start + at / 8, len };
         part
-    }
-
-    /// Whether both are the same bytes of the same memory, so that copying between them would do
-    /// nothing.
-    pub fn same_place(&self, other: &SharedBytes) -> bool {
-        #[cfg(not(loom))]
-        return self.base == other.base;
-        #[cfg(loom)]
-        return Arc::ptr_eq(&self.words, &other.words) && self.start == other.start;
     }
 
     /// Whether the memory of `other` begins at byte `at` of this run.
@@ -301,164 +298,17 @@ impl SharedBytes {
         })
     }
 
-    /// Asks the processor for the line at byte `at`, to read it soon. Never faults.
+    /// Asks the processor for the lines of the bytes `from..to`, of which the first begins at
+    /// `from`, to write them soon: they are then ours before the first store waits for them. Never
+    /// faults.
     #[inline(always)]
-    pub fn prefetch_read(&self, at: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch has no effect but on the caches, whatever the address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.base.as_ptr().wrapping_add(at).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
-    }
-
-    /// Asks the processor for the line at byte `at`, to write it soon: the line is then ours
-    /// before the first store waits for it. Never faults.
-    #[inline(always)]
-    pub fn prefetch_write(&self, at: usize) {
-        prefetch_for_write(self.base.as_ptr().wrapping_add(at));
-    }
-}
-
-#[cfg(not(loom))]
-#[inline(always)]
-fn prefetch_for_write(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on the caches, whatever the address; processors without
-    // PREFETCHW treat it as a no-op.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
-
-/// Whether two cache lines differ; `theirs` may be written meanwhile.
-///
-/// # Safety
-/// Both are valid for reads of 64 bytes, and `theirs` is 8-aligned.
-#[cfg(not(loom))]
-#[inline(always)]
-unsafe fn lines_differ(theirs: *const u8, ours: *const u8) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller vouches for both lines; SSE2 is part of x86-64; volatile reads give out no
-    // reference and are not assumed stable by the compiler.
-    unsafe {
-        use std::arch::x86_64::{
-            __m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_or_si128, _mm_setzero_si128,
-            _mm_xor_si128,
-        };
-        #[repr(C, packed)]
-        #[derive(Clone, Copy)]
-        struct Block(__m128i);
-        let different = |block: usize| {
-            let theirs = theirs.cast::<Block>().add(block).read_volatile().0;
-            let ours = ours.cast::<Block>().add(block).read().0;
-            _mm_xor_si128(theirs, ours)
-        };
-        let any = _mm_or_si128(
-            _mm_or_si128(different(0), different(1)),
-            _mm_or_si128(different(2), different(3)),
-        );
-        _mm_movemask_epi8(_mm_cmpeq_epi8(any, _mm_setzero_si128())) != 0xffff
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: the caller vouches for both lines; volatile reads give out no reference.
-    unsafe {
-        let (theirs, ours) = (theirs.cast::<u64>(), ours.cast::<u64>());
-        (0..CACHE_LINE / 8)
-            .any(|word| theirs.add(word).read_volatile() != ours.add(word).read_unaligned())
-    }
-}
-
-/// A copy that the compiler cannot see through, for memory that may change underneath.
-///
-/// # Safety
-/// Both runs are valid for `len` bytes and do not overlap.
-#[cfg(not(loom))]
-#[inline(always)]
-unsafe fn copy_opaque(to: *mut u8, from: *const u8, len: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller vouches for both runs; the direction flag is clear by the ABI.
-    unsafe {
-        if len <= 128 {
-            let mut at = 0;
-            while at + 8 <= len {
-                let word = from.add(at).cast::<[u8; 8]>().read_volatile();
-                to.add(at).cast::<[u8; 8]>().write_volatile(word);
-                at += 8;
-            }
-            while at < len {
-                to.add(at).write_volatile(from.add(at).read_volatile());
-                at += 1;
-            }
-            return;
-        }
-        std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: the caller vouches for both runs.
-    unsafe {
-        for at in 0..len {
-            to.add(at).write_volatile(from.add(at).read_volatile());
+    pub fn prefetch_write(&self, from: usize, to: usize) {
+        let mut at = from;
+        while at < to {
+            prefetch_for_write(self.base.as_ptr().wrapping_add(at));
+            at += CACHE_LINE;
         }
     }
-}
-
-#[cfg(loom)]
-impl SharedBytes {
-    /// Zeroed memory of the model.
-    pub fn heap(len: usize) -> Self {
-        let words = (0..len.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
-        Self { words: Arc::new(words), start: 0, len }
-    }
-
-    /// The word at byte `at`.
-    ///
-    /// # Panics
-    /// If the word is not inside the run or `at` is not a multiple of eight.
-    pub fn word(&self, at: usize) -> &AtomicU64 {
-        self.check(at, 8);
-        assert!(at.is_multiple_of(8));
-        &self.words[self.start + at / 8]
-    }
-
-    /// Copies bytes out, word by word, with relaxed loads.
-    pub fn read_into(&self, at: usize, out: &mut [u8]) {
-        self.check(at, out.len());
-        for (i, byte) in out.iter_mut().enumerate() {
-            let word = self.words[self.start + (at + i) / 8].load(Ordering::Relaxed);
-            *byte = word.to_le_bytes()[(at + i) % 8];
-        }
-    }
-
-    /// Copies bytes in, word by word, with relaxed stores; only the owner of the moment calls it.
-    pub fn write_from(&self, at: usize, bytes: &[u8]) {
-        self.check(at, bytes.len());
-        for (i, byte) in bytes.iter().enumerate() {
-            let cell = &self.words[self.start + (at + i) / 8];
-            let mut word = cell.load(Ordering::Relaxed).to_le_bytes();
-            word[(at + i) % 8] = *byte;
-            cell.store(u64::from_le_bytes(word), Ordering::Relaxed);
-        }
-    }
-
-    /// The first line of 64 bytes in which the run differs from `expected`.
-    pub fn first_difference(&self, from: usize, expected: &[u8]) -> Option<usize> {
-        (from..expected.len()).step_by(CACHE_LINE).find(|&at| {
-            let mut line = [0; CACHE_LINE];
-            self.read_into(at, &mut line);
-            line != expected[at..at + CACHE_LINE]
-        })
-    }
-
-    /// Nothing, in a model.
-    pub fn prefetch_read(&self, _: usize) {}
-
-    /// Nothing, in a model.
-    pub fn prefetch_write(&self, _: usize) {}
 }
 
 #[cfg(all(test, not(loom)))]

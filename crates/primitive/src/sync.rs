@@ -1,7 +1,7 @@
 //! Atomics and fences: `std`'s, or loom's when the workspace is built with `--cfg loom`.
 //!
-//! Protocol code takes its atomics from here and nowhere else (`clippy.toml` bans the originals in
-//! the crates that have loom models), so that what loom explores is what ships.
+//! Protocol code takes its atomics from here and nowhere else (`cargo xtask layers` sees to it), so
+//! that what loom explores is what ships.
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};

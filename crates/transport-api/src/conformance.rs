@@ -6,10 +6,10 @@
 //!   gossamer_transport_api::conformance!(rack);
 //! ```
 //!
-//! A test has two sides, A (thread 0 of the first host) and B (thread 1 of the last): two processes'
-//! worth of the backend where it can have several hosts, two threads of one host where it cannot
-//! (`conformance!(rack, one_host)`, which leaves out what is about the end of a peer). Every test
-//! ends within [`DEADLINE`]: what would hang fails.
+//! A test has two sides, A (thread 0 of the first host) and B (thread 1 of the last): two
+//! processes' worth of the backend where it can have several hosts, two threads of one host where
+//! it cannot (`conformance!(rack, one_host)`, which leaves out what is about the end of a peer).
+//! Every test ends within [`DEADLINE`]: what would hang fails.
 //!
 //! Reading order: `order` (what a signal covers, atomics), `memory` (bounds, rights, revocation),
 //! `bulk` (payloads and notifications), `life` (sleep, goodbye, loss, cells).
@@ -39,7 +39,8 @@ pub struct Rack {
     pub kill: Box<dyn Fn(HostId) + Send + Sync>,
 }
 
-/// Makes a rack of so many hosts (or of one, where the backend cannot do more) with so many threads.
+/// Makes a rack of so many hosts (or of one, where the backend cannot do more) with so many
+/// threads.
 pub type Make = fn(hosts: u32, threads: u32) -> Rack;
 
 /// Instantiates the whole suite for the racks that a [`Make`](crate::conformance::Make) makes.
@@ -104,7 +105,8 @@ fn together(a: impl FnOnce() + Send, b: impl FnOnce() + Send) {
     });
 }
 
-/// The key of the region that every port exports so that lanes to it can be [probed](Port::outcome).
+/// The key of the region that every port exports so that lanes to it can be
+/// [probed](Port::outcome).
 const PROBE: RegionKey = RegionKey(u64::MAX);
 
 /// A token that tests do not use for themselves.

@@ -14,8 +14,8 @@
 //!
 //! When the sleeper is awake, a waker pays the fence and one load: no read-modify-write and no
 //! system call. The wait is handed in ([`Doorbell::sleep`]), so that a model checker, a futex and a
-//! simulator can each supply theirs; it must be a compare-and-wait: return at once if the word is no
-//! longer [`SLEEPING`], as a futex does.
+//! simulator can each supply theirs; it must be a compare-and-wait: return at once if the word is
+//! no longer [`SLEEPING`], as a futex does.
 //!
 //! Rules for the word:
 //! 1. Only the one thread whose bell it is writes [`SLEEPING`].
@@ -68,8 +68,8 @@ impl<'a> Doorbell<'a> {
         self.word.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// The waker, after it made its work visible, asks whether it must wake the sleeper. True obliges
-    /// it to do so, and nobody else will.
+    /// The waker, after it made its work visible, asks whether it must wake the sleeper. True
+    /// obliges it to do so, and nobody else will.
     #[inline]
     pub fn must_wake(self) -> bool {
         fence(Ordering::SeqCst);

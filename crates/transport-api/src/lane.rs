@@ -55,6 +55,16 @@ pub enum PeerEvent {
     Left(HostId),
 }
 
+impl PeerEvent {
+    /// Why operations with the peer fail from now on.
+    pub fn reason(&self) -> LossReason {
+        match self {
+            PeerEvent::Lost(_, reason) => reason.clone(),
+            PeerEvent::Left(_) => LossReason::Connection("it has left the rack".into()),
+        }
+    }
+}
+
 /// One thread's ordered path to one remote host.
 ///
 /// # Order

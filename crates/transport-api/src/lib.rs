@@ -8,7 +8,8 @@
 //! 1. [`HostId`], [`ThreadId`]: who is who in a rack.
 //! 2. [`Region`], [`RemoteRegion`], [`Rights`]: exported memory, and what a peer holds of it.
 //! 3. [`Lane`]: one thread's ordered path to one host, and the [`Event`]s it reports.
-//! 4. [`Bell`]: how an idle thread sleeps and is woken.
+//! 4. [`Bell`]: how an idle thread sleeps and is woken; [`doorbell`]: the protocol of the word with
+//!    which that loses no wake.
 //! 5. [`Transport`]: one process's place in the rack, which makes all of the above.
 //! 6. [`Cell`]: memory that two threads hand back and forth, made from two regions.
 //! 7. `conformance`: the suite that every backend passes, instantiated by one macro.

@@ -22,6 +22,30 @@ pub struct ThreadId {
     pub thread: u32,
 }
 
+impl ThreadId {
+    /// The thread's number, counted through all hosts of a rack with `threads` threads on each.
+    ///
+    /// ```
+    /// use gossamer_transport_api::{HostId, ThreadId};
+    /// let thread = ThreadId { host: HostId(2), thread: 1 };
+    /// assert_eq!(thread.number(4), 9);
+    /// assert_eq!(ThreadId::numbered(9, 4), thread);
+    /// ```
+    #[inline(always)]
+    pub fn number(self, threads: u32) -> u32 {
+        self.host.0 * threads + self.thread
+    }
+
+    /// The thread with this number, in a rack with `threads` threads on each host.
+    ///
+    /// # Panics
+    /// If `threads` is zero.
+    #[inline]
+    pub fn numbered(number: u32, threads: u32) -> ThreadId {
+        ThreadId { host: HostId(number / threads), thread: number % threads }
+    }
+}
+
 impl fmt::Display for ThreadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "thread {} of {}", self.thread, self.host)

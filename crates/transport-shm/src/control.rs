@@ -12,6 +12,7 @@
 //! Rings are address space until they are used: a pair of threads that never exchanges a payload
 //! costs no memory.
 
+use crate::socket::timespec;
 use primitive::{
     SharedBytes,
     limits::HOSTS,
@@ -122,10 +123,7 @@ impl Control {
         timeout: std::time::Duration,
         ready: impl FnOnce() -> bool,
     ) {
-        let timeout = futex::Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
+        let timeout = timespec(timeout);
         Doorbell::new(self.bell(thread)).sleep(ready, |bell, expected| {
             // Woken, timed out, interrupted or too late to sleep: the caller looks again anyway.
             let _ = futex::wait(bell, self.futex, expected, Some(&timeout));

@@ -8,12 +8,13 @@
 //! revoked; every operation of a lane compares it with the generation that was imported.
 
 use crate::mapping;
+use parking_lot::{Condvar, Mutex};
 use primitive::{SharedBytes, sync::Ordering};
 use std::{
     collections::HashMap,
     io,
     os::fd::OwnedFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Instant,
 };
 use transport_api::{HostId, Region, RegionError, RegionKey, Rights, Window};
@@ -84,14 +85,9 @@ impl Drop for Guard {
     }
 }
 
-fn lock(table: &(Mutex<Table>, Condvar)) -> MutexGuard<'_, Table> {
-    // Every change of the table is one insertion or removal: it is whole whoever panicked.
-    table.0.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Takes `key` out (only `generation` of it, if given) and marks it as revoked.
 fn withdraw(table: &(Mutex<Table>, Condvar), key: RegionKey, generation: Option<u32>) -> bool {
-    let mut table = lock(table);
+    let mut table = table.0.lock();
     let matches = |e: &Exported| generation.is_none_or(|g| g == e.generation);
     if !table.now.get(&key).is_some_and(matches) {
         return false;
@@ -113,12 +109,12 @@ impl Exports {
         len: usize,
         rights: Rights,
     ) -> Result<Region, RegionError> {
-        if lock(&self.table).now.contains_key(&key) {
+        if self.table.0.lock().now.contains_key(&key) {
             return Err(RegionError::KeyTaken(key));
         }
         let (whole, file) =
             self.allocate(len, rights).map_err(|source| RegionError::NoMemory { len, source })?;
-        let mut table = lock(&self.table);
+        let mut table = self.table.0.lock();
         if table.now.contains_key(&key) {
             return Err(RegionError::KeyTaken(key));
         }
@@ -157,21 +153,15 @@ impl Exports {
 
     /// What a peer is told about `key`, and the descriptor that it gets, if `key` is exported.
     pub(crate) fn tell(&self, key: RegionKey) -> Option<(Told, Option<Arc<OwnedFd>>)> {
-        lock(&self.table).now.get(&key).map(tell)
+        self.table.0.lock().now.get(&key).map(tell)
     }
 
     /// Waits until `key` is exported, at most until `deadline`.
     pub(crate) fn wait(&self, key: RegionKey, deadline: Instant) -> Option<Told> {
-        let mut table = lock(&self.table);
-        loop {
-            if let Some(region) = table.now.get(&key) {
-                return Some(tell(region).0);
-            }
-            let left = deadline.checked_duration_since(Instant::now())?;
-            let (guard, _) =
-                self.table.1.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner);
-            table = guard;
-        }
+        let mut table = self.table.0.lock();
+        let is_missing = |table: &mut Table| !table.now.contains_key(&key);
+        self.table.1.wait_while_until(&mut table, is_missing, deadline);
+        table.now.get(&key).map(|region| tell(region).0)
     }
 }
 

@@ -86,7 +86,8 @@ impl Rendezvous {
     /// threads. `identity` tells this build from every other.
     ///
     /// # Errors
-    /// Any [`JoinError`]. The hosts that were started then see a closed connection and give up, too.
+    /// Any [`JoinError`]. The hosts that were started then see a closed connection and give up,
+    /// too.
     pub fn lead(self, threads: u32, identity: &[u8; 32]) -> Result<Arc<ShmTransport>, JoinError> {
         let Self { hosts, children } = self;
         check_size(hosts, threads)?;
@@ -103,7 +104,8 @@ impl ShmTransport {
     /// this process with an empty standard input. `identity` as for [`Rendezvous::lead`].
     ///
     /// # Errors
-    /// [`JoinError::NoRendezvous`] if the standard input is no such socket; any other [`JoinError`].
+    /// [`JoinError::NoRendezvous`] if the standard input is no such socket; any other
+    /// [`JoinError`].
     pub fn join_leader(identity: &[u8; 32]) -> Result<Arc<ShmTransport>, JoinError> {
         let stdin = io::stdin();
         rustix::net::sockopt::socket_type(&stdin)

@@ -83,7 +83,8 @@ impl ShmLane {
             && at <= len - count
     }
 
-    /// The memory of `region`, if this lane may do to `count` bytes at `at` of it what needs `needs`.
+    /// The memory of `region`, if this lane may do to `count` bytes at `at` of it what needs
+    /// `needs`.
     #[inline(always)]
     fn check<'r>(
         &self,
@@ -221,10 +222,7 @@ impl ShmLane {
         if more {
             self.own.ask(self.thread, self.peer);
         } else if let Some(event) = fate {
-            self.gone = Some(match event {
-                PeerEvent::Lost(_, reason) => reason.clone(),
-                PeerEvent::Left(_) => LossReason::Connection("it has left the rack".into()),
-            });
+            self.gone = Some(event.reason());
             self.waiting = 0;
             self.senders = Vec::new();
             sink(Event::Peer(event.clone()));

@@ -91,7 +91,8 @@ fn map(file: &OwnedFd, len: usize, writable: bool) -> io::Result<SharedBytes> {
     let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours. The file
-    // is as long as the mapping and cannot shrink: `shared` has just made it, `of_peer` has checked.
+    // is as long as the mapping and cannot shrink: `shared` has just made it, `of_peer` has
+    // checked.
     unsafe { adopt(mmap(null_mut(), len, access, flags, file.as_fd(), 0)?, len) }
 }
 

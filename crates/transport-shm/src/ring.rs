@@ -1,7 +1,8 @@
 //! The byte ring of one (sending thread, receiving thread) pair: bulk payloads and notifications.
 //!
-//! It lies in the receiver's control memory; the sender writes it one-sidedly. A payload larger than
-//! the ring streams through it: both ends work in pieces, and neither ever waits for the other.
+//! It lies in the receiver's control memory; the sender writes it one-sidedly. A payload larger
+//! than the ring streams through it: both ends work in pieces, and neither ever waits for the
+//! other.
 //!
 //! ```text
 //!   +0    tail     bytes ever written;  written by the sender, after the bytes
@@ -221,8 +222,8 @@ impl Receiver {
         Self { place, head: 0, partial: None }
     }
 
-    /// Consumes what is there, at most one ring of it, and hands what is whole to `sink`. `Err` says
-    /// what nonsense the sender left.
+    /// Consumes what is there, at most one ring of it, and hands what is whole to `sink`. `Err`
+    /// says what nonsense the sender left.
     pub(crate) fn advance(&mut self, sink: &mut dyn FnMut(Arrival)) -> Result<Progress, String> {
         let mut progress = Progress::default();
         let limit = self.head + self.place.bytes;

@@ -11,6 +11,7 @@ use crate::{
     message::{Described, Message},
     socket::{self, NoPacket, Sender, timespec},
 };
+use parking_lot::Mutex;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
     process::{WaitId, WaitIdOptions, WaitIdStatus, waitid},
@@ -19,7 +20,7 @@ use std::{
     collections::{HashMap, VecDeque},
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 use transport_api::{HostId, LossReason, PeerEvent, RegionKey};
@@ -54,14 +55,9 @@ impl Desk {
         Ok(Self { bell, orders: Mutex::new(Some(Vec::new())) })
     }
 
-    fn orders(&self) -> std::sync::MutexGuard<'_, Option<Vec<Order>>> {
-        // A list of orders is whole whoever panicked.
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Leaves an order; drops it if nobody will look any more.
     pub(crate) fn leave(&self, order: Order) {
-        if let Some(orders) = &mut *self.orders() {
+        if let Some(orders) = &mut *self.orders.lock() {
             orders.push(order);
         }
         self.ring();
@@ -132,7 +128,7 @@ impl Service {
             }
         }
         // Whoever waits for an answer sees its channel close.
-        *self.desk.orders() = None;
+        *self.desk.orders.lock() = None;
     }
 
     fn lose(&self, link: &Link, reason: LossReason) {
@@ -144,7 +140,7 @@ impl Service {
         let mut rung = [0; 8];
         // Fails if it was not rung, which is as well.
         let _ = rustix::io::read(&self.desk.bell, &mut rung);
-        let orders = self.desk.orders().as_mut().map(std::mem::take).unwrap_or_default();
+        let orders = self.desk.orders.lock().as_mut().map(std::mem::take).unwrap_or_default();
         for order in orders {
             match order {
                 Order::Stop => return false,

@@ -3,25 +3,27 @@
 use crate::{
     control::{Control, Layout},
     export::{REGION_HEADER, Told},
+    handshake::{JoinError, check_size},
     host::Host,
     lane::ShmLane,
     mapping,
     service::Order,
 };
-use primitive::{limits::THREADS_PER_HOST, sync::Ordering};
+use parking_lot::Mutex;
+use primitive::sync::Ordering;
 use std::{
     collections::HashMap,
     io,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         mpsc::{self, RecvTimeoutError},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, HostId, Lane, LaneError, LossReason, PeerEvent, Region, RegionError, RegionKey,
-    RemoteRegion, Rights, Transport, Window,
+    Bell, HostId, Lane, LaneError, LossReason, Region, RegionError, RegionKey, RemoteRegion,
+    Rights, Transport, Window,
 };
 
 /// A patience that nobody outlives.
@@ -52,29 +54,24 @@ impl ShmTransport {
     /// ```
     /// use gossamer_transport_shm::ShmTransport;
     /// use transport_api::{HostId, RegionKey, Rights, Transport};
-    /// let rack = ShmTransport::threads(2);
+    /// let rack = ShmTransport::threads(2)?;
     /// let region = rack.export(RegionKey(1), 64, Rights::ALL)?;
     /// let remote = rack.import(HostId(0), RegionKey(1), std::time::Duration::ZERO)?;
     /// let mut lane = rack.lane(0, HostId(0)).unwrap();
     /// lane.signal(&remote, 8, 7).unwrap();
     /// assert_eq!(region.memory().load(8, primitive::sync::Ordering::Acquire), 7);
-    /// # Ok::<(), transport_api::RegionError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Panics
-    /// If `threads` is zero or more than [`THREADS_PER_HOST`], or if the process has no address
-    /// space left for them (about 1 MiB for each pair of threads).
-    pub fn threads(threads: u32) -> Arc<ShmTransport> {
-        assert!(
-            (1..=THREADS_PER_HOST as u32).contains(&threads),
-            "a host has 1 to {THREADS_PER_HOST} threads, not {threads}"
-        );
-        let memory = mapping::private(Layout::new(1, threads).bytes()).unwrap_or_else(|error| {
-            panic!("no address space for the rings of {threads} threads: {error}")
-        });
+    /// # Errors
+    /// [`JoinError::Size`]; [`JoinError::System`] if the process has no address space left for the
+    /// threads (about 1 MiB for each pair of them).
+    pub fn threads(threads: u32) -> Result<Arc<ShmTransport>, JoinError> {
+        check_size(1, threads)?;
+        let memory = mapping::private(Layout::new(1, threads).bytes())?;
         let controls = vec![Control::new(memory, false)];
         let host = Host::new(HostId(0), threads, controls, None);
-        Arc::new(ShmTransport::new(Arc::new(host), None))
+        Ok(Arc::new(ShmTransport::new(Arc::new(host), None)))
     }
 
     #[cfg(test)]
@@ -88,7 +85,7 @@ impl ShmTransport {
         if let Some(desk) = &self.host.desk {
             desk.leave(Order::Stop);
         }
-        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let service = self.service.lock().take();
         if let Some(service) = service {
             // If it panicked there is nothing left to end.
             let _ = service.join();
@@ -126,8 +123,7 @@ impl ShmTransport {
     /// Why nothing can be had from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
         let reason = match self.host.peers[owner.0 as usize].gone.get() {
-            Some(PeerEvent::Lost(_, reason)) => reason.clone(),
-            Some(PeerEvent::Left(_)) => LossReason::Connection("it has left the rack".into()),
+            Some(event) => event.reason(),
             None => LossReason::Connection("its link is closed".into()),
         };
         RegionError::PeerLost(owner, reason)
@@ -187,7 +183,7 @@ impl Transport for ShmTransport {
         if self.host.peers[owner.0 as usize].gone.get().is_some() {
             return Err(self.lost(owner));
         }
-        let held = || self.imports.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = || self.imports.lock();
         // What one thread has mapped serves all: one mapping, one set of page tables.
         let known = held().get(&(owner, key)).and_then(Weak::upgrade);
         if let Some(known) = known.filter(|known| known.is_live()) {

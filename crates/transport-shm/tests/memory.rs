@@ -22,7 +22,7 @@ fn export(host: &dyn Transport, key: u64) -> Region {
 
 #[test]
 fn large_regions_cost_what_is_touched() {
-    let (threads, hosts) = (ShmTransport::threads(16), ShmTransport::in_process(2, 16));
+    let (threads, hosts) = (ShmTransport::threads(16).unwrap(), ShmTransport::in_process(2, 16));
     let hosts = hosts.expect("a rack");
     // What the first export and import allocate for good is not what this is about.
     drop(export(&*threads, 1));

@@ -3,8 +3,8 @@
 //! A peer is lost when its connection fails, or when it says nothing for too long. The two cover
 //! each other: a machine that cannot be reached does not acknowledge our signs of life, which the
 //! kernel notices after [half](UNACKNOWLEDGED) the bound, by timers that may be some hundred
-//! milliseconds late; a machine that does, but whose process says nothing, is given the whole bound,
-//! so that being stopped for less does no harm.
+//! milliseconds late; a machine that does, but whose process says nothing, is given the whole
+//! bound, so that being stopped for less does no harm.
 
 use crate::{
     export::Exports,

@@ -10,7 +10,7 @@ use crate::{
 };
 use primitive::{SharedBytes, limits::MESSAGE_BYTES, sync::Ordering};
 use std::sync::Arc;
-use transport_api::{Event, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, Rights};
+use transport_api::{Event, HostId, Lane, LossReason, OpError, RemoteRegion, Rights};
 
 /// Bytes of operations that are sent without waiting for the flush.
 const EARLY_BYTES: usize = 256 << 10;
@@ -29,14 +29,6 @@ pub(crate) struct TcpLane {
     /// Why operations fail, once the peer's end has been reported.
     gone: Option<LossReason>,
     spare: Vec<Event>,
-}
-
-/// Why operations fail after this end of a peer.
-fn reason(event: &PeerEvent) -> LossReason {
-    match event {
-        PeerEvent::Lost(_, reason) => reason.clone(),
-        PeerEvent::Left(_) => LossReason::Connection("it has left the rack".into()),
-    }
 }
 
 impl TcpLane {
@@ -215,7 +207,7 @@ impl Lane for TcpLane {
         let moved = self.host.pump(self.peer, self.thread);
         let (any, gone) = self.host.take((self.thread, self.peer), &mut self.spare, sink);
         let Some(event) = gone else { return moved || any };
-        self.gone = Some(reason(event));
+        self.gone = Some(event.reason());
         sink(Event::Peer(event.clone()));
         true
     }

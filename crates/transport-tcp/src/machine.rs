@@ -1,4 +1,5 @@
-//! [`Machine`]: one data connection without its socket. Bytes in, operations; operations, bytes out.
+//! [`Machine`]: one data connection without its socket. Bytes in, operations; operations, bytes
+//! out.
 //!
 //! A connection belongs to the threads of one number on both hosts and carries both directions:
 //! what this side's thread asks of the peer's memory, and the answers to what the other asks of

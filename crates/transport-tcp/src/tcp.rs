@@ -23,8 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, HostId, Lane, LaneError, LossReason, PeerEvent, Region, RegionError, RegionKey,
-    RemoteRegion, Rights, ThreadId, Transport,
+    Bell, HostId, Lane, LaneError, LossReason, Region, RegionError, RegionKey, RemoteRegion,
+    Rights, ThreadId, Transport,
 };
 
 /// A patience that nobody outlives.
@@ -126,8 +126,7 @@ impl TcpTransport {
     /// Why nothing can be had from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
         let reason = match self.host.peer(owner).gone.get() {
-            Some(PeerEvent::Lost(_, reason)) => reason.clone(),
-            Some(PeerEvent::Left(_)) => LossReason::Connection("it has left the rack".into()),
+            Some(event) => event.reason(),
             None => LossReason::Connection("its connection is closed".into()),
         };
         RegionError::PeerLost(owner, reason)

@@ -2,27 +2,16 @@
 
 use crate::{
     Trust,
-    call::{Apply, MIDDLING, too_large, with_capture},
-    codec,
-    completion::{Completion, Outcome, Source, kind_of},
+    completion::kind_of,
     context::Context,
-    error::{CodecError, DelegateError},
+    error::{DelegateError, OUTSIDE},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
-    node::{Node, Place, current, with_node},
-    outbox::{Payload, Request},
-    registry::closure_id,
-    wire::WORD,
+    node::{Node, Place, current, on_node},
+    request::Target,
+    tell::{Either, Tell, Then, Told},
 };
-use fiber::FiberId;
-use primitive::limits::MESSAGE_BYTES;
 use serde::{Serialize, de::DeserializeOwned};
-use std::{
-    any::type_name,
-    cell::{Cell, UnsafeCell},
-    marker::PhantomData,
-    mem::ManuallyDrop,
-    panic::Location,
-};
+use std::{marker::PhantomData, panic::Location};
 
 /// What can cross the rack as an argument or a result.
 #[diagnostic::on_unimplemented(
@@ -34,11 +23,6 @@ use std::{
 pub trait Portable: Serialize + DeserializeOwned + 'static {}
 #[diagnostic::do_not_recommend]
 impl<V: Serialize + DeserializeOwned + 'static> Portable for V {}
-
-pub(crate) const OUTSIDE: DelegateError = DelegateError::NoRack(
-    "a trust can only be used by a fiber of its rack; from other threads use `apply_async`, \
-     or spawn a fiber with the rack's handle",
-);
 
 impl<T: 'static> Trust<T> {
     /// Runs `closure` on the property and returns its result, waiting for it: the current fiber
@@ -194,7 +178,7 @@ impl<T: 'static> Trust<T> {
     /// Whether the property lives on the current thread, so that closures run at once.
     #[inline(always)]
     pub fn is_local(&self) -> bool {
-        with_node(|node| node.is_some_and(|node| self.is_at(node)))
+        on_node(|node| self.is_at(node)).unwrap_or(false)
     }
 
     #[inline(always)]
@@ -307,116 +291,6 @@ impl<T: 'static> Trust<T> {
     }
 }
 
-/// A property on another thread, and its type.
-pub(crate) struct Target<T> {
-    pub(crate) home: u32,
-    pub(crate) property: u32,
-    pub(crate) _property: PhantomData<fn(T)>,
-}
-
-impl Node {
-    /// Sends a request and waits for its result.
-    #[inline(always)]
-    pub(crate) fn call<T, I, V>(
-        &self,
-        target: Target<T>,
-        invoke: I,
-        arguments: V,
-    ) -> Result<I::Output, DelegateError>
-    where
-        T: 'static,
-        I: Invoke<T, V> + 'static,
-        I::Output: Portable,
-        V: Portable,
-    {
-        let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
-        let waiter = Waiter::new(fiber);
-        self.request(target, invoke, arguments, Wake(&raw const waiter));
-        waiter.wait()
-    }
-
-    /// Encodes a request and sends it.
-    #[inline(always)]
-    pub(crate) fn request<T, I, V, C>(
-        &self,
-        target: Target<T>,
-        invoke: I,
-        arguments: V,
-        completion: C,
-    ) where
-        T: 'static,
-        I: Invoke<T, V> + 'static,
-        I::Output: Portable,
-        V: Portable,
-        C: Completion + 'static,
-    {
-        if let (0, Some(plain)) = (size_of::<I>(), codec::to_plain(&arguments)) {
-            // A closure without bytes is made anew at the trustee, so this one is gone.
-            std::mem::forget(invoke);
-            let payload = Payload::Plain(plain);
-            return self.send_request::<T, I, V, C>(target, payload, completion);
-        }
-        self.request_encoded(target, invoke, arguments, completion);
-    }
-
-    #[inline]
-    fn request_encoded<T, I, V, C>(&self, target: Target<T>, invoke: I, arguments: V, completion: C)
-    where
-        T: 'static,
-        I: Invoke<T, V> + 'static,
-        I::Output: Portable,
-        V: Portable,
-        C: Completion + 'static,
-    {
-        let _stay = self.stay();
-        let mut encoded = codec::Encoded::<MIDDLING>::new();
-        with_capture(invoke, |capture| encoded.put(capture));
-        let encodable = encoded.encode(&arguments).and_then(|()| match encoded.bytes().len() {
-            len if len > MESSAGE_BYTES => Err(CodecError(too_large("a request", len))),
-            _ => Ok(()),
-        });
-        if let Err(source) = encodable {
-            let error = DelegateError::Codec { what: "encode the arguments", source };
-            return completion.complete(Outcome::failed(&Source::Failed(&error)));
-        }
-        let payload = Payload::Encoded(encoded.bytes());
-        self.send_request::<T, I, V, C>(target, payload, completion);
-    }
-
-    #[inline(always)]
-    fn send_request<T, I, V, C>(&self, target: Target<T>, payload: Payload<'_>, completion: C)
-    where
-        T: 'static,
-        I: Invoke<T, V> + 'static,
-        I::Output: Portable,
-        V: Portable,
-        C: Completion + 'static,
-    {
-        let request = Request {
-            property: target.property,
-            closure: closure_id::<Apply<T, V, I>>(),
-            payload,
-            reply_words: reply_words::<I::Output>(),
-        };
-        self.send(target.home, request, completion);
-    }
-}
-
-/// Parks the current fiber until the completion that `send` is given has run.
-pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Result<U, DelegateError> {
-    let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
-    let waiter = Waiter::new(fiber);
-    send(Wake(&raw const waiter));
-    waiter.wait()
-}
-
-/// Words that the result of a call will probably need; longer results find another place.
-#[inline(always)]
-fn reply_words<U: 'static>() -> usize {
-    let words = const { size_of::<U>().div_ceil(WORD) };
-    codec::plain_words::<U>().unwrap_or(if words <= 8 { words } else { 0 })
-}
-
 #[cold]
 fn no_such_property(node: &Node, number: u32) -> DelegateError {
     DelegateError::Refused {
@@ -426,8 +300,8 @@ fn no_such_property(node: &Node, number: u32) -> DelegateError {
 }
 
 /// The result of a request; its failure ends the caller. Called by functions that are themselves
-/// marked `track_caller`, and never inside a closure, which forgets the mark: so the panic is one of
-/// the line that delegated.
+/// marked `track_caller`, and never inside a closure, which forgets the mark: so the panic is one
+/// of the line that delegated.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn or_raise<U>(result: Result<U, DelegateError>) -> U {
@@ -444,199 +318,10 @@ pub(crate) fn or_raise<U>(result: Result<U, DelegateError>) -> U {
 #[track_caller]
 fn raise(error: &DelegateError) -> ! {
     if let DelegateError::NoRack(_) = error
-        && with_node(|node| node.is_some_and(|node| node.is_closed()))
+        && on_node(Node::is_closed) == Some(true)
     {
         // The rack has ended under a fiber that was still waiting: nothing went wrong here.
         std::panic::resume_unwind(Box::new(error.to_string()));
     }
     panic!("{error} (delegated at {})", Location::caller())
-}
-
-/// How far a wait has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    Pending,
-    /// There is a value.
-    Done,
-    /// There is an error.
-    Failed,
-}
-
-/// A fiber that waits for a result, on its own stack. This is not a `Result`, because that would be
-/// moved in pieces, and the processor waits for pieces that do not match.
-struct Waiter<U> {
-    fiber: FiberId,
-    state: Cell<Wait>,
-    end: UnsafeCell<End<U>>,
-}
-
-/// What a wait ended with; which of them it is, the waiter's state says.
-union End<U> {
-    pending: (),
-    value: ManuallyDrop<U>,
-    error: ManuallyDrop<Box<DelegateError>>,
-}
-
-impl<U> Waiter<U> {
-    #[inline(always)]
-    fn new(fiber: FiberId) -> Self {
-        let end = UnsafeCell::new(End { pending: () });
-        Waiter { fiber, state: Cell::new(Wait::Pending), end }
-    }
-
-    /// Parks the fiber until the wait has ended. Called once.
-    #[inline(always)]
-    fn wait(&self) -> Result<U, DelegateError> {
-        loop {
-            match self.state.get() {
-                Wait::Pending => fiber::park(),
-                Wait::Done => {
-                    // SAFETY: the state says that the completion has written the value. It is taken
-                    // once: `wait` is called once, and returns.
-                    return Ok(unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) });
-                }
-                Wait::Failed => {
-                    // SAFETY: as above, of the error.
-                    return Err(*unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) });
-                }
-            }
-        }
-    }
-}
-
-impl<U> Drop for Waiter<U> {
-    fn drop(&mut self) {
-        if self.state.get() == Wait::Pending {
-            // The completion holds a pointer to this frame. Nodes are closed, which ends all
-            // requests, before fibers are unwound; going on would corrupt memory.
-            eprintln!("gossamer: a fiber was unwound while its request is under way; aborting");
-            std::process::abort();
-        }
-    }
-}
-
-/// Wakes the fiber that waits for a result.
-pub(crate) struct Wake<U>(*const Waiter<U>);
-
-impl<U: Portable> Completion for Wake<U> {
-    #[inline(always)]
-    fn complete(self, outcome: Outcome<'_>) {
-        match outcome.at_hand() {
-            Some(value) => ManuallyDrop::new(self).end(Ok(value)),
-            None => self.end_with(outcome),
-        }
-    }
-}
-
-impl<U: Portable> Wake<U> {
-    #[inline(never)]
-    fn end_with(self, outcome: Outcome<'_>) {
-        self.end(outcome.result());
-        std::mem::forget(self);
-    }
-}
-
-impl<U> Wake<U> {
-    /// Ends the wait. Called once.
-    #[inline(always)]
-    fn end(&self, result: Result<U, DelegateError>) {
-        // SAFETY: the waiter is on the stack of a fiber that does not leave its frame before the
-        // state says that the wait has ended, which only happens here, once; the fiber is of this
-        // thread and is not looking at the waiter now, so nothing else refers to it.
-        let waiter = unsafe { &*self.0 };
-        match result {
-            Ok(value) => {
-                // SAFETY: as above; the value is not read before the state is set.
-                unsafe { (*waiter.end.get()).value = ManuallyDrop::new(value) };
-                waiter.state.set(Wait::Done);
-            }
-            Err(error) => {
-                // SAFETY: as for the value.
-                unsafe { (*waiter.end.get()).error = ManuallyDrop::new(Box::new(error)) };
-                waiter.state.set(Wait::Failed);
-            }
-        }
-        fiber::unpark(waiter.fiber);
-    }
-}
-
-/// Only a panic drops it: of an argument that is encoded, or of a result that is decoded.
-impl<U> Drop for Wake<U> {
-    fn drop(&mut self) {
-        let source = CodecError("its own code for that panicked".to_owned());
-        self.end(Err(DelegateError::Codec { what: "encode or decode a value", source }));
-    }
-}
-
-/// What is told of the result of a call that does not wait.
-pub(crate) trait Told<U>: Sized + 'static {
-    fn done(self, value: U);
-    fn failed(self, node: &Node, error: DelegateError);
-
-    #[inline(always)]
-    fn tell(self, node: &Node, result: Result<U, DelegateError>) {
-        match result {
-            Ok(value) => self.done(value),
-            Err(error) => self.failed(node, error),
-        }
-    }
-}
-
-/// A callback for the result alone.
-pub(crate) struct Then<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
-
-impl<U: 'static, C: FnOnce(U) + 'static> Told<U> for Then<C, U> {
-    #[inline(always)]
-    fn done(self, value: U) {
-        (self.0)(value);
-    }
-
-    fn failed(self, node: &Node, error: DelegateError) {
-        node.report(error);
-    }
-}
-
-/// A callback for the result or the failure.
-struct Either<C, U>(C, PhantomData<fn(U)>);
-
-impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Told<U> for Either<C, U> {
-    #[inline(always)]
-    fn done(self, value: U) {
-        (self.0)(Ok(value));
-    }
-
-    fn failed(self, _: &Node, error: DelegateError) {
-        (self.0)(Err(error));
-    }
-}
-
-/// Tells a callback when the reply comes.
-pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
-
-impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
-    const WAITS_FOR_ROOM: bool = true;
-
-    #[inline(always)]
-    fn complete(self, outcome: Outcome<'_>) {
-        match outcome.at_hand() {
-            Some(value) => self.0.done(value),
-            None => self.complete_with(outcome),
-        }
-    }
-
-    fn name() -> &'static str {
-        type_name::<C>()
-    }
-}
-
-impl<U: Portable, C: Told<U>> Tell<C, U> {
-    #[inline(never)]
-    fn complete_with(self, outcome: Outcome<'_>) {
-        let result = outcome.result();
-        with_node(|node| {
-            if let Some(node) = node {
-                self.0.tell(node, result);
-            }
-        });
-    }
 }

@@ -250,9 +250,9 @@ unsafe fn copy_frozen(to: *mut u8, from: *const u8, len: usize) {
 /// Makes the closure whose bytes these are.
 ///
 /// # Safety
-/// `bytes` are all the bytes of one closure of type `F`, made by [`with_capture`], of which no other
-/// instance is made. With no bytes this needs nothing: the sender held such a closure, and a value
-/// without bytes can be made from its type.
+/// `bytes` are all the bytes of one closure of type `F`, made by [`with_capture`], of which no
+/// other instance is made. With no bytes this needs nothing: the sender held such a closure, and a
+/// value without bytes can be made from its type.
 #[inline(always)]
 unsafe fn rebuild<F>(bytes: &[u8]) -> F {
     let mut closure = MaybeUninit::<F>::uninit();

@@ -12,7 +12,7 @@
 use crate::{
     call::copied_out,
     codec,
-    error::{DelegateError, PanicReport},
+    error::{DelegateError, PanicReport, RACK_ENDED},
     wire::{IN_PLACE, NO_REPLY, ReplyHead, Status, WORD},
 };
 use primitive::{
@@ -41,7 +41,8 @@ pub(crate) enum Source<'a> {
 pub(crate) struct Outcome<'a> {
     /// The word that took the place of the request's head.
     word: u64,
-    /// The word behind it, which is the result if it is one of a word that took the request's place.
+    /// The word behind it, which is the result if it is one of a word that took the request's
+    /// place.
     value: u64,
     /// Where these words were, counted from the start of the pair's memory.
     at: usize,
@@ -337,8 +338,7 @@ fn grow(list: &mut Vec<u64>, end: usize) {
 impl Drop for Completions {
     fn drop(&mut self) {
         while let Some(next) = self.next() {
-            let error = DelegateError::NoRack("the rack has ended");
-            self.run(next, Outcome::failed(&Source::Failed(&error)));
+            self.run(next, Outcome::failed(&Source::Failed(&RACK_ENDED)));
         }
     }
 }

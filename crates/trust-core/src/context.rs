@@ -6,7 +6,7 @@
 
 use crate::{
     completion::{Kind, Outcome, kind_of},
-    node::with_node,
+    node::on_node,
     registry::registry,
     wire::RequestHead,
 };
@@ -103,11 +103,7 @@ impl ContextCell {
 /// whoever delegated it.
 #[inline]
 pub fn check_may_wait(what: &str, place: &'static Location<'static>) {
-    with_node(|node| {
-        if let Some(node) = node {
-            node.context().check_may_wait(what, place);
-        }
-    });
+    on_node(|node| node.context().check_may_wait(what, place));
 }
 
 /// Ends a context when it is dropped.

@@ -50,6 +50,14 @@ pub enum DelegateError {
     NoRack(&'static str),
 }
 
+pub(crate) const OUTSIDE: DelegateError = DelegateError::NoRack(
+    "a trust can only be used by a fiber of its rack; from other threads use `apply_async`, \
+     or spawn a fiber with the rack's handle",
+);
+pub(crate) const NO_SUCH_THREAD: DelegateError =
+    DelegateError::NoRack("the trust's trustee is not a thread of this rack");
+pub(crate) const RACK_ENDED: DelegateError = DelegateError::NoRack("the rack has ended");
+
 /// What the codec says when a value cannot be encoded or decoded.
 #[derive(Debug, Clone, Error)]
 #[error("{0}")]

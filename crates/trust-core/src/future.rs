@@ -6,7 +6,7 @@
 use crate::{
     Trust,
     apply::Portable,
-    error::DelegateError,
+    error::{DelegateError, RACK_ENDED},
     invoke::{Delegable, check_captures},
     racks,
 };
@@ -61,7 +61,7 @@ impl<U> Settle<U> {
 impl<U> Drop for Settle<U> {
     fn drop(&mut self) {
         if Arc::strong_count(&self.0) > 1 {
-            self.settle(Err(DelegateError::NoRack("the rack has ended")));
+            self.settle(Err(RACK_ENDED));
         }
     }
 }

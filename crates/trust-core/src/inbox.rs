@@ -123,8 +123,8 @@ impl Inbox {
         let end = progress.arrival.end;
         let closures = node.closures();
         let mut call = Call { buffer, slot, tail: progress.tail, bulk: None, outsized: None };
-        // The truth about progress is here; `progress` is told before a closure runs, because it may
-        // panic.
+        // The truth about progress is here; `progress` is told before a closure runs, because it
+        // may panic.
         let mut at = progress.at;
         while at < end {
             progress.at = at;

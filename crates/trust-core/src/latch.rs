@@ -1,20 +1,22 @@
 //! [`Latch`]: mutual exclusion between the fibers of one thread, and `launch`: closures that may
 //! wait (thesis 2.4.3).
 //!
-//! `launch` runs its closure in a fiber of its own at the trustee. That fiber may wait, and while it
-//! does, other requests are served; so the property must be a latch, which the fiber holds from the
-//! beginning to the end of the closure (`launch.rs` says how its result comes back).
+//! `launch` runs its closure in a fiber of its own at the trustee. That fiber may wait, and while
+//! it does, other requests are served; so the property must be a latch, which the fiber holds from
+//! the beginning to the end of the closure (`launch.rs` says how its result comes back).
 
 use crate::{
     Trust,
-    apply::{OUTSIDE, Portable, Tell, Then, or_raise, wait},
+    apply::{Portable, or_raise},
     completion::{Completion, Outcome, Source, boxed},
     context::check_may_wait,
-    error::DelegateError,
+    error::{DelegateError, OUTSIDE},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
     launch::{Begun, Started, begin},
     node::{Node, Place, with_node},
     system::ReplyTo,
+    tell::{Tell, Then},
+    waiter::wait,
 };
 use fiber::FiberId;
 use std::{
@@ -227,9 +229,7 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         let place = Location::caller();
         with_node(|node| {
-            let Some(node) = node.filter(|node| node.seat.rack() == self.home.rack()) else {
-                return Err(OUTSIDE);
-            };
+            let node = node.filter(|node| node.seat.rack() == self.home.rack()).ok_or(OUTSIDE)?;
             node.context().check_may_wait("`launch`", place);
             wait(|wake| self.start(node, invoke, arguments, wake, place))
         })

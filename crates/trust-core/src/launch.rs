@@ -7,7 +7,7 @@
 use crate::{
     completion::{Completion, Outcome, Source},
     error::{CodecError, DelegateError, PanicReport},
-    node::with_node,
+    node::on_node,
     system::ReplyTo,
 };
 use fiber::Builder;
@@ -26,11 +26,7 @@ pub(crate) fn begin<U: Serialize + 'static>(
     let fiber = Builder::new().spawn_local(move || {
         let result = catch_unwind(AssertUnwindSafe(body));
         let result = result.map_err(|panic| PanicReport::of(&*panic));
-        with_node(|node| {
-            if let Some(node) = node {
-                node.reply_later(reply_to, result);
-            }
-        });
+        on_node(|node| node.reply_later(reply_to, result));
     });
     fiber.map(drop).map_err(|error| error.to_string())
 }
@@ -61,11 +57,7 @@ impl Started {
     }
 
     fn fail(&self, error: &DelegateError) {
-        with_node(|node| {
-            if let Some(node) = node {
-                node.end_awaited(self.token, Outcome::failed(&Source::Failed(error)));
-            }
-        });
+        on_node(|node| node.end_awaited(self.token, Outcome::failed(&Source::Failed(error))));
     }
 }
 

@@ -5,16 +5,19 @@
 //!
 //! Reading order:
 //! 1. What users see: [`Trust`] (`trust.rs`), `apply` and its relatives (`apply.rs`),
-//!    [`delegate!`] (`delegate.rs`), [`Latch`] and
-//!    `launch` (`latch.rs`), [`Trustee`] (`trustee.rs`), starting fibers (`launch.rs`), what may be delegated (`invoke.rs`,
-//!    `noref.rs`), futures of calls (`future.rs`), errors (`error.rs`).
+//!    [`delegate!`] (`delegate.rs`), [`Latch`] and `launch` (`latch.rs`), [`Trustee`]
+//!    (`trustee.rs`), what may be delegated (`invoke.rs`, `noref.rs`), futures of calls
+//!    (`future.rs`), errors (`error.rs`).
 //! 2. The protocol: words (`wire.rs`), handing buffers back and forth ([`slot`]), finding out who
 //!    sent something (`arrivals.rs`), giving a buffer away on a lane (`link.rs`).
-//! 3. The two ends of a pair: `outbox.rs` with `completion.rs`, `inbox.rs` with `call.rs`.
+//! 3. From a call to a request (`request.rs`) and the two ends of a pair: `outbox.rs` with
+//!    `completion.rs`, `inbox.rs` with `call.rs`; what a reply completes: a fiber that waits
+//!    (`waiter.rs`), a callback (`tell.rs`), the start of a fiber (`launch.rs`).
 //! 4. What closures and properties are called: `registry.rs`, `identity.rs`, `property.rs`,
 //!    `count.rs`; how values are encoded: `codec.rs`.
-//! 5. A thread's whole: `node.rs`, with `context.rs` (may this code wait?), `system.rs` (what
-//!    threads ask of each other), `racks.rs` (threads that belong to no rack).
+//! 5. A thread's whole: `node.rs` (`node/poll.rs`, `node/entered.rs`), with `context.rs` (may this
+//!    code wait?), `system.rs` (what threads ask of each other), `racks.rs` (threads that belong to
+//!    no rack).
 //! 6. Set-up and idling: `wiring.rs`, [`idle`].
 
 // Under loom only the slot protocol is compiled; most of what it offers is used by the rest.
@@ -66,10 +69,8 @@ mod launch;
 #[cfg(not(loom))]
 mod link;
 #[cfg(not(loom))]
-#[allow(unsafe_code)]
 mod node;
 #[cfg(feature = "nightly")]
-#[path = "noref.rs"]
 mod noref;
 #[cfg(not(loom))]
 mod outbox;
@@ -82,11 +83,18 @@ mod racks;
 #[allow(unsafe_code)]
 mod registry;
 #[cfg(not(loom))]
+mod request;
+#[cfg(not(loom))]
 mod system;
+#[cfg(not(loom))]
+mod tell;
 #[cfg(not(loom))]
 mod trust;
 #[cfg(not(loom))]
 mod trustee;
+#[cfg(not(loom))]
+#[allow(unsafe_code)]
+mod waiter;
 #[cfg(not(loom))]
 mod wiring;
 

@@ -32,8 +32,8 @@ impl Link {
         self.peer
     }
 
-    /// Gives the handover's buffer of `pair` (the local copy of the pair's memory) to the other side
-    /// and wakes it.
+    /// Gives the handover's buffer of `pair` (the local copy of the pair's memory) to the other
+    /// side and wakes it.
     ///
     /// Where the transport maps the region, `pair` is the other side's own memory and the signal
     /// is one store; elsewhere what was written travels ahead of it, and the wake with it.

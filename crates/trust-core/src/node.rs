@@ -11,13 +11,20 @@
 //! poll, or a full buffer before that), serves what has arrived, and takes replies, which makes
 //! fibers ready again.
 
+#[allow(unsafe_code)] // A reference to the node that is always taken away before the node goes.
+mod entered;
+mod poll;
+
+pub use self::entered::EnteredNode;
+pub(crate) use self::entered::{current, on_node, with_node};
+
 use crate::{
     arrivals::Arrivals,
     completion::{Completion, Outcome, Source, boxed},
     context::{Context, ContextCell},
-    error::{DelegateError, Panic},
+    error::{DelegateError, NO_SUCH_THREAD, Panic},
     inbox::Inbox,
-    outbox::{BULK_REQUEST, LaneRef, Outbox, Request},
+    outbox::{LaneRef, Outbox, Request},
     property::{Dead, Properties},
     registry::{Closure, Tag, registry},
     system::System,
@@ -33,10 +40,6 @@ use transport_api::{Event, HostId, PeerEvent, ThreadId};
 /// Polls between two looks at the lanes, while nothing waits for what only they bring, and memory
 /// brings everything else.
 const LANE_POLL_EVERY: u32 = 32;
-
-thread_local! {
-    static CURRENT: Cell<Option<&'static Node>> = const { Cell::new(None) };
-}
 
 /// What a worker is told besides whether there was progress.
 #[derive(Debug)]
@@ -128,7 +131,7 @@ impl Node {
         let Parts { me, rack, threads, outboxes, inboxes, arrivals, lanes, all_mapped } = parts;
         let node = Node {
             me,
-            seat: Seat::new(rack, me.host.0 * threads + me.thread),
+            seat: Seat::new(rack, me.number(threads)),
             threads,
             outboxes,
             inboxes,
@@ -151,22 +154,6 @@ impl Node {
         };
         crate::system::install(&node);
         Rc::new(node)
-    }
-
-    /// Makes `node` the current thread's until the guard is dropped.
-    ///
-    /// # Panics
-    /// If the thread has one already.
-    pub fn enter(node: Rc<Node>) -> EnteredNode {
-        // SAFETY: the reference is taken out of the thread-local by the guard's drop, while the
-        // guard still holds the node; `with_node` never lets it escape, and if somebody is still
-        // inside `with_node` then, the node is never freed.
-        let current = unsafe { &*Rc::as_ptr(&node) };
-        if let Some(before) = CURRENT.get() {
-            panic!("this thread already runs {}", before.me);
-        }
-        CURRENT.set(Some(current));
-        EnteredNode(node)
     }
 
     /// The thread that this node belongs to.
@@ -193,14 +180,18 @@ impl Node {
     /// The number of a thread of the rack, counting through all hosts.
     #[inline(always)]
     pub(crate) fn number_of(&self, thread: ThreadId) -> u32 {
-        thread.host.0 * self.threads + thread.thread
+        thread.number(self.threads)
     }
 
     /// The thread with this number, if there is one.
     pub(crate) fn thread_numbered(&self, number: u32) -> Option<ThreadId> {
-        let thread =
-            ThreadId { host: HostId(number / self.threads), thread: number % self.threads };
-        (thread.host.0 < self.hosts()).then_some(thread)
+        let thread = ThreadId::numbered(number, self.threads);
+        self.has(thread).then_some(thread)
+    }
+
+    /// Whether the rack has this thread.
+    pub(crate) fn has(&self, thread: ThreadId) -> bool {
+        thread.host.0 < self.hosts() && thread.thread < self.threads
     }
 
     #[inline(always)]
@@ -228,7 +219,8 @@ impl Node {
         self.properties.insert(value, first)
     }
 
-    /// Sends a request to the thread with this number. A fiber in free context may wait here for room.
+    /// Sends a request to the thread with this number. A fiber in free context may wait here for
+    /// room.
     #[inline(always)]
     pub(crate) fn send<C: Completion + 'static>(
         &self,
@@ -237,8 +229,7 @@ impl Node {
         completion: C,
     ) {
         let Some(Some(outbox)) = self.outboxes.get(number as usize) else {
-            let error = DelegateError::NoRack("the trust's trustee is not a thread of this rack");
-            return completion.complete(Outcome::failed(&Source::Failed(&error)));
+            return completion.complete(Outcome::failed(&Source::Failed(&NO_SUCH_THREAD)));
         };
         match outbox.append(&request, completion, || self.lane_to(outbox)) {
             Ok(false) => {}
@@ -270,6 +261,10 @@ impl Node {
     #[inline(always)]
     fn lane_to(&self, outbox: &Outbox) -> &LaneRef {
         self.lane(outbox.trustee().host)
+    }
+
+    fn outbox(&self, number: u32) -> &Outbox {
+        self.outboxes[number as usize].as_ref().expect("only outboxes that exist are listed")
     }
 
     /// Begins a batch, if there is a buffer for it.
@@ -374,129 +369,6 @@ impl Node {
         self.incidents.borrow_mut().push(Incident::Unobserved(error));
     }
 
-    /// Makes progress: sends, serves, takes replies. True if anything happened. Call it from the
-    /// worker, outside any fiber.
-    fn poll(&self) -> bool {
-        if self.polling.replace(true) {
-            return false;
-        }
-        let progress = self.poll_once();
-        self.polling.set(false);
-        progress
-    }
-
-    fn poll_once(&self) -> bool {
-        let sent = self.flush();
-        // A fiber that waits inside a delegated closure holds a reference to its property. It must
-        // not, but a bare `park` cannot tell: nothing is served until it has gone on.
-        let served = self.context.is_free() && self.serve();
-        let reaped = self.reap();
-        self.run_deferred();
-        let left = self.until_lanes.get();
-        if left == 0 {
-            self.until_lanes.set(self.lane_poll_every);
-            return self.poll_lanes() || sent || served || reaped;
-        }
-        self.until_lanes.set(left - 1);
-        sent || served || reaped
-    }
-
-    fn flush(&self) -> bool {
-        let mut sent = false;
-        for number in self.busy.borrow().iter() {
-            let outbox = self.outbox(*number);
-            sent |= outbox.flush(self.lane_to(outbox));
-        }
-        sent
-    }
-
-    #[inline(always)]
-    fn serve(&self) -> bool {
-        match &self.arrivals {
-            None => self.inboxes.iter().flatten().fold(false, |any, inbox| inbox.serve(self) | any),
-            Some(arrivals) => arrivals.serve(&self.inboxes, self),
-        }
-    }
-
-    fn reap(&self) -> bool {
-        let mut reaped = false;
-        let mut i = 0;
-        let _context = self.context.enter(Context::Callback);
-        loop {
-            // Completions may send, which may lengthen the list: borrow it for one look at a time.
-            let Some(number) = self.busy.borrow().get(i).copied() else { break };
-            let outbox = self.outbox(number);
-            if outbox.reap(&self.context, &mut |panic| self.report_panic(panic)) {
-                reaped = true;
-                outbox.refill(self.lane_to(outbox), fiber::unpark);
-            }
-            if outbox.is_busy() {
-                i += 1;
-            } else {
-                outbox.listed.set(false);
-                self.busy.borrow_mut().swap_remove(i);
-            }
-        }
-        reaped
-    }
-
-    fn outbox(&self, number: u32) -> &Outbox {
-        self.outboxes[number as usize].as_ref().expect("only outboxes that exist are listed")
-    }
-
-    /// Takes what the lanes have: bulk payloads, notifications, losses. True if there was anything.
-    fn poll_lanes(&self) -> bool {
-        let mut moved = false;
-        for lane in &self.lanes {
-            let mut events = Vec::new();
-            moved |= lane.borrow_mut().poll(&mut |event| events.push(event));
-            for event in events {
-                self.handle(event);
-            }
-        }
-        moved
-    }
-
-    fn handle(&self, event: Event) {
-        match event {
-            Event::Bulk { from, tag, payload } => {
-                let number = self.number_of(from) as usize;
-                if tag == BULK_REQUEST {
-                    if let Some(Some(inbox)) = self.inboxes.get(number) {
-                        inbox.bulk_arrived(payload);
-                    }
-                } else if let Some(Some(outbox)) = self.outboxes.get(number) {
-                    outbox.bulk_arrived(payload);
-                }
-            }
-            Event::Peer(event) => {
-                if let PeerEvent::Lost(host, reason) = &event {
-                    self.lose(*host, reason);
-                }
-                self.incidents.borrow_mut().push(Incident::Peer(event));
-            }
-            notified @ Event::Notified { .. } => {
-                self.incidents.borrow_mut().push(Incident::Notified(notified));
-            }
-            // The node starts no operation that has a completion.
-            Event::Completed { .. } | Event::Failed { .. } => {}
-        }
-    }
-
-    /// Ends everything that is under way with `host`.
-    fn lose(&self, host: HostId, reason: &transport_api::LossReason) {
-        let error = DelegateError::PeerLost { host, reason: reason.clone() };
-        let _context = self.context.enter(Context::Callback);
-        let caught = &mut |panic: Panic| self.report_panic(panic);
-        for outbox in self.outboxes.iter().flatten().filter(|o| o.trustee().host == host) {
-            outbox.close(&error, caught, fiber::unpark);
-        }
-        for inbox in self.inboxes.iter().flatten().filter(|i| i.client().host == host) {
-            inbox.close();
-        }
-        self.system.lose(host, reason, caught);
-    }
-
     /// Whether anything happened that somebody should know.
     #[inline]
     pub fn has_incidents(&self) -> bool {
@@ -530,141 +402,9 @@ impl Node {
         self.properties.alive().into_iter().filter(|name| !System::is_named(name)).collect()
     }
 
-    /// Ends every request under way and every one to come: the rack has ended. After this no fiber
-    /// waits for a reply, so that fibers can be unwound.
-    fn close(&self) {
-        self.closed.set(true);
-        let error = || DelegateError::NoRack("the rack has ended");
-        let _context = self.context.enter(Context::Callback);
-        let caught = &mut |panic: Panic| self.report_panic(panic);
-        for outbox in self.outboxes.iter().flatten() {
-            outbox.close(&error(), caught, fiber::unpark);
-        }
-        self.system.fail(|_| true, error, caught);
-    }
-
-    /// Refuses what would pull the node out from under the code that it runs.
-    fn check_idle(&self, what: &str) {
-        assert!(
-            !self.polling.get() && self.context.is_free(),
-            "a node cannot {what} inside delegated code or callbacks"
-        );
-    }
-
-    /// Keeps the node from going until the guard is dropped. For functions of the node that, outside
-    /// any other context, run code of users or park the fiber, and look at the node again behind it.
-    pub(crate) fn stay(&self) -> Stay<'_> {
-        self.staying.set(self.staying.get() + 1);
-        Stay(self)
-    }
-
-    /// Whether no function of the node is on any stack of this thread, those of parked fibers
-    /// included: all that could lead to the node's end are in a context, in a poll, at a lane, or
-    /// have asked it to stay.
-    fn is_unused(&self) -> bool {
-        self.context.is_free()
-            && !self.polling.get()
-            && !self.runs_deferred.get()
-            && self.staying.get() == 0
-            && self.lanes.iter().all(|lane| lane.try_borrow_mut().is_ok())
-    }
-
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()
     }
-
-    /// Drops all properties, for the end of the rack.
-    fn clear(&self) {
-        for dead in self.properties.clear() {
-            self.bury(Some(dead));
-        }
-    }
-}
-
-/// While it lives, its node does not go.
-pub(crate) struct Stay<'a>(&'a Node);
-
-impl Drop for Stay<'_> {
-    fn drop(&mut self) {
-        self.0.staying.set(self.0.staying.get() - 1);
-    }
-}
-
-/// Ends a thread's being a node when it is dropped.
-///
-/// # Panics
-/// When it is dropped by code that the node runs, or while fibers wait inside the node: their
-/// scheduler must go first. The thread goes on being that node then, for good.
-pub struct EnteredNode(Rc<Node>);
-
-/// What only the owner of a thread's node may do; code that runs *in* the node (closures,
-/// callbacks, fibers) never has this.
-impl EnteredNode {
-    /// Makes progress: sends, serves, takes replies. True if anything happened. Call it from the
-    /// worker, outside any fiber; called by what it runs itself, it does nothing.
-    pub fn poll(&self) -> bool {
-        self.0.poll()
-    }
-
-    /// Takes what the lanes have: bulk payloads, notifications, losses. True if there was anything.
-    pub fn poll_lanes(&self) -> bool {
-        !self.0.polling.get() && self.0.poll_lanes()
-    }
-
-    /// Ends every request under way and every one to come: the rack has ended. After this no fiber
-    /// waits for a reply, so that fibers can be unwound.
-    ///
-    /// # Panics
-    /// Inside delegated code or callbacks.
-    pub fn close(&self) {
-        self.0.check_idle("close");
-        self.0.close();
-    }
-
-    /// Drops all properties, for the end of the rack.
-    ///
-    /// # Panics
-    /// Inside delegated code or callbacks.
-    pub fn clear(&self) {
-        self.0.check_idle("clear");
-        self.0.clear();
-    }
-}
-
-impl std::ops::Deref for EnteredNode {
-    type Target = Node;
-    fn deref(&self) -> &Node {
-        &self.0
-    }
-}
-
-impl Drop for EnteredNode {
-    fn drop(&mut self) {
-        if self.0.is_unused() {
-            return CURRENT.set(None);
-        }
-        // Somebody will go on using it.
-        std::mem::forget(self.0.clone());
-        assert!(
-            std::thread::panicking(),
-            "a thread cannot stop being a node inside delegated code or callbacks, nor while fibers \
-             wait inside the node: let them end, or drop their scheduler first"
-        );
-    }
-}
-
-/// Runs `f` with the current thread's node, if it has one.
-#[inline(always)]
-pub(crate) fn with_node<R>(f: impl FnOnce(Option<&Node>) -> R) -> R {
-    f(CURRENT.get())
-}
-
-/// The current thread's node, if it has one, for code on the common path of a request: unlike what
-/// is in a closure, it is sure to be part of its caller. As with [`with_node`], the node does not
-/// leave the function that asks: whatever it asks with must be its own argument.
-#[inline(always)]
-pub(crate) fn current(_asking: &impl Sized) -> Option<&Node> {
-    CURRENT.get()
 }
 
 /// The place of whoever called, for messages.

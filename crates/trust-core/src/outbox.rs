@@ -27,7 +27,7 @@ pub(crate) const BULK_REPLY: u64 = 1;
 
 /// A request's arguments.
 #[derive(Clone, Copy)]
-pub(crate) enum Payload<'a> {
+pub(crate) enum Arguments<'a> {
     Plain(Plain),
     Encoded(&'a [u8]),
 }
@@ -36,29 +36,29 @@ impl Request<'_> {
     /// Words behind the head. A bulk payload has its length there.
     #[inline(always)]
     fn words(&self) -> usize {
-        let words = self.payload.words();
+        let words = self.arguments.words();
         let inline = if words <= INLINE_BYTES / WORD { words } else { 1 };
         inline.max(self.reply_words)
     }
 }
 
-impl Payload<'_> {
+impl Arguments<'_> {
     #[inline(always)]
     fn words(self) -> usize {
         match self {
-            Payload::Plain(plain) => plain.words(),
-            Payload::Encoded(bytes) => bytes.len().div_ceil(WORD),
+            Arguments::Plain(plain) => plain.words(),
+            Arguments::Encoded(bytes) => bytes.len().div_ceil(WORD),
         }
     }
 }
 
-/// A request, but for its completion. What is off the common path takes it by value: a reference that
-/// left the inlined path would keep the whole of it in memory, and nothing of it constant.
+/// A request, but for its completion. What is off the common path takes it by value: a reference
+/// that left the inlined path would keep the whole of it in memory, and nothing of it constant.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) property: u32,
     pub(crate) closure: u32,
-    pub(crate) payload: Payload<'a>,
+    pub(crate) arguments: Arguments<'a>,
     /// Words that the reply will probably need.
     pub(crate) reply_words: usize,
 }
@@ -136,20 +136,20 @@ impl Outbox {
         completion: C,
         lane: impl FnOnce() -> &'a LaneRef,
     ) -> Result<bool, C> {
-        let payload = request.payload;
-        if let Payload::Encoded(bytes) = payload
+        let arguments = request.arguments;
+        if let Arguments::Encoded(bytes) = arguments
             && bytes.len() > INLINE_BYTES
         {
             return self.append_bulk(*request, bytes, completion, lane());
         }
         let len = request.words();
         let head = RequestHead::new(request.property, request.closure, len, false);
-        let first = match payload {
-            Payload::Plain(Plain::Word(word)) => Some(word),
-            Payload::Plain(Plain::Nothing) | Payload::Encoded(_) => None,
+        let first = match arguments {
+            Arguments::Plain(Plain::Word(word)) => Some(word),
+            Arguments::Plain(Plain::Nothing) | Arguments::Encoded(_) => None,
         };
         let Some(added) = self.slot.append(len, head, first) else { return Err(completion) };
-        if let Payload::Encoded(bytes) = payload {
+        if let Arguments::Encoded(bytes) = arguments {
             self.slot.memory().write_from((added.at + 1) * WORD, bytes);
         }
         self.filling.push(added.at, completion);
@@ -189,13 +189,13 @@ impl Outbox {
         self.backlog.borrow_mut().push_back(Waiting {
             property: request.property,
             closure: request.closure,
-            plain: match request.payload {
-                Payload::Plain(plain) => Some(plain),
-                Payload::Encoded(_) => None,
+            plain: match request.arguments {
+                Arguments::Plain(plain) => Some(plain),
+                Arguments::Encoded(_) => None,
             },
-            encoded: match request.payload {
-                Payload::Plain(_) => Vec::new(),
-                Payload::Encoded(bytes) => bytes.to_vec(),
+            encoded: match request.arguments {
+                Arguments::Plain(_) => Vec::new(),
+                Arguments::Encoded(bytes) => bytes.to_vec(),
             },
             reply_words: request.reply_words,
             completion,
@@ -329,7 +329,9 @@ impl Outbox {
             let request = Request {
                 property: waiting.property,
                 closure: waiting.closure,
-                payload: waiting.plain.map_or(Payload::Encoded(&waiting.encoded), Payload::Plain),
+                arguments: waiting
+                    .plain
+                    .map_or(Arguments::Encoded(&waiting.encoded), Arguments::Plain),
                 reply_words: waiting.reply_words,
             };
             match self.append(&request, waiting.completion, || lane) {

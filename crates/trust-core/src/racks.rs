@@ -1,7 +1,7 @@
 //! The racks that this process takes part in, for trusts that are used or dropped on threads that
 //! belong to none: their work is posted to a thread that does.
 
-use crate::node::{Node, with_node};
+use crate::node::{Node, on_node};
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -51,10 +51,8 @@ pub(crate) fn post(rack: u32, job: impl FnOnce(&Node) + Send + 'static) {
 
 /// Runs jobs that were posted, on a thread of the rack.
 pub fn run_job(job: Job) {
-    with_node(|node| {
-        if let Some(node) = node {
-            let _stay = node.stay();
-            job(node);
-        }
+    on_node(|node| {
+        let _stay = node.stay();
+        job(node);
     });
 }

@@ -68,7 +68,8 @@ unsafe extern "C" {
     static STOP: [Entry; 0];
 }
 
-// SAFETY: makes the section exist, empty, even in a program that delegates nothing; no code, no data.
+// SAFETY: makes the section exist, empty, even in a program that delegates nothing; no code, no
+// data.
 std::arch::global_asm!(".pushsection gossamer_closures,\"aR\",@progbits", ".popsection");
 
 /// The id of a kind of call.

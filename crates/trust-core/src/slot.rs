@@ -7,7 +7,8 @@
 //! read-modify-write anywhere.
 //!
 //! Rules, which the loom models in `tests/loom_slot.rs` check:
-//! 1. The client fills buffers in turn; batch `n` is in buffer `n % BUFFERS`, and its signal says `n`.
+//! 1. The client fills buffers in turn; batch `n` is in buffer `n % BUFFERS`, and its signal says
+//!    `n`.
 //! 2. The trustee serves batches in order, so it looks at one signal word only: that of the batch
 //!    it expects next.
 //! 3. The client takes replies in order, so it looks at one signal word only: that of the oldest
@@ -107,7 +108,8 @@ impl ClientSlot {
         self.writer.memory()
     }
 
-    /// Opens a batch for requests, if there is a buffer for it and none [is waiting](Self::is_waiting).
+    /// Opens a batch for requests, if there is a buffer for it and none [is
+    /// waiting](Self::is_waiting).
     pub fn open(&self) -> bool {
         let open = self.in_flight.get() < BUFFERS && !self.blocked.get() && !self.is_waiting();
         if open {
@@ -200,11 +202,7 @@ impl ClientSlot {
     #[inline(always)]
     pub fn prefetch_answered(&self, (buffer, end): (usize, usize)) {
         let start = buffer * SLOT_STRIDE;
-        let mut at = 0;
-        while at < end * WORD {
-            self.memory().prefetch_write(start + at);
-            at += CACHE_LINE;
-        }
+        self.memory().prefetch_write(start, start + end * WORD);
     }
 
     /// Takes the oldest batch back: its buffer can be filled again.
@@ -221,7 +219,8 @@ impl ClientSlot {
 pub struct Arrival {
     /// Which buffer of the pair.
     pub buffer: usize,
-    /// First word behind the requests; never before the first request, never beyond the buffer, whatever the client says.
+    /// First word behind the requests; never before the first request, never beyond the buffer,
+    /// whatever the client says.
     pub end: usize,
 }
 
@@ -273,11 +272,7 @@ impl TrusteeSlot {
     /// Asks the processor for all lines of a batch that has just arrived.
     #[inline(always)]
     pub fn prefetch(&self, arrival: Arrival) {
-        let mut at = CACHE_LINE;
-        while at < arrival.end * WORD {
-            self.buffers[arrival.buffer].prefetch_write(at);
-            at += CACHE_LINE;
-        }
+        self.buffers[arrival.buffer].prefetch_write(CACHE_LINE, arrival.end * WORD);
     }
 
     /// Closes the batch whose replies reach to word `end`, and says what to hand back.

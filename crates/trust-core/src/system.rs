@@ -10,8 +10,8 @@ use crate::{
     context::Context,
     error::{CodecError, DelegateError, Panic, PanicReport, catch},
     invoke::With,
-    node::{Node, with_node},
-    outbox::{Payload, Request},
+    node::{Node, on_node},
+    outbox::{Arguments, Request},
     registry::closure_id,
     wire::{ReplyHead, Status},
 };
@@ -108,7 +108,7 @@ impl Node {
         completion: Box<dyn FnOnce(Outcome<'_>)>,
     ) -> ReplyTo {
         let token = self.system.awaited.borrow_mut().insert((trustee, completion));
-        ReplyTo { thread: self.number_of(self.me), token: token as u64 }
+        ReplyTo { thread: self.number(), token: token as u64 }
     }
 
     /// Ends a call that expected a later reply. Tokens that mean nothing are ignored: the call has
@@ -145,15 +145,10 @@ impl Node {
             |payload| (status, payload),
         );
         let Some(client) = self.thread_numbered(to.thread) else { return };
-        let arguments = (to.token, self.number_of(self.me), status as u8, payload);
+        let arguments = (to.token, self.number(), status as u8, payload);
         self.tell(client, arguments, |_: &mut Runtime, (token, from, status, payload)| {
-            with_node(|node| {
-                let Some(node) = node else { return };
-                let status = match status {
-                    0 => Status::Done,
-                    1 => Status::Panicked,
-                    _ => Status::Refused,
-                };
+            on_node(|node| {
+                let status = Status::from_bits(status.into()).unwrap_or(Status::Refused);
                 let trustee = node.thread_numbered(from).unwrap_or(node.me);
                 let head = ReplyHead { status, bulk: true, at: 0, len: payload.len() };
                 let source = Source::Bytes { trustee, payload: &payload };
@@ -165,16 +160,12 @@ impl Node {
     /// Toggles trust ids of a property of `home`, behind every request that any of `users` has
     /// still queued for it.
     pub(crate) fn release(&self, home: u32, property: u32, ids: Vec<u64>, mut users: Vec<u32>) {
-        let me = self.number_of(self.me);
+        let me = self.number();
         users.retain(|user| *user != me);
         if let Some(user) = users.pop().and_then(|user| self.thread_numbered(user)) {
             let relay = Relay { home, property, ids: ids.clone(), users: users.clone() };
             let pass_on = |_: &mut Runtime, (home, property, ids, users)| {
-                with_node(|node| {
-                    if let Some(node) = node {
-                        node.release(home, property, ids, users);
-                    }
-                });
+                on_node(|node| node.release(home, property, ids, users));
             };
             return self.tell_then(user, (home, property, ids, users), pass_on, relay);
         }
@@ -183,11 +174,7 @@ impl Node {
         }
         let Some(home) = self.thread_numbered(home) else { return };
         self.tell(home, (property, ids), |_: &mut Runtime, (property, ids)| {
-            with_node(|node| {
-                if let Some(node) = node {
-                    node.toggle(property, &ids);
-                }
-            });
+            on_node(|node| node.toggle(property, &ids));
         });
     }
 
@@ -206,7 +193,7 @@ impl Node {
         V: Serialize + DeserializeOwned + 'static,
         F: FnOnce(&mut Runtime, V) + Copy + 'static,
     {
-        self.tell_then(thread, arguments, closure, Told);
+        self.tell_then(thread, arguments, closure, Unawaited);
     }
 
     /// As [`tell`](Self::tell), with what to do when it has been done or has failed.
@@ -227,7 +214,7 @@ impl Node {
         let request = Request {
             property: RUNTIME,
             closure: closure_id::<Apply<Runtime, V, With<F>>>(),
-            payload: Payload::Encoded(encoded.bytes()),
+            arguments: Arguments::Encoded(encoded.bytes()),
             reply_words: 0,
         };
         self.send(self.number_of(thread), request, completion);
@@ -236,25 +223,23 @@ impl Node {
 
 /// Nobody waits for the runtime's requests; but a failure is worth knowing, unless the peer is
 /// lost, which is known.
-struct Told;
+struct Unawaited;
 
-impl Completion for Told {
+impl Completion for Unawaited {
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
         match outcome.result::<()>() {
             Ok(()) | Err(DelegateError::PeerLost { .. } | DelegateError::NoRack(_)) => {}
-            Err(error) => with_node(|node| {
-                if let Some(node) = node {
-                    node.report(error);
-                }
-            }),
+            Err(error) => {
+                on_node(|node| node.report(error));
+            }
         }
     }
 }
 
 /// Passes a release on when the user that should have done so is lost: what that user had queued is
-/// lost with it. If it had passed the release on before, the ids are toggled twice, and the property
-/// stays; it never dies too early.
+/// lost with it. If it had passed the release on before, the ids are toggled twice, and the
+/// property stays; it never dies too early.
 struct Relay {
     home: u32,
     property: u32,
@@ -265,13 +250,10 @@ struct Relay {
 impl Completion for Relay {
     fn complete(self, outcome: Outcome<'_>) {
         let Relay { home, property, ids, users } = self;
-        with_node(|node| {
-            let Some(node) = node else { return };
-            match outcome.result::<()>() {
-                Ok(()) | Err(DelegateError::NoRack(_)) => {}
-                Err(DelegateError::PeerLost { .. }) => node.release(home, property, ids, users),
-                Err(error) => node.report(error),
-            }
+        on_node(|node| match outcome.result::<()>() {
+            Ok(()) | Err(DelegateError::NoRack(_)) => {}
+            Err(DelegateError::PeerLost { .. }) => node.release(home, property, ids, users),
+            Err(error) => node.report(error),
         });
     }
 }

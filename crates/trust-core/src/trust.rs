@@ -83,8 +83,8 @@ impl<T: 'static> Trust<T> {
     }
 
     /// Whether `node`, which is not the trustee's, may queue a request here that nobody waits for.
-    /// If so, that has been noted: the drop of this trust must not overtake the request, on whatever
-    /// thread that happens.
+    /// If so, that has been noted: the drop of this trust must not overtake the request, on
+    /// whatever thread that happens.
     ///
     /// One comparison answers most calls: a thread is only ever noted here if it may.
     #[inline(always)]

@@ -3,12 +3,13 @@
 
 use crate::{
     Trust,
-    apply::{OUTSIDE, Portable, Target, or_raise},
+    apply::{Portable, or_raise},
     completion::{Completion, Outcome, boxed},
-    error::DelegateError,
+    error::{DelegateError, OUTSIDE},
     invoke::{Delegable, Invoke, check_captures},
     launch::{Begun, Started, begin},
-    node::{Node, with_node},
+    node::{Node, on_node, with_node},
+    request::Target,
     system::{RUNTIME, ReplyTo, Runtime},
 };
 use fiber::{JoinError, JoinHandle, Promise};
@@ -30,7 +31,7 @@ pub struct Trustee {
 /// Outside a thread of a rack.
 #[track_caller]
 pub fn local_trustee() -> LocalTrustee {
-    let number = or_raise(with_node(|node| node.map(Node::number)).ok_or(OUTSIDE));
+    let number = or_raise(on_node(Node::number).ok_or(OUTSIDE));
     LocalTrustee(Trustee { number }, PhantomData)
 }
 
@@ -41,10 +42,8 @@ pub struct LocalTrustee(Trustee, PhantomData<*const ()>);
 impl LocalTrustee {
     /// Entrusts `value` to the current thread.
     pub fn entrust<T: 'static>(&self, value: T) -> Trust<T> {
-        with_node(|node| {
-            let node = node.expect("a local trustee does not leave its thread");
-            Trust::entrust_at(node, value)
-        })
+        on_node(|node| Trust::entrust_at(node, value))
+            .expect("a local trustee does not leave its thread")
     }
 
     /// The same trustee, as others see it.
@@ -70,7 +69,7 @@ impl<A, T: 'static, F: FnOnce(A) -> T> Invoke<Runtime, A> for Entrust<F> {
     type Output = Trust<T>;
     fn invoke(self, _: &mut Runtime, arguments: A) -> Trust<T> {
         let value = (self.0)(arguments);
-        with_node(|node| Trust::entrust_at(node.expect("requests are served by nodes"), value))
+        on_node(|node| Trust::entrust_at(node, value)).expect("requests are served by nodes")
     }
     fn name() -> &'static str {
         std::any::type_name::<F>()
@@ -84,7 +83,7 @@ struct Visit<F>(F);
 impl<A, U, F: FnOnce(&Node, A) -> U> Invoke<Runtime, A> for Visit<F> {
     type Output = U;
     fn invoke(self, _: &mut Runtime, arguments: A) -> U {
-        with_node(|node| (self.0)(node.expect("requests are served by nodes"), arguments))
+        on_node(|node| (self.0)(node, arguments)).expect("requests are served by nodes")
     }
     fn name() -> &'static str {
         std::any::type_name::<F>()
@@ -118,8 +117,18 @@ impl Trustee {
     /// Outside a thread of a rack.
     #[track_caller]
     pub fn numbered(number: u32) -> Option<Trustee> {
-        let exists = with_node(|node| node.map(|node| node.thread_numbered(number).is_some()));
+        let exists = on_node(|node| node.thread_numbered(number).is_some());
         or_raise(exists.ok_or(OUTSIDE)).then_some(Trustee { number })
+    }
+
+    /// The trustee of this thread; `None` if the rack has no such thread.
+    ///
+    /// # Panics
+    /// Outside a thread of a rack.
+    #[track_caller]
+    pub fn of(thread: ThreadId) -> Option<Trustee> {
+        let number = on_node(|node| node.has(thread).then(|| node.number_of(thread)));
+        or_raise(number.ok_or(OUTSIDE)).map(Self::with_number)
     }
 
     pub(crate) fn with_number(number: u32) -> Trustee {
@@ -137,7 +146,7 @@ impl Trustee {
     /// Outside a thread of a rack.
     #[track_caller]
     pub fn thread(&self) -> ThreadId {
-        let thread = with_node(|node| node.and_then(|node| node.thread_numbered(self.number)));
+        let thread = on_node(|node| node.thread_numbered(self.number)).flatten();
         or_raise(thread.ok_or(OUTSIDE))
     }
 
@@ -148,7 +157,7 @@ impl Trustee {
     /// As [`Trust::apply_with`].
     #[track_caller]
     pub fn entrust<T: Portable>(&self, value: T) -> Trust<T> {
-        or_raise(self.call(Entrust(|value: T| value), value))
+        or_raise(self.call("`entrust`", Entrust(|value: T| value), value))
     }
 
     /// Has the trustee make a value from `arguments`, and entrusts it there. The value itself
@@ -164,7 +173,7 @@ impl Trustee {
         F: FnOnce(A) -> T + Delegable,
     {
         const { check_captures::<F>() };
-        or_raise(self.call(Entrust(make), arguments))
+        or_raise(self.call("`entrust_with`", Entrust(make), arguments))
     }
 
     /// Moves `value` to a thread of this process and entrusts it there, without encoding it.
@@ -173,7 +182,7 @@ impl Trustee {
     /// If the trustee is on another host; and as [`Trust::apply_with`].
     #[track_caller]
     pub fn entrust_moved<T: Send + 'static>(&self, value: T) -> Trust<T> {
-        let host = with_node(|node| node.map(|node| node.me.host));
+        let host = on_node(|node| node.me.host);
         assert!(
             host == Some(self.thread().host),
             "a value can only be moved to a thread of the same process; use `entrust_with`"
@@ -183,7 +192,7 @@ impl Trustee {
             let value = IN_TRANSIT.lock().try_remove(key);
             *value.and_then(|value| value.downcast().ok()).expect("nobody else takes this key")
         };
-        or_raise(self.call(Entrust(take), key))
+        or_raise(self.call("`entrust_moved`", Entrust(take), key))
     }
 
     /// Starts a fiber at this thread, wherever in the rack it is, with `arguments` for its closure.
@@ -227,7 +236,7 @@ impl Trustee {
         F: FnOnce(&Node, A) -> U + Delegable,
     {
         const { check_captures::<F>() };
-        or_raise(self.call(Visit(closure), arguments))
+        or_raise(self.call("`visit`", Visit(closure), arguments))
     }
 
     /// As [`visit`](Self::visit), but failures come back as errors.
@@ -245,16 +254,16 @@ impl Trustee {
         F: FnOnce(&Node, A) -> U + Delegable,
     {
         const { check_captures::<F>() };
-        self.call(Visit(closure), arguments)
+        self.call("`try_visit`", Visit(closure), arguments)
     }
 
     fn runtime(&self) -> Target<Runtime> {
         Target { home: self.number, property: RUNTIME, _property: PhantomData }
     }
 
-    /// Calls the runtime of the thread and waits for it.
+    /// Calls the runtime of the thread and waits for it, on behalf of the method `what`.
     #[track_caller]
-    fn call<I, V>(&self, invoke: I, arguments: V) -> Result<I::Output, DelegateError>
+    fn call<I, V>(&self, what: &str, invoke: I, arguments: V) -> Result<I::Output, DelegateError>
     where
         I: Invoke<Runtime, V> + 'static,
         I::Output: Portable,
@@ -267,7 +276,7 @@ impl Trustee {
                 let _stay = node.stay();
                 return Ok(invoke.invoke(&mut Runtime, arguments));
             }
-            node.context().check_may_wait("`entrust`", place);
+            node.context().check_may_wait(what, place);
             node.call(self.runtime(), invoke, arguments)
         })
     }

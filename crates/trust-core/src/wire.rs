@@ -36,7 +36,7 @@ pub(crate) const MAX_CLOSURES: usize = 1 << 20;
 
 const REPLY: u64 = 1 << 63;
 const SEQUENCE_MASK: u32 = 0x7fff_ffff;
-const BULK_REQUEST: u64 = 1 << 31;
+const BULK_BIT: u64 = 1 << 31;
 const PAYLOAD_SHIFT: u32 = 20;
 const PAYLOAD_MASK: u64 = 0x7ff;
 const CLOSURE_MASK: u64 = MAX_CLOSURES as u64 - 1;
@@ -108,7 +108,7 @@ impl RequestHead {
     pub(crate) fn new(property: u32, closure: u32, words: usize, bulk: bool) -> Self {
         RequestHead(
             u64::from(property) << 32
-                | if bulk { BULK_REQUEST } else { 0 }
+                | if bulk { BULK_BIT } else { 0 }
                 | (words as u64) << PAYLOAD_SHIFT
                 | u64::from(closure),
         )
@@ -141,19 +141,33 @@ impl RequestHead {
 
     #[inline(always)]
     pub(crate) fn is_bulk(self) -> bool {
-        self.0 & BULK_REQUEST != 0
+        self.0 & BULK_BIT != 0
     }
 }
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Status {
     /// The payload is the encoded result.
-    Done,
+    Done = 0,
     /// The closure panicked; the payload is an encoded [`PanicReport`](crate::error::PanicReport).
-    Panicked,
+    Panicked = 1,
     /// The request was refused before anything ran; the payload is the reason, encoded as a string.
-    Refused,
+    Refused = 2,
+}
+
+impl Status {
+    /// The status that travels as this number; `None` for one that means nothing.
+    #[inline(always)]
+    pub(crate) fn from_bits(bits: u64) -> Option<Status> {
+        match bits {
+            0 => Some(Status::Done),
+            1 => Some(Status::Panicked),
+            2 => Some(Status::Refused),
+            _ => None,
+        }
+    }
 }
 
 /// The word that takes the place of a request's head when it is answered.
@@ -178,12 +192,10 @@ pub(crate) const NO_REPLY: u64 = 3;
 impl ReplyHead {
     #[inline(always)]
     pub(crate) fn pack(self) -> u64 {
-        let status = match self.status {
-            Status::Done => 0,
-            Status::Panicked => 1,
-            Status::Refused => 2,
-        };
-        (self.len as u64) << 32 | (self.at * WORD) as u64 | if self.bulk { 4 } else { 0 } | status
+        (self.len as u64) << 32
+            | (self.at * WORD) as u64
+            | if self.bulk { 4 } else { 0 }
+            | self.status as u64
     }
 
     /// Whether this is the head of a result of `len` bytes that took its request's place.
@@ -207,14 +219,8 @@ impl ReplyHead {
     /// `None` for a status that means nothing.
     #[inline(always)]
     pub(crate) fn unpack(word: u64) -> Option<ReplyHead> {
-        let status = match word & 3 {
-            0 => Status::Done,
-            1 => Status::Panicked,
-            2 => Status::Refused,
-            _ => return None,
-        };
         Some(ReplyHead {
-            status,
+            status: Status::from_bits(word & 3)?,
             bulk: Self::is_bulk(word),
             at: word as u32 as usize / WORD,
             len: (word >> 32) as usize,
@@ -251,8 +257,8 @@ mod tests {
         }
 
         #[test]
-        fn reply_heads_come_back(at in 0usize..1 << 28, len in 0usize..1 << 31, bulk: bool, status in 0..3) {
-            let status = [Status::Done, Status::Panicked, Status::Refused][status as usize];
+        fn reply_heads_come_back(at in 0usize..1 << 28, len in 0usize..1 << 31, bulk: bool, status in 0u64..3) {
+            let status = Status::from_bits(status).expect("a status");
             let head = ReplyHead { status, bulk, at, len };
             prop_assert_eq!(ReplyHead::unpack(head.pack()), Some(head));
         }

@@ -16,7 +16,7 @@ use crate::{
     outbox::Outbox,
     slot::{ClientSlot, PAIR_BYTES, TrusteeSlot},
 };
-use primitive::limits::{BUFFERS, CACHE_LINE, DIRECT_POLL_CLIENTS, SLOT_STRIDE};
+use primitive::limits::{BUFFERS, DIRECT_POLL_CLIENTS, SLOT_STRIDE};
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 use thiserror::Error;
 use transport_api::{Cell, HostId, LaneError, RegionError, RegionKey, ThreadId, Transport};
@@ -51,7 +51,7 @@ struct Layout {
 
 impl Layout {
     fn row_bytes(self) -> usize {
-        bytes_for(self.threads).next_multiple_of(CACHE_LINE)
+        bytes_for(self.threads)
     }
     /// The arrival word of a pair.
     fn arrival(self, trustee: u32, client: u32) -> usize {

@@ -34,7 +34,7 @@ impl Serialize for Leaver {
 /// Makes this thread a node, which has a property of its own and one on a thread that serves
 /// nobody.
 fn enter() -> (Wiring, Trust<u8>, Trust<u8>) {
-    let wiring = Wiring::connect(ShmTransport::threads(2), 0, Duration::from_secs(10));
+    let wiring = Wiring::connect(ShmTransport::threads(2).unwrap(), 0, Duration::from_secs(10));
     let wiring = wiring.expect("a wired rack");
     let other = Node::enter(wiring.node(1).expect("a node"));
     let there = local_trustee().entrust(2);
@@ -44,7 +44,8 @@ fn enter() -> (Wiring, Trust<u8>, Trust<u8>) {
     (wiring, here, there)
 }
 
-/// Checks that `act` is told that the thread cannot stop being a node now, and that it is still one.
+/// Checks that `act` is told that the thread cannot stop being a node now, and that it is still
+/// one.
 #[track_caller]
 fn stays<R>(here: &Trust<u8>, act: impl FnOnce() -> R) {
     let panic = catch_unwind(AssertUnwindSafe(act)).err().expect("a panic");

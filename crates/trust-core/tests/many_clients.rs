@@ -22,7 +22,7 @@ fn turn<R>(node: &Rc<Node>, act: impl FnOnce() -> R) -> R {
 
 #[test]
 fn requests_of_very_many_clients_arrive() {
-    let rack = ShmTransport::threads(THREADS);
+    let rack = ShmTransport::threads(THREADS).unwrap();
     let wiring = Wiring::connect(rack, 0, Duration::from_secs(10)).expect("a wired rack");
     let node = |thread| wiring.node(thread).expect("a node");
     let trustee = node(0);

@@ -39,8 +39,8 @@ fn exact() {
         black_box(&mut word);
     }
     let address = &raw mut word;
-    // SAFETY: `address` is that of a local that nothing else uses meanwhile; the marks are nops, and
-    // `getppid` changes no memory and only the registers named.
+    // SAFETY: `address` is that of a local that nothing else uses meanwhile; the marks are nops,
+    // and `getppid` changes no memory and only the registers named.
     unsafe {
         asm!(
             ".byte 0x0f, 0x1f, 0x80, 1, 0, 0x55, 0x7a",

@@ -2,8 +2,8 @@
 //!
 //! Virtual machines often hide the cycle counter, and the time stamp counter ticks at a fixed rate
 //! that has nothing to do with the core's. But a chain of additions, each of which needs the result
-//! of the one before, runs at exactly one per cycle on every x86-64 core of the last decades; timing
-//! it tells the frequency of this moment.
+//! of the one before, runs at exactly one per cycle on every x86-64 core of the last decades;
+//! timing it tells the frequency of this moment.
 
 use std::arch::asm;
 use std::time::Instant;

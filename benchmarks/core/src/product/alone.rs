@@ -28,7 +28,8 @@ use crate::harness::{Case, Unit};
 use crate::measure::room::{CaseError, Reading};
 use crate::suites::work::{Counter, Section};
 
-/// Requests of a full batch, which is handed over at once; a test holds it against the rack's limits.
+/// Requests of a full batch, which is handed over at once; a test holds it against the rack's
+/// limits.
 pub const BATCH: u64 = 42;
 /// Batches that the counter steps through.
 pub const COUNTED_BATCHES: u64 = 64;
@@ -55,8 +56,9 @@ impl Seats {
         let failed = |e| CaseError::Failed(format!("cannot wire up two nodes: {e}"));
         // Nobody but this thread has work for the rack.
         let registered = Registered::new(Arc::new(drop::<Job>));
-        let wiring = Wiring::connect(ShmTransport::threads(2), registered.number(), Duration::ZERO);
-        let wiring = wiring.map_err(failed)?;
+        let rack = ShmTransport::threads(2)
+            .map_err(|e| CaseError::Failed(format!("cannot make a rack of two threads: {e}")))?;
+        let wiring = Wiring::connect(rack, registered.number(), Duration::ZERO).map_err(failed)?;
         let (client, trustee) = (wiring.node(0).map_err(failed)?, wiring.node(1).map_err(failed)?);
         let counter = {
             let _entered = Node::enter(trustee.clone());

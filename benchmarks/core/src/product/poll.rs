@@ -40,10 +40,11 @@ struct Trustee {
 impl Trustee {
     fn new(hosts: u32, threads: u32) -> Result<Trustee, CaseError> {
         let transports = match hosts {
-            1 => vec![ShmTransport::threads(threads)],
-            _ => ShmTransport::in_process(hosts, threads)
-                .map_err(|e| CaseError::Failed(format!("cannot make {hosts} hosts: {e}")))?,
+            1 => ShmTransport::threads(threads).map(|host| vec![host]),
+            _ => ShmTransport::in_process(hosts, threads),
         };
+        let transports =
+            transports.map_err(|e| CaseError::Failed(format!("cannot make {hosts} hosts: {e}")))?;
         let registered = Registered::new(Arc::new(drop::<Job>));
         let number = registered.number();
         // Each host waits for what the others share.

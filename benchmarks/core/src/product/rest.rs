@@ -204,8 +204,8 @@ impl Subject for YieldOnly {
         let (clients, all) = if core.is_some() { (1, threads + 1) } else { (threads, threads) };
         let registered = Registered::new(Arc::new(drop::<Job>));
         let count = u32::try_from(all).unwrap_or(u32::MAX);
-        let wiring =
-            Wiring::connect(ShmTransport::threads(count), registered.number(), Duration::ZERO);
+        let rack = ShmTransport::threads(count).map_err(|e| CaseError::Failed(e.to_string()))?;
+        let wiring = Wiring::connect(rack, registered.number(), Duration::ZERO);
         let wiring = Arc::new(wiring.map_err(|e| CaseError::Failed(e.to_string()))?);
         let over = Arc::new(AtomicBool::new(false));
         let (tell, told) = channel();

@@ -1,9 +1,9 @@
-//! What fibers cost, ours and those of other crates: a switch, a spawn on a pooled stack, a park with
-//! its unpark.
+//! What fibers cost, ours and those of other crates: a switch, a spawn on a pooled stack, a park
+//! with its unpark.
 //!
 //! The bare crates have no scheduler. For park and unpark they get the smallest one there can be: a
-//! queue of numbers, from which the thread resumes one fiber after another. `may` has a scheduler of
-//! its own, here with one worker on the measured core.
+//! queue of numbers, from which the thread resumes one fiber after another. `may` has a scheduler
+//! of its own, here with one worker on the measured core.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -3,7 +3,8 @@
 //! - [`work`]: what a critical section does, and what a thread does between two of them.
 //! - [`sharing`]: two threads and one object or two, with [`locks`] and [`channels`], the classical
 //!   ways to share it.
-//! - [`request`]: one request on one thread, by the clock and counted exactly; polls of idle clients.
+//! - [`request`]: one request on one thread, by the clock and counted exactly; polls of idle
+//!   clients.
 //! - [`fibers`] with [`raw_fibers`]: stack switches of other crates.
 //! - [`processes`] with [`ucx`] and [`iceoryx`]: requests between two processes.
 //! - [`idle`]: threads that wait, and more threads than cores.

@@ -1,4 +1,5 @@
-//! One request, without a second thread: by the clock, counted exactly, and the polls that find none.
+//! One request, without a second thread: by the clock, counted exactly, and the polls that find
+//! none.
 
 use std::rc::Rc;
 use std::time::Duration;

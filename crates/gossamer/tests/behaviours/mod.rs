@@ -1,5 +1,5 @@
-//! What holds on every rack, however many hosts it has and whatever connects them. Each behaviour is
-//! the main function of a rack that is checked for leaks afterwards; `api.rs` runs them over the
+//! What holds on every rack, however many hosts it has and whatever connects them. Each behaviour
+//! is the main function of a rack that is checked for leaks afterwards; `api.rs` runs them over the
 //! threads and hosts of one process, `processes.rs` over real processes.
 
 pub(crate) mod calls;

@@ -1,5 +1,5 @@
-//! What arrives at a [`Machine`]: operations of the peer, which are carried out here, and answers to
-//! this side's own.
+//! What arrives at a [`Machine`]: operations of the peer, which are carried out here, and answers
+//! to this side's own.
 
 use super::{ANSWER_WINDOW, Asked, Machine, Name, Port};
 use crate::{

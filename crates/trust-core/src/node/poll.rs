@@ -1,0 +1,121 @@
+//! One poll of a node: hand over what is queued, serve what has arrived, take replies, and now and
+//! then look at the lanes.
+
+use super::{Incident, Node};
+use crate::{
+    context::Context,
+    error::{DelegateError, Panic},
+    outbox::BULK_REQUEST,
+};
+use transport_api::{Event, HostId, LossReason, PeerEvent};
+
+impl Node {
+    /// One round of all that; true if anything happened.
+    pub(super) fn poll_once(&self) -> bool {
+        let sent = self.flush();
+        // A fiber that waits inside a delegated closure holds a reference to its property. It must
+        // not, but a bare `park` cannot tell: nothing is served until it has gone on.
+        let served = self.context.is_free() && self.serve();
+        let reaped = self.reap();
+        self.run_deferred();
+        let left = self.until_lanes.get();
+        if left == 0 {
+            self.until_lanes.set(self.lane_poll_every);
+            return self.poll_lanes() || sent || served || reaped;
+        }
+        self.until_lanes.set(left - 1);
+        sent || served || reaped
+    }
+
+    fn flush(&self) -> bool {
+        let mut sent = false;
+        for number in self.busy.borrow().iter() {
+            let outbox = self.outbox(*number);
+            sent |= outbox.flush(self.lane_to(outbox));
+        }
+        sent
+    }
+
+    #[inline(always)]
+    fn serve(&self) -> bool {
+        match &self.arrivals {
+            None => self.inboxes.iter().flatten().fold(false, |any, inbox| inbox.serve(self) | any),
+            Some(arrivals) => arrivals.serve(&self.inboxes, self),
+        }
+    }
+
+    fn reap(&self) -> bool {
+        let mut reaped = false;
+        let mut i = 0;
+        let _context = self.context.enter(Context::Callback);
+        loop {
+            // Completions may send, which may lengthen the list: borrow it for one look at a time.
+            let Some(number) = self.busy.borrow().get(i).copied() else { break };
+            let outbox = self.outbox(number);
+            if outbox.reap(&self.context, &mut |panic| self.report_panic(panic)) {
+                reaped = true;
+                outbox.refill(self.lane_to(outbox), fiber::unpark);
+            }
+            if outbox.is_busy() {
+                i += 1;
+            } else {
+                outbox.listed.set(false);
+                self.busy.borrow_mut().swap_remove(i);
+            }
+        }
+        reaped
+    }
+
+    /// Takes what the lanes have; true if there was anything.
+    pub(super) fn poll_lanes(&self) -> bool {
+        let mut moved = false;
+        for lane in &self.lanes {
+            let mut events = Vec::new();
+            moved |= lane.borrow_mut().poll(&mut |event| events.push(event));
+            for event in events {
+                self.handle(event);
+            }
+        }
+        moved
+    }
+
+    fn handle(&self, event: Event) {
+        match event {
+            Event::Bulk { from, tag, payload } => {
+                let number = self.number_of(from) as usize;
+                if tag == BULK_REQUEST {
+                    if let Some(Some(inbox)) = self.inboxes.get(number) {
+                        inbox.bulk_arrived(payload);
+                    }
+                } else if let Some(Some(outbox)) = self.outboxes.get(number) {
+                    outbox.bulk_arrived(payload);
+                }
+            }
+            Event::Peer(event) => {
+                if let PeerEvent::Lost(host, reason) = &event {
+                    self.lose(*host, reason);
+                }
+                self.incidents.borrow_mut().push(Incident::Peer(event));
+            }
+            notified @ Event::Notified { .. } => {
+                self.incidents.borrow_mut().push(Incident::Notified(notified));
+            }
+            // The node starts no operation that has a completion.
+            Event::Completed { .. } | Event::Failed { .. } => {}
+        }
+    }
+
+    /// Ends everything that is under way with `host`.
+    fn lose(&self, host: HostId, reason: &LossReason) {
+        let error = DelegateError::PeerLost { host, reason: reason.clone() };
+        let _context = self.context.enter(Context::Callback);
+        let caught = &mut |panic: Panic| self.report_panic(panic);
+        for outbox in self.outboxes.iter().flatten().filter(|o| o.trustee().host == host) {
+            outbox.close(&error, caught, fiber::unpark);
+        }
+        for inbox in self.inboxes.iter().flatten().filter(|i| i.client().host == host) {
+            inbox.close();
+        }
+        self.system.lose(host, reason, caught);
+    }
+}

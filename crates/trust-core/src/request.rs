@@ -1,0 +1,119 @@
+//! From a closure and its arguments to a request on its way.
+
+use crate::{
+    apply::Portable,
+    call::{Apply, MIDDLING, too_large, with_capture},
+    codec,
+    completion::{Completion, Outcome, Source},
+    error::{CodecError, DelegateError, OUTSIDE},
+    invoke::Invoke,
+    node::Node,
+    outbox::{Arguments, Request},
+    registry::closure_id,
+    waiter::Waiter,
+    wire::WORD,
+};
+use primitive::limits::MESSAGE_BYTES;
+use std::marker::PhantomData;
+
+/// A property on another thread, and its type.
+pub(crate) struct Target<T> {
+    pub(crate) home: u32,
+    pub(crate) property: u32,
+    pub(crate) _property: PhantomData<fn(T)>,
+}
+
+impl Node {
+    /// Sends a request and waits for its result.
+    #[inline(always)]
+    pub(crate) fn call<T, I, V>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: V,
+    ) -> Result<I::Output, DelegateError>
+    where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+    {
+        let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
+        let waiter = Waiter::new(fiber);
+        self.request(target, invoke, arguments, waiter.wake());
+        waiter.wait()
+    }
+
+    /// Encodes a request and sends it.
+    #[inline(always)]
+    pub(crate) fn request<T, I, V, C>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: V,
+        completion: C,
+    ) where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Completion + 'static,
+    {
+        if let (0, Some(plain)) = (size_of::<I>(), codec::to_plain(&arguments)) {
+            // A closure without bytes is made anew at the trustee, so this one is gone.
+            std::mem::forget(invoke);
+            let arguments = Arguments::Plain(plain);
+            return self.send_request::<T, I, V, C>(target, arguments, completion);
+        }
+        self.request_encoded(target, invoke, arguments, completion);
+    }
+
+    #[inline]
+    fn request_encoded<T, I, V, C>(&self, target: Target<T>, invoke: I, arguments: V, completion: C)
+    where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Completion + 'static,
+    {
+        let _stay = self.stay();
+        let mut encoded = codec::Encoded::<MIDDLING>::new();
+        with_capture(invoke, |capture| encoded.put(capture));
+        let encodable = encoded.encode(&arguments).and_then(|()| match encoded.bytes().len() {
+            len if len > MESSAGE_BYTES => Err(CodecError(too_large("a request", len))),
+            _ => Ok(()),
+        });
+        if let Err(source) = encodable {
+            let error = DelegateError::Codec { what: "encode the arguments", source };
+            return completion.complete(Outcome::failed(&Source::Failed(&error)));
+        }
+        let arguments = Arguments::Encoded(encoded.bytes());
+        self.send_request::<T, I, V, C>(target, arguments, completion);
+    }
+
+    #[inline(always)]
+    fn send_request<T, I, V, C>(&self, target: Target<T>, arguments: Arguments<'_>, completion: C)
+    where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Completion + 'static,
+    {
+        let request = Request {
+            property: target.property,
+            closure: closure_id::<Apply<T, V, I>>(),
+            arguments,
+            reply_words: reply_words::<I::Output>(),
+        };
+        self.send(target.home, request, completion);
+    }
+}
+
+/// Words that the result of a call will probably need; longer results find another place.
+#[inline(always)]
+fn reply_words<U: 'static>() -> usize {
+    let words = const { size_of::<U>().div_ceil(WORD) };
+    codec::plain_words::<U>().unwrap_or(if words <= 8 { words } else { 0 })
+}

@@ -1,0 +1,78 @@
+//! What is done with the result of a call that does not wait: a callback gets it, or the failure.
+
+use crate::{
+    apply::Portable,
+    completion::{Completion, Outcome},
+    error::DelegateError,
+    node::{Node, on_node},
+};
+use std::{any::type_name, marker::PhantomData};
+
+/// What is told of the result of a call that does not wait.
+pub(crate) trait Told<U>: Sized + 'static {
+    fn done(self, value: U);
+    fn failed(self, node: &Node, error: DelegateError);
+
+    #[inline(always)]
+    fn tell(self, node: &Node, result: Result<U, DelegateError>) {
+        match result {
+            Ok(value) => self.done(value),
+            Err(error) => self.failed(node, error),
+        }
+    }
+}
+
+/// A callback for the result alone.
+pub(crate) struct Then<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
+
+impl<U: 'static, C: FnOnce(U) + 'static> Told<U> for Then<C, U> {
+    #[inline(always)]
+    fn done(self, value: U) {
+        (self.0)(value);
+    }
+
+    fn failed(self, node: &Node, error: DelegateError) {
+        node.report(error);
+    }
+}
+
+/// A callback for the result or the failure.
+pub(crate) struct Either<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
+
+impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Told<U> for Either<C, U> {
+    #[inline(always)]
+    fn done(self, value: U) {
+        (self.0)(Ok(value));
+    }
+
+    fn failed(self, _: &Node, error: DelegateError) {
+        (self.0)(Err(error));
+    }
+}
+
+/// Tells a callback when the reply comes.
+pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
+
+impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
+    const WAITS_FOR_ROOM: bool = true;
+
+    #[inline(always)]
+    fn complete(self, outcome: Outcome<'_>) {
+        match outcome.at_hand() {
+            Some(value) => self.0.done(value),
+            None => self.complete_with(outcome),
+        }
+    }
+
+    fn name() -> &'static str {
+        type_name::<C>()
+    }
+}
+
+impl<U: Portable, C: Told<U>> Tell<C, U> {
+    #[inline(never)]
+    fn complete_with(self, outcome: Outcome<'_>) {
+        let result = outcome.result();
+        on_node(|node| self.0.tell(node, result));
+    }
+}

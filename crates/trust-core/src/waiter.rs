@@ -1,0 +1,146 @@
+//! A fiber that waits for the reply to its request, and what wakes it.
+//!
+//! The result is written straight onto the stack of the fiber that waits: [`Wake`], which is the
+//! request's completion, points to the [`Waiter`] there. That is sound because the fiber does not
+//! leave the frame before the completion has run.
+
+use crate::{
+    apply::Portable,
+    completion::{Completion, Outcome},
+    error::{CodecError, DelegateError, OUTSIDE},
+};
+use fiber::FiberId;
+use std::{
+    cell::{Cell, UnsafeCell},
+    mem::ManuallyDrop,
+};
+
+/// Parks the current fiber until the completion that `send` is given has run.
+pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Result<U, DelegateError> {
+    let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
+    let waiter = Waiter::new(fiber);
+    send(waiter.wake());
+    waiter.wait()
+}
+
+/// How far a wait has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Pending,
+    /// There is a value.
+    Done,
+    /// There is an error.
+    Failed,
+}
+
+/// A fiber that waits for a result, on its own stack. This is not a `Result`, because that would be
+/// moved in pieces, and the processor waits for pieces that do not match.
+pub(crate) struct Waiter<U> {
+    fiber: FiberId,
+    state: Cell<Wait>,
+    end: UnsafeCell<End<U>>,
+}
+
+/// What a wait ended with; which of them it is, the waiter's state says.
+union End<U> {
+    pending: (),
+    value: ManuallyDrop<U>,
+    error: ManuallyDrop<Box<DelegateError>>,
+}
+
+impl<U> Waiter<U> {
+    #[inline(always)]
+    pub(crate) fn new(fiber: FiberId) -> Self {
+        let end = UnsafeCell::new(End { pending: () });
+        Waiter { fiber, state: Cell::new(Wait::Pending), end }
+    }
+
+    /// What ends the wait. Called once; whoever has it must not drop the waiter before it has run.
+    #[inline(always)]
+    pub(crate) fn wake(&self) -> Wake<U> {
+        Wake(self)
+    }
+
+    /// Parks the fiber until the wait has ended. Called once.
+    #[inline(always)]
+    pub(crate) fn wait(&self) -> Result<U, DelegateError> {
+        loop {
+            match self.state.get() {
+                Wait::Pending => fiber::park(),
+                Wait::Done => {
+                    // SAFETY: the state says that the completion has written the value. It is taken
+                    // once: `wait` is called once, and returns.
+                    return Ok(unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) });
+                }
+                Wait::Failed => {
+                    // SAFETY: as above, of the error.
+                    return Err(*unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) });
+                }
+            }
+        }
+    }
+}
+
+impl<U> Drop for Waiter<U> {
+    fn drop(&mut self) {
+        if self.state.get() == Wait::Pending {
+            // The completion holds a pointer to this frame. Nodes are closed, which ends all
+            // requests, before fibers are unwound; going on would corrupt memory.
+            eprintln!("gossamer: a fiber was unwound while its request is under way; aborting");
+            std::process::abort();
+        }
+    }
+}
+
+/// Wakes the fiber that waits for a result.
+pub(crate) struct Wake<U>(*const Waiter<U>);
+
+impl<U: Portable> Completion for Wake<U> {
+    #[inline(always)]
+    fn complete(self, outcome: Outcome<'_>) {
+        match outcome.at_hand() {
+            Some(value) => ManuallyDrop::new(self).end(Ok(value)),
+            None => self.end_with(outcome),
+        }
+    }
+}
+
+impl<U: Portable> Wake<U> {
+    #[inline(never)]
+    fn end_with(self, outcome: Outcome<'_>) {
+        self.end(outcome.result());
+        std::mem::forget(self);
+    }
+}
+
+impl<U> Wake<U> {
+    /// Ends the wait. Called once.
+    #[inline(always)]
+    fn end(&self, result: Result<U, DelegateError>) {
+        // SAFETY: the waiter is on the stack of a fiber that does not leave its frame before the
+        // state says that the wait has ended, which only happens here, once; the fiber is of this
+        // thread and is not looking at the waiter now, so nothing else refers to it.
+        let waiter = unsafe { &*self.0 };
+        match result {
+            Ok(value) => {
+                // SAFETY: as above; the value is not read before the state is set.
+                unsafe { (*waiter.end.get()).value = ManuallyDrop::new(value) };
+                waiter.state.set(Wait::Done);
+            }
+            Err(error) => {
+                // SAFETY: as for the value.
+                unsafe { (*waiter.end.get()).error = ManuallyDrop::new(Box::new(error)) };
+                waiter.state.set(Wait::Failed);
+            }
+        }
+        fiber::unpark(waiter.fiber);
+    }
+}
+
+/// Only a panic drops it: of an argument that is encoded, or of a result that is decoded.
+impl<U> Drop for Wake<U> {
+    fn drop(&mut self) {
+        let source = CodecError("its own code for that panicked".to_owned());
+        self.end(Err(DelegateError::Codec { what: "encode or decode a value", source }));
+    }
+}
