@@ -49,7 +49,8 @@ fn stable_features(workspace: &Workspace) -> String {
 /// The tests that need a feature which is off by default.
 const OPTIONAL_TESTS: &str = "test --package gossamer --features tokio --test tokio";
 
-/// `cargo xtask test`: README's command, the tests of optional features, and the extras that were asked for.
+/// `cargo xtask test`: README's command, the tests of optional features, and the extras that were
+/// asked for.
 pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Result<()> {
     let command = TEST_COMMAND.strip_prefix("cargo ").expect("it is a cargo command");
     counted(Step::cargo(&workspace.root, command), "tests")?;

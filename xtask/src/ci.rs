@@ -1,5 +1,5 @@
-//! `cargo xtask ci`: all gates in order, timed, stopping at the first that fails. `.ci/run` installs
-//! what they need and starts this.
+//! `cargo xtask ci`: all gates in order, timed, stopping at the first that fails. `.ci/run`
+//! installs what they need and starts this.
 
 use crate::step::Step;
 use crate::workspace::Workspace;

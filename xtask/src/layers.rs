@@ -18,22 +18,16 @@ const LAYERS: &[&[&str]] = &[
     &["gossamer-primitive"],
     &["gossamer-transport-api"],
     TRANSPORTS,
-    &["gossamer-segment"],
     &["gossamer-fiber"],
     &["gossamer-trust-core"],
-    &["gossamer-jam"],
     &[PICKS_TRANSPORTS],
     &["gossamer-daemon"],
     &["gossamer-apps"],
     &["xtask"],
 ];
 
-const TRANSPORTS: &[&str] = &[
-    "gossamer-transport-shm",
-    "gossamer-transport-tcp",
-    "gossamer-transport-rdma",
-    "gossamer-transport-sim",
-];
+const TRANSPORTS: &[&str] =
+    &["gossamer-transport-shm", "gossamer-transport-tcp", "gossamer-transport-rdma"];
 
 /// The one crate that knows which transports there are.
 const PICKS_TRANSPORTS: &str = "gossamer";

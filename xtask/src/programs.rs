@@ -43,8 +43,8 @@ pub(crate) fn demo(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Reads what `kv bench` prints on so many hosts: their number, a throughput, and a table with a row of
-/// latency percentiles for every type of operation. Returns the throughput.
+/// Reads what `kv bench` prints on so many hosts: their number, a throughput, and a table with a
+/// row of latency percentiles for every type of operation. Returns the throughput.
 pub(crate) fn check_bench(output: &str, hosts: usize) -> Result<f64> {
     let lower = output.to_lowercase();
     let words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).collect();

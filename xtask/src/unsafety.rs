@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Types such as `unsafe fn(u8)` promise nothing and are no use of `unsafe`. Functions declared in
-//! an `unsafe extern` block are covered by the reason of the block, those of an implemented trait by
-//! the trait's documentation.
+//! an `unsafe extern` block are covered by the reason of the block, those of an implemented trait
+//! by the trait's documentation.
 
 use crate::workspace::Source;
 use anyhow::Result;

@@ -1,5 +1,5 @@
-//! `cargo xtask netns test`: a bench on three hosts, and what becomes of it when a process is killed
-//! or stopped and when a cable is pulled.
+//! `cargo xtask netns test`: a bench on three hosts, and what becomes of it when a process is
+//! killed or stopped and when a cable is pulled.
 
 use crate::netns::world::{World, signal};
 use crate::programs::check_bench;
