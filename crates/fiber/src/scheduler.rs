@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -86,8 +87,9 @@ impl fmt::Debug for Config {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Scheduler {
-    /// Boxed: blocks, thread-locals and the signal handler hold its address.
-    core: Box<Core>,
+    /// In one place: thread-locals and the signal handler hold its address, and frames of suspended
+    /// fibers borrow it. It has this one owner; a box would claim to be the only way to it.
+    core: Rc<Core>,
     _overflow: OverflowGuard,
     /// A scheduler stays on its thread.
     _not_send: PhantomData<*mut ()>,
@@ -105,7 +107,7 @@ impl Scheduler {
         let overflow = OverflowGuard::install()?;
         let shared = Arc::new(Shared::new(NEXT.fetch_add(1, Ordering::Relaxed), config.wake));
         let (stack_bytes, pooled_stacks) = (config.stack_bytes, config.pooled_stacks);
-        let core = Box::new(Core::new(stack_bytes, pooled_stacks, config.may_wait, shared));
+        let core = Rc::new(Core::new(stack_bytes, pooled_stacks, config.may_wait, shared));
         Ok(Scheduler { core, _overflow: overflow, _not_send: PhantomData })
     }
 

@@ -11,7 +11,10 @@ use crate::{
     slot::{Arrival, TrusteeSlot},
     wire::{ReplyHead, RequestHead},
 };
-use primitive::{limits::MESSAGE_BYTES, sync::Ordering};
+use primitive::{
+    limits::{BATCH_REQUESTS, BUFFERS, MESSAGE_BYTES},
+    sync::Ordering,
+};
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
@@ -74,9 +77,14 @@ impl Inbox {
         self.paused.get().is_some()
     }
 
-    /// A bulk payload of a request has arrived.
-    pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) {
-        self.bulk.borrow_mut().push_back(payload);
+    /// A bulk payload of a request has arrived; false if there are more than there can be requests.
+    pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) -> bool {
+        let mut bulk = self.bulk.borrow_mut();
+        let expected = bulk.len() < BUFFERS * BATCH_REQUESTS;
+        if expected {
+            bulk.push_back(payload);
+        }
+        expected
     }
 
     /// Serves the batch that has arrived, if one has; true if any request was served.

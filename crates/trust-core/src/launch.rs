@@ -25,7 +25,7 @@ pub(crate) fn begin<U: Serialize + 'static>(
 ) -> Begun {
     let fiber = Builder::new().spawn_local(move || {
         let result = catch_unwind(AssertUnwindSafe(body));
-        let result = result.map_err(|panic| PanicReport::of(&*panic));
+        let result = result.map_err(PanicReport::taken);
         on_node(|node| node.reply_later(reply_to, result));
     });
     fiber.map(drop).map_err(|error| error.to_string())

@@ -336,14 +336,16 @@ impl Node {
         // What is deferred may defer more, and ends in free context like all delegated code: the
         // loop here runs it, so that the stack does not grow with the length of the chain.
         self.runs_deferred.set(true);
-        loop {
+        // Work may wait after its closure has ended (in the destructor of what a panic drops), and
+        // another fiber enter a closure meanwhile. What is left runs when that one has ended.
+        while self.context.is_free() {
             let next = self.deferred.borrow_mut().pop_front();
             let Some(work) = next else { break };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
                 self.report_panic(panic);
             }
         }
-        self.has_deferred.set(false);
+        self.has_deferred.set(!self.deferred.borrow().is_empty());
         self.runs_deferred.set(false);
     }
 

@@ -11,7 +11,7 @@ use crate::{
 };
 use fiber::FiberId;
 use primitive::{
-    limits::{BUFFERS, INLINE_BYTES},
+    limits::{BATCH_REQUESTS, BUFFERS, INLINE_BYTES},
     sync::Ordering,
 };
 use std::{
@@ -367,9 +367,14 @@ impl Outbox {
         (u64::from(self.slot.filling()), (self.slot.in_flight() + waiting) as u64)
     }
 
-    /// A bulk payload of a reply has arrived.
-    pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) {
-        self.bulk.borrow_mut().push_back(payload);
+    /// A bulk payload of a reply has arrived; false if there are more than there can be replies.
+    pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) -> bool {
+        let mut bulk = self.bulk.borrow_mut();
+        let expected = bulk.len() < BUFFERS * BATCH_REQUESTS;
+        if expected {
+            bulk.push_back(payload);
+        }
+        expected
     }
 
     /// Why requests to this trustee fail, if they do.

@@ -18,7 +18,7 @@ use crate::{
 use serde::{Serialize, de::DeserializeOwned};
 use slab::Slab;
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     panic::{AssertUnwindSafe, catch_unwind},
 };
 use transport_api::{HostId, LossReason, ThreadId};
@@ -36,13 +36,19 @@ pub(crate) fn install(node: &Node) {
     assert_eq!(number, RUNTIME, "the runtime is the first property of a node");
 }
 
-/// What ends a call whose reply comes later.
-type Awaited = (ThreadId, Box<dyn FnOnce(Outcome<'_>)>);
+/// A call whose reply comes later.
+struct Awaited {
+    /// The upper half of its token: places in the table are used again.
+    generation: u32,
+    trustee: ThreadId,
+    completion: Box<dyn FnOnce(Outcome<'_>)>,
+}
 
 /// What a node keeps for calls whose reply comes later.
 #[derive(Default)]
 pub(crate) struct System {
     awaited: RefCell<Slab<Awaited>>,
+    generation: Cell<u32>,
 }
 
 /// Where a later reply goes: a thread and what it knows the call by.
@@ -82,12 +88,12 @@ impl System {
     ) {
         let tokens: Vec<_> = {
             let awaited = self.awaited.borrow();
-            awaited.iter().filter(|(_, (from, _))| concerned(*from)).map(|(t, _)| t).collect()
+            awaited.iter().filter(|(_, call)| concerned(call.trustee)).map(|(t, _)| t).collect()
         };
         for token in tokens {
             // A completion before this one may have ended it.
             let ended = self.awaited.borrow_mut().try_remove(token);
-            let Some((_, completion)) = ended else { continue };
+            let Some(Awaited { completion, .. }) = ended else { continue };
             catch(caught, || completion(Outcome::failed(&Source::Failed(&error()))));
         }
     }
@@ -107,15 +113,23 @@ impl Node {
         trustee: ThreadId,
         completion: Box<dyn FnOnce(Outcome<'_>)>,
     ) -> ReplyTo {
-        let token = self.system.awaited.borrow_mut().insert((trustee, completion));
-        ReplyTo { thread: self.number(), token: token as u64 }
+        let generation = self.system.generation.get().wrapping_add(1);
+        self.system.generation.set(generation);
+        let awaited = Awaited { generation, trustee, completion };
+        let place = self.system.awaited.borrow_mut().insert(awaited) as u64;
+        ReplyTo { thread: self.number(), token: u64::from(generation) << 32 | place }
     }
 
     /// Ends a call that expected a later reply. Tokens that mean nothing are ignored: the call has
     /// been ended by a loss.
     pub(crate) fn end_awaited(&self, token: u64, outcome: Outcome<'_>) {
-        let ended = self.system.awaited.borrow_mut().try_remove(token as usize);
-        if let Some((_, completion)) = ended {
+        let place = token as u32 as usize;
+        let ended = {
+            let mut awaited = self.system.awaited.borrow_mut();
+            let meant = awaited.get(place).is_some_and(|a| u64::from(a.generation) == token >> 32);
+            if meant { awaited.try_remove(place) } else { None }
+        };
+        if let Some(Awaited { completion, .. }) = ended {
             let _context = self.context().enter(Context::Callback);
             catch(&mut |panic| self.report_panic(panic), || completion(outcome));
         }
@@ -134,7 +148,7 @@ impl Node {
         });
         // The caller must hear of it, whatever the result's own code does.
         let (status, encoded) = catch_unwind(encode).unwrap_or_else(|panic| {
-            (Status::Done, Err(CodecError(PanicReport::of(&*panic).message)))
+            (Status::Done, Err(CodecError(PanicReport::taken(panic).message)))
         });
         let (status, payload) = encoded.map_or_else(
             |error| {

@@ -31,6 +31,8 @@ enum Wait {
     Done,
     /// There is an error.
     Failed,
+    /// The fiber has taken what there was.
+    Over,
 }
 
 /// A fiber that waits for a result, on its own stack. This is not a `Result`, because that would be
@@ -65,18 +67,31 @@ impl<U> Waiter<U> {
     #[inline(always)]
     pub(crate) fn wait(&self) -> Result<U, DelegateError> {
         loop {
-            match self.state.get() {
-                Wait::Pending => fiber::park(),
-                Wait::Done => {
-                    // SAFETY: the state says that the completion has written the value. It is taken
-                    // once: `wait` is called once, and returns.
-                    return Ok(unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) });
-                }
-                Wait::Failed => {
-                    // SAFETY: as above, of the error.
-                    return Err(*unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) });
-                }
+            match self.taken() {
+                Some(result) => return result,
+                None => fiber::park(),
             }
+        }
+    }
+
+    /// What the wait has ended with, if it has and nobody has taken it.
+    #[inline(always)]
+    fn taken(&self) -> Option<Result<U, DelegateError>> {
+        match self.state.replace(Wait::Over) {
+            Wait::Pending => {
+                self.state.set(Wait::Pending);
+                None
+            }
+            Wait::Done => {
+                // SAFETY: the state said that the completion has written the value, and says now
+                // that it is taken.
+                Some(Ok(unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) }))
+            }
+            Wait::Failed => {
+                // SAFETY: as above, of the error.
+                Some(Err(*unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) }))
+            }
+            Wait::Over => unreachable!("a wait ends once"),
         }
     }
 }

@@ -30,6 +30,19 @@ pub enum WiringError {
     /// A lane or a bell could not be opened.
     #[error("cannot open a lane: {0}")]
     Lane(#[from] LaneError),
+    /// A host offers slots of another size.
+    #[error(
+        "{host} offers {offered} bytes of request slots where {expected} are due: it is not the \
+         same build, or not the same rack"
+    )]
+    Layout {
+        /// Whose slots they are.
+        host: HostId,
+        /// Their bytes.
+        offered: usize,
+        /// What this rack's hosts and threads need.
+        expected: usize,
+    },
 }
 
 /// The slots of one host, shared with all hosts.
@@ -102,11 +115,19 @@ impl Wiring {
             .collect::<Result<Vec<_>, _>>()?;
         let trustees = all()
             .map(|host| Cell::join(&*transport, host, slots_key(me), mirror_key(host), patience))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
         let clients = all()
             .zip(&offers)
             .map(|(host, offer)| offer.accept(&*transport, host, mirror_key(me), patience))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        let expected = layout.bytes();
+        for (host, cell) in all().zip(&trustees).chain(all().zip(&clients)) {
+            for offered in [cell.local().len(), cell.remote().len()] {
+                if offered != expected {
+                    return Err(WiringError::Layout { host, offered, expected });
+                }
+            }
+        }
         Ok(Wiring { transport, rack, clients, trustees, layout })
     }
 

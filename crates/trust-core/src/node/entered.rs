@@ -48,9 +48,9 @@ impl Node {
         Stay(self)
     }
 
-    /// Whether no function of the node is on any stack of this thread, those of parked fibers
-    /// included: all that could lead to the node's end are in a context, in a poll, at a lane, or
-    /// have asked it to stay.
+    /// Whether no function of the node that will look at it again is on any stack of this thread,
+    /// those of parked fibers included: they are in a context, in a poll, at a lane, or have asked
+    /// it to stay. A fiber that waits for a reply looks only at its own stack when it goes on.
     fn is_unused(&self) -> bool {
         self.context.is_free()
             && !self.polling.get()
@@ -92,7 +92,12 @@ impl EnteredNode {
 
     /// Takes what the lanes have: bulk payloads, notifications, losses. True if there was anything.
     pub fn poll_lanes(&self) -> bool {
-        !self.0.polling.get() && self.0.poll_lanes()
+        if self.0.polling.replace(true) {
+            return false;
+        }
+        let moved = self.0.poll_lanes();
+        self.0.polling.set(false);
+        moved
     }
 
     /// Ends every request under way and every one to come: the rack has ended. After this no fiber
@@ -103,12 +108,14 @@ impl EnteredNode {
     pub fn close(&self) {
         self.0.check_idle("close");
         self.0.closed.set(true);
+        self.0.polling.set(true);
         let _context = self.0.context.enter(Context::Callback);
         let caught = &mut |panic: Panic| self.0.report_panic(panic);
         for outbox in self.0.outboxes.iter().flatten() {
             outbox.close(&RACK_ENDED, caught, fiber::unpark);
         }
         self.0.system.fail(|_| true, || RACK_ENDED, caught);
+        self.0.polling.set(false);
     }
 
     /// Drops all properties, for the end of the rack.

@@ -83,12 +83,20 @@ impl Node {
         match event {
             Event::Bulk { from, tag, payload } => {
                 let number = self.number_of(from) as usize;
-                if tag == BULK_REQUEST {
-                    if let Some(Some(inbox)) = self.inboxes.get(number) {
-                        inbox.bulk_arrived(payload);
+                let expected = match tag {
+                    BULK_REQUEST => {
+                        let inbox = self.inboxes.get(number).and_then(Option::as_ref);
+                        inbox.is_some_and(|inbox| inbox.bulk_arrived(payload))
                     }
-                } else if let Some(Some(outbox)) = self.outboxes.get(number) {
-                    outbox.bulk_arrived(payload);
+                    _ => {
+                        let outbox = self.outboxes.get(number).and_then(Option::as_ref);
+                        outbox.is_some_and(|outbox| outbox.bulk_arrived(payload))
+                    }
+                };
+                if !expected {
+                    let reason = format!("payloads of {from} that belong to no request");
+                    let lost = PeerEvent::Lost(from.host, LossReason::Protocol(reason));
+                    self.handle(Event::Peer(lost));
                 }
             }
             Event::Peer(event) => {
