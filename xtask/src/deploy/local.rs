@@ -14,7 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The prefix of the namespaces.
-const PREFIX: &str = "gossamer-deploy";
+pub(crate) const PREFIX: &str = "gossamer-deploy";
 /// Where sshd puts those who are not logged in yet; it insists on it.
 const NOWHERE: &str = "/run/sshd";
 /// How long an sshd may take to listen.

@@ -1,22 +1,29 @@
 //! `cargo xtask deploy-test`: a rack is deployed on namespaces of this machine, a bench runs on it,
-//! a second deployment finds everything there, a daemon that was killed is started again; and hosts
+//! is ended by signals, a second deployment finds everything there, a daemon that was killed is started again; and hosts
 //! that will not do are refused.
 
 use crate::deploy::interrupt::Interrupt;
 use crate::deploy::rack_file::RackFile;
 use crate::deploy::site::{Found, Mode, Site};
 use crate::deploy::{build, local};
+use crate::netns::world::World;
 use crate::programs::check_bench;
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail, ensure};
 use std::env;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How long the command may take for a small bench.
 const PATIENCE: Duration = Duration::from_secs(240);
 const BENCH: &str =
     "rack-deploy --local 3 --bin kv -- bench --workload c --records 2000 --operations 20000";
+/// A bench that goes on until it is ended.
+const ENDLESS: &str = "rack-deploy --local 2 --bin kv -- bench --records 300 --operations \
+                       1000000000000 --seconds 600";
 
 /// Runs the proofs.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
@@ -27,6 +34,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let lines = lines.context("others than the first host have something to say")?;
     let rate = check_bench(&lines.join("\n"), 3)?;
     println!("deploy: a bench ran on three hosts, {rate} operations per second");
+    for (name, status) in [("INT", 130), ("TERM", 143)] {
+        interrupted(workspace, name, status)
+            .with_context(|| format!("interrupted by SIG{name}"))?;
+    }
 
     build(workspace, "kv", Mode::Do)?;
     let interrupt = Interrupt::new()?;
@@ -35,6 +46,25 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         failures(site)
     })?;
     println!("deploy: what is there was found, what was lost was made again, the rest refused");
+    Ok(())
+}
+
+/// A deployment whose job is ended by a signal, from the terminal or not: nothing is left.
+fn interrupted(workspace: &Workspace, name: &str, status: i32) -> Result<()> {
+    let mut command = Command::new(env::current_exe()?);
+    command.args(ENDLESS.split(' ')).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.process_group(0).spawn()?;
+    let mut said = String::new();
+    BufReader::new(child.stdout.as_mut().context("no output")?).read_line(&mut said)?;
+    // A terminal tells all of the group, which `kill` writes with a minus.
+    let whom = if name == "INT" { format!("-{}", child.id()) } else { child.id().to_string() };
+    Step::program(&workspace.root, "kill", &format!("-s {name} -- {whom}")).run()?;
+    let ended = child.wait()?;
+    ensure!(said.starts_with("[a] "), "the job did not run: {said}");
+    ensure!(ended.code() == Some(status), "the command has ended with {ended}");
+    let left = World::new(workspace, local::PREFIX).hosts()?;
+    ensure!(left.is_empty(), "these hosts are left: {left:?}");
+    println!("deploy: ended by SIG{name}, and nothing was left");
     Ok(())
 }
 
@@ -52,7 +82,9 @@ fn again(site: &Site<'_>) -> Result<()> {
     let found = site.deploy().context("with a daemon that was killed")?;
     ensure!(found == [Ready, Behind], "a daemon was killed: {found:?}");
     ensure!(site.on(&hosts[1], &daemon)? != before, "there is no new daemon");
-    site.on(&hosts[0], &format!("echo >>{}/bin/gossamerd", hosts[0].folder))?;
+    // Not written to where it is, which the system refuses while it runs.
+    let change = "cp gossamerd other && echo >>other && mv other gossamerd";
+    site.on(&hosts[0], &format!("cd {}/bin && {change}", hosts[0].folder))?;
     let found = site.deploy().context("with another gossamerd in place");
     ensure!(found? == [Behind, Ready], "a program was not the one that is to be there");
     let found = site.deploy().context("at last")?;

@@ -8,7 +8,7 @@ use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::env;
+use std::env::consts::ARCH;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,8 +16,8 @@ use std::time::{Duration, SystemTime};
 
 /// After how long a host gets a new certificate; they are good for a year.
 const RENEW_AFTER: Duration = Duration::from_secs(180 * 24 * 60 * 60);
-/// Room on disk beside the programs, in KiB: logs, and what a job writes.
-const SPARE_KIB: u64 = 16 << 10;
+/// Room on disk beside what is sent, in KiB: logs, the programs of jobs, and what these write.
+const SPARE_KIB: u64 = 64 << 10;
 /// What is sent to every host, beside the program of the job, which its daemon is sent.
 const PROGRAMS: [&str; 2] = ["gossamer", "gossamerd"];
 
@@ -123,7 +123,6 @@ impl<'a> Site<'a> {
 
     /// Looks at every host; an error if one of them will not do.
     fn look(&self) -> Result<Vec<Facts>> {
-        let needs = self.needs()?;
         let mut facts = Vec::new();
         let mut problems = Vec::new();
         for host in &self.rack.hosts {
@@ -134,7 +133,7 @@ impl<'a> Site<'a> {
                     let found = Facts::read(&printed);
                     if self.mode == Mode::Do {
                         self.say(format!("{name}: {}", found.summary()));
-                        let lacks = found.problems(&needs);
+                        let lacks = found.problems(&self.needs(&found)?);
                         problems.extend(lacks.iter().map(|lack| format!("{name}: {lack}")));
                     }
                     facts.push(found);
@@ -147,17 +146,16 @@ impl<'a> Site<'a> {
         Ok(facts)
     }
 
-    /// What the programs ask of a host.
-    fn needs(&self) -> Result<Needs> {
-        let mut needs =
-            Needs { arch: env::consts::ARCH.into(), glibc: (0, 0), disk_kib: SPARE_KIB };
-        if self.mode == Mode::Do {
-            for name in PROGRAMS {
-                let program = fs::read(self.program(name))?;
-                let glibc = host::glibc_of(&program).context("which glibc does it need?")?;
-                needs.glibc = needs.glibc.max(glibc);
-                // The one in place stays until the new one is whole; and the job's program.
-                needs.disk_kib += 2 * (program.len() as u64 >> 10);
+    /// What the programs ask of a host that has told these facts.
+    fn needs(&self, facts: &Facts) -> Result<Needs> {
+        let mut needs = Needs { arch: ARCH.into(), glibc: (0, 0), disk_kib: SPARE_KIB };
+        for name in PROGRAMS {
+            let file = self.program(name);
+            let program = fs::read(&file).with_context(|| path(&file))?;
+            let glibc = host::glibc_of(&program).context("which glibc does it need?")?;
+            needs.glibc = needs.glibc.max(glibc);
+            if self.digest(&file)? != facts.get(&format!("bin/{name}")) {
+                needs.disk_kib += program.len() as u64 >> 10;
             }
         }
         Ok(needs)
