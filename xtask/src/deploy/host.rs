@@ -22,7 +22,7 @@ const MEMORY_KIB: u64 = 256 << 10;
 /// Tells what a host is, and what is installed there.
 pub(crate) fn look(rack: &str, host: &Host) -> String {
     let folder = &host.folder;
-    let runs = runs(rack);
+    let runs = runs(rack, host);
     format!(
         r#"echo arch=$(uname -m)
 echo libc=$(getconf GNU_LIBC_VERSION 2>/dev/null)
@@ -40,14 +40,15 @@ true"#
 }
 
 /// The shell function `runs`: whether the daemon of this folder runs.
-fn runs(rack: &str) -> String {
+fn runs(rack: &str, host: &Host) -> String {
+    let unit = unit_name(rack);
+    let unit_runs = format!("  systemctl --user is-active --quiet {unit} 2>/dev/null && return\n");
     format!(
         r#"runs() {{
-  systemctl --user is-active --quiet {unit} 2>/dev/null && return
-  case $(readlink /proc/$(cat gossamerd.pid 2>/dev/null)/exe) in $(pwd -P)/bin/gossamerd*) return 0;; esac
+{unit_runs}  case $(readlink /proc/$(cat gossamerd.pid 2>/dev/null)/exe) in $(pwd -P)/bin/gossamerd*) return 0;; esac
   return 1
 }}"#,
-        unit = unit_name(rack)
+        unit_runs = if host.systemd { &unit_runs } else { "" },
     )
 }
 
@@ -77,8 +78,19 @@ pub(crate) fn join(host: &Host) -> String {
 
 /// (Re)starts the daemon, waits until it listens, and notes of what it was started.
 pub(crate) fn start(rack: &str, host: &Host, stamp: &str) -> String {
-    let folder = &host.folder;
-    let (runs, unit) = (runs(rack), unit_name(rack));
+    let (folder, runs) = (&host.folder, runs(rack, host));
+    let detached = r#"setsid bin/gossamerd --config gossamer.toml </dev/null >gossamerd.log 2>&1 &
+echo $! >gossamerd.pid
+log="tail -n 20 gossamerd.log""#;
+    let launch = if host.systemd {
+        let (as_unit, detached) = (indented(&start_unit(rack)), indented(detached));
+        format!(
+            "if systemctl --user show-environment >/dev/null 2>&1 && \
+             loginctl enable-linger >/dev/null 2>&1; then\n{as_unit}else\n{detached}fi"
+        )
+    } else {
+        detached.to_owned()
+    };
     format!(
         r#"cd {folder} || exit 1
 {runs}
@@ -89,16 +101,7 @@ if [ -e gossamerd.pid ] && runs; then
   runs && kill -KILL $(cat gossamerd.pid)
 fi
 rm -f gossamerd.pid state/address
-if systemctl --user show-environment >/dev/null 2>&1 && loginctl enable-linger >/dev/null 2>&1; then
-  mkdir -p ~/.config/systemd/user && cp gossamerd.service ~/.config/systemd/user/{unit} &&
-  systemctl --user daemon-reload && systemctl --user enable --quiet {unit} &&
-  systemctl --user restart {unit} || exit 1
-  log="journalctl --user --unit {unit} --lines 20 --no-pager --output cat"
-else
-  setsid bin/gossamerd --config gossamer.toml </dev/null >gossamerd.log 2>&1 &
-  echo $! >gossamerd.pid
-  log="tail -n 20 gossamerd.log"
-fi
+{launch}
 n=0
 until [ -e state/address ] || [ $n -ge 300 ]; do
   sleep 0.1; n=$((n + 1)); [ $n -gt 5 ] && ! runs && break
@@ -106,6 +109,21 @@ done
 if ! [ -e state/address ]; then echo the daemon does not listen: >&2; $log >&2; exit 1; fi
 echo {stamp} >started"#
     )
+}
+
+/// Makes the daemon a unit of the user's systemd, and starts it as such.
+fn start_unit(rack: &str) -> String {
+    let unit = unit_name(rack);
+    format!(
+        r#"mkdir -p ~/.config/systemd/user && cp gossamerd.service ~/.config/systemd/user/{unit} &&
+systemctl --user daemon-reload && systemctl --user enable --quiet {unit} &&
+systemctl --user restart {unit} || exit 1
+log="journalctl --user --unit {unit} --lines 20 --no-pager --output cat""#
+    )
+}
+
+fn indented(script: &str) -> String {
+    script.lines().map(|line| format!("  {line}\n")).collect()
 }
 
 /// The settings of the daemon.
@@ -243,7 +261,14 @@ mod tests {
 
     fn host(folder: &str) -> Host {
         let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-        Host { name: "a".into(), ssh: "a".into(), address, port: 1, folder: folder.into() }
+        Host {
+            name: "a".into(),
+            ssh: "a".into(),
+            address,
+            port: 1,
+            folder: folder.into(),
+            systemd: true,
+        }
     }
 
     const TOLD: &str = "arch=x86_64\nlibc=glibc 2.36\nmemory=400000\nrdma=\ndisk=90000\n";
@@ -313,10 +338,54 @@ mod tests {
         fs::remove_dir_all(&place).unwrap();
     }
 
+    /// The daemon is started as what `starts` says, and noted; `systemctl` and the others are
+    /// scripts that say that they were called.
+    fn starts_as(starts: &str, stand_ins: &[(&str, &str)]) {
+        let place = env::temp_dir().join(format!("deploy-{starts}-{}", std::process::id()));
+        let (home, bin) = (place.join("home"), place.join("path"));
+        for folder in [&home.join("g/bin"), &home.join("g/state"), &bin] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        let calls = place.join("calls");
+        let script = |path: &std::path::Path, body: &str| {
+            let text = format!("#!/bin/sh\necho $(basename $0) $* >>{}\n{body}\n", calls.display());
+            fs::write(path, text).unwrap();
+            Command::new("chmod").arg("755").arg(path).status().unwrap();
+        };
+        script(&home.join("g/bin/gossamerd"), "touch state/address");
+        for (name, body) in stand_ins {
+            script(&bin.join(name), body);
+        }
+        fs::write(home.join("g/gossamerd.service"), "unit").unwrap();
+        let path = format!("{}:{}", bin.display(), env::var("PATH").unwrap());
+        let mut sh = Command::new("sh");
+        sh.args(["-c", &start("lab", &host("g"), "stamp")]).current_dir(&home);
+        let output = sh.env("HOME", &home).env("PATH", path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(fs::read_to_string(home.join("g/started")).unwrap(), "stamp\n");
+        let called = fs::read_to_string(&calls).unwrap();
+        let is_unit = home.join(".config/systemd/user/gossamerd-lab.service").exists();
+        assert_eq!(is_unit, starts == "unit", "{called}");
+        assert_eq!(called.contains("systemctl --user restart gossamerd-lab.service"), is_unit);
+        assert_eq!(called.contains("gossamerd --config gossamer.toml"), !is_unit, "{called}");
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn the_daemon_is_a_unit_where_systemd_may_keep_it() {
+        let systemctl = "case $* in *restart*) touch state/address;; esac";
+        starts_as("unit", &[("systemctl", systemctl), ("loginctl", "")]);
+        starts_as("detached", &[("systemctl", systemctl), ("loginctl", "exit 1")]);
+    }
+
     #[test]
     fn scripts_can_be_quoted() {
         let host = host("/srv/g");
+        let without = Host { systemd: false, ..self::tests::host("/srv/g") };
+        let start_without = start("lab", &without, "0");
+        assert!(!start_without.contains("systemctl") && start_without.contains("setsid"));
         for script in [
+            start_without,
             look("lab", &host),
             put(&host, "bin/gossamer", "755"),
             ask_to_join(&host),

@@ -56,14 +56,15 @@ struct Local<'a> {
 }
 
 impl Local<'_> {
-    /// What a user would write in `rack.toml`.
+    /// What a user would write in `rack.toml`. The systemd of this machine would start daemons
+    /// outside of the namespaces.
     fn rack_file(&self) -> String {
         let hosts = (1..).zip(&self.names).map(|(number, name)| {
             let folder = self.file(&format!("{name}.home"));
             let address = address(number);
             format!(
                 "\n[[hosts]]\nname = \"{name}\"\nssh = \"{name}\"\naddress = \"{address}\"\n\
-                 folder = \"{}\"\n",
+                 folder = \"{}\"\nsystemd = false\n",
                 path(&folder)
             )
         });

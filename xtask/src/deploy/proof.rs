@@ -102,7 +102,7 @@ fn failures(site: &Site<'_>) -> Result<()> {
         let address = good.address;
         format!(
             "[[hosts]]\nname = \"{name}\"\nssh = \"{ssh}\"\naddress = \"{address}\"\n\
-             port = 7500\nfolder = \"{folder}\"\n"
+             port = 7500\nfolder = \"{folder}\"\nsystemd = false\n"
         )
     };
     for (host, reason) in [
@@ -113,6 +113,7 @@ fn failures(site: &Site<'_>) -> Result<()> {
         let Err(error) = site.of(&rack).deploy() else { bail!("it was deployed on {host}") };
         let said = format!("{error:#}");
         ensure!(said.contains("nothing was deployed") && said.contains(reason), "{said}");
+        println!("deploy: refused: {said}");
     }
     Ok(())
 }

@@ -36,6 +36,13 @@ pub(crate) struct Host {
     /// The folder there for all that is installed; relative to the home directory.
     #[serde(default = "folder")]
     pub(crate) folder: String,
+    /// Whether the daemon is a unit of the user's systemd, where there is one.
+    #[serde(default = "systemd")]
+    pub(crate) systemd: bool,
+}
+
+fn systemd() -> bool {
+    true
 }
 
 fn port() -> u16 {

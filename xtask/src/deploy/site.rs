@@ -176,7 +176,7 @@ impl<'a> Site<'a> {
                 self.on_with(host, &host::put(host, &place, "755"), &file)?;
             }
         }
-        fs_dir(&self.state.join("hosts"), self.mode)?;
+        self.act(Action::new(["mkdir", "-p", &path(&self.state.join("hosts"))]))?;
         let (card, is_old) = (self.file(name, "card"), self.is_old(host)?);
         if is_old || self.digest(&card)? != facts.get("identity/card") {
             done(format!("{name}: joining the rack"));
@@ -334,11 +334,4 @@ impl<'a> Site<'a> {
             eprintln!("deploy: {what}");
         }
     }
-}
-
-fn fs_dir(folder: &Path, mode: Mode) -> Result<()> {
-    if mode == Mode::Do {
-        fs::create_dir_all(folder).with_context(|| path(folder))?;
-    }
-    Ok(())
 }
