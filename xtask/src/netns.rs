@@ -6,7 +6,7 @@
 //! Needs root and `ip` (iproute2). Nothing outside the namespaces is touched.
 
 mod chaos;
-mod proof;
+pub(crate) mod proof;
 pub(crate) mod world;
 
 use crate::step::Step;

@@ -6,13 +6,13 @@ use crate::deploy::interrupt::Interrupt;
 use crate::deploy::rack_file::RackFile;
 use crate::deploy::site::{Found, Mode, Site};
 use crate::deploy::{build, local};
+use crate::netns::proof::{eventually, working};
 use crate::netns::world::World;
 use crate::programs::check_bench;
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail, ensure};
 use std::env;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -51,18 +51,24 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
 /// A deployment whose job is ended by a signal, from the terminal or not: nothing is left.
 fn interrupted(workspace: &Workspace, name: &str, status: i32) -> Result<()> {
+    let world = World::new(workspace, local::PREFIX);
     let mut command = Command::new(env::current_exe()?);
-    command.args(ENDLESS.split(' ')).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.process_group(0).spawn()?;
-    let mut said = String::new();
-    BufReader::new(child.stdout.as_mut().context("no output")?).read_line(&mut said)?;
+    let mut child =
+        command.args(ENDLESS.split(' ')).stdin(Stdio::null()).process_group(0).spawn()?;
+    let ready = eventually("the job works", || {
+        let ended = child.try_wait()?;
+        ensure!(ended.is_none(), "it has not even begun");
+        let is_there = world.hosts()?.iter().any(|host| host == "b");
+        // Namespaces appear and disappear in between.
+        Ok(if is_there { working(&world, 1, "b").unwrap_or_default() } else { None })
+    });
     // A terminal tells all of the group, which `kill` writes with a minus.
     let whom = if name == "INT" { format!("-{}", child.id()) } else { child.id().to_string() };
     Step::program(&workspace.root, "kill", &format!("-s {name} -- {whom}")).run()?;
     let ended = child.wait()?;
-    ensure!(said.starts_with("[a] "), "the job did not run: {said}");
+    ready?;
     ensure!(ended.code() == Some(status), "the command has ended with {ended}");
-    let left = World::new(workspace, local::PREFIX).hosts()?;
+    let left = world.hosts()?;
     ensure!(left.is_empty(), "these hosts are left: {left:?}");
     println!("deploy: ended by SIG{name}, and nothing was left");
     Ok(())

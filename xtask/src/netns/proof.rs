@@ -18,7 +18,7 @@ const LOSS_BOUND: Duration = Duration::from_secs(1);
 /// How long after a kill every process of the job may be there.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 /// How long anything else may take that has to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// A bench that goes on until it is ended.
 const ENDLESS: &str = "--records 300 --operations 1000000000000 --seconds 600";
 
@@ -149,8 +149,23 @@ fn until_gone(world: &World, hosts: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The process of a job on a host: the one with a runtime thread, by the thread's name.
+pub(crate) fn working(world: &World, number: u32, host: &str) -> Result<Option<u32>> {
+    let name = format!("gossamer-{number}.0\n");
+    let works = |process: &u32| {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+        let mut names =
+            threads.flatten().map(|thread| fs::read_to_string(thread.path().join("comm")));
+        names.any(|found| found.is_ok_and(|found| found == name))
+    };
+    Ok(world.processes(host)?.into_iter().find(works))
+}
+
 /// Waits until `happened` has something to give.
-fn eventually<T>(what: &str, mut happened: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub(crate) fn eventually<T>(
+    what: &str,
+    mut happened: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(value) = happened()? {
@@ -202,19 +217,12 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The process on a host: the one with a runtime thread, by the thread's name.
+    /// The process on a host, once it works.
     fn find(&mut self, number: u32, host: &str) -> Result<u32> {
-        let name = format!("gossamer-{number}.0\n");
-        let works = |process: &u32| {
-            let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
-            let mut names =
-                threads.flatten().map(|thread| fs::read_to_string(thread.path().join("comm")));
-            names.any(|found| found.is_ok_and(|found| found == name))
-        };
         eventually(&format!("the process on {host} works"), || {
             let ended = self.controller.try_wait()?;
             ensure!(ended.is_none(), "the job has ended:\n{}", self.errors()?);
-            Ok(self.world.processes(host)?.into_iter().find(works))
+            working(self.world, number, host)
         })
     }
 
