@@ -20,6 +20,9 @@ const GATES: &[(&str, &str)] = &[
     ("the hot path, instruction by instruction", "xtask hotpath"),
     ("README's main command", "xtask demo"),
     ("killed processes", "xtask chaos --rounds 10"),
+    ("a rack of several machines: kills, a stop, a cable pulled", "xtask netns test"),
+    ("killed processes of such racks", "xtask chaos --net --rounds 5"),
+    ("a rack deployed over ssh", "xtask deploy-test"),
 ];
 
 /// Runs the gates.

@@ -8,6 +8,7 @@
 //! cargo xtask hotpath           no lock, system call or allocation in a request
 //! cargo xtask demo | chaos      the main command in small; processes killed at random
 //! cargo xtask netns             a rack of several machines on this one, up, down, run and test
+//! cargo xtask rack-deploy       a program onto a rack of machines, over ssh; deploy-test tries it
 //! cargo xtask bench core        the measurements of docs/performance.md
 //! ```
 //!
@@ -19,12 +20,13 @@
 //! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 5. [`checks`] (cargo's own tools and tests), [`programs`] (demo, chaos, bench), [`netns`],
-//!    [`ci`].
+//!    [`deploy`], [`ci`].
 
 #![forbid(unsafe_code)]
 
 mod checks;
 mod ci;
+mod deploy;
 mod layers;
 mod ledger;
 mod netns;
@@ -35,6 +37,7 @@ mod unsafety;
 mod workspace;
 
 use clap::{Parser, Subcommand};
+use deploy::Deploy;
 use netns::Netns;
 use programs::Bench;
 use std::process::ExitCode;
@@ -78,9 +81,12 @@ enum Command {
     Demo,
     /// Kills processes of a rack at random moments, again and again
     Chaos {
-        /// Racks to start and hurt
-        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
-        rounds: u32,
+        /// Jobs on three hosts, each a network namespace, instead of racks of one (needs root)
+        #[arg(long)]
+        net: bool,
+        /// Racks to start and hurt [default: 200, with --net 100]
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: Option<u32>,
         /// Where the randomness starts; by default a new place each time, which is printed
         #[arg(long)]
         seed: Option<u64>,
@@ -88,6 +94,10 @@ enum Command {
     /// A rack of several machines on this one: hosts in network namespaces (needs root)
     #[command(subcommand)]
     Netns(Netns),
+    /// Gets a rack of machines ready over ssh, and runs a program on it
+    RackDeploy(Deploy),
+    /// Deploys a rack in namespaces, again, and where it cannot be done (needs root and sshd)
+    DeployTest,
     /// Measurements
     #[command(subcommand)]
     Bench(Bench),
@@ -96,7 +106,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(&cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => ExitCode::from(status),
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
@@ -104,9 +114,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: &Command) -> anyhow::Result<()> {
+/// Runs a command; its exit status.
+fn run(command: &Command) -> anyhow::Result<u8> {
     let workspace = Workspace::find()?;
-    match command {
+    let done = match command {
+        Command::RackDeploy(deploy) => return deploy::run(&workspace, deploy),
+        Command::DeployTest => deploy::proof::run(&workspace),
         Command::Ci => ci::run(&workspace),
         Command::Layers => layers::run(&workspace),
         Command::Unsafe => ledger::run(&workspace),
@@ -117,10 +130,16 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Loom => checks::loom(&workspace),
         Command::Hotpath => checks::hotpath(&workspace),
         Command::Demo => programs::demo(&workspace),
-        Command::Chaos { rounds, seed } => programs::chaos(&workspace, *rounds, *seed),
+        Command::Chaos { net: false, rounds, seed } => {
+            programs::chaos(&workspace, rounds.unwrap_or(200), *seed)
+        }
+        Command::Chaos { net: true, rounds, seed } => {
+            netns::chaos(&workspace, rounds.unwrap_or(100), *seed)
+        }
         Command::Netns(netns) => netns::run(&workspace, netns),
         Command::Bench(bench) => programs::bench(&workspace, bench),
-    }
+    };
+    done.map(|()| 0)
 }
 
 #[cfg(test)]

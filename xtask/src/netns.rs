@@ -5,8 +5,9 @@
 //!
 //! Needs root and `ip` (iproute2). Nothing outside the namespaces is touched.
 
-mod proof;
-mod world;
+mod chaos;
+pub(crate) mod proof;
+pub(crate) mod world;
 
 use crate::step::Step;
 use crate::workspace::Workspace;
@@ -76,6 +77,8 @@ pub(crate) fn run(workspace: &Workspace, netns: &Netns) -> Result<()> {
         }
     }
 }
+
+pub(crate) use chaos::run as chaos;
 
 /// Builds the programs of a rack and the bench.
 fn build(workspace: &Workspace) -> Result<()> {

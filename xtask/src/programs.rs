@@ -112,10 +112,7 @@ fn nanoseconds(cell: &str) -> Option<f64> {
 /// `cargo xtask chaos`.
 pub(crate) fn chaos(workspace: &Workspace, rounds: u32, seed: Option<u64>) -> Result<()> {
     let root = &workspace.root;
-    let seed = match seed {
-        Some(seed) => seed,
-        None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64 & 0xffff_ffff,
-    };
+    let seed = seed_or_new(seed)?;
     let program = "--release --package gossamer-apps --bin chaos";
     Step::cargo(root, &format!("build {program}")).run()?;
     // A round takes a fraction of a second; one that hangs must not hang CI.
@@ -128,6 +125,14 @@ pub(crate) fn chaos(workspace: &Workspace, rounds: u32, seed: Option<u64>) -> Re
     check_rounds(&printed, rounds)?;
     println!("chaos: {rounds} racks were hurt and behaved (seed {seed})");
     Ok(())
+}
+
+/// Where the randomness starts: where it is told to, or at a new place each time.
+pub(crate) fn seed_or_new(seed: Option<u64>) -> Result<u64> {
+    Ok(match seed {
+        Some(seed) => seed,
+        None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64 & 0xffff_ffff,
+    })
 }
 
 /// The program prints one line per round, which starts with `round`.

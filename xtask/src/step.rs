@@ -24,6 +24,14 @@ impl Step {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut step = Self::program(root, cargo, arguments);
         step.shown = format!("cargo {arguments}");
+        // What cargo has told us of ourselves; build scripts that look at it would run again,
+        // each time that we and the user build in turns.
+        for (name, _) in env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                step.command.env_remove(&name);
+            }
+        }
         step
     }
 

@@ -262,22 +262,24 @@ fn get(path: &Path) -> Result<String, AuthorityError> {
     Ok(fs::read_to_string(path).map_err(in_file(path))?)
 }
 
-/// Makes a rack: its authority, the identity of an administrator and that of its first host.
+/// Makes a rack: its authority, the identity of an administrator, and that of its first host if
+/// one is given, with the address of its daemon. Without one, all hosts join.
 ///
 /// # Errors
 /// [`AuthorityError`], if there is one already, or it cannot be written.
 pub fn init_rack(
     directory: &Path,
     rack: &Name,
-    host: &Name,
-    address: &str,
+    first: Option<(&Name, &str)>,
 ) -> Result<Identity, AuthorityError> {
     let authority = Authority::create(directory, rack)?;
     let admin = "admin".parse()?;
     make_directory(&directory.join("admin"))?;
-    authority.note_host(host, address)?;
+    if let Some((host, address)) = first {
+        authority.note_host(host, address)?;
+        authority.make_member(host, Role::Host)?;
+    }
     let place = authority.make_member(&admin, Role::Admin)?;
-    authority.make_member(host, Role::Host)?;
     Ok(Identity::load(&place)?)
 }
 
@@ -292,7 +294,7 @@ mod tests {
     #[test]
     fn a_rack_is_made_once() {
         let place = tempfile::tempdir().unwrap();
-        let admin = init_rack(place.path(), &name("r"), &name("a"), "127.0.0.1:1").unwrap();
+        let admin = init_rack(place.path(), &name("r"), Some((&name("a"), "127.0.0.1:1"))).unwrap();
         assert_eq!(
             admin.member,
             Member { rack: name("r"), role: Role::Admin, name: name("admin") }
@@ -300,14 +302,26 @@ mod tests {
         assert_eq!(admin.hosts.hosts[&name("a")], "127.0.0.1:1");
         let host = Identity::load(&place.path().join("a")).unwrap();
         assert_eq!(host.member.role, Role::Host);
-        let again = init_rack(place.path(), &name("r"), &name("a"), "127.0.0.1:1").unwrap_err();
+        let again =
+            init_rack(place.path(), &name("r"), Some((&name("a"), "127.0.0.1:1"))).unwrap_err();
         assert!(matches!(again, AuthorityError::Exists(_)));
+    }
+
+    #[test]
+    fn a_rack_without_hosts_gets_them_later() {
+        let place = tempfile::tempdir().unwrap();
+        let admin = init_rack(place.path(), &name("r"), None).unwrap();
+        assert!(admin.hosts.hosts.is_empty());
+        let authority = Authority::open(place.path()).unwrap();
+        authority.note_host(&name("b"), "10.0.0.2").unwrap();
+        let admin = Identity::load(&place.path().join("admin")).unwrap();
+        assert_eq!(admin.hosts.hosts[&name("b")], "10.0.0.2:7474");
     }
 
     #[test]
     fn a_host_without_a_port_has_the_usual_one() {
         let place = tempfile::tempdir().unwrap();
-        let admin = init_rack(place.path(), &name("r"), &name("a"), "node1").unwrap();
+        let admin = init_rack(place.path(), &name("r"), Some((&name("a"), "node1"))).unwrap();
         assert_eq!(admin.hosts.hosts[&name("a")], "node1:7474");
     }
 

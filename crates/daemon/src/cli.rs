@@ -90,7 +90,7 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum RackCommand {
-    /// Make a rack: its authority, an administrator, and its first host
+    /// Make a rack: its authority, an administrator, and its first host if one is named
     Init {
         /// What the rack is called
         #[arg(long)]
@@ -98,12 +98,12 @@ enum RackCommand {
         /// Where its authority and these identities are kept: DIR/ca, DIR/admin, DIR/HOST
         #[arg(long)]
         dir: PathBuf,
-        /// What the first host is called
-        #[arg(long)]
-        host: Name,
+        /// What the first host is called; without one, all hosts make their own keys and join
+        #[arg(long, requires = "address")]
+        host: Option<Name>,
         /// Where its daemon will listen
-        #[arg(long, value_name = "ADDRESS[:PORT]")]
-        address: String,
+        #[arg(long, value_name = "ADDRESS[:PORT]", requires = "host")]
+        address: Option<String>,
     },
     /// Ask to join a rack: make a key here and print the request for it to be signed; with --card,
     /// put the answer beside the key
@@ -335,13 +335,19 @@ fn read(path: &Path) -> Result<String, CommandError> {
 fn rack(command: RackCommand) -> Result<(), CommandError> {
     match command {
         RackCommand::Init { name, dir, host, address } => {
-            authority::init_rack(&dir, &name, &host, &address)?;
+            let first = host.as_ref().zip(address.as_deref());
+            authority::init_rack(&dir, &name, first)?;
             let dir = dir.display();
-            let text = format!(
+            let mut text = format!(
                 "The rack {name} is made. Its authority, which signs whoever joins, is {dir}/ca: \
-                 keep it safe.\n{dir}/{host} is the identity of {host}'s daemon, to be moved \
-                 there; {dir}/admin is yours, for `gossamer --identity` or GOSSAMER_IDENTITY.\n"
+                 keep it safe.\n{dir}/admin is yours, for `gossamer --identity` or \
+                 GOSSAMER_IDENTITY.\n"
             );
+            if let Some(host) = host {
+                text += &format!(
+                    "{dir}/{host} is the identity of {host}'s daemon, to be moved there.\n"
+                );
+            }
             print(text.as_bytes())
         }
         RackCommand::Join { identity, card: None } => {

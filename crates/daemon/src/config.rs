@@ -77,14 +77,16 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads a file of settings. Relative paths in it start where it lies.
+    /// Reads a file of settings. Relative paths in it start where it lies, and become absolute,
+    /// since the processes of jobs run elsewhere.
     ///
     /// # Errors
     /// [`ConfigError`].
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let read = |error| ConfigError::Read { path: path.to_owned(), error };
         let mut config = Self::parse(&fs::read_to_string(path).map_err(read)?)?;
-        let base = path.parent().unwrap_or(Path::new(""));
+        let path = std::path::absolute(path).map_err(read)?;
+        let base = path.parent().unwrap_or(Path::new("/"));
         config.identity = base.join(config.identity);
         config.state = base.join(config.state);
         Ok(config)
@@ -162,5 +164,14 @@ mod tests {
         let config = Config::load(&path).unwrap();
         assert_eq!(config.identity, place.path().join("i"));
         assert_eq!(config.state, Path::new("/s"));
+    }
+
+    #[test]
+    fn paths_are_absolute_also_where_that_of_the_file_is_not() {
+        let place = tempfile::tempdir_in(".").unwrap();
+        let path = Path::new(place.path().file_name().unwrap()).join("gossamer.toml");
+        fs::write(&path, "identity = \"i\"\nstate = \"s\"\nlisten = \"127.0.0.1:1\"").unwrap();
+        let config = Config::load(&path).unwrap();
+        assert!(config.identity.is_absolute() && config.state.is_absolute(), "{config:?}");
     }
 }

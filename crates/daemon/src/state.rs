@@ -156,7 +156,12 @@ mod tests {
         drop(state);
         let sleeper = |mark: &str| {
             let mut command = Command::new("sleep");
-            command.arg("1000").env(processes::MARK, mark).spawn().unwrap()
+            let child = command.arg("1000").env(processes::MARK, mark).spawn().unwrap();
+            // A moment after it has begun, the system does not show its environment yet.
+            while processes::marked(mark).unwrap().is_empty() {
+                std::thread::yield_now();
+            }
+            child
         };
         let (mut ours, mut other) = (sleeper(&mark), sleeper("state-other"));
         State::open(place.path(), 0).unwrap();

@@ -85,6 +85,41 @@ fn signals_are_forwarded() {
     assert_eq!(finish(child).status, Some(0));
 }
 
+/// Where nothing is to be read, the command waits and does not look again and again.
+#[test]
+fn a_command_without_input_costs_nothing() {
+    let rack = Rack::new(&["a"]);
+    let job = || rack.run("a", &["sh", "-c", "echo ready; exec sleep 600"]);
+    let mut closed = Command::new("sh");
+    closed.args(["-c", "exec \"$0\" \"$@\" <&-"]).arg(job().get_program()).args(job().get_args());
+    closed.envs(job().get_envs().filter_map(|(name, value)| Some((name, value?))));
+    closed.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (mut nothing, mut silent) = (job(), job());
+    for (input, command) in [
+        ("nothing", nothing.stdin(Stdio::null())),
+        ("silent", silent.stdin(Stdio::piped())),
+        ("closed", &mut closed),
+    ] {
+        let mut child = command.spawn().unwrap();
+        read_until(child.stdout.as_mut().unwrap(), "ready");
+        let before = ticks(child.id());
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let used = ticks(child.id()) - before;
+        send(child.id(), "TERM");
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        assert_eq!(ran.status, Some(143), "{input}: {ran:?}");
+        assert!(used < 50, "{input}: {used} hundredths of a second of work in one second");
+    }
+}
+
+/// The work of a process so far, in hundredths of a second.
+fn ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(") ").unwrap();
+    let fields: Vec<u64> = rest.split(' ').skip(11).take(2).map(|f| f.parse().unwrap()).collect();
+    fields.iter().sum()
+}
+
 #[test]
 fn a_program_is_sent_to_whom_it_is_missing_and_only_once() {
     let rack = Rack::new(&["a", "b"]);

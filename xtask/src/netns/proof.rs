@@ -12,19 +12,37 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const PREFIX: &str = "gossamer-test";
-const HOSTS: [&str; 3] = ["a", "b", "c"];
+pub(super) const HOSTS: [&str; 3] = ["a", "b", "c"];
 /// How long a host may be silent, as the jobs here are told: the default of `gossamer run`.
 const LOSS_BOUND: Duration = Duration::from_secs(1);
 /// How long after a kill every process of the job may be there.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 /// How long anything else may take that has to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// A bench that goes on until it is ended.
 const ENDLESS: &str = "--records 300 --operations 1000000000000 --seconds 600";
 
-/// Runs the proofs in a world of their own, which is removed afterwards.
+/// When a process is killed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Moment {
+    /// So long after it was started, when the processes are finding each other.
+    Starting(Duration),
+    /// So long after all of them have begun to work.
+    Working(Duration),
+}
+
+/// Runs the proofs.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    with_world(workspace, prove)
+}
+
+/// Proves something in a world of its own, which is removed afterwards.
+pub(super) fn with_world(
+    workspace: &Workspace,
+    prove: impl FnOnce(&World) -> Result<()>,
+) -> Result<()> {
     let world = World::new(workspace, PREFIX);
+    let _claim = world.claim()?;
     // What an earlier run that was interrupted has left.
     world.down()?;
     let proved = world.up(HOSTS.len() as u32).and_then(|()| prove(&world));
@@ -42,7 +60,8 @@ fn prove(world: &World) -> Result<()> {
     let rate = bench(world, small)?;
     println!("netns: three hosts, {rate} operations per second");
     for (number, host) in (0..).zip(HOSTS) {
-        let took = kill_one(world, number, host).with_context(|| format!("killing {host}"))?;
+        let took = kill_one(world, number, Moment::Working(Duration::ZERO));
+        let took = took.with_context(|| format!("killing {host}"))?;
         println!("netns: a process of {host} was killed, and all were gone after {took:.1?}");
     }
     let took = pull_a_cable(world).context("pulling a cable")?;
@@ -58,10 +77,23 @@ fn bench(world: &World, arguments: &str) -> Result<f64> {
     Job::start(world, arguments)?.result()
 }
 
-/// Kills the process on a host; how long it took until all were gone.
-fn kill_one(world: &World, number: u32, host: &str) -> Result<Duration> {
+/// Kills the process on a host; how long it took until all were gone, which is not longer than it
+/// may be.
+pub(super) fn kill_one(world: &World, number: u32, moment: Moment) -> Result<Duration> {
+    let host = HOSTS[number as usize];
     let mut job = Job::start(world, ENDLESS)?;
-    let process = job.process(number, host)?;
+    let process = match moment {
+        Moment::Starting(after) => {
+            let process = job.started(host)?;
+            sleep(after);
+            process
+        }
+        Moment::Working(after) => {
+            let process = job.process(number, host)?;
+            sleep(after);
+            process
+        }
+    };
     let start = Instant::now();
     signal(process, "KILL");
     until_gone(world, &HOSTS)?;
@@ -117,8 +149,23 @@ fn until_gone(world: &World, hosts: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The process of a job on a host: the one with a runtime thread, by the thread's name.
+pub(crate) fn working(world: &World, number: u32, host: &str) -> Result<Option<u32>> {
+    let name = format!("gossamer-{number}.0\n");
+    let works = |process: &u32| {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+        let mut names =
+            threads.flatten().map(|thread| fs::read_to_string(thread.path().join("comm")));
+        names.any(|found| found.is_ok_and(|found| found == name))
+    };
+    Ok(world.processes(host)?.into_iter().find(works))
+}
+
 /// Waits until `happened` has something to give.
-fn eventually<T>(what: &str, mut happened: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub(crate) fn eventually<T>(
+    what: &str,
+    mut happened: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(value) = happened()? {
@@ -156,19 +203,26 @@ impl<'a> Job<'a> {
         self.find(number, host)
     }
 
-    /// The process on a host: the one with a runtime thread, by the thread's name.
-    fn find(&mut self, number: u32, host: &str) -> Result<u32> {
-        let name = format!("gossamer-{number}.0\n");
-        let works = |process: &u32| {
-            let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
-            let mut names =
-                threads.flatten().map(|thread| fs::read_to_string(thread.path().join("comm")));
-            names.any(|found| found.is_ok_and(|found| found == name))
+    /// The process on a host, as soon as there is one: the one that is no daemon.
+    fn started(&mut self, host: &str) -> Result<u32> {
+        let daemon = fs::canonicalize(self.world.program("gossamerd"))?;
+        // A process that has ended meanwhile is no program.
+        let is_program = |process: &u32| {
+            fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|program| program != daemon)
         };
+        eventually(&format!("a process on {host} is there"), || {
+            let ended = self.controller.try_wait()?;
+            ensure!(ended.is_none(), "the job has ended:\n{}", self.errors()?);
+            Ok(self.world.processes(host)?.into_iter().find(is_program))
+        })
+    }
+
+    /// The process on a host, once it works.
+    fn find(&mut self, number: u32, host: &str) -> Result<u32> {
         eventually(&format!("the process on {host} works"), || {
             let ended = self.controller.try_wait()?;
             ensure!(ended.is_none(), "the job has ended:\n{}", self.errors()?);
-            Ok(self.world.processes(host)?.into_iter().find(works))
+            working(self.world, number, host)
         })
     }
 

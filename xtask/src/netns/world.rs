@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 const NAMESPACES: &str = "/run/netns";
 /// The namespace of the switch, which no host is named.
 const SWITCH: &str = "switch";
-/// The first three bytes of every address; hosts count from 1, the switch is 254.
-const SUBNET: &str = "10.77.0";
+/// The switch's number among the addresses; hosts count from 1.
+const SWITCH_NUMBER: u32 = 254;
 /// How long a daemon may take to listen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -66,37 +66,64 @@ impl World {
         format!("{}.{name}", self.prefix)
     }
 
+    /// Takes this world for this process, which must not share it, until what is returned is
+    /// dropped.
+    pub(crate) fn claim(&self) -> Result<File> {
+        let name = self.place.with_extension("lock");
+        fs::create_dir_all(self.place.parent().unwrap_or(&self.place))?;
+        let lock =
+            File::create(&name).with_context(|| format!("cannot make {}", name.display()))?;
+        lock.try_lock().with_context(|| {
+            format!("another command uses the namespaces `{}.*`: wait for it", self.prefix)
+        })?;
+        Ok(lock)
+    }
+
     /// Makes the namespaces and the rack, and starts a daemon in each.
     pub(crate) fn up(&self, hosts: u32) -> Result<()> {
-        let names: Vec<String> = (b'a'..=b'z').map(|letter| char::from(letter).into()).collect();
-        let names = &names[..hosts as usize];
+        let names = letters(hosts);
+        self.make_network(&names)?;
+        self.make_rack(&names)?;
+        (1..).zip(&names).try_for_each(|(number, name)| self.start_daemon(number, name))
+    }
+
+    /// Makes the folder and the namespaces, with nothing in them.
+    pub(crate) fn make_network(&self, names: &[String]) -> Result<()> {
         fs::create_dir_all(&self.place)?;
+        self.network(names).iter().try_for_each(|words| ip(words)).context("namespaces need root")
+    }
+
+    /// What `ip` is told to make the namespaces and their cables.
+    pub(crate) fn network(&self, names: &[String]) -> Vec<String> {
         let switch = self.namespace(SWITCH);
-        ip(&format!("netns add {switch}")).context("namespaces need root")?;
-        ip(&format!("-n {switch} link set dev lo up"))?;
-        ip(&format!("-n {switch} link add name bridge type bridge"))?;
-        ip(&format!("-n {switch} address add {SUBNET}.254/24 dev bridge"))?;
-        ip(&format!("-n {switch} link set dev bridge up"))?;
+        let mut words = vec![
+            format!("netns add {switch}"),
+            format!("-n {switch} link set dev lo up"),
+            format!("-n {switch} link add name bridge type bridge"),
+            format!("-n {switch} address add {}/24 dev bridge", address(SWITCH_NUMBER)),
+            format!("-n {switch} link set dev bridge up"),
+        ];
         for (number, name) in (1..).zip(names) {
-            let host = self.namespace(name);
-            ip(&format!("netns add {host}"))?;
-            ip(&format!("-n {switch} link add name {name} type veth peer name eth0 netns {host}"))?;
-            ip(&format!("-n {switch} link set dev {name} master bridge up"))?;
-            ip(&format!("-n {host} address add {SUBNET}.{number}/24 dev eth0"))?;
-            ip(&format!("-n {host} link set dev lo up"))?;
-            ip(&format!("-n {host} link set dev eth0 up"))?;
+            let (host, address) = (self.namespace(name), address(number));
+            words.extend([
+                format!("netns add {host}"),
+                format!("-n {switch} link add name {name} type veth peer name eth0 netns {host}"),
+                format!("-n {switch} link set dev {name} master bridge up"),
+                format!("-n {host} address add {address}/24 dev eth0"),
+                format!("-n {host} link set dev lo up"),
+                format!("-n {host} link set dev eth0 up"),
+            ]);
         }
-        self.make_rack(names)?;
-        (1..).zip(names).try_for_each(|(number, name)| self.start_daemon(number, name))
+        words
     }
 
     /// Makes the identities of the hosts and of the administrator, as docs/rack.md says.
     fn make_rack(&self, names: &[String]) -> Result<()> {
-        let (rack, address) = (self.file("rack"), format!("{SUBNET}.1"));
-        let init = ["rack", "init", "--name", "netns", "--host", &names[0], "--address", &address];
+        let (rack, first) = (self.file("rack"), address(1));
+        let init = ["rack", "init", "--name", "netns", "--host", &names[0], "--address", &first];
         self.output(self.gossamer(&init).arg("--dir").arg(&rack))?;
         for (number, name) in (1..).zip(names).skip(1) {
-            self.join(name, &["--role", "host", "--address", &format!("{SUBNET}.{number}")])?;
+            self.join(name, &["--role", "host", "--address", &address(number)])?;
         }
         // Last, since a card lists the hosts that there are when it is signed.
         self.join("operator", &["--role", "admin"])
@@ -118,7 +145,7 @@ impl World {
 
     fn start_daemon(&self, number: u32, name: &str) -> Result<()> {
         let (settings, state) = (self.file(&format!("{name}.toml")), self.file(name));
-        let address = format!("{SUBNET}.{number}");
+        let address = address(number);
         fs::write(
             &settings,
             format!(
@@ -189,9 +216,20 @@ impl World {
     }
 
     fn inside(&self, name: &str, program: &Path) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace(name)]).arg(program).stdin(Stdio::null());
+        let words = self.at(name);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(program).stdin(Stdio::null());
         command
+    }
+
+    /// What stands in front of a command that runs on a host.
+    pub(crate) fn at(&self, name: &str) -> Vec<String> {
+        ["ip", "netns", "exec", &self.namespace(name)].map(str::to_owned).into()
+    }
+
+    /// What stands in front of a command that runs at the switch.
+    pub(crate) fn at_switch(&self) -> Vec<String> {
+        self.at(SWITCH)
     }
 
     fn output(&self, command: &mut Command) -> Result<Vec<u8>> {
@@ -200,6 +238,16 @@ impl World {
         ensure!(output.status.success(), "{command:?} failed: {said}");
         Ok(output.stdout)
     }
+}
+
+/// The names of so many hosts.
+pub(crate) fn letters(hosts: u32) -> Vec<String> {
+    (b'a'..=b'z').map(|letter| char::from(letter).into()).take(hosts as usize).collect()
+}
+
+/// The address of a host, by its number.
+pub(crate) fn address(number: u32) -> String {
+    format!("10.77.0.{number}")
 }
 
 /// Runs `ip` with arguments that are split at spaces.

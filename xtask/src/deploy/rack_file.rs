@@ -1,0 +1,174 @@
+//! [`RackFile`]: which machines make a rack, as the user writes it down (`dist/rack.toml`).
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+/// The port of daemons, if the file names none.
+const PORT: u16 = 7474;
+
+/// A rack, and the machines that make it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RackFile {
+    /// What the rack is called.
+    pub(crate) name: String,
+    /// Its hosts; the program's `main` runs on the first.
+    pub(crate) hosts: Vec<Host>,
+}
+
+/// One machine.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Host {
+    /// What it is called in the rack.
+    pub(crate) name: String,
+    /// How ssh reaches it: `user@machine`, or a host of `~/.ssh/config`.
+    pub(crate) ssh: String,
+    /// Where its daemon listens, and the processes of its jobs.
+    pub(crate) address: IpAddr,
+    /// The daemon's port.
+    #[serde(default = "port")]
+    pub(crate) port: u16,
+    /// The folder there for all that is installed; relative to the home directory.
+    #[serde(default = "folder")]
+    pub(crate) folder: String,
+    /// Whether the daemon is a unit of the user's systemd, where there is one.
+    #[serde(default = "systemd")]
+    pub(crate) systemd: bool,
+}
+
+fn systemd() -> bool {
+    true
+}
+
+fn port() -> u16 {
+    PORT
+}
+
+fn folder() -> String {
+    "gossamer".into()
+}
+
+impl RackFile {
+    /// Reads a file.
+    pub(crate) fn load(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| {
+            format!("cannot read {} (dist/rack.toml is an example)", path.display())
+        })?;
+        Self::parse(&text).with_context(|| format!("{} is no good", path.display()))
+    }
+
+    /// Reads the text of a file.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let rack: Self = toml::from_str(text)?;
+        ensure!(is_name(&rack.name), "{:?} is no name for a rack", rack.name);
+        ensure!(!rack.hosts.is_empty(), "a rack needs at least one host");
+        let mut names = BTreeSet::new();
+        let mut addresses = BTreeSet::new();
+        for host in &rack.hosts {
+            host.check()?;
+            ensure!(names.insert(&host.name), "two hosts are called {}", host.name);
+            let address = host.listens_at();
+            ensure!(addresses.insert(address), "two daemons cannot listen at {address}");
+        }
+        Ok(rack)
+    }
+
+    /// The names of the hosts, as `gossamer run --hosts` takes them.
+    pub(crate) fn names(&self) -> String {
+        self.hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Host {
+    /// Names and folders become words of shell commands and names of files.
+    fn check(&self) -> Result<()> {
+        let Self { name, ssh, folder, .. } = self;
+        ensure!(is_name(name), "{name:?} is no name: lower-case letters, digits and hyphens");
+        ensure!(!["ca", "admin"].contains(&name.as_str()), "a host cannot be called {name}");
+        ensure!(is_plain(ssh, "@:[]%"), "{ssh:?} is nothing that ssh reaches");
+        ensure!(
+            is_plain(folder, "/"),
+            "the folder {folder:?} of {name} has other characters than letters, digits and `/._-`"
+        );
+        Ok(())
+    }
+
+    /// Where its daemon listens.
+    pub(crate) fn listens_at(&self) -> SocketAddr {
+        SocketAddr::new(self.address, self.port)
+    }
+}
+
+/// Whether `text` can be the name of a member of a rack.
+fn is_name(text: &str) -> bool {
+    let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.len() <= 63
+        && !text.ends_with('-')
+        && text.chars().all(is_good)
+}
+
+/// Whether `text` means itself to a shell and is no option.
+fn is_plain(text: &str, more: &str) -> bool {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c) || more.contains(c);
+    !text.is_empty() && !text.starts_with('-') && text.chars().all(is_good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "\
+name = \"lab\"
+[[hosts]]
+name = \"a\"
+ssh = \"ann@node-1\"
+address = \"10.0.0.1\"
+[[hosts]]
+name = \"b\"
+ssh = \"b\"
+address = \"10.0.0.2\"
+port = 7500
+folder = \"/srv/gossamer\"
+";
+
+    #[test]
+    fn a_rack_is_read_in_the_order_of_its_hosts() {
+        let rack = RackFile::parse(GOOD).unwrap();
+        assert_eq!((rack.name.as_str(), rack.names().as_str()), ("lab", "a,b"));
+        assert_eq!(rack.hosts[0].listens_at().to_string(), "10.0.0.1:7474");
+        assert_eq!(rack.hosts[0].folder, "gossamer");
+        assert_eq!(rack.hosts[1].listens_at().to_string(), "10.0.0.2:7500");
+    }
+
+    #[test]
+    fn the_example_is_good() {
+        let example = include_str!("../../../dist/rack.toml");
+        assert_eq!(RackFile::parse(example).unwrap().hosts.len(), 3);
+    }
+
+    #[test]
+    fn what_a_shell_would_misunderstand_is_refused() {
+        for (good, bad, reason) in [
+            ("\"lab\"", "\"Lab\"", "no name for a rack"),
+            ("\"b\"\nssh", "\"a\"\nssh", "two hosts are called a"),
+            ("\"b\"\nssh", "\"admin\"\nssh", "cannot be called admin"),
+            ("ann@node-1", "-oProxyCommand=x", "nothing that ssh reaches"),
+            ("/srv/gossamer", "/srv/$(id)", "other characters"),
+            ("/srv/gossamer", "a b", "other characters"),
+            ("10.0.0.2\"\nport = 7500", "10.0.0.1\"", "cannot listen at 10.0.0.1:7474"),
+            ("port = 7500", "prot = 7500", "prot"),
+            ("\"10.0.0.2\"", "\"node-2\"", "invalid IP address"),
+        ] {
+            assert!(GOOD.contains(good), "{good}");
+            let error = RackFile::parse(&GOOD.replace(good, bad)).unwrap_err();
+            assert!(format!("{error:#}").contains(reason), "{bad}: {error:#}");
+        }
+        assert!(RackFile::parse("name = \"lab\"\nhosts = []").is_err());
+    }
+}

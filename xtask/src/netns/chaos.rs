@@ -1,0 +1,69 @@
+//! `cargo xtask chaos --net`: jobs on three hosts, each of which loses a process at a random moment.
+//! All processes of the job are gone on all hosts within a second, and the report and the exit
+//! status say which was the first.
+
+use crate::netns::proof::{HOSTS, Moment, kill_one, with_world};
+use crate::netns::{build, world::World};
+use crate::programs::seed_or_new;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result};
+use fastrand::Rng;
+use std::time::Duration;
+
+/// Runs so many rounds.
+pub(crate) fn run(workspace: &Workspace, rounds: u32, seed: Option<u64>) -> Result<()> {
+    let seed = seed_or_new(seed)?;
+    build(workspace)?;
+    with_world(workspace, |world| {
+        let mut times = hurt(world, rounds, seed)
+            .with_context(|| format!("repeat it with --net --rounds {rounds} --seed {seed}"))?;
+        times.sort_unstable();
+        let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
+        println!(
+            "chaos: {rounds} jobs on three hosts lost a process, and all were gone: after \
+             {median:.0?} in the median, {longest:.0?} at most (seed {seed})"
+        );
+        Ok(())
+    })
+}
+
+/// How long it took in each round until all processes were gone.
+fn hurt(world: &World, rounds: u32, seed: u64) -> Result<Vec<Duration>> {
+    let mut rng = Rng::with_seed(seed);
+    let mut times = Vec::new();
+    for round in 1..=rounds {
+        let (victim, moment) = plan(&mut rng);
+        let host = HOSTS[victim as usize];
+        let took = kill_one(world, victim, moment)
+            .with_context(|| format!("round {round}: {host} was killed, {moment:.1?}"))?;
+        println!("round {round}: {host} was killed, {moment:.1?}, all gone after {took:.1?}");
+        times.push(took);
+    }
+    Ok(times)
+}
+
+/// Whose process is killed in a round, and when.
+fn plan(rng: &mut Rng) -> (u32, Moment) {
+    let victim = rng.u32(..HOSTS.len() as u32);
+    let moment = match rng.u32(..3) {
+        0 => Moment::Starting(Duration::from_micros(rng.u64(..100_000))),
+        _ => Moment::Working(Duration::from_micros(rng.u64(..300_000))),
+    };
+    (victim, moment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_hurt_every_host_at_both_moments() {
+        let mut rng = Rng::with_seed(1);
+        let plans: Vec<_> = (0..60).map(|_| plan(&mut rng)).collect();
+        for victim in 0..HOSTS.len() as u32 {
+            let mut of = plans.iter().filter(|(other, _)| *other == victim);
+            assert!(of.any(|(_, moment)| matches!(moment, Moment::Starting(_))));
+            assert!(of.any(|(_, moment)| matches!(moment, Moment::Working(_))));
+        }
+    }
+}
