@@ -77,6 +77,17 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show what the threads of all jobs do, until q is pressed
+    Top {
+        #[command(flatten)]
+        who: Who,
+        /// Once, as a table
+        #[arg(long)]
+        once: bool,
+        /// Once, as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Be the daemon of this host (the same as gossamerd)
     Daemon(DaemonArgs),
     /// Print a script that completes this command in a shell
@@ -257,6 +268,7 @@ fn execute(command: Command) -> Result<u8, CommandError> {
         Command::Kill { who, jobs } => return on_runtime(commands::kill(who, jobs)),
         Command::Logs { who, job, follow } => return on_runtime(commands::logs(who, job, follow)),
         Command::Hosts { who, json } => return on_runtime(commands::hosts(who, json)),
+        Command::Top { who, once, json } => return on_runtime(commands::top(who, once, json)),
         Command::Daemon(args) => return run_daemon(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

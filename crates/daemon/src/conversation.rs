@@ -18,7 +18,7 @@ use crate::{
         SILENCE, Stream,
     },
     pipes::{Input, LAST_OUTPUT, Pump},
-    processes,
+    processes, statistics,
 };
 use gossamer::job::{JobDescription, JobError};
 use std::{
@@ -262,9 +262,12 @@ impl Conversation<'_> {
 
     /// Serves a process until it and all its output are gone.
     async fn watch(&mut self, kept: Kept, admitted: &Admitted, mark: &str) {
-        let Kept { pid, mut child, mut events, orders, output, errors, input } = kept;
+        let Kept { pid, mut child, mut events, orders, output, errors, statistics, input } = kept;
         let job = &admitted.job;
         job.has_started(pid);
+        // Stops when it is dropped.
+        let mut _statistics = tokio::task::JoinSet::new();
+        _statistics.spawn(statistics::take(statistics, job.clone()));
         tracing::info!(pid, program = self.request.program.name, "started");
         self.say(FromDaemon::Started { pid });
 

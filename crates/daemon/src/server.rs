@@ -172,6 +172,7 @@ async fn answer(daemon: Arc<Daemon>, place: Option<OwnedSemaphorePermit>, asked:
             let killed = daemon.jobs.kill(job, &format!("{} ({})", member.name, member.role));
             timely(sender.send(&Answer::Killed(killed))).await
         }
+        (None, Request::Statistics) => show_statistics(&daemon, &mut sender).await,
         (None, Request::Logs { job, follow }) => match daemon.jobs.find(job) {
             Some(job) => show_log(&job, follow, &mut sender).await,
             None => timely(sender.send(&Answer::LogEnd)).await,
@@ -190,6 +191,17 @@ async fn timely(
     sending: impl Future<Output = Result<(), ConnectionError>>,
 ) -> Result<(), ConnectionError> {
     timeout(ANSWER, sending).await.unwrap_or(Err(ConnectionError::Silent(ANSWER)))
+}
+
+/// Sends what the threads of all jobs do.
+async fn show_statistics<W: AsyncWrite + Unpin>(
+    daemon: &Daemon,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    for job in daemon.jobs.that_run() {
+        timely(sender.send(&Answer::Statistics(Box::new(job.statistics())))).await?;
+    }
+    timely(sender.send(&Answer::StatisticsEnd)).await
 }
 
 /// Sends what a job has said; and what it will say, if `follow`.

@@ -19,7 +19,7 @@
 //! Reading order: [`Rack`] (`start.rs`: how the processes of a rack find each other; `rack.rs`: how
 //! one of them runs; `end.rs`: how the rack ends), `worker.rs` (one thread) and `shared.rs` (what
 //! the threads of a process share), `place.rs` (where fibers and properties go), `job` (what a
-//! daemon tells a process that it starts), [`Sharded`], [`Barrier`]. What is delegated and how is
+//! daemon tells a process that it starts), `statistics` (what such a process tells its daemon), [`Sharded`], [`Barrier`]. What is delegated and how is
 //! `trust-core`, re-exported here.
 
 #![forbid(unsafe_code)]
@@ -34,6 +34,8 @@ mod rack;
 mod sharded;
 mod shared;
 mod start;
+#[cfg(feature = "tcp")]
+pub mod statistics;
 mod worker;
 
 pub use self::{

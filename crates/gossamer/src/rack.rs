@@ -6,10 +6,12 @@
 //! its machines, and the same holds. So what stands before `run` happens in every process, and the
 //! closure given to it happens once, on host 0 (thesis 3.2.2, `gsm_main`).
 
+#[cfg(feature = "tcp")]
+use crate::statistics::Reporter;
 use crate::{
     RackError, end,
     shared::Shared,
-    start::{self, Others},
+    start::{self, Joined, Others},
     worker::Worker,
 };
 use fiber::{Config, JoinError, JoinHandle};
@@ -192,9 +194,9 @@ impl Rack {
             return Err(RackError::TwoImages);
         }
         let mut others = Others::default();
-        let transport = start::assemble(&mut self, &mut others)?;
-        if transport.local().0 > 0 {
-            let code = match self.serve(transport, None::<fn()>) {
+        let joined = start::assemble(&mut self, &mut others)?;
+        if joined.transport.local().0 > 0 {
+            let code = match self.serve(joined, None::<fn()>) {
                 Ok(_) => 0,
                 Err(error) => {
                     eprintln!("gossamer: {error}");
@@ -203,7 +205,7 @@ impl Rack {
             };
             std::process::exit(code);
         }
-        let result = self.serve(transport, Some(main));
+        let result = self.serve(joined, Some(main));
         others.see_off(result.is_ok());
         match result? {
             Some(Ok(value)) => Ok(value),
@@ -228,7 +230,7 @@ impl Rack {
         R: Send + 'static,
     {
         let main = (transport.local().0 == 0).then_some(main);
-        match self.serve(transport, main)? {
+        match self.serve(transport.into(), main)? {
             Some(Ok(value)) => Ok(Some(value)),
             Some(Err(panic)) => panic::resume_unwind(panic),
             None => Ok(None),
@@ -260,15 +262,16 @@ impl Rack {
     }
 
     /// Runs this host's threads until the rack ends.
-    fn serve<M, R>(
+    pub(crate) fn serve<M, R>(
         &self,
-        transport: Arc<dyn Transport>,
+        joined: Joined,
         main: Option<M>,
     ) -> Result<Option<thread::Result<R>>, RackError>
     where
         M: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
+        let transport = joined.transport;
         let shared = Arc::new(Shared::new(
             transport.clone(),
             self.fibers.clone(),
@@ -285,6 +288,12 @@ impl Rack {
             }))
         };
         let wiring = Wiring::connect(transport.clone(), registered.number(), PATIENCE)?;
+        #[cfg(feature = "tcp")]
+        let _reporter = joined
+            .reports
+            .map(|socket| Reporter::start(shared.clone(), socket))
+            .transpose()
+            .map_err(|error| RackError::Start(error.into()))?;
         let outcome = Arc::new(Mutex::new(None));
         self.run_threads(&shared, &wiring, main, &outcome)?;
         transport.leave();

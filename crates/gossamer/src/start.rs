@@ -2,9 +2,14 @@
 //! host of a job and told it where the others are, or the program starts itself again for each
 //! further host, on this machine.
 
-#[cfg(feature = "tcp")]
-use crate::job::{JobDescription, JobError, LISTEN_FD};
 use crate::{Rack, RackError};
+#[cfg(feature = "tcp")]
+use crate::{
+    job::{JobDescription, JobError, LISTEN_FD},
+    statistics,
+};
+#[cfg(feature = "tcp")]
+use std::os::unix::net::UnixDatagram;
 use std::{
     process::Child,
     sync::Arc,
@@ -20,18 +25,34 @@ const FAREWELL: Duration = Duration::from_secs(5);
 #[cfg(feature = "shm")]
 const IS_HOST: &str = "GOSSAMER_HOST_PROCESS";
 
+/// A place among the hosts of a rack.
+pub(crate) struct Joined {
+    pub(crate) transport: Arc<dyn Transport>,
+    /// Where to report what the threads of this process do.
+    #[cfg(feature = "tcp")]
+    pub(crate) reports: Option<UnixDatagram>,
+}
+
+impl From<Arc<dyn Transport>> for Joined {
+    fn from(transport: Arc<dyn Transport>) -> Self {
+        Self {
+            transport,
+            #[cfg(feature = "tcp")]
+            reports: None,
+        }
+    }
+}
+
 /// Connects this process with the other hosts. In a job the settings that are the job's to say are
 /// changed to what it says; otherwise the processes of the other hosts are started, into `others`.
-pub(crate) fn assemble(
-    rack: &mut Rack,
-    others: &mut Others,
-) -> Result<Arc<dyn Transport>, RackError> {
+pub(crate) fn assemble(rack: &mut Rack, others: &mut Others) -> Result<Joined, RackError> {
     #[cfg(feature = "tcp")]
     if let Some(job) = JobDescription::from_environment()? {
-        return join(rack, job);
+        let reports = statistics::socket_from_environment()?;
+        return Ok(Joined { transport: join(rack, job)?, reports });
     }
     rack.check()?;
-    start(rack, others)
+    Ok(start(rack, others)?.into())
 }
 
 /// Takes this process's place in its job.

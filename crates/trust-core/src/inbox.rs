@@ -9,7 +9,8 @@ use crate::{
     outbox::BULK_REPLY,
     registry::{Closure, registry},
     slot::{Arrival, TrusteeSlot},
-    wire::{ReplyHead, RequestHead},
+    traffic::{Traffic, add},
+    wire::{ReplyHead, RequestHead, WORD},
 };
 use primitive::{limits::MESSAGE_BYTES, sync::Ordering};
 use std::{
@@ -38,6 +39,10 @@ pub(crate) struct Inbox {
     /// Bulk payloads of requests that have arrived.
     bulk: RefCell<VecDeque<Vec<u8>>>,
     gone: Cell<bool>,
+    /// What has come and been answered, counted by the batch.
+    requests_in: Cell<u64>,
+    words_in: Cell<u64>,
+    words_out: Cell<u64>,
 }
 
 impl Inbox {
@@ -48,6 +53,9 @@ impl Inbox {
             paused: Cell::new(None),
             bulk: RefCell::default(),
             gone: Cell::new(false),
+            requests_in: Cell::new(0),
+            words_in: Cell::new(0),
+            words_out: Cell::new(0),
         }
     }
 
@@ -74,8 +82,19 @@ impl Inbox {
         self.paused.get().is_some()
     }
 
+    /// Adds what this inbox has seen to `sum`.
+    pub(crate) fn count(&self, sum: &mut Traffic) {
+        sum.requests_in += self.requests_in.get();
+        sum.bytes_in += self.words_in.get() * WORD as u64;
+        sum.bytes_out += self.words_out.get() * WORD as u64;
+        if !self.gone.get() {
+            sum.unserved += self.slot.arrived().map_or(0, |arrival| arrival.requests as u64);
+        }
+    }
+
     /// A bulk payload of a request has arrived.
     pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) {
+        add(&self.words_in, payload.len().div_ceil(WORD));
         self.bulk.borrow_mut().push_back(payload);
     }
 
@@ -104,6 +123,9 @@ impl Inbox {
         drop(context);
         let moved = finished || progress.at != before;
         if finished {
+            add(&self.requests_in, progress.arrival.requests);
+            add(&self.words_in, progress.arrival.end);
+            add(&self.words_out, progress.tail);
             let handover = self.slot.answer(progress.arrival, progress.tail);
             let lane = node.lane(self.client().host);
             // A lane that is broken says so through its peer event.
@@ -180,6 +202,7 @@ impl Inbox {
     fn send_bulk(&self, node: &Node, payload: Vec<u8>) {
         // A lane that is broken says so through its peer event.
         let lane = node.lane(self.client().host);
+        add(&self.words_out, payload.len().div_ceil(WORD));
         let _ = lane.borrow_mut().bulk(self.client().thread, BULK_REPLY, payload);
     }
 

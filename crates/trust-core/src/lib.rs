@@ -14,7 +14,7 @@
 //! 4. What closures and properties are called: `registry.rs`, `identity.rs`, `property.rs`,
 //!    `count.rs`; how values are encoded: `codec.rs`.
 //! 5. A thread's whole: `node.rs`, with `context.rs` (may this code wait?), `system.rs` (what
-//!    threads ask of each other), `racks.rs` (threads that belong to no rack).
+//!    threads ask of each other), `traffic.rs` (what it has sent and served), `racks.rs` (threads that belong to no rack).
 //! 6. Set-up and idling: `wiring.rs`, [`idle`].
 
 // Under loom only the slot protocol is compiled; most of what it offers is used by the rest.
@@ -84,6 +84,8 @@ mod registry;
 #[cfg(not(loom))]
 mod system;
 #[cfg(not(loom))]
+mod traffic;
+#[cfg(not(loom))]
 mod trust;
 #[cfg(not(loom))]
 mod trustee;
@@ -108,6 +110,7 @@ pub use self::{
     node::{EnteredNode, Incident, Node},
     racks::{Job, Post, Registered, run_job},
     registry::is_one_image,
+    traffic::Traffic,
     trust::Trust,
     trustee::{LocalTrustee, Trustee, local_trustee},
     wiring::{Wiring, WiringError},

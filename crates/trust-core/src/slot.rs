@@ -37,6 +37,8 @@ pub struct Handover {
     pub word: u64,
     /// The batch it hands over.
     pub sequence: u32,
+    /// How many requests are in it; none in an answer.
+    pub requests: usize,
 }
 
 /// Where a request has been put.
@@ -173,13 +175,14 @@ impl ClientSlot {
         }
         let sequence = self.filling.get();
         let buffer = buffer_of(sequence);
-        let signal = Signal { sequence, end: self.writer.position() - start_of(buffer) };
+        let requests = BATCH_REQUESTS - self.left.get();
+        let signal = Signal { sequence, requests, end: self.writer.position() - start_of(buffer) };
         let next = next_sequence(sequence);
         self.filling.set(next);
         self.writer.move_to(start_of(buffer_of(next)) + 1);
         self.left.set(BATCH_REQUESTS);
         self.in_flight.set(self.in_flight.get() + 1);
-        Some(Handover { buffer, end: signal.end, word: signal.request(), sequence })
+        Some(Handover { buffer, end: signal.end, word: signal.request(), sequence, requests })
     }
 
     /// The buffer of the oldest batch in flight if it has been answered, and the first word behind
@@ -223,6 +226,8 @@ pub struct Arrival {
     pub buffer: usize,
     /// First word behind the requests; never before the first request, never beyond the buffer, whatever the client says.
     pub end: usize,
+    /// How many requests there are, as the client says: for whoever counts, and for nothing else.
+    pub requests: usize,
 }
 
 /// The trustee's half of a pair of threads.
@@ -261,7 +266,7 @@ impl TrusteeSlot {
         }
         let signal = Signal::unpack(word);
         let end = signal.end.clamp(1, SLOT_WORDS);
-        Some(Arrival { buffer, end })
+        Some(Arrival { buffer, end, requests: signal.requests })
     }
 
     /// A buffer of the pair.
@@ -285,7 +290,7 @@ impl TrusteeSlot {
     pub fn answer(&self, arrival: Arrival, end: usize) -> Handover {
         let sequence = self.expected.get();
         self.expected.set(next_sequence(sequence));
-        let word = Signal { sequence, end }.reply();
-        Handover { buffer: arrival.buffer, end, word, sequence }
+        let word = Signal { sequence, requests: 0, end }.reply();
+        Handover { buffer: arrival.buffer, end, word, sequence, requests: 0 }
     }
 }
