@@ -8,6 +8,7 @@
 //! cargo xtask hotpath           no lock, system call or allocation in a request
 //! cargo xtask demo | chaos      the main command in small; processes killed at random
 //! cargo xtask netns             a rack of several machines on this one, up, down, run and test
+//! cargo xtask slurm-test      racks of tasks of a real Slurm
 //! cargo xtask bench core        the measurements of docs/performance.md
 //! ```
 //!
@@ -19,7 +20,7 @@
 //! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 5. [`checks`] (cargo's own tools and tests), [`programs`] (demo, chaos, bench), [`netns`],
-//!    [`ci`].
+//!    [`slurm`], [`ci`].
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +30,7 @@ mod layers;
 mod ledger;
 mod netns;
 mod programs;
+mod slurm;
 mod sources;
 mod step;
 mod unsafety;
@@ -88,6 +90,8 @@ enum Command {
     /// A rack of several machines on this one: hosts in network namespaces (needs root)
     #[command(subcommand)]
     Netns(Netns),
+    /// Racks under Slurm: four nodes on this machine (needs root, slurm-wlm and munge)
+    SlurmTest,
     /// Measurements
     #[command(subcommand)]
     Bench(Bench),
@@ -119,6 +123,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Demo => programs::demo(&workspace),
         Command::Chaos { rounds, seed } => programs::chaos(&workspace, *rounds, *seed),
         Command::Netns(netns) => netns::run(&workspace, netns),
+        Command::SlurmTest => slurm::run(&workspace),
         Command::Bench(bench) => programs::bench(&workspace, bench),
     }
 }

@@ -64,6 +64,8 @@ pub enum OnPeerLoss {
 pub struct Rack {
     pub(crate) hosts: u32,
     pub(crate) threads: u32,
+    /// Whether somebody has said how many threads.
+    has_asked: bool,
     dedicated: u32,
     fibers: Config,
     on_peer_loss: OnPeerLoss,
@@ -87,6 +89,7 @@ impl Rack {
         Self {
             hosts: 1,
             threads,
+            has_asked: false,
             dedicated: 0,
             fibers: Config::default(),
             on_peer_loss: OnPeerLoss::default(),
@@ -126,10 +129,12 @@ impl Rack {
         self
     }
 
-    /// How many runtime threads each host has. In a job it is as many as the job says.
+    /// How many runtime threads each host has. In a job it is as many as the job says; under Slurm,
+    /// as many as the task has processors if nothing is said, and on all hosts the same.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = threads;
+        self.has_asked = true;
         self
     }
 
@@ -175,7 +180,8 @@ impl Rack {
     /// rack ends. Fibers that are still waiting then are unwound.
     ///
     /// In a process that a daemon has started (`gossamer run`), the rack is that of the job, over
-    /// TCP and TLS; elsewhere this call starts the processes of the other hosts.
+    /// TCP and TLS; in a task of a Slurm step (`srun`) it is that of the step, in the same way;
+    /// elsewhere this call starts the processes of the other hosts.
     ///
     /// In the processes of other hosts this call does not return: they exit when the rack has
     /// ended.
@@ -235,6 +241,12 @@ impl Rack {
             Some(Err(panic)) => panic::resume_unwind(panic),
             None => Ok(None),
         }
+    }
+
+    /// How many threads each host is to have, if somebody has said so.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn asked_threads(&self) -> Option<u32> {
+        self.has_asked.then_some(self.threads)
     }
 
     /// Takes over what the job says.
