@@ -88,7 +88,8 @@ impl Inbox {
         sum.bytes_in += self.words_in.get() * WORD as u64;
         sum.bytes_out += self.words_out.get() * WORD as u64;
         if !self.gone.get() {
-            sum.unserved += self.slot.arrived().map_or(0, |arrival| arrival.requests as u64);
+            let arrived = self.slot.arrived();
+            sum.unserved += arrived.map_or(0, |arrival| self.slot.requests(arrival) as u64);
         }
     }
 
@@ -123,7 +124,7 @@ impl Inbox {
         drop(context);
         let moved = finished || progress.at != before;
         if finished {
-            add(&self.requests_in, progress.arrival.requests);
+            add(&self.requests_in, self.slot.requests(progress.arrival));
             add(&self.words_in, progress.arrival.end);
             add(&self.words_out, progress.tail);
             let handover = self.slot.answer(progress.arrival, progress.tail);

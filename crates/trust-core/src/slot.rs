@@ -226,8 +226,6 @@ pub struct Arrival {
     pub buffer: usize,
     /// First word behind the requests; never before the first request, never beyond the buffer, whatever the client says.
     pub end: usize,
-    /// How many requests there are, as the client says: for whoever counts, and for nothing else.
-    pub requests: usize,
 }
 
 /// The trustee's half of a pair of threads.
@@ -266,7 +264,14 @@ impl TrusteeSlot {
         }
         let signal = Signal::unpack(word);
         let end = signal.end.clamp(1, SLOT_WORDS);
-        Some(Arrival { buffer, end, requests: signal.requests })
+        Some(Arrival { buffer, end })
+    }
+
+    /// How many requests there are in a batch that is not answered yet, as its client says: for
+    /// whoever counts, and for nothing else.
+    #[inline(always)]
+    pub fn requests(&self, arrival: Arrival) -> usize {
+        Signal::unpack(self.buffers[arrival.buffer].load(0, Ordering::Relaxed)).requests
     }
 
     /// A buffer of the pair.

@@ -1,10 +1,12 @@
-//! Slurm's lists of nodes: `login,rack[1-2]n[01-03,7]` are eight names beside `login`... written in
-//! one word. Numbers keep their zeros.
+//! Slurm's lists of nodes: `login,rack[1-2]n[01-03,7]` stands for nine names. Numbers keep their
+//! zeros.
 
 use thiserror::Error;
 
 /// Names that a list may stand for: as many as a cluster has.
 const MOST: usize = 1 << 16;
+/// Digits of a number, zeros included.
+const MOST_DIGITS: usize = 20;
 
 /// Why a list of nodes is none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -79,7 +81,8 @@ fn numbers(list: &str, most: usize) -> Result<Vec<String>, &'static str> {
     for range in list.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |text: &str| {
-            let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let is_number = (1..=MOST_DIGITS).contains(&text.len())
+                && text.bytes().all(|byte| byte.is_ascii_digit());
             is_number.then(|| text.parse::<u64>().ok()).flatten().ok_or("a number is none")
         };
         let (from, to, width) = (number(first)?, number(last)?, first.len());
