@@ -76,6 +76,15 @@ impl Request {
         }
     }
 
+    /// The one job that it is about.
+    pub(crate) fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Describe | Self::Jobs | Self::Statistics => None,
+            Self::Kill(job) | Self::Logs { job, .. } => Some(*job),
+            Self::Run(run) => Some(run.job),
+        }
+    }
+
     /// What it asks for, for messages.
     pub fn verb(&self) -> &'static str {
         match self {

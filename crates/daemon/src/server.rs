@@ -84,7 +84,7 @@ pub(crate) async fn serve(
             }
         }
         let (daemon, acceptor, places) = (daemon.clone(), acceptor.clone(), places.clone());
-        let task = tokio::spawn(async move {
+        let meeting = async move {
             match timeout(PATIENCE, meet(&daemon, acceptor, stream))
                 .await
                 .unwrap_or(Err(Turned::Slow))
@@ -95,7 +95,8 @@ pub(crate) async fn serve(
                     tracing::debug!(%from, %reason, "turned away");
                 }
             }
-        });
+        };
+        let task = tokio::spawn(meeting.in_current_span());
         pending.push_back(task.abort_handle());
     }
 }
@@ -125,13 +126,12 @@ fn admit(daemon: Arc<Daemon>, places: Arc<Semaphore>, from: SocketAddr, asked: A
     let Asked { member, request, .. } = &asked;
     let span = tracing::info_span!(
         "request",
-        host = %daemon.identity.name,
         %from,
         by = %member.name,
         job = tracing::field::Empty,
     );
-    if let Request::Run(run) = request {
-        span.record("job", tracing::field::display(run.job));
+    if let Some(job) = request.job() {
+        span.record("job", tracing::field::display(job));
     }
     tokio::spawn(answer(daemon, place, asked).instrument(span));
 }
@@ -168,7 +168,7 @@ async fn answer(daemon: Arc<Daemon>, place: Option<OwnedSemaphorePermit>, asked:
         }
         (None, Request::Jobs) => timely(sender.send(&Answer::Jobs(daemon.jobs.summaries()))).await,
         (None, Request::Kill(job)) => {
-            tracing::info!(%job, "killing");
+            tracing::info!("killing");
             let killed = daemon.jobs.kill(job, &format!("{} ({})", member.name, member.role));
             timely(sender.send(&Answer::Killed(killed))).await
         }

@@ -22,7 +22,7 @@ const PAUSE: Duration = EVERY.checked_div(4).expect("four is not zero");
 pub(crate) struct Samples(Mutex<VecDeque<(Instant, ProcessStatistics)>>);
 
 impl Samples {
-    fn add(&self, report: ProcessStatistics) {
+    pub(crate) fn add(&self, report: ProcessStatistics) {
         let mut samples = self.0.lock();
         if samples.len() == 2 {
             samples.pop_front();
