@@ -9,6 +9,7 @@
 //! cargo xtask demo | chaos      the main command in small; processes killed at random
 //! cargo xtask netns             a rack of several machines on this one, up, down, run and test
 //! cargo xtask rack-deploy       a program onto a rack of machines, over ssh; deploy-test tries it
+//! cargo xtask slurm-test            racks of tasks of a real Slurm
 //! cargo xtask bench core        the measurements of docs/performance.md
 //! ```
 //!
@@ -20,7 +21,7 @@
 //! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 5. [`checks`] (cargo's own tools and tests), [`programs`] (demo, chaos, bench), [`netns`],
-//!    [`deploy`], [`ci`].
+//!    [`deploy`], [`slurm`], [`ci`].
 
 #![forbid(unsafe_code)]
 
@@ -31,6 +32,7 @@ mod layers;
 mod ledger;
 mod netns;
 mod programs;
+mod slurm;
 mod sources;
 mod step;
 mod unsafety;
@@ -98,6 +100,8 @@ enum Command {
     RackDeploy(Deploy),
     /// Deploys a rack in namespaces, again, and where it cannot be done (needs root and sshd)
     DeployTest,
+    /// Racks under Slurm: four nodes on this machine (needs root, slurm-wlm and munge)
+    SlurmTest,
     /// Measurements
     #[command(subcommand)]
     Bench(Bench),
@@ -137,6 +141,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             netns::chaos(&workspace, rounds.unwrap_or(100), *seed)
         }
         Command::Netns(netns) => netns::run(&workspace, netns),
+        Command::SlurmTest => slurm::run(&workspace),
         Command::Bench(bench) => programs::bench(&workspace, bench),
     };
     done.map(|()| 0)

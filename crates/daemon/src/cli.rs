@@ -6,11 +6,12 @@ use crate::{
     config::{Config, ConfigError},
     controller::{call::CallError, run::RunError, verdict::NO_JOB},
     daemon::{self, DaemonError},
+    files,
     identity::{IdentityError, Name, Role},
     keeper,
 };
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use gossamer::job::JobId;
+use gossamer::{job::JobId, slurm::Secret};
 use std::{
     env, fs,
     io::{self, Read, Write},
@@ -77,6 +78,20 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show what the threads of all jobs do, until q is pressed
+    Top {
+        #[command(flatten)]
+        who: Who,
+        /// Once, as a table
+        #[arg(long)]
+        once: bool,
+        /// Once, as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a new secret, by which the tasks of a Slurm job know each other:
+    /// `export GOSSAMER_SECRET=$(gossamer secret)` before `srun`
+    Secret,
     /// Be the daemon of this host (the same as gossamerd)
     Daemon(DaemonArgs),
     /// Print a script that completes this command in a shell
@@ -257,6 +272,14 @@ fn execute(command: Command) -> Result<u8, CommandError> {
         Command::Kill { who, jobs } => return on_runtime(commands::kill(who, jobs)),
         Command::Logs { who, job, follow } => return on_runtime(commands::logs(who, job, follow)),
         Command::Hosts { who, json } => return on_runtime(commands::hosts(who, json)),
+        Command::Top { who, once, json } => return on_runtime(commands::top(who, once, json)),
+        Command::Secret => {
+            let mut bytes = [0; 32];
+            for half in bytes.chunks_mut(16) {
+                half.copy_from_slice(&files::random_number()?.to_ne_bytes());
+            }
+            print(format!("{}\n", Secret::new(bytes).to_hex()).as_bytes())?;
+        }
         Command::Daemon(args) => return run_daemon(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -6,8 +6,9 @@ use crate::{
         call::{CallError, Caller, Next},
         lines::Lines,
         printer::write,
+        rates,
         run::{self, RunOptions},
-        tables,
+        tables, top,
     },
     identity::{Identity, Name},
     message::{Answer, Request},
@@ -112,6 +113,24 @@ pub(crate) async fn hosts(who: Who, as_json: bool) -> Result<u8, CommandError> {
         print(tables::host_table(&reports).as_bytes())?;
     }
     Ok(status)
+}
+
+pub(crate) async fn top(who: Who, once: bool, as_json: bool) -> Result<u8, CommandError> {
+    let caller = who.caller()?;
+    if !once && !as_json {
+        top::show(&caller).await?;
+        return Ok(0);
+    }
+    let view = top::ask(&caller).await;
+    for error in &view.errors {
+        let _ = writeln!(io::stderr(), "gossamer: {error}");
+    }
+    if as_json {
+        print(&json(&view.rows)?)?;
+    } else {
+        print(rates::thread_table(&view.rows).as_bytes())?;
+    }
+    Ok(u8::from(!view.errors.is_empty()))
 }
 
 pub(crate) async fn kill(who: Who, jobs: Vec<JobId>) -> Result<u8, CommandError> {

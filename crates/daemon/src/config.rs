@@ -38,12 +38,9 @@ pub struct Config {
     /// The address at which the processes of its jobs listen for each other; that of `listen` if
     /// nothing is said.
     data_address: Option<IpAddr>,
-    /// Where it serves `/metrics` over HTTP, without encryption or authentication; nowhere if
-    /// nothing is said.
+    /// Where on the loopback interface it serves `/metrics` over HTTP, without encryption or
+    /// authentication; nowhere if nothing is said.
     pub metrics: Option<SocketAddr>,
-    /// Whether `metrics` may be an address that other machines can reach.
-    #[serde(default)]
-    metrics_beyond_loopback: bool,
     /// Whether nothing else uses this machine's cores, so that the threads of a job that has them
     /// for itself may be pinned.
     #[serde(default)]
@@ -103,11 +100,10 @@ impl Config {
                         one the processes of other hosts can reach those of this one";
             return Err(ConfigError::Senseless(text.into()));
         }
-        let metrics = config.metrics.filter(|_| !config.metrics_beyond_loopback);
-        if let Some(metrics) = metrics.filter(|address| !address.ip().is_loopback()) {
+        if let Some(metrics) = config.metrics.filter(|address| !address.ip().is_loopback()) {
             return Err(ConfigError::Senseless(format!(
                 "`metrics` are served to whoever asks: {metrics} is not on the loopback interface \
-                 (if other machines are to see them, set `metrics_beyond_loopback = true`)"
+                 (for other machines, let a server that asks who they are pass them on)"
             )));
         }
         Ok(config)
@@ -136,12 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_for_this_machine_alone_unless_it_is_said() {
+    fn metrics_are_for_this_machine_alone() {
         let listen = "listen = \"127.0.0.1:1\"\n";
         assert!(parse(&format!("{listen}metrics = \"127.0.0.1:2\"")).is_ok());
         assert!(parse(&format!("{listen}metrics = \"10.0.0.2:2\"")).is_err());
-        let said = format!("{listen}metrics = \"10.0.0.2:2\"\nmetrics_beyond_loopback = true");
-        assert!(parse(&said).is_ok());
     }
 
     #[test]

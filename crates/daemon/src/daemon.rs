@@ -15,6 +15,7 @@ use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
+use tracing::Instrument;
 
 /// How long the processes of jobs may take to end when the daemon stops.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -79,6 +80,12 @@ pub async fn run(config: Config) -> Result<(), DaemonError> {
         let Member { role, name, .. } = identity.member;
         return Err(DaemonError::NotAHost { role, name: name.to_string() });
     }
+    let Member { rack, name, .. } = &identity.member;
+    let span = tracing::info_span!("daemon", %rack, host = %name);
+    serve(config, identity).instrument(span).await
+}
+
+async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     let acceptor = TlsAcceptor::from(tls::server(&identity)?);
     let state = State::open(&config.state, config.store_bytes)?;
     let (listener, address) = listen(config.listen).await?;
@@ -86,12 +93,12 @@ pub async fn run(config: Config) -> Result<(), DaemonError> {
     if let Some(address) = config.metrics {
         let (listener, address) = listen(address).await?;
         tracing::info!(%address, "serving metrics");
-        tokio::spawn(metrics::serve(listener, counts.clone(), jobs.clone()));
+        let host = identity.member.name.clone();
+        tokio::spawn(metrics::serve(listener, host, counts.clone(), jobs.clone()));
     }
     state.note_address(address)?;
     let daemon = Arc::new(Daemon { identity: identity.member, config, state, jobs, counts });
-    let Member { rack, name, .. } = &daemon.identity;
-    tracing::info!(%rack, host = %name, %address, "serving");
+    tracing::info!(%address, "serving");
     let mut stop = Stop::new()?;
     tokio::select! {
         never = server::serve(daemon.clone(), listener, acceptor) => match never {},

@@ -3,7 +3,8 @@
 use crate::{
     identity::Name,
     log::Log,
-    message::{Ending, JobSummary, RunRequest},
+    message::{Ending, JobStatistics, JobSummary, RunRequest},
+    statistics::Samples,
 };
 use gossamer::job::JobId;
 use parking_lot::Mutex;
@@ -36,6 +37,7 @@ pub(crate) enum NotAdmitted {
 pub(crate) struct Job {
     summary: Mutex<JobSummary>,
     pub(crate) log: Log,
+    pub(crate) samples: Samples,
     /// Who wants it to end.
     killed_by: watch::Sender<Option<String>>,
 }
@@ -43,6 +45,11 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn summary(&self) -> JobSummary {
         self.summary.lock().clone()
+    }
+
+    /// What its threads do.
+    pub(crate) fn statistics(&self) -> JobStatistics {
+        self.samples.of(self.summary())
     }
 
     pub(crate) fn has_started(&self, pid: u32) {
@@ -54,7 +61,7 @@ impl Job {
         self.log.end();
     }
 
-    fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         self.summary.lock().ended.is_none()
     }
 
@@ -111,6 +118,7 @@ impl Jobs {
         let job = Arc::new(Job {
             summary: Mutex::new(summary),
             log: Log::default(),
+            samples: Samples::default(),
             killed_by: watch::Sender::new(None),
         });
         table.jobs.insert(request.job, job.clone());
@@ -123,6 +131,11 @@ impl Jobs {
 
     pub(crate) fn summaries(&self) -> Vec<JobSummary> {
         self.0.lock().jobs.values().map(|job| job.summary()).collect()
+    }
+
+    /// The jobs that have not ended.
+    pub(crate) fn that_run(&self) -> Vec<Arc<Job>> {
+        self.0.lock().jobs.values().filter(|job| job.runs()).cloned().collect()
     }
 
     pub(crate) fn running(&self) -> usize {

@@ -20,7 +20,10 @@ use crate::{
     frame::{self, Decoder},
     processes,
 };
-use gossamer::job::{JOB_FD, LISTEN_FD};
+use gossamer::{
+    job::{JOB_FD, LISTEN_FD},
+    statistics::STATISTICS_FD,
+};
 use rustix::{
     cmsg_space,
     io::FdFlags,
@@ -79,6 +82,8 @@ pub(crate) struct Descriptors {
     pub(crate) job: OwnedFd,
     /// The socket that it listens on.
     pub(crate) listener: OwnedFd,
+    /// The socket to which it reports what its threads do.
+    pub(crate) statistics: OwnedFd,
     /// Its standard input.
     pub(crate) input: OwnedFd,
 }
@@ -107,8 +112,9 @@ pub(crate) enum FromKeeper {
 
 /// Hands a keeper the descriptors of its program. To be done before anything else is sent.
 pub(crate) fn send_descriptors(socket: &UnixStream, what: &Descriptors) -> io::Result<()> {
-    let files = [what.job.as_fd(), what.listener.as_fd(), what.input.as_fd()];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(3))];
+    let Descriptors { job, listener, statistics, input } = what;
+    let files = [job.as_fd(), listener.as_fd(), statistics.as_fd(), input.as_fd()];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(4))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&files));
     sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
@@ -117,7 +123,7 @@ pub(crate) fn send_descriptors(socket: &UnixStream, what: &Descriptors) -> io::R
 
 fn receive_descriptors(socket: &UnixStream) -> io::Result<Descriptors> {
     let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(3))];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(4))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut byte)];
     recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -126,9 +132,9 @@ fn receive_descriptors(socket: &UnixStream) -> io::Result<Descriptors> {
         _ => None,
     });
     let files: Vec<OwnedFd> = rights.flatten().collect();
-    let [job, listener, input] = <[OwnedFd; 3]>::try_from(files)
-        .map_err(|files| io::Error::other(format!("{} descriptors, not 3", files.len())))?;
-    Ok(Descriptors { job, listener, input })
+    let [job, listener, statistics, input] = <[OwnedFd; 4]>::try_from(files)
+        .map_err(|files| io::Error::other(format!("{} descriptors, not 4", files.len())))?;
+    Ok(Descriptors { job, listener, statistics, input })
 }
 
 /// Is a keeper: its standard input is the socket to the daemon, its standard output and error are
@@ -176,7 +182,7 @@ fn keep_what_is_sent() -> io::Result<()> {
 
 /// Starts the program by way of [`step`].
 fn start(launch: &Launch, descriptors: Descriptors) -> io::Result<Pid> {
-    let Descriptors { job, listener, input } = descriptors;
+    let Descriptors { job, listener, statistics, input } = descriptors;
     let Some((name, arguments)) = launch.arguments.split_first() else {
         return Err(io::Error::other("a program without a name"));
     };
@@ -187,7 +193,9 @@ fn start(launch: &Launch, descriptors: Descriptors) -> io::Result<Pid> {
     command.arg0(name).arg(STEP).arg(std::process::id().to_string()).arg(&launch.program);
     command.arg(name).args(arguments).current_dir(&launch.directory).stdin(Stdio::from(input));
     command.env_clear().envs(launch.environment.iter().map(|(name, value)| (name, value)));
-    for (variable, file) in [(JOB_FD, job.as_fd()), (LISTEN_FD, listener.as_fd())] {
+    for (variable, file) in
+        [(JOB_FD, job.as_fd()), (LISTEN_FD, listener.as_fd()), (STATISTICS_FD, statistics.as_fd())]
+    {
         // Nothing else is started here that could inherit it.
         inherit(file)?;
         command.env(variable, file.as_raw_fd().to_string());

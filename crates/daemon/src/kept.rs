@@ -19,7 +19,7 @@ use std::{
 use thiserror::Error;
 use tokio::{
     io::AsyncWriteExt,
-    net::unix::pipe,
+    net::{UnixDatagram, unix::pipe},
     process::{Child, ChildStderr, ChildStdout, Command},
     sync::mpsc,
 };
@@ -52,6 +52,8 @@ pub(crate) struct Kept {
     pub(crate) output: ChildStdout,
     /// What the process says of errors.
     pub(crate) errors: ChildStderr,
+    /// Where it reports what its threads do.
+    pub(crate) statistics: UnixDatagram,
     /// What it is told, if it is told anything.
     pub(crate) input: Option<pipe::Sender>,
 }
@@ -71,7 +73,10 @@ pub(crate) async fn start(
         (File::open("/dev/null")?.into(), None)
     };
     let job = sealed(description.to_json().as_bytes())?;
-    let descriptors = Descriptors { job, listener: listener.into(), input: theirs };
+    let (statistics, reports) = UnixDatagram::pair()?;
+    let reports = OwnedFd::from(reports.into_std()?);
+    let listener = listener.into();
+    let descriptors = Descriptors { job, listener, statistics: reports, input: theirs };
 
     let (socket, keepers) = UnixStream::pair()?;
     let mut command = Command::new(THIS_PROGRAM);
@@ -117,7 +122,7 @@ pub(crate) async fn start(
     let missing = || io::Error::other("a pipe that was asked for is not there");
     let output = child.stdout.take().ok_or_else(missing)?;
     let errors = child.stderr.take().ok_or_else(missing)?;
-    Ok(Kept { pid, child, events, orders, output, errors, input })
+    Ok(Kept { pid, child, events, orders, output, errors, statistics, input })
 }
 
 /// A file in memory that nobody can change any more.

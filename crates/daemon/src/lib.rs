@@ -8,7 +8,7 @@
 //! Reading order. Who is who: [`identity`], [`authority`], [`tls`]. What is said: [`frame`],
 //! [`connection`], [`message`]. What a host has: [`topology`], [`store`], [`state`]. A process and
 //! its keeper: `processes`, `keeper`, `kept`. The daemon: [`config`], `jobs`, `log`, `metrics`,
-//! `pipes`, `conversation`, `server`, [`daemon`]. The command: [`controller`], `commands`,
+//! `pipes`, `statistics`, `conversation`, `server`, [`daemon`]. The command: [`controller`], `commands`,
 //! [`cli`].
 
 #![forbid(unsafe_code)]
@@ -34,6 +34,7 @@ mod pipes;
 mod processes;
 mod server;
 pub mod state;
+mod statistics;
 pub mod store;
 pub mod tls;
 pub mod topology;

@@ -26,7 +26,10 @@ use crate::{
     identity::{Name, Role},
     topology::Topology,
 };
-use gossamer::job::{JobId, SecretPem};
+use gossamer::{
+    job::{JobId, SecretPem},
+    statistics::ThreadStatistics,
+};
 use serde::{Deserialize, Serialize};
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -58,16 +61,27 @@ pub enum Request {
     },
     /// Run a process of a job.
     Run(Box<RunRequest>),
+    /// What the threads of its jobs do.
+    Statistics,
 }
 
 impl Request {
     /// Whether somebody in `role` may ask this.
     pub fn is_allowed_to(&self, role: Role) -> bool {
         match self {
-            Self::Describe | Self::Jobs | Self::Logs { .. } => {
+            Self::Describe | Self::Jobs | Self::Logs { .. } | Self::Statistics => {
                 matches!(role, Role::Admin | Role::Viewer)
             }
             Self::Kill(_) | Self::Run(_) => role == Role::Admin,
+        }
+    }
+
+    /// The one job that it is about.
+    pub(crate) fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Describe | Self::Jobs | Self::Statistics => None,
+            Self::Kill(job) | Self::Logs { job, .. } => Some(*job),
+            Self::Run(run) => Some(run.job),
         }
     }
 
@@ -79,6 +93,7 @@ impl Request {
             Self::Kill(_) => "kill a job",
             Self::Logs { .. } => "read logs",
             Self::Run(_) => "run a job",
+            Self::Statistics => "read statistics",
         }
     }
 }
@@ -259,6 +274,23 @@ pub enum Answer {
     LogEnd,
     /// Nothing; the daemon is alive.
     Alive,
+    /// To [`Request::Statistics`]: what the threads of one job that runs do; one for each.
+    Statistics(Box<JobStatistics>),
+    /// To [`Request::Statistics`]: that was all.
+    StatisticsEnd,
+}
+
+/// What the threads of a job on one host have done, at the last two times that its process said so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobStatistics {
+    /// The job.
+    pub summary: JobSummary,
+    /// How long ago it said so, in milliseconds.
+    pub age_ms: u64,
+    /// Its threads then; none if it has not said anything.
+    pub now: Vec<ThreadStatistics>,
+    /// Its threads the time before; none if there was none.
+    pub before: Vec<ThreadStatistics>,
 }
 
 /// A host.
@@ -323,7 +355,7 @@ mod tests {
             assert!(!request.is_allowed_to(Role::Host));
         }
         let logs = Request::Logs { job: JobId(1), follow: false };
-        for request in [Request::Describe, Request::Jobs, logs] {
+        for request in [Request::Describe, Request::Jobs, logs, Request::Statistics] {
             assert!(request.is_allowed_to(Role::Admin));
             assert!(request.is_allowed_to(Role::Viewer));
             assert!(!request.is_allowed_to(Role::Host));

@@ -84,7 +84,7 @@ pub(crate) async fn serve(
             }
         }
         let (daemon, acceptor, places) = (daemon.clone(), acceptor.clone(), places.clone());
-        let task = tokio::spawn(async move {
+        let meeting = async move {
             match timeout(PATIENCE, meet(&daemon, acceptor, stream))
                 .await
                 .unwrap_or(Err(Turned::Slow))
@@ -95,7 +95,8 @@ pub(crate) async fn serve(
                     tracing::debug!(%from, %reason, "turned away");
                 }
             }
-        });
+        };
+        let task = tokio::spawn(meeting.in_current_span());
         pending.push_back(task.abort_handle());
     }
 }
@@ -125,13 +126,12 @@ fn admit(daemon: Arc<Daemon>, places: Arc<Semaphore>, from: SocketAddr, asked: A
     let Asked { member, request, .. } = &asked;
     let span = tracing::info_span!(
         "request",
-        host = %daemon.identity.name,
         %from,
         by = %member.name,
         job = tracing::field::Empty,
     );
-    if let Request::Run(run) = request {
-        span.record("job", tracing::field::display(run.job));
+    if let Some(job) = request.job() {
+        span.record("job", tracing::field::display(job));
     }
     tokio::spawn(answer(daemon, place, asked).instrument(span));
 }
@@ -168,10 +168,11 @@ async fn answer(daemon: Arc<Daemon>, place: Option<OwnedSemaphorePermit>, asked:
         }
         (None, Request::Jobs) => timely(sender.send(&Answer::Jobs(daemon.jobs.summaries()))).await,
         (None, Request::Kill(job)) => {
-            tracing::info!(%job, "killing");
+            tracing::info!("killing");
             let killed = daemon.jobs.kill(job, &format!("{} ({})", member.name, member.role));
             timely(sender.send(&Answer::Killed(killed))).await
         }
+        (None, Request::Statistics) => show_statistics(&daemon, &mut sender).await,
         (None, Request::Logs { job, follow }) => match daemon.jobs.find(job) {
             Some(job) => show_log(&job, follow, &mut sender).await,
             None => timely(sender.send(&Answer::LogEnd)).await,
@@ -190,6 +191,17 @@ async fn timely(
     sending: impl Future<Output = Result<(), ConnectionError>>,
 ) -> Result<(), ConnectionError> {
     timeout(ANSWER, sending).await.unwrap_or(Err(ConnectionError::Silent(ANSWER)))
+}
+
+/// Sends what the threads of all jobs do.
+async fn show_statistics<W: AsyncWrite + Unpin>(
+    daemon: &Daemon,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    for job in daemon.jobs.that_run() {
+        timely(sender.send(&Answer::Statistics(Box::new(job.statistics())))).await?;
+    }
+    timely(sender.send(&Answer::StatisticsEnd)).await
 }
 
 /// Sends what a job has said; and what it will say, if `follow`.

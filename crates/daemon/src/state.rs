@@ -80,7 +80,8 @@ impl State {
         for note in fs::read_dir(self.directory.join("jobs"))? {
             let Ok(mark) = note?.file_name().into_string() else { continue };
             let killed = processes::kill_all(PATIENCE, || processes::marked(&mark))?;
-            tracing::warn!(mark, killed, "cleaned up after a daemon that was killed");
+            let job = mark.split_once('.').map_or(&*mark, |(job, _)| job);
+            tracing::warn!(job, killed, "cleaned up after a daemon that was killed");
             self.forget(&mark)?;
         }
         for work in fs::read_dir(self.directory.join("work"))? {

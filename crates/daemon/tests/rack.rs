@@ -4,39 +4,10 @@
 
 mod common;
 
-use common::{Rack, Ran, eventually, finish, send};
-use std::{
-    fs,
-    path::Path,
-    process::{Child, Command},
-    sync::OnceLock,
-    thread::sleep,
-    time::Duration,
-};
-
-/// The program of the jobs, `kv`, built as this test is.
-fn kv() -> &'static str {
-    static KV: OnceLock<String> = OnceLock::new();
-    KV.get_or_init(build_kv)
-}
-
-fn build_kv() -> String {
-    let folder = Path::new(env!("CARGO_BIN_EXE_gossamerd")).parent().expect("a folder");
-    let name = folder.file_name().and_then(|name| name.to_str()).expect("a profile");
-    let profile = if name == "debug" { "dev" } else { name };
-    let mut cargo = Command::new(env!("CARGO"));
-    // The features are those that the whole workspace agrees on, as in the workspace's tests.
-    cargo.args(["build", "--workspace", "--bin", "kv", "--profile", profile]).arg("--target-dir");
-    let built = cargo.arg(folder.parent().expect("a target folder")).output().expect("cargo runs");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    folder.join("kv").to_str().expect("a name").to_owned()
-}
+use common::{ENDLESS, Rack, Ran, eventually, finish, kv, send};
+use std::{fs, process::Child, thread::sleep, time::Duration};
 
 const HOSTS: [&str; 3] = ["a", "b", "c"];
-
-/// A bench that goes on until it is ended.
-const ENDLESS: [&str; 6] =
-    ["--records", "300", "--operations", "1000000000000", "--seconds", "600"];
 
 /// Starts the bench on all hosts, with so many milliseconds of silence until one is lost, and waits
 /// until its processes have found each other.

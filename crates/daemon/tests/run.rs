@@ -294,3 +294,22 @@ fn completions_and_the_manual_are_printed() {
     assert!(manual.starts_with(".ie") || manual.contains(".TH gossamer"), "{manual}");
     assert!(manual.contains("RACK SIGN") || manual.contains("rack sign"), "{manual}");
 }
+
+#[test]
+fn what_the_daemon_logs_of_a_job_names_the_job_and_the_host() {
+    let rack = Rack::new(&["a", "b"]);
+    let ran = rack.script("a,b", "exit 0");
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let ps = rack.gossamer(&["ps", "--json"]).output().unwrap();
+    let jobs: serde_json::Value = serde_json::from_slice(&ps.stdout).unwrap();
+    let job = format!("job={}", jobs[0]["job"].as_str().unwrap());
+    for (number, host) in [(0, "host=a"), (1, "host=b")] {
+        let log = fs::read_to_string(rack.log_file(number)).unwrap();
+        for event in ["started", "ended"] {
+            let mut lines = log.lines().filter(|line| line.contains(event));
+            let names_both = |line: &str| line.contains(&job) && line.contains(host);
+            assert!(lines.clone().count() > 0 && lines.all(names_both), "{event}: {log}");
+        }
+        assert!(log.lines().all(|line| line.contains(host)), "{log}");
+    }
+}

@@ -24,6 +24,10 @@ pub enum RackError {
     #[cfg(feature = "tcp")]
     #[error("cannot learn which host of which job this process is: {0}")]
     Job(#[from] crate::job::JobError),
+    /// The tasks of a Slurm step did not become a rack.
+    #[cfg(feature = "tcp")]
+    #[error("cannot join the other tasks of the Slurm step: {0}")]
+    Slurm(#[from] crate::slurm::SlurmError),
     /// The program could not be started again for the other hosts.
     #[error("cannot start the program for another host: {0}")]
     Spawn(io::Error),

@@ -1,9 +1,10 @@
 //! What a daemon tells a process that it starts: which host of which job it is, who the others
 //! are, and by which credential they know each other.
 //!
-//! A process is handed two descriptors, and told their numbers in its environment: a sealed file
-//! in memory with the description as JSON ([`JOB_FD`]), and the listening socket at whose address
-//! the other hosts will look for it ([`LISTEN_FD`]). The private key is nowhere else: not among the
+//! A process is handed descriptors, and told their numbers in its environment: a sealed file in
+//! memory with the description as JSON ([`JOB_FD`]), the listening socket at whose address the
+//! other hosts will look for it ([`LISTEN_FD`]), and a socket to which it reports what its threads
+//! do ([`STATISTICS_FD`](crate::statistics::STATISTICS_FD)). The private key is nowhere else: not among the
 //! arguments, not in the environment, not on a disk.
 
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
@@ -13,6 +14,7 @@ use std::{
     fs::File,
     io::{self, Read},
     net::{SocketAddr, TcpListener},
+    os::fd::OwnedFd,
 };
 use thiserror::Error;
 pub use transport_tcp::{JobId, JobIdError, certificate_name};
@@ -170,17 +172,24 @@ impl JobDescription {
     /// # Errors
     /// [`JobError`], if the environment names a descriptor that is not a socket.
     pub fn listener_from_environment() -> Result<Option<TcpListener>, JobError> {
-        let Some(fd) = descriptor(LISTEN_FD)? else { return Ok(None) };
-        let take = || {
-            let this = pidfd_open(getpid(), PidfdFlags::empty())?;
-            // The number was never owned by anything in this program: a copy of it is.
-            let copy = pidfd_getfd(this, fd, PidfdGetfdFlags::empty())?;
-            let listener = TcpListener::from(copy);
-            listener.local_addr()?;
-            Ok(listener)
-        };
-        take().map(Some).map_err(|error| JobError::Read { variable: LISTEN_FD, error })
+        let Some(copy) = take_descriptor(LISTEN_FD)? else { return Ok(None) };
+        let listener = TcpListener::from(copy);
+        match listener.local_addr() {
+            Ok(_) => Ok(Some(listener)),
+            Err(error) => Err(JobError::Read { variable: LISTEN_FD, error }),
+        }
     }
+}
+
+/// A copy of the descriptor whose number the environment has.
+pub(crate) fn take_descriptor(variable: &'static str) -> Result<Option<OwnedFd>, JobError> {
+    let Some(fd) = descriptor(variable)? else { return Ok(None) };
+    let take = || {
+        let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+        // The number was never owned by anything in this program: a copy of it is.
+        Ok(pidfd_getfd(this, fd, PidfdGetfdFlags::empty())?)
+    };
+    take().map(Some).map_err(|error| JobError::Read { variable, error })
 }
 
 fn descriptor(variable: &'static str) -> Result<Option<i32>, JobError> {

@@ -20,11 +20,14 @@
 //! `processes.rs`: those that a program starts itself; `rack.rs`: how one of them runs; `end.rs`:
 //! how the rack ends), `worker.rs` (one thread) and `shared.rs` (what the threads of a process
 //! share), `place.rs` (where fibers and properties go), `job` (what a daemon tells a process that
-//! it starts), [`Sharded`], [`Barrier`]. What is delegated and how is `trust-core`, re-exported
-//! here.
+//! it starts), `statistics` (what such a process tells its daemon), `slurm` (how the tasks of a
+//! step of Slurm become a rack), `authority` (who signs the certificates of a job), [`Sharded`],
+//! [`Barrier`]. What is delegated and how is `trust-core`, re-exported here.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "tcp")]
+pub mod authority;
 mod barrier;
 mod end;
 mod error;
@@ -35,7 +38,11 @@ mod processes;
 mod rack;
 mod sharded;
 mod shared;
+#[cfg(feature = "tcp")]
+pub mod slurm;
 mod start;
+#[cfg(feature = "tcp")]
+pub mod statistics;
 mod worker;
 
 pub use self::{

@@ -6,11 +6,13 @@
 //! its machines, and the same holds. So what stands before `run` happens in every process, and the
 //! closure given to it happens once, on host 0 (thesis 3.2.2, `gsm_main`).
 
+#[cfg(feature = "tcp")]
+use crate::statistics::Reporter;
 use crate::{
     RackError, end,
     processes::{Others, setting},
     shared::Shared,
-    start,
+    start::{self, Joined},
     worker::Worker,
 };
 use fiber::{Config, JoinError, JoinHandle};
@@ -63,6 +65,8 @@ pub enum OnPeerLoss {
 pub struct Rack {
     pub(crate) hosts: u32,
     pub(crate) threads: u32,
+    /// Whether somebody has said how many threads.
+    has_asked: bool,
     dedicated: u32,
     fibers: Config,
     on_peer_loss: OnPeerLoss,
@@ -86,6 +90,7 @@ impl Rack {
         Self {
             hosts: 1,
             threads,
+            has_asked: false,
             dedicated: 0,
             fibers: Config::default(),
             on_peer_loss: OnPeerLoss::default(),
@@ -125,10 +130,12 @@ impl Rack {
         self
     }
 
-    /// How many runtime threads each host has. In a job it is as many as the job says.
+    /// How many runtime threads each host has. In a job it is as many as the job says; under Slurm,
+    /// as many as the task has processors if nothing is said, and on all hosts the same.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Self {
         self.threads = threads;
+        self.has_asked = true;
         self
     }
 
@@ -174,7 +181,8 @@ impl Rack {
     /// rack ends. Fibers that are still waiting then are unwound.
     ///
     /// In a process that a daemon has started (`gossamer run`), the rack is that of the job, over
-    /// TCP and TLS; elsewhere this call starts the processes of the other hosts.
+    /// TCP and TLS; in a task of a Slurm step (`srun`) it is that of the step, in the same way;
+    /// elsewhere this call starts the processes of the other hosts.
     ///
     /// In the processes of other hosts this call does not return: they exit when the rack has
     /// ended.
@@ -193,9 +201,9 @@ impl Rack {
             return Err(RackError::TwoImages);
         }
         let mut others = Others::default();
-        let transport = start::assemble(&mut self, &mut others)?;
-        if transport.local().0 > 0 {
-            let code = match self.serve(transport, None::<fn()>) {
+        let joined = start::assemble(&mut self, &mut others)?;
+        if joined.transport.local().0 > 0 {
+            let code = match self.serve(joined, None::<fn()>) {
                 Ok(_) => 0,
                 Err(error) => {
                     eprintln!("gossamer: {error}");
@@ -204,7 +212,7 @@ impl Rack {
             };
             std::process::exit(code);
         }
-        let result = self.serve(transport, Some(main));
+        let result = self.serve(joined, Some(main));
         others.see_off(result.is_ok());
         Ok(or_unwind(result?).expect("host 0 runs main"))
     }
@@ -225,7 +233,13 @@ impl Rack {
         R: Send + 'static,
     {
         let main = (transport.local().0 == 0).then_some(main);
-        Ok(or_unwind(self.serve(transport, main)?))
+        Ok(or_unwind(self.serve(transport.into(), main)?))
+    }
+
+    /// How many threads each host is to have, if somebody has said so.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn asked_threads(&self) -> Option<u32> {
+        self.has_asked.then_some(self.threads)
     }
 
     /// Takes over what the job says.
@@ -254,15 +268,16 @@ impl Rack {
     }
 
     /// Runs this host's threads until the rack ends.
-    fn serve<M, R>(
+    pub(crate) fn serve<M, R>(
         &self,
-        transport: Arc<dyn Transport>,
+        joined: Joined,
         main: Option<M>,
     ) -> Result<Option<thread::Result<R>>, RackError>
     where
         M: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
+        let transport = joined.transport;
         // Again, for whoever comes with a transport: it may have other threads than were asked for.
         self.check(transport.hosts(), transport.threads())?;
         let shared = Arc::new(Shared::new(
@@ -281,6 +296,12 @@ impl Rack {
             }))
         };
         let wiring = Wiring::connect(transport.clone(), registered.number(), PATIENCE)?;
+        #[cfg(feature = "tcp")]
+        let _reporter = joined
+            .reports
+            .map(|socket| Reporter::start(shared.clone(), socket))
+            .transpose()
+            .map_err(|error| RackError::Start(error.into()))?;
         let outcome = Arc::new(Mutex::new(None));
         self.run_threads(&shared, &wiring, main, &outcome)?;
         transport.leave();

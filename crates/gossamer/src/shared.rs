@@ -6,10 +6,13 @@ use fiber::{Config, Remote};
 use parking_lot::Mutex;
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicU32, AtomicUsize, Ordering},
 };
 use transport_api::{HostId, LossReason, Transport};
 use trust_core::DelegateError;
+
+/// What [`Shared::attention`] says when all threads are to stop.
+pub(crate) const STOP: u32 = u32::MAX;
 
 /// What the runtime threads of one process share.
 pub(crate) struct Shared {
@@ -22,7 +25,10 @@ pub(crate) struct Shared {
     pub(crate) remotes: OnceLock<Vec<Remote>>,
     next_fiber: AtomicUsize,
     next_property: AtomicUsize,
-    stopping: AtomicBool,
+    /// What every thread looks at in every round: [`STOP`], or how often it was asked what it does.
+    attention: AtomicU32,
+    #[cfg(feature = "tcp")]
+    pub(crate) board: crate::statistics::Board,
     /// Hosts that are gone.
     pub(crate) lost: Mutex<Vec<HostId>>,
     failure: Mutex<Option<RackError>>,
@@ -39,6 +45,8 @@ impl Shared {
         on_peer_loss: OnPeerLoss,
     ) -> Self {
         Self {
+            #[cfg(feature = "tcp")]
+            board: crate::statistics::Board::new(transport.threads()),
             transport,
             fibers,
             dedicated,
@@ -46,7 +54,7 @@ impl Shared {
             remotes: OnceLock::new(),
             next_fiber: AtomicUsize::new(0),
             next_property: AtomicUsize::new(0),
-            stopping: AtomicBool::new(false),
+            attention: AtomicU32::new(0),
             lost: Mutex::default(),
             failure: Mutex::new(None),
             unobserved: Mutex::new((0, None)),
@@ -79,7 +87,7 @@ impl Shared {
 
     /// Stops all threads of this process.
     pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
+        self.attention.store(STOP, Ordering::SeqCst);
         for thread in 0..self.transport.threads() {
             self.transport.ring(thread);
         }
@@ -87,7 +95,21 @@ impl Shared {
 
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.attention() == STOP
+    }
+
+    /// What every thread looks at in every round; something is to be done when it has changed.
+    #[inline]
+    pub(crate) fn attention(&self) -> u32 {
+        self.attention.load(Ordering::Relaxed)
+    }
+
+    /// Has every thread put what it does on the board, when it next comes round.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn ask_for_statistics(&self) {
+        let next = |asked| (asked != STOP).then(|| (asked + 1) % STOP);
+        // Those that stop have nothing more to say.
+        let _ = self.attention.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 
     /// Ends the rack with `error`; the first one counts.

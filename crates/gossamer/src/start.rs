@@ -1,42 +1,72 @@
 //! How the processes of a rack come to be and find each other: a daemon has started this one as a
-//! host of a job and told it where the others are, or the program starts itself again for each
-//! further host, on this machine.
+//! host of a job and told it where the others are; or Slurm has started it as a task of a step, and
+//! the tasks find each other; or the program starts itself again for each further host, on this
+//! machine.
 
-#[cfg(feature = "tcp")]
-use crate::job::{JobDescription, JobError, LISTEN_FD};
 use crate::{Rack, RackError, processes::Others};
+#[cfg(feature = "tcp")]
+use crate::{
+    job::{JobDescription, JobError, LISTEN_FD},
+    slurm, statistics,
+};
 use std::sync::Arc;
+#[cfg(feature = "tcp")]
+use std::{net::TcpListener, os::unix::net::UnixDatagram, time::Duration};
 use transport_api::Transport;
 
 /// Says, in the environment of a program that was started for a further host, that it was.
 #[cfg(feature = "shm")]
 const IS_HOST: &str = "GOSSAMER_HOST_PROCESS";
 
+/// A place among the hosts of a rack.
+pub(crate) struct Joined {
+    pub(crate) transport: Arc<dyn Transport>,
+    /// Where to report what the threads of this process do.
+    #[cfg(feature = "tcp")]
+    pub(crate) reports: Option<UnixDatagram>,
+}
+
+impl From<Arc<dyn Transport>> for Joined {
+    fn from(transport: Arc<dyn Transport>) -> Self {
+        Self {
+            transport,
+            #[cfg(feature = "tcp")]
+            reports: None,
+        }
+    }
+}
+
 /// Connects this process with the other hosts. In a job the settings that are the job's to say are
 /// changed to what it says; otherwise the processes of the other hosts are started, into `others`.
-pub(crate) fn assemble(
-    rack: &mut Rack,
-    others: &mut Others,
-) -> Result<Arc<dyn Transport>, RackError> {
+pub(crate) fn assemble(rack: &mut Rack, others: &mut Others) -> Result<Joined, RackError> {
     #[cfg(feature = "tcp")]
     if let Some(job) = JobDescription::from_environment()? {
-        return join(rack, job);
+        only_once(job.hosts.len() as u32)?;
+        let reports = statistics::socket_from_environment()?;
+        let no_listener = || JobError::Descriptor { variable: LISTEN_FD, value: String::new() };
+        let listener = JobDescription::listener_from_environment()?.ok_or_else(no_listener)?;
+        return Ok(Joined { transport: join(rack, job, listener)?, reports });
+    }
+    #[cfg(feature = "tcp")]
+    if let Some(step) = slurm::step()? {
+        only_once(step.tasks)?;
+        let (job, listener) = slurm::meet(&step, rack.asked_threads())?;
+        return Ok(join(rack, job, listener)?.into());
     }
     rack.check(rack.hosts, rack.threads)?;
-    start(rack, others)
+    Ok(start(rack, others)?.into())
 }
 
 /// Takes this process's place in its job.
 #[cfg(feature = "tcp")]
-fn join(rack: &mut Rack, job: JobDescription) -> Result<Arc<dyn Transport>, RackError> {
-    use std::{
-        sync::atomic::{AtomicBool, Ordering},
-        time::Duration,
-    };
+fn join(
+    rack: &mut Rack,
+    job: JobDescription,
+    listener: TcpListener,
+) -> Result<Arc<dyn Transport>, RackError> {
     use transport_api::HostId;
     use transport_tcp::{Credentials, TcpConfig, TcpTransport};
 
-    static HAS_JOINED: AtomicBool = AtomicBool::new(false);
     let threads = job.hosts[job.host as usize].threads;
     if let Some(other) = job.hosts.iter().find(|host| host.threads != threads) {
         return Err(RackError::Settings(format!(
@@ -46,19 +76,26 @@ fn join(rack: &mut Rack, job: JobDescription) -> Result<Arc<dyn Transport>, Rack
     }
     rack.be_host(&job);
     rack.check(rack.hosts, rack.threads)?;
-    if HAS_JOINED.swap(true, Ordering::Relaxed) && job.hosts.len() > 1 {
-        let reason = "a process of a job is one host of one rack: the other hosts have ended with \
-                      the first rack that this program has run";
-        return Err(RackError::Settings(reason.into()));
-    }
-    let no_listener = || JobError::Descriptor { variable: LISTEN_FD, value: String::new() };
-    let listener = JobDescription::listener_from_environment()?.ok_or_else(no_listener)?;
     let addresses = job.hosts.iter().map(|host| host.address).collect();
     let names = (job.job, *trust_core::build_identity());
     let credentials = Credentials::Tls { certificate: job.certificate, key: job.key.0, ca: job.ca };
     let config = TcpConfig::new(names, HostId(job.host), addresses, listener, threads, credentials);
     let loss_bound = Duration::from_millis(job.loss_bound_ms);
     Ok(TcpTransport::join(TcpConfig { loss_bound, ..config })?)
+}
+
+/// Refuses to be a host of a second rack: the first has ended on all `hosts`.
+#[cfg(feature = "tcp")]
+fn only_once(hosts: u32) -> Result<(), RackError> {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static HAS_JOINED: AtomicBool = AtomicBool::new(false);
+    if HAS_JOINED.swap(true, Ordering::Relaxed) && hosts > 1 {
+        let reason = "a process of a job is one host of one rack: the other hosts have ended with \
+                      the first rack that this program has run";
+        return Err(RackError::Settings(reason.into()));
+    }
+    Ok(())
 }
 
 /// Starts the program again for each further host; or this is one of those.

@@ -1,6 +1,6 @@
 //! One runtime thread: runs fibers, polls its node, and waits when there is nothing to do.
 
-use crate::shared::Shared;
+use crate::shared::{STOP, Shared};
 use fiber::{Config, Scheduler, SpawnError};
 use std::{
     cell::RefCell,
@@ -51,6 +51,8 @@ pub(crate) struct Worker {
     scheduler: Scheduler,
     node: trust_core::EnteredNode,
     bell: Box<dyn Bell>,
+    #[cfg(feature = "tcp")]
+    thread: u32,
 }
 
 impl Worker {
@@ -70,7 +72,14 @@ impl Worker {
         let node = Node::enter(wiring.node(thread)?);
         let bell = shared.transport.bell(thread).map_err(WiringError::from)?;
         SHARED.set(Some(shared.clone()));
-        Ok(Worker { shared, scheduler, node, bell })
+        Ok(Worker {
+            shared,
+            scheduler,
+            node,
+            bell,
+            #[cfg(feature = "tcp")]
+            thread,
+        })
     }
 
     /// The handle with which others start fibers here.
@@ -84,14 +93,21 @@ impl Worker {
         scheduler.enter(|| {
             let mut idle = Idle::default();
             let mut until_clock = ROUNDS_PER_CLOCK;
+            let mut attended = 0;
             loop {
                 let resumed = scheduler.run(FIBERS_PER_POLL);
                 let polled = self.node.poll();
                 if self.node.has_incidents() {
                     self.shared.handle(self.node.take_incidents());
                 }
-                if self.shared.is_stopping() {
-                    break;
+                let attention = self.shared.attention();
+                if attention != attended {
+                    if attention == STOP {
+                        break;
+                    }
+                    attended = attention;
+                    #[cfg(feature = "tcp")]
+                    put_up(&self.shared, self.thread, &self.node, &scheduler, &idle);
                 }
                 if resumed > 0 || polled {
                     idle.reset();
@@ -107,14 +123,12 @@ impl Worker {
                 match idle.next(Instant::now) {
                     Step::Pause => std::hint::spin_loop(),
                     Step::Yield => {
-                        let before = Instant::now();
                         std::thread::yield_now();
                         let after = Instant::now();
-                        idle.yielded(after - before, after);
+                        idle.yielded(after);
                         scheduler.expire(after);
                     }
-                    Step::Sleep => {
-                        let now = Instant::now();
+                    Step::Sleep(now) => {
                         let timeout = match scheduler.expire(now) {
                             Some(deadline) => (deadline - now).min(LONGEST_SLEEP),
                             None => LONGEST_SLEEP,
@@ -127,7 +141,7 @@ impl Worker {
                                 || node.poll_lanes()
                                 || shared.is_stopping()
                         });
-                        idle.reset();
+                        idle.slept(Instant::now());
                     }
                 }
             }
@@ -142,6 +156,26 @@ impl Worker {
         self.node.clear();
         SHARED.set(None);
     }
+}
+
+/// Puts up what a thread has done since it began.
+#[cfg(feature = "tcp")]
+#[cold]
+fn put_up(shared: &Shared, thread: u32, node: &Node, scheduler: &Scheduler, idle: &Idle) {
+    use crate::statistics::{ThreadStatistics, nanoseconds};
+    let traffic = node.traffic();
+    let done = ThreadStatistics {
+        idle_ns: nanoseconds(idle.spent()),
+        requests_in: traffic.requests_in,
+        requests_out: traffic.requests_out,
+        bytes_in: traffic.bytes_in,
+        bytes_out: traffic.bytes_out,
+        unserved: traffic.unserved,
+        unanswered: traffic.unanswered,
+        fibers: scheduler.live() as u64,
+        ..ThreadStatistics::default()
+    };
+    shared.board.put(thread, done);
 }
 
 impl Shared {

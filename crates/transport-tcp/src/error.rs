@@ -1,5 +1,6 @@
 //! What can go wrong when a process joins a rack.
 
+use crate::TlsError;
 use primitive::limits::{HOSTS, THREADS_PER_HOST};
 use std::{io, net::SocketAddr, time::Duration};
 use thiserror::Error;
@@ -22,7 +23,7 @@ pub enum JoinError {
     NotLoopback(SocketAddr),
     /// The credentials are of no use.
     #[error("the credentials of this host cannot be used: {0}")]
-    Credentials(String),
+    Credentials(#[from] TlsError),
     /// A peer did not take this host, and says why.
     #[error("{host} at {address} refuses this host: {reason}")]
     Refused {

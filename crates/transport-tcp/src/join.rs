@@ -95,7 +95,7 @@ impl Joining {
                 return Err(JoinError::NotLoopback(open));
             }
         }
-        let tls = Tls::new(config.job, &config.credentials).map_err(JoinError::Credentials)?;
+        let tls = Tls::new(config.job, &config.credentials)?;
         config.listener.set_nonblocking(true)?;
         listen(&config.listener, BACKLOG).map_err(io::Error::from)?;
         let (from, to, now) = (config.host, config.host, Instant::now());
@@ -163,8 +163,7 @@ impl Joining {
                 && let Some(seat) = seats.pop_front()
             {
                 let address = self.config.addresses[host.0 as usize];
-                let tls = self.tls.as_ref().map(|tls| tls.dial(*host)).transpose();
-                let tls = tls.map_err(JoinError::Credentials)?;
+                let tls = self.tls.as_ref().map(|tls| tls.dial(*host)).transpose()?;
                 match begin(address) {
                     Ok(socket) => {
                         let hello = Hello { to: *host, seat, ..self.ours.clone() };

@@ -24,7 +24,8 @@
 //! 8. `control`, `service`: imports, signs of life, and the thread that sees to what nobody else
 //!    does.
 //! 9. `hello`, `pending`, `join`: how processes become a rack, and strangers do not.
-//! 10. [`TcpTransport`]: puts them together.
+//! 10. [`TcpTransport`]: puts them together. [`Tls`] is also for those who meet before they are a
+//!     rack.
 
 #![forbid(unsafe_code)]
 
@@ -53,3 +54,4 @@ pub use config::{Build, Credentials, TcpConfig};
 pub use error::JoinError;
 pub use job::{JobId, JobIdError, certificate_name};
 pub use tcp::TcpTransport;
+pub use tls::{Tls, TlsError};

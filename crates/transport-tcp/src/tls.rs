@@ -10,32 +10,40 @@ use rustls::{
     server::{ParsedCertificate, WebPkiClientVerifier},
     version::TLS13,
 };
-use std::{fmt::Display, sync::Arc};
+use std::{
+    fmt::{self, Display},
+    sync::Arc,
+};
+use thiserror::Error;
 use transport_api::HostId;
 
 /// What a process of a job needs to speak TLS with the others.
 #[derive(Clone)]
-pub(crate) struct Tls {
+pub struct Tls {
     job: JobId,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 }
 
 impl Tls {
-    /// `None` without credentials. The error says in words what is wrong with them.
-    pub(crate) fn new(job: JobId, credentials: &Credentials) -> Result<Option<Self>, String> {
+    /// For a host of `job`; `None` without credentials.
+    ///
+    /// # Errors
+    /// [`TlsError`], if the credentials are of no use.
+    pub fn new(job: JobId, credentials: &Credentials) -> Result<Option<Self>, TlsError> {
         let Credentials::Tls { certificate, key, ca } = credentials else { return Ok(None) };
         let certificates = |pem: &str, what: &str| {
             let all = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
-            let all = all.map_err(|error| format!("the {what} is no PEM: {error}"))?;
-            if all.is_empty() { Err(format!("the {what} has no certificate")) } else { Ok(all) }
+            let all = all.map_err(|error| TlsError(format!("the {what} is no PEM: {error}")))?;
+            let none = || TlsError(format!("the {what} has no certificate"));
+            if all.is_empty() { Err(none()) } else { Ok(all) }
         };
         let chain = certificates(certificate, "certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-            .map_err(|error| format!("the key is no PEM: {error}"))?;
+            .map_err(|error| TlsError(format!("the key is no PEM: {error}")))?;
         let mut roots = RootCertStore::empty();
         for root in certificates(ca, "authority")? {
-            roots.add(root).map_err(|error| format!("the authority: {error}"))?;
+            roots.add(root).map_err(|error| TlsError(format!("the authority: {error}")))?;
         }
         let (roots, provider) = (Arc::new(roots), Arc::new(ring::default_provider()));
         let verifier =
@@ -56,45 +64,64 @@ impl Tls {
     }
 
     /// The dialler's side of a connection to `host`, which must prove that it is.
-    pub(crate) fn dial(&self, host: HostId) -> Result<Connection, String> {
+    ///
+    /// # Errors
+    /// [`TlsError`], if the library refuses.
+    pub fn dial(&self, host: HostId) -> Result<Connection, TlsError> {
         let name = name(self.job, host)?;
         Ok(ClientConnection::new(self.client.clone(), name).map_err(words)?.into())
     }
 
-    /// The listener's side of a connection from a host of the job.
-    pub(crate) fn listen(&self) -> Result<Connection, String> {
+    /// The listener's side of a connection from a host of the job; from which one, is for
+    /// [`objection`](Self::objection) to say.
+    ///
+    /// # Errors
+    /// [`TlsError`], if the library refuses.
+    pub fn listen(&self) -> Result<Connection, TlsError> {
         Ok(ServerConnection::new(self.server.clone()).map_err(words)?.into())
     }
 
     /// Why the other side of `connection`, whose handshake is complete, is not `host`.
-    pub(crate) fn objection(&self, connection: &Connection, host: HostId) -> Option<String> {
+    pub fn objection(&self, connection: &Connection, host: HostId) -> Option<String> {
+        let none = || TlsError("it has shown no certificate".into());
         let check = || {
-            let chain = connection.peer_certificates().ok_or("it has shown no certificate")?;
-            let shown = chain.first().ok_or("it has shown no certificate")?;
+            let shown = connection.peer_certificates().and_then(|chain| chain.first());
+            let shown = shown.ok_or_else(none)?;
             let shown = ParsedCertificate::try_from(shown).map_err(words)?;
             let name = name(self.job, host)?;
             rustls::client::verify_server_name(&shown, &name)
-                .map_err(|_| format!("its certificate is not that of {host}"))
+                .map_err(|_| TlsError(format!("its certificate is not that of {host}")))
         };
-        check().err()
+        check().err().map(|error: TlsError| error.0)
     }
 }
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("job", &self.job).finish_non_exhaustive()
+    }
+}
+
+/// Why TLS cannot be spoken: what is wrong with the credentials, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct TlsError(pub(crate) String);
 
 type ClientBuilder = rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>;
 
 fn client_config(
     provider: Arc<CryptoProvider>,
     roots: Arc<RootCertStore>,
-) -> Result<ClientBuilder, String> {
+) -> Result<ClientBuilder, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider);
     let builder = builder.with_protocol_versions(&[&TLS13]).map_err(words)?;
     Ok(builder.with_root_certificates(roots))
 }
 
-fn name(job: JobId, host: HostId) -> Result<ServerName<'static>, String> {
+fn name(job: JobId, host: HostId) -> Result<ServerName<'static>, TlsError> {
     ServerName::try_from(certificate_name(job, host)).map_err(words)
 }
 
-fn words(error: impl Display) -> String {
-    error.to_string()
+fn words(error: impl Display) -> TlsError {
+    TlsError(error.to_string())
 }

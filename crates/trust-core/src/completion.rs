@@ -264,6 +264,18 @@ impl Completions {
         self.next_at(&mut self.place())
     }
 
+    /// How many completions have not been taken.
+    pub(crate) fn len(&self) -> usize {
+        let (mut place, mut len) = (self.next.get(), 0);
+        while place < self.end.get() {
+            // SAFETY: as in `next_at`, whose steps these are.
+            let word = unsafe { (*self.words.get()).as_ptr().add(place + 1).read() };
+            place += word as u32 as usize;
+            len += 1;
+        }
+        len
+    }
+
     /// Where the next completion is.
     pub(crate) fn place(&self) -> usize {
         self.next.get()
@@ -385,12 +397,14 @@ mod tests {
         completions.push(24, Note(log.clone(), [0; 9]));
         completions.push(40, Aligned(log.clone()));
         completions.push(56, Note(log.clone(), [0; 300]));
+        assert_eq!(completions.len(), 4);
         for at in [8, 24, 40, 56] {
             let next = completions.next().expect("one more");
             assert_eq!(next.at, at);
             completions.run(next, Outcome::failed(&Source::Failed(&ERROR)));
         }
         assert!(completions.next().is_none());
+        assert_eq!(completions.len(), 0);
         completions.clear();
         assert_eq!(*log.borrow(), [0, 9, 64, 300]);
         completions.push(8, Note(log.clone(), [0; 1]));

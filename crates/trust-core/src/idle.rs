@@ -20,15 +20,15 @@ const HOGGED: Duration = Duration::from_micros(1500);
 /// How long to skip yields after that.
 const SKIP_FOR: Duration = Duration::from_millis(100);
 
-/// What to do next.
+/// What to do next. What needs the time is told it, so that the clock is read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Execute one pause instruction.
     Pause,
-    /// Give the core away once, and report how long it took ([`Idle::yielded`]).
+    /// Give the core away once, and say how late it is then ([`Idle::yielded`]).
     Yield,
-    /// Sleep until woken.
-    Sleep,
+    /// Sleep until woken, from this time on, and say how late it is then ([`Idle::slept`]).
+    Sleep(Instant),
 }
 
 /// The state of one idle thread.
@@ -36,7 +36,10 @@ pub enum Step {
 pub struct Idle {
     rounds: u32,
     since: Option<Instant>,
+    /// The last look at the clock while idle.
+    last: Option<Instant>,
     skip_until: Option<Instant>,
+    spent: Duration,
 }
 
 impl Idle {
@@ -55,16 +58,41 @@ impl Idle {
             return Step::Pause;
         }
         let now = now();
+        if self.since.is_some() {
+            self.spend(now);
+        } else {
+            self.last = Some(now);
+        }
         let since = *self.since.get_or_insert(now);
         let skip = self.skip_until.is_some_and(|until| now < until);
-        if skip || now.duration_since(since) >= YIELD_FOR { Step::Sleep } else { Step::Yield }
+        if skip || now.duration_since(since) >= YIELD_FOR { Step::Sleep(now) } else { Step::Yield }
     }
 
-    /// A yield has taken this long, and ended at `now`.
-    pub fn yielded(&mut self, took: Duration, now: Instant) {
-        if took > HOGGED {
+    /// A yield has ended, `now`.
+    pub fn yielded(&mut self, now: Instant) {
+        if self.spend(now) > HOGGED {
             self.skip_until = Some(now + SKIP_FOR);
         }
+    }
+
+    /// A sleep has ended, `now`: start over.
+    pub fn slept(&mut self, now: Instant) {
+        self.spend(now);
+        self.reset();
+    }
+
+    /// How long this thread has been idle since it began. Pauses are not counted: the clock is not
+    /// read for them.
+    pub fn spent(&self) -> Duration {
+        self.spent
+    }
+
+    /// Counts the time since the last look at the clock.
+    fn spend(&mut self, now: Instant) -> Duration {
+        let last = self.last.replace(now).unwrap_or(now);
+        let more = now.saturating_duration_since(last);
+        self.spent += more;
+        more
     }
 }
 
@@ -81,7 +109,7 @@ mod tests {
         }
         assert_eq!(idle.next(|| start), Step::Yield);
         assert_eq!(idle.next(|| start + YIELD_FOR / 2), Step::Yield);
-        assert_eq!(idle.next(|| start + YIELD_FOR), Step::Sleep);
+        assert_eq!(idle.next(|| start + YIELD_FOR), Step::Sleep(start + YIELD_FOR));
         idle.reset();
         assert_eq!(idle.next(|| start), Step::Pause);
     }
@@ -93,12 +121,39 @@ mod tests {
         for _ in 0..PAUSES {
             idle.next(|| start);
         }
-        idle.yielded(HOGGED * 2, start);
-        assert_eq!(idle.next(|| start), Step::Sleep);
+        assert_eq!(idle.next(|| start), Step::Yield);
+        let start = start + HOGGED * 2;
+        idle.yielded(start);
+        assert_eq!(idle.next(|| start), Step::Sleep(start));
         idle.reset();
         for _ in 0..PAUSES {
             idle.next(|| start);
         }
         assert_eq!(idle.next(|| start + SKIP_FOR), Step::Yield);
+    }
+
+    #[test]
+    fn idle_time_is_what_passes_between_the_first_look_at_the_clock_and_the_end() {
+        let mut idle = Idle::default();
+        let start = Instant::now();
+        let at = |micros| start + Duration::from_micros(micros);
+        let pause = |idle: &mut Idle| {
+            for _ in 0..PAUSES {
+                idle.next(|| start);
+            }
+        };
+        pause(&mut idle);
+        assert_eq!(idle.next(|| at(10)), Step::Yield);
+        idle.yielded(at(12));
+        assert_eq!(idle.next(|| at(13)), Step::Yield);
+        idle.yielded(at(15));
+        idle.reset();
+        assert_eq!(idle.spent(), Duration::from_micros(5));
+        pause(&mut idle);
+        assert_eq!(idle.next(|| at(1000)), Step::Yield, "there was work for a while");
+        idle.yielded(at(1001));
+        assert_eq!(idle.next(|| at(1100)), Step::Sleep(at(1100)));
+        idle.slept(at(9000));
+        assert_eq!(idle.spent(), Duration::from_micros(5 + 8000));
     }
 }

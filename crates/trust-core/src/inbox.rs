@@ -9,7 +9,8 @@ use crate::{
     outbox::BULK_REPLY,
     registry::{Closure, registry},
     slot::{Arrival, TrusteeSlot},
-    wire::{ReplyHead, RequestHead},
+    traffic::{Traffic, add},
+    wire::{ReplyHead, RequestHead, WORD},
 };
 use primitive::{
     limits::{BATCH_REQUESTS, BUFFERS, MESSAGE_BYTES},
@@ -41,6 +42,10 @@ pub(crate) struct Inbox {
     /// Bulk payloads of requests that have arrived.
     bulk: RefCell<VecDeque<Vec<u8>>>,
     gone: Cell<bool>,
+    /// What has come and been answered, counted by the batch.
+    requests_in: Cell<u64>,
+    words_in: Cell<u64>,
+    words_out: Cell<u64>,
 }
 
 impl Inbox {
@@ -51,6 +56,9 @@ impl Inbox {
             paused: Cell::new(None),
             bulk: RefCell::default(),
             gone: Cell::new(false),
+            requests_in: Cell::new(0),
+            words_in: Cell::new(0),
+            words_out: Cell::new(0),
         }
     }
 
@@ -77,8 +85,20 @@ impl Inbox {
         self.paused.get().is_some()
     }
 
+    /// Adds what this inbox has seen to `sum`.
+    pub(crate) fn count(&self, sum: &mut Traffic) {
+        sum.requests_in += self.requests_in.get();
+        sum.bytes_in += self.words_in.get() * WORD as u64;
+        sum.bytes_out += self.words_out.get() * WORD as u64;
+        if !self.gone.get() {
+            let arrived = self.slot.arrived();
+            sum.unserved += arrived.map_or(0, |arrival| self.slot.requests(arrival) as u64);
+        }
+    }
+
     /// A bulk payload of a request has arrived; false if there are more than there can be requests.
     pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) -> bool {
+        add(&self.words_in, payload.len().div_ceil(WORD));
         let mut bulk = self.bulk.borrow_mut();
         let expected = bulk.len() < BUFFERS * BATCH_REQUESTS;
         if expected {
@@ -112,6 +132,9 @@ impl Inbox {
         drop(context);
         let moved = finished || progress.at != before;
         if finished {
+            add(&self.requests_in, self.slot.requests(progress.arrival));
+            add(&self.words_in, progress.arrival.end);
+            add(&self.words_out, progress.tail);
             let handover = self.slot.answer(progress.arrival, progress.tail);
             let lane = node.lane(self.client().host);
             // A lane that is broken says so through its peer event.
@@ -188,6 +211,7 @@ impl Inbox {
     fn send_bulk(&self, node: &Node, payload: Vec<u8>) {
         // A lane that is broken says so through its peer event.
         let lane = node.lane(self.client().host);
+        add(&self.words_out, payload.len().div_ceil(WORD));
         let _ = lane.borrow_mut().bulk(self.client().thread, BULK_REPLY, payload);
     }
 

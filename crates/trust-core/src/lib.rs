@@ -16,8 +16,8 @@
 //! 4. What closures and properties are called: `registry.rs`, `identity.rs`, `property.rs`,
 //!    `count.rs`; how values are encoded: `codec.rs`.
 //! 5. A thread's whole: `node.rs` (`node/poll.rs`, `node/entered.rs`), with `context.rs` (may this
-//!    code wait?), `system.rs` (what threads ask of each other), `racks.rs` (threads that belong to
-//!    no rack).
+//!    code wait?), `system.rs` (what threads ask of each other), `traffic.rs` (what the thread has
+//!    sent and served), `racks.rs` (threads that belong to no rack).
 //! 6. Set-up and idling: `wiring.rs`, [`idle`].
 
 // Under loom only the slot protocol is compiled; most of what it offers is used by the rest.
@@ -89,6 +89,8 @@ mod system;
 #[cfg(not(loom))]
 mod tell;
 #[cfg(not(loom))]
+mod traffic;
+#[cfg(not(loom))]
 mod trust;
 #[cfg(not(loom))]
 mod trustee;
@@ -116,6 +118,7 @@ pub use self::{
     node::{EnteredNode, Incident, Node},
     racks::{Job, Post, Registered, run_job},
     registry::is_one_image,
+    traffic::Traffic,
     trust::Trust,
     trustee::{LocalTrustee, Trustee, local_trustee},
     wiring::{Wiring, WiringError},

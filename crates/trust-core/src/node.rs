@@ -28,6 +28,7 @@ use crate::{
     property::{Dead, Properties},
     registry::{Closure, Tag, registry},
     system::System,
+    traffic::Traffic,
 };
 use std::{
     cell::{Cell, RefCell},
@@ -397,6 +398,14 @@ impl Node {
             .map(|outbox| outbox.traffic())
             .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         (batches, not_done + self.system.awaited() as u64)
+    }
+
+    /// What has come to this thread and gone from it since it began.
+    pub fn traffic(&self) -> Traffic {
+        let mut sum = Traffic::default();
+        self.outboxes.iter().flatten().for_each(|outbox| outbox.count(&mut sum));
+        self.inboxes.iter().flatten().for_each(|inbox| inbox.count(&mut sum));
+        sum
     }
 
     /// The type names of the properties that are alive here.

@@ -7,6 +7,7 @@ use crate::{
     error::{DelegateError, Panic, catch},
     link::Link,
     slot::{ClientSlot, start_of},
+    traffic::{Traffic, add},
     wire::{ReplyHead, RequestHead, WORD},
 };
 use fiber::FiberId;
@@ -93,6 +94,10 @@ pub(crate) struct Outbox {
     is_closed: Cell<bool>,
     /// Whether the node has this outbox in its list of those with something under way.
     pub(crate) listed: Cell<bool>,
+    /// What has gone out and come back, counted by the batch.
+    requests_out: Cell<u64>,
+    words_out: Cell<u64>,
+    words_in: Cell<u64>,
 }
 
 impl Outbox {
@@ -109,6 +114,9 @@ impl Outbox {
             closed: RefCell::default(),
             is_closed: Cell::new(false),
             listed: Cell::new(false),
+            requests_out: Cell::new(0),
+            words_out: Cell::new(0),
+            words_in: Cell::new(0),
         }
     }
 
@@ -172,6 +180,7 @@ impl Outbox {
         // A lane that refuses has lost its peer and will say so: everything here fails then, this
         // request with it.
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
+        add(&self.words_out, bytes.len().div_ceil(WORD));
         self.filling.push(added.at, completion);
         Ok(added.fills)
     }
@@ -235,6 +244,8 @@ impl Outbox {
             return false;
         }
         let Some(handover) = self.slot.seal() else { return false };
+        add(&self.requests_out, handover.requests);
+        add(&self.words_out, handover.end);
         self.filling.swap(&self.in_flight[handover.buffer]);
         // A lane that is broken says so through its peer event; the completions are told then.
         let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
@@ -249,14 +260,14 @@ impl Outbox {
             None => false,
             Some(answered) => {
                 self.slot.prefetch_answered(answered);
-                self.reap_buffer(answered.0, context, caught)
+                self.reap_buffer(answered, context, caught)
             }
         }
     }
 
     fn reap_buffer(
         &self,
-        buffer: usize,
+        (buffer, end): (usize, usize),
         context: &ContextCell,
         caught: &mut dyn FnMut(Panic),
     ) -> bool {
@@ -272,6 +283,7 @@ impl Outbox {
         let moved = completions.place() != first;
         if finished {
             completions.clear();
+            add(&self.words_in, end);
             self.slot.take_back();
         }
         moved
@@ -367,8 +379,19 @@ impl Outbox {
         (u64::from(self.slot.filling()), (self.slot.in_flight() + waiting) as u64)
     }
 
+    /// Adds what this outbox has seen to `sum`.
+    pub(crate) fn count(&self, sum: &mut Traffic) {
+        let lists = self.in_flight.iter().chain([&self.filling]);
+        let listed: usize = lists.map(Completions::len).sum();
+        sum.requests_out += self.requests_out.get();
+        sum.bytes_out += self.words_out.get() * WORD as u64;
+        sum.bytes_in += self.words_in.get() * WORD as u64;
+        sum.unanswered += (listed + self.backlog.borrow().len()) as u64;
+    }
+
     /// A bulk payload of a reply has arrived; false if there are more than there can be replies.
     pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) -> bool {
+        add(&self.words_in, payload.len().div_ceil(WORD));
         let mut bulk = self.bulk.borrow_mut();
         let expected = bulk.len() < BUFFERS * BATCH_REQUESTS;
         if expected {

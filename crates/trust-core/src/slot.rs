@@ -38,6 +38,8 @@ pub struct Handover {
     pub word: u64,
     /// The batch it hands over.
     pub sequence: u32,
+    /// How many requests are in it; none in an answer.
+    pub requests: usize,
 }
 
 /// Where a request has been put.
@@ -175,13 +177,14 @@ impl ClientSlot {
         }
         let sequence = self.filling.get();
         let buffer = buffer_of(sequence);
-        let signal = Signal { sequence, end: self.writer.position() - start_of(buffer) };
+        let requests = BATCH_REQUESTS - self.left.get();
+        let signal = Signal { sequence, requests, end: self.writer.position() - start_of(buffer) };
         let next = next_sequence(sequence);
         self.filling.set(next);
         self.writer.move_to(start_of(buffer_of(next)) + 1);
         self.left.set(BATCH_REQUESTS);
         self.in_flight.set(self.in_flight.get() + 1);
-        Some(Handover { buffer, end: signal.end, word: signal.request(), sequence })
+        Some(Handover { buffer, end: signal.end, word: signal.request(), sequence, requests })
     }
 
     /// The buffer of the oldest batch in flight if it has been answered, and the first word behind
@@ -263,6 +266,13 @@ impl TrusteeSlot {
         Some(Arrival { buffer, end })
     }
 
+    /// How many requests there are in a batch that is not answered yet, as its client says: for
+    /// whoever counts, and for nothing else.
+    #[inline(always)]
+    pub fn requests(&self, arrival: Arrival) -> usize {
+        Signal::unpack(self.buffers[arrival.buffer].load(0, Ordering::Relaxed)).requests
+    }
+
     /// A buffer of the pair.
     #[inline(always)]
     pub fn buffer(&self, buffer: usize) -> &SharedBytes {
@@ -280,7 +290,7 @@ impl TrusteeSlot {
     pub fn answer(&self, arrival: Arrival, end: usize) -> Handover {
         let sequence = self.expected.get();
         self.expected.set(next_sequence(sequence));
-        let word = Signal { sequence, end }.reply();
-        Handover { buffer: arrival.buffer, end, word, sequence }
+        let word = Signal { sequence, requests: 0, end }.reply();
+        Handover { buffer: arrival.buffer, end, word, sequence, requests: 0 }
     }
 }

@@ -5,8 +5,8 @@
 //!           | signal | head | payload .. | head | payload .. | ...            | long replies ..
 //!                      \______________/    one request; its reply takes its place
 //!
-//!  signal   63       62 .. 32      15 .. 0
-//!           reply    sequence      end, in words
+//!  signal   63       62 .. 32      31 .. 16      15 .. 0
+//!           reply    sequence      requests      end, in words
 //!
 //!  request  63 .. 32      31         30 .. 20               19 .. 0
 //!           property      bulk       payload, in words      closure
@@ -42,6 +42,7 @@ const PAYLOAD_MASK: u64 = 0x7ff;
 const CLOSURE_MASK: u64 = MAX_CLOSURES as u64 - 1;
 
 const _: () = assert!(SLOT_BYTES.is_multiple_of(WORD) && SLOT_BYTES / WORD <= 0xffff);
+const _: () = assert!(primitive::limits::BATCH_REQUESTS <= 0xffff);
 const _: () = assert!(primitive::limits::INLINE_BYTES / WORD <= PAYLOAD_MASK as usize);
 
 /// The batch number after `sequence`. Zero is never used (it is what fresh memory says), and the
@@ -55,6 +56,8 @@ pub(crate) fn next_sequence(sequence: u32) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signal {
     pub(crate) sequence: u32,
+    /// How many requests the batch has, for whoever counts: nothing relies on it. Zero in replies.
+    pub(crate) requests: usize,
     /// First word behind what was written.
     pub(crate) end: usize,
 }
@@ -62,7 +65,7 @@ pub(crate) struct Signal {
 impl Signal {
     #[inline(always)]
     fn pack(self) -> u64 {
-        u64::from(self.sequence) << 32 | self.end as u64
+        u64::from(self.sequence) << 32 | (self.requests as u64) << 16 | self.end as u64
     }
 
     /// The signal of a batch of requests.
@@ -92,7 +95,11 @@ impl Signal {
     /// What a signal word says beside its kind.
     #[inline(always)]
     pub(crate) fn unpack(word: u64) -> Signal {
-        Signal { sequence: (word >> 32) as u32 & SEQUENCE_MASK, end: (word & 0xffff) as usize }
+        Signal {
+            sequence: (word >> 32) as u32 & SEQUENCE_MASK,
+            requests: (word >> 16 & 0xffff) as usize,
+            end: (word & 0xffff) as usize,
+        }
     }
 }
 
@@ -235,8 +242,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn signals_come_back(sequence in 1u32..=SEQUENCE_MASK, words in 0usize..SLOT_BYTES / WORD) {
-            let signal = Signal { sequence, end: words };
+        fn signals_come_back(sequence in 1u32..=SEQUENCE_MASK, requests in 0usize..=0xffff, words in 0usize..SLOT_BYTES / WORD) {
+            let signal = Signal { sequence, requests, end: words };
             prop_assert_eq!(Signal::unpack(signal.request()), signal);
             prop_assert_eq!(Signal::unpack(signal.reply()), signal);
             prop_assert!(Signal::is_request(signal.request(), sequence));

@@ -1,19 +1,11 @@
-//! The credentials of a job: an authority that is made for it and forgotten at once, and one
-//! certificate for each of its hosts. So a process can prove to those of its own job who it is,
-//! and to nobody else; what is left of one job is of no use in another.
+//! The credentials of a job, for each of its hosts: certificates of an authority that is made for
+//! the job and forgotten at once.
 
-use crate::authority;
 use gossamer::{
     HostId,
-    job::{JobDescription, JobHost, JobId, SecretPem, certificate_name},
+    authority::{AuthorityError, JobAuthority},
+    job::{JobDescription, JobHost, JobId},
 };
-use rcgen::{
-    BasicConstraints, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
-};
-
-/// How long the credentials are good for, in days. They are checked when processes connect to each
-/// other, which they do when they start.
-const DAYS: u32 = 30;
 
 /// What all descriptions of a job have in common.
 pub(crate) struct Common {
@@ -27,31 +19,18 @@ pub(crate) struct Common {
 pub(crate) fn descriptions(
     common: &Common,
     pin: &[bool],
-) -> Result<Vec<JobDescription>, rcgen::Error> {
-    let until = authority::good_for(DAYS);
-    let key = KeyPair::generate()?;
-    let mut params = authority::params(&format!("job {}", common.job), until)?;
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    let ca = params.self_signed(&key)?.pem();
-    let issuer = Issuer::new(params, key);
+) -> Result<Vec<JobDescription>, AuthorityError> {
+    let authority = JobAuthority::random(common.job)?;
     let describe = |host: u32, pin: bool| {
-        let name = certificate_name(common.job, HostId(host));
-        let key = KeyPair::generate()?;
-        let mut params = authority::params(&name, until)?;
-        params.subject_alt_names = vec![SanType::DnsName(name.as_str().try_into()?)];
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        params.use_authority_key_identifier_extension = true;
+        let (certificate, key) = authority.certificate(HostId(host))?;
         Ok(JobDescription {
             rack: common.rack.clone(),
             job: common.job,
             host,
             hosts: common.hosts.clone(),
-            certificate: params.signed_by(&key, &issuer)?.pem(),
-            key: SecretPem(key.serialize_pem()),
-            ca: ca.clone(),
+            certificate,
+            key,
+            ca: authority.ca(),
             loss_bound_ms: common.loss_bound_ms,
             pin,
         })
@@ -63,6 +42,7 @@ pub(crate) fn descriptions(
 mod tests {
     use super::*;
     use crate::tls;
+    use gossamer::job::certificate_name;
     use rustls::{
         RootCertStore,
         crypto::ring,

@@ -2,14 +2,16 @@
 //!
 //! Reading order: [`call`] (one question to one daemon or many), [`run`] (a job, from its program
 //! to its exit status; with `credentials`, `link`, `lines`, `printer`, `signals` and [`verdict`]),
-//! [`tables`].
+//! [`tables`], [`rates`] and `top` (what is shown of jobs, hosts and threads).
 
 pub mod call;
 mod credentials;
 pub(crate) mod lines;
 mod link;
 pub(crate) mod printer;
+pub mod rates;
 pub mod run;
 mod signals;
 pub mod tables;
+pub(crate) mod top;
 pub mod verdict;

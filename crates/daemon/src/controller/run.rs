@@ -22,7 +22,10 @@ use crate::{
         RunRequest, SIGKILL,
     },
 };
-use gossamer::job::{JobHost, JobId, SecretPem};
+use gossamer::{
+    authority::AuthorityError,
+    job::{JobHost, JobId, SecretPem},
+};
 use std::{
     env,
     ffi::OsStr,
@@ -92,8 +95,8 @@ pub enum RunError {
     #[error("the job was not started; {0}")]
     Call(#[from] CallError),
     /// The credentials of the job could not be made.
-    #[error("cannot make the credentials of the job: {0}")]
-    Credentials(#[from] rcgen::Error),
+    #[error(transparent)]
+    Credentials(#[from] AuthorityError),
     /// The user ended it before it had started.
     #[error("the job was not started: ended by signal {0}")]
     Interrupted(i32),

@@ -9,7 +9,7 @@ use crate::{
     kept::Kept,
     message::{Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream},
     pipes::{Input, LAST_OUTPUT, Pump},
-    processes,
+    processes, statistics,
 };
 use std::{
     future::pending,
@@ -29,9 +29,12 @@ const LONGEST_GRACE: Duration = Duration::from_secs(60);
 impl Conversation<'_> {
     /// Serves a process until it and all its output are gone.
     pub(super) async fn watch(&mut self, kept: Kept, admitted: &Admitted, mark: &str) {
-        let Kept { pid, mut child, mut events, orders, output, errors, input } = kept;
+        let Kept { pid, mut child, mut events, orders, output, errors, statistics, input } = kept;
         let job = &admitted.job;
         job.has_started(pid);
+        // Stops when it is dropped.
+        let mut _statistics = tokio::task::JoinSet::new();
+        _statistics.spawn(statistics::take(statistics, job.clone()));
         tracing::info!(pid, program = self.request.program.name, "started");
         self.say(FromDaemon::Started { pid });
 

@@ -11,6 +11,7 @@ use std::{
     io::Read,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    sync::OnceLock,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -30,6 +31,28 @@ pub(crate) fn eventually<T>(what: &str, mut happened: impl FnMut() -> Option<T>)
         sleep(Duration::from_millis(10));
     }
 }
+
+/// The program of the jobs, `kv`, built as this test is.
+pub(crate) fn kv() -> &'static str {
+    static KV: OnceLock<String> = OnceLock::new();
+    KV.get_or_init(build_kv)
+}
+
+fn build_kv() -> String {
+    let folder = Path::new(env!("CARGO_BIN_EXE_gossamerd")).parent().expect("a folder");
+    let name = folder.file_name().and_then(|name| name.to_str()).expect("a profile");
+    let profile = if name == "debug" { "dev" } else { name };
+    let mut cargo = Command::new(env!("CARGO"));
+    // The features are those that the whole workspace agrees on, as in the workspace's tests.
+    cargo.args(["build", "--workspace", "--bin", "kv", "--profile", profile]).arg("--target-dir");
+    let built = cargo.arg(folder.parent().expect("a target folder")).output().expect("cargo runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    folder.join("kv").to_str().expect("a name").to_owned()
+}
+
+/// A bench that goes on until it is ended.
+pub(crate) const ENDLESS: [&str; 6] =
+    ["--records", "300", "--operations", "1000000000000", "--seconds", "600"];
 
 /// A rack of daemons.
 pub(crate) struct Rack {

@@ -1,0 +1,113 @@
+//! Tasks that meet in one process, among strangers.
+
+use super::*;
+use crate::{authority::JobAuthority, slurm::Secret};
+use proptest::prelude::*;
+use transport_tcp::Credentials;
+
+fn tls(secret: u8, step: &str, rank: u32) -> Tls {
+    let derived = Secret::new([secret; 32]).derive("1", step);
+    let authority = JobAuthority::derived(derived.job, &derived.seed).unwrap();
+    let (certificate, key) = authority.certificate(HostId(rank)).unwrap();
+    let credentials = Credentials::Tls { certificate, key: key.0, ca: authority.ca() };
+    Tls::new(derived.job, &credentials).unwrap().unwrap()
+}
+
+fn introduction(rank: u32, tasks: u32) -> Introduction {
+    Introduction {
+        rank,
+        tasks,
+        node: format!("n{rank}"),
+        threads: 2 + rank,
+        port: 1000 + rank as u16,
+    }
+}
+
+/// A place on this machine that nobody else uses.
+fn place() -> Place {
+    let port = listen(0).unwrap().local_addr().unwrap().port();
+    Place { hosts: vec!["no-such-host.invalid".into(), "127.0.0.1".into()], ports: vec![port] }
+}
+
+fn task(rank: u32, place: &Place) -> thread::JoinHandle<Result<Vec<JobHost>, MeetingError>> {
+    let place = place.clone();
+    thread::spawn(move || meet(&tls(1, "0", rank), &place, &introduction(rank, 3)))
+}
+
+#[test]
+fn all_tasks_are_told_the_same() {
+    let place = place();
+    let tasks: Vec<_> = [2, 0, 1].map(|rank| task(rank, &place)).into_iter().collect();
+    let told: Vec<_> = tasks.into_iter().map(|task| task.join().unwrap().unwrap()).collect();
+    assert!(told.iter().all(|hosts| *hosts == told[0]), "{told:?}");
+    let expected = (0..3).map(|rank| JobHost {
+        name: format!("n{rank}"),
+        address: SocketAddr::from(([127, 0, 0, 1], 1000 + rank)),
+        threads: 2,
+    });
+    assert_eq!(told[0], expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn strangers_are_told_nothing_and_keep_nobody_out() {
+    let place = place();
+    let at = (place.hosts[1].as_str(), place.ports[0]);
+    let (leader, first) = (task(0, &place), task(1, &place));
+    // While one task is missing, strangers come.
+    let connect = || loop {
+        if let Ok(socket) = TcpStream::connect(at) {
+            break socket;
+        }
+    };
+    let silent: Vec<_> = (0..2 * STRANGERS).map(|_| connect()).collect();
+    let mut garbage = connect();
+    garbage.write_all(&[0x5a; 4096]).unwrap();
+    let soon = || Instant::now() + Duration::from_secs(1);
+    for other in [tls(2, "0", 2), tls(1, "1", 2)] {
+        let error = ask(&other, at, &introduction(2, 3), soon()).unwrap_err();
+        assert!(error.to_string().contains("certificate"), "{error}");
+    }
+    // A task that says it is another, and one of a step with another number of tasks.
+    for (rank, me) in [(2, introduction(1, 3)), (2, introduction(2, 4)), (2, introduction(7, 3))] {
+        let answer = ask(&tls(1, "0", rank), at, &me, soon()).unwrap();
+        assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
+    }
+    let second = task(2, &place);
+    for task in [leader, first, second] {
+        assert_eq!(task.join().unwrap().unwrap().len(), 3);
+    }
+    drop(silent);
+}
+
+#[test]
+fn whoever_listens_in_place_of_task_0_is_told_nothing() {
+    let listener = listen(0).unwrap();
+    let at = ("127.0.0.1", listener.local_addr().unwrap().port());
+    let stranger = thread::spawn(move || {
+        let socket = listener.accept().unwrap().0;
+        // Its certificate is good, but for another job.
+        let connection = tls(2, "0", 0).listen().unwrap();
+        receive::<Introduction>(&mut Channel { connection, socket }).unwrap_err()
+    });
+    let soon = Instant::now() + Duration::from_secs(1);
+    let error = ask(&tls(1, "0", 1), at, &introduction(1, 3), soon).unwrap_err();
+    assert!(error.to_string().contains("certificate"), "{error}");
+    stranger.join().unwrap();
+}
+
+#[test]
+fn a_message_is_not_longer_than_it_may_be() {
+    let declared = u32::MAX.to_be_bytes();
+    let error = receive::<Introduction>(&mut declared.as_slice()).unwrap_err();
+    assert!(error.to_string().contains("4294967295 bytes"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = receive::<Answer>(&mut bytes.as_slice());
+        let mut framed = (bytes.len() as u32).to_be_bytes().to_vec();
+        framed.extend(bytes);
+        let _ = receive::<Introduction>(&mut framed.as_slice());
+    }
+}

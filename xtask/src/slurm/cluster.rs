@@ -1,0 +1,204 @@
+//! [`Cluster`]: a Slurm whose nodes are all this machine.
+
+use super::until;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::{env, io::Read, process};
+
+const NODES: u16 = 4;
+
+/// What is run, and the Debian package that has it.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("munged", "munge"),
+    ("slurmctld", "slurm-wlm"),
+    ("slurmd", "slurm-wlm"),
+    ("srun", "slurm-wlm"),
+    ("sbatch", "slurm-wlm"),
+    ("sinfo", "slurm-wlm"),
+];
+
+/// The daemons of a Slurm, and a folder with all that they need.
+pub(super) struct Cluster {
+    place: PathBuf,
+    daemons: Vec<Child>,
+}
+
+/// Fails if this machine has not got what is needed, and says what is missing.
+pub(super) fn check() -> Result<()> {
+    let missing: Vec<_> = PROGRAMS.iter().filter(|(name, _)| find(name).is_none()).collect();
+    if !missing.is_empty() {
+        let names: Vec<_> = missing.iter().map(|(name, _)| *name).collect();
+        bail!("{} are missing: apt-get install slurm-wlm munge", names.join(", "));
+    }
+    let status = fs::read_to_string("/proc/self/status")?;
+    let user = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().nth(1));
+    ensure!(user == Some("0"), "Slurm's daemons start tasks for others: this needs root");
+    Ok(())
+}
+
+/// Where a program is; daemons are seldom where the shell looks.
+fn find(name: &str) -> Option<PathBuf> {
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&paths).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.map(|folder| folder.join(name)).find(|path| path.exists())
+}
+
+impl Cluster {
+    /// Starts the daemons and waits until all nodes are ready.
+    pub(super) fn start() -> Result<Self> {
+        let place = env::temp_dir().join(format!("gossamer-slurm-{}", process::id()));
+        fs::create_dir(&place).with_context(|| format!("cannot make {}", place.display()))?;
+        let mut cluster = Self { place, daemons: Vec::new() };
+        match cluster.bring_up() {
+            Ok(()) => Ok(cluster),
+            Err(error) => {
+                eprintln!("{}", cluster.logs());
+                cluster.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn bring_up(&mut self) -> Result<()> {
+        for folder in ["munge", "state", "spool"] {
+            fs::create_dir(self.file(folder))?;
+        }
+        // Whoever has the key can be anybody in this Slurm.
+        let mut key = [0; 64];
+        File::open("/dev/urandom")?.read_exact(&mut key)?;
+        let munge = |name: &str| self.file("munge").join(name);
+        fs::write(munge("key"), key)?;
+        fs::set_permissions(munge("key"), fs::Permissions::from_mode(0o600))?;
+        fs::write(self.file("slurm.conf"), self.configuration()?)?;
+
+        let files = ["key-file=key", "socket=socket", "pid-file=pid", "seed-file=seed"];
+        let files = files.map(|option| {
+            let (option, name) = option.split_once('=').expect("both");
+            format!("--{option}={}", munge(name).display())
+        });
+        let log = format!("--log-file={}", self.file("munged.log").display());
+        self.daemon("munged", &[&["--foreground".to_owned(), log], &files[..]].concat())?;
+        let socket = self.file("munge").join("socket");
+        until("munged listens", || socket.exists().then_some(()))?;
+        self.daemon("slurmctld", &["-D".into(), "-c".into()])?;
+        for node in 1..=NODES {
+            self.daemon("slurmd", &["-D".into(), "-N".into(), format!("n{node}")])?;
+        }
+        until("all nodes are ready", || {
+            let sinfo =
+                self.command("sinfo").args(["-h", "-t", "idle", "-o", "%D"]).output().ok()?;
+            (String::from_utf8_lossy(&sinfo.stdout).trim() == NODES.to_string()).then_some(())
+        })
+    }
+
+    /// The settings of this Slurm.
+    fn configuration(&self) -> Result<String> {
+        let host = fs::read_to_string("/proc/sys/kernel/hostname")?;
+        let host = host.trim().split('.').next().unwrap_or_default();
+        let (place, ports) = (self.place.display(), free_ports()?);
+        let (first, rest) = ports.split_first().context("ports")?;
+        let nodes: Vec<_> = (1..)
+            .zip(rest)
+            .map(|(node, port)| {
+                format!(
+                    "NodeName=n{node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2\n"
+                )
+            })
+            .collect();
+        Ok(format!(
+            "ClusterName=gossamer\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={first}\n\
+             SlurmUser=root\nSlurmdUser=root\nAuthType=auth/munge\n\
+             AuthInfo=socket={place}/munge/socket\nCredType=cred/munge\n\
+             StateSaveLocation={place}/state\nSlurmdSpoolDir={place}/spool/%n\n\
+             SlurmctldPidFile={place}/slurmctld.pid\nSlurmdPidFile={place}/%n.pid\n\
+             SlurmctldLogFile={place}/slurmctld.log\nSlurmdLogFile={place}/%n.log\n\
+             SlurmdParameters=config_overrides\nProctrackType=proctrack/pgid\n\
+             TaskPlugin=task/none\nSelectType=select/cons_tres\nMpiDefault=none\n\
+             ReturnToService=2\nPlugStackConfig=/dev/null\n{}\
+             PartitionName=all Nodes=ALL Default=YES\n",
+            nodes.concat()
+        ))
+    }
+
+    fn daemon(&mut self, name: &str, arguments: &[String]) -> Result<()> {
+        let mut command = self.command(name);
+        let output = File::options().create(true).append(true).open(self.file("daemons.log"))?;
+        command.args(arguments).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        self.daemons.push(command.spawn().with_context(|| format!("cannot start {name}"))?);
+        Ok(())
+    }
+
+    /// A file in the folder of this cluster.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.place.join(name)
+    }
+
+    /// A program of Slurm, for this cluster.
+    pub(super) fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(find(name).unwrap_or_else(|| name.into()));
+        // What another Slurm has told this process is not for this one.
+        for (variable, _) in env::vars().filter(|(name, _)| name.starts_with("SLURM")) {
+            command.env_remove(variable);
+        }
+        command.env("SLURM_CONF", self.file("slurm.conf")).current_dir(&self.place);
+        command
+    }
+
+    /// The processes of this cluster's tasks that have runtime threads, by the number of their task.
+    pub(super) fn tasks(&self) -> Vec<u32> {
+        let conf = format!("SLURM_CONF={}", self.file("slurm.conf").display());
+        let number = |path: &Path| -> Option<(u32, u32)> {
+            let pid = path.file_name()?.to_str()?.parse().ok()?;
+            let environment =
+                String::from_utf8_lossy(&fs::read(path.join("environ")).ok()?).into_owned();
+            let mut variables = environment.split('\0');
+            variables.clone().find(|variable| *variable == conf)?;
+            let task = variables.find_map(|variable| variable.strip_prefix("SLURM_PROCID="))?;
+            let threads = fs::read_dir(path.join("task")).ok()?.flatten();
+            let mut names = threads.map(|thread| fs::read_to_string(thread.path().join("comm")));
+            let works = names.any(|name| name.is_ok_and(|name| name.starts_with("gossamer-")));
+            works.then_some((task.parse().ok()?, pid))
+        };
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let mut tasks: Vec<_> = entries.filter_map(|entry| number(&entry.path())).collect();
+        tasks.sort();
+        tasks.into_iter().map(|(_, pid)| pid).collect()
+    }
+
+    /// What the daemons have written.
+    pub(super) fn logs(&self) -> String {
+        let entries = fs::read_dir(&self.place).into_iter().flatten().flatten();
+        let logs =
+            entries.filter(|entry| entry.path().extension().is_some_and(|kind| kind == "log"));
+        let log = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        logs.map(|entry| format!("--- {}\n{}", entry.path().display(), log(&entry.path())))
+            .collect()
+    }
+
+    /// Ends the daemons, the last first, and removes the folder.
+    pub(super) fn stop(&mut self) {
+        for mut daemon in self.daemons.drain(..).rev() {
+            // One that has ended already is what is wanted.
+            let _ = Command::new("kill").arg(daemon.id().to_string()).status();
+            let _ = daemon.wait();
+        }
+        let _ = fs::remove_dir_all(&self.place);
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Ports that nobody uses, for the controller and each node.
+fn free_ports() -> Result<Vec<u16>> {
+    let sockets: Vec<_> =
+        (0..=NODES).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<Result<_, _>>()?;
+    sockets.iter().map(|socket| Ok(socket.local_addr()?.port())).collect()
+}
