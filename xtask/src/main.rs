@@ -8,7 +8,7 @@
 //! cargo xtask hotpath           no lock, system call or allocation in a request
 //! cargo xtask demo | chaos      the main command in small; processes killed at random
 //! cargo xtask netns             a rack of several machines on this one, up, down, run and test
-//! cargo xtask bench core        the measurements of docs/performance.md
+//! cargo xtask bench core | tcp  the measurements of docs/performance.md, docs/performance-tcp.md
 //! ```
 //!
 //! One rule binds them all: **a gate that looked at nothing fails.**
