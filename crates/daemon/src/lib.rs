@@ -9,7 +9,7 @@
 //! [`connection`], [`message`]. What a host has: [`topology`], [`store`], [`state`]. A process and
 //! its keeper: `processes`, `keeper`, `kept`. The daemon: [`config`], `jobs`, `log`, `metrics`,
 //! `pipes`, `conversation`, `server`, [`daemon`]. The command: [`controller`], `commands`,
-//! [`cli`].
+//! [`cli`]. For any bytes at all: `fuzzing`.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,8 @@ mod conversation;
 pub mod daemon;
 mod files;
 pub mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod identity;
 mod jobs;
 mod keeper;

@@ -24,6 +24,7 @@
 //! 8. `control`, `service`: imports, signs of life, and the thread that sees to what nobody else does.
 //! 9. `hello`, `pending`, `join`: how processes become a rack, and strangers do not.
 //! 10. [`TcpTransport`]: puts them together.
+//! 11. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,8 @@ mod control;
 mod error;
 mod export;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod hello;
 mod host;
 mod job;
