@@ -130,7 +130,7 @@ pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
 
 /// `cargo xtask hotpath`.
 pub(crate) fn hotpath(workspace: &Workspace) -> Result<()> {
-    let folder = workspace.benchmarks()?;
+    let folder = workspace.benchmarks("core")?;
     // What the compiler makes of it is what counts, so it is an optimised build.
     counted(Step::cargo(&folder, "test --release --test hotpath"), "proofs of the hot path")
 }

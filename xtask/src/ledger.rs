@@ -12,8 +12,8 @@ use std::fmt::Write as _;
 
 const MAP: &str = "ARCHITECTURE.md";
 const HEADING: &str = "Unsafe ledger";
-/// Everything of ours that is compiled, the measurements and this program included.
-const FOLDERS: [&str; 3] = ["crates", "xtask", "benchmarks"];
+/// Everything of ours that is compiled, the measurements, fuzz targets and this program included.
+const FOLDERS: [&str; 4] = ["crates", "xtask", "benchmarks", "fuzz"];
 
 /// The uses of `unsafe` of each file that has any.
 type Found = BTreeMap<String, Vec<Unsafe>>;

@@ -6,11 +6,12 @@
 //! cargo xtask lint | doc        formatting and clippy; documentation without warnings
 //! cargo xtask test | ui | loom  tests and their extras, compile-fail tests, model checking
 //! cargo xtask hotpath           no lock, system call or allocation in a request
+//! cargo xtask fuzz              arbitrary bytes for what reads them (needs a nightly compiler)
 //! cargo xtask demo | chaos      the main command in small; processes killed at random
 //! cargo xtask netns             a rack of several machines on this one, up, down, run and test
 //! cargo xtask rack-deploy       a program onto a rack of machines, over ssh; deploy-test tries it
-//! cargo xtask slurm-test            racks of tasks of a real Slurm
-//! cargo xtask bench core        the measurements of docs/performance.md
+//! cargo xtask slurm-test        racks of tasks of a real Slurm
+//! cargo xtask bench core | tcp  the measurements of docs/performance.md, docs/performance-tcp.md
 //! ```
 //!
 //! One rule binds them all: **a gate that looked at nothing fails.**
@@ -21,13 +22,14 @@
 //! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 5. [`checks`] (cargo's own tools and tests), [`programs`] (demo, chaos, bench), [`netns`],
-//!    [`deploy`], [`slurm`], [`ci`].
+//!    [`deploy`], [`slurm`], [`fuzz`], [`ci`].
 
 #![forbid(unsafe_code)]
 
 mod checks;
 mod ci;
 mod deploy;
+mod fuzz;
 mod layers;
 mod ledger;
 mod netns;
@@ -79,6 +81,12 @@ enum Command {
     Loom,
     /// A request executes no locked instruction, no system call and no allocation: stepped through
     Hotpath,
+    /// The fuzz targets, each from its committed corpus, on a nightly compiler if there is one
+    Fuzz {
+        /// Seconds for each target
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+        seconds: u32,
+    },
     /// README's main command in small, with a look at what it prints
     Demo,
     /// Kills processes of a rack at random moments, again and again
@@ -133,6 +141,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Ui => checks::ui(&workspace),
         Command::Loom => checks::loom(&workspace),
         Command::Hotpath => checks::hotpath(&workspace),
+        Command::Fuzz { seconds } => fuzz::run(&workspace, *seconds),
         Command::Demo => programs::demo(&workspace),
         Command::Chaos { net: false, rounds, seed } => {
             programs::chaos(&workspace, rounds.unwrap_or(200), *seed)

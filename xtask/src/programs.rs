@@ -4,7 +4,7 @@
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,17 +16,23 @@ pub(crate) const MAIN_COMMAND: &str = "cargo run --release --bin kv -- bench";
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     /// Delegation, fibers and locks: the figures of docs/performance.md
-    Core {
-        /// Write the results to this file, as JSON
-        #[arg(long)]
-        json: Option<PathBuf>,
-        /// Interleaved rounds
-        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
-        rounds: u32,
-        /// Only cases whose name contains this
-        #[arg(long)]
-        filter: Option<String>,
-    },
+    Core(Measuring),
+    /// Delegation over TCP beside remote procedure calls: the figures of docs/performance-tcp.md
+    Tcp(Measuring),
+}
+
+/// How it is measured.
+#[derive(Args)]
+pub(crate) struct Measuring {
+    /// Write the results to this file, as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Interleaved rounds
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Only cases whose name contains this
+    #[arg(long)]
+    filter: Option<String>,
 }
 
 /// `cargo xtask demo`.
@@ -144,31 +150,41 @@ fn check_rounds(printed: &str, rounds: u32) -> Result<()> {
 
 /// `cargo xtask bench`.
 pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> Result<()> {
-    let Bench::Core { json, rounds, filter } = bench;
-    let folder = workspace.benchmarks()?;
-    say_what_is_missing(&workspace.root);
-    // The key-value store is measured by its own program.
-    Step::cargo(&workspace.root, "build --release --package gossamer-apps --bin kv").run()?;
-    let kv = workspace.target().join("release/kv");
-    let mut step = Step::cargo(&folder, "run --release --bin core-bench -- --rounds")
-        .arg(rounds.to_string())
-        .arg("--kv")
-        .arg(kv);
-    if let Some(file) = json {
+    say_if_ucx_is_missing(&workspace.root);
+    let (step, how) = match bench {
+        Bench::Core(how) => {
+            say_if_prototype_is_missing();
+            // The key-value store is measured by its own program.
+            let build = "build --release --package gossamer-apps --bin kv";
+            Step::cargo(&workspace.root, build).run()?;
+            let kv = workspace.target().join("release/kv");
+            let folder = workspace.benchmarks("core")?;
+            let step = Step::cargo(&folder, "run --release --bin core-bench --");
+            (step.arg("--kv").arg(kv), how)
+        }
+        Bench::Tcp(how) => {
+            (Step::cargo(&workspace.benchmarks("tcp")?, "run --release --bin tcp-bench --"), how)
+        }
+    };
+    let mut step = step.arg("--rounds").arg(how.rounds.to_string());
+    if let Some(file) = &how.json {
         // The program runs in its own folder; the file is meant relative to ours.
         step = step.arg("--json").arg(env::current_dir()?.join(file));
     }
-    if let Some(filter) = filter {
+    if let Some(filter) = &how.filter {
         step = step.arg("--filter").arg(filter);
     }
     step.run()
 }
 
-/// Peers that cargo cannot fetch: without them their rows are missing, which must not surprise.
-fn say_what_is_missing(root: &Path) {
+/// Cargo cannot fetch it; without it its rows are missing, which must not surprise.
+fn say_if_ucx_is_missing(root: &Path) {
     if !Step::program(root, "sh", "-c").arg("command -v ucx_perftest").works() {
         eprintln!("bench: no ucx_perftest, so no comparison with UCX (apt-get install ucx-utils)");
     }
+}
+
+fn say_if_prototype_is_missing() {
     match env::var_os("GOSSAMER_PROTOTYPE") {
         Some(folder) if Path::new(&folder).is_dir() => {}
         Some(folder) => eprintln!("bench: GOSSAMER_PROTOTYPE={folder:?} is no folder"),

@@ -44,6 +44,11 @@ impl Step {
         Self { command, shown, patience: None }
     }
 
+    /// More arguments, split at spaces.
+    pub(crate) fn args(self, arguments: &str) -> Self {
+        arguments.split_whitespace().fold(self, Step::arg)
+    }
+
     /// One more argument, as it is.
     pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.shown = format!("{} {}", self.shown, argument.as_ref().to_string_lossy());
@@ -80,6 +85,22 @@ impl Step {
     pub(crate) fn read(mut self) -> Result<String> {
         eprintln!("$ {}", self.shown);
         self.spawn_and_read()
+    }
+
+    /// As [`read`](Self::read), with what it wrote to standard error among it.
+    pub(crate) fn read_all(self) -> Result<String> {
+        let program = self.command.get_program();
+        let folder = self.command.get_current_dir().context("a step has a folder")?;
+        let mut shell =
+            Self::program(folder, "sh", "-c").arg("exec \"$0\" \"$@\" 2>&1").arg(program);
+        for argument in self.command.get_args() {
+            shell.command.arg(argument);
+        }
+        for (name, value) in self.command.get_envs() {
+            shell.command.env(name, value.unwrap_or_default());
+        }
+        (shell.shown, shell.patience) = (self.shown, self.patience);
+        shell.read()
     }
 
     /// Whether the program can be run at all and succeeds, shown nowhere.
@@ -174,6 +195,14 @@ mod tests {
     #[test]
     fn what_was_printed_is_read() {
         assert_eq!(shell("echo a; printf c").read().unwrap(), "a\nc\n");
+    }
+
+    #[test]
+    fn both_outputs_are_read() {
+        let said = shell("echo a; echo $WORD >&2; exec >&-").env("WORD", "b c").read_all().unwrap();
+        assert_eq!(said, "a\nb c\n");
+        let error = shell("exit 3").read_all().unwrap_err().to_string();
+        assert!(error.contains("`sh -c exit 3` failed"), "{error}");
     }
 
     #[test]

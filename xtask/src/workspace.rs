@@ -41,9 +41,14 @@ impl Workspace {
         self.metadata.target_directory.clone().into_std_path_buf()
     }
 
-    /// The folder of the benchmarks, which are a workspace of their own.
-    pub(crate) fn benchmarks(&self) -> Result<PathBuf> {
-        let folder = self.root.join("benchmarks/core");
+    /// The folder of the benchmarks of `what`, which are a workspace of their own.
+    pub(crate) fn benchmarks(&self, what: &str) -> Result<PathBuf> {
+        self.own_workspace(&format!("benchmarks/{what}"))
+    }
+
+    /// A folder that is a workspace of its own.
+    pub(crate) fn own_workspace(&self, folder: &str) -> Result<PathBuf> {
+        let folder = self.root.join(folder);
         if !folder.join("Cargo.toml").is_file() {
             bail!("{} is not there: the checkout is incomplete", folder.display());
         }

@@ -8,7 +8,7 @@
 //! In reading order:
 //! - [`measure`]: how one sample is taken.
 //! - [`harness`]: cases, suites and rounds; [`report`]: the table and the list of rows;
-//!   [`machine`]: what it ran on.
+//!   [`machine`]: what it ran on; [`session`]: all of it, for a program.
 //! - [`roles`]: the other processes that some cases need.
 //! - [`count`]: instructions, locked instructions, system calls and allocations of one request.
 //! - [`load`]: idle and oversubscribed threads.
@@ -25,6 +25,7 @@ pub mod measure;
 pub mod harness;
 pub mod machine;
 pub mod report;
+pub mod session;
 
 pub mod roles;
 

@@ -7,8 +7,8 @@ use std::process::Command;
 use crate::measure::cores::{Cores, on_core};
 use crate::measure::{cycles, latency};
 
-/// The crates that suites compare with; their versions stand in the header.
-const PEERS: [&str; 10] = [
+/// The crates that the suites here compare with; their versions stand in the header.
+pub const PEERS: [&str; 10] = [
     "context",
     "corosensei",
     "crossbeam-channel",
@@ -21,8 +21,12 @@ const PEERS: [&str; 10] = [
     "spin",
 ];
 
-/// Processor, kernel, compiler, peers, load, and how far apart the cores are at this moment.
-pub fn header(cores: Cores) -> String {
+/// The lock file that this program was built with.
+pub const LOCK: &str = include_str!("../Cargo.lock");
+
+/// Processor, kernel, compiler, load, how far apart the cores are at this moment, and the versions of
+/// the crates `compared`, as the lock file `lock` says.
+pub fn header(cores: Cores, compared: &[&str], lock: &str) -> String {
     let mut text = String::new();
     let kernel = rustix::system::uname();
     let ghz = on_core(cores.first, cycles::per_ns)
@@ -41,7 +45,7 @@ pub fn header(cores: Cores) -> String {
     );
     let _ = writeln!(text, "kernel:  {}", kernel.release().to_string_lossy());
     let _ = writeln!(text, "rustc:   {}", env!("CORE_BENCH_RUSTC"));
-    let _ = writeln!(text, "peers:   {}", peers());
+    let _ = writeln!(text, "peers:   {}", peers(compared, lock));
     let _ = writeln!(text, "load:    {}", first_line("/proc/loadavg"));
     text
 }
@@ -60,9 +64,9 @@ fn processor() -> String {
     format!("{} (family {}, model {})", field("model name"), field("cpu family"), field("model"))
 }
 
-fn peers() -> String {
+fn peers(compared: &[&str], lock: &str) -> String {
     let mut list: Vec<String> =
-        PEERS.iter().map(|name| format!("{name} {}", locked_version(name))).collect();
+        compared.iter().map(|name| format!("{name} {}", locked_version(name, lock))).collect();
     let ucx = Command::new("ucx_info").arg("-v").output().ok();
     let ucx = ucx.and_then(|output| String::from_utf8(output.stdout).ok());
     let ucx = ucx.as_deref().and_then(|text| text.lines().next());
@@ -71,10 +75,9 @@ fn peers() -> String {
     list.join(", ")
 }
 
-/// The newest version of a crate in the lock file that this program was built with: where a peer's
-/// name appears twice, the older one is some other crate's dependency.
-fn locked_version(name: &str) -> String {
-    let lock = include_str!("../Cargo.lock");
+/// The newest version of a crate in a lock file: where a peer's name appears twice, the older one is
+/// some other crate's dependency.
+fn locked_version(name: &str, lock: &str) -> String {
     let head = format!("name = \"{name}\"");
     let mut lines = lock.lines();
     let mut newest: Option<(Vec<u64>, &str)> = None;
@@ -95,14 +98,15 @@ mod tests {
     #[test]
     fn every_peer_has_a_version() {
         for peer in PEERS {
-            assert!(locked_version(peer).contains('.'), "{peer} {}", locked_version(peer));
+            let version = locked_version(peer, LOCK);
+            assert!(version.contains('.'), "{peer} {version}");
         }
-        assert_eq!(locked_version("no-such-crate"), "absent");
+        assert_eq!(locked_version("no-such-crate", LOCK), "absent");
     }
 
     #[test]
     fn the_header_names_the_machine() {
-        let text = header(Cores::of_this_process().expect("two cores"));
+        let text = header(Cores::of_this_process().expect("two cores"), &PEERS, LOCK);
         for part in ["machine: ", "kernel: ", "rustc: ", "parking_lot ", "load: "] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

@@ -5,16 +5,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 use clap::Parser;
 use core_bench::count::{self, mark::MarkedAlloc};
-use core_bench::harness::{Harness, Suite};
+use core_bench::harness::Suite;
 use core_bench::measure::cores::Cores;
-use core_bench::report::{Row, absences, failures, raw, rows, table};
+use core_bench::session::{self, Session};
 use core_bench::suites::prototype::Prototype;
 use core_bench::{machine, roles, suites};
 use suites::Programs;
@@ -71,7 +70,6 @@ fn main() -> ExitCode {
 
 /// Measures what the options select; whether everything that this machine has came to a figure.
 fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
-    let cores = Cores::of_this_process()?;
     let prototype = match &options.prototype {
         Some(folder) => {
             eprintln!("building the prototype in {}", folder.display());
@@ -80,58 +78,20 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         None => None,
     };
     let programs = Programs { prototype, kv: options.kv.clone() };
-    let mut suites = selected(suites::all(&programs), options);
-    if suites.is_empty() {
-        return Err("no case has this suite and name; --list shows all".into());
-    }
+    let wanted = |suite: &Suite| options.suite.is_empty() || options.suite.contains(&suite.name);
+    let suites = suites::all(&programs).into_iter().filter(wanted).collect();
+    let mut suites = session::narrowed(suites, options.filter.as_deref())?;
     if options.list {
-        for suite in &suites {
-            suite.cases.iter().for_each(|case| println!("{}/{}", suite.name, case.name()));
-        }
+        print!("{}", session::list(&suites));
         return Ok(true);
     }
-    println!("{}", machine::header(cores));
-    let mut all: Vec<Row> = Vec::new();
-    let mut complete = true;
-    for suite in &mut suites {
-        let (name, rounds) = (suite.name.clone(), options.rounds);
-        let mut harness = Harness::new(cores, rounds.into());
-        harness.progress = Box::new(move |round, case| {
-            eprint!("\r\x1b[2K{name} {}/{rounds}: {case}", round + 1);
-        });
-        let outcomes = harness.run(suite);
-        eprint!("\r\x1b[2K");
-        let new = rows(suite, &outcomes, cores);
-        println!("{}", table(suite, &new));
-        if options.raw {
-            println!("{}", raw(suite, &outcomes));
-        }
-        absences(suite, &outcomes).iter().for_each(|line| println!("{line}"));
-        for line in failures(suite, &outcomes) {
-            complete = false;
-            println!("{line}");
-        }
-        all.extend(new);
-    }
-    if all.is_empty() {
-        return Err("nothing was measured".into());
-    }
-    if let Some(file) = &options.json {
-        fs::write(file, serde_json::to_string_pretty(&all)?)
-            .map_err(|e| format!("cannot write {}: {e}", file.display()))?;
-    }
-    Ok(complete)
-}
-
-fn selected(all: Vec<Suite>, options: &Options) -> Vec<Suite> {
-    let wanted = |suite: &Suite| options.suite.is_empty() || options.suite.contains(&suite.name);
-    let mut suites: Vec<Suite> = all.into_iter().filter(wanted).collect();
-    if let Some(part) = &options.filter {
-        for suite in &mut suites {
-            let name = suite.name.clone();
-            suite.cases.retain(|case| format!("{name}/{}", case.name()).contains(part));
-        }
-    }
-    suites.retain(|suite| !suite.cases.is_empty());
-    suites
+    let cores = Cores::of_this_process()?;
+    println!("{}", machine::header(cores, &machine::PEERS, machine::LOCK));
+    let session = Session {
+        cores,
+        rounds: options.rounds.into(),
+        raw: options.raw,
+        json: options.json.as_deref(),
+    };
+    session.run(&mut suites)
 }

@@ -8,8 +8,8 @@
 //! Reading order. Who is who: [`identity`], [`authority`], [`tls`]. What is said: [`frame`],
 //! [`connection`], [`message`]. What a host has: [`topology`], [`store`], [`state`]. A process and
 //! its keeper: `processes`, `keeper`, `kept`. The daemon: [`config`], `jobs`, `log`, `metrics`,
-//! `pipes`, `statistics`, `conversation`, `server`, [`daemon`]. The command: [`controller`], `commands`,
-//! [`cli`].
+//! `pipes`, `statistics`, `conversation`, `server`, [`daemon`]. The command: [`controller`],
+//! `commands`, [`cli`]. For any bytes at all: `fuzzing`.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +23,8 @@ mod conversation;
 pub mod daemon;
 mod files;
 pub mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod identity;
 mod jobs;
 mod keeper;

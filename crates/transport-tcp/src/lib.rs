@@ -26,6 +26,7 @@
 //! 9. `hello`, `pending`, `join`: how processes become a rack, and strangers do not.
 //! 10. [`TcpTransport`]: puts them together. [`Tls`] is also for those who meet before they are a
 //!     rack.
+//! 11. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
 
 #![forbid(unsafe_code)]
 
@@ -37,6 +38,8 @@ mod control;
 mod error;
 mod export;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod hello;
 mod host;
 mod job;

@@ -18,6 +18,8 @@
 //! bounded: by [`ANSWER_WINDOW`], by the windows of the streams, and by one frame.
 
 mod arrive;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fake;
 #[cfg(test)]
 mod tests;
 

@@ -96,7 +96,11 @@ pub fn pace(
     }
 }
 
-fn measured(load: Load, time: Duration) -> Pace {
+/// Lets `load` warm up, and measures it for `time`. To be called by `main` of a rack.
+///
+/// # Panics
+/// If a fiber of the load panics.
+pub fn measured(load: Load, time: Duration) -> Pace {
     gossamer::sleep(WARM_UP);
     for thread in gossamer::threads() {
         thread.visit(|_, ()| WATCH.set(Some(Watch::start(Manner::Polls))), ());

@@ -39,7 +39,8 @@ impl Sender {
     const ALL: [Sender; 4] =
         [Sender::OneFiber, Sender::ManyFibers, Sender::Window, Sender::WhateverFits];
 
-    fn text(self) -> &'static str {
+    /// Its name in the report.
+    pub fn text(self) -> &'static str {
         match self {
             Sender::OneFiber => "apply, 1 fiber",
             Sender::ManyFibers => "apply, 64 fibers",
@@ -48,7 +49,13 @@ impl Sender {
         }
     }
 
-    fn start(self, sum: Trust<Adder>) -> Load {
+    /// The sender of this name.
+    pub fn named(text: &str) -> Option<Sender> {
+        Sender::ALL.into_iter().find(|sender| sender.text() == text)
+    }
+
+    /// Has it send to `sum`.
+    pub fn start(self, sum: Trust<Adder>) -> Load {
         let think = Think::of_ns(0);
         match self {
             Sender::OneFiber => send_from_fibers(sum, 1, think),
@@ -104,8 +111,9 @@ fn pair(_: LifeLine) -> ExitCode {
 
 fn measured() -> Result<Pace, CaseError> {
     let asked = |name: &str| env::var(name).unwrap_or_default();
-    let sender = Sender::ALL.into_iter().find(|sender| sender.text() == asked(LOAD));
-    let (Some(sender), Ok(time)) = (sender, asked(TIME).parse().map(Duration::from_nanos)) else {
+    let (Some(sender), Ok(time)) =
+        (Sender::named(&asked(LOAD)), asked(TIME).parse().map(Duration::from_nanos))
+    else {
         return Err(CaseError::Failed(format!("{TIME} or {LOAD} does not say what to do")));
     };
     pace(Rack::new().hosts(2).threads(1).pin(true), time, move || {

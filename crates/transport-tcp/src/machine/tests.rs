@@ -1,7 +1,7 @@
 //! Two machines, joined by hand: whatever the operations and however their bytes are cut, memory
 //! and events end as the order of the lanes says. And one machine with a peer that is none.
 
-use super::*;
+use super::{fake::Fake, *};
 use crate::{bulk, frame::Nonsense, frame::tests::frame};
 use primitive::sync::Ordering;
 use proptest::{collection::vec, prelude::*};
@@ -13,29 +13,6 @@ const ALL: Name = Name { key: RegionKey(1), generation: 4 };
 const READABLE: Name = Name { key: RegionKey(2), generation: 0 };
 const REVOKED: Name = Name { key: RegionKey(1), generation: 3 };
 
-/// A process as a machine sees it.
-struct Fake {
-    regions: Vec<Arc<Exported>>,
-    events: Vec<(u32, Event)>,
-    woken: Vec<u32>,
-    goodbyes: u32,
-}
-
-impl Port for Fake {
-    fn region(&mut self, key: RegionKey) -> Option<Arc<Exported>> {
-        self.regions.iter().find(|region| region.key == key).cloned()
-    }
-    fn event(&mut self, thread: u32, event: Event) {
-        self.events.push((thread, event));
-    }
-    fn wake(&mut self, thread: u32) {
-        self.woken.push(thread);
-    }
-    fn goodbye(&mut self) {
-        self.goodbyes += 1;
-    }
-}
-
 /// One end: a machine of thread 1 and its process.
 struct End {
     machine: Machine,
@@ -44,12 +21,7 @@ struct End {
 
 impl End {
     fn new(peer: u32) -> End {
-        let region = |name: Name, rights| {
-            let memory = SharedBytes::heap(LEN);
-            Arc::new(Exported::new((name.key, name.generation), rights, memory))
-        };
-        let regions = vec![region(ALL, Rights::ALL), region(READABLE, Rights::READ)];
-        let fake = Fake { regions, events: Vec::new(), woken: Vec::new(), goodbyes: 0 };
+        let fake = Fake::new([(ALL, Rights::ALL), (READABLE, Rights::READ)], LEN);
         let peer = ThreadId { host: HostId(peer), thread: 1 };
         End { machine: Machine::new(peer, THREADS), fake }
     }

@@ -1,0 +1,99 @@
+//! What the system itself takes: 8 bytes written to a socket and 8 read from it, by two threads that
+//! ask again and again whether something has come. Nothing that runs on sockets can be faster.
+
+use std::hint::spin_loop;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::ExitCode;
+
+use core_bench::measure::cores::on_core;
+use core_bench::measure::room::{CaseError, Room, undisturbed};
+use core_bench::measure::watch::{Manner, Watch};
+use core_bench::roles::{LifeLine, Player, Role};
+
+/// The process that sends back what it gets.
+pub(crate) const SERVER: Role = Role { name: "sockets-server", run: serve };
+
+/// Round trips between two looks at the clock.
+const BURST: u64 = 64;
+
+/// Round trips per second.
+pub(crate) fn round_trips(room: &Room) -> Result<f64, CaseError> {
+    let mut server = Player::start(SERVER, Some(room.cores.second), &[])?;
+    let line = server.first_line()?;
+    let address: SocketAddr = line.parse().map_err(|_| CaseError::Failed(line))?;
+    let (rate, lost) = on_core(room.cores.first, || ask(address, room))??;
+    undisturbed(lost)?;
+    Ok(rate)
+}
+
+/// The rate, and the share of its time that this thread lost.
+fn ask(address: SocketAddr, room: &Room) -> io::Result<(f64, f64)> {
+    let mut socket = polled(TcpStream::connect(address)?)?;
+    let mut word = [7; 8];
+    let mut burst = || {
+        for _ in 0..BURST {
+            write(&mut socket, &word)?;
+            if !read(&mut socket, &mut word)? {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok::<_, io::Error>(())
+    };
+    burst()?;
+    let (watch, mut done) = (Watch::start(Manner::Polls), 0);
+    let start = std::time::Instant::now();
+    while start.elapsed() < room.time {
+        burst()?;
+        done += BURST;
+    }
+    let stint = watch.stop();
+    Ok((done as f64 / stint.wall.as_secs_f64(), stint.lost))
+}
+
+/// Ends when its client does.
+fn serve(_: LifeLine) -> ExitCode {
+    let answer = || -> io::Result<()> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        println!("{}", listener.local_addr()?);
+        let mut socket = polled(listener.accept()?.0)?;
+        let mut word = [0; 8];
+        while read(&mut socket, &mut word)? {
+            write(&mut socket, &word)?;
+        }
+        Ok(())
+    };
+    match answer() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            // The case waits for a line, and shows what is in it.
+            println!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn polled(socket: TcpStream) -> io::Result<TcpStream> {
+    socket.set_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Writes a word: the socket has room for it, since no more than one is ever under way.
+fn write(socket: &mut TcpStream, word: &[u8; 8]) -> io::Result<()> {
+    socket.write_all(word)
+}
+
+/// Reads a word; false at the end of the stream.
+fn read(socket: &mut TcpStream, word: &mut [u8; 8]) -> io::Result<bool> {
+    let mut have = 0;
+    while have < word.len() {
+        match socket.read(&mut word[have..]) {
+            Ok(0) => return Ok(false),
+            Ok(count) => have += count,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => spin_loop(),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(true)
+}
