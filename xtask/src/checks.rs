@@ -15,6 +15,9 @@ const MODELLED: [&str; 2] = ["gossamer-transport-api", "gossamer-trust-core"];
 /// The feature that only a nightly compiler can build.
 const NIGHTLY: &str = "nightly";
 
+/// The features of `gossamer` that are transports.
+const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
+
 /// `cargo xtask lint`.
 pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     Step::cargo(&workspace.root, "fmt --all --check").run()?;
@@ -23,7 +26,16 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
         .arg(format!("--features={features}"))
         .arg("--")
         .arg("-Dwarnings")
-        .run()
+        .run()?;
+    // Each transport alone, as a user may choose it.
+    for transport in TRANSPORTS {
+        Step::cargo(&workspace.root, "clippy --package gossamer --no-default-features")
+            .arg(format!("--features={transport}"))
+            .arg("--")
+            .arg("-Dwarnings")
+            .run()?;
+    }
+    Ok(())
 }
 
 /// `cargo xtask doc`.

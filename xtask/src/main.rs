@@ -14,7 +14,8 @@
 //! cargo xtask bench core | tcp  the measurements of docs/performance.md, docs/performance-tcp.md
 //! ```
 //!
-//! One rule binds them all: **a gate that looked at nothing fails.**
+//! One rule binds them all: **a gate that looked at nothing fails.** Only what needs a nightly
+//! compiler says so and passes where there is none.
 //!
 //! Reading order:
 //! 1. [`workspace`]: where the workspace is, what is in it, its sources as tokens.

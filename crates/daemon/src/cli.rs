@@ -363,8 +363,8 @@ fn rack(command: RackCommand) -> Result<(), CommandError> {
             let dir = dir.display();
             let mut text = format!(
                 "The rack {name} is made. Its authority, which signs whoever joins, is {dir}/ca: \
-                 keep it safe.\n{dir}/admin is yours, for `gossamer --identity` or \
-                 GOSSAMER_IDENTITY.\n"
+                 keep it safe.\n{dir}/admin is yours: name it with `gossamer ps --identity {dir}/admin` \
+                 and the like, or in GOSSAMER_IDENTITY.\n"
             );
             if let Some(host) = host {
                 text += &format!(

@@ -32,6 +32,14 @@ impl Who {
                 }
             },
         };
+        if !directory.is_dir() {
+            let directory = directory.display();
+            return Err(CommandError::Other(format!(
+                "no identity in {directory}: name one with --identity DIR or GOSSAMER_IDENTITY \
+                 (`gossamer rack init` makes a rack and an administrator's, `gossamer rack join` \
+                 asks to join one)"
+            )));
+        }
         Ok(Caller::new(&Identity::load(&directory)?)?)
     }
 }

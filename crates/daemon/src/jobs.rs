@@ -142,6 +142,13 @@ impl Jobs {
         self.0.lock().jobs.values().filter(|job| job.runs()).count()
     }
 
+    /// The jobs that somebody still attends to: those that run, and those that have ended, but whose
+    /// last words are still being told, or whose traces on disk are still being removed.
+    fn attended(&self) -> usize {
+        let table = self.0.lock();
+        table.jobs.len() - table.ended.len()
+    }
+
     /// Asks a job to end; false if there is none that runs.
     pub(crate) fn kill(&self, job: JobId, by: &str) -> bool {
         match self.find(job).filter(|job| job.runs()) {
@@ -164,7 +171,7 @@ impl Jobs {
             self.kill(job, by);
         }
         let deadline = Instant::now() + patience;
-        while self.running() > 0 && Instant::now() < deadline {
+        while self.attended() > 0 && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -51,8 +51,8 @@ pub enum DelegateError {
 }
 
 pub(crate) const OUTSIDE: DelegateError = DelegateError::NoRack(
-    "a trust can only be used by a fiber of its rack; from other threads use `apply_async`, \
-     or spawn a fiber with the rack's handle",
+    "a trust can only be used by a fiber of its rack (inside the closure given to `Rack::run`, or \
+     in what it spawns); from other threads use `apply_async`, with the feature `tokio`",
 );
 pub(crate) const NO_SUCH_THREAD: DelegateError =
     DelegateError::NoRack("the trust's trustee is not a thread of this rack");
