@@ -100,8 +100,9 @@ pub struct Node {
     runs_deferred: Cell<bool>,
     /// Outboxes with something under way.
     busy: RefCell<Vec<u32>>,
-    /// Polls between two looks at the lanes, and before the next.
-    lane_poll_every: u32,
+    /// Whether the memory of every host is mapped.
+    all_mapped: bool,
+    /// Polls before the next look at the lanes, if it is.
     until_lanes: Cell<u32>,
     incidents: RefCell<Vec<Incident>>,
     closed: Cell<bool>,
@@ -142,7 +143,7 @@ impl Node {
             has_deferred: Cell::new(false),
             runs_deferred: Cell::new(false),
             busy: RefCell::default(),
-            lane_poll_every: if all_mapped { LANE_POLL_EVERY } else { 0 },
+            all_mapped,
             until_lanes: Cell::new(0),
             incidents: RefCell::default(),
             closed: Cell::new(false),
@@ -387,18 +388,24 @@ impl Node {
 
     fn poll_once(&self) -> bool {
         let sent = self.flush();
+        // Where only lanes bring what others write, it is served or taken in the same round: to look
+        // again, which is a system call, would come between a reply and what its fiber sends next.
+        let moved = !self.all_mapped && self.poll_lanes();
         // A fiber that waits inside a delegated closure holds a reference to its property. It must
         // not, but a bare `park` cannot tell: nothing is served until it has gone on.
         let served = self.context.is_free() && self.serve();
         let reaped = self.reap();
         self.run_deferred();
+        let moved = moved || (self.all_mapped && self.poll_lanes_sometimes());
+        moved || sent || served || reaped
+    }
+
+    /// Polls the lanes in one of many rounds: memory brings what is frequent.
+    #[inline(always)]
+    fn poll_lanes_sometimes(&self) -> bool {
         let left = self.until_lanes.get();
-        if left == 0 {
-            self.until_lanes.set(self.lane_poll_every);
-            return self.poll_lanes() || sent || served || reaped;
-        }
-        self.until_lanes.set(left - 1);
-        sent || served || reaped
+        self.until_lanes.set(if left == 0 { LANE_POLL_EVERY } else { left - 1 });
+        left == 0 && self.poll_lanes()
     }
 
     fn flush(&self) -> bool {
