@@ -104,8 +104,9 @@ pub struct Node {
     runs_deferred: Cell<bool>,
     /// Outboxes with something under way.
     busy: RefCell<Vec<u32>>,
-    /// Polls between two looks at the lanes, and before the next.
-    lane_poll_every: u32,
+    /// Whether the memory of every host is mapped.
+    all_mapped: bool,
+    /// Polls before the next look at the lanes, if it is.
     until_lanes: Cell<u32>,
     incidents: RefCell<Vec<Incident>>,
     closed: Cell<bool>,
@@ -146,7 +147,7 @@ impl Node {
             has_deferred: Cell::new(false),
             runs_deferred: Cell::new(false),
             busy: RefCell::default(),
-            lane_poll_every: if all_mapped { LANE_POLL_EVERY } else { 0 },
+            all_mapped,
             until_lanes: Cell::new(0),
             incidents: RefCell::default(),
             closed: Cell::new(false),

@@ -1,7 +1,7 @@
 //! One poll of a node: hand over what is queued, serve what has arrived, take replies, and now and
 //! then look at the lanes.
 
-use super::{Incident, Node};
+use super::{Incident, LANE_POLL_EVERY, Node};
 use crate::{
     context::Context,
     error::{DelegateError, Panic},
@@ -13,18 +13,24 @@ impl Node {
     /// One round of all that; true if anything happened.
     pub(super) fn poll_once(&self) -> bool {
         let sent = self.flush();
+        // Where only lanes bring what others write, it is served or taken in the same round: to look
+        // again, which is a system call, would come between a reply and what its fiber sends next.
+        let moved = !self.all_mapped && self.poll_lanes();
         // A fiber that waits inside a delegated closure holds a reference to its property. It must
         // not, but a bare `park` cannot tell: nothing is served until it has gone on.
         let served = self.context.is_free() && self.serve();
         let reaped = self.reap();
         self.run_deferred();
+        let moved = moved || (self.all_mapped && self.poll_lanes_sometimes());
+        moved || sent || served || reaped
+    }
+
+    /// Polls the lanes in one of many rounds: memory brings what is frequent.
+    #[inline(always)]
+    fn poll_lanes_sometimes(&self) -> bool {
         let left = self.until_lanes.get();
-        if left == 0 {
-            self.until_lanes.set(self.lane_poll_every);
-            return self.poll_lanes() || sent || served || reaped;
-        }
-        self.until_lanes.set(left - 1);
-        sent || served || reaped
+        self.until_lanes.set(if left == 0 { LANE_POLL_EVERY } else { left - 1 });
+        left == 0 && self.poll_lanes()
     }
 
     fn flush(&self) -> bool {
