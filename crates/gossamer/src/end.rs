@@ -41,6 +41,7 @@ pub(crate) fn end_rack(shared: &Shared, check_leaks: bool) {
         thread.thread == 0 && thread.host != me.thread().host
     });
     collect_unobserved(shared, me.thread().host);
+    shared.begin_to_end();
     for host in hosts {
         let stop = |_: &Node, ()| worker::shared().map_or((), |shared| shared.stop());
         // Whoever cannot be told is gone.

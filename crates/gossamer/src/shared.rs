@@ -6,7 +6,7 @@ use fiber::{Config, Remote};
 use parking_lot::Mutex;
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicU32, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
 };
 use transport_api::{HostId, LossReason, Transport};
 use trust_core::DelegateError;
@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     unobserved: Mutex<(usize, Option<DelegateError>)>,
     /// What other hosts have said of theirs, as far as host 0 has asked.
     unobserved_elsewhere: Mutex<Option<RackError>>,
+    /// Whether this is host 0 and has begun to tell the others that the rack ends.
+    ends: AtomicBool,
 }
 
 impl Shared {
@@ -59,6 +61,7 @@ impl Shared {
             failure: Mutex::new(None),
             unobserved: Mutex::new((0, None)),
             unobserved_elsewhere: Mutex::new(None),
+            ends: AtomicBool::new(false),
         }
     }
 
@@ -141,10 +144,21 @@ impl Shared {
 
     /// Host 0 leaves when the rack has ended. If it could not tell the others before, that is since
     /// the rack has failed, and host 0 is where that is said: it is nobody else's failure.
+    ///
+    /// Another host leaves when it is told that the rack ends, which host 0 does. One that leaves
+    /// before has failed by itself, and is lost as if it had said nothing.
     pub(crate) fn peer_left(&self, host: HostId) {
         if host == HostId(0) {
             self.stop();
+        } else if self.transport.local() == HostId(0) && !self.ends.load(Ordering::SeqCst) {
+            let reason = "it has left the rack before its end".to_owned();
+            self.peer_lost(host, LossReason::Connection(reason));
         }
+    }
+
+    /// Notes that others are told from now on that the rack ends.
+    pub(crate) fn begin_to_end(&self) {
+        self.ends.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn unobserved(&self, error: DelegateError) {

@@ -106,9 +106,9 @@ impl Node {
                 }
             }
             Event::Peer(event) => {
-                if let PeerEvent::Lost(host, reason) = &event {
-                    self.lose(*host, reason);
-                }
+                // A host that has left answers nothing more, either.
+                let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
+                self.lose(host, &event.reason());
                 self.incidents.borrow_mut().push(Incident::Peer(event));
             }
             notified @ Event::Notified { .. } => {
