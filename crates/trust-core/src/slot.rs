@@ -19,10 +19,10 @@
 //! The module moves words and knows neither closures nor transports: giving a buffer away is
 //! handed out as a [`Handover`], which the caller carries out on its lane.
 
-use crate::wire::{RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
+use crate::wire::{BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 use primitive::{
     SharedBytes, WordWriter,
-    limits::{BATCH_BYTES, BATCH_REQUESTS, BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
+    limits::{BATCH_REQUESTS, BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
     sync::Ordering,
 };
 use std::cell::Cell;
@@ -83,7 +83,21 @@ pub struct ClientSlot {
     /// The oldest batch in flight; equal to `filling` when none is.
     oldest: Cell<u32>,
     in_flight: Cell<usize>,
+    /// First word behind the requests of the batches in flight, by buffer.
+    ends: [Cell<usize>; BUFFERS],
     blocked: Cell<bool>,
+}
+
+/// A batch that has come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Which buffer of the pair.
+    pub buffer: usize,
+    /// First word behind the requests; replies that stand apart begin here.
+    pub requests: usize,
+    /// First word behind everything; never before `requests`, never beyond the buffer, whatever the
+    /// trustee says.
+    pub end: usize,
 }
 
 impl ClientSlot {
@@ -100,6 +114,7 @@ impl ClientSlot {
             filling: Cell::new(first),
             oldest: Cell::new(first),
             in_flight: Cell::new(0),
+            ends: Default::default(),
             blocked: Cell::new(false),
         }
     }
@@ -115,7 +130,7 @@ impl ClientSlot {
     pub fn open(&self) -> bool {
         let open = self.in_flight.get() < BUFFERS && !self.blocked.get() && !self.is_waiting();
         if open {
-            self.writer.set_limit(start_of(buffer_of(self.filling.get())) + BATCH_BYTES / WORD);
+            self.writer.set_limit(start_of(buffer_of(self.filling.get())) + BATCH_WORDS);
         }
         open
     }
@@ -179,6 +194,7 @@ impl ClientSlot {
         let buffer = buffer_of(sequence);
         let requests = BATCH_REQUESTS - self.left.get();
         let signal = Signal { sequence, requests, end: self.writer.position() - start_of(buffer) };
+        self.ends[buffer].set(signal.end);
         let next = next_sequence(sequence);
         self.filling.set(next);
         self.writer.move_to(start_of(buffer_of(next)) + 1);
@@ -187,25 +203,29 @@ impl ClientSlot {
         Some(Handover { buffer, end: signal.end, word: signal.request(), sequence, requests })
     }
 
-    /// The buffer of the oldest batch in flight if it has been answered, and the first word behind
-    /// what is in it, counted from the buffer's start.
+    /// The oldest batch in flight, if it has been answered.
     #[inline(always)]
-    pub fn answered(&self) -> Option<(usize, usize)> {
+    pub fn answered(&self) -> Option<Answer> {
         if self.in_flight.get() == 0 {
             return None;
         }
         let sequence = self.oldest.get();
         let buffer = buffer_of(sequence);
         let word = self.memory().words().load(start_of(buffer), Ordering::Acquire);
-        Signal::is_reply(word, sequence).then(|| (buffer, Signal::unpack(word).end.min(SLOT_WORDS)))
+        if !Signal::is_reply(word, sequence) {
+            return None;
+        }
+        let requests = self.ends[buffer].get();
+        let end = Signal::unpack(word).end.min(SLOT_WORDS).max(requests);
+        Some(Answer { buffer, requests, end })
     }
 
     /// Asks the processor for the lines of an answered buffer, to read the replies and to write
     /// the next batch there.
     #[inline(always)]
-    pub fn prefetch_answered(&self, (buffer, end): (usize, usize)) {
-        let start = buffer * SLOT_STRIDE;
-        self.memory().prefetch_write(start, start + end * WORD);
+    pub fn prefetch_answered(&self, answer: Answer) {
+        let start = answer.buffer * SLOT_STRIDE;
+        self.memory().prefetch_write(start, start + answer.end * WORD);
     }
 
     /// Takes the oldest batch back: its buffer can be filled again.
@@ -222,8 +242,8 @@ impl ClientSlot {
 pub struct Arrival {
     /// Which buffer of the pair.
     pub buffer: usize,
-    /// First word behind the requests; never before the first request, never beyond the buffer,
-    /// whatever the client says.
+    /// First word behind the requests; never before the first request, never more than a batch may
+    /// have, whatever the client says.
     pub end: usize,
 }
 
@@ -262,7 +282,7 @@ impl TrusteeSlot {
             return None;
         }
         let signal = Signal::unpack(word);
-        let end = signal.end.clamp(1, SLOT_WORDS);
+        let end = signal.end.clamp(1, BATCH_WORDS);
         Some(Arrival { buffer, end })
     }
 
