@@ -73,9 +73,7 @@ impl Batch<'_> {
     fn payload<R>(&mut self, request: Request, read: impl FnOnce(&[u8]) -> R) -> R {
         match self.bulk.take() {
             Some(bytes) => read(&bytes),
-            None => {
-                copied_out(self.buffer, (self.at + 1) * WORD, request.words * WORD, read)
-            }
+            None => copied_out(self.buffer, (self.at + 1) * WORD, request.words * WORD, read),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{
     error::{DelegateError, PanicReport, RACK_ENDED},
     wire::{Status, WORD},
 };
-use primitive::{SharedBytes, sync::Ordering};
+use primitive::{SharedBytes, limits::BATCH_REQUESTS, sync::Ordering};
 use serde::de::DeserializeOwned;
 use std::{
     any::type_name,
@@ -212,9 +212,27 @@ pub(crate) struct Next {
 
 const HEADER: usize = 2;
 
-/// Words of a completion in a list.
+/// Words of a completion in a list. Those without bytes have one as well, so that a list for so many
+/// small ones never holds more.
 const fn words_of<C>() -> usize {
-    HEADER + size_of::<C>().div_ceil(WORD)
+    let words = size_of::<C>().div_ceil(WORD);
+    HEADER + if words == 0 { 1 } else { words }
+}
+
+/// Words of a list: as many small completions fit as a batch may have requests.
+const LIST_WORDS: usize = BATCH_REQUESTS * (HEADER + 1);
+
+/// Where a completion finds room in a list, of which it is the next one.
+pub(crate) struct Room {
+    place: usize,
+    end: usize,
+}
+
+/// A completion that is too large or too aligned for a list; the pointer to it is in the list.
+type Apart = Box<dyn FnOnce(Outcome<'_>)>;
+
+const fn is_kept_apart<C>() -> bool {
+    align_of::<C>() > WORD || words_of::<C>() > LIST_WORDS / 2
 }
 
 /// The second word of a completion in a list.
@@ -245,35 +263,46 @@ impl Header {
 }
 
 impl Completions {
+    /// Room for one more completion, if there is any. There is in an empty list.
+    #[inline(always)]
+    pub(crate) fn room<C: Completion>(&self) -> Option<Room> {
+        let words =
+            const { if is_kept_apart::<C>() { words_of::<Apart>() } else { words_of::<C>() } };
+        let place = self.end.get();
+        let end = place + words;
+        // SAFETY: no other reference to the vector exists: this method calls nothing that could
+        // come back here, and the type is not Sync.
+        let list = unsafe { &mut *self.words.get() };
+        if end > list.len() && !grow(list, end) {
+            return None;
+        }
+        Some(Room { place, end })
+    }
+
     /// Adds the completion of the request whose head is at word `at`, with `request_words` behind
-    /// it.
+    /// it, where there is [room](Self::room) for it.
     #[inline(always)]
     pub(crate) fn push<C: Completion + 'static>(
         &self,
+        room: Room,
         at: usize,
         request_words: usize,
         completion: C,
     ) {
-        if const { align_of::<C>() > WORD || words_of::<C>() > 64 } {
-            return self.push(at, request_words, boxed(completion));
+        if const { is_kept_apart::<C>() } {
+            return self.push(room, at, request_words, boxed(completion));
         }
-        // SAFETY: no other reference to the vector exists: this method calls nothing that could
-        // come back here, and the type is not Sync.
-        let list = unsafe { &mut *self.words.get() };
-        let place = self.end.get();
-        let words = const { words_of::<C>() };
-        let end = place + words;
-        if end > list.len() {
-            grow(list, end);
-        }
-        // SAFETY: the list has words up to `end`, or `grow` has seen to it, and nothing that counts
-        // is behind `place`. A completion's last partial word need not be initialised because it is
-        // only ever read as a `C`.
+        let Room { place, end } = room;
+        debug_assert!(place == self.end.get() && end == place + words_of::<C>());
+        let header = Header::new(at, request_words, const { words_of::<C>() });
+        // SAFETY: the list has words up to `end`, as `room` found, and nothing that counts is behind
+        // `place`. A completion's last partial word need not be initialised because it is only ever
+        // read as a `C`.
         unsafe {
-            let header = list.as_mut_ptr().add(place);
-            header.cast::<&Kind>().write(kind_of::<C>());
-            header.add(1).cast::<Header>().write(Header::new(at, request_words, words));
-            header.add(HEADER).cast::<C>().write(completion);
+            let first = (*self.words.get()).as_mut_ptr().add(place);
+            first.cast::<&Kind>().write(kind_of::<C>());
+            first.add(1).cast::<Header>().write(header);
+            first.add(HEADER).cast::<C>().write(completion);
         }
         self.end.set(end);
     }
@@ -304,7 +333,11 @@ impl Completions {
         // ever asked for): with a word made from a `&Kind`, and a header.
         unsafe {
             let first = (*self.words.get()).as_ptr().add(place);
-            Some((first.cast::<&Kind>().read(), first.add(1).cast::<Header>().read(), first.add(HEADER)))
+            Some((
+                first.cast::<&Kind>().read(),
+                first.add(1).cast::<Header>().read(),
+                first.add(HEADER),
+            ))
         }
     }
 
@@ -383,10 +416,12 @@ impl Completions {
     }
 }
 
+/// Gives a list its words, if it has none; says whether that is enough.
 #[cold]
 #[inline(never)]
-fn grow(list: &mut Vec<u64>, end: usize) {
-    list.resize(end.next_power_of_two().max(128), 0);
+fn grow(list: &mut Vec<u64>, end: usize) -> bool {
+    list.resize(LIST_WORDS, 0);
+    end <= LIST_WORDS
 }
 
 impl Drop for Completions {
@@ -441,16 +476,26 @@ mod tests {
             self.0.borrow_mut().push(64);
         }
     }
+    fn add<C: Completion + 'static>(
+        to: &Completions,
+        at: usize,
+        request_words: usize,
+        completion: C,
+    ) {
+        let room = to.room::<C>().expect("room for one more");
+        to.push(room, at, request_words, completion);
+    }
+
     const ERROR: DelegateError = DelegateError::NoRack("a test");
 
     #[test]
     fn completions_of_all_shapes_run_in_order_and_once() {
         let log = Rc::new(RefCell::new(vec![]));
         let completions = Completions::default();
-        completions.push(8, 0, Note(log.clone(), [0; 0]));
-        completions.push(24, 1, Note(log.clone(), [0; 9]));
-        completions.push(40, 2, Aligned(log.clone()));
-        completions.push(56, 3, Note(log.clone(), [0; 300]));
+        add(&completions, 8, 0, Note(log.clone(), [0; 0]));
+        add(&completions, 24, 1, Note(log.clone(), [0; 9]));
+        add(&completions, 40, 2, Aligned(log.clone()));
+        add(&completions, 56, 3, Note(log.clone(), [0; 300]));
         assert_eq!(completions.len(), 4);
         for at in [8, 24, 40, 56] {
             let next = completions.next().expect("one more");
@@ -461,7 +506,7 @@ mod tests {
         assert_eq!(completions.len(), 0);
         completions.clear();
         assert_eq!(*log.borrow(), [0, 9, 64, 300]);
-        completions.push(8, 0, Note(log.clone(), [0; 1]));
+        add(&completions, 8, 0, Note(log.clone(), [0; 1]));
         drop(completions);
         assert_eq!(*log.borrow(), [0, 9, 64, 300, 1], "what is left is told that it failed");
         assert_eq!(Rc::strong_count(&log), 1, "nothing is leaked");

@@ -12,9 +12,7 @@ use crate::{
     traffic::{Traffic, add},
     wire::{RequestHead, WORD},
 };
-use primitive::{
-    limits::{BATCH_REQUESTS, BUFFERS, MESSAGE_BYTES},
-};
+use primitive::limits::{BATCH_REQUESTS, BUFFERS, MESSAGE_BYTES};
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,

@@ -233,16 +233,13 @@ impl Node {
         let Some(Some(outbox)) = self.outboxes.get(number as usize) else {
             return completion.complete(Outcome::Failed(&NO_SUCH_THREAD));
         };
-        match outbox.append(&request, completion, || self.lane_to(outbox)) {
-            Ok(false) => {}
-            Ok(true) => {
-                outbox.flush(self.lane_to(outbox));
-            }
-            Err(completion) => self.send_in_next(outbox, number, request, completion),
+        if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
+            self.send_in_next(outbox, number, request, completion);
         }
     }
 
     /// Sends a request for which no batch is open, or not one with room for it.
+    #[cold]
     #[inline(never)]
     fn send_in_next<C: Completion + 'static>(
         &self,

@@ -138,7 +138,7 @@ impl Outbox {
         self.slot.open()
     }
 
-    /// Puts a request into the batch that is open, and says whether the batch should go at once.
+    /// Puts a request into the batch that is open.
     ///
     /// # Errors
     /// The completion, if no batch is open or the request has no room in it.
@@ -148,7 +148,7 @@ impl Outbox {
         request: &Request<'_>,
         completion: C,
         lane: impl FnOnce() -> &'a LaneRef,
-    ) -> Result<bool, C> {
+    ) -> Result<(), C> {
         let arguments = request.arguments;
         if let Arguments::Encoded(bytes) = arguments
             && bytes.len() > INLINE_BYTES
@@ -161,12 +161,13 @@ impl Outbox {
             Arguments::Plain(Plain::Word(word)) => Some(word),
             Arguments::Plain(Plain::Nothing) | Arguments::Encoded(_) => None,
         };
-        let Some(added) = self.slot.append(len, head, first) else { return Err(completion) };
+        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
+        let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
         if let Arguments::Encoded(bytes) = arguments {
-            self.slot.memory().write_from((added.at + 1) * WORD, bytes);
+            self.slot.memory().write_from((at + 1) * WORD, bytes);
         }
-        self.filling.push(added.at, len, completion);
-        Ok(added.fills)
+        self.filling.push(room, at, len, completion);
+        Ok(())
     }
 
     #[cold]
@@ -177,17 +178,18 @@ impl Outbox {
         bytes: &[u8],
         completion: C,
         lane: &LaneRef,
-    ) -> Result<bool, C> {
+    ) -> Result<(), C> {
         let len = request.words();
         let head = RequestHead::new(request.property, request.closure, len, true);
         let length = Some(bytes.len() as u64);
-        let Some(added) = self.slot.append(len, head, length) else { return Err(completion) };
+        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
+        let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
         // A lane that refuses has lost its peer and will say so: everything here fails then, this
         // request with it.
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
         add(&self.words_out, bytes.len().div_ceil(WORD));
-        self.filling.push(added.at, len, completion);
-        Ok(added.fills)
+        self.filling.push(room, at, len, completion);
+        Ok(())
     }
 
     /// Keeps a request until there is room; returns its ticket. All that comes after it queues
@@ -375,12 +377,7 @@ impl Outbox {
                 reply_words: waiting.reply_words,
             };
             match self.append(&request, waiting.completion, || lane) {
-                Ok(fills) => {
-                    self.moved.set(self.moved.get() + 1);
-                    if fills {
-                        self.flush(lane);
-                    }
-                }
+                Ok(()) => self.moved.set(self.moved.get() + 1),
                 Err(completion) => {
                     self.backlog.borrow_mut().push_front(Waiting { completion, ..waiting });
                     if !self.open(lane) {

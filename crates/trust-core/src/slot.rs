@@ -22,7 +22,7 @@
 use crate::wire::{BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 use primitive::{
     SharedBytes, WordWriter,
-    limits::{BATCH_REQUESTS, BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
+    limits::{BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
     sync::Ordering,
 };
 use std::cell::Cell;
@@ -40,15 +40,6 @@ pub struct Handover {
     pub sequence: u32,
     /// How many requests are in it; none in an answer.
     pub requests: usize,
-}
-
-/// Where a request has been put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Added {
-    /// The word at which its head stands.
-    pub(crate) at: usize,
-    /// Whether the batch takes no more requests.
-    pub(crate) fills: bool,
 }
 
 /// Words from one buffer of a pair to the next.
@@ -76,8 +67,8 @@ pub(crate) fn start_of(buffer: usize) -> usize {
 pub struct ClientSlot {
     /// Writes into the buffer being filled; has no room while the batch is not [open](Self::open).
     writer: WordWriter,
-    /// Requests that the batch still takes.
-    left: Cell<usize>,
+    /// Requests in the batch being filled.
+    filled: Cell<usize>,
     /// The batch being filled.
     filling: Cell<u32>,
     /// The oldest batch in flight; equal to `filling` when none is.
@@ -110,7 +101,7 @@ impl ClientSlot {
         let first = next_sequence(0);
         Self {
             writer: WordWriter::new(memory, start_of(buffer_of(first)) + 1),
-            left: Cell::new(BATCH_REQUESTS),
+            filled: Cell::new(0),
             filling: Cell::new(first),
             oldest: Cell::new(first),
             in_flight: Cell::new(0),
@@ -146,7 +137,7 @@ impl ClientSlot {
     /// Whether requests wait to be handed over.
     #[inline(always)]
     pub fn is_waiting(&self) -> bool {
-        self.left.get() < BATCH_REQUESTS
+        self.filled.get() > 0
     }
 
     /// The batch that is being filled.
@@ -160,28 +151,27 @@ impl ClientSlot {
         self.in_flight.get()
     }
 
-    /// Adds a request with `words` words of payload, of which the first may be given; the caller
-    /// writes the rest behind it before handing over. `None` if the batch is not open, or the
-    /// request has no room in it. A batch that is full is to be [sealed](Self::seal) at once.
+    /// Adds a request with `words` words of payload, of which the first may be given, and returns
+    /// the word at which its head stands; the caller writes the rest behind it before handing over.
+    /// `None` if the batch is not open, or the request has no room in it.
     #[inline(always)]
     pub(crate) fn append(
         &self,
         words: usize,
         head: RequestHead,
         first: Option<u64>,
-    ) -> Option<Added> {
-        debug_assert!(self.left.get() > 0 && words == head.words());
+    ) -> Option<usize> {
+        debug_assert!(words == head.words());
         let at = self.writer.put(1 + words, head.word(), first)?;
-        let left = self.left.get() - 1;
-        self.left.set(left);
-        Some(Added { at, fills: left == 0 })
+        self.filled.set(self.filled.get() + 1);
+        Some(at)
     }
 
     /// Adds a request of one word and returns the word at which its head stands: for the models,
     /// which know neither closures nor properties.
     #[cfg(loom)]
     pub fn append_word(&self, payload: u64) -> Option<usize> {
-        self.append(1, RequestHead::new(0, 0, 1, false), Some(payload)).map(|added| added.at)
+        self.append(1, RequestHead::new(0, 0, 1, false), Some(payload))
     }
 
     /// Closes the batch being filled, if there is one, and says what to hand over.
@@ -192,13 +182,12 @@ impl ClientSlot {
         }
         let sequence = self.filling.get();
         let buffer = buffer_of(sequence);
-        let requests = BATCH_REQUESTS - self.left.get();
+        let requests = self.filled.replace(0);
         let signal = Signal { sequence, requests, end: self.writer.position() - start_of(buffer) };
         self.ends[buffer].set(signal.end);
         let next = next_sequence(sequence);
         self.filling.set(next);
         self.writer.move_to(start_of(buffer_of(next)) + 1);
-        self.left.set(BATCH_REQUESTS);
         self.in_flight.set(self.in_flight.get() + 1);
         Some(Handover { buffer, end: signal.end, word: signal.request(), sequence, requests })
     }
