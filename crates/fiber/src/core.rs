@@ -95,7 +95,8 @@ impl Core {
     /// The fiber that `id` names, unless it has ended.
     #[inline(always)]
     pub(crate) fn find(&self, id: FiberId) -> Option<&Block> {
-        self.at(id.index).filter(|block| block.id.get() == id)
+        // A block's index never changes.
+        self.at(id.index).filter(|block| block.id.get().generation == id.generation)
     }
 
     // ---- starting ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ use crate::{
     shared::outside,
     sync::{AtomicU64, Ordering},
 };
-use std::cell::Cell;
+use std::{cell::Cell, hint::cold_path};
 
 #[cfg(not(loom))]
 use std::{marker::PhantomData, ptr::NonNull};
@@ -148,6 +148,7 @@ impl WordWriter {
         let at = self.position.get();
         let end = at + words;
         if end > self.limit.get() {
+            cold_path();
             return None;
         }
         self.store(at, first);

@@ -10,7 +10,7 @@ use crate::{
     error::PanicReport,
     invoke::Invoke,
     registry::{Delegated, Description},
-    wire::{IN_PLACE, ReplyHead, SLOT_WORDS, Status, WORD},
+    wire::{BATCH_WORDS, ReplyHead, RequestHead, SLOT_WORDS, Status, WORD},
 };
 use primitive::{SharedBytes, Words, limits::MESSAGE_BYTES, sync::Ordering};
 use serde::{Serialize, de::DeserializeOwned};
@@ -19,100 +19,129 @@ use std::{any::TypeId, marker::PhantomData, mem::MaybeUninit};
 /// The bytes of a middling value, kept on the stack.
 pub(crate) const MIDDLING: usize = 128;
 
-/// Where a request's payload is in its buffer: the reply may take its place.
-#[derive(Clone, Copy)]
-pub(crate) struct Payload {
-    /// Its first word.
-    pub(crate) at: usize,
-    pub(crate) words: usize,
-}
-
-/// What the calls of one batch have in common.
-pub(crate) struct Call<'a> {
+/// A batch that is being served: where the calls of its closures find their arguments, and leave
+/// their results.
+pub(crate) struct Batch<'a> {
     pub(crate) buffer: &'a SharedBytes,
     pub(crate) slot: Words<'a>,
-    /// First word behind all requests and the replies that outgrew theirs.
+    /// First word behind the requests.
+    pub(crate) end: usize,
+    /// The head of the request that is being served, or of the next.
+    pub(crate) at: usize,
+    /// First word behind the requests and the replies that stand apart.
     pub(crate) tail: usize,
-    /// The payload, where it came by the bulk path.
+    /// The payload of the request that is being served, where it came by the bulk path.
     pub(crate) bulk: Option<Vec<u8>>,
-    /// A reply that must go by the bulk path.
+    /// A reply that must go by the bulk path before anything else is served.
     pub(crate) outsized: Option<Vec<u8>>,
 }
 
-impl Call<'_> {
-    /// Hands the payload to `read` as bytes of this thread's own.
+/// One request of a batch.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) head: RequestHead,
+    /// Words behind the head that belong to it: cut where the batch ends.
+    pub(crate) words: usize,
+}
+
+impl Batch<'_> {
+    /// The request whose turn it is; `None` behind the last one.
     #[inline(always)]
-    fn payload<R>(&mut self, payload: Payload, read: impl FnOnce(&[u8]) -> R) -> R {
+    pub(crate) fn request(&self) -> Option<Request> {
+        if self.at >= self.end {
+            return None;
+        }
+        let head = RequestHead::from_word(self.slot.load(self.at, Ordering::Relaxed));
+        Some(Request { head, words: head.words().min(self.end - self.at - 1) })
+    }
+
+    /// Goes on to the next request.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, request: Request) {
+        self.at += 1 + request.words;
+    }
+
+    /// Whether the next request is such a one again, whole.
+    #[inline(always)]
+    fn is_next(&self, request: Request) -> bool {
+        self.at + request.words < self.end
+            && self.slot.load(self.at, Ordering::Relaxed) == request.head.word()
+    }
+
+    /// Hands the payload of `request` to `read` as bytes of this thread's own.
+    #[inline(always)]
+    fn payload<R>(&mut self, request: Request, read: impl FnOnce(&[u8]) -> R) -> R {
         match self.bulk.take() {
             Some(bytes) => read(&bytes),
-            None => copied_out(self.buffer, payload.at * WORD, payload.words * WORD, read),
+            None => copied_out(self.buffer, (self.at + 1) * WORD, request.words * WORD, read),
         }
     }
 
-    /// Writes the reply `value` and returns its head.
+    /// Writes the result of `request`.
     #[inline(always)]
-    pub(crate) fn reply<U: Serialize + 'static>(
-        &mut self,
-        payload: Payload,
-        status: Status,
-        value: &U,
-    ) -> u64 {
+    fn reply<U: Serialize + 'static>(&mut self, request: Request, value: &U) {
         match codec::to_plain(value) {
-            Some(plain) if plain.words() <= payload.words => {
-                if let Plain::Word(word) = plain {
-                    self.slot.store(payload.at, word, Ordering::Relaxed);
-                }
-                let len = plain.words() * WORD;
-                ReplyHead { status, bulk: false, at: IN_PLACE, len }.pack()
-            }
-            Some(_) => self.refuse(payload, "the request has no room for its reply"),
-            None => self.reply_encoded(payload, status, value),
+            Some(Plain::Word(word)) => self.slot.store(self.at, word, Ordering::Relaxed),
+            Some(Plain::Nothing) => {}
+            None => self.reply_encoded(request, value),
         }
     }
 
     #[inline]
-    fn reply_encoded<U: Serialize>(&mut self, payload: Payload, status: Status, value: &U) -> u64 {
+    fn reply_encoded<U: Serialize>(&mut self, request: Request, value: &U) {
         let mut encoded = codec::Encoded::<MIDDLING>::new();
         if let Err(error) = encoded.encode(value) {
-            return self.refuse(payload, &format!("the result cannot be encoded: {error}"));
+            return self.refuse(&format!("the result cannot be encoded: {error}"));
         }
         let bytes = encoded.bytes();
         if bytes.len() > MESSAGE_BYTES {
-            return self.refuse(payload, &too_large("the result", bytes.len()));
+            return self.refuse(&too_large("the result", bytes.len()));
         }
-        if bytes.len() <= payload.words * WORD {
-            self.buffer.write_from(payload.at * WORD, bytes);
-            return ReplyHead { status, bulk: false, at: IN_PLACE, len: bytes.len() }.pack();
+        if bytes.len() <= request.words * WORD {
+            self.slot.store(self.at, bytes.len() as u64, Ordering::Relaxed);
+            return self.buffer.write_from((self.at + 1) * WORD, bytes);
         }
-        self.reply_long(status, bytes)
+        self.reply_apart(Status::Done, bytes);
     }
 
-    /// A reply that does not fit where the request was: behind the requests, or by the bulk path.
+    /// A reply that does not fit where its request was, or is no result: behind the requests, or by
+    /// the bulk path. A word is kept for the head of each that may still come, so that there is
+    /// room for this one.
     #[inline(never)]
-    fn reply_long(&mut self, status: Status, bytes: &[u8]) -> u64 {
-        let (at, len) = (self.tail, bytes.len());
-        if len <= (SLOT_WORDS - at) * WORD {
-            self.buffer.write_from(at * WORD, bytes);
-            self.tail = at + len.div_ceil(WORD);
-            return ReplyHead { status, bulk: false, at, len }.pack();
+    fn reply_apart(&mut self, status: Status, bytes: &[u8]) {
+        let (at, len, words) = (self.at, bytes.len(), bytes.len().div_ceil(WORD));
+        let bulk = self.tail + 1 + words > SLOT_WORDS - BATCH_WORDS;
+        let head = ReplyHead { status, bulk, at, len };
+        self.slot.store(self.tail, head.pack(), Ordering::Relaxed);
+        self.tail += 1;
+        if bulk {
+            self.outsized = Some(bytes.to_vec());
+        } else {
+            self.buffer.write_from(self.tail * WORD, bytes);
+            self.tail += words;
         }
-        self.outsized = Some(bytes.to_vec());
-        ReplyHead { status, bulk: true, at: 0, len }.pack()
+    }
+
+    fn reply_report<R: Serialize>(&mut self, status: Status, report: &R) {
+        let mut encoded = codec::Encoded::<MIDDLING>::new();
+        // What a report is made of can be encoded; an empty payload says so less well.
+        let _ = encoded.encode(report);
+        self.reply_apart(status, encoded.bytes());
     }
 
     /// Says that nothing ran, and why.
     #[cold]
     #[inline(never)]
-    pub(crate) fn refuse(&mut self, payload: Payload, reason: &str) -> u64 {
+    pub(crate) fn refuse(&mut self, reason: &str) {
         // What came by the bulk path for this request is not the next one's.
         self.bulk = None;
-        self.reply_encoded(payload, Status::Refused, &reason)
+        self.reply_report(Status::Refused, &reason);
     }
 
     /// Says that the closure panicked.
     #[cold]
-    pub(crate) fn panicked(&mut self, payload: Payload, report: &PanicReport) -> u64 {
-        self.reply_encoded(payload, Status::Panicked, report)
+    pub(crate) fn panicked(&mut self, report: &PanicReport) {
+        self.reply_report(Status::Panicked, report);
     }
 }
 
@@ -153,15 +182,23 @@ where
     I::Output: Serialize + 'static,
 {
     #[inline(always)]
-    unsafe fn run(property: *mut u8, call: &mut Call<'_>, payload: Payload) -> u64 {
-        let (invoke, arguments) = match take::<V, I>(call, payload) {
-            Ok(taken) => taken,
-            Err(reason) => return call.refuse(payload, &reason),
-        };
-        // SAFETY: the caller promises a live property of type `T` to which nothing else refers.
-        let property = unsafe { &mut *property.cast::<T>() };
-        let result = invoke.invoke(property, arguments);
-        call.reply(payload, Status::Done, &result)
+    unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Request) {
+        loop {
+            match take::<V, I>(batch, request) {
+                Ok((invoke, arguments)) => {
+                    // SAFETY: the caller promises a live property of type `T` to which nothing else
+                    // refers.
+                    let property = unsafe { &mut *property.cast::<T>() };
+                    let result = invoke.invoke(property, arguments);
+                    batch.reply(request, &result);
+                }
+                Err(reason) => batch.refuse(&reason),
+            }
+            batch.pass(request);
+            if request.head.is_bulk() || !batch.is_next(request) || batch.outsized.is_some() {
+                return;
+            }
+        }
     }
 
     fn describe() -> Description {
@@ -175,28 +212,28 @@ where
 
 /// Takes closure and arguments out of a request; or says what is wrong with it.
 #[inline(always)]
-fn take<V, I>(call: &mut Call<'_>, payload: Payload) -> Result<(I, V), String>
+fn take<V, I>(batch: &mut Batch<'_>, request: Request) -> Result<(I, V), String>
 where
     V: DeserializeOwned + 'static,
 {
     if let (0, Some(words)) = (size_of::<I>(), codec::plain_words::<V>()) {
-        if payload.words >= words {
-            let word = || call.slot.load(payload.at, Ordering::Relaxed);
+        if request.words >= words {
+            let word = || batch.slot.load(batch.at + 1, Ordering::Relaxed);
             // SAFETY: a closure without bytes, see `rebuild`.
             let invoke = unsafe { rebuild::<I>(&[]) };
             return Ok((invoke, codec::from_plain(word).expect("a plain type")));
         }
         return Err("the request is shorter than its argument".to_owned());
     }
-    take_encoded(call, payload)
+    take_encoded(batch, request)
 }
 
 #[inline]
-fn take_encoded<V, I>(call: &mut Call<'_>, payload: Payload) -> Result<(I, V), String>
+fn take_encoded<V, I>(batch: &mut Batch<'_>, request: Request) -> Result<(I, V), String>
 where
     V: DeserializeOwned,
 {
-    call.payload(payload, |bytes| {
+    batch.payload(request, |bytes| {
         let Some((capture, arguments)) = bytes.split_at_checked(size_of::<I>()) else {
             return Err("the request is shorter than what its closure captures".to_owned());
         };

@@ -5,20 +5,20 @@
 //! costs no allocation:
 //!
 //! ```text
-//!   | kind | words, at | the completion's bytes .. | kind | words, at | .. |
-//!     &Kind         ^ where the request's head is
+//!   | kind | request, words | the completion's bytes .. | kind | request, words | .. |
+//!     &Kind    ^ where its head is, and how long it is
 //! ```
+//!
+//! Most replies are results in their requests' places, and most completions are followed by others
+//! of their kind: a run of these costs one indirect call.
 
 use crate::{
     call::copied_out,
     codec,
     error::{DelegateError, PanicReport, RACK_ENDED},
-    wire::{IN_PLACE, NO_REPLY, ReplyHead, Status, WORD},
+    wire::{Status, WORD},
 };
-use primitive::{
-    SharedBytes,
-    limits::{INLINE_BYTES, SLOT_BYTES},
-};
+use primitive::{SharedBytes, limits::BATCH_REQUESTS, sync::Ordering};
 use serde::de::DeserializeOwned;
 use std::{
     any::type_name,
@@ -26,57 +26,42 @@ use std::{
 };
 use transport_api::ThreadId;
 
-/// Where a request's outcome comes from.
-pub(crate) enum Source<'a> {
-    /// A reply in a slot: in the buffer that begins at word `start` of the memory of a pair.
-    Slot { trustee: ThreadId, pair: &'a SharedBytes, start: usize },
-    /// A reply that came by the bulk path, or apart from the request's own.
-    Bytes { trustee: ThreadId, payload: &'a [u8] },
+/// How a request ended, as its completion is told.
+#[derive(Clone, Copy)]
+pub(crate) enum Outcome<'a> {
+    /// The result took the request's place.
+    InPlace(InPlace<'a>),
+    /// A reply with a payload of its own.
+    Reply { trustee: ThreadId, status: Status, payload: &'a [u8] },
+    /// A reply that makes no sense.
+    Nonsense { trustee: ThreadId },
     /// There will be no reply.
     Failed(&'a DelegateError),
 }
 
-/// How a request ended, as its completion is told.
+/// A result in its request's place.
 #[derive(Clone, Copy)]
-pub(crate) struct Outcome<'a> {
-    /// The word that took the place of the request's head.
-    word: u64,
-    /// The word behind it, which is the result if it is one of a word that took the request's
-    /// place.
+pub(crate) struct InPlace<'a> {
+    /// Its first word, which is all of a result of one word.
     value: u64,
-    /// Where these words were, counted from the start of the pair's memory.
+    /// The word behind that in the memory of the pair, where an encoded result has its bytes, as
+    /// many as the first word says.
     at: usize,
-    source: &'a Source<'a>,
+    /// Words that it may have there.
+    words: usize,
+    pair: &'a SharedBytes,
+    trustee: ThreadId,
 }
 
-impl<'a> Outcome<'a> {
-    /// The reply with the head `word` at word `at` of a slot, and the word behind it.
-    #[inline(always)]
-    pub(crate) fn in_slot(word: u64, value: u64, at: usize, source: &'a Source<'a>) -> Self {
-        Outcome { word, value, at, source }
-    }
-
-    /// A reply with the head `word` whose payload is not in a slot.
-    pub(crate) fn in_bytes(word: u64, source: &'a Source<'a>) -> Self {
-        debug_assert!(matches!(source, Source::Bytes { .. }) && ReplyHead::is_bulk(word));
-        Outcome { word, value: 0, at: 0, source }
-    }
-
-    /// A failure, as a source.
-    pub(crate) fn failed(source: &'a Source<'a>) -> Self {
-        debug_assert!(matches!(source, Source::Failed(_)));
-        Outcome { word: NO_REPLY, value: 0, at: 0, source }
-    }
-
-    /// The result, if it is the word that came with the outcome; else it is to be had by
+impl Outcome<'_> {
+    /// The result, if it is a word in its request's place; else it is to be had by
     /// [`result`](Self::result). This is what makes a small reply cheap.
     #[inline(always)]
     pub(crate) fn at_hand<U: 'static>(&self) -> Option<U> {
-        let words = codec::plain_words::<U>()?;
-        if !ReplyHead::is_done_in_place(self.word, words * WORD) {
-            return None;
+        match self {
+            Outcome::InPlace(place) => codec::from_plain(|| place.value),
+            _ => None,
         }
-        codec::from_plain(|| self.value)
     }
 
     /// The result, decoded.
@@ -91,32 +76,26 @@ impl<'a> Outcome<'a> {
     /// The result, when it is not one that travels as a word, or not a result.
     #[inline(never)]
     fn other_result<U: DeserializeOwned + 'static>(self) -> Result<U, DelegateError> {
-        let head = ReplyHead::unpack(self.word);
-        match (self.source, head) {
-            (Source::Failed(error), _) => Err((*error).clone()),
-            (Source::Bytes { trustee, payload }, Some(head)) => {
-                result(*trustee, head.status, payload)
+        match self {
+            Outcome::InPlace(InPlace { value, at, words, pair, trustee }) => {
+                match usize::try_from(value) {
+                    Ok(len) if len <= words * WORD => copied_out(pair, at * WORD, len, |bytes| {
+                        codec::decode(bytes).map_err(undecodable)
+                    }),
+                    _ => Err(nonsense(trustee)),
+                }
             }
-            (Source::Slot { trustee, pair, start }, Some(head)) if is_inside(head) => {
-                let read = |bytes: &[u8]| result(*trustee, head.status, bytes);
-                let at = if head.at == IN_PLACE { self.at + 1 } else { start + head.at };
-                copied_out(pair, at * WORD, head.len, read)
-            }
-            (Source::Slot { trustee, .. } | Source::Bytes { trustee, .. }, _) => {
-                let reason = "its reply makes no sense: it is not the same build".to_owned();
-                Err(DelegateError::Refused { trustee: *trustee, reason })
-            }
+            Outcome::Reply { trustee, status, payload } => result(trustee, status, payload),
+            Outcome::Nonsense { trustee } => Err(nonsense(trustee)),
+            Outcome::Failed(error) => Err(error.clone()),
         }
     }
 }
 
-/// Whether the payload of a reply is inside its buffer. One that took its request's place is not
-/// longer than any request.
-fn is_inside(head: ReplyHead) -> bool {
-    if head.at == IN_PLACE {
-        return head.len <= INLINE_BYTES;
-    }
-    head.len <= SLOT_BYTES && head.at <= (SLOT_BYTES - head.len) / WORD
+#[cold]
+fn nonsense(trustee: ThreadId) -> DelegateError {
+    let reason = "its reply makes no sense: it is not the same build".to_owned();
+    DelegateError::Refused { trustee, reason }
 }
 
 #[cold]
@@ -175,13 +154,14 @@ pub(crate) trait Completion {
 /// What is known of a completion's type.
 pub(crate) struct Kind {
     take: Take,
+    run: Run,
     /// What it is called in messages.
     pub(crate) name: fn() -> &'static str,
 }
 
 /// The kind of completions of type `C`.
 pub(crate) const fn kind_of<C: Completion>() -> &'static Kind {
-    const { &Kind { take: take::<C>, name: C::name } }
+    const { &Kind { take: take::<C>, run: run::<C>, name: C::name } }
 }
 
 /// A completion behind a pointer.
@@ -195,9 +175,12 @@ impl Completion for Box<dyn FnOnce(Outcome<'_>)> {
     }
 }
 
-/// Moves a completion out of the words that these are, and runs it. The outcome comes in its parts:
-/// that is how it stays in registers.
-type Take = unsafe fn(*const u64, u64, u64, usize, &Source<'_>);
+/// Moves a completion out of the words that these are, and runs it.
+type Take = unsafe fn(*const u64, Outcome<'_>);
+
+/// Takes the completions at the head of a list that are of one kind, and runs them with the results
+/// in their requests' places.
+type Run = unsafe fn(&Completions, &SharedBytes, ThreadId);
 
 /// Completions of one batch, in order.
 ///
@@ -217,60 +200,118 @@ pub(crate) struct Completions {
 /// A completion that is about to run.
 pub(crate) struct Next {
     pub(crate) kind: &'static Kind,
-    /// The word at which its request's head is.
+    /// The word at which its request's head was.
     pub(crate) at: usize,
+    /// Words behind the head that belong to the request.
+    request_words: usize,
     /// Where its own words are.
     data: *const u64,
     /// Where it is in the list.
-    pub(crate) place: usize,
+    place: usize,
 }
 
 const HEADER: usize = 2;
 
+/// Words of a completion in a list. Those without bytes have one as well, so that a list for so many
+/// small ones never holds more.
 const fn words_of<C>() -> usize {
-    size_of::<C>().div_ceil(WORD)
+    let words = size_of::<C>().div_ceil(WORD);
+    HEADER + if words == 0 { 1 } else { words }
+}
+
+/// Words of a list: as many small completions fit as a batch may have requests.
+const LIST_WORDS: usize = BATCH_REQUESTS * (HEADER + 1);
+
+/// Where a completion finds room in a list, of which it is the next one.
+pub(crate) struct Room {
+    place: usize,
+    end: usize,
+}
+
+/// A completion that is too large or too aligned for a list; the pointer to it is in the list.
+type Apart = Box<dyn FnOnce(Outcome<'_>)>;
+
+const fn is_kept_apart<C>() -> bool {
+    align_of::<C>() > WORD || words_of::<C>() > LIST_WORDS / 2
+}
+
+/// The second word of a completion in a list.
+#[derive(Clone, Copy)]
+struct Header(u64);
+
+impl Header {
+    #[inline(always)]
+    fn new(at: usize, request_words: usize, words: usize) -> Self {
+        debug_assert!(request_words <= 0xffff && words <= 0xffff);
+        Header((at as u64) << 32 | (request_words as u64) << 16 | words as u64)
+    }
+
+    #[inline(always)]
+    fn at(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    #[inline(always)]
+    fn request_words(self) -> usize {
+        (self.0 >> 16) as u16 as usize
+    }
+
+    #[inline(always)]
+    fn words(self) -> usize {
+        self.0 as u16 as usize
+    }
 }
 
 impl Completions {
-    /// Adds the completion of the request whose head is at word `at`.
+    /// Room for one more completion, if there is any. There is in an empty list.
     #[inline(always)]
-    pub(crate) fn push<C: Completion + 'static>(&self, at: usize, completion: C) {
-        if const { align_of::<C>() > WORD } {
-            return self.push(at, boxed(completion));
-        }
+    pub(crate) fn room<C: Completion>(&self) -> Option<Room> {
+        let words =
+            const { if is_kept_apart::<C>() { words_of::<Apart>() } else { words_of::<C>() } };
+        let place = self.end.get();
+        let end = place + words;
         // SAFETY: no other reference to the vector exists: this method calls nothing that could
         // come back here, and the type is not Sync.
         let list = unsafe { &mut *self.words.get() };
-        let place = self.end.get();
-        let words = const { HEADER + words_of::<C>() };
-        let end = place + words;
-        if end > list.len() {
-            grow(list, end);
+        if end > list.len() && !grow(list, end) {
+            return None;
         }
-        // SAFETY: the list has words up to `end`, or `grow` has seen to it, and nothing that counts
-        // is behind `place`. A completion's last partial word need not be initialised because it is
-        // only ever read as a `C`.
-        unsafe {
-            let header = list.as_mut_ptr().add(place);
-            header.cast::<&Kind>().write(kind_of::<C>());
-            header.add(1).write((at as u64) << 32 | words as u64);
-            header.add(HEADER).cast::<C>().write(completion);
-        }
-        self.end.set(end);
+        Some(Room { place, end })
     }
 
-    /// Takes the next completion out.
-    pub(crate) fn next(&self) -> Option<Next> {
-        self.next_at(&mut self.place())
+    /// Adds the completion of the request whose head is at word `at`, with `request_words` behind
+    /// it, where there is [room](Self::room) for it.
+    #[inline(always)]
+    pub(crate) fn push<C: Completion + 'static>(
+        &self,
+        room: Room,
+        at: usize,
+        request_words: usize,
+        completion: C,
+    ) {
+        if const { is_kept_apart::<C>() } {
+            return self.push(room, at, request_words, boxed(completion));
+        }
+        let Room { place, end } = room;
+        debug_assert!(place == self.end.get() && end == place + words_of::<C>());
+        let header = Header::new(at, request_words, const { words_of::<C>() });
+        // SAFETY: the list has words up to `end`, as `room` found, and nothing that counts is behind
+        // `place`. A completion's last partial word need not be initialised because it is only ever
+        // read as a `C`.
+        unsafe {
+            let first = (*self.words.get()).as_mut_ptr().add(place);
+            first.cast::<&Kind>().write(kind_of::<C>());
+            first.add(1).cast::<Header>().write(header);
+            first.add(HEADER).cast::<C>().write(completion);
+        }
+        self.end.set(end);
     }
 
     /// How many completions have not been taken.
     pub(crate) fn len(&self) -> usize {
         let (mut place, mut len) = (self.next.get(), 0);
-        while place < self.end.get() {
-            // SAFETY: as in `next_at`, whose steps these are.
-            let word = unsafe { (*self.words.get()).as_ptr().add(place + 1).read() };
-            place += word as u32 as usize;
+        while let Some((_, header, _)) = self.at(place) {
+            place += header.words();
             len += 1;
         }
         len
@@ -281,46 +322,80 @@ impl Completions {
         self.next.get()
     }
 
-    /// Takes the completion at `place` out, which is the next one, and moves `place` behind it.
+    /// The completion at `place`, if it is not behind the last: its kind, its header, its bytes.
     #[inline(always)]
-    pub(crate) fn next_at(&self, place: &mut usize) -> Option<Next> {
-        let this = *place;
-        debug_assert_eq!(this, self.next.get());
-        if this >= self.end.get() {
+    fn at(&self, place: usize) -> Option<(&'static Kind, Header, *const u64)> {
+        if place >= self.end.get() {
             return None;
         }
-        // SAFETY: as in `push`. In front of `end` are completions, one behind the other, and `this`
-        // is where one begins: with a word made from a `&Kind`, and one that is a number.
-        let (kind, word, data) = unsafe {
-            let header = (*self.words.get()).as_ptr().add(this);
-            (header.cast::<&Kind>().read(), header.add(1).read(), header.add(HEADER))
-        };
-        // Not from the kind: the place of the next completion is what this loop waits for.
-        *place = this + word as u32 as usize;
-        self.next.set(*place);
-        Some(Next { kind, at: (word >> 32) as usize, data, place: this })
+        // SAFETY: as in `push`. In front of `end` are completions, one behind the other, and `place`
+        // is where one begins (only what `push` and the steps over whole completions make it is
+        // ever asked for): with a word made from a `&Kind`, and a header.
+        unsafe {
+            let first = (*self.words.get()).as_ptr().add(place);
+            Some((
+                first.cast::<&Kind>().read(),
+                first.add(1).cast::<Header>().read(),
+                first.add(HEADER),
+            ))
+        }
     }
 
-    /// Undoes the [`next`](Self::next) that took the completion at `place`.
-    pub(crate) fn put_back(&self, place: usize) {
-        debug_assert!(place < self.next.get());
-        self.next.set(place);
+    /// The kind of the next completion.
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> Option<&'static Kind> {
+        self.at(self.next.get()).map(|(kind, ..)| kind)
+    }
+
+    /// Takes the next completion out.
+    pub(crate) fn next(&self) -> Option<Next> {
+        let place = self.next.get();
+        let (kind, header, data) = self.at(place)?;
+        self.next.set(place + header.words());
+        Some(Next { kind, at: header.at(), request_words: header.request_words(), data, place })
+    }
+
+    /// Undoes the [`next`](Self::next) that took this completion.
+    pub(crate) fn put_back(&self, next: Next) {
+        debug_assert!(next.place < self.next.get());
+        self.next.set(next.place);
     }
 
     /// Runs a completion.
     ///
     /// # Panics
     /// If it panics; it counts as taken then.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn run(&self, next: Next, outcome: Outcome<'_>) {
         // SAFETY: `next` came from this list, whose words behind the header are a completion of the
         // type that its kind was made for (`push` writes them together), and nothing was pushed
         // since. It is taken once, because a `Next` is used up here. `take` moves it out before it
         // runs, so that it does not matter if the list grows meanwhile.
-        unsafe {
-            let Outcome { word, value, at, source } = outcome;
-            (next.kind.take)(next.data, word, value, at, source);
-        }
+        unsafe { (next.kind.take)(next.data, outcome) }
+    }
+
+    /// Runs a completion whose result is in the place of its request.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub(crate) fn run_in_place(&self, next: Next, pair: &SharedBytes, trustee: ThreadId) {
+        let value = pair.words().load(next.at, Ordering::Relaxed);
+        let (at, words) = (next.at + 1, next.request_words);
+        let outcome = Outcome::InPlace(InPlace { value, at, words, pair, trustee });
+        self.run(next, outcome);
+    }
+
+    /// Takes the next completions, which are of this kind, and runs them, with the results that are
+    /// in the places of their requests in the memory of `pair`. Returns when one of another kind is
+    /// next.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    #[inline(always)]
+    pub(crate) fn run_kind(&self, kind: &Kind, pair: &SharedBytes, trustee: ThreadId) {
+        debug_assert!(self.kind().is_some_and(|next| std::ptr::eq(next, kind)));
+        // SAFETY: the next completion is of the type that this kind was made for.
+        unsafe { (kind.run)(self, pair, trustee) }
     }
 
     /// Exchanges the completions of two lists.
@@ -341,32 +416,46 @@ impl Completions {
     }
 }
 
+/// Gives a list its words, if it has none; says whether that is enough.
 #[cold]
 #[inline(never)]
-fn grow(list: &mut Vec<u64>, end: usize) {
-    list.resize(end.next_power_of_two().max(128), 0);
+fn grow(list: &mut Vec<u64>, end: usize) -> bool {
+    list.resize(LIST_WORDS, 0);
+    end <= LIST_WORDS
 }
 
 impl Drop for Completions {
     fn drop(&mut self) {
         while let Some(next) = self.next() {
-            self.run(next, Outcome::failed(&Source::Failed(&RACK_ENDED)));
+            self.run(next, Outcome::Failed(&RACK_ENDED));
         }
     }
 }
 
 /// # Safety
 /// `data` points to a `C` that is taken here and never again.
-unsafe fn take<C: Completion>(
-    data: *const u64,
-    word: u64,
-    value: u64,
-    at: usize,
-    source: &Source<'_>,
-) {
+unsafe fn take<C: Completion>(data: *const u64, outcome: Outcome<'_>) {
     // SAFETY: the caller's promise.
     let completion = unsafe { data.cast::<C>().read() };
-    completion.complete(Outcome { word, value, at, source });
+    completion.complete(outcome);
+}
+
+/// # Safety
+/// The next completion of `list` is a `C`.
+unsafe fn run<C: Completion>(list: &Completions, pair: &SharedBytes, trustee: ThreadId) {
+    let slot = pair.words();
+    let mut place = list.next.get();
+    while let Some((kind, header, data)) = list.at(place)
+        && std::ptr::eq(kind, kind_of::<C>())
+    {
+        place += const { words_of::<C>() };
+        list.next.set(place);
+        let (at, words) = (header.at(), header.request_words());
+        let value = slot.load(at, Ordering::Relaxed);
+        // SAFETY: `push` wrote a `C` behind the kind of `C`s. It is taken once: `next` is behind it.
+        let completion = unsafe { data.cast::<C>().read() };
+        completion.complete(Outcome::InPlace(InPlace { value, at: at + 1, words, pair, trustee }));
+    }
 }
 
 #[cfg(test)]
@@ -387,27 +476,37 @@ mod tests {
             self.0.borrow_mut().push(64);
         }
     }
+    fn add<C: Completion + 'static>(
+        to: &Completions,
+        at: usize,
+        request_words: usize,
+        completion: C,
+    ) {
+        let room = to.room::<C>().expect("room for one more");
+        to.push(room, at, request_words, completion);
+    }
+
     const ERROR: DelegateError = DelegateError::NoRack("a test");
 
     #[test]
     fn completions_of_all_shapes_run_in_order_and_once() {
         let log = Rc::new(RefCell::new(vec![]));
         let completions = Completions::default();
-        completions.push(8, Note(log.clone(), [0; 0]));
-        completions.push(24, Note(log.clone(), [0; 9]));
-        completions.push(40, Aligned(log.clone()));
-        completions.push(56, Note(log.clone(), [0; 300]));
+        add(&completions, 8, 0, Note(log.clone(), [0; 0]));
+        add(&completions, 24, 1, Note(log.clone(), [0; 9]));
+        add(&completions, 40, 2, Aligned(log.clone()));
+        add(&completions, 56, 3, Note(log.clone(), [0; 300]));
         assert_eq!(completions.len(), 4);
         for at in [8, 24, 40, 56] {
             let next = completions.next().expect("one more");
             assert_eq!(next.at, at);
-            completions.run(next, Outcome::failed(&Source::Failed(&ERROR)));
+            completions.run(next, Outcome::Failed(&ERROR));
         }
         assert!(completions.next().is_none());
         assert_eq!(completions.len(), 0);
         completions.clear();
         assert_eq!(*log.borrow(), [0, 9, 64, 300]);
-        completions.push(8, Note(log.clone(), [0; 1]));
+        add(&completions, 8, 0, Note(log.clone(), [0; 1]));
         drop(completions);
         assert_eq!(*log.borrow(), [0, 9, 64, 300, 1], "what is left is told that it failed");
         assert_eq!(Rc::strong_count(&log), 1, "nothing is leaked");

@@ -1,7 +1,7 @@
 //! The trustee's end of one pair of threads: requests in, replies out.
 
 use crate::{
-    call::{Call, Payload},
+    call::Batch,
     context::Context,
     error::PanicReport,
     link::Link,
@@ -10,12 +10,9 @@ use crate::{
     registry::{Closure, registry},
     slot::{Arrival, TrusteeSlot},
     traffic::{Traffic, add},
-    wire::{ReplyHead, RequestHead, WORD},
+    wire::{RequestHead, WORD},
 };
-use primitive::{
-    limits::{BATCH_REQUESTS, BUFFERS, MESSAGE_BYTES},
-    sync::Ordering,
-};
+use primitive::limits::{BATCH_REQUESTS, BUFFERS, MESSAGE_BYTES};
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
@@ -26,10 +23,9 @@ use transport_api::ThreadId;
 /// How far a batch has been served.
 #[derive(Clone, Copy)]
 struct Progress {
-    arrival: Arrival,
     /// The head of the next request.
     at: usize,
-    /// First word behind all requests and long replies.
+    /// First word behind the requests and the replies that stand apart.
     tail: usize,
 }
 
@@ -117,90 +113,78 @@ impl Inbox {
     }
 
     fn serve_batch(&self, node: &Node, arrival: Arrival) -> bool {
-        let mut progress = self.paused.take().unwrap_or_else(|| {
+        let Progress { at, tail } = self.paused.take().unwrap_or_else(|| {
             self.slot.prefetch(arrival);
-            Progress { arrival, at: 1, tail: arrival.end }
+            Progress { at: 1, tail: arrival.end }
         });
-        let before = progress.at;
+        let buffer = self.slot.buffer(arrival.buffer);
+        let (slot, end) = (buffer.words(), arrival.end);
+        let mut batch = Batch { buffer, slot, end, at, tail, bulk: None, outsized: None };
         let context = node.context().enter(Context::Serving);
         let finished = loop {
-            match catch_unwind(AssertUnwindSafe(|| self.run(node, &mut progress))) {
+            match catch_unwind(AssertUnwindSafe(|| self.run(node, &mut batch))) {
                 Ok(finished) => break finished,
-                Err(panic) => self.answer_panic(node, &mut progress, &PanicReport::taken(panic)),
+                Err(panic) => self.answer_panic(node, &mut batch, &PanicReport::taken(panic)),
             }
         };
         drop(context);
-        let moved = finished || progress.at != before;
+        let moved = finished || batch.at != at;
+        let Batch { at, tail, .. } = batch;
         if finished {
-            add(&self.requests_in, self.slot.requests(progress.arrival));
-            add(&self.words_in, progress.arrival.end);
-            add(&self.words_out, progress.tail);
-            let handover = self.slot.answer(progress.arrival, progress.tail);
+            add(&self.requests_in, self.slot.requests(arrival));
+            add(&self.words_in, end);
+            add(&self.words_out, tail);
+            let handover = self.slot.answer(arrival, tail);
             let lane = node.lane(self.client().host);
             // A lane that is broken says so through its peer event.
             let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         } else {
-            self.paused.set(Some(progress));
+            self.paused.set(Some(Progress { at, tail }));
         }
         moved
     }
 
     /// Serves requests until the batch is done (true) or one waits for its bulk payload (false).
-    /// A panic of a closure leaves `progress` at its request.
+    /// A panic of a closure leaves the batch at its request.
     #[inline(always)]
-    fn run(&self, node: &Node, progress: &mut Progress) -> bool {
-        let buffer = self.slot.buffer(progress.arrival.buffer);
-        let slot = buffer.words();
-        let end = progress.arrival.end;
+    fn run(&self, node: &Node, batch: &mut Batch<'_>) -> bool {
         let closures = node.closures();
-        let mut call = Call { buffer, slot, tail: progress.tail, bulk: None, outsized: None };
-        // The truth about progress is here; `progress` is told before a closure runs, because it
-        // may panic.
-        let mut at = progress.at;
-        while at < end {
-            progress.at = at;
-            let head = RequestHead::from_word(slot.load(at, Ordering::Relaxed));
-            let payload = within(at, head, end);
-            if head.is_bulk() && !self.take_bulk(&mut call) {
+        while let Some(request) = batch.request() {
+            let head = request.head;
+            if head.is_bulk() && !self.take_bulk(batch) {
                 return false;
             }
             node.context().set_request(head);
-            let reply = match closures.get(head.closure() as usize) {
-                Some(&Closure { run, tag }) => match node.properties().find(head.property(), tag) {
-                    // SAFETY: the property is live and of the type the closure works on (equal
-                    // tags are equal types); nothing else refers to it, because this thread is
-                    // the only one with access and is not inside another closure: `serve` is only
-                    // called from free context, and delegated code cannot wait.
-                    Some(property) => unsafe { run(property, &mut call, payload) },
-                    None => wrong_property(node, head, &mut call, payload),
-                },
-                None => call.refuse(payload, "it names a closure that this program does not have"),
-            };
-            slot.store(at, reply, Ordering::Relaxed);
-            at = payload.at + payload.words;
-            if !ReplyHead::is_in_place(reply) {
-                self.after_long_reply(node, progress, &mut call);
+            let found = closures.get(head.closure() as usize).and_then(|&Closure { run, tag }| {
+                node.properties().find(head.property(), tag).map(|property| (run, property))
+            });
+            match found {
+                // SAFETY: the property is live and of the type the closure works on (equal tags are
+                // equal types), and stays so for the whole run: what would drop it is deferred
+                // until the context is free, or is a request of the runtime, which ends the run.
+                // Nothing else refers to it, because this thread is the only one with access and
+                // is not inside another closure: `serve` is only called from free context, and
+                // delegated code cannot wait.
+                Some((run, property)) => unsafe { run(property, batch, request) },
+                None => {
+                    refuse(node, batch, head);
+                    batch.pass(request);
+                }
+            }
+            if batch.outsized.is_some() {
+                self.send_outsized(node, batch);
             }
         }
         true
     }
 
+    /// Gives the next request the bulk payload that belongs to it, if it is there.
     #[cold]
-    #[inline(never)]
-    fn after_long_reply(&self, node: &Node, progress: &mut Progress, call: &mut Call<'_>) {
-        progress.tail = call.tail;
-        if let Some(payload) = call.outsized.take() {
-            self.send_bulk(node, payload);
-        }
-    }
-
-    /// Gives the call the bulk payload that belongs to it, if it is there.
-    #[cold]
-    fn take_bulk(&self, call: &mut Call<'_>) -> bool {
+    fn take_bulk(&self, batch: &mut Batch<'_>) -> bool {
         match self.bulk.borrow_mut().pop_front() {
             Some(payload) => {
                 debug_assert!(payload.len() <= MESSAGE_BYTES);
-                call.bulk = Some(payload);
+                batch.bulk = Some(payload);
                 true
             }
             None => false,
@@ -208,42 +192,37 @@ impl Inbox {
     }
 
     #[cold]
-    fn send_bulk(&self, node: &Node, payload: Vec<u8>) {
-        // A lane that is broken says so through its peer event.
-        let lane = node.lane(self.client().host);
+    fn send_outsized(&self, node: &Node, batch: &mut Batch<'_>) {
+        let Some(payload) = batch.outsized.take() else { return };
         add(&self.words_out, payload.len().div_ceil(WORD));
+        let lane = node.lane(self.client().host);
+        // A lane that is broken says so through its peer event.
         let _ = lane.borrow_mut().bulk(self.client().thread, BULK_REPLY, payload);
     }
 
     #[cold]
-    fn answer_panic(&self, node: &Node, progress: &mut Progress, report: &PanicReport) {
-        let buffer = self.slot.buffer(progress.arrival.buffer);
-        let slot = buffer.words();
-        let head = RequestHead::from_word(slot.load(progress.at, Ordering::Relaxed));
-        let payload = within(progress.at, head, progress.arrival.end);
-        let mut call = Call { buffer, slot, tail: progress.tail, bulk: None, outsized: None };
-        let reply = call.panicked(payload, report);
-        slot.store(progress.at, reply, Ordering::Relaxed);
-        progress.at = payload.at + payload.words;
-        self.after_long_reply(node, progress, &mut call);
+    fn answer_panic(&self, node: &Node, batch: &mut Batch<'_>, report: &PanicReport) {
+        // The head may be read again: only a client that breaks the rules writes it meanwhile, and
+        // it is checked anew.
+        let Some(request) = batch.request() else { return };
+        batch.panicked(report);
+        batch.pass(request);
+        self.send_outsized(node, batch);
     }
 }
 
-/// The payload of the request whose head is at word `at`, before `end`: cut where the batch ends.
-#[inline(always)]
-fn within(at: usize, head: RequestHead, end: usize) -> Payload {
-    debug_assert!(at < end);
-    Payload { at: at + 1, words: head.words().min(end - at - 1) }
-}
-
+/// Says why nothing can be run for the request whose head this is.
 #[cold]
 #[inline(never)]
-fn wrong_property(node: &Node, head: RequestHead, call: &mut Call<'_>, payload: Payload) -> u64 {
-    let wants = registry().description(head.closure()).map_or("?", |found| found.property_name);
+fn refuse(node: &Node, batch: &mut Batch<'_>, head: RequestHead) {
     let number = head.property();
+    let Some(wanted) = registry().description(head.closure()) else {
+        return batch.refuse("it names a closure that this program does not have");
+    };
+    let wants = wanted.property_name;
     let reason = match node.properties().type_name(number) {
         Some(has) => format!("property {number} is a {has}, and the closure works on a {wants}"),
         None => format!("there is no property {number} (any more); the closure wanted a {wants}"),
     };
-    call.refuse(payload, &reason)
+    batch.refuse(&reason);
 }

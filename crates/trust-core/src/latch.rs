@@ -8,7 +8,7 @@
 use crate::{
     Trust,
     apply::{Portable, or_raise},
-    completion::{Completion, Outcome, Source, boxed},
+    completion::{Completion, Outcome, boxed},
     context::check_may_wait,
     error::{DelegateError, OUTSIDE},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
@@ -260,7 +260,7 @@ impl<T: 'static> Trust<Latch<T>> {
         C: Completion + 'static,
     {
         let Some(trustee) = node.thread_numbered(self.home.number()) else {
-            return completion.complete(Outcome::failed(&Source::Failed(&OUTSIDE)));
+            return completion.complete(Outcome::Failed(&OUTSIDE));
         };
         let reply_to = node.await_reply(trustee, boxed(completion));
         let started = Started::new(reply_to, trustee);

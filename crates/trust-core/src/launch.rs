@@ -5,7 +5,7 @@
 //! call: [`Started`], if there is no fiber, and the later reply.
 
 use crate::{
-    completion::{Completion, Outcome, Source},
+    completion::{Completion, Outcome},
     error::{CodecError, DelegateError, PanicReport},
     node::on_node,
     system::ReplyTo,
@@ -57,7 +57,7 @@ impl Started {
     }
 
     fn fail(&self, error: &DelegateError) {
-        on_node(|node| node.end_awaited(self.token, Outcome::failed(&Source::Failed(error))));
+        on_node(|node| node.end_awaited(self.token, Outcome::Failed(error)));
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) use self::entered::{current, on_node, with_node};
 
 use crate::{
     arrivals::Arrivals,
-    completion::{Completion, Outcome, Source, boxed},
+    completion::{Completion, Outcome, boxed},
     context::{Context, ContextCell},
     error::{DelegateError, NO_SUCH_THREAD, Panic},
     inbox::Inbox,
@@ -231,18 +231,15 @@ impl Node {
         completion: C,
     ) {
         let Some(Some(outbox)) = self.outboxes.get(number as usize) else {
-            return completion.complete(Outcome::failed(&Source::Failed(&NO_SUCH_THREAD)));
+            return completion.complete(Outcome::Failed(&NO_SUCH_THREAD));
         };
-        match outbox.append(&request, completion, || self.lane_to(outbox)) {
-            Ok(false) => {}
-            Ok(true) => {
-                outbox.flush(self.lane_to(outbox));
-            }
-            Err(completion) => self.send_in_next(outbox, number, request, completion),
+        if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
+            self.send_in_next(outbox, number, request, completion);
         }
     }
 
     /// Sends a request for which no batch is open, or not one with room for it.
+    #[cold]
     #[inline(never)]
     fn send_in_next<C: Completion + 'static>(
         &self,
@@ -295,7 +292,7 @@ impl Node {
         completion: C,
     ) {
         if let Some(error) = outbox.closed() {
-            return completion.complete(Outcome::failed(&Source::Failed(&error)));
+            return completion.complete(Outcome::Failed(&error));
         }
         let _stay = self.stay();
         let ticket = outbox.postpone(request, boxed(completion));

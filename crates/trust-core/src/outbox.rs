@@ -1,12 +1,13 @@
 //! The client's end of one pair of threads: requests out, replies in.
 
 use crate::{
+    call::copied_out,
     codec::Plain,
-    completion::{Completion, Completions, Outcome, Source},
+    completion::{Completion, Completions, Outcome},
     context::ContextCell,
     error::{DelegateError, Panic, catch},
     link::Link,
-    slot::{ClientSlot, start_of},
+    slot::{Answer, ClientSlot, start_of},
     traffic::{Traffic, add},
     wire::{ReplyHead, RequestHead, WORD},
 };
@@ -87,6 +88,9 @@ pub(crate) struct Outbox {
     moved: Cell<u64>,
     /// Fibers that wait for room.
     thirsty: RefCell<Vec<FiberId>>,
+    /// The word in the oldest answered buffer at which the next reply that stands apart begins;
+    /// zero where none of them has been taken.
+    apart: Cell<usize>,
     /// Bulk payloads of replies that have arrived.
     bulk: RefCell<VecDeque<Vec<u8>>>,
     /// Why requests fail here, once the trustee is gone or the rack has ended.
@@ -110,6 +114,7 @@ impl Outbox {
             backlog: RefCell::default(),
             moved: Cell::new(0),
             thirsty: RefCell::default(),
+            apart: Cell::new(0),
             bulk: RefCell::default(),
             closed: RefCell::default(),
             is_closed: Cell::new(false),
@@ -133,7 +138,7 @@ impl Outbox {
         self.slot.open()
     }
 
-    /// Puts a request into the batch that is open, and says whether the batch should go at once.
+    /// Puts a request into the batch that is open.
     ///
     /// # Errors
     /// The completion, if no batch is open or the request has no room in it.
@@ -143,7 +148,7 @@ impl Outbox {
         request: &Request<'_>,
         completion: C,
         lane: impl FnOnce() -> &'a LaneRef,
-    ) -> Result<bool, C> {
+    ) -> Result<(), C> {
         let arguments = request.arguments;
         if let Arguments::Encoded(bytes) = arguments
             && bytes.len() > INLINE_BYTES
@@ -156,12 +161,13 @@ impl Outbox {
             Arguments::Plain(Plain::Word(word)) => Some(word),
             Arguments::Plain(Plain::Nothing) | Arguments::Encoded(_) => None,
         };
-        let Some(added) = self.slot.append(len, head, first) else { return Err(completion) };
+        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
+        let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
         if let Arguments::Encoded(bytes) = arguments {
-            self.slot.memory().write_from((added.at + 1) * WORD, bytes);
+            self.slot.memory().write_from((at + 1) * WORD, bytes);
         }
-        self.filling.push(added.at, completion);
-        Ok(added.fills)
+        self.filling.push(room, at, len, completion);
+        Ok(())
     }
 
     #[cold]
@@ -172,17 +178,18 @@ impl Outbox {
         bytes: &[u8],
         completion: C,
         lane: &LaneRef,
-    ) -> Result<bool, C> {
+    ) -> Result<(), C> {
         let len = request.words();
         let head = RequestHead::new(request.property, request.closure, len, true);
         let length = Some(bytes.len() as u64);
-        let Some(added) = self.slot.append(len, head, length) else { return Err(completion) };
+        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
+        let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
         // A lane that refuses has lost its peer and will say so: everything here fails then, this
         // request with it.
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
         add(&self.words_out, bytes.len().div_ceil(WORD));
-        self.filling.push(added.at, completion);
-        Ok(added.fills)
+        self.filling.push(room, at, len, completion);
+        Ok(())
     }
 
     /// Keeps a request until there is room; returns its ticket. All that comes after it queues
@@ -267,14 +274,14 @@ impl Outbox {
 
     fn reap_buffer(
         &self,
-        (buffer, end): (usize, usize),
+        answer: Answer,
         context: &ContextCell,
         caught: &mut dyn FnMut(Panic),
     ) -> bool {
-        let completions = &self.in_flight[buffer];
+        let completions = &self.in_flight[answer.buffer];
         let first = completions.place();
         let finished = loop {
-            let run = std::panic::AssertUnwindSafe(|| self.run(buffer, context));
+            let run = std::panic::AssertUnwindSafe(|| self.run(answer, context));
             match std::panic::catch_unwind(run) {
                 Ok(finished) => break finished,
                 Err(panic) => caught(panic),
@@ -283,7 +290,8 @@ impl Outbox {
         let moved = completions.place() != first;
         if finished {
             completions.clear();
-            add(&self.words_in, end);
+            self.apart.set(0);
+            add(&self.words_in, answer.end);
             self.slot.take_back();
         }
         moved
@@ -291,36 +299,58 @@ impl Outbox {
 
     /// Runs the completions of an answered buffer; false if one waits for its bulk payload.
     #[inline(always)]
-    fn run(&self, buffer: usize, context: &ContextCell) -> bool {
-        let completions = &self.in_flight[buffer];
-        let pair = self.slot.memory();
-        let words = pair.words();
-        let source = Source::Slot { trustee: self.trustee(), pair, start: start_of(buffer) };
-        // The place in the list is kept here: going through memory for it would cost more than
-        // everything else of this loop.
-        let mut place = completions.place();
-        while let Some(next) = completions.next_at(&mut place) {
-            let value = words.load(next.at + 1, Ordering::Relaxed);
-            let word = words.load(next.at, Ordering::Relaxed);
-            context.set_callback(next.kind);
-            if !ReplyHead::is_bulk(word) {
-                let outcome = Outcome::in_slot(word, value, next.at, &source);
-                completions.run(next, outcome);
-            } else if !self.run_bulk(completions, next.place, word) {
-                return false;
-            }
+    fn run(&self, answer: Answer, context: &ContextCell) -> bool {
+        if answer.end > answer.requests {
+            return self.run_with_apart(answer, context);
+        }
+        let completions = &self.in_flight[answer.buffer];
+        while let Some(kind) = completions.kind() {
+            context.set_callback(kind);
+            completions.run_kind(kind, self.slot.memory(), self.trustee());
         }
         true
     }
 
-    #[cold]
+    /// As [`run`](Self::run), of a buffer with replies that stand apart.
     #[inline(never)]
-    fn run_bulk(&self, completions: &Completions, place: usize, word: u64) -> bool {
-        completions.put_back(place);
-        let Some(payload) = self.bulk.borrow_mut().pop_front() else { return false };
-        let next = completions.next().expect("the one that was put back");
-        let source = Source::Bytes { trustee: self.trustee(), payload: &payload };
-        completions.run(next, Outcome::in_bytes(word, &source));
+    fn run_with_apart(&self, answer: Answer, context: &ContextCell) -> bool {
+        let Answer { buffer, requests, end } = answer;
+        let (memory, trustee, start) = (self.slot.memory(), self.trustee(), start_of(buffer));
+        let completions = &self.in_flight[buffer];
+        while let Some(next) = completions.next() {
+            context.set_callback(next.kind);
+            let apart = self.apart.get().max(requests);
+            if apart >= end {
+                completions.run_in_place(next, memory, trustee);
+                continue;
+            }
+            let word = memory.words().load(start + apart, Ordering::Relaxed);
+            let Some(ReplyHead { status, bulk, at, len }) = ReplyHead::unpack(word) else {
+                self.apart.set(end);
+                completions.run(next, Outcome::Nonsense { trustee });
+                continue;
+            };
+            let behind = apart + 1 + len.div_ceil(WORD);
+            if start + at != next.at {
+                completions.run_in_place(next, memory, trustee);
+            } else if bulk {
+                let arrived = self.bulk.borrow_mut().pop_front();
+                let Some(payload) = arrived else {
+                    completions.put_back(next);
+                    return false;
+                };
+                self.apart.set(apart + 1);
+                completions.run(next, Outcome::Reply { trustee, status, payload: &payload });
+            } else if behind <= end {
+                self.apart.set(behind);
+                copied_out(memory, (start + apart + 1) * WORD, len, |payload| {
+                    completions.run(next, Outcome::Reply { trustee, status, payload });
+                });
+            } else {
+                self.apart.set(end);
+                completions.run(next, Outcome::Nonsense { trustee });
+            }
+        }
         true
     }
 
@@ -347,12 +377,7 @@ impl Outbox {
                 reply_words: waiting.reply_words,
             };
             match self.append(&request, waiting.completion, || lane) {
-                Ok(fills) => {
-                    self.moved.set(self.moved.get() + 1);
-                    if fills {
-                        self.flush(lane);
-                    }
-                }
+                Ok(()) => self.moved.set(self.moved.get() + 1),
                 Err(completion) => {
                     self.backlog.borrow_mut().push_front(Waiting { completion, ..waiting });
                     if !self.open(lane) {
@@ -418,15 +443,14 @@ impl Outbox {
         }
         *self.closed.borrow_mut() = Some(error.clone());
         self.slot.block(true);
-        let failed = Source::Failed(error);
         for completions in self.in_flight.iter().chain([&self.filling]) {
             while let Some(next) = completions.next() {
-                catch(caught, || completions.run(next, Outcome::failed(&failed)));
+                catch(caught, || completions.run(next, Outcome::Failed(error)));
             }
         }
         let backlog = std::mem::take(&mut *self.backlog.borrow_mut());
         for waiting in backlog {
-            catch(caught, || (waiting.completion)(Outcome::failed(&failed)));
+            catch(caught, || (waiting.completion)(Outcome::Failed(error)));
         }
         self.thirsty.borrow_mut().drain(..).for_each(unpark);
     }

@@ -20,17 +20,18 @@
 //! compared with the property's own tag before anything runs.
 
 use crate::{
-    call::{Call, Payload},
+    call::{Batch, Request},
     wire::MAX_CLOSURES,
 };
 use std::{any::TypeId, collections::HashMap, sync::OnceLock};
 
-/// Runs a delegated closure on a property and returns the word of the reply.
+/// Runs a delegated closure on a property for the batch's next request, which is given, and for
+/// those behind it that are the same but for their arguments: a run of them costs one call.
 ///
 /// # Safety
 /// The pointer is to a live property of the type that the closure's description names, and nothing
 /// else refers to it during the call.
-pub(crate) type Run = unsafe fn(*mut u8, &mut Call<'_>, Payload) -> u64;
+pub(crate) type Run = unsafe fn(*mut u8, &mut Batch<'_>, Request);
 
 /// What is known of a closure.
 pub(crate) struct Description {
@@ -45,7 +46,7 @@ pub(crate) trait Delegated {
     ///
     /// # Safety
     /// See [`Run`].
-    unsafe fn run(property: *mut u8, call: &mut Call<'_>, payload: Payload) -> u64;
+    unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Request);
     /// What it is.
     fn describe() -> Description;
 }
@@ -82,9 +83,9 @@ pub(crate) fn closure_id<D: Delegated>() -> u32 {
 ///
 /// # Safety
 /// See [`Run`]: this is one.
-unsafe fn run<D: Delegated>(property: *mut u8, call: &mut Call<'_>, payload: Payload) -> u64 {
+unsafe fn run<D: Delegated>(property: *mut u8, batch: &mut Batch<'_>, request: Request) {
     // SAFETY: the caller keeps the contract of `Run`.
-    unsafe { D::run(property, call, payload) }
+    unsafe { D::run(property, batch, request) }
 }
 fn describe<D: Delegated>() -> Description {
     D::describe()

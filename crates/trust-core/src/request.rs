@@ -4,7 +4,7 @@ use crate::{
     apply::Portable,
     call::{Apply, MIDDLING, too_large, with_capture},
     codec,
-    completion::{Completion, Outcome, Source},
+    completion::{Completion, Outcome},
     error::{CodecError, DelegateError, OUTSIDE},
     invoke::Invoke,
     node::Node,
@@ -86,7 +86,7 @@ impl Node {
         });
         if let Err(source) = encodable {
             let error = DelegateError::Codec { what: "encode the arguments", source };
-            return completion.complete(Outcome::failed(&Source::Failed(&error)));
+            return completion.complete(Outcome::Failed(&error));
         }
         let arguments = Arguments::Encoded(encoded.bytes());
         self.send_request::<T, I, V, C>(target, arguments, completion);
@@ -111,9 +111,10 @@ impl Node {
     }
 }
 
-/// Words that the result of a call will probably need; longer results find another place.
+/// Words behind its head that the result of a call will probably need; longer results find another
+/// place. A result of one word takes the head's.
 #[inline(always)]
 fn reply_words<U: 'static>() -> usize {
     let words = const { size_of::<U>().div_ceil(WORD) };
-    codec::plain_words::<U>().unwrap_or(if words <= 8 { words } else { 0 })
+    if words > 8 || codec::plain_words::<U>().is_some() { 0 } else { words }
 }

@@ -19,10 +19,10 @@
 //! The module moves words and knows neither closures nor transports: giving a buffer away is
 //! handed out as a [`Handover`], which the caller carries out on its lane.
 
-use crate::wire::{RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
+use crate::wire::{BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 use primitive::{
     SharedBytes, WordWriter,
-    limits::{BATCH_BYTES, BATCH_REQUESTS, BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
+    limits::{BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
     sync::Ordering,
 };
 use std::cell::Cell;
@@ -40,15 +40,6 @@ pub struct Handover {
     pub sequence: u32,
     /// How many requests are in it; none in an answer.
     pub requests: usize,
-}
-
-/// Where a request has been put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Added {
-    /// The word at which its head stands.
-    pub(crate) at: usize,
-    /// Whether the batch takes no more requests.
-    pub(crate) fills: bool,
 }
 
 /// Words from one buffer of a pair to the next.
@@ -76,14 +67,28 @@ pub(crate) fn start_of(buffer: usize) -> usize {
 pub struct ClientSlot {
     /// Writes into the buffer being filled; has no room while the batch is not [open](Self::open).
     writer: WordWriter,
-    /// Requests that the batch still takes.
-    left: Cell<usize>,
+    /// Requests in the batch being filled.
+    filled: Cell<usize>,
     /// The batch being filled.
     filling: Cell<u32>,
     /// The oldest batch in flight; equal to `filling` when none is.
     oldest: Cell<u32>,
     in_flight: Cell<usize>,
+    /// First word behind the requests of the batches in flight, by buffer.
+    ends: [Cell<usize>; BUFFERS],
     blocked: Cell<bool>,
+}
+
+/// A batch that has come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Which buffer of the pair.
+    pub buffer: usize,
+    /// First word behind the requests; replies that stand apart begin here.
+    pub requests: usize,
+    /// First word behind everything; never before `requests`, never beyond the buffer, whatever the
+    /// trustee says.
+    pub end: usize,
 }
 
 impl ClientSlot {
@@ -96,10 +101,11 @@ impl ClientSlot {
         let first = next_sequence(0);
         Self {
             writer: WordWriter::new(memory, start_of(buffer_of(first)) + 1),
-            left: Cell::new(BATCH_REQUESTS),
+            filled: Cell::new(0),
             filling: Cell::new(first),
             oldest: Cell::new(first),
             in_flight: Cell::new(0),
+            ends: Default::default(),
             blocked: Cell::new(false),
         }
     }
@@ -115,7 +121,7 @@ impl ClientSlot {
     pub fn open(&self) -> bool {
         let open = self.in_flight.get() < BUFFERS && !self.blocked.get() && !self.is_waiting();
         if open {
-            self.writer.set_limit(start_of(buffer_of(self.filling.get())) + BATCH_BYTES / WORD);
+            self.writer.set_limit(start_of(buffer_of(self.filling.get())) + BATCH_WORDS);
         }
         open
     }
@@ -131,7 +137,7 @@ impl ClientSlot {
     /// Whether requests wait to be handed over.
     #[inline(always)]
     pub fn is_waiting(&self) -> bool {
-        self.left.get() < BATCH_REQUESTS
+        self.filled.get() > 0
     }
 
     /// The batch that is being filled.
@@ -145,28 +151,27 @@ impl ClientSlot {
         self.in_flight.get()
     }
 
-    /// Adds a request with `words` words of payload, of which the first may be given; the caller
-    /// writes the rest behind it before handing over. `None` if the batch is not open, or the
-    /// request has no room in it. A batch that is full is to be [sealed](Self::seal) at once.
+    /// Adds a request with `words` words of payload, of which the first may be given, and returns
+    /// the word at which its head stands; the caller writes the rest behind it before handing over.
+    /// `None` if the batch is not open, or the request has no room in it.
     #[inline(always)]
     pub(crate) fn append(
         &self,
         words: usize,
         head: RequestHead,
         first: Option<u64>,
-    ) -> Option<Added> {
-        debug_assert!(self.left.get() > 0 && words == head.words());
+    ) -> Option<usize> {
+        debug_assert!(words == head.words());
         let at = self.writer.put(1 + words, head.word(), first)?;
-        let left = self.left.get() - 1;
-        self.left.set(left);
-        Some(Added { at, fills: left == 0 })
+        self.filled.set(self.filled.get() + 1);
+        Some(at)
     }
 
     /// Adds a request of one word and returns the word at which its head stands: for the models,
     /// which know neither closures nor properties.
     #[cfg(loom)]
     pub fn append_word(&self, payload: u64) -> Option<usize> {
-        self.append(1, RequestHead::new(0, 0, 1, false), Some(payload)).map(|added| added.at)
+        self.append(1, RequestHead::new(0, 0, 1, false), Some(payload))
     }
 
     /// Closes the batch being filled, if there is one, and says what to hand over.
@@ -177,35 +182,39 @@ impl ClientSlot {
         }
         let sequence = self.filling.get();
         let buffer = buffer_of(sequence);
-        let requests = BATCH_REQUESTS - self.left.get();
+        let requests = self.filled.replace(0);
         let signal = Signal { sequence, requests, end: self.writer.position() - start_of(buffer) };
+        self.ends[buffer].set(signal.end);
         let next = next_sequence(sequence);
         self.filling.set(next);
         self.writer.move_to(start_of(buffer_of(next)) + 1);
-        self.left.set(BATCH_REQUESTS);
         self.in_flight.set(self.in_flight.get() + 1);
         Some(Handover { buffer, end: signal.end, word: signal.request(), sequence, requests })
     }
 
-    /// The buffer of the oldest batch in flight if it has been answered, and the first word behind
-    /// what is in it, counted from the buffer's start.
+    /// The oldest batch in flight, if it has been answered.
     #[inline(always)]
-    pub fn answered(&self) -> Option<(usize, usize)> {
+    pub fn answered(&self) -> Option<Answer> {
         if self.in_flight.get() == 0 {
             return None;
         }
         let sequence = self.oldest.get();
         let buffer = buffer_of(sequence);
         let word = self.memory().words().load(start_of(buffer), Ordering::Acquire);
-        Signal::is_reply(word, sequence).then(|| (buffer, Signal::unpack(word).end.min(SLOT_WORDS)))
+        if !Signal::is_reply(word, sequence) {
+            return None;
+        }
+        let requests = self.ends[buffer].get();
+        let end = Signal::unpack(word).end.min(SLOT_WORDS).max(requests);
+        Some(Answer { buffer, requests, end })
     }
 
     /// Asks the processor for the lines of an answered buffer, to read the replies and to write
     /// the next batch there.
     #[inline(always)]
-    pub fn prefetch_answered(&self, (buffer, end): (usize, usize)) {
-        let start = buffer * SLOT_STRIDE;
-        self.memory().prefetch_write(start, start + end * WORD);
+    pub fn prefetch_answered(&self, answer: Answer) {
+        let start = answer.buffer * SLOT_STRIDE;
+        self.memory().prefetch_write(start, start + answer.end * WORD);
     }
 
     /// Takes the oldest batch back: its buffer can be filled again.
@@ -222,8 +231,8 @@ impl ClientSlot {
 pub struct Arrival {
     /// Which buffer of the pair.
     pub buffer: usize,
-    /// First word behind the requests; never before the first request, never beyond the buffer,
-    /// whatever the client says.
+    /// First word behind the requests; never before the first request, never more than a batch may
+    /// have, whatever the client says.
     pub end: usize,
 }
 
@@ -262,7 +271,7 @@ impl TrusteeSlot {
             return None;
         }
         let signal = Signal::unpack(word);
-        let end = signal.end.clamp(1, SLOT_WORDS);
+        let end = signal.end.clamp(1, BATCH_WORDS);
         Some(Arrival { buffer, end })
     }
 

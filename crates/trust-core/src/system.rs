@@ -6,14 +6,14 @@
 use crate::{
     call::Apply,
     codec,
-    completion::{Completion, Outcome, Source},
+    completion::{Completion, Outcome},
     context::Context,
     error::{CodecError, DelegateError, Panic, PanicReport, catch},
     invoke::With,
     node::{Node, on_node},
     outbox::{Arguments, Request},
     registry::closure_id,
-    wire::{ReplyHead, Status},
+    wire::Status,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use slab::Slab;
@@ -94,7 +94,7 @@ impl System {
             // A completion before this one may have ended it.
             let ended = self.awaited.borrow_mut().try_remove(token);
             let Some(Awaited { completion, .. }) = ended else { continue };
-            catch(caught, || completion(Outcome::failed(&Source::Failed(&error()))));
+            catch(caught, || completion(Outcome::Failed(&error())));
         }
     }
 }
@@ -164,9 +164,8 @@ impl Node {
             on_node(|node| {
                 let status = Status::from_bits(status.into()).unwrap_or(Status::Refused);
                 let trustee = node.thread_numbered(from).unwrap_or(node.me);
-                let head = ReplyHead { status, bulk: true, at: 0, len: payload.len() };
-                let source = Source::Bytes { trustee, payload: &payload };
-                node.end_awaited(token, Outcome::in_bytes(head.pack(), &source));
+                let payload = &payload;
+                node.end_awaited(token, Outcome::Reply { trustee, status, payload });
             });
         });
     }

@@ -64,34 +64,39 @@ impl<U> Waiter<U> {
     }
 
     /// Parks the fiber until the wait has ended. Called once.
+    ///
+    /// It parks before it looks: what has ended already has left the token that lets the fiber go
+    /// on. The states are compared one by one, since a jump table would cost every wait an indirect
+    /// jump.
     #[inline(always)]
     pub(crate) fn wait(&self) -> Result<U, DelegateError> {
         loop {
-            match self.taken() {
-                Some(result) => return result,
-                None => fiber::park(),
+            fiber::park();
+            if self.state.get() == Wait::Done {
+                self.state.set(Wait::Over);
+                // SAFETY: the state said that the completion has written the value, and says now
+                // that it is taken.
+                return Ok(unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) });
+            }
+            if let Some(error) = self.failure() {
+                return Err(error);
             }
         }
     }
 
-    /// What the wait has ended with, if it has and nobody has taken it.
-    #[inline(always)]
-    fn taken(&self) -> Option<Result<U, DelegateError>> {
-        match self.state.replace(Wait::Over) {
-            Wait::Pending => {
-                self.state.set(Wait::Pending);
-                None
-            }
-            Wait::Done => {
-                // SAFETY: the state said that the completion has written the value, and says now
-                // that it is taken.
-                Some(Ok(unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) }))
-            }
+    /// The error that the wait has ended with, if it has.
+    #[cold]
+    #[inline(never)]
+    fn failure(&self) -> Option<DelegateError> {
+        match self.state.get() {
+            Wait::Pending => None,
             Wait::Failed => {
-                // SAFETY: as above, of the error.
-                Some(Err(*unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) }))
+                self.state.set(Wait::Over);
+                // SAFETY: the state said that the completion has written the error, and says now
+                // that it is taken.
+                Some(*unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) })
             }
-            Wait::Over => unreachable!("a wait ends once"),
+            Wait::Done | Wait::Over => unreachable!("a wait ends once"),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The words of a slot: what a client and a trustee write to each other, bit by bit (thesis 3.2.8).
 //!
 //! ```text
-//!  buffer   0        8                                                        end       SLOT_BYTES
-//!           | signal | head | payload .. | head | payload .. | ...            | long replies ..
-//!                      \______________/    one request; its reply takes its place
+//!  buffer   0        8                                        end of requests             end
+//!           | signal | head | payload .. | head | payload .. | head | reply .. | head | ..  |
+//!                      \_______________/   one request;        \______________/  a reply that
+//!                        its result takes its place              stands apart
 //!
 //!  signal   63       62 .. 32      31 .. 16      15 .. 0
 //!           reply    sequence      requests      end, in words
@@ -11,10 +12,15 @@
 //!  request  63 .. 32      31         30 .. 20               19 .. 0
 //!           property      bulk       payload, in words      closure
 //!
-//!  reply    63 .. 32          31 .. 3                         2         1 .. 0
-//!           length, bytes     where, bytes from the start     bulk      status
-//!                             (0: where the request's payload was)
+//!  apart    63 .. 32          31 .. 3                                 2         1 .. 0
+//!           length, bytes     the request's head, in bytes from the   bulk      status
+//!                             start of the buffer
 //! ```
+//!
+//! A result takes its request's place if it is no longer: one of a word that of the head, an encoded
+//! one that of the payload, with its length in bytes in the head's place. What is longer, or is no
+//! result (a panic, a refusal), stands apart: behind the requests, in their order, each with a head
+//! that says whose it is. So a batch without any is one whose answer ends where its requests did.
 //!
 //! A closure id is dense and needs 20 bits, so the word that also says which property is meant has
 //! room for it; the thesis's table of closures in use (whose entries were eight-byte pointers)
@@ -23,13 +29,16 @@
 //! Everything here is arithmetic on words that were read once; nothing trusts them. Decoding says
 //! what is in a word, and the callers check it against what they own.
 
-use primitive::limits::SLOT_BYTES;
+use primitive::limits::{BATCH_BYTES, SLOT_BYTES};
 
 /// Bytes of a word.
 pub(crate) const WORD: usize = 8;
 
 /// Words of a buffer.
 pub(crate) const SLOT_WORDS: usize = SLOT_BYTES / WORD;
+
+/// Words of a batch of requests, at most, with the signal.
+pub(crate) const BATCH_WORDS: usize = BATCH_BYTES / WORD;
 
 /// The most closures that a program can delegate.
 pub(crate) const MAX_CLOSURES: usize = 1 << 20;
@@ -166,7 +175,6 @@ pub(crate) enum Status {
 
 impl Status {
     /// The status that travels as this number; `None` for one that means nothing.
-    #[inline(always)]
     pub(crate) fn from_bits(bits: u64) -> Option<Status> {
         match bits {
             0 => Some(Status::Done),
@@ -177,27 +185,19 @@ impl Status {
     }
 }
 
-/// The word that takes the place of a request's head when it is answered.
+/// The head of a reply that stands apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyHead {
     pub(crate) status: Status,
-    /// The result comes by the lane's bulk path.
+    /// The payload comes by the lane's bulk path, and not behind this word.
     pub(crate) bulk: bool,
-    /// The first word of the payload, counted from the start of the buffer; [`IN_PLACE`] where it
-    /// has taken the place of the request's.
+    /// The word at which the request's head was, counted from the start of the buffer.
     pub(crate) at: usize,
     /// Bytes of the payload.
     pub(crate) len: usize,
 }
 
-/// Where a reply's payload is that stands behind its head. No payload can be at the signal word.
-pub(crate) const IN_PLACE: usize = 0;
-
-/// A word that is no head of a reply: what stands for one where there is none.
-pub(crate) const NO_REPLY: u64 = 3;
-
 impl ReplyHead {
-    #[inline(always)]
     pub(crate) fn pack(self) -> u64 {
         (self.len as u64) << 32
             | (self.at * WORD) as u64
@@ -205,30 +205,11 @@ impl ReplyHead {
             | self.status as u64
     }
 
-    /// Whether this is the head of a result of `len` bytes that took its request's place.
-    #[inline(always)]
-    pub(crate) fn is_done_in_place(word: u64, len: usize) -> bool {
-        word == (len as u64) << 32
-    }
-
-    /// Whether the payload took its request's place, whatever it says.
-    #[inline(always)]
-    pub(crate) fn is_in_place(word: u64) -> bool {
-        word as u32 & !3 == 0
-    }
-
-    /// Whether the reply with this head comes by the bulk path.
-    #[inline(always)]
-    pub(crate) fn is_bulk(word: u64) -> bool {
-        word & 4 != 0
-    }
-
     /// `None` for a status that means nothing.
-    #[inline(always)]
     pub(crate) fn unpack(word: u64) -> Option<ReplyHead> {
         Some(ReplyHead {
             status: Status::from_bits(word & 3)?,
-            bulk: Self::is_bulk(word),
+            bulk: word & 4 != 0,
             at: word as u32 as usize / WORD,
             len: (word >> 32) as usize,
         })
