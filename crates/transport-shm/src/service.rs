@@ -23,7 +23,7 @@ use std::{
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{HostId, LossReason, PeerEvent, RegionKey};
+use transport_api::{HostId, LossReason, PeerEvent, RegionKey, deadline};
 
 /// How long after a link has closed its process may take to end, so that the report can say how it
 /// ended. Part of the 100 ms within which a loss is reported.
@@ -285,9 +285,8 @@ impl Link {
             match (received.message, received.file) {
                 (Message::Goodbye, _) => return Fate::Left,
                 (Message::Import { id, key, patience }, _) => {
-                    let now = Instant::now();
-                    let deadline = now.checked_add(Duration::from_millis(patience));
-                    self.waiting.push((id, key, deadline.unwrap_or(now + crate::shm::FOREVER)));
+                    let patience = Duration::from_millis(patience);
+                    self.waiting.push((id, key, deadline(Instant::now(), patience)));
                 }
                 (Message::Export { id, region }, file) => {
                     // Nobody waits any more if the importer has lost its patience.

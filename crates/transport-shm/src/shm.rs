@@ -23,11 +23,8 @@ use std::{
 };
 use transport_api::{
     Bell, HostId, Lane, LaneError, LossReason, Region, RegionError, RegionKey, RemoteRegion,
-    Rights, Transport, Window,
+    Rights, Transport, Window, deadline,
 };
-
-/// A patience that nobody outlives.
-pub(crate) const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 /// How long a service thread may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -122,16 +119,7 @@ impl ShmTransport {
 
     /// Why nothing can be had from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
-        let reason = match self.host.peers[owner.0 as usize].gone.get() {
-            Some(event) => event.reason(),
-            None => LossReason::Connection("its link is closed".into()),
-        };
-        RegionError::PeerLost(owner, reason)
-    }
-
-    fn check(&self, thread: u32) -> Result<(), LaneError> {
-        let threads = self.host.threads;
-        if thread < threads { Ok(()) } else { Err(LaneError::NoSuchThread(thread, threads)) }
+        RegionError::lost(owner, self.host.peers[owner.0 as usize].gone.get())
     }
 }
 
@@ -173,9 +161,7 @@ impl Transport for ShmTransport {
             return Err(RegionError::NoSuchHost(owner));
         }
         if owner == self.host.local {
-            let now = Instant::now();
-            let deadline = now.checked_add(patience).unwrap_or(now + FOREVER);
-            let told = self.host.exports.wait(key, deadline);
+            let told = self.host.exports.wait(key, deadline(Instant::now(), patience));
             let told = told.ok_or(RegionError::Unknown { owner, key })?;
             let window = told.window(self.host.id, owner, key);
             return Ok(RemoteRegion::mapping(Arc::new(window)));
@@ -195,7 +181,7 @@ impl Transport for ShmTransport {
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
-        self.check(thread)?;
+        LaneError::check_thread(thread, self.host.threads)?;
         if peer.0 >= self.hosts() {
             return Err(LaneError::NoSuchHost(peer));
         }
@@ -206,7 +192,7 @@ impl Transport for ShmTransport {
     }
 
     fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
-        self.check(thread)?;
+        LaneError::check_thread(thread, self.host.threads)?;
         if self.host.seats[thread as usize].bell.swap(true, Ordering::AcqRel) {
             return Err(LaneError::AlreadyOpen(thread, self.host.local));
         }

@@ -31,7 +31,7 @@ impl Exported {
     pub(crate) fn window(&self, issuer: u64, owner: HostId) -> Window {
         let Exported { key, generation, rights, ref memory, ref live } = *self;
         let (memory, live) = (memory.clone(), live.clone());
-        Window { issuer, owner, key, rights, generation, memory, live }
+        Window::new((issuer, owner), (key, rights, generation), memory, live)
     }
 }
 

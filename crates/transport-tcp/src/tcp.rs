@@ -23,12 +23,9 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, HostId, Lane, LaneError, LossReason, Region, RegionError, RegionKey, RemoteRegion,
-    Rights, ThreadId, Transport,
+    Bell, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights, ThreadId,
+    Transport, deadline,
 };
-
-/// A patience that nobody outlives.
-pub(crate) const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 /// How long peers may take to answer an import beyond its patience, or to hear a goodbye.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -78,8 +75,7 @@ impl TcpTransport {
         let hosts = config.addresses.len();
         let patience = config.join_patience;
         let mut wires = Joining::new(config)?.run()?;
-        let now = Instant::now();
-        let begins = now.checked_add(patience).unwrap_or(now + FOREVER);
+        let begins = deadline(Instant::now(), patience);
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1);
         let (mut peers, mut controls) = (Vec::new(), Vec::new());
         for peer in (0..hosts as u32).map(HostId) {
@@ -125,16 +121,7 @@ impl TcpTransport {
 
     /// Why nothing can be had from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
-        let reason = match self.host.peer(owner).gone.get() {
-            Some(event) => event.reason(),
-            None => LossReason::Connection("its connection is closed".into()),
-        };
-        RegionError::PeerLost(owner, reason)
-    }
-
-    fn check(&self, thread: u32) -> Result<(), LaneError> {
-        let threads = self.host.threads;
-        if thread < threads { Ok(()) } else { Err(LaneError::NoSuchThread(thread, threads)) }
+        RegionError::lost(owner, self.host.peer(owner).gone.get())
     }
 }
 
@@ -180,9 +167,8 @@ impl Transport for TcpTransport {
         }
         let unknown = RegionError::Unknown { owner, key };
         if owner == self.host.local {
-            let now = Instant::now();
-            let deadline = now.checked_add(patience).unwrap_or(now + FOREVER);
-            let region = self.host.exports.wait(key, deadline).ok_or(unknown)?;
+            let region =
+                self.host.exports.wait(key, deadline(Instant::now(), patience)).ok_or(unknown)?;
             return Ok(RemoteRegion::mapping(Arc::new(region.window(self.host.id, owner))));
         }
         if self.host.peer(owner).gone.get().is_some() {
@@ -202,7 +188,7 @@ impl Transport for TcpTransport {
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
-        self.check(thread)?;
+        LaneError::check_thread(thread, self.host.threads)?;
         if peer.0 >= self.hosts() {
             return Err(LaneError::NoSuchHost(peer));
         }
@@ -218,7 +204,7 @@ impl Transport for TcpTransport {
     }
 
     fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
-        self.check(thread)?;
+        LaneError::check_thread(thread, self.host.threads)?;
         if self.host.seat(thread).bell.swap(true, Ordering::AcqRel) {
             return Err(LaneError::AlreadyOpen(thread, self.host.local));
         }
