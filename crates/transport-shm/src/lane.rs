@@ -127,7 +127,7 @@ impl ShmLane {
     fn look(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         self.own.take(self.thread, self.peer);
         // Before the rings, so that what a peer sent before it left is reported before that.
-        let gone = &self.host.peers[self.peer.0 as usize].gone;
+        let gone = &self.host.peer(self.peer).gone;
         let mut fate = gone.get();
         let (mut moved, mut more) = (false, false);
         for (thread, receiver) in (0..).zip(&mut self.receivers) {

@@ -1,10 +1,11 @@
 //! [`ShmTransport`]: one process's place in a rack of processes of one machine.
 
 use crate::{
-    control::{Control, Layout},
+    alarm::Alarm,
+    control::{Control, Layout, Waking},
     export::{REGION_HEADER, Told},
     handshake::{JoinError, check_size},
-    host::Host,
+    host::{Host, Seat},
     lane::ShmLane,
     mapping,
     service::Order,
@@ -66,7 +67,7 @@ impl ShmTransport {
     pub fn threads(threads: u32) -> Result<Arc<ShmTransport>, JoinError> {
         check_size(1, threads)?;
         let memory = mapping::private(Layout::new(1, threads).bytes())?;
-        let controls = vec![Control::new(memory, false)];
+        let controls = vec![Some(Control::new(memory, Waking::PRIVATE))];
         let host = Host::new(HostId(0), threads, controls, None);
         Ok(Arc::new(ShmTransport::new(Arc::new(host), None)))
     }
@@ -87,6 +88,15 @@ impl ShmTransport {
             // If it panicked there is nothing left to end.
             let _ = service.join();
         }
+    }
+
+    /// Takes the bells of all threads, for which these are given.
+    pub(crate) fn alarms(&self) -> Vec<Alarm> {
+        let alarm = |(thread, seat): (u32, &Seat)| {
+            seat.bell.store(true, Ordering::Release);
+            Alarm::new(self.host.clone(), thread)
+        };
+        (0..).zip(&self.host.seats).map(alarm).collect()
     }
 
     /// Asks `owner` for a region.
@@ -119,7 +129,7 @@ impl ShmTransport {
 
     /// Why nothing can be had from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
-        RegionError::lost(owner, self.host.peers[owner.0 as usize].gone.get())
+        RegionError::lost(owner, self.host.peer(owner).gone.get())
     }
 }
 
@@ -137,7 +147,7 @@ impl Transport for ShmTransport {
     }
 
     fn maps(&self, peer: HostId) -> bool {
-        peer.0 < self.hosts()
+        self.host.reaches(peer)
     }
 
     fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
@@ -157,7 +167,7 @@ impl Transport for ShmTransport {
         key: RegionKey,
         patience: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if owner.0 >= self.hosts() {
+        if !self.host.reaches(owner) {
             return Err(RegionError::NoSuchHost(owner));
         }
         if owner == self.host.local {
@@ -166,7 +176,7 @@ impl Transport for ShmTransport {
             let window = told.window(self.host.id, owner, key);
             return Ok(RemoteRegion::mapping(Arc::new(window)));
         }
-        if self.host.peers[owner.0 as usize].gone.get().is_some() {
+        if self.host.peer(owner).gone.get().is_some() {
             return Err(self.lost(owner));
         }
         let held = || self.imports.lock();
@@ -182,7 +192,7 @@ impl Transport for ShmTransport {
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
         LaneError::check_thread(thread, self.host.threads)?;
-        if peer.0 >= self.hosts() {
+        if !self.host.reaches(peer) {
             return Err(LaneError::NoSuchHost(peer));
         }
         if !self.host.seats[thread as usize].opened.add(peer) {
