@@ -11,7 +11,7 @@ use crate::{
     keeper,
 };
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use gossamer::{job::JobId, slurm::Secret};
+use gossamer::job::JobId;
 use std::{
     env, fs,
     io::{self, Read, Write},
@@ -273,13 +273,7 @@ fn execute(command: Command) -> Result<u8, CommandError> {
         Command::Logs { who, job, follow } => return on_runtime(commands::logs(who, job, follow)),
         Command::Hosts { who, json } => return on_runtime(commands::hosts(who, json)),
         Command::Top { who, once, json } => return on_runtime(commands::top(who, once, json)),
-        Command::Secret => {
-            let mut bytes = [0; 32];
-            for half in bytes.chunks_mut(16) {
-                half.copy_from_slice(&files::random_number()?.to_ne_bytes());
-            }
-            print(format!("{}\n", Secret::new(bytes).to_hex()).as_bytes())?;
-        }
+        Command::Secret => print(format!("{}\n", files::random_secret()?.to_hex()).as_bytes())?,
         Command::Daemon(args) => return run_daemon(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -15,6 +15,7 @@ use crate::{
 use primitive::sync::Ordering;
 use rustix::net::sockopt;
 use std::{
+    os::fd::AsFd,
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, RecvTimeoutError},
@@ -73,13 +74,14 @@ impl TcpTransport {
     pub fn join(config: TcpConfig) -> Result<Arc<TcpTransport>, JoinError> {
         let (local, threads, bound) = (config.host, config.threads, config.loss_bound);
         let hosts = config.addresses.len();
+        let neighbours = config.neighbours.clone();
         let patience = config.join_patience;
         let mut wires = Joining::new(config)?.run()?;
         let begins = deadline(Instant::now(), patience);
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1);
         let (mut peers, mut controls) = (Vec::new(), Vec::new());
         for peer in (0..hosts as u32).map(HostId) {
-            if peer == local {
+            if peer == local || neighbours.contains(&peer) {
                 peers.push(Peer::new(Vec::new()));
                 continue;
             }
@@ -117,6 +119,40 @@ impl TcpTransport {
             // If it panicked there is nothing left to end.
             let _ = service.join();
         }
+    }
+
+    /// Exports memory that another transport exports, so that the hosts of this one reach it, too:
+    /// under the same key and with the same rights. The returned region keeps the other; what is
+    /// revoked here is still exported there.
+    ///
+    /// # Errors
+    /// [`RegionError::KeyTaken`].
+    pub fn export_also(&self, region: Region) -> Result<Region, RegionError> {
+        let (key, rights, memory) = (region.key(), region.rights(), region.memory().clone());
+        let also = self.host.exports.export_memory(key, rights, memory.clone())?;
+        self.host.desk.ring();
+        let generation = also.generation();
+        // This transport's goes first: the key is free here by the time it is free there.
+        Ok(Region::new(key, rights, generation, memory, Arc::new((also, region))))
+    }
+
+    /// The bell of runtime thread `thread`, which `alarm` rings, too: an eventfd that becomes
+    /// readable anew each time, and is never read.
+    ///
+    /// # Errors
+    /// As [`Transport::bell`].
+    pub fn bell_beside(&self, thread: u32, alarm: impl AsFd) -> Result<Box<dyn Bell>, LaneError> {
+        let bell = self.take_bell(thread)?;
+        self.host.seat(thread).watch(alarm)?;
+        Ok(Box::new(bell))
+    }
+
+    fn take_bell(&self, thread: u32) -> Result<TcpBell, LaneError> {
+        LaneError::check_thread(thread, self.host.threads)?;
+        if self.host.seat(thread).bell.swap(true, Ordering::AcqRel) {
+            return Err(LaneError::AlreadyOpen(thread, self.host.local));
+        }
+        Ok(TcpBell::new(self.host.clone(), thread))
     }
 
     /// Why nothing can be had from `owner` any more.
@@ -162,7 +198,7 @@ impl Transport for TcpTransport {
         key: RegionKey,
         patience: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if owner.0 >= self.hosts() {
+        if !self.host.reaches(owner) {
             return Err(RegionError::NoSuchHost(owner));
         }
         let unknown = RegionError::Unknown { owner, key };
@@ -189,7 +225,7 @@ impl Transport for TcpTransport {
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
         LaneError::check_thread(thread, self.host.threads)?;
-        if peer.0 >= self.hosts() {
+        if !self.host.reaches(peer) {
             return Err(LaneError::NoSuchHost(peer));
         }
         let opened = &self.host.seat(thread).opened[peer.0 as usize];
@@ -204,11 +240,7 @@ impl Transport for TcpTransport {
     }
 
     fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
-        LaneError::check_thread(thread, self.host.threads)?;
-        if self.host.seat(thread).bell.swap(true, Ordering::AcqRel) {
-            return Err(LaneError::AlreadyOpen(thread, self.host.local));
-        }
-        Ok(Box::new(TcpBell::new(self.host.clone(), thread)))
+        Ok(Box::new(self.take_bell(thread)?))
     }
 
     fn ring(&self, thread: u32) {

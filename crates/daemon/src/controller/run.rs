@@ -228,6 +228,7 @@ impl Job {
             rack: caller.rack.to_string(),
             job: self.id,
             hosts: self.hosts.iter().zip(addresses).map(host).collect(),
+            secret: files::random_secret()?,
             loss_bound_ms: options.loss_bound_ms,
         };
         let pin: Vec<bool> = addresses.iter().map(|(_, owns)| options.pin || *owns).collect();
