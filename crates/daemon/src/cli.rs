@@ -167,7 +167,10 @@ pub(crate) struct RunArgs {
     /// The hosts; the program's `main` runs on the first
     #[arg(long, required = true, value_delimiter = ',')]
     pub(crate) hosts: Vec<Name>,
-    /// Threads of the program on each host
+    /// Processes on each host, which share its memory
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) processes_per_host: u32,
+    /// Threads of each process
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threads: u32,
     /// A variable for the program's environment

@@ -76,6 +76,7 @@ fn run_request() -> RunRequest {
         job: JobId(7),
         host: 0,
         hosts: 1,
+        processes: 1,
         threads: 1,
         program,
         arguments: vec![],

@@ -210,7 +210,7 @@ fn main() -> ExitCode {
 fn run(number: usize, name: &str) -> Result<(), String> {
     // A file, not a pipe: hosts that outlive their rack would keep a pipe open.
     let said = env::temp_dir().join(format!("gossamer-{}-{name}", std::process::id()));
-    let output = File::options().create_new(true).read(true).write(true).append(true).open(&said);
+    let output = File::options().create_new(true).read(true).append(true).open(&said);
     let mut output = output.map_err(|error| format!("{}: {error}", said.display()))?;
     // Nameless from here on.
     let _ = std::fs::remove_file(&said);
