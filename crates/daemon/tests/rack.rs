@@ -112,7 +112,7 @@ fn the_processes_of_a_host_share_its_memory() {
     assert!(ran.err.contains(cause), "{ran:?}");
     rack.assert_nothing_left();
     let log = Ran::from(rack.gossamer(&["logs", &job_of(&list)]).output().expect("it answers"));
-    assert!(log.out.contains("[a/0] "), "{log:?}");
+    assert!(log.err.contains("[a/0] ") && log.err.contains("[b/0] "), "{log:?}");
 }
 
 /// The job that is listed.
