@@ -150,6 +150,14 @@ enum RackCommand {
         /// The request; - is the standard input
         request: PathBuf,
     },
+    /// Take back the certificates of a host or person, and write the list of all that are revoked
+    Revoke {
+        /// Where the rack's authority is kept
+        #[arg(long)]
+        dir: PathBuf,
+        /// Whose certificates
+        name: Name,
+    },
 }
 
 /// As whom to call the daemons.
@@ -391,6 +399,16 @@ fn rack(command: RackCommand) -> Result<(), CommandError> {
             let card = authority.sign(&text, &name, role, authority::good_for(days))?;
             let text = toml::to_string(&card)
                 .map_err(|error| CommandError::Other(format!("cannot write the card: {error}")))?;
+            print(text.as_bytes())
+        }
+        RackCommand::Revoke { dir, name } => {
+            let (list, count) = Authority::open(&dir)?.revoke(&name)?;
+            let text = format!(
+                "{count} of the certificates of {name} are revoked. Put {} into the identity of \
+                 every daemon, and of whoever calls them: it counts from the next connection on. \
+                 Jobs that {name} has started go on; `gossamer kill` ends them.\n",
+                list.display()
+            );
             print(text.as_bytes())
         }
     }

@@ -9,6 +9,7 @@ use crate::{
     connection::{ConnectionError, Receiver, Sender},
     conversation,
     daemon::Daemon,
+    gate::Gate,
     identity::Member,
     jobs::Job,
     log::Position,
@@ -61,7 +62,7 @@ enum Turned {
 pub(crate) async fn serve(
     daemon: Arc<Daemon>,
     listener: TcpListener,
-    acceptor: TlsAcceptor,
+    mut gate: Gate,
 ) -> Infallible {
     let places = Arc::new(Semaphore::new(SERVED));
     let mut pending: VecDeque<AbortHandle> = VecDeque::with_capacity(PENDING);
@@ -83,7 +84,7 @@ pub(crate) async fn serve(
                 daemon.counts.strangers.fetch_add(1, Relaxed);
             }
         }
-        let (daemon, acceptor, places) = (daemon.clone(), acceptor.clone(), places.clone());
+        let (daemon, acceptor, places) = (daemon.clone(), gate.acceptor(), places.clone());
         let meeting = async move {
             match timeout(PATIENCE, meet(&daemon, acceptor, stream))
                 .await

@@ -214,6 +214,11 @@ impl<'a> Site<'a> {
             done(format!("{name}: joining the rack"));
             self.join(host)?;
         }
+        let revoked = self.state.join("ca/revoked.pem");
+        if revoked.exists() && self.digest(&revoked)? != facts.get("identity/revoked.pem") {
+            done(format!("{name}: sending the list of revoked certificates"));
+            self.on_with(host, &host::put(host, "identity/revoked.pem", "644"), &revoked)?;
+        }
         for (ending, place, text) in [
             ("toml", "gossamer.toml", host::settings(host)),
             ("service", "gossamerd.service", host::unit(&self.rack.name, host)),
