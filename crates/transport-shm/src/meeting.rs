@@ -245,6 +245,7 @@ fn knock(neighbours: &Neighbours, first: HostId) -> Result<End, JoinError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
     use transport_api::Transport;
 
     fn neighbours(host: u32, members: &[u32], secret: u8) -> Neighbours {
@@ -268,6 +269,28 @@ mod tests {
         let (joined, alarms) = ShmTransport::meet(&second).expect("a place");
         let leader = leading.join().expect("no panic").expect("a place");
         assert_eq!((joined.local(), leader.local(), alarms.len()), (HostId(3), HostId(1), 1));
+    }
+
+    #[test]
+    fn every_thread_has_an_alarm_of_its_own_that_neighbours_ring() {
+        // So many that they do not come in one packet.
+        let many = |host| Neighbours { threads: 130, ..neighbours(host, &[0, 4], 13) };
+        let waking = thread::spawn(move || ShmTransport::meet(&many(0)).expect("a place").0);
+        let (_sleeping, alarms) = ShmTransport::meet(&many(4)).expect("a place");
+        let mut lane = waking.join().expect("no panic").lane(0, HostId(4)).expect("a lane");
+        let has_rung = |thread: usize| {
+            let rung = socket::readable([Some(alarms[thread].as_fd())], Instant::now());
+            rung.expect("eventfds")[0]
+        };
+        assert_eq!(alarms.len(), 130);
+        for thread in [0, 64, 129] {
+            lane.wake(thread as u32);
+            assert!(!has_rung(thread), "nobody sleeps");
+            alarms[thread].announce();
+            lane.wake(thread as u32);
+            assert!(has_rung(thread), "{thread}");
+        }
+        assert!(![1, 63, 65, 128].into_iter().any(has_rung));
     }
 
     #[test]
