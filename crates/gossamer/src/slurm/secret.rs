@@ -5,7 +5,6 @@
 use super::SlurmError;
 use serde::{Deserialize, Serialize, de};
 use std::{borrow::Cow, fmt, str::FromStr};
-use transport_api::HostId;
 use transport_tcp::JobId;
 
 /// The first port at which tasks may meet, and how many there are: below those that Linux gives to
@@ -43,7 +42,8 @@ impl Secret {
 
     /// What the processes of one machine meet by, of which `first` is the first; those of another
     /// machine have another.
-    pub(crate) fn of_neighbours(&self, first: HostId) -> [u8; 32] {
+    #[cfg(any(test, feature = "shm"))]
+    pub(crate) fn of_neighbours(&self, first: transport_api::HostId) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_derive_key("gossamer, 2026: neighbours");
         hasher.update(&self.0).update(&first.0.to_le_bytes());
         *hasher.finalize().as_bytes()
@@ -120,6 +120,7 @@ pub(crate) struct Derived {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use transport_api::HostId;
 
     #[test]
     fn what_follows_is_the_same_for_all_tasks_of_a_step_and_for_no_others() {
