@@ -10,6 +10,7 @@ use crate::{
     config::PORT,
     files,
     identity::{self, Hosts, Identity, IdentityError, Member, Name, Role},
+    revocation::{CERTIFICATES, Certificates, REVOKED},
     tls,
 };
 use rcgen::{
@@ -50,6 +51,9 @@ pub enum AuthorityError {
         .0.display()
     )]
     OtherKey(PathBuf),
+    /// There is nothing to take back.
+    #[error("no certificate of {0} is valid that this authority has signed")]
+    NotSigned(Name),
     /// The card holds something else.
     #[error("this is no card: {0}")]
     Card(String),
@@ -76,6 +80,10 @@ pub struct Card {
     pub certificate: String,
     /// The authority's certificate, in PEM.
     pub ca: String,
+    /// The certificates that are revoked, if any are, as a list that the authority has signed, in
+    /// PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<String>,
     /// Where the rack's daemons listen.
     #[serde(flatten)]
     pub hosts: Hosts,
@@ -95,7 +103,7 @@ impl Authority {
         let key = KeyPair::generate()?;
         let mut params = params(&format!("rack {rack}"), SystemTime::now() + AUTHORITY_LIFE)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key)?.pem();
         put(&place.join(identity::KEY), key.serialize_pem().as_bytes(), 0o600)?;
         put(&place.join(identity::CERTIFICATE), certificate.as_bytes(), 0o644)?;
@@ -143,8 +151,52 @@ impl Authority {
         }];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
+        let mut certificates = self.certificates()?;
+        let number = certificates.note(name, role, until);
+        params.serial_number = Some(number.map_err(in_file(&self.place(CERTIFICATES)))?);
+        // Before there is a certificate that nobody knows of.
+        put_toml(&self.place(CERTIFICATES), &certificates)?;
         let certificate = params.signed_by(&request.public_key, &self.issuer)?.pem();
-        Ok(Card { certificate, ca: self.certificate.clone(), hosts: self.hosts()? })
+        let list = self.place(REVOKED);
+        let revoked = list.exists().then(|| get(&list)).transpose()?;
+        Ok(Card { certificate, ca: self.certificate.clone(), revoked, hosts: self.hosts()? })
+    }
+
+    /// Takes back every certificate of `name` that has not ended, and takes its daemon off the list
+    /// of hosts; where the list of what is revoked is now, and how many certificates that were. It
+    /// counts wherever it is put beside an identity, and at once for the member `admin` of this
+    /// directory.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if there is none, or the list cannot be written.
+    pub fn revoke(&self, name: &Name) -> Result<(PathBuf, usize), AuthorityError> {
+        let mut certificates = self.certificates()?;
+        let revoked = certificates.revoke(name);
+        if revoked.is_empty() {
+            return Err(AuthorityError::NotSigned(name.clone()));
+        }
+        let list = certificates.list(&self.issuer)?;
+        put_toml(&self.place(CERTIFICATES), &certificates)?;
+        for directory in ["ca", "admin"] {
+            let file = self.directory.join(directory).join(REVOKED);
+            put(&file, list.as_bytes(), 0o644)?;
+        }
+        if revoked.contains(&Role::Host) {
+            let mut hosts = self.hosts()?;
+            hosts.hosts.remove(name);
+            put_toml(&self.hosts_file(), &hosts)?;
+        }
+        Ok((self.place(REVOKED), revoked.len()))
+    }
+
+    /// What was signed.
+    fn certificates(&self) -> Result<Certificates, AuthorityError> {
+        let file = self.place(CERTIFICATES);
+        Ok(if file.exists() { identity::read_toml(&file)? } else { Certificates::default() })
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.directory.join("ca").join(name)
     }
 
     /// Where the rack's daemons listen.
@@ -224,6 +276,9 @@ pub fn accept(directory: &Path, card: &Card) -> Result<Member, AuthorityError> {
     }
     put(&directory.join(identity::CERTIFICATE), card.certificate.as_bytes(), 0o644)?;
     put(&directory.join(identity::CA), card.ca.as_bytes(), 0o644)?;
+    if let Some(list) = &card.revoked {
+        put(&directory.join(REVOKED), list.as_bytes(), 0o644)?;
+    }
     if member.role != Role::Host {
         put_toml(&directory.join(identity::HOSTS), &card.hosts)?;
     }
@@ -336,6 +391,26 @@ mod tests {
         let member = accept(other.path(), &toml::from_str(&text).unwrap()).unwrap();
         assert_eq!((member.name, member.role), (name("b"), Role::Viewer));
         assert_eq!(Identity::load(other.path()).unwrap().member.rack, name("r"));
+    }
+
+    #[test]
+    fn what_was_revoked_is_on_the_list_of_every_card_to_come() {
+        let place = tempfile::tempdir().unwrap();
+        init_rack(place.path(), &name("r"), Some((&name("a"), "127.0.0.1:1"))).unwrap();
+        let authority = Authority::open(place.path()).unwrap();
+        assert!(matches!(authority.revoke(&name("b")), Err(AuthorityError::NotSigned(_))));
+        let asked = request(&place.path().join("b")).unwrap();
+        let sign = || authority.sign(&asked, &name("b"), Role::Viewer, good_for(1)).unwrap();
+        let (first, second) = (sign(), sign());
+        assert_ne!(first.certificate, second.certificate, "each has a number of its own");
+        assert_eq!(first.revoked, None);
+        let (list, count) = authority.revoke(&name("b")).unwrap();
+        assert_eq!((list, count), (place.path().join("ca/revoked.pem"), 2));
+        assert!(matches!(authority.revoke(&name("b")), Err(AuthorityError::NotSigned(_))));
+        assert!(sign().revoked.is_some(), "and it may be signed anew");
+        assert!(Identity::load(&place.path().join("admin")).unwrap().revoked.is_some());
+        authority.revoke(&name("a")).unwrap();
+        assert!(authority.hosts().unwrap().hosts.is_empty(), "nobody looks for it any more");
     }
 
     #[test]

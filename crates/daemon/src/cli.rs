@@ -11,7 +11,7 @@ use crate::{
     keeper,
 };
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use gossamer::{job::JobId, slurm::Secret};
+use gossamer::job::JobId;
 use std::{
     env, fs,
     io::{self, Read, Write},
@@ -150,6 +150,14 @@ enum RackCommand {
         /// The request; - is the standard input
         request: PathBuf,
     },
+    /// Take back the certificates of a host or person, and write the list of all that are revoked
+    Revoke {
+        /// Where the rack's authority is kept
+        #[arg(long)]
+        dir: PathBuf,
+        /// Whose certificates
+        name: Name,
+    },
 }
 
 /// As whom to call the daemons.
@@ -167,7 +175,10 @@ pub(crate) struct RunArgs {
     /// The hosts; the program's `main` runs on the first
     #[arg(long, required = true, value_delimiter = ',')]
     pub(crate) hosts: Vec<Name>,
-    /// Threads of the program on each host
+    /// Processes on each host, which share its memory
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) processes_per_host: u32,
+    /// Threads of each process
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threads: u32,
     /// A variable for the program's environment
@@ -273,13 +284,7 @@ fn execute(command: Command) -> Result<u8, CommandError> {
         Command::Logs { who, job, follow } => return on_runtime(commands::logs(who, job, follow)),
         Command::Hosts { who, json } => return on_runtime(commands::hosts(who, json)),
         Command::Top { who, once, json } => return on_runtime(commands::top(who, once, json)),
-        Command::Secret => {
-            let mut bytes = [0; 32];
-            for half in bytes.chunks_mut(16) {
-                half.copy_from_slice(&files::random_number()?.to_ne_bytes());
-            }
-            print(format!("{}\n", Secret::new(bytes).to_hex()).as_bytes())?;
-        }
+        Command::Secret => print(format!("{}\n", files::random_secret()?.to_hex()).as_bytes())?,
         Command::Daemon(args) => return run_daemon(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -394,6 +399,16 @@ fn rack(command: RackCommand) -> Result<(), CommandError> {
             let card = authority.sign(&text, &name, role, authority::good_for(days))?;
             let text = toml::to_string(&card)
                 .map_err(|error| CommandError::Other(format!("cannot write the card: {error}")))?;
+            print(text.as_bytes())
+        }
+        RackCommand::Revoke { dir, name } => {
+            let (list, count) = Authority::open(&dir)?.revoke(&name)?;
+            let text = format!(
+                "{count} of the certificates of {name} are revoked. Put {} into the identity of \
+                 every daemon, and of whoever calls them: it counts from the next connection on. \
+                 Jobs that {name} has started go on; `gossamer kill` ends them.\n",
+                list.display()
+            );
             print(text.as_bytes())
         }
     }

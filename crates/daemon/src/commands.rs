@@ -15,6 +15,7 @@ use crate::{
 };
 use gossamer::job::JobId;
 use std::{
+    collections::BTreeMap,
     env,
     io::{self, Write},
     time::{Duration, SystemTime},
@@ -50,6 +51,7 @@ pub(crate) async fn run_job(args: RunArgs) -> Result<u8, CommandError> {
     let program = words.next().unwrap_or_default();
     let options = RunOptions {
         hosts: args.hosts,
+        processes: args.processes_per_host,
         threads: args.threads,
         environment: args.env,
         directory: args.cwd,
@@ -162,14 +164,17 @@ pub(crate) async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, Comma
     for host in caller.hosts() {
         let (caller, request) = (caller.clone(), request.clone());
         asking.spawn(async move {
-            let mut lines = Lines::new(&host);
+            let mut begun = BTreeMap::new();
             let asked = caller.ask_on(&host, &request, |answer| {
-                let Answer::Log(stream, bytes) = answer else { return Next::Enough };
+                let Answer::Log(process, stream, bytes) = answer else { return Next::Enough };
+                let lines =
+                    begun.entry(process).or_insert_with(|| Lines::new(&process.name(&host)));
                 write(stream, &lines.take(stream, &bytes));
                 Next::More
             });
             let asked = asked.await;
-            lines.finish().into_iter().for_each(|(stream, text)| write(stream, &text));
+            let last = begun.into_values().flat_map(Lines::finish);
+            last.for_each(|(stream, text)| write(stream, &text));
             asked
         });
     }

@@ -208,7 +208,7 @@ impl Conversation<'_> {
         let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
         self.daemon.config.exclusive_cores
             && self.daemon.jobs.running() == 1
-            && self.request.threads as usize <= cpus
+            && self.request.threads.saturating_mul(self.request.processes) as usize <= cpus
     }
 
     /// The job description, once all other hosts are prepared.

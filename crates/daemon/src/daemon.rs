@@ -2,19 +2,19 @@
 
 use crate::{
     config::Config,
+    gate::Gate,
     identity::{Identity, IdentityError, Member, Role},
     jobs::Jobs,
     message::HostReport,
     metrics::{self, Counts},
     server,
     state::{State, StateError},
-    tls::{self, TlsError},
+    tls::TlsError,
     topology::Topology,
 };
 use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 use tracing::Instrument;
 
 /// How long the processes of jobs may take to end when the daemon stops.
@@ -86,22 +86,23 @@ pub async fn run(config: Config) -> Result<(), DaemonError> {
 }
 
 async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
-    let acceptor = TlsAcceptor::from(tls::server(&identity)?);
+    let member = identity.member.clone();
+    let gate = Gate::new(identity, config.identity.clone())?;
     let state = State::open(&config.state, config.store_bytes)?;
     let (listener, address) = listen(config.listen).await?;
     let (jobs, counts) = (Arc::<Jobs>::default(), Arc::<Counts>::default());
     if let Some(address) = config.metrics {
         let (listener, address) = listen(address).await?;
         tracing::info!(%address, "serving metrics");
-        let host = identity.member.name.clone();
+        let host = member.name.clone();
         tokio::spawn(metrics::serve(listener, host, counts.clone(), jobs.clone()));
     }
     state.note_address(address)?;
-    let daemon = Arc::new(Daemon { identity: identity.member, config, state, jobs, counts });
+    let daemon = Arc::new(Daemon { identity: member, config, state, jobs, counts });
     tracing::info!(%address, "serving");
     let mut stop = Stop::new()?;
     tokio::select! {
-        never = server::serve(daemon.clone(), listener, acceptor) => match never {},
+        never = server::serve(daemon.clone(), listener, gate) => match never {},
         () = stop.asked() => {}
     }
     tracing::info!("stopping");

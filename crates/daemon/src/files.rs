@@ -1,5 +1,6 @@
 //! Files that are whole or absent, whoever is killed when, and secrets that nobody else can read.
 
+use gossamer::slurm::Secret;
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write},
@@ -50,6 +51,15 @@ pub(crate) fn only_for_owner(path: &Path) -> io::Result<()> {
     }
     let text = format!("others can read this key (mode {:o}): chmod 600 it", mode & 0o777);
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// A secret that nobody can guess.
+pub(crate) fn random_secret() -> io::Result<Secret> {
+    let mut bytes = [0; 32];
+    for half in bytes.chunks_mut(16) {
+        half.copy_from_slice(&random_number()?.to_ne_bytes());
+    }
+    Ok(Secret::new(bytes))
 }
 
 /// A number that nobody can guess.

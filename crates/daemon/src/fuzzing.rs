@@ -55,7 +55,7 @@ fn read<T: Serialize + DeserializeOwned>(bytes: &[u8], cut: usize) -> (Vec<Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Ending, How, Program, RunRequest, Stream};
+    use crate::message::{Ending, How, Process, Program, RunRequest, Stream};
     use gossamer::job::{JobId, SecretPem};
     use std::{fs, path::PathBuf};
 
@@ -80,6 +80,7 @@ mod tests {
             job: JobId(1),
             host: 0,
             hosts: 2,
+            processes: 1,
             threads: 1,
             program: Program { digest: [3; 32], bytes: 4096, name: "kv".into() },
             arguments: vec!["bench".into(), "--seconds".into(), "1".into()],
@@ -123,7 +124,7 @@ mod tests {
         });
         let output = FromDaemon::Output(Stream::Err, b"oh".to_vec());
         put(2, "ended", &[output, ended, FromDaemon::Refused("no".into()), FromDaemon::Alive]);
-        let log = Answer::Log(Stream::Out, b"a line".to_vec());
+        let log = Answer::Log(Process { number: 1, of: 2 }, Stream::Out, b"a line".to_vec());
         let refused = Answer::Refused("no".into());
         put(3, "answers", &[Answer::Killed(true), log, Answer::LogEnd, refused, Answer::Alive]);
         put(3, "jobs", &[Answer::Jobs(Vec::new())]);

@@ -6,11 +6,12 @@
 //! | `certificate.pem` | the certificate: name, role and rack, signed by the rack's authority |
 //! | `key.pem` | its private key, made where it is used and never carried anywhere (mode 0600) |
 //! | `ca.pem` | the certificate of the rack's authority |
+//! | `revoked.pem` | which certificates the authority has taken back, if it has any |
 //! | `hosts.toml` | where the daemons of the rack's hosts listen, for those who call them |
 
-use crate::files;
+use crate::{files, revocation};
 use rustls::pki_types::{
-    CertificateDer, DnsName, PrivateKeyDer,
+    CertificateDer, CertificateRevocationListDer, DnsName, PrivateKeyDer,
     pem::{self, PemObject},
 };
 use serde::{Deserialize, Serialize};
@@ -166,6 +167,8 @@ pub struct Identity {
     pub key: PrivateKeyDer<'static>,
     /// The certificate of the rack's authority.
     pub ca: CertificateDer<'static>,
+    /// Which certificates are revoked, if any are.
+    pub revoked: Option<CertificateRevocationListDer<'static>>,
     /// The rack's hosts, as far as this member was told.
     pub hosts: Hosts,
 }
@@ -220,6 +223,7 @@ impl Identity {
             certificate,
             key: read_pem(&key_file)?,
             ca: read_pem(&directory.join(CA))?,
+            revoked: revocation::read(directory)?,
             hosts: if hosts.exists() { read_toml(&hosts)? } else { Hosts::default() },
         })
     }

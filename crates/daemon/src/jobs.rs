@@ -1,4 +1,5 @@
-//! The jobs that a daemon knows: those that run, and the last of those that have ended.
+//! The processes of jobs that a daemon knows: those that run, and the last of those that have ended.
+//! A job may have several on one host.
 
 use crate::{
     identity::Name,
@@ -9,16 +10,16 @@ use crate::{
 use gossamer::job::JobId;
 use parking_lot::Mutex;
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 use thiserror::Error;
 use tokio::sync::watch;
 
-/// Jobs that a daemon runs at a time.
+/// Processes that a daemon runs at a time.
 const RUNNING: usize = 256;
-/// Ended jobs that a daemon remembers.
+/// Ended processes that a daemon remembers.
 const REMEMBERED: usize = 64;
 
 /// Why a job is not admitted.
@@ -26,13 +27,13 @@ const REMEMBERED: usize = 64;
 pub(crate) enum NotAdmitted {
     #[error("job {0} is here already, or was: a job is run once")]
     Known(JobId),
-    #[error("{RUNNING} jobs run here already")]
+    #[error("{RUNNING} processes run here already")]
     Full,
     #[error("the daemon is stopping")]
     Stopping,
 }
 
-/// A job as this host sees it.
+/// A process of a job.
 #[derive(Debug)]
 pub(crate) struct Job {
     summary: Mutex<JobSummary>,
@@ -75,16 +76,19 @@ impl Job {
 #[derive(Debug, Default)]
 pub(crate) struct Jobs(Mutex<Table>);
 
+/// A job, and which of its processes.
+type Key = (JobId, u32);
+
 #[derive(Debug, Default)]
 struct Table {
-    jobs: BTreeMap<JobId, Arc<Job>>,
+    jobs: BTreeMap<Key, Arc<Job>>,
     /// Those that have ended, the oldest first.
-    ended: VecDeque<JobId>,
+    ended: VecDeque<Key>,
     is_closed: bool,
 }
 
 impl Jobs {
-    /// Takes a job up.
+    /// Takes a process of a job up.
     ///
     /// # Errors
     /// If it is known, or there are too many.
@@ -97,7 +101,8 @@ impl Jobs {
         if table.is_closed {
             return Err(NotAdmitted::Stopping);
         }
-        if table.jobs.contains_key(&request.job) {
+        let id = (request.job, request.host);
+        if table.jobs.contains_key(&id) {
             return Err(NotAdmitted::Known(request.job));
         }
         if table.jobs.values().filter(|job| job.runs()).count() >= RUNNING {
@@ -108,6 +113,7 @@ impl Jobs {
             job: request.job,
             host: request.host,
             hosts: request.hosts,
+            processes: request.processes,
             threads: request.threads,
             program: request.program.name.clone(),
             owner: owner.clone(),
@@ -121,28 +127,33 @@ impl Jobs {
             samples: Samples::default(),
             killed_by: watch::Sender::new(None),
         });
-        table.jobs.insert(request.job, job.clone());
-        Ok(Admitted { jobs: self.clone(), id: request.job, job })
+        table.jobs.insert(id, job.clone());
+        Ok(Admitted { jobs: self.clone(), id, job })
     }
 
-    pub(crate) fn find(&self, job: JobId) -> Option<Arc<Job>> {
-        self.0.lock().jobs.get(&job).cloned()
+    /// The processes of a job.
+    pub(crate) fn of(&self, job: JobId) -> Vec<Arc<Job>> {
+        let table = self.0.lock();
+        table.jobs.range((job, 0)..=(job, u32::MAX)).map(|(_, job)| job.clone()).collect()
     }
 
     pub(crate) fn summaries(&self) -> Vec<JobSummary> {
         self.0.lock().jobs.values().map(|job| job.summary()).collect()
     }
 
-    /// The jobs that have not ended.
+    /// The processes that have not ended.
     pub(crate) fn that_run(&self) -> Vec<Arc<Job>> {
         self.0.lock().jobs.values().filter(|job| job.runs()).cloned().collect()
     }
 
+    /// How many jobs have processes that have not ended.
     pub(crate) fn running(&self) -> usize {
-        self.0.lock().jobs.values().filter(|job| job.runs()).count()
+        let table = self.0.lock();
+        let running = table.jobs.iter().filter(|(_, job)| job.runs());
+        running.map(|((job, _), _)| *job).collect::<BTreeSet<_>>().len()
     }
 
-    /// The jobs that somebody still attends to: those that run, and those that have ended, but whose
+    /// The processes that somebody still attends to: those that run, and those that have ended, but whose
     /// last words are still being told, or whose traces on disk are still being removed.
     fn attended(&self) -> usize {
         let table = self.0.lock();
@@ -151,13 +162,11 @@ impl Jobs {
 
     /// Asks a job to end; false if there is none that runs.
     pub(crate) fn kill(&self, job: JobId, by: &str) -> bool {
-        match self.find(job).filter(|job| job.runs()) {
-            Some(job) => {
-                job.killed_by.send_replace(Some(by.to_owned()));
-                true
-            }
-            None => false,
+        let running: Vec<_> = self.of(job).into_iter().filter(|job| job.runs()).collect();
+        for job in &running {
+            job.killed_by.send_replace(Some(by.to_owned()));
         }
+        !running.is_empty()
     }
 
     /// Asks all jobs to end, admits no others, and waits for them, for at most `patience`.
@@ -165,7 +174,7 @@ impl Jobs {
         let jobs: Vec<_> = {
             let mut table = self.0.lock();
             table.is_closed = true;
-            table.jobs.keys().copied().collect()
+            table.jobs.keys().map(|(job, _)| *job).collect()
         };
         for job in jobs {
             self.kill(job, by);
@@ -177,11 +186,11 @@ impl Jobs {
     }
 }
 
-/// A job that was taken up. Dropped, it counts as ended; if it was never started, it is forgotten.
+/// A process that was taken up. Dropped, it counts as ended; if it was never started, it is forgotten.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     jobs: Arc<Jobs>,
-    id: JobId,
+    id: Key,
     pub(crate) job: Arc<Job>,
 }
 
@@ -211,6 +220,7 @@ mod tests {
             job: JobId(job),
             host: 0,
             hosts: 1,
+            processes: 1,
             threads: 1,
             program: Program { digest: [0; 32], bytes: 0, name: "p".into() },
             arguments: vec![],
@@ -235,6 +245,23 @@ mod tests {
         assert!(matches!(jobs.admit(&request(1), &owner), Err(NotAdmitted::Known(_))));
         assert!(!jobs.kill(JobId(1), "me"), "it has ended");
         assert_eq!(jobs.running(), 0);
+    }
+
+    #[test]
+    fn a_job_may_have_several_processes_and_ends_with_all_of_them() {
+        let jobs = Arc::new(Jobs::default());
+        let owner = "admin".parse().unwrap();
+        let process = |host| RunRequest { host, hosts: 2, processes: 2, ..request(1) };
+        let one = jobs.admit(&process(0), &owner).unwrap();
+        let other = jobs.admit(&process(1), &owner).unwrap();
+        let _another_job = jobs.admit(&request(2), &owner).unwrap();
+        assert!(matches!(jobs.admit(&process(1), &owner), Err(NotAdmitted::Known(_))));
+        assert_eq!((jobs.running(), jobs.of(JobId(1)).len(), jobs.that_run().len()), (2, 2, 3));
+        one.job.has_ended(ending());
+        assert!(jobs.kill(JobId(1), "me"), "one of its processes runs");
+        assert_eq!(other.job.killed_by().borrow().as_deref(), Some("me"));
+        other.job.has_ended(ending());
+        assert_eq!((jobs.running(), jobs.kill(JobId(1), "me")), (1, false));
     }
 
     #[test]

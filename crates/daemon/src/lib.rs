@@ -5,7 +5,8 @@
 //! does nothing for anybody else. The life of a job is that of the connections from the command to
 //! the daemons: whichever end is lost, the job ends, and no process is left behind.
 //!
-//! Reading order. Who is who: [`identity`], [`authority`], [`tls`]. What is said: [`frame`],
+//! Reading order. Who is who: [`identity`], [`authority`],
+//! `revocation`, [`tls`], `gate`. What is said: [`frame`],
 //! [`connection`], [`message`]. What a host has: [`topology`], [`store`], [`state`]. A process and
 //! its keeper: `processes`, `keeper`, `kept`. The daemon: [`config`], `jobs`, `log`, `metrics`,
 //! `pipes`, `statistics`, `conversation`, `server`, [`daemon`]. The command: [`controller`],
@@ -25,6 +26,7 @@ mod files;
 pub mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod gate;
 pub mod identity;
 mod jobs;
 mod keeper;
@@ -34,6 +36,7 @@ pub mod message;
 mod metrics;
 mod pipes;
 mod processes;
+mod revocation;
 mod server;
 pub mod state;
 mod statistics;

@@ -103,11 +103,13 @@ impl Request {
 pub struct RunRequest {
     /// The job that it is part of.
     pub job: JobId,
-    /// Which host of the job this is.
+    /// Which process of the job this is: `main` runs in the first.
     pub host: u32,
-    /// How many hosts the job has.
+    /// How many processes the job has.
     pub hosts: u32,
-    /// How many threads its process is to have.
+    /// How many of them run on each host, one behind the other.
+    pub processes: u32,
+    /// How many threads each is to have.
     pub threads: u32,
     /// What to run.
     pub program: Program,
@@ -189,6 +191,28 @@ pub enum FromDaemon {
     Alive,
 }
 
+/// One of the processes that a job has on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Process {
+    /// Which of them, from 0.
+    pub number: u32,
+    /// How many there are.
+    pub of: u32,
+}
+
+impl Process {
+    /// The process with number `host` in its job, if every host runs `processes` of them.
+    pub(crate) fn new(host: u32, processes: u32) -> Self {
+        let of = processes.max(1);
+        Self { number: host % of, of }
+    }
+
+    /// What it is called on `host`: as the host, if it is the only one.
+    pub(crate) fn name(self, host: &Name) -> String {
+        if self.of <= 1 { host.to_string() } else { format!("{host}/{}", self.number) }
+    }
+}
+
 /// Where output was written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stream {
@@ -268,8 +292,8 @@ pub enum Answer {
     Jobs(Vec<JobSummary>),
     /// To [`Request::Kill`]: whether there was such a job to end.
     Killed(bool),
-    /// To [`Request::Logs`]: what was said next.
-    Log(Stream, #[serde(with = "serde_bytes")] Vec<u8>),
+    /// To [`Request::Logs`]: what one of the processes has said next.
+    Log(Process, Stream, #[serde(with = "serde_bytes")] Vec<u8>),
     /// To [`Request::Logs`]: that was all.
     LogEnd,
     /// Nothing; the daemon is alive.
@@ -306,16 +330,18 @@ pub struct HostReport {
     pub topology: Topology,
 }
 
-/// A job as one host sees it.
+/// A process of a job, as its host sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSummary {
     /// The job.
     pub job: JobId,
-    /// Which host of the job this is.
+    /// Which process of the job this is.
     pub host: u32,
-    /// How many hosts it has.
+    /// How many processes it has.
     pub hosts: u32,
-    /// How many threads it has here.
+    /// How many of them run on each host, one behind the other.
+    pub processes: u32,
+    /// How many threads each has.
     pub threads: u32,
     /// The name of its program.
     pub program: String,
@@ -329,15 +355,32 @@ pub struct JobSummary {
     pub ended: Option<Ending>,
 }
 
+impl JobSummary {
+    /// Which of the job's processes on its host it is.
+    pub(crate) fn process(&self) -> Process {
+        Process::new(self.host, self.processes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_has_the_name_of_its_host_and_a_number_if_there_are_several() {
+        let host = "a".parse().unwrap();
+        assert_eq!(Process::new(3, 1).name(&host), "a");
+        let names: Vec<_> = (0..4).map(|number| Process::new(number, 2).name(&host)).collect();
+        assert_eq!(names, ["a/0", "a/1", "a/0", "a/1"]);
+        assert_eq!(Process::new(3, 0).name(&host), "a", "whatever somebody says");
+    }
 
     fn run() -> Request {
         Request::Run(Box::new(RunRequest {
             job: JobId(1),
             host: 0,
             hosts: 1,
+            processes: 1,
             threads: 1,
             program: Program { digest: [0; 32], bytes: 0, name: "p".into() },
             arguments: vec![],

@@ -1,6 +1,10 @@
 //! What a daemon counts, and its page `/metrics` in the text format of Prometheus.
 
-use crate::{identity::Name, jobs::Jobs};
+use crate::{
+    identity::Name,
+    jobs::Jobs,
+    message::{JobStatistics, Process},
+};
 use gossamer::statistics::ThreadStatistics;
 use std::{
     collections::VecDeque,
@@ -87,7 +91,7 @@ impl Counts {
         let mut metric = |kind, name, help, value: u64| {
             Metric::new(&mut page, kind, name, help).is("", value);
         };
-        metric("gauge", "jobs_running", "Jobs that run on this host.", running.len() as u64);
+        metric("gauge", "jobs_running", "Jobs that run on this host.", jobs.running() as u64);
         for (name, help, count) in [
             ("connections_total", "Connections accepted.", &self.connections),
             ("strangers_total", "Connections that came to no request.", &self.strangers),
@@ -103,22 +107,30 @@ impl Counts {
         let mut processes =
             Metric::new(&mut page, "gauge", "process_running", "Processes that run.");
         for job in running.iter().filter(|job| job.summary.pid.is_some()) {
-            let (id, program) = (job.summary.job, escaped(&job.summary.program));
-            let labels = format!("{{job=\"{id}\",host=\"{host}\",program=\"{program}\"}}");
-            processes.is(labels, 1);
+            let (which, program) = (which(job, host), escaped(&job.summary.program));
+            processes.is(format!("{{{which},program=\"{program}\"}}"), 1);
         }
         for (name, help, value) in OF_THREADS {
             let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
             let mut metric = Metric::new(&mut page, kind, name, help);
             for job in &running {
-                let id = job.summary.job;
+                let which = which(job, host);
                 for (number, thread) in job.now.iter().enumerate() {
-                    let labels = format!("{{job=\"{id}\",host=\"{host}\",thread=\"{number}\"}}");
-                    metric.is(labels, value(thread));
+                    metric.is(format!("{{{which},thread=\"{number}\"}}"), value(thread));
                 }
             }
         }
         page
+    }
+}
+
+/// The labels that tell a process from every other.
+fn which(job: &JobStatistics, host: &Name) -> String {
+    let (id, process) = (job.summary.job, job.summary.process());
+    let labels = format!("job=\"{id}\",host=\"{host}\"");
+    match process {
+        Process { of: ..=1, .. } => labels,
+        Process { number, .. } => format!("{labels},process=\"{number}\""),
     }
 }
 
@@ -192,6 +204,7 @@ mod tests {
             job: JobId(0xabc),
             host: 1,
             hosts: 2,
+            processes: 1,
             threads: 2,
             program: Program { digest: [0; 32], bytes: 0, name: "a\"b\\c\nd".into() },
             arguments: vec![],

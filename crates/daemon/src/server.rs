@@ -9,6 +9,7 @@ use crate::{
     connection::{ConnectionError, Receiver, Sender},
     conversation,
     daemon::Daemon,
+    gate::Gate,
     identity::Member,
     jobs::Job,
     log::Position,
@@ -27,8 +28,8 @@ use thiserror::Error;
 use tokio::{
     io::{AsyncWrite, ReadHalf, WriteHalf, split},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-    task::AbortHandle,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::{AbortHandle, JoinSet},
     time::{sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -61,7 +62,7 @@ enum Turned {
 pub(crate) async fn serve(
     daemon: Arc<Daemon>,
     listener: TcpListener,
-    acceptor: TlsAcceptor,
+    mut gate: Gate,
 ) -> Infallible {
     let places = Arc::new(Semaphore::new(SERVED));
     let mut pending: VecDeque<AbortHandle> = VecDeque::with_capacity(PENDING);
@@ -83,7 +84,7 @@ pub(crate) async fn serve(
                 daemon.counts.strangers.fetch_add(1, Relaxed);
             }
         }
-        let (daemon, acceptor, places) = (daemon.clone(), acceptor.clone(), places.clone());
+        let (daemon, acceptor, places) = (daemon.clone(), gate.acceptor(), places.clone());
         let meeting = async move {
             match timeout(PATIENCE, meet(&daemon, acceptor, stream))
                 .await
@@ -173,10 +174,9 @@ async fn answer(daemon: Arc<Daemon>, place: Option<OwnedSemaphorePermit>, asked:
             timely(sender.send(&Answer::Killed(killed))).await
         }
         (None, Request::Statistics) => show_statistics(&daemon, &mut sender).await,
-        (None, Request::Logs { job, follow }) => match daemon.jobs.find(job) {
-            Some(job) => show_log(&job, follow, &mut sender).await,
-            None => timely(sender.send(&Answer::LogEnd)).await,
-        },
+        (None, Request::Logs { job, follow }) => {
+            show_logs(daemon.jobs.of(job), follow, &mut sender).await
+        }
     };
     let closed = match served {
         Ok(()) => timely(sender.close()).await,
@@ -204,25 +204,45 @@ async fn show_statistics<W: AsyncWrite + Unpin>(
     timely(sender.send(&Answer::StatisticsEnd)).await
 }
 
-/// Sends what a job has said; and what it will say, if `follow`.
-async fn show_log<W: AsyncWrite + Unpin>(
-    job: &Job,
+/// Sends what processes have said; and what they will say, if `follow`.
+async fn show_logs<W: AsyncWrite + Unpin>(
+    processes: Vec<Arc<Job>>,
     follow: bool,
     sender: &mut Sender<W>,
 ) -> Result<(), ConnectionError> {
+    // Nothing is read ahead of what is sent: it stays where it is bounded.
+    let (say, mut said) = mpsc::channel(1);
+    // They end when this does.
+    let mut reading = JoinSet::new();
+    for job in processes {
+        reading.spawn(read_log(job, follow, say.clone()));
+    }
+    drop(say);
+    loop {
+        let answer = match timeout(ALIVE_EVERY, said.recv()).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return timely(sender.send(&Answer::LogEnd)).await,
+            Err(_) => Answer::Alive,
+        };
+        timely(sender.send(&answer)).await?;
+    }
+}
+
+/// Hands over what a process has said; and what it will say, if `follow`.
+async fn read_log(job: Arc<Job>, follow: bool, say: mpsc::Sender<Answer>) {
+    let process = job.summary().process();
     let mut changes = job.log.changes();
     let mut position = Position::default();
     loop {
         changes.mark_unchanged();
         let (parts, was_all) = job.log.since(&mut position);
         for (stream, bytes) in parts {
-            timely(sender.send(&Answer::Log(stream, bytes))).await?;
+            if say.send(Answer::Log(process, stream, bytes)).await.is_err() {
+                return;
+            }
         }
-        if was_all || !follow {
-            return timely(sender.send(&Answer::LogEnd)).await;
-        }
-        while timeout(ALIVE_EVERY, changes.changed()).await.is_err() {
-            timely(sender.send(&Answer::Alive)).await?;
+        if was_all || !follow || changes.changed().await.is_err() {
+            return;
         }
     }
 }

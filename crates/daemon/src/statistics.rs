@@ -76,6 +76,7 @@ mod tests {
             job: JobId(1),
             host: 0,
             hosts: 1,
+            processes: 1,
             threads: 1,
             program,
             arguments: vec![],

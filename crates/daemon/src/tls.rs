@@ -6,6 +6,7 @@
 use crate::identity::{Identity, IdentityError, Member};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
+    client::WebPkiServerVerifier,
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer},
     server::{VerifierBuilderError, WebPkiClientVerifier},
@@ -23,8 +24,8 @@ pub enum TlsError {
     /// Key and certificates do not fit.
     #[error("cannot use this identity: {0}")]
     Credentials(#[from] rustls::Error),
-    /// The authority's certificate is none.
-    #[error("cannot use the certificate of the rack's authority: {0}")]
+    /// The authority's certificate is none, or its list of revoked certificates.
+    #[error("cannot use what the rack's authority has signed: {0}")]
     Authority(#[from] VerifierBuilderError),
     /// The peer is not of the rack.
     #[error("the peer is not a member of this rack: {0}")]
@@ -37,7 +38,9 @@ pub enum TlsError {
 /// [`TlsError`], if the identity is not usable.
 pub fn server(identity: &Identity) -> Result<Arc<ServerConfig>, TlsError> {
     let roots = Arc::new(roots(identity)?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build()?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .with_crls(identity.revoked.clone())
+        .build()?;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(verifier)
@@ -53,9 +56,13 @@ pub fn server(identity: &Identity) -> Result<Arc<ServerConfig>, TlsError> {
 /// # Errors
 /// [`TlsError`], if the identity is not usable.
 pub fn client(identity: &Identity) -> Result<Arc<ClientConfig>, TlsError> {
+    let roots = Arc::new(roots(identity)?);
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider())
+        .with_crls(identity.revoked.clone())
+        .build()?;
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_root_certificates(roots(identity)?)
+        .with_webpki_verifier(verifier)
         .with_client_auth_cert(vec![identity.certificate.clone()], identity.key.clone_key())?;
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();

@@ -70,12 +70,59 @@ fn assert_serves(rack: &Rack, pid: u32) {
     assert_eq!(ran.status, Some(0), "{ran:?}");
 }
 
+/// A certificate that was taken back is of no use from the moment at which a daemon has the list,
+/// to whoever has it; a daemon's, to whoever calls.
+#[test]
+fn what_is_revoked_is_refused_at_once() {
+    let rack = Rack::new(&["a", "b"]);
+    let pid = rack.daemon_pid(0);
+    rack.add_viewer();
+    let viewer = || {
+        let mut command = rack.gossamer(&["ps"]);
+        command.env("GOSSAMER_IDENTITY", rack.path("rack/viewer"));
+        Ran::from(command.output().unwrap())
+    };
+    assert_eq!(viewer().status, Some(0), "{:?}", viewer());
+    let dir = rack.path("rack");
+    let revoke = |name: &str| {
+        let ran = rack.gossamer(&["rack", "revoke", "--dir", &dir, name]).output().unwrap();
+        Ran::from(ran)
+    };
+    let revoked = revoke("viewer");
+    assert_eq!(revoked.status, Some(0), "{revoked:?}");
+    assert!(revoked.out.contains("ca/revoked.pem"), "{revoked:?}");
+    assert_ne!(revoke("nobody").status, Some(0));
+    let list = rack.path("rack/ca/revoked.pem");
+    for host in ["a", "b"] {
+        fs::copy(&list, rack.path(&format!("rack/{host}/revoked.pem"))).unwrap();
+    }
+    let refused = viewer();
+    assert_eq!(refused.status, Some(1), "{refused:?}");
+    assert!(refused.err.to_lowercase().contains("revoked"), "{refused:?}");
+    assert_serves(&rack, pid);
+
+    // What is no list changes nothing.
+    fs::write(rack.path("rack/a/revoked.pem"), "garbage").unwrap();
+    assert_eq!(viewer().status, Some(1), "the last list counts");
+    assert_serves(&rack, pid);
+
+    // The administrator has the list already, and does not take b's daemon for b any more.
+    let hosts = fs::read(rack.path("rack/admin/hosts.toml")).unwrap();
+    assert_eq!(revoke("b").status, Some(0));
+    fs::write(rack.path("rack/admin/hosts.toml"), hosts).unwrap();
+    let ran = Ran::from(rack.gossamer(&["hosts"]).output().unwrap());
+    assert_eq!(ran.status, Some(1), "{ran:?}");
+    assert!(ran.err.contains("b: ") && ran.err.to_lowercase().contains("revoked"), "{ran:?}");
+    assert!(!ran.err.contains("a: "), "{ran:?}");
+}
+
 fn run_request() -> RunRequest {
     let program = Program { digest: [7; 32], bytes: 7, name: "p".into() };
     RunRequest {
         job: JobId(7),
         host: 0,
         hosts: 1,
+        processes: 1,
         threads: 1,
         program,
         arguments: vec![],

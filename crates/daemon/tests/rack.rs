@@ -1,11 +1,12 @@
 //! A whole rack at work: real daemons, a real program of delegation on three of them, its processes
-//! joined over TCP and TLS. It ends well, or, whatever happens to one of its processes, with the
+//! joined over TCP and TLS; and one with two processes on each host, which share its memory. It ends
+//! well, or, whatever happens to one of its processes, with the
 //! cause named.
 
 mod common;
 
 use common::{ENDLESS, Rack, Ran, eventually, finish, kv, send};
-use std::{fs, process::Child, thread::sleep, time::Duration};
+use std::{collections::HashSet, fs, process::Child, thread::sleep, time::Duration};
 
 const HOSTS: [&str; 3] = ["a", "b", "c"];
 
@@ -16,10 +17,15 @@ fn start(rack: &Rack, loss_bound_ms: u32, arguments: &[&str]) -> Child {
     let bound = loss_bound_ms.to_string();
     let run = ["run", "--hosts", "a,b,c", "--env", &tag, "--loss-bound", &bound, "--", kv];
     let job = rack.gossamer(&run).arg("bench").args(arguments).spawn().expect("it starts");
-    eventually("every process has a runtime thread", || {
-        (0..3).all(|host| process(rack, host).is_some()).then_some(())
-    });
+    wait_for(rack, 3);
     job
+}
+
+/// Waits until so many processes have found each other.
+fn wait_for(rack: &Rack, processes: u32) {
+    eventually("every process has a runtime thread", || {
+        (0..processes).all(|number| process(rack, number).is_some()).then_some(())
+    });
 }
 
 /// The process of the program on a host, once it has found the others: only then are there runtime
@@ -64,6 +70,55 @@ fn a_rack_ends_with_any_of_its_processes_and_says_which() {
         assert!(ran.err.contains(&cause), "{ran:?}");
         rack.assert_nothing_left();
     }
+}
+
+/// Two processes on each of two hosts: those of one host share memory, whoever looks.
+#[test]
+fn the_processes_of_a_host_share_its_memory() {
+    let rack = Rack::new(&["a", "b"]);
+    let tag = format!("TEST_TAG={}", rack.tag);
+    let job = |arguments: &[&str]| {
+        let mut run = rack.gossamer(&["run", "--hosts", "a,b", "--processes-per-host", "2"]);
+        run.args(["--env", &tag, "--", kv(), "bench"]).args(arguments);
+        run
+    };
+    let bench = ["--records", "1000", "--operations", "5000"];
+    let ran = Ran::from(job(&bench).output().expect("it runs"));
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(ran.out.contains("[a/0] gossamer, 4 hosts x 1 threads"), "{ran:?}");
+    rack.assert_nothing_left();
+
+    let running = job(&ENDLESS).spawn().expect("it starts");
+    wait_for(&rack, 4);
+    let list = Ran::from(rack.gossamer(&["ps"]).output().expect("it answers"));
+    assert!(list.out.contains("a/0,a/1,b/0,b/1"), "{list:?}");
+    // Memory that is shared has a name in the kernel's list, and an inode of its own.
+    let regions = |number: u32| {
+        let pid = process(&rack, number).expect("it runs");
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
+        let shared = maps.lines().filter(|line| line.contains("memfd:gossamer-region"));
+        let inodes = shared.filter_map(|line| line.split_whitespace().nth(4).map(str::to_owned));
+        inodes.collect::<HashSet<_>>()
+    };
+    let all: Vec<_> = (0..4).map(regions).collect();
+    for (one, other) in [(0, 1), (2, 3), (0, 2), (1, 3), (0, 3), (1, 2)] {
+        let is_shared = !all[one].is_disjoint(&all[other]);
+        assert_eq!(is_shared, one / 2 == other / 2, "{one} and {other}");
+    }
+    send(process(&rack, 3).expect("it runs"), "KILL");
+    let ran = finish(running);
+    assert_eq!(ran.status, Some(137), "{ran:?}");
+    let cause = "because of b/1: the program was killed by signal 9 (SIGKILL)";
+    assert!(ran.err.contains(cause), "{ran:?}");
+    rack.assert_nothing_left();
+    let log = Ran::from(rack.gossamer(&["logs", &job_of(&list)]).output().expect("it answers"));
+    assert!(log.err.contains("[a/0] ") && log.err.contains("[b/0] "), "{log:?}");
+}
+
+/// The job that is listed.
+fn job_of(list: &Ran) -> String {
+    let last = list.out.lines().last().expect("a job");
+    last.split_whitespace().next().expect("its number").to_owned()
 }
 
 #[test]

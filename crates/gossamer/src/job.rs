@@ -7,6 +7,7 @@
 //! do ([`STATISTICS_FD`](crate::statistics::STATISTICS_FD)). The private key is nowhere else: not among the
 //! arguments, not in the environment, not on a disk.
 
+use crate::slurm::Secret;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -38,10 +39,10 @@ impl fmt::Debug for SecretPem {
     }
 }
 
-/// One host of a job.
+/// One host of a job: one process on some machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobHost {
-    /// Its name in the rack.
+    /// The name of its machine in the rack: hosts of one name share one, and its memory.
     pub name: String,
     /// Where its process listens for those of the other hosts.
     pub address: SocketAddr,
@@ -79,6 +80,8 @@ pub struct JobDescription {
     pub key: SecretPem,
     /// The certificate of who signed the certificates of all hosts of this job, in PEM.
     pub ca: String,
+    /// What the processes of this job know and no others do; those of one machine meet by it.
+    pub secret: Secret,
     /// After how many milliseconds of silence a host counts as lost.
     pub loss_bound_ms: u64,
     /// Whether each runtime thread is to be pinned to a core of its own.
@@ -220,6 +223,7 @@ mod tests {
             certificate: "certificate".into(),
             key: SecretPem("private words".into()),
             ca: "ca".into(),
+            secret: Secret::new([9; 32]),
             loss_bound_ms: 1000,
             pin: false,
         }
@@ -236,6 +240,9 @@ mod tests {
         let json = job().to_json().replace("\"private words\"", "[\"private words\"]");
         let error = JobDescription::from_json(json.as_bytes()).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("private words"), "{error}");
+        let json = job().to_json().replace("09090909", "private");
+        let error = JobDescription::from_json(json.as_bytes()).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("private"), "{error}");
     }
 
     #[test]

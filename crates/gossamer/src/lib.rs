@@ -18,7 +18,7 @@
 //!
 //! Reading order: [`Rack`] (`start.rs`: how the processes of a rack find each other;
 //! `processes.rs`: those that a program starts itself; `rack.rs`: how one of them runs; `end.rs`:
-//! how the rack ends), `worker.rs` (one thread) and `shared.rs` (what the threads of a process
+//! how the rack ends), `mixed.rs` (racks over memory and TCP), `worker.rs` (one thread) and `shared.rs` (what the threads of a process
 //! share), `place.rs` (where fibers and properties go), `job` (what a daemon tells a process that
 //! it starts), `statistics` (what such a process tells its daemon), `slurm` (how the tasks of a
 //! step of Slurm become a rack), `authority` (who signs the certificates of a job), [`Sharded`],
@@ -33,6 +33,8 @@ mod end;
 mod error;
 #[cfg(feature = "tcp")]
 pub mod job;
+#[cfg(all(feature = "shm", feature = "tcp"))]
+mod mixed;
 mod place;
 mod processes;
 mod rack;

@@ -295,7 +295,9 @@ impl Rack {
                 }
             }))
         };
-        let wiring = Wiring::connect(transport.clone(), registered.number(), PATIENCE)?;
+        // A host that fails because it has lost another says goodbye: it is not the cause.
+        let wiring = Wiring::connect(transport.clone(), registered.number(), PATIENCE)
+            .inspect_err(|_| transport.leave())?;
         #[cfg(feature = "tcp")]
         let _reporter = joined
             .reports

@@ -4,15 +4,23 @@
 use crate::{OnPeerLoss, RackError};
 use fiber::{Config, Remote};
 use parking_lot::Mutex;
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
 };
 use transport_api::{HostId, LossReason, Transport};
 use trust_core::DelegateError;
 
 /// What [`Shared::attention`] says when all threads are to stop.
 pub(crate) const STOP: u32 = u32::MAX;
+
+/// How long after a host has left too early the loss of another may be noticed, which is then why:
+/// one sees at once that a connection is closed, another only when the process has ended.
+const CAUSE: Duration = Duration::from_millis(200);
 
 /// What the runtime threads of one process share.
 pub(crate) struct Shared {
@@ -32,6 +40,8 @@ pub(crate) struct Shared {
     /// Hosts that are gone.
     pub(crate) lost: Mutex<Vec<HostId>>,
     failure: Mutex<Option<RackError>>,
+    /// A host that has left before the rack has ended.
+    early: Mutex<Option<HostId>>,
     unobserved: Mutex<(usize, Option<DelegateError>)>,
     /// What other hosts have said of theirs, as far as host 0 has asked.
     unobserved_elsewhere: Mutex<Option<RackError>>,
@@ -59,6 +69,7 @@ impl Shared {
             attention: AtomicU32::new(0),
             lost: Mutex::default(),
             failure: Mutex::new(None),
+            early: Mutex::new(None),
             unobserved: Mutex::new((0, None)),
             unobserved_elsewhere: Mutex::new(None),
             ends: AtomicBool::new(false),
@@ -127,18 +138,23 @@ impl Shared {
     }
 
     pub(crate) fn take_failure(&self) -> Option<RackError> {
-        self.failure.lock().take()
+        let early = || (*self.early.lock()).filter(|_| self.on_peer_loss == OnPeerLoss::EndRack);
+        let left = |host| RackError::PeerLost { host, reason: left_early() };
+        self.failure.lock().take().or_else(|| early().map(left))
     }
 
     pub(crate) fn peer_lost(&self, host: HostId, reason: LossReason) {
-        let mut lost = self.lost.lock();
-        if !lost.contains(&host) {
-            lost.push(host);
-        }
-        drop(lost);
+        self.note_lost(host);
         // Without host 0 there is no `main` any more, and nobody who could end the rack.
         if self.on_peer_loss == OnPeerLoss::EndRack || host == HostId(0) {
             self.fail(RackError::PeerLost { host, reason });
+        }
+    }
+
+    fn note_lost(&self, host: HostId) {
+        let mut lost = self.lost.lock();
+        if !lost.contains(&host) {
+            lost.push(host);
         }
     }
 
@@ -146,13 +162,24 @@ impl Shared {
     /// the rack has failed, and host 0 is where that is said: it is nobody else's failure.
     ///
     /// Another host leaves when it is told that the rack ends, which host 0 does. One that leaves
-    /// before has failed by itself, and is lost as if it had said nothing.
-    pub(crate) fn peer_left(&self, host: HostId) {
+    /// before has failed by itself, and is lost as if it had said nothing; most likely because it
+    /// has lost another, so there is a little time for that to be noticed here.
+    pub(crate) fn peer_left(self: &Arc<Self>, host: HostId) {
         if host == HostId(0) {
             self.stop();
         } else if self.transport.local() == HostId(0) && !self.ends.load(Ordering::SeqCst) {
-            let reason = "it has left the rack before its end".to_owned();
-            self.peer_lost(host, LossReason::Connection(reason));
+            self.note_lost(host);
+            self.early.lock().get_or_insert(host);
+            let shared = Arc::downgrade(self);
+            let late = move || {
+                thread::sleep(CAUSE);
+                if let Some(shared) = shared.upgrade() {
+                    shared.peer_lost(host, left_early());
+                }
+            };
+            if thread::Builder::new().spawn(late).is_err() {
+                self.peer_lost(host, left_early());
+            }
         }
     }
 
@@ -185,4 +212,8 @@ impl Shared {
         let (count, first) = std::mem::take(&mut *self.unobserved.lock());
         first.map(|first| (count, first.to_string()))
     }
+}
+
+fn left_early() -> LossReason {
+    LossReason::Connection("it has left the rack before its end".into())
 }

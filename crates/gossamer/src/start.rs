@@ -3,6 +3,8 @@
 //! the tasks find each other; or the program starts itself again for each further host, on this
 //! machine.
 
+#[cfg(all(feature = "tcp", feature = "shm"))]
+use crate::job::JobHost;
 use crate::{Rack, RackError, processes::Others};
 #[cfg(feature = "tcp")]
 use crate::{
@@ -12,6 +14,8 @@ use crate::{
 use std::sync::Arc;
 #[cfg(feature = "tcp")]
 use std::{net::TcpListener, os::unix::net::UnixDatagram, time::Duration};
+#[cfg(feature = "tcp")]
+use transport_api::HostId;
 use transport_api::Transport;
 
 /// Says, in the environment of a program that was started for a further host, that it was.
@@ -57,14 +61,14 @@ pub(crate) fn assemble(rack: &mut Rack, others: &mut Others) -> Result<Joined, R
     Ok(start(rack, others)?.into())
 }
 
-/// Takes this process's place in its job.
+/// Takes this process's place in its job: hosts that share a machine with this one are joined over
+/// memory, all others over TCP.
 #[cfg(feature = "tcp")]
 fn join(
     rack: &mut Rack,
     job: JobDescription,
     listener: TcpListener,
 ) -> Result<Arc<dyn Transport>, RackError> {
-    use transport_api::HostId;
     use transport_tcp::{Credentials, TcpConfig, TcpTransport};
 
     let threads = job.hosts[job.host as usize].threads;
@@ -76,12 +80,36 @@ fn join(
     }
     rack.be_host(&job);
     rack.check(rack.hosts, rack.threads)?;
+    let (host, build) = (HostId(job.host), *trust_core::build_identity());
     let addresses = job.hosts.iter().map(|host| host.address).collect();
-    let names = (job.job, *trust_core::build_identity());
     let credentials = Credentials::Tls { certificate: job.certificate, key: job.key.0, ca: job.ca };
-    let config = TcpConfig::new(names, HostId(job.host), addresses, listener, threads, credentials);
+    let config = TcpConfig::new((job.job, build), host, addresses, listener, threads, credentials);
     let loss_bound = Duration::from_millis(job.loss_bound_ms);
-    Ok(TcpTransport::join(TcpConfig { loss_bound, ..config })?)
+    let config = TcpConfig { loss_bound, ..config };
+    #[cfg(feature = "shm")]
+    if let Some(members) = neighbours(&job.hosts, host) {
+        use crate::mixed::Mixed;
+        use transport_shm::{Neighbours, ShmTransport};
+
+        let (secret, hosts) = (job.secret.of_neighbours(members[0]), rack.hosts);
+        let near = Neighbours { host, members: members.clone(), hosts, threads, secret, build };
+        let (near, alarms) = ShmTransport::meet(&near)?;
+        if members.len() == hosts as usize {
+            return Ok(near);
+        }
+        let far = TcpTransport::join(TcpConfig { neighbours: members, ..config })?;
+        return Ok(Mixed::new(near, alarms, far));
+    }
+    Ok(TcpTransport::join(config)?)
+}
+
+/// The hosts on the machine of `host`, if there are others than it.
+#[cfg(all(feature = "tcp", feature = "shm"))]
+fn neighbours(hosts: &[JobHost], host: HostId) -> Option<Vec<HostId>> {
+    let here = &hosts[host.0 as usize].name;
+    let all = (0..).map(HostId).zip(hosts);
+    let members: Vec<_> = all.filter(|(_, h)| h.name == *here).map(|(number, _)| number).collect();
+    (members.len() > 1).then_some(members)
 }
 
 /// Refuses to be a host of a second rack: the first has ended on all `hosts`.

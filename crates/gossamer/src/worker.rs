@@ -179,7 +179,7 @@ fn put_up(shared: &Shared, thread: u32, node: &Node, scheduler: &Scheduler, idle
 }
 
 impl Shared {
-    pub(crate) fn handle(&self, incidents: Vec<Incident>) {
+    pub(crate) fn handle(self: &Arc<Self>, incidents: Vec<Incident>) {
         for incident in incidents {
             match incident {
                 Incident::Peer(PeerEvent::Lost(host, reason)) => self.peer_lost(host, reason),

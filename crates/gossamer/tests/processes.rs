@@ -1,17 +1,19 @@
-//! Every behaviour of a rack over real processes: three hosts with two threads each. This program
-//! starts itself again for each behaviour, with a deadline, and that process starts the other
-//! hosts. It has a `main` of its own, because a started host must not run the tests.
+//! Every behaviour of a rack over real processes, with two threads each: three that share memory,
+//! and four of which two each share a machine, as far as they are told, and its memory, and the rest
+//! is TCP and TLS. This program starts itself again for each behaviour, with a deadline. Of those
+//! that share memory the first starts the others; those of two machines are tasks of a step of
+//! Slurm, so to speak. It has a `main` of its own, because a started host must not run the tests.
 
 #[macro_use]
 mod behaviours;
 mod common;
 
-use gossamer::{Rack, RackError};
+use gossamer::{LossReason, Rack, RackError, slurm::Secret};
 use std::{
     env,
     fs::File,
-    io::{Read, Seek, SeekFrom},
-    process::{Command, ExitCode, Stdio},
+    io::{self, Read, Seek, SeekFrom},
+    process::{Child, Command, ExitCode, ExitStatus, Stdio},
     sync::Mutex,
     thread,
     time::{Duration, Instant},
@@ -35,13 +37,26 @@ macro_rules! cases {
 }
 behaviours!(cases);
 
-/// Cases that are about processes.
+/// Cases that are about processes which share memory.
 const OWN: &[Case] = &[
     ("every_host_is_a_process_of_its_own", every_host_is_a_process_of_its_own),
     ("a_host_that_dies_takes_the_rack_down", a_host_that_dies_takes_the_rack_down),
     ("main_may_panic", main_may_panic),
     ("a_leak_on_another_host_is_named", a_leak_on_another_host_is_named),
 ];
+
+/// Cases that are about processes of two machines; in both not all processes end well.
+const MIXED_OWN: &[Case] = &[
+    ("every_pair_of_processes_talks", every_pair_of_processes_talks),
+    ("a_neighbour_that_dies_takes_the_rack_down", a_neighbour_that_dies_takes_the_rack_down),
+    ("a_far_host_that_dies_takes_the_rack_down", a_far_host_that_dies_takes_the_rack_down),
+];
+
+/// Processes of the racks of two machines, half of them on each.
+const TASKS: u32 = 4;
+
+/// What precedes the names of cases on two machines.
+const MIXED: &str = "mixed_";
 
 fn rack() -> Rack {
     Rack::new().hosts(3).threads(2).check_leaks(true)
@@ -89,9 +104,61 @@ fn a_leak_on_another_host_is_named() {
     }
 }
 
+fn every_pair_of_processes_talks() {
+    let ids = rack().run(|| {
+        let all: Vec<_> = gossamer::threads().collect();
+        let ask = |all: Vec<gossamer::Trustee>| {
+            let ids = all.into_iter().map(|trustee| {
+                let counter = trustee.entrust_with(|()| std::process::id(), ());
+                counter.apply(|id| *id)
+            });
+            ids.collect::<Vec<u32>>()
+        };
+        let fibers: Vec<_> =
+            all.iter().map(|t| gossamer::spawn_on_with(*t, ask, all.clone())).collect();
+        fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect::<Vec<_>>()
+    });
+    let mut ids = ids.unwrap();
+    assert_eq!(ids.len(), 2 * TASKS as usize);
+    assert!(ids.iter().all(|seen| *seen == ids[0]), "all see the same: {ids:?}");
+    ids[0].dedup();
+    assert_eq!(ids[0].len(), TASKS as usize, "each process is one host: {ids:?}");
+}
+
+/// Lets `host` die; what became of it, as the rack says.
+fn death_of(host: usize) -> LossReason {
+    let ended = rack().run(move || {
+        // All are up: one that is not yet can only say that it was left alone.
+        gossamer::threads().for_each(|thread| gossamer::spawn_on(thread, || ()).join().unwrap());
+        let victim = gossamer::threads().nth(2 * host).expect("a thread");
+        let die = || -> () { std::process::abort() };
+        assert!(gossamer::spawn_on(victim, die).join().is_err());
+        // Until the rack has ended.
+        gossamer::sleep(DEADLINE);
+    });
+    match ended {
+        Err(RackError::PeerLost { host: lost, reason }) if lost.0 as usize == host => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn a_neighbour_that_dies_takes_the_rack_down() {
+    let reason = death_of(1);
+    assert!(matches!(reason, LossReason::ProcessEnded { .. }), "seen over memory: {reason}");
+}
+
+fn a_far_host_that_dies_takes_the_rack_down() {
+    let reason = death_of(3);
+    assert!(matches!(reason, LossReason::Connection(_)), "seen over TCP: {reason}");
+}
+
 fn main() -> ExitCode {
     if let Ok(name) = env::var(CASE) {
-        if let Some((_, case)) = OWN.iter().find(|(own, _)| *own == name) {
+        let (own, name) = match name.strip_prefix(MIXED) {
+            Some(name) => (MIXED_OWN, name.to_owned()),
+            None => (OWN, name),
+        };
+        if let Some((_, case)) = own.iter().find(|(own, _)| *own == name) {
             case();
         } else {
             let case = BEHAVIOURS.iter().find(|(listed, _)| *listed == name);
@@ -102,12 +169,17 @@ fn main() -> ExitCode {
     }
     // Arguments as of any test program: those without dashes say which cases to run.
     let wanted: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let is_wanted = |(name, _): &&Case| {
-        wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()))
+    let is_wanted =
+        |name: &String| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
+    let names = |prefix: &'static str, cases: &'static [Case]| {
+        cases.iter().map(move |(name, _)| format!("{prefix}{name}"))
     };
-    let listed: Vec<Case> = OWN.iter().chain(BEHAVIOURS).filter(is_wanted).copied().collect();
+    let all = names("", OWN).chain(names("", BEHAVIOURS));
+    let all = all.chain(names(MIXED, MIXED_OWN)).chain(names(MIXED, BEHAVIOURS));
+    let listed: Vec<(usize, String)> =
+        all.enumerate().filter(|(_, name)| is_wanted(name)).collect();
     if env::args().any(|word| word == "--list") {
-        listed.iter().for_each(|(name, _)| println!("{name}: test"));
+        listed.iter().for_each(|(_, name)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
     let queue = Mutex::new(listed.iter());
@@ -116,8 +188,8 @@ fn main() -> ExitCode {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 loop {
-                    let Some((name, _)) = queue.lock().unwrap().next() else { break };
-                    let outcome = run(name);
+                    let Some((number, name)) = queue.lock().unwrap().next() else { break };
+                    let outcome = run(*number, name);
                     println!("test {name} ... {}", outcome.as_ref().map_or("FAILED", |()| "ok"));
                     if let Err(said) = outcome {
                         println!("{said}");
@@ -134,35 +206,81 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs one case in a process of its own; what it said, if it failed or hung.
-fn run(name: &str) -> Result<(), String> {
+/// Runs one case in processes of its own; what they said, if it failed or hung.
+fn run(number: usize, name: &str) -> Result<(), String> {
     // A file, not a pipe: hosts that outlive their rack would keep a pipe open.
     let said = env::temp_dir().join(format!("gossamer-{}-{name}", std::process::id()));
-    let output = File::options().create_new(true).read(true).write(true).open(&said);
+    let output = File::options().create_new(true).read(true).append(true).open(&said);
     let mut output = output.map_err(|error| format!("{}: {error}", said.display()))?;
     // Nameless from here on.
     let _ = std::fs::remove_file(&said);
-    let mut command = Command::new(env::current_exe().map_err(|error| error.to_string())?);
-    command.env(CASE, name).stdin(Stdio::null());
-    let copy = |file: &File| file.try_clone().map_err(|error| error.to_string());
-    command.stdout(copy(&output)?).stderr(copy(&output)?);
-    let mut child = command.spawn().map_err(|error| error.to_string())?;
-    let started = Instant::now();
-    let verdict = loop {
-        match child.try_wait() {
-            Ok(Some(status)) if status.success() => return Ok(()),
-            Ok(Some(status)) => break format!("ended with {status}"),
-            Ok(None) if started.elapsed() < DEADLINE => thread::sleep(Duration::from_millis(2)),
-            Ok(None) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                break "hung".to_owned();
-            }
-            Err(error) => break error.to_string(),
-        }
-    };
+    let processes = start(number, name, &output).map_err(|error| error.to_string())?;
+    let verdict = judge(processes, MIXED_OWN[1..].iter().all(|(own, _)| !name.ends_with(own)));
+    let Err(verdict) = verdict else { return Ok(()) };
     let mut text = Vec::new();
     let read = output.seek(SeekFrom::Start(0)).and_then(|_| output.read_to_end(&mut text));
     let text = String::from_utf8_lossy(&text);
     Err(format!("{name} {verdict} ({read:?})\n{text}"))
+}
+
+/// Starts the process of a case, or the tasks of a step whose number is that of the case.
+fn start(number: usize, name: &str, output: &File) -> io::Result<Vec<Child>> {
+    let command = || {
+        let mut command = Command::new(env::current_exe()?);
+        command.env(CASE, name).stdin(Stdio::null());
+        for (variable, _) in env::vars().filter(|(variable, _)| variable.starts_with("SLURM")) {
+            command.env_remove(variable);
+        }
+        command.stdout(output.try_clone()?).stderr(output.try_clone()?);
+        Ok::<_, io::Error>(command)
+    };
+    if !name.starts_with(MIXED) {
+        return Ok(vec![command()?.spawn()?]);
+    }
+    let task = |rank: u32| {
+        let number_of = |number: u32| number.to_string();
+        command()?
+            .env("GOSSAMER_SECRET", Secret::new([8; 32]).to_hex())
+            .env("SLURM_JOB_ID", number_of(std::process::id()))
+            .env("SLURM_STEP_ID", number_of(number as u32))
+            .env("SLURM_STEP_NUM_TASKS", number_of(TASKS))
+            .env("SLURM_STEP_NODELIST", "localhost")
+            .env("SLURMD_NODENAME", format!("machine{}", rank * 2 / TASKS))
+            .env("SLURM_PROCID", number_of(rank))
+            .spawn()
+    };
+    (0..TASKS).map(task).collect()
+}
+
+/// Waits for the processes; what went wrong, if the first has not ended well (or `all` have not),
+/// or one hangs.
+fn judge(mut processes: Vec<Child>, all: bool) -> Result<(), String> {
+    let started = Instant::now();
+    let wait = |process: &mut Child| -> Result<ExitStatus, String> {
+        loop {
+            match process.try_wait() {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) if started.elapsed() < DEADLINE => {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                Ok(None) => return Err("hung".to_owned()),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    };
+    let mut verdict = Ok(());
+    for (rank, process) in processes.iter_mut().enumerate() {
+        let ended = match wait(process) {
+            Ok(status) if status.success() || (rank > 0 && !all) => Ok(()),
+            Ok(status) => Err(format!("ended with {status} as process {rank}")),
+            Err(wrong) => Err(format!("{wrong} as process {rank}")),
+        };
+        verdict = verdict.and(ended);
+    }
+    for process in &mut processes {
+        // Of no effect on those that have ended.
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+    verdict
 }

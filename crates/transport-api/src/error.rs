@@ -1,6 +1,7 @@
 //! What can go wrong with a transport: one enum per kind of call.
 
-use crate::{HostId, RegionKey, Rights};
+use crate::{HostId, PeerEvent, RegionKey, Rights};
+use primitive::limits::MESSAGE_BYTES;
 use thiserror::Error;
 
 /// Why a peer is gone.
@@ -52,6 +53,14 @@ pub enum RegionError {
     NoSuchHost(HostId),
 }
 
+impl RegionError {
+    /// For backends: why nothing can be had from `owner`, of which this is known to have become.
+    pub fn lost(owner: HostId, event: Option<&PeerEvent>) -> Self {
+        let unknown = || LossReason::Connection("its connection is closed".into());
+        Self::PeerLost(owner, event.map_or_else(unknown, PeerEvent::reason))
+    }
+}
+
 /// Why a lane or a bell could not be opened.
 #[derive(Debug, Error)]
 pub enum LaneError {
@@ -67,6 +76,16 @@ pub enum LaneError {
     /// The system refused something that it needs.
     #[error("cannot open the lane: {0}")]
     System(#[from] std::io::Error),
+}
+
+impl LaneError {
+    /// For backends: whether a host with so many threads has `thread`.
+    ///
+    /// # Errors
+    /// [`LaneError::NoSuchThread`], if it has not.
+    pub fn check_thread(thread: u32, threads: u32) -> Result<(), Self> {
+        if thread < threads { Ok(()) } else { Err(Self::NoSuchThread(thread, threads)) }
+    }
 }
 
 /// Why an operation on a lane failed.
@@ -112,4 +131,41 @@ pub enum OpError {
     /// The peer is gone.
     #[error("{0} is gone: {1}")]
     PeerLost(HostId, LossReason),
+}
+
+impl OpError {
+    /// For backends: whether `count` bytes at `at` of a region with these rights and this length
+    /// may be done to what needs `needs`.
+    ///
+    /// # Errors
+    /// [`OpError::Rights`], [`OpError::OutOfBounds`].
+    pub fn check(
+        key: RegionKey,
+        (has, len): (Rights, usize),
+        (at, count, needs): (usize, usize, Rights),
+    ) -> Result<(), Self> {
+        if !has.allow(needs) {
+            return Err(Self::Rights { key, has, needs });
+        }
+        if count > len || at > len - count {
+            return Err(Self::OutOfBounds { key, at, count, len });
+        }
+        Ok(())
+    }
+
+    /// For backends: whether `host`, which has so many threads, has `thread`.
+    ///
+    /// # Errors
+    /// [`OpError::NoSuchThread`], if it has not.
+    pub fn check_thread(thread: u32, threads: u32, host: HostId) -> Result<(), Self> {
+        if thread < threads { Ok(()) } else { Err(Self::NoSuchThread(thread, host)) }
+    }
+
+    /// For backends: whether a bulk payload may be so large.
+    ///
+    /// # Errors
+    /// [`OpError::TooLarge`], if it may not.
+    pub fn check_payload(bytes: usize) -> Result<(), Self> {
+        if bytes <= MESSAGE_BYTES { Ok(()) } else { Err(Self::TooLarge(bytes, MESSAGE_BYTES)) }
+    }
 }

@@ -6,7 +6,8 @@
 //!
 //! Reading order:
 //! 1. [`HostId`], [`ThreadId`]: who is who in a rack.
-//! 2. [`Region`], [`RemoteRegion`], [`Rights`]: exported memory, and what a peer holds of it.
+//! 2. [`Region`], [`RemoteRegion`], [`Rights`]: exported memory, and what a peer holds of it;
+//!    [`Window`]: the operations on it where it is mapped.
 //! 3. [`Lane`]: one thread's ordered path to one host, and the [`Event`]s it reports.
 //! 4. [`Bell`]: how an idle thread sleeps and is woken; [`doorbell`]: the protocol of the word with
 //!    which that loses no wake.
@@ -24,9 +25,11 @@ mod error;
 mod lane;
 mod region;
 mod transport;
+mod window;
 
 pub use cell::{Cell, Offer};
 pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use lane::{Bell, Event, Lane, PeerEvent};
-pub use region::{Region, RegionKey, RemoteRegion, Rights, Window};
-pub use transport::{HostId, ThreadId, Transport};
+pub use region::{Region, RegionKey, RemoteRegion, Rights};
+pub use transport::{HostId, ThreadId, Transport, deadline};
+pub use window::Window;

@@ -1,8 +1,8 @@
 //! Exported memory: [`Region`] at its owner, [`RemoteRegion`] at a peer (the named segments of
 //! Thekkath, Levy and Lazowska 1994, section 3, without the names: those come with a later layer).
 
-use crate::HostId;
-use primitive::{SharedBytes, sync::Ordering};
+use crate::{HostId, OpError, Window};
+use primitive::SharedBytes;
 use std::{any::Any, fmt, ops::BitOr, sync::Arc};
 
 /// What peers may do to a region.
@@ -99,33 +99,6 @@ impl Region {
     }
 }
 
-/// For backends that map regions into the importing process: what their lanes need of one, found
-/// without a detour, because every signal passes here.
-pub struct Window {
-    /// Tells the transport that imported it from every other of this process.
-    pub issuer: u64,
-    /// The host that exports it.
-    pub owner: HostId,
-    /// The number it is exported under.
-    pub key: RegionKey,
-    /// What its owner allows.
-    pub rights: Rights,
-    /// The generation that was imported.
-    pub generation: u32,
-    /// The region's bytes; perhaps mapped read-only if the rights have neither WRITE nor ATOMIC.
-    pub memory: SharedBytes,
-    /// A word of the owner: one more than the generation while it is exported.
-    pub live: SharedBytes,
-}
-
-impl Window {
-    /// Whether the owner still exports the generation that was imported.
-    #[inline(always)]
-    pub fn is_live(&self) -> bool {
-        self.live.load(0, Ordering::Relaxed) == u64::from(self.generation) + 1
-    }
-}
-
 /// How the lanes of a backend find a region again.
 #[derive(Clone)]
 enum Access {
@@ -160,8 +133,8 @@ impl RemoteRegion {
 
     /// For backends: a region that is mapped into this process.
     pub fn mapping(window: Arc<Window>) -> Self {
-        let Window { owner, key, rights, generation, ref memory, .. } = *window;
-        let len = memory.len();
+        let (owner, len) = (window.owner(), window.len());
+        let (key, rights, generation) = window.name();
         Self { owner, key, rights, generation, len, access: Access::Window(window) }
     }
 
@@ -195,13 +168,30 @@ impl RemoteRegion {
         self.len == 0
     }
 
+    /// Whether its owner, as far as is known here, will do to `count` bytes at `at` what needs
+    /// `needs`.
+    ///
+    /// # Errors
+    /// [`OpError::Rights`], [`OpError::OutOfBounds`].
+    pub fn check(&self, at: usize, count: usize, needs: Rights) -> Result<(), OpError> {
+        OpError::check(self.key, (self.rights, self.len), (at, count, needs))
+    }
+
+    /// As [`check`](Self::check), for a word.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), and [`OpError::Misaligned`].
+    pub fn check_word(&self, at: usize, needs: Rights) -> Result<(), OpError> {
+        self.check(at, 8, needs)?;
+        if at.is_multiple_of(8) { Ok(()) } else { Err(OpError::Misaligned(at)) }
+    }
+
     /// The owner's memory itself, on transports that map it into this process (shared memory):
     /// writing there is writing to the owner. `None` on the others, and for regions that do not
     /// allow both [`Rights::READ`] and [`Rights::WRITE`]: bare memory cannot tell one from the
     /// other.
     pub fn mapped(&self) -> Option<&SharedBytes> {
-        let window = self.window().filter(|w| w.rights.allow(Rights::READ | Rights::WRITE));
-        window.map(|window| &window.memory)
+        self.window().and_then(Window::bare)
     }
 
     /// For backends: the window given to [`mapping`](Self::mapping).

@@ -1,7 +1,18 @@
 //! Who is who in a rack, and [`Transport`]: one process's place in it.
 
 use crate::{Bell, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights};
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+/// A patience that nobody outlives.
+const FOREVER: Duration = Duration::from_secs(1 << 32);
+
+/// For backends: when `patience` that begins `now` ends, however long it is.
+pub fn deadline(now: Instant, patience: Duration) -> Instant {
+    now.checked_add(patience).unwrap_or(now + FOREVER)
+}
 
 /// One host of a rack: one process of it on one machine. Hosts count from zero without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -12,13 +12,14 @@
 //! Rings are address space until they are used: a pair of threads that never exchanges a payload
 //! costs no memory.
 
-use crate::socket::timespec;
+use crate::{alarm, socket::timespec};
 use primitive::{
     SharedBytes,
     limits::HOSTS,
     sync::{AtomicU32, Ordering},
 };
 use rustix::thread::futex;
+use std::{os::fd::OwnedFd, sync::Arc};
 use transport_api::{HostId, doorbell::Doorbell};
 
 const THREAD_BYTES: usize = 256;
@@ -76,18 +77,32 @@ impl Layout {
     }
 }
 
+/// How the threads of a host are woken.
+#[derive(Clone)]
+pub(crate) enum Waking {
+    /// They sleep on the word of their bell.
+    Futex(futex::Flags),
+    /// They sleep elsewhere, where they also wait for these eventfds, one for each.
+    Alarms(Arc<[OwnedFd]>),
+}
+
+impl Waking {
+    /// By this process alone.
+    pub(crate) const PRIVATE: Self = Self::Futex(futex::Flags::PRIVATE);
+    /// By other processes, too.
+    pub(crate) const SHARED: Self = Self::Futex(futex::Flags::empty());
+}
+
 /// One host's control memory, as its owner and its peers see it.
 #[derive(Clone)]
 pub(crate) struct Control {
     memory: SharedBytes,
-    futex: futex::Flags,
+    waking: Waking,
 }
 
 impl Control {
-    /// `shared` says whether other processes wait and wake in it.
-    pub(crate) fn new(memory: SharedBytes, shared: bool) -> Self {
-        let futex = if shared { futex::Flags::empty() } else { futex::Flags::PRIVATE };
-        Self { memory, futex }
+    pub(crate) fn new(memory: SharedBytes, waking: Waking) -> Self {
+        Self { memory, waking }
     }
 
     pub(crate) fn memory(&self) -> &SharedBytes {
@@ -99,10 +114,23 @@ impl Control {
         self.memory.word32(thread as usize * THREAD_BYTES)
     }
 
+    /// The doorbell of `thread`.
+    pub(crate) fn doorbell(&self, thread: u32) -> Doorbell<'_> {
+        Doorbell::new(self.bell(thread))
+    }
+
+    /// What rings when `thread` is woken, if it does not sleep on its bell.
+    pub(crate) fn alarm(&self, thread: u32) -> Option<&OwnedFd> {
+        match &self.waking {
+            Waking::Alarms(alarms) => alarms.get(thread as usize),
+            Waking::Futex(_) => None,
+        }
+    }
+
     /// Wakes `thread` if it sleeps: a fence and a load if it does not.
     #[inline]
     pub(crate) fn wake(&self, thread: u32) {
-        if Doorbell::new(self.bell(thread)).must_wake() {
+        if self.doorbell(thread).must_wake() {
             self.wake_now(thread);
         }
     }
@@ -110,23 +138,27 @@ impl Control {
     /// Wakes `thread` whatever its bell says: somebody who owed it a wake may have died.
     #[cold]
     pub(crate) fn wake_now(&self, thread: u32) {
-        let bell = self.bell(thread);
-        Doorbell::new(bell).cancel();
-        // The only failure is a bad address, and the mapping is ours.
-        let _ = futex::wake(bell, self.futex, 1);
+        self.doorbell(thread).cancel();
+        match &self.waking {
+            // The only failure is a bad address, and the mapping is ours.
+            Waking::Futex(flags) => drop(futex::wake(self.bell(thread), *flags, 1)),
+            Waking::Alarms(alarms) => alarm::ring(&alarms[thread as usize]),
+        }
     }
 
-    /// Sleeps as `thread` until woken, unless `ready`.
+    /// Sleeps as `thread` on its bell until woken, unless `ready`.
     pub(crate) fn sleep(
         &self,
         thread: u32,
         timeout: std::time::Duration,
         ready: impl FnOnce() -> bool,
     ) {
+        // Who is woken by an alarm does not sleep here.
+        let Waking::Futex(flags) = self.waking else { return };
         let timeout = timespec(timeout);
-        Doorbell::new(self.bell(thread)).sleep(ready, |bell, expected| {
+        self.doorbell(thread).sleep(ready, |bell, expected| {
             // Woken, timed out, interrupted or too late to sleep: the caller looks again anyway.
-            let _ = futex::wait(bell, self.futex, expected, Some(&timeout));
+            let _ = futex::wait(bell, flags, expected, Some(&timeout));
         });
     }
 

@@ -44,7 +44,7 @@ impl Told {
     pub(crate) fn window(self, issuer: u64, owner: HostId, key: RegionKey) -> Window {
         let Told { rights, generation, len, whole } = self;
         let (live, memory) = (whole.slice(LIVE, 8), whole.slice(REGION_HEADER, len));
-        Window { issuer, owner, key, rights, generation, memory, live }
+        Window::new((issuer, owner), (key, rights, generation), memory, live)
     }
 }
 

@@ -54,6 +54,12 @@ pub enum JoinError {
         /// Processes that were started.
         started: u32,
     },
+    /// The hosts of this machine are not among those of the rack, or this host not among them.
+    #[error("{0} is to share a machine with hosts that a rack of {1} has not, or not with itself")]
+    Members(HostId, u32),
+    /// Other hosts of this machine have not come.
+    #[error("after {HANDSHAKE:?} these other hosts of this machine have not come: {}", list(.0))]
+    Absent(Vec<HostId>),
     /// The other side is another build.
     #[error(
         "{party} is build {theirs} with protocol {their_version}, and this process is build {ours} \
@@ -109,6 +115,10 @@ pub enum JoinError {
     System(#[from] io::Error),
 }
 
+fn list(hosts: &[HostId]) -> String {
+    hosts.iter().map(HostId::to_string).collect::<Vec<_>>().join(", ")
+}
+
 impl From<rustix::io::Errno> for JoinError {
     fn from(error: rustix::io::Errno) -> Self {
         Self::System(error.into())
@@ -141,8 +151,9 @@ impl End {
         Ok(Self { party, host, peer, socket, pidfd })
     }
 
-    pub(crate) fn send(&self, message: Message, file: Option<&OwnedFd>) -> Result<(), JoinError> {
-        match socket::send(&self.socket, &message, file.map(OwnedFd::as_fd)) {
+    pub(crate) fn send(&self, message: Message, files: &[OwnedFd]) -> Result<(), JoinError> {
+        let files: Vec<_> = files.iter().map(OwnedFd::as_fd).collect();
+        match socket::send(&self.socket, &message, &files) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(self.closed()),
             result => Ok(result?),
         }
@@ -157,14 +168,14 @@ impl End {
         }
     }
 
-    pub(crate) fn receive(&self) -> Result<(Message, Option<OwnedFd>), JoinError> {
+    pub(crate) fn receive(&self) -> Result<(Message, Vec<OwnedFd>), JoinError> {
         let deadline = Instant::now() + HANDSHAKE;
         let mut ended = false;
         loop {
             match socket::receive(&self.socket) {
                 Ok(received) => {
                     self.check(received.from)?;
-                    return Ok((received.message, received.file));
+                    return Ok((received.message, received.files));
                 }
                 Err(NoPacket::NotYet) if ended => return Err(self.closed()),
                 Err(NoPacket::NotYet) => {}
@@ -186,7 +197,7 @@ impl End {
     }
 
     /// Refuses whoever is not who should be there.
-    fn check(&self, from: Sender) -> Result<(), JoinError> {
+    pub(crate) fn check(&self, from: Sender) -> Result<(), JoinError> {
         if from == self.peer {
             return Ok(());
         }
@@ -195,7 +206,7 @@ impl End {
     }
 
     pub(crate) fn hello(&self, identity: &[u8; 32]) -> Result<(), JoinError> {
-        self.send(Message::Hello { version: VERSION, identity: *identity }, None)
+        self.send(Message::Hello { version: VERSION, identity: *identity }, &[])
     }
 
     /// Refuses another build.

@@ -38,8 +38,8 @@ pub(crate) struct Host {
     pub(crate) local: HostId,
     pub(crate) threads: u32,
     pub(crate) layout: Layout,
-    /// By host number, this host included.
-    pub(crate) peers: Vec<Peer>,
+    /// By host number, this host included; hosts of other machines are not there.
+    peers: Vec<Option<Peer>>,
     /// By thread number.
     pub(crate) seats: Vec<Seat>,
     pub(crate) exports: Exports,
@@ -48,16 +48,18 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// `controls` are the control memories of all hosts, this one's included.
+    /// `controls` are, by host, the control memories of those that memory reaches, this one's
+    /// included.
     pub(crate) fn new(
         local: HostId,
         threads: u32,
-        controls: Vec<Control>,
+        controls: Vec<Option<Control>>,
         desk: Option<Arc<Desk>>,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let layout = Layout::new(controls.len() as u32, threads);
-        let peers = controls.into_iter().map(|control| Peer { control, gone: OnceLock::new() });
+        let peer = |control| Peer { control, gone: OnceLock::new() };
+        let peers = controls.into_iter().map(|control| control.map(peer));
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             local,
@@ -74,10 +76,20 @@ impl Host {
         self.peers.len() as u32
     }
 
-    /// The control memory of `host`, which exists.
+    /// Whether memory reaches `host`: it exists, and runs on this machine.
+    pub(crate) fn reaches(&self, host: HostId) -> bool {
+        self.peers.get(host.0 as usize).is_some_and(Option::is_some)
+    }
+
+    /// What is known of `host`, which memory reaches.
+    pub(crate) fn peer(&self, host: HostId) -> &Peer {
+        self.peers[host.0 as usize].as_ref().expect("a host that memory reaches")
+    }
+
+    /// The control memory of `host`, which memory reaches.
     #[inline]
     pub(crate) fn control(&self, host: HostId) -> &Control {
-        &self.peers[host.0 as usize].control
+        &self.peer(host).control
     }
 
     /// This host's own control memory.
@@ -89,7 +101,7 @@ impl Host {
     /// Notes what became of a peer, the first time, and gets every thread to look.
     pub(crate) fn gone(&self, event: PeerEvent) {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
-        if self.peers[host.0 as usize].gone.set(event).is_err() {
+        if self.peer(host).gone.set(event).is_err() {
             return;
         }
         for thread in 0..self.threads {

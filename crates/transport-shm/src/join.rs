@@ -1,5 +1,5 @@
 //! How processes become a rack: [`Rendezvous`] in the leader, [`ShmTransport::join_leader`] in the
-//! others.
+//! others. Those that nobody of them has started come by `meeting.rs`, and go on here.
 //!
 //! ```text
 //!   leader                                     child (one socket each, made before it is started)
@@ -7,15 +7,17 @@
 //!   Seat: which host you are           --->
 //!   Link: a socket, for every other    --->
 //!   Greeting: control memory          <--->    Greeting: control memory
+//!   Alarms                            <--->    Alarms: in a rack with hosts elsewhere
 //!                                              and the same on every link between two children
 //! ```
 
 use crate::{
-    control::{Control, Layout},
+    alarm,
+    control::{Control, Layout, Waking},
     handshake::{End, JoinError, Party, cause, check_size},
     host::Host,
     mapping,
-    message::Message,
+    message::{MOST_FILES, Message},
     service::{Desk, Link, Service},
     shm::ShmTransport,
     socket,
@@ -95,7 +97,7 @@ impl Rendezvous {
             return Err(JoinError::Started { hosts, started: children.len() as u32 });
         }
         introduce(&children, hosts, threads, identity).map_err(|error| cause(error, &children))?;
-        assemble(HostId(0), threads, children)
+        assemble(Place { host: HostId(0), hosts, threads, has_alarms: false }, children)
     }
 }
 
@@ -124,25 +126,13 @@ impl ShmTransport {
         let leader = End::new(Party::Leader(pid), HostId(0), pid, socket)?;
         leader.hello(identity)?;
         leader.expect_hello(identity)?;
-        let (local, hosts, threads) = match leader.receive()?.0 {
-            Message::Seat { host, hosts, threads } => (host, hosts, threads),
-            other => return Err(leader.nonsense(format!("{other:?} for a seat"))),
-        };
+        let (host, hosts, threads) = leader.expect_seat()?;
         check_size(hosts, threads)?;
-        if !(1..hosts).contains(&local.0) {
-            return Err(leader.nonsense(format!("the seat of {local} among {hosts}")));
+        if !(1..hosts).contains(&host.0) {
+            return Err(leader.nonsense(format!("the seat of {host} among {hosts}")));
         }
-        let mut ends = Vec::new();
-        while ends.len() + 2 < hosts as usize {
-            match leader.receive()? {
-                (Message::Link { host, pid }, Some(socket)) => {
-                    ends.push(End::new(Party::Host(host, pid), host, pid, socket)?);
-                }
-                (other, _) => return Err(leader.nonsense(format!("{other:?} for a link"))),
-            }
-        }
-        ends.push(leader);
-        assemble(local, threads, ends)
+        let ends = leader.expect_links(hosts as usize - 2)?;
+        assemble(Place { host, hosts, threads, has_alarms: false }, ends)
     }
 
     /// A rack of `hosts` hosts that all live in this process, for tests and measurements: their
@@ -162,9 +152,12 @@ impl ShmTransport {
             }
         }
         thread::scope(|scope| {
-            let hosts = (0..).zip(ends);
-            let joins: Vec<_> = hosts
-                .map(|(host, ends)| scope.spawn(move || assemble(HostId(host), threads, ends)))
+            let joins: Vec<_> = (0..)
+                .zip(ends)
+                .map(|(host, ends)| {
+                    let place = Place { host: HostId(host), hosts, threads, has_alarms: false };
+                    scope.spawn(move || assemble(place, ends))
+                })
                 .collect();
             let panicked = |_| Err(io::Error::other("a joining thread panicked").into());
             joins.into_iter().map(|join| join.join().unwrap_or_else(panicked)).collect()
@@ -172,8 +165,35 @@ impl ShmTransport {
     }
 }
 
+impl End {
+    /// The seat that the leader gives: which host, of how many, with how many threads.
+    pub(crate) fn expect_seat(&self) -> Result<(HostId, u32, u32), JoinError> {
+        match self.receive()?.0 {
+            Message::Seat { host, hosts, threads } => Ok((host, hosts, threads)),
+            other => Err(self.nonsense(format!("{other:?} for a seat"))),
+        }
+    }
+
+    /// The links to `others` that the leader gives, and this one, to the leader itself.
+    pub(crate) fn expect_links(self, others: usize) -> Result<Vec<End>, JoinError> {
+        let mut ends = Vec::new();
+        while ends.len() < others {
+            match self.receive()? {
+                (Message::Link { host, pid }, mut files) => {
+                    // The message comes with exactly one.
+                    let Some(socket) = files.pop() else { continue };
+                    ends.push(End::new(Party::Host(host, pid), host, pid, socket)?);
+                }
+                (other, _) => return Err(self.nonsense(format!("{other:?} for a link"))),
+            }
+        }
+        ends.push(self);
+        Ok(ends)
+    }
+}
+
 /// Makes sure that `children` are of this build, seats them, and links each with every other.
-fn introduce(
+pub(crate) fn introduce(
     children: &[End],
     hosts: u32,
     threads: u32,
@@ -186,54 +206,82 @@ fn introduce(
         child.expect_hello(identity)?;
     }
     for child in children {
-        child.send(Message::Seat { host: child.host, hosts, threads }, None)?;
+        child.send(Message::Seat { host: child.host, hosts, threads }, &[])?;
     }
     for (index, one) in children.iter().enumerate() {
         for other in &children[..index] {
             let (of_one, of_other) = socket::pair()?;
             let (host, pid) = (other.host, other.peer.pid);
-            one.send(Message::Link { host, pid }, Some(&of_one))?;
+            one.send(Message::Link { host, pid }, &[of_one])?;
             let (host, pid) = (one.host, one.peer.pid);
-            other.send(Message::Link { host, pid }, Some(&of_other))?;
+            other.send(Message::Link { host, pid }, &[of_other])?;
         }
     }
     Ok(())
 }
 
-/// Exchanges control memories over `ends`, one to every other host, and opens for business.
-fn assemble(local: HostId, threads: u32, ends: Vec<End>) -> Result<Arc<ShmTransport>, JoinError> {
-    let controls = exchange(local, threads, &ends).map_err(|error| cause(error, &ends))?;
+/// A process's place in its rack.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) host: HostId,
+    /// Of the whole rack.
+    pub(crate) hosts: u32,
+    pub(crate) threads: u32,
+    /// Whether threads are woken by alarms, because they wait for others than these hosts, too.
+    pub(crate) has_alarms: bool,
+}
+
+/// Exchanges control memories over `ends`, one to every other host that is reached by memory, and
+/// opens for business.
+pub(crate) fn assemble(place: Place, ends: Vec<End>) -> Result<Arc<ShmTransport>, JoinError> {
+    let controls = exchange(place, &ends).map_err(|error| cause(error, &ends))?;
     let desk = Arc::new(Desk::new()?);
-    let host = Arc::new(Host::new(local, threads, controls, Some(desk.clone())));
+    let host = Arc::new(Host::new(place.host, place.threads, controls, Some(desk.clone())));
     let links = ends.into_iter().map(|end| Link::new(end.host, end.peer, end.socket, end.pidfd));
     let service = Service::new(host.clone(), desk, links.collect());
     let thread = thread::Builder::new().name("gossamer-shm".into()).spawn(|| service.run())?;
     Ok(Arc::new(ShmTransport::new(host, Some(thread))))
 }
 
-/// Sends the control memory of this host over `ends`; the control memories of all hosts.
-fn exchange(local: HostId, threads: u32, ends: &[End]) -> Result<Vec<Control>, JoinError> {
-    let hosts = ends.len() + 1;
-    let bytes = Layout::new(hosts as u32, threads).bytes();
+/// Sends the control memory of this host over `ends`; the control memories of all hosts at the
+/// other ends and of this one.
+fn exchange(place: Place, ends: &[End]) -> Result<Vec<Option<Control>>, JoinError> {
+    let Place { host: local, hosts, threads, has_alarms } = place;
+    let bytes = Layout::new(hosts, threads).bytes();
     let (memory, file) = mapping::shared(bytes, true)?;
+    let alarms = if has_alarms { alarm::make(threads)? } else { Vec::new() };
     for end in ends {
-        end.send(Message::Greeting { host: local }, Some(&file))?;
+        end.send(Message::Greeting { host: local }, std::slice::from_ref(&file))?;
+        for some in alarms.chunks(MOST_FILES) {
+            end.send(Message::Alarms { count: some.len() as u32 }, some)?;
+        }
     }
+    let waking = |alarms: Vec<OwnedFd>| match has_alarms {
+        true => Waking::Alarms(alarms.into()),
+        false => Waking::SHARED,
+    };
     let mut controls: Vec<Option<Control>> = (0..hosts).map(|_| None).collect();
-    controls[local.0 as usize] = Some(Control::new(memory, true));
+    controls[local.0 as usize] = Some(Control::new(memory, waking(alarms)));
     for end in ends {
         let file = match end.receive()? {
-            (Message::Greeting { host }, Some(file)) if host == end.host => file,
+            (Message::Greeting { host }, mut files) if host == end.host => files.pop(),
             (other, _) => return Err(end.nonsense(format!("{other:?} for a greeting"))),
         };
+        let file = file.ok_or_else(|| end.nonsense("a greeting without memory"))?;
         let memory = mapping::of_peer(&file, bytes, true)?;
+        let mut alarms = Vec::new();
+        while has_alarms && alarms.len() < threads as usize {
+            match end.receive()? {
+                (Message::Alarms { count }, more) if count > 0 => alarms.extend(more),
+                (other, _) => return Err(end.nonsense(format!("{other:?} for alarms"))),
+            }
+        }
         match controls.get_mut(end.host.0 as usize) {
-            Some(seat @ None) => *seat = Some(Control::new(memory, true)),
+            Some(seat @ None) => *seat = Some(Control::new(memory, waking(alarms))),
             _ => return Err(end.nonsense(format!("a seat for {} among {hosts}", end.host))),
         }
     }
-    // One seat for each end and for this host, none taken twice: so none is empty.
-    Ok(controls.into_iter().flatten().collect())
+    Ok(controls)
 }
 
 #[cfg(test)]

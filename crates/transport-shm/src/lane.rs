@@ -10,10 +10,10 @@ use crate::{
     host::Host,
     ring::{Arrival, Frame, Place, Receiver, Sender},
 };
-use primitive::{SharedBytes, limits::MESSAGE_BYTES, sync::Ordering};
+use primitive::SharedBytes;
 use std::sync::Arc;
 use transport_api::{
-    Event, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, Rights, ThreadId, Window,
+    Event, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, ThreadId, Window,
 };
 
 /// A lane over shared memory.
@@ -70,74 +70,16 @@ impl ShmLane {
         owner == self.peer || owner == self.host.local
     }
 
-    /// Whether this lane may do to `count` bytes at `at` of the window what needs `needs`.
+    /// What this lane holds of `region`, if the region belongs here and the peer is there.
     #[inline(always)]
-    fn may(&self, window: &Window, at: usize, count: usize, needs: Rights) -> bool {
-        let len = window.memory.len();
-        self.gone.is_none()
-            && window.issuer == self.host.id
-            && self.is_between(window.owner)
-            && window.is_live()
-            && window.rights.allow(needs)
-            && count <= len
-            && at <= len - count
+    fn window<'r>(&self, region: &'r RemoteRegion) -> Result<&'r Window, OpError> {
+        let ours = |w: &&Window| w.issuer() == self.host.id && self.is_between(w.owner());
+        let window = region.window().filter(ours).ok_or(OpError::Foreign(region.key()))?;
+        self.there()?;
+        Ok(window)
     }
 
-    /// The memory of `region`, if this lane may do to `count` bytes at `at` of it what needs
-    /// `needs`.
     #[inline(always)]
-    fn check<'r>(
-        &self,
-        region: &'r RemoteRegion,
-        at: usize,
-        count: usize,
-        needs: Rights,
-    ) -> Result<&'r SharedBytes, OpError> {
-        match region.window() {
-            Some(window) if self.may(window, at, count, needs) => Ok(&window.memory),
-            _ => Err(self.refusal(region, at, count, needs)),
-        }
-    }
-
-    /// As [`check`](Self::check), for a word.
-    #[inline(always)]
-    fn check_word<'r>(
-        &self,
-        region: &'r RemoteRegion,
-        at: usize,
-        needs: Rights,
-    ) -> Result<&'r SharedBytes, OpError> {
-        match region.window() {
-            Some(w) if at.is_multiple_of(8) && self.may(w, at, 8, needs) => Ok(&w.memory),
-            _ => Err(self.refusal(region, at, 8, needs)),
-        }
-    }
-
-    /// Why an operation is refused. What the checks found may change meanwhile only by a
-    /// revocation or a loss, which are looked for first.
-    #[cold]
-    #[inline(never)]
-    fn refusal(&self, region: &RemoteRegion, at: usize, count: usize, needs: Rights) -> OpError {
-        let key = region.key();
-        let window = region.window();
-        let ours = |w: &&Window| w.issuer == self.host.id && self.is_between(w.owner);
-        let Some(window) = window.filter(ours) else { return OpError::Foreign(key) };
-        if let Err(lost) = self.there() {
-            return lost;
-        }
-        if !window.is_live() {
-            return OpError::Revoked(key);
-        }
-        if !window.rights.allow(needs) {
-            return OpError::Rights { key, has: window.rights, needs };
-        }
-        let len = window.memory.len();
-        if count > len || at > len - count {
-            return OpError::OutOfBounds { key, at, count, len };
-        }
-        OpError::Misaligned(at)
-    }
-
     fn there(&self) -> Result<(), OpError> {
         let gone = self.gone.as_ref();
         gone.map_or(Ok(()), |reason| Err(OpError::PeerLost(self.peer, reason.clone())))
@@ -145,12 +87,6 @@ impl ShmLane {
 
     fn completed(&mut self, token: u64, value: u64) {
         self.done.push(Event::Completed { token, value });
-    }
-
-    /// Checks that the peer has `thread`.
-    fn check_thread(&self, thread: u32) -> Result<(), OpError> {
-        let there = thread < self.host.threads;
-        if there { Ok(()) } else { Err(OpError::NoSuchThread(thread, self.peer)) }
     }
 
     /// Sends a frame to `thread`, which exists, as far as there is room.
@@ -191,7 +127,7 @@ impl ShmLane {
     fn look(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         self.own.take(self.thread, self.peer);
         // Before the rings, so that what a peer sent before it left is reported before that.
-        let gone = &self.host.peers[self.peer.0 as usize].gone;
+        let gone = &self.host.peer(self.peer).gone;
         let mut fate = gone.get();
         let (mut moved, mut more) = (false, false);
         for (thread, receiver) in (0..).zip(&mut self.receivers) {
@@ -245,17 +181,12 @@ impl Lane for ShmLane {
 
     #[inline]
     fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
-        let memory = self.check(to, at, from.len(), Rights::WRITE)?;
-        if !memory.begins_at(at, from) {
-            memory.copy_from(at, from);
-        }
-        Ok(())
+        self.window(to)?.write(at, from)
     }
 
     #[inline]
     fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
-        self.check_word(to, at, Rights::WRITE)?.store(at, word, Ordering::Release);
-        Ok(())
+        self.window(to)?.signal(at, word)
     }
 
     fn read(
@@ -265,16 +196,8 @@ impl Lane for ShmLane {
         into: &SharedBytes,
         token: u64,
     ) -> Result<(), OpError> {
-        let memory = self.check(from, at, into.len(), Rights::READ)?;
-        let mut chunk = [0; 4096];
-        let mut done = 0;
-        while done < into.len() {
-            let count = chunk.len().min(into.len() - done);
-            memory.read_into(at + done, &mut chunk[..count]);
-            into.write_from(done, &chunk[..count]);
-            done += count;
-        }
-        self.completed(token, done as u64);
+        let value = self.window(from)?.read(at, into)?;
+        self.completed(token, value);
         Ok(())
     }
 
@@ -286,9 +209,7 @@ impl Lane for ShmLane {
         new: u64,
         token: u64,
     ) -> Result<(), OpError> {
-        let word = self.check_word(on, at, Rights::ATOMIC)?.word(at);
-        let swap = word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
-        let (Ok(old) | Err(old)) = swap;
+        let old = self.window(on)?.compare_swap(at, expected, new)?;
         self.completed(token, old);
         Ok(())
     }
@@ -300,8 +221,7 @@ impl Lane for ShmLane {
         addend: u64,
         token: u64,
     ) -> Result<(), OpError> {
-        let word = self.check_word(on, at, Rights::ATOMIC)?.word(at);
-        let old = word.fetch_add(addend, Ordering::AcqRel);
+        let old = self.window(on)?.fetch_add(at, addend)?;
         self.completed(token, old);
         Ok(())
     }
@@ -314,18 +234,16 @@ impl Lane for ShmLane {
         thread: u32,
         value: u32,
     ) -> Result<(), OpError> {
-        self.check_thread(thread)?;
+        OpError::check_thread(thread, self.host.threads, self.peer)?;
         self.write(to, at, from)?;
         self.send(thread, Frame::Notify { key: to.key(), at: at as u64, value }, Vec::new());
         Ok(())
     }
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.check_thread(thread)?;
+        OpError::check_thread(thread, self.host.threads, self.peer)?;
         self.there()?;
-        if payload.len() > MESSAGE_BYTES {
-            return Err(OpError::TooLarge(payload.len(), MESSAGE_BYTES));
-        }
+        OpError::check_payload(payload.len())?;
         self.send(thread, Frame::Bulk { tag, len: payload.len() }, payload);
         Ok(())
     }
@@ -368,6 +286,7 @@ impl Lane for ShmLane {
 mod tests {
     use super::*;
     use crate::ShmTransport;
+    use primitive::sync::Ordering;
     use transport_api::Transport;
 
     fn end(lane: &mut dyn Lane) -> PeerEvent {

@@ -15,10 +15,13 @@
 //! 7. [`ShmTransport`]: puts them together.
 //! 8. `message`, `socket`: what processes say to each other, and how.
 //! 9. `service`: the thread that answers imports and watches the peers.
-//! 10. `handshake`, [`Rendezvous`]: how processes become a rack.
+//! 10. `handshake`, [`Rendezvous`]: how processes become a rack; [`Neighbours`]: how they do if
+//!     none of them has started the others, and how they become part of one.
+//! 11. [`Alarm`]: how threads are woken that wait for other machines, too.
 
 #![deny(unsafe_code)]
 
+mod alarm;
 mod control;
 mod export;
 mod handshake;
@@ -27,12 +30,15 @@ mod join;
 mod lane;
 #[allow(unsafe_code)]
 mod mapping;
+mod meeting;
 mod message;
 mod ring;
 mod service;
 mod shm;
 mod socket;
 
+pub use alarm::Alarm;
 pub use handshake::{HANDSHAKE, JoinError, Party};
 pub use join::Rendezvous;
+pub use meeting::Neighbours;
 pub use shm::ShmTransport;

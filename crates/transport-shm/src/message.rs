@@ -9,9 +9,14 @@ pub(crate) const VERSION: u32 = 1;
 /// Bytes of the largest packet.
 pub(crate) const LARGEST: usize = 64;
 
+/// Descriptors that come with one packet, at most.
+pub(crate) const MOST_FILES: usize = 64;
+
 /// A packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
+    /// Whoever comes to where processes meet says which host it is, and what only they know.
+    Knock { host: HostId, word: [u8; 16] },
     /// The first packet in both directions between the leader and a child.
     Hello { version: u32, identity: [u8; 32] },
     /// The leader tells a child which host it is.
@@ -20,6 +25,8 @@ pub(crate) enum Message {
     Link { host: HostId, pid: u32 },
     /// Both ends of a link: comes with the sender's control memory.
     Greeting { host: HostId },
+    /// More of what wakes the sender's threads, in their order; comes with `count` eventfds.
+    Alarms { count: u32 },
     /// Asks for a region, waiting up to `patience` milliseconds for it to be exported.
     Import { id: u64, key: RegionKey, patience: u64 },
     /// The answer to `Import`: nothing, or a region; comes with the region's memory.
@@ -37,12 +44,13 @@ pub(crate) struct Described {
 }
 
 impl Message {
-    /// Whether a descriptor comes with it.
-    pub(crate) fn brings_file(&self) -> bool {
+    /// How many descriptors come with it.
+    pub(crate) fn files(&self) -> usize {
         match self {
-            Message::Link { .. } | Message::Greeting { .. } => true,
-            Message::Export { region, .. } => region.is_some(),
-            _ => false,
+            Message::Link { .. } | Message::Greeting { .. } => 1,
+            Message::Export { region, .. } => region.is_some().into(),
+            Message::Alarms { count } => *count as usize,
+            _ => 0,
         }
     }
 
@@ -51,6 +59,11 @@ impl Message {
         let mut packet = Vec::with_capacity(LARGEST);
         let mut put = |bytes: &[u8]| packet.extend_from_slice(bytes);
         match self {
+            Message::Knock { host, word } => {
+                put(b"k");
+                put(&host.0.to_le_bytes());
+                put(word);
+            }
             Message::Hello { version, identity } => {
                 put(b"h");
                 put(&version.to_le_bytes());
@@ -67,6 +80,10 @@ impl Message {
             Message::Greeting { host } => {
                 put(b"g");
                 put(&host.0.to_le_bytes());
+            }
+            Message::Alarms { count } => {
+                put(b"a");
+                put(&count.to_le_bytes());
             }
             Message::Import { id, key, patience } => {
                 put(b"i");
@@ -93,6 +110,7 @@ impl Message {
         let (kind, rest) = packet.split_first()?;
         let mut fields = Fields(rest);
         let message = match kind {
+            b'k' => Message::Knock { host: HostId(fields.u32()?), word: fields.bytes()? },
             b'h' => {
                 let version = fields.u32()?;
                 Message::Hello { version, identity: fields.bytes()? }
@@ -103,6 +121,10 @@ impl Message {
             }
             b'l' => Message::Link { host: HostId(fields.u32()?), pid: fields.u32()? },
             b'g' => Message::Greeting { host: HostId(fields.u32()?) },
+            b'a' => {
+                let count = fields.u32()?;
+                Message::Alarms { count: (count as usize <= MOST_FILES).then_some(count)? }
+            }
             b'i' => {
                 let (id, key) = (fields.u64()?, RegionKey(fields.u64()?));
                 Message::Import { id, key, patience: fields.u64()? }
@@ -147,10 +169,12 @@ mod tests {
     fn all() -> Vec<Message> {
         let region = Described { rights: Rights::READ, generation: 3, len: u64::MAX };
         vec![
+            Message::Knock { host: HostId(3), word: [9; 16] },
             Message::Hello { version: 1, identity: [7; 32] },
             Message::Seat { host: HostId(1), hosts: 2, threads: 3 },
             Message::Link { host: HostId(2), pid: 77 },
             Message::Greeting { host: HostId(9) },
+            Message::Alarms { count: MOST_FILES as u32 },
             Message::Import { id: 1, key: RegionKey(2), patience: 3 },
             Message::Export { id: 4, region: None },
             Message::Export { id: 5, region: Some(region) },
@@ -174,7 +198,9 @@ mod tests {
             assert_eq!(Message::decode(&[&packet[..], &[0]].concat()), None);
         }
         assert_eq!(Message::decode(b"x"), None);
-        let mut rights = all()[6].encode();
+        let many = Message::Alarms { count: MOST_FILES as u32 + 1 };
+        assert_eq!(Message::decode(&many.encode()), None, "more than a packet has room for");
+        let mut rights = all()[8].encode();
         rights[9] = 8;
         assert_eq!(Message::decode(&rights), None, "rights that do not exist");
     }

@@ -23,7 +23,7 @@ use std::{
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{HostId, LossReason, PeerEvent, RegionKey};
+use transport_api::{HostId, LossReason, PeerEvent, RegionKey, deadline};
 
 /// How long after a link has closed its process may take to end, so that the report can say how it
 /// ended. Part of the 100 ms within which a loss is reported.
@@ -212,7 +212,7 @@ impl Service {
             return None;
         }
         // Lanes may have found it broken: the link goes, and the peer hears of it by that.
-        let gone = self.host.peers[link.host.0 as usize].gone.get();
+        let gone = self.host.peer(link.host).gone.get();
         (!matches!(gone, Some(PeerEvent::Lost(..)))).then_some(link)
     }
 
@@ -252,7 +252,11 @@ impl Link {
     /// Sends what has room. A closed socket is noticed by reading.
     fn send(&mut self) {
         while let Some((message, file)) = self.out.front() {
-            match socket::send(&self.socket, message, file.as_ref().map(|file| file.as_fd())) {
+            match socket::send(
+                &self.socket,
+                message,
+                file.as_ref().map(|file| file.as_fd()).as_slice(),
+            ) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 _ => self.out.pop_front(),
             };
@@ -266,7 +270,7 @@ impl Link {
         }
         self.send();
         loop {
-            let received = match socket::receive(&self.socket) {
+            let mut received = match socket::receive(&self.socket) {
                 Ok(received) => received,
                 Err(NoPacket::NotYet) => return Fate::Fine,
                 Err(NoPacket::Closed) => {
@@ -282,12 +286,11 @@ impl Link {
                 let text = format!("{:?} sent as {:?}", received.message, received.from);
                 return Fate::Lost(LossReason::Protocol(text));
             }
-            match (received.message, received.file) {
+            match (received.message, received.files.pop()) {
                 (Message::Goodbye, _) => return Fate::Left,
                 (Message::Import { id, key, patience }, _) => {
-                    let now = Instant::now();
-                    let deadline = now.checked_add(Duration::from_millis(patience));
-                    self.waiting.push((id, key, deadline.unwrap_or(now + crate::shm::FOREVER)));
+                    let patience = Duration::from_millis(patience);
+                    self.waiting.push((id, key, deadline(Instant::now(), patience)));
                 }
                 (Message::Export { id, region }, file) => {
                     // Nobody waits any more if the importer has lost its patience.

@@ -1,10 +1,11 @@
 //! [`ShmTransport`]: one process's place in a rack of processes of one machine.
 
 use crate::{
-    control::{Control, Layout},
+    alarm::Alarm,
+    control::{Control, Layout, Waking},
     export::{REGION_HEADER, Told},
     handshake::{JoinError, check_size},
-    host::Host,
+    host::{Host, Seat},
     lane::ShmLane,
     mapping,
     service::Order,
@@ -23,11 +24,8 @@ use std::{
 };
 use transport_api::{
     Bell, HostId, Lane, LaneError, LossReason, Region, RegionError, RegionKey, RemoteRegion,
-    Rights, Transport, Window,
+    Rights, Transport, Window, deadline,
 };
-
-/// A patience that nobody outlives.
-pub(crate) const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 /// How long a service thread may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -69,7 +67,7 @@ impl ShmTransport {
     pub fn threads(threads: u32) -> Result<Arc<ShmTransport>, JoinError> {
         check_size(1, threads)?;
         let memory = mapping::private(Layout::new(1, threads).bytes())?;
-        let controls = vec![Control::new(memory, false)];
+        let controls = vec![Some(Control::new(memory, Waking::PRIVATE))];
         let host = Host::new(HostId(0), threads, controls, None);
         Ok(Arc::new(ShmTransport::new(Arc::new(host), None)))
     }
@@ -90,6 +88,15 @@ impl ShmTransport {
             // If it panicked there is nothing left to end.
             let _ = service.join();
         }
+    }
+
+    /// Takes the bells of all threads, for which these are given.
+    pub(crate) fn alarms(&self) -> Vec<Alarm> {
+        let alarm = |(thread, seat): (u32, &Seat)| {
+            seat.bell.store(true, Ordering::Release);
+            Alarm::new(self.host.clone(), thread)
+        };
+        (0..).zip(&self.host.seats).map(alarm).collect()
     }
 
     /// Asks `owner` for a region.
@@ -122,16 +129,7 @@ impl ShmTransport {
 
     /// Why nothing can be had from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
-        let reason = match self.host.peers[owner.0 as usize].gone.get() {
-            Some(event) => event.reason(),
-            None => LossReason::Connection("its link is closed".into()),
-        };
-        RegionError::PeerLost(owner, reason)
-    }
-
-    fn check(&self, thread: u32) -> Result<(), LaneError> {
-        let threads = self.host.threads;
-        if thread < threads { Ok(()) } else { Err(LaneError::NoSuchThread(thread, threads)) }
+        RegionError::lost(owner, self.host.peer(owner).gone.get())
     }
 }
 
@@ -149,7 +147,7 @@ impl Transport for ShmTransport {
     }
 
     fn maps(&self, peer: HostId) -> bool {
-        peer.0 < self.hosts()
+        self.host.reaches(peer)
     }
 
     fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
@@ -169,18 +167,16 @@ impl Transport for ShmTransport {
         key: RegionKey,
         patience: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if owner.0 >= self.hosts() {
+        if !self.host.reaches(owner) {
             return Err(RegionError::NoSuchHost(owner));
         }
         if owner == self.host.local {
-            let now = Instant::now();
-            let deadline = now.checked_add(patience).unwrap_or(now + FOREVER);
-            let told = self.host.exports.wait(key, deadline);
+            let told = self.host.exports.wait(key, deadline(Instant::now(), patience));
             let told = told.ok_or(RegionError::Unknown { owner, key })?;
             let window = told.window(self.host.id, owner, key);
             return Ok(RemoteRegion::mapping(Arc::new(window)));
         }
-        if self.host.peers[owner.0 as usize].gone.get().is_some() {
+        if self.host.peer(owner).gone.get().is_some() {
             return Err(self.lost(owner));
         }
         let held = || self.imports.lock();
@@ -195,8 +191,8 @@ impl Transport for ShmTransport {
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
-        self.check(thread)?;
-        if peer.0 >= self.hosts() {
+        LaneError::check_thread(thread, self.host.threads)?;
+        if !self.host.reaches(peer) {
             return Err(LaneError::NoSuchHost(peer));
         }
         if !self.host.seats[thread as usize].opened.add(peer) {
@@ -206,7 +202,7 @@ impl Transport for ShmTransport {
     }
 
     fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
-        self.check(thread)?;
+        LaneError::check_thread(thread, self.host.threads)?;
         if self.host.seats[thread as usize].bell.swap(true, Ordering::AcqRel) {
             return Err(LaneError::AlreadyOpen(thread, self.host.local));
         }

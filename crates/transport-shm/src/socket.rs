@@ -4,7 +4,7 @@
 //! They are made in pairs by the leader and inherited or handed over, so they have no name that
 //! anybody could find them by.
 
-use crate::message::{LARGEST, Message};
+use crate::message::{LARGEST, MOST_FILES, Message};
 use rustix::{
     cmsg_space,
     event::{PollFd, PollFlags, Timespec, poll},
@@ -39,8 +39,8 @@ impl Sender {
 /// A packet that arrived.
 pub(crate) struct Received {
     pub(crate) message: Message,
-    /// There exactly if the message [brings one](Message::brings_file).
-    pub(crate) file: Option<OwnedFd>,
+    /// As many as the message [says](Message::files).
+    pub(crate) files: Vec<OwnedFd>,
     pub(crate) from: Sender,
 }
 
@@ -53,15 +53,14 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((a, b))
 }
 
-/// Sends a packet, with a descriptor if it brings one, or fails if there is no room.
+/// Sends a packet, with the descriptors that come with it, or fails if there is no room.
 pub(crate) fn send(
     socket: impl AsFd,
     message: &Message,
-    file: Option<BorrowedFd<'_>>,
+    files: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = file.as_slice();
     if !files.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(files));
     }
@@ -87,7 +86,8 @@ pub(crate) enum NoPacket {
 pub(crate) fn receive(socket: impl AsFd) -> Result<Received, NoPacket> {
     let mut packet = [0; LARGEST];
     // Room for more descriptors than any packet brings, so that a surplus is closed, not lost.
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(4), ScmCredentials(1))];
+    let mut space =
+        [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_FILES + 1), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut packet)];
     let received = match recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
@@ -114,12 +114,12 @@ pub(crate) fn receive(socket: impl AsFd) -> Result<Received, NoPacket> {
     let packet = &packet[..received.bytes];
     let nonsense = || NoPacket::Nonsense(format!("the packet {packet:x?}"));
     let message = Message::decode(packet).ok_or_else(nonsense)?;
-    if files.len() != usize::from(message.brings_file()) {
+    if files.len() != message.files() {
         let text = format!("{} descriptors with {message:?}", files.len());
         return Err(NoPacket::Nonsense(text));
     }
     let from = from.ok_or_else(|| NoPacket::Nonsense(format!("{message:?} from nobody")))?;
-    Ok(Received { message, file: files.pop(), from })
+    Ok(Received { message, files, from })
 }
 
 /// Waits until one of `files` can be read, at most until `deadline`; says which can.

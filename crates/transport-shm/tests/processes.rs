@@ -1,7 +1,7 @@
 //! Racks of real processes: this program starts itself again as the other hosts. It has a `main` of
 //! its own, because a started host must not run the tests.
 
-use gossamer_transport_shm::{JoinError, Rendezvous, ShmTransport};
+use gossamer_transport_shm::{JoinError, Neighbours, Rendezvous, ShmTransport};
 use primitive::{SharedBytes, sync::Ordering};
 use std::{
     collections::BTreeSet,
@@ -29,13 +29,15 @@ const BUILD: [u8; 32] = [0xb1; 32];
 
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 8] = [
+const TESTS: [Test; 10] = [
     ("three_processes_share_memory_and_say_goodbye", three_processes_share_memory_and_say_goodbye),
     ("a_killed_process_is_lost_with_its_signal", a_killed_process_is_lost_with_its_signal),
     ("an_exit_without_a_goodbye_is_a_loss", an_exit_without_a_goodbye_is_a_loss),
     ("the_others_survive_the_leader_to_tell", the_others_survive_the_leader_to_tell),
     ("another_build_is_refused_by_both", another_build_is_refused_by_both),
     ("another_user_is_refused_by_both", another_user_is_refused_by_both),
+    ("processes_meet_and_miss_each_other", processes_meet_and_miss_each_other),
+    ("another_user_is_not_met", another_user_is_not_met),
     ("a_process_that_never_joins_is_named", a_process_that_never_joins_is_named),
     ("a_command_that_is_no_host_is_named", a_command_that_is_no_host_is_named),
 ];
@@ -56,6 +58,20 @@ fn main() -> ExitCode {
         Ok("other user") => {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).expect("setuid");
             refused(|error| matches!(error, JoinError::Stranger { uid: 0, .. }))
+        }
+        Ok("meet") => {
+            let (rack, alarms) = ShmTransport::meet(&neighbours(3, 0)).expect("to meet");
+            assert_eq!(alarms.len(), 2, "the rack has hosts elsewhere");
+            lane_to(&rack, 1).bulk(0, 1, Vec::new()).expect("a payload");
+            std::process::exit(7)
+        }
+        Ok("meet as another user") => {
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).expect("setuid");
+            match ShmTransport::meet(&neighbours(3, 0)) {
+                Err(JoinError::Stranger { uid: 0, .. }) => ExitCode::SUCCESS,
+                Err(error) => panic!("refused for another reason: {error}"),
+                Ok(_) => panic!("not refused"),
+            }
         }
         Ok("never") => ExitCode::from(5),
         Ok(other) => panic!("no role {other}"),
@@ -392,6 +408,48 @@ fn another_user_is_refused_by_both() {
     let Err(error) = rack else { panic!("not refused") };
     assert!(matches!(error, JoinError::Stranger { uid: 65534, expected_uid: 0, .. }), "{error}");
     assert_eq!(children.exits(), [Some(0)], "the child knows why, too");
+}
+
+/// A place for host 1 or 3, which share a machine, in a rack of five; all by the secret of the
+/// process that runs the tests, which is `tester`, or the parent of this one.
+fn neighbours(host: u32, tester: u32) -> Neighbours {
+    let parent = || rustix::process::getppid().expect("a parent").as_raw_nonzero().get() as u32;
+    let tester = if tester == 0 { parent() } else { tester };
+    let mut secret = [0x77; 32];
+    secret[..4].copy_from_slice(&tester.to_ne_bytes());
+    let (host, members) = (HostId(host), vec![HostId(1), HostId(3)]);
+    Neighbours { host, members, hosts: 5, threads: 2, secret, build: BUILD }
+}
+
+fn processes_meet_and_miss_each_other() {
+    let mut children = Children(vec![this("meet").spawn().expect("a child")]);
+    let met = ShmTransport::meet(&neighbours(1, std::process::id()));
+    let (rack, _alarms) = met.unwrap_or_else(|error| panic!("{error}"));
+    let mut lane = lane_to(&rack, 3);
+    until(&mut *lane, |event| matches!(event, Event::Bulk { .. }).then_some(()));
+    let end = until(&mut *lane, |event| match event {
+        Event::Peer(end) => Some(end),
+        _ => None,
+    });
+    let (pid, how) = (children.0[0].id(), "exit status 7".into());
+    assert_eq!(end, PeerEvent::Lost(HostId(3), LossReason::ProcessEnded { pid, how }));
+    assert_eq!(children.exits(), [Some(7)]);
+}
+
+fn another_user_is_not_met() {
+    if !rustix::process::getuid().is_root() {
+        // As in `another_user_is_refused_by_both`, which looks.
+        return;
+    }
+    let tester = std::process::id();
+    let meeting =
+        thread::spawn(move || ShmTransport::meet(&neighbours(1, tester)).map(|met| met.0));
+    let stranger = this("meet as another user").spawn().expect("a child");
+    assert_eq!(Children(vec![stranger]).exits(), [Some(0)]);
+    let mut children = Children(vec![this("meet").spawn().expect("a child")]);
+    let rack = meeting.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
+    until(&mut *lane_to(&rack, 3), |event| matches!(event, Event::Bulk { .. }).then_some(()));
+    assert_eq!(children.exits(), [Some(7)]);
 }
 
 fn a_process_that_never_joins_is_named() {

@@ -1,6 +1,9 @@
 //! [`TcpBell`]: where a thread sleeps, which is where its connections are.
 
-use crate::{host::Host, service::silence};
+use crate::{
+    host::{ALARM, Host, RUNG},
+    service::silence,
+};
 use primitive::sync::Ordering;
 use rustix::{buffer::spare_capacity, event::epoll};
 use std::{sync::Arc, time::Duration};
@@ -28,7 +31,7 @@ impl Bell for TcpBell {
         let mut events = Vec::with_capacity(READY);
         let seat = host.seat(*thread);
         // What waits to be sent must not sleep, too.
-        for peer in (0..host.hosts()).filter(|peer| *peer != host.local.0).map(HostId) {
+        for peer in host.others() {
             host.push_or_lose(host.link(peer, *thread), peer, *thread);
         }
         // Its own connections wake it now.
@@ -43,7 +46,9 @@ impl Bell for TcpBell {
         );
         for event in events.drain(..) {
             match event.data.u64() {
-                u64::MAX => silence(&seat.rung),
+                RUNG => silence(&seat.rung),
+                // It has said what it had to, and tells its next ring anew.
+                ALARM => {}
                 peer => {
                     host.pump(HostId(peer as u32), *thread);
                 }

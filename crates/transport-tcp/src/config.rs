@@ -52,6 +52,9 @@ pub struct TcpConfig {
     pub addresses: Vec<SocketAddr>,
     /// This host's own address, bound by whoever told the others of it.
     pub listener: TcpListener,
+    /// Hosts that another transport joins with this one, which therefore does not connect with
+    /// them: they are no hosts to it. None if not set.
+    pub neighbours: Vec<HostId>,
     /// Runtime threads of every host.
     pub threads: u32,
     /// Which build this is: hosts of other builds are refused.
@@ -85,6 +88,7 @@ impl TcpConfig {
             host,
             addresses,
             listener,
+            neighbours: Vec::new(),
             threads,
             build,
             credentials,
@@ -92,5 +96,10 @@ impl TcpConfig {
             join_patience: Duration::from_secs(20),
             handshake_patience: Duration::from_secs(5),
         }
+    }
+
+    /// Whether another transport joins `host` with this one.
+    pub(crate) fn is_neighbour(&self, host: HostId) -> bool {
+        self.neighbours.contains(&host)
     }
 }

@@ -19,7 +19,7 @@ use std::{
     sync::mpsc,
     time::{Duration, Instant},
 };
-use transport_api::{HostId, RegionKey, Rights};
+use transport_api::{HostId, RegionKey, Rights, deadline};
 
 /// Signs of life in the time of the loss bound.
 pub(crate) const BEATS: u32 = 8;
@@ -202,8 +202,7 @@ impl Control {
                 if self.waiting.len() == WAITING {
                     return Err(nonsense!("more than {WAITING} imports at once"));
                 }
-                let deadline = now.checked_add(Duration::from_millis(header.word));
-                let deadline = deadline.unwrap_or(now + crate::tcp::FOREVER);
+                let deadline = deadline(now, Duration::from_millis(header.word));
                 self.waiting.push((header.at, RegionKey(header.key), deadline));
             }
             Kind::Told => {

@@ -31,7 +31,7 @@ impl Exported {
     pub(crate) fn window(&self, issuer: u64, owner: HostId) -> Window {
         let Exported { key, generation, rights, ref memory, ref live } = *self;
         let (memory, live) = (memory.clone(), live.clone());
-        Window { issuer, owner, key, rights, generation, memory, live }
+        Window::new((issuer, owner), (key, rights, generation), memory, live)
     }
 }
 
@@ -87,6 +87,16 @@ impl Exports {
     ) -> Result<Region, RegionError> {
         let no_memory = || RegionError::NoMemory { len, source: io::ErrorKind::OutOfMemory.into() };
         let memory = SharedBytes::try_heap(len.max(8)).ok_or_else(no_memory)?.slice(0, len);
+        self.export_memory(key, rights, memory)
+    }
+
+    /// Exports memory that is there already.
+    pub(crate) fn export_memory(
+        self: &Arc<Self>,
+        key: RegionKey,
+        rights: Rights,
+        memory: SharedBytes,
+    ) -> Result<Region, RegionError> {
         let mut table = self.table();
         if table.now.contains_key(&key) {
             return Err(RegionError::KeyTaken(key));

@@ -20,7 +20,7 @@ use rustix::event::epoll;
 use std::{
     collections::BTreeMap,
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 use transport_api::{Event, HostId, LossReason, PeerEvent, RegionKey, doorbell::Doorbell};
@@ -28,6 +28,11 @@ use transport_api::{Event, HostId, LossReason, PeerEvent, RegionKey, doorbell::D
 /// Events beyond which failures that nobody waits for are no longer reported. Everything else that
 /// waits in an inbox is bounded by what this host has asked for, or by the window of its stream.
 const REPORTS: usize = 1024;
+
+/// What the epoll of a thread calls its eventfd, and that of another transport; connections have
+/// the number of their peer.
+pub(crate) const RUNG: u64 = u64::MAX;
+pub(crate) const ALARM: u64 = u64::MAX - 1;
 
 /// What has arrived for one thread from one host, until the thread's lane takes it.
 #[derive(Default)]
@@ -63,7 +68,7 @@ impl Seat {
         let flags = || (0..hosts).map(|_| AtomicBool::new(false)).collect();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let rung = crate::service::eventfd()?;
-        epoll::add(&epoll, &rung, epoll::EventData::new_u64(u64::MAX), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, &rung, epoll::EventData::new_u64(RUNG), epoll::EventFlags::IN)?;
         Ok(Self {
             opened: flags(),
             listening: flags(),
@@ -75,6 +80,12 @@ impl Seat {
             rung,
             inboxes: (0..hosts).map(|_| Inbox::default()).collect(),
         })
+    }
+
+    /// Wakes the thread from its sleep whenever `alarm` becomes readable anew.
+    pub(crate) fn watch(&self, alarm: impl AsFd) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        Ok(epoll::add(&self.epoll, alarm, epoll::EventData::new_u64(ALARM), flags)?)
     }
 
     pub(crate) fn doorbell(&self) -> Doorbell<'_> {
@@ -100,7 +111,7 @@ impl Seat {
 pub(crate) struct Peer {
     /// What became of it, once it is no longer there.
     pub(crate) gone: OnceLock<PeerEvent>,
-    /// By thread; none for this host itself.
+    /// By thread; none for this host itself, nor for its neighbours.
     links: Vec<Mutex<Conn>>,
     /// Links on which it has said goodbye.
     goodbyes: AtomicU32,
@@ -155,11 +166,22 @@ impl Host {
         &self.seats[thread as usize]
     }
 
+    /// Whether `host` is this one, or one that it is connected with.
+    pub(crate) fn reaches(&self, host: HostId) -> bool {
+        let is_connected = |peer: &Peer| !peer.links.is_empty();
+        host == self.local || self.peers.get(host.0 as usize).is_some_and(is_connected)
+    }
+
+    /// The hosts that this one is connected with.
+    pub(crate) fn others(&self) -> impl Iterator<Item = HostId> {
+        let peers = (0..).map(HostId).zip(&self.peers);
+        peers.filter(|(_, peer)| !peer.links.is_empty()).map(|(host, _)| host)
+    }
+
     /// Every data connection, as peer and thread.
     pub(crate) fn links(&self) -> impl Iterator<Item = (HostId, u32)> {
-        let peers = (0..self.hosts()).filter(|host| *host != self.local.0);
         let threads = self.threads;
-        peers.flat_map(move |host| (0..threads).map(move |thread| (HostId(host), thread)))
+        self.others().flat_map(move |host| (0..threads).map(move |thread| (host, thread)))
     }
 
     /// The connection of `thread` to `peer`, which is another host.

@@ -102,7 +102,7 @@ impl Joining {
         let (job, build, seat) = (config.job, config.build, Seat::Control);
         let hosts = hosts as u32;
         let ours = Hello { version: VERSION, from, to, seat, hosts, threads, job, build };
-        let below = (0..config.host.0).map(HostId);
+        let below = (0..config.host.0).map(HostId).filter(|host| !config.is_neighbour(*host));
         let to_dial = below.map(|host| (host, Seat::all(threads).collect(), now)).collect();
         let (pending, given, seated) = (Vec::new(), HashSet::new(), HashMap::new());
         Ok(Self { config, tls, ours, to_dial, pending, given, seated, last: None })
@@ -134,7 +134,9 @@ impl Joining {
     }
 
     fn missing(&self) -> Vec<HostId> {
-        let others = (0..self.ours.hosts).map(HostId).filter(|host| *host != self.ours.from);
+        let others = (0..self.ours.hosts)
+            .map(HostId)
+            .filter(|host| *host != self.ours.from && !self.config.is_neighbour(*host));
         let complete = |host: &HostId| {
             Seat::all(self.ours.threads).all(|seat| self.seated.contains_key(&(*host, seat)))
         };
@@ -231,7 +233,7 @@ impl Joining {
             let late = Failure::Broken(Broken::Failed("it has not said in time who it is".into()));
             return self.failed(pending, late);
         }
-        let Self { given, ours, tls, .. } = self;
+        let Self { given, ours, tls, config, .. } = self;
         let mut judge = |hello: &Hello| {
             let taken = || {
                 (!given.insert((hello.from, hello.seat))).then(|| {
@@ -241,7 +243,11 @@ impl Joining {
                     )
                 })
             };
-            hello.objection(ours).or_else(taken)
+            let neighbour = || {
+                let text = || format!("{} and {} are joined otherwise", hello.from, ours.from);
+                config.is_neighbour(hello.from).then(text)
+            };
+            hello.objection(ours).or_else(neighbour).or_else(taken)
         };
         match pending.advance(tls.as_ref(), &mut judge) {
             Ok(None) => self.pending.push(pending),

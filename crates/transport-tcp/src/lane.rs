@@ -8,7 +8,7 @@ use crate::{
     host::Host,
     machine::{Machine, Name},
 };
-use primitive::{SharedBytes, limits::MESSAGE_BYTES, sync::Ordering};
+use primitive::{SharedBytes, sync::Ordering};
 use std::sync::Arc;
 use transport_api::{Event, HostId, Lane, LossReason, OpError, RemoteRegion, Rights};
 
@@ -43,38 +43,19 @@ impl TcpLane {
         gone.map_or(Ok(()), |reason| Err(OpError::PeerLost(self.peer, reason.clone())))
     }
 
-    /// Whether this lane may do to `count` bytes at `at` of `region` what needs `needs`.
-    fn check(
-        &self,
-        region: &RemoteRegion,
-        at: usize,
-        count: usize,
-        needs: Rights,
-    ) -> Result<Name, OpError> {
+    /// What the owner knows `region` by, if the region belongs here and the peer is there.
+    fn name(&self, region: &RemoteRegion) -> Result<Name, OpError> {
         let key = region.key();
         let ours = |handle: &Handle| handle.issuer == self.host.id && region.owner() == self.peer;
         if !region.handle::<Handle>().is_some_and(ours) {
             return Err(OpError::Foreign(key));
         }
         self.there()?;
-        let (has, len) = (region.rights(), region.len());
-        if !has.allow(needs) {
-            return Err(OpError::Rights { key, has, needs });
-        }
-        if count > len || at > len - count {
-            return Err(OpError::OutOfBounds { key, at, count, len });
-        }
         Ok(Name { key, generation: region.generation() })
     }
 
-    fn check_word(&self, on: &RemoteRegion, at: usize, needs: Rights) -> Result<Name, OpError> {
-        let name = self.check(on, at, 8, needs)?;
-        if at.is_multiple_of(8) { Ok(name) } else { Err(OpError::Misaligned(at)) }
-    }
-
     fn check_thread(&self, thread: u32) -> Result<(), OpError> {
-        let there = thread < self.host.threads;
-        if there { Ok(()) } else { Err(OpError::NoSuchThread(thread, self.peer)) }
+        OpError::check_thread(thread, self.host.threads, self.peer)
     }
 
     /// Adds an operation to the connection.
@@ -105,13 +86,15 @@ impl Lane for TcpLane {
     }
 
     fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
-        let name = self.check(to, at, from.len(), Rights::WRITE)?;
+        let name = self.name(to)?;
+        to.check(at, from.len(), Rights::WRITE)?;
         self.start(|machine| machine.write(name, at, from));
         Ok(())
     }
 
     fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
-        let name = self.check_word(to, at, Rights::WRITE)?;
+        let name = self.name(to)?;
+        to.check_word(at, Rights::WRITE)?;
         self.start(|machine| machine.signal(name, at, word));
         Ok(())
     }
@@ -123,7 +106,8 @@ impl Lane for TcpLane {
         into: &SharedBytes,
         token: u64,
     ) -> Result<(), OpError> {
-        let name = self.check(from, at, into.len(), Rights::READ)?;
+        let name = self.name(from)?;
+        from.check(at, into.len(), Rights::READ)?;
         self.start(|machine| machine.read(name, at, into, token));
         Ok(())
     }
@@ -136,7 +120,8 @@ impl Lane for TcpLane {
         new: u64,
         token: u64,
     ) -> Result<(), OpError> {
-        let name = self.check_word(on, at, Rights::ATOMIC)?;
+        let name = self.name(on)?;
+        on.check_word(at, Rights::ATOMIC)?;
         self.start(|machine| machine.compare_swap(name, at, [expected, new], token));
         Ok(())
     }
@@ -148,7 +133,8 @@ impl Lane for TcpLane {
         addend: u64,
         token: u64,
     ) -> Result<(), OpError> {
-        let name = self.check_word(on, at, Rights::ATOMIC)?;
+        let name = self.name(on)?;
+        on.check_word(at, Rights::ATOMIC)?;
         self.start(|machine| machine.fetch_add(name, at, addend, token));
         Ok(())
     }
@@ -162,7 +148,8 @@ impl Lane for TcpLane {
         value: u32,
     ) -> Result<(), OpError> {
         self.check_thread(thread)?;
-        let name = self.check(to, at, from.len(), Rights::WRITE)?;
+        let name = self.name(to)?;
+        to.check(at, from.len(), Rights::WRITE)?;
         self.start(|machine| {
             machine.write(name, at, from);
             machine.notify(name, at, thread, value);
@@ -173,9 +160,7 @@ impl Lane for TcpLane {
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
         self.check_thread(thread)?;
         self.there()?;
-        if payload.len() > MESSAGE_BYTES {
-            return Err(OpError::TooLarge(payload.len(), MESSAGE_BYTES));
-        }
+        OpError::check_payload(payload.len())?;
         self.start(|machine| machine.bulk(thread, tag, payload));
         Ok(())
     }

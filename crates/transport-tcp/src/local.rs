@@ -5,9 +5,9 @@
 //! one.
 
 use crate::host::Host;
-use primitive::{SharedBytes, limits::MESSAGE_BYTES, sync::Ordering};
+use primitive::{SharedBytes, sync::Ordering};
 use std::sync::Arc;
-use transport_api::{Event, HostId, Lane, OpError, RemoteRegion, Rights, ThreadId, Window};
+use transport_api::{Event, HostId, Lane, OpError, RemoteRegion, ThreadId, Window};
 
 /// A lane within a process.
 pub(crate) struct LocalLane {
@@ -25,46 +25,15 @@ impl LocalLane {
         Self { host, thread, done: Vec::new(), spare: Vec::new() }
     }
 
-    /// The memory of `region`, if this lane may do to `count` bytes at `at` of it what needs
-    /// `needs`.
+    /// What this lane holds of `region`, if the region is one of this host.
     #[inline]
-    fn check<'r>(
-        &self,
-        region: &'r RemoteRegion,
-        at: usize,
-        count: usize,
-        needs: Rights,
-    ) -> Result<&'r SharedBytes, OpError> {
-        let key = region.key();
-        let ours = |window: &&Window| window.issuer == self.host.id;
-        let window = region.window().filter(ours).ok_or(OpError::Foreign(key))?;
-        if !window.is_live() {
-            return Err(OpError::Revoked(key));
-        }
-        if !window.rights.allow(needs) {
-            return Err(OpError::Rights { key, has: window.rights, needs });
-        }
-        let len = window.memory.len();
-        if count > len || at > len - count {
-            return Err(OpError::OutOfBounds { key, at, count, len });
-        }
-        Ok(&window.memory)
-    }
-
-    #[inline]
-    fn check_word<'r>(
-        &self,
-        region: &'r RemoteRegion,
-        at: usize,
-        needs: Rights,
-    ) -> Result<&'r SharedBytes, OpError> {
-        let memory = self.check(region, at, 8, needs)?;
-        if at.is_multiple_of(8) { Ok(memory) } else { Err(OpError::Misaligned(at)) }
+    fn window<'r>(&self, region: &'r RemoteRegion) -> Result<&'r Window, OpError> {
+        let ours = |window: &&Window| window.issuer() == self.host.id;
+        region.window().filter(ours).ok_or(OpError::Foreign(region.key()))
     }
 
     fn check_thread(&self, thread: u32) -> Result<(), OpError> {
-        let there = thread < self.host.threads;
-        if there { Ok(()) } else { Err(OpError::NoSuchThread(thread, self.host.local)) }
+        OpError::check_thread(thread, self.host.threads, self.host.local)
     }
 
     fn me(&self) -> ThreadId {
@@ -85,16 +54,11 @@ impl Lane for LocalLane {
     }
 
     fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
-        let memory = self.check(to, at, from.len(), Rights::WRITE)?;
-        if !memory.begins_at(at, from) {
-            memory.copy_from(at, from);
-        }
-        Ok(())
+        self.window(to)?.write(at, from)
     }
 
     fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
-        self.check_word(to, at, Rights::WRITE)?.store(at, word, Ordering::Release);
-        Ok(())
+        self.window(to)?.signal(at, word)
     }
 
     fn read(
@@ -104,16 +68,8 @@ impl Lane for LocalLane {
         into: &SharedBytes,
         token: u64,
     ) -> Result<(), OpError> {
-        let memory = self.check(from, at, into.len(), Rights::READ)?;
-        let mut chunk = [0; 4096];
-        let mut done = 0;
-        while done < into.len() {
-            let count = chunk.len().min(into.len() - done);
-            memory.read_into(at + done, &mut chunk[..count]);
-            into.write_from(done, &chunk[..count]);
-            done += count;
-        }
-        self.done.push(Event::Completed { token, value: done as u64 });
+        let value = self.window(from)?.read(at, into)?;
+        self.done.push(Event::Completed { token, value });
         Ok(())
     }
 
@@ -125,9 +81,7 @@ impl Lane for LocalLane {
         new: u64,
         token: u64,
     ) -> Result<(), OpError> {
-        let word = self.check_word(on, at, Rights::ATOMIC)?.word(at);
-        let swap = word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
-        let (Ok(value) | Err(value)) = swap;
+        let value = self.window(on)?.compare_swap(at, expected, new)?;
         self.done.push(Event::Completed { token, value });
         Ok(())
     }
@@ -139,8 +93,7 @@ impl Lane for LocalLane {
         addend: u64,
         token: u64,
     ) -> Result<(), OpError> {
-        let word = self.check_word(on, at, Rights::ATOMIC)?.word(at);
-        let value = word.fetch_add(addend, Ordering::AcqRel);
+        let value = self.window(on)?.fetch_add(at, addend)?;
         self.done.push(Event::Completed { token, value });
         Ok(())
     }
@@ -162,9 +115,7 @@ impl Lane for LocalLane {
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
         self.check_thread(thread)?;
-        if payload.len() > MESSAGE_BYTES {
-            return Err(OpError::TooLarge(payload.len(), MESSAGE_BYTES));
-        }
+        OpError::check_payload(payload.len())?;
         let event = Event::Bulk { from: self.me(), tag, payload };
         self.host.deliver(thread, self.host.local, event);
         Ok(())

@@ -15,6 +15,7 @@ use crate::{
 use primitive::sync::Ordering;
 use rustix::net::sockopt;
 use std::{
+    os::fd::AsFd,
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, RecvTimeoutError},
@@ -23,12 +24,9 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, HostId, Lane, LaneError, LossReason, Region, RegionError, RegionKey, RemoteRegion,
-    Rights, ThreadId, Transport,
+    Bell, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights, ThreadId,
+    Transport, deadline,
 };
-
-/// A patience that nobody outlives.
-pub(crate) const FOREVER: Duration = Duration::from_secs(1 << 32);
 
 /// How long peers may take to answer an import beyond its patience, or to hear a goodbye.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -76,14 +74,14 @@ impl TcpTransport {
     pub fn join(config: TcpConfig) -> Result<Arc<TcpTransport>, JoinError> {
         let (local, threads, bound) = (config.host, config.threads, config.loss_bound);
         let hosts = config.addresses.len();
+        let neighbours = config.neighbours.clone();
         let patience = config.join_patience;
         let mut wires = Joining::new(config)?.run()?;
-        let now = Instant::now();
-        let begins = now.checked_add(patience).unwrap_or(now + FOREVER);
+        let begins = deadline(Instant::now(), patience);
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1);
         let (mut peers, mut controls) = (Vec::new(), Vec::new());
         for peer in (0..hosts as u32).map(HostId) {
-            if peer == local {
+            if peer == local || neighbours.contains(&peer) {
                 peers.push(Peer::new(Vec::new()));
                 continue;
             }
@@ -123,18 +121,43 @@ impl TcpTransport {
         }
     }
 
-    /// Why nothing can be had from `owner` any more.
-    fn lost(&self, owner: HostId) -> RegionError {
-        let reason = match self.host.peer(owner).gone.get() {
-            Some(event) => event.reason(),
-            None => LossReason::Connection("its connection is closed".into()),
-        };
-        RegionError::PeerLost(owner, reason)
+    /// Exports memory that another transport exports, so that the hosts of this one reach it, too:
+    /// under the same key and with the same rights. The returned region keeps the other; what is
+    /// revoked here is still exported there.
+    ///
+    /// # Errors
+    /// [`RegionError::KeyTaken`].
+    pub fn export_also(&self, region: Region) -> Result<Region, RegionError> {
+        let (key, rights, memory) = (region.key(), region.rights(), region.memory().clone());
+        let also = self.host.exports.export_memory(key, rights, memory.clone())?;
+        self.host.desk.ring();
+        let generation = also.generation();
+        // This transport's goes first: the key is free here by the time it is free there.
+        Ok(Region::new(key, rights, generation, memory, Arc::new((also, region))))
     }
 
-    fn check(&self, thread: u32) -> Result<(), LaneError> {
-        let threads = self.host.threads;
-        if thread < threads { Ok(()) } else { Err(LaneError::NoSuchThread(thread, threads)) }
+    /// The bell of runtime thread `thread`, which `alarm` rings, too: an eventfd that becomes
+    /// readable anew each time, and is never read.
+    ///
+    /// # Errors
+    /// As [`Transport::bell`].
+    pub fn bell_beside(&self, thread: u32, alarm: impl AsFd) -> Result<Box<dyn Bell>, LaneError> {
+        let bell = self.take_bell(thread)?;
+        self.host.seat(thread).watch(alarm)?;
+        Ok(Box::new(bell))
+    }
+
+    fn take_bell(&self, thread: u32) -> Result<TcpBell, LaneError> {
+        LaneError::check_thread(thread, self.host.threads)?;
+        if self.host.seat(thread).bell.swap(true, Ordering::AcqRel) {
+            return Err(LaneError::AlreadyOpen(thread, self.host.local));
+        }
+        Ok(TcpBell::new(self.host.clone(), thread))
+    }
+
+    /// Why nothing can be had from `owner` any more.
+    fn lost(&self, owner: HostId) -> RegionError {
+        RegionError::lost(owner, self.host.peer(owner).gone.get())
     }
 }
 
@@ -175,14 +198,13 @@ impl Transport for TcpTransport {
         key: RegionKey,
         patience: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if owner.0 >= self.hosts() {
+        if !self.host.reaches(owner) {
             return Err(RegionError::NoSuchHost(owner));
         }
         let unknown = RegionError::Unknown { owner, key };
         if owner == self.host.local {
-            let now = Instant::now();
-            let deadline = now.checked_add(patience).unwrap_or(now + FOREVER);
-            let region = self.host.exports.wait(key, deadline).ok_or(unknown)?;
+            let region =
+                self.host.exports.wait(key, deadline(Instant::now(), patience)).ok_or(unknown)?;
             return Ok(RemoteRegion::mapping(Arc::new(region.window(self.host.id, owner))));
         }
         if self.host.peer(owner).gone.get().is_some() {
@@ -202,8 +224,8 @@ impl Transport for TcpTransport {
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
-        self.check(thread)?;
-        if peer.0 >= self.hosts() {
+        LaneError::check_thread(thread, self.host.threads)?;
+        if !self.host.reaches(peer) {
             return Err(LaneError::NoSuchHost(peer));
         }
         let opened = &self.host.seat(thread).opened[peer.0 as usize];
@@ -218,11 +240,7 @@ impl Transport for TcpTransport {
     }
 
     fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
-        self.check(thread)?;
-        if self.host.seat(thread).bell.swap(true, Ordering::AcqRel) {
-            return Err(LaneError::AlreadyOpen(thread, self.host.local));
-        }
-        Ok(Box::new(TcpBell::new(self.host.clone(), thread)))
+        Ok(Box::new(self.take_bell(thread)?))
     }
 
     fn ring(&self, thread: u32) {

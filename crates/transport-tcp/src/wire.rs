@@ -8,7 +8,7 @@ use rustls::Connection;
 use std::{
     cell::RefCell,
     fmt,
-    io::{self, BufRead, ErrorKind, Read, Write},
+    io::{self, BufRead, ErrorKind, IoSlice, Read, Write},
     net::TcpStream,
     os::fd::{AsFd, BorrowedFd},
 };
@@ -214,12 +214,33 @@ impl Wire {
     pub(crate) fn flush(&mut self) -> Result<bool, Broken> {
         if let Some(tls) = &mut self.tls {
             while tls.wants_write() {
-                if now(tls.write_tls(&mut self.socket))?.is_none() {
+                if now(tls.write_tls(&mut Single(&self.socket)))?.is_none() {
                     return Ok(false);
                 }
             }
         }
         Ok(true)
+    }
+}
+
+/// A socket to which one record, which is what most batches are, is written by itself: a list of
+/// buffers takes the system longer, even if it has only one.
+struct Single<'a>(&'a TcpStream);
+
+impl Write for Single<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match buffers {
+            [one] => self.0.write(one),
+            several => self.0.write_vectored(several),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

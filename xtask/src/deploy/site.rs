@@ -12,12 +12,17 @@ use std::env::consts::ARCH;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 /// After how long a host gets a new certificate; they are good for a year.
 const RENEW_AFTER: Duration = Duration::from_secs(180 * 24 * 60 * 60);
 /// Room on disk beside what is sent, in KiB: logs, the programs of jobs, and what these write.
 const SPARE_KIB: u64 = 64 << 10;
+/// Hosts that are seen to at a time.
+const AT_ONCE: usize = 16;
 /// What is sent to every host, beside the program of the job, which its daemon is sent.
 const PROGRAMS: [&str; 2] = ["gossamer", "gossamerd"];
 
@@ -43,6 +48,8 @@ pub(crate) struct Site<'a> {
     inside: Vec<String>,
     /// Settings of ssh, if not the user's.
     ssh_settings: Option<PathBuf>,
+    /// Held while the authority signs: it keeps a list of hosts.
+    signing: Mutex<()>,
 }
 
 /// What a deployment found on a host, and whether it had to do something.
@@ -71,7 +78,8 @@ impl<'a> Site<'a> {
         interrupt: &'a Interrupt,
     ) -> Self {
         let programs = workspace.target().join("release");
-        Self { rack, state, programs, mode, interrupt, inside: vec![], ssh_settings: None }
+        let (inside, ssh_settings, signing) = (Vec::new(), None, Mutex::default());
+        Self { rack, state, programs, mode, interrupt, inside, ssh_settings, signing }
     }
 
     /// Uses the network by way of a command, and ssh with its own settings.
@@ -90,6 +98,7 @@ impl<'a> Site<'a> {
             interrupt: self.interrupt,
             inside: self.inside.clone(),
             ssh_settings: self.ssh_settings.clone(),
+            signing: Mutex::default(),
         }
     }
 
@@ -102,12 +111,45 @@ impl<'a> Site<'a> {
     pub(crate) fn deploy(&self) -> Result<Vec<Found>> {
         self.make_rack()?;
         let facts = self.look()?;
-        let mut found = Vec::new();
-        for (host, facts) in self.rack.hosts.iter().zip(&facts) {
-            let prepared = self.prepare(host, facts);
-            found.push(prepared.with_context(|| format!("on {} ({})", host.name, host.ssh))?);
+        self.on_all("the rack is not ready", |number, host| self.prepare(host, &facts[number]))
+    }
+
+    /// Does something for every host, for several at a time (where commands are only shown, for one
+    /// after the other); what came of it, in the order of the hosts. If it fails for any, the error
+    /// is what went wrong for each.
+    fn on_all<T: Send>(
+        &self,
+        failure: &str,
+        what: impl Fn(usize, &Host) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        let hosts = &self.rack.hosts;
+        let at_once = if self.mode == Mode::Show { 1 } else { AT_ONCE.min(hosts.len()) };
+        let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        thread::scope(|scope| {
+            for _ in 0..at_once {
+                scope.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(host) = hosts.get(number) else { return };
+                        let outcome = what(number, host);
+                        outcomes.lock().expect("nobody panics with it").push((number, outcome));
+                    }
+                });
+            }
+        });
+        // What an interruption has made of the others is of no interest.
+        self.interrupt.check()?;
+        let mut outcomes = outcomes.into_inner().expect("nobody panics with it");
+        outcomes.sort_by_key(|(number, _)| *number);
+        let (mut done, mut problems) = (Vec::new(), Vec::new());
+        for (number, outcome) in outcomes {
+            match outcome {
+                Ok(outcome) => done.push(outcome),
+                Err(error) => problems.push(format!("{}: {error:#}", hosts[number].name)),
+            }
         }
-        Ok(found)
+        ensure!(problems.is_empty(), "{failure}:\n  {}", problems.join("\n  "));
+        Ok(done)
     }
 
     /// Makes the authority of the rack, unless it is there.
@@ -123,27 +165,17 @@ impl<'a> Site<'a> {
 
     /// Looks at every host; an error if one of them will not do.
     fn look(&self) -> Result<Vec<Facts>> {
-        let mut facts = Vec::new();
-        let mut problems = Vec::new();
-        for host in &self.rack.hosts {
+        self.on_all("nothing was deployed", |_, host| {
             let name = &host.name;
             self.note(format!("looking at {name} ({})", host.ssh));
-            match self.on(host, &host::look(&self.rack.name, host)) {
-                Ok(printed) => {
-                    let found = Facts::read(&printed);
-                    if self.mode == Mode::Do {
-                        self.say(format!("{name}: {}", found.summary()));
-                        let lacks = found.problems(&self.needs(&found)?);
-                        problems.extend(lacks.iter().map(|lack| format!("{name}: {lack}")));
-                    }
-                    facts.push(found);
-                }
-                Err(error) => problems.push(format!("{name}: {error:#}")),
+            let found = Facts::read(&self.on(host, &host::look(&self.rack.name, host))?);
+            if self.mode == Mode::Do {
+                self.say(format!("{name}: {}", found.summary()));
+                let lacks = found.problems(&self.needs(&found)?);
+                ensure!(lacks.is_empty(), "{}", lacks.join("; "));
             }
-            self.interrupt.check()?;
-        }
-        ensure!(problems.is_empty(), "nothing was deployed:\n  {}", problems.join("\n  "));
-        Ok(facts)
+            Ok(found)
+        })
     }
 
     /// What the programs ask of a host that has told these facts.
@@ -182,6 +214,11 @@ impl<'a> Site<'a> {
             done(format!("{name}: joining the rack"));
             self.join(host)?;
         }
+        let revoked = self.state.join("ca/revoked.pem");
+        if revoked.exists() && self.digest(&revoked)? != facts.get("identity/revoked.pem") {
+            done(format!("{name}: sending the list of revoked certificates"));
+            self.on_with(host, &host::put(host, "identity/revoked.pem", "644"), &revoked)?;
+        }
         for (ending, place, text) in [
             ("toml", "gossamer.toml", host::settings(host)),
             ("service", "gossamerd.service", host::unit(&self.rack.name, host)),
@@ -209,11 +246,13 @@ impl<'a> Site<'a> {
         let (request, card) = (self.file(&host.name, "request"), self.file(&host.name, "card"));
         let ask = self.ssh(host, &host::ask_to_join(host)).output(&request);
         self.act(ask)?;
+        let signing = self.signing.lock().expect("nobody panics with it");
         let address = host.listens_at().to_string();
         let sign = Action::new([path(&self.program("gossamer"))])
             .args(["rack", "sign", "--dir", &path(&self.state), "--name", &host.name])
             .args(["--role", "host", "--address", &address, &path(&request)]);
         self.act(sign.output(&card))?;
+        drop(signing);
         self.on_with(host, &host::join(host), &card).map(drop)
     }
 
@@ -333,5 +372,44 @@ impl<'a> Site<'a> {
         if self.mode == Mode::Do {
             eprintln!("deploy: {what}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    fn on_three<T: Send>(what: impl Fn(usize, &Host) -> Result<T> + Sync) -> Result<Vec<T>> {
+        let host = |number: u32, name: &str| {
+            let address = format!("10.0.0.{number}");
+            format!("[[hosts]]\nname = \"{name}\"\nssh = \"{name}\"\naddress = \"{address}\"\n")
+        };
+        let text = format!("name = \"r\"\n{}{}{}", host(1, "a"), host(2, "b"), host(3, "c"));
+        let (rack, interrupt) = (RackFile::parse(&text).unwrap(), Interrupt::never());
+        let workspace = Workspace::find().unwrap();
+        let state = std::env::temp_dir();
+        Site::new(&workspace, &rack, state, Mode::Do, &interrupt).on_all("it has failed", what)
+    }
+
+    #[test]
+    fn hosts_are_seen_to_side_by_side_and_told_of_in_their_order() {
+        let all = Barrier::new(3);
+        let done = on_three(|number, host| {
+            all.wait();
+            Ok((number, host.name.clone()))
+        });
+        let expected = [(0, "a".to_owned()), (1, "b".to_owned()), (2, "c".to_owned())];
+        assert_eq!(done.unwrap(), expected);
+    }
+
+    #[test]
+    fn what_goes_wrong_anywhere_is_told() {
+        let failed = on_three(|number, _| {
+            ensure!(number == 1, "no room");
+            Ok(())
+        });
+        let told = failed.unwrap_err().to_string();
+        assert_eq!(told, "it has failed:\n  a: no room\n  c: no room");
     }
 }

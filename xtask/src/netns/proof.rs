@@ -1,5 +1,5 @@
-//! `cargo xtask netns test`: a bench on three hosts, and what becomes of it when a process is
-//! killed or stopped and when a cable is pulled.
+//! `cargo xtask netns test`: a bench on three hosts, with one process on each and with two that share
+//! memory, and what becomes of it when a process is killed or stopped and when a cable is pulled.
 
 use crate::netns::world::{World, signal};
 use crate::programs::check_bench;
@@ -59,6 +59,8 @@ fn prove(world: &World) -> Result<()> {
     let small = "--records 2000 --operations 20000";
     let rate = bench(world, small)?;
     println!("netns: three hosts, {rate} operations per second");
+    let rate = Job::start_several(world, 2, small)?.result()?;
+    println!("netns: three hosts with two processes each, {rate} operations per second");
     for (number, host) in (0..).zip(HOSTS) {
         let took = kill_one(world, number, Moment::Working(Duration::ZERO));
         let took = took.with_context(|| format!("killing {host}"))?;
@@ -179,6 +181,8 @@ pub(crate) fn eventually<T>(
 /// A bench under way on all hosts.
 struct Job<'a> {
     world: &'a World,
+    /// How many processes each host runs.
+    processes: usize,
     controller: Child,
     out: PathBuf,
     errors: PathBuf,
@@ -186,13 +190,18 @@ struct Job<'a> {
 
 impl<'a> Job<'a> {
     fn start(world: &'a World, arguments: &str) -> Result<Self> {
+        Self::start_several(world, 1, arguments)
+    }
+
+    fn start_several(world: &'a World, processes: usize, arguments: &str) -> Result<Self> {
         let (out, errors) = (world.file("out"), world.file("errors"));
         let bound = LOSS_BOUND.as_millis().to_string();
         let run = ["run", "--hosts", &HOSTS.join(","), "--loss-bound", &bound, "--threads", "1"];
         let mut command = world.gossamer(&run);
+        command.args(["--processes-per-host", &processes.to_string()]);
         command.arg("--").arg(world.program("kv")).arg("bench").args(arguments.split(' '));
         command.stdout(File::create(&out)?).stderr(File::create(&errors)?);
-        Ok(Self { world, controller: command.spawn()?, out, errors })
+        Ok(Self { world, processes, controller: command.spawn()?, out, errors })
     }
 
     /// The process on a host, once it has found the others and all work.
@@ -236,10 +245,12 @@ impl<'a> Job<'a> {
         ensure!(status.success(), "the job has ended with {status}:\n{}", self.errors()?);
         let out = fs::read_to_string(&self.out)?;
         // All of it is host 0's, which alone reports.
-        let lines = out.lines().map(|line| line.strip_prefix("[a] "));
+        let prefix = if self.processes > 1 { "[a/0] " } else { "[a] " };
+        let lines = out.lines().map(|line| line.strip_prefix(prefix));
         let lines: Option<Vec<_>> = lines.collect();
         let lines = lines.with_context(|| format!("other hosts have something to say:\n{out}"))?;
-        check_bench(&lines.join("\n"), HOSTS.len()).with_context(|| format!("it said:\n{out}"))
+        let hosts = HOSTS.len() * self.processes;
+        check_bench(&lines.join("\n"), hosts).with_context(|| format!("it said:\n{out}"))
     }
 
     fn errors(&self) -> Result<String> {

@@ -5,6 +5,7 @@ use gossamer::{
     HostId,
     authority::{AuthorityError, JobAuthority},
     job::{JobDescription, JobHost, JobId},
+    slurm::Secret,
 };
 
 /// What all descriptions of a job have in common.
@@ -12,6 +13,7 @@ pub(crate) struct Common {
     pub(crate) rack: String,
     pub(crate) job: JobId,
     pub(crate) hosts: Vec<JobHost>,
+    pub(crate) secret: Secret,
     pub(crate) loss_bound_ms: u64,
 }
 
@@ -31,6 +33,7 @@ pub(crate) fn descriptions(
             certificate,
             key,
             ca: authority.ca(),
+            secret: common.secret.clone(),
             loss_bound_ms: common.loss_bound_ms,
             pin,
         })
@@ -57,7 +60,8 @@ mod tests {
             threads: 1,
         };
         let hosts = vec![host(1), host(2)];
-        let common = Common { rack: "r".into(), job: JobId(number), hosts, loss_bound_ms: 1000 };
+        let (rack, job, secret) = ("r".into(), JobId(number), Secret::new([5; 32]));
+        let common = Common { rack, job, hosts, secret, loss_bound_ms: 1000 };
         descriptions(&common, &[false, true]).unwrap()
     }
 

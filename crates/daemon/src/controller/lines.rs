@@ -1,11 +1,11 @@
-//! What a host says, as whole lines with its name in front.
+//! What a process says, as whole lines with its name in front.
 
-use crate::{identity::Name, message::Stream};
+use crate::message::Stream;
 
 /// Bytes after which a line without an end is taken as if it had one.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// The lines of one host that have begun, on each of its outputs.
+/// The lines of one process that have begun, on each of its outputs.
 #[derive(Debug)]
 pub(crate) struct Lines {
     prefix: String,
@@ -13,9 +13,9 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Lines of `host`.
-    pub(crate) fn new(host: &Name) -> Self {
-        Self { prefix: format!("[{host}] "), begun: Default::default() }
+    /// Lines of the process with this name.
+    pub(crate) fn new(process: &str) -> Self {
+        Self { prefix: format!("[{process}] "), begun: Default::default() }
     }
 
     /// Takes what was said next; the lines that are whole now.
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn lines_are_whole_and_have_names() {
-        let mut lines = Lines::new(&"a".parse().unwrap());
+        let mut lines = Lines::new("a");
         assert_eq!(lines.take(Stream::Out, b"one\ntw"), b"[a] one\n");
         assert_eq!(lines.take(Stream::Err, b"oh"), b"");
         assert_eq!(lines.take(Stream::Out, b"o\n\n"), b"[a] two\n[a] \n");
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_not_kept_for_ever() {
-        let mut lines = Lines::new(&"a".parse().unwrap());
+        let mut lines = Lines::new("a");
         let mut printed = 0;
         for _ in 0..5 {
             printed += lines.take(Stream::Out, &[b'x'; LONGEST_LINE / 4]).len();

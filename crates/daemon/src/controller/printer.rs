@@ -3,7 +3,6 @@
 
 use crate::{
     controller::{lines::Lines, link::Link},
-    identity::Name,
     message::{FromController, Stream},
 };
 use std::{
@@ -26,8 +25,8 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    /// Prints for the hosts with these names, and tells them what was printed.
-    pub(crate) fn new(hosts: Vec<(Name, Link)>) -> io::Result<Self> {
+    /// Prints for the processes with these names, and tells their hosts what was printed.
+    pub(crate) fn new(hosts: Vec<(String, Link)>) -> io::Result<Self> {
         // What waits here is bounded by the windows of the hosts.
         let (parts, queue) = mpsc::channel::<Part>();
         let run = move || {

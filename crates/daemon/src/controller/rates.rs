@@ -15,8 +15,8 @@ pub struct ThreadRow {
     pub job: JobId,
     /// The name of its program.
     pub program: String,
-    /// The host that the thread is on.
-    pub host: Name,
+    /// The host that the thread is on, and which of its processes if the job has several there.
+    pub host: String,
     /// Its number there.
     pub thread: u32,
     /// What it does in a second; nothing is known when the process has only begun, or stands still.
@@ -69,7 +69,7 @@ pub fn rows(answers: &[(Name, JobStatistics)]) -> Vec<ThreadRow> {
         let row = |(number, now): (u32, &ThreadStatistics)| ThreadRow {
             job: job.summary.job,
             program: job.summary.program.clone(),
-            host: host.clone(),
+            host: job.summary.process().name(host),
             thread: number,
             rates: (job.before.get(number as usize).filter(|_| moves))
                 .and_then(|before| Rates::between(before, now)),
@@ -94,7 +94,7 @@ pub(crate) fn cells(row: &ThreadRow) -> [String; HEAD.len()] {
     [
         row.job.to_string().chars().take(8).collect(),
         row.program.clone(),
-        row.host.to_string(),
+        row.host.clone(),
         row.thread.to_string(),
         rate(|rates| count(rates.requests_in)),
         rate(|rates| count(rates.requests_out)),
@@ -132,6 +132,7 @@ pub(crate) mod tests {
             job: JobId(job),
             host,
             hosts: 2,
+            processes: 1,
             threads: 1,
             program: "kv".into(),
             owner: "ann".parse().unwrap(),

@@ -18,7 +18,7 @@ use crate::{
     files,
     identity::Name,
     message::{
-        CHUNK, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, Program, Request,
+        CHUNK, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, Process, Program, Request,
         RunRequest, SIGKILL,
     },
 };
@@ -30,7 +30,7 @@ use std::{
     env,
     ffi::OsStr,
     future::pending,
-    io,
+    io, iter,
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -61,7 +61,9 @@ const SIGTERM: i32 = 15;
 pub struct RunOptions {
     /// The hosts; the first is host 0, where `main` runs.
     pub hosts: Vec<Name>,
-    /// Threads of each host.
+    /// Processes on each host.
+    pub processes: u32,
+    /// Threads of each process.
     pub threads: u32,
     /// Variables for the environment of the processes.
     pub environment: Vec<(String, String)>,
@@ -124,16 +126,19 @@ pub async fn run(caller: &Caller, options: &RunOptions) -> Result<Verdict, RunEr
     job.watch(&mut signals).await
 }
 
-/// A job on its hosts.
+/// A job on its hosts; its processes stand here in their order, those of one host side by side.
 struct Job {
     id: JobId,
+    /// On which host each is.
     hosts: Vec<Name>,
+    /// What each is called.
+    names: Vec<String>,
     links: Vec<Link>,
     heard: mpsc::Receiver<Heard>,
     file: PathBuf,
-    /// What is known to have become of hosts, in the order in which it became known.
-    fates: Vec<(Name, Fate)>,
-    /// Whose process has ended, or is given up.
+    /// What is known to have become of them, in the order in which it became known.
+    fates: Vec<(String, Fate)>,
+    /// Which of them has ended, or is given up.
     has_ended: Vec<bool>,
     /// Whose output has ended.
     is_quiet: Vec<bool>,
@@ -144,8 +149,13 @@ struct Job {
 impl Job {
     /// Asks all hosts for a process.
     async fn prepare(caller: &Caller, options: &RunOptions) -> Result<Self, RunError> {
-        let hosts = options.hosts.clone();
-        check_hosts(&hosts)?;
+        check_hosts(&options.hosts)?;
+        let processes = options.processes;
+        let several = |host| iter::repeat_n(host, processes as usize);
+        let hosts: Vec<_> = options.hosts.iter().cloned().flat_map(several).collect();
+        let names = (0..).zip(&hosts);
+        let names = names.map(|(number, host)| Process::new(number, processes).name(host));
+        let names = names.collect();
         let unreadable = |error| RunError::Program { program: options.program.clone(), error };
         let file = find(&options.program).map_err(unreadable)?;
         let program = {
@@ -161,6 +171,7 @@ impl Job {
                 job: id,
                 host: number as u32,
                 hosts: hosts.len() as u32,
+                processes,
                 threads: options.threads,
                 program: program.clone(),
                 arguments: options.arguments.clone(),
@@ -184,7 +195,8 @@ impl Job {
         let no = vec![false; hosts.len()];
         let (has_ended, is_quiet) = (no.clone(), no);
         let room = Arc::new(Semaphore::new(OUTPUT_WINDOW));
-        Ok(Self { id, hosts, links, heard, file, fates: vec![], has_ended, is_quiet, room })
+        let fates = vec![];
+        Ok(Self { id, hosts, names, links, heard, file, fates, has_ended, is_quiet, room })
     }
 
     /// Sends the program to whom it is missing, until all are prepared; where they will listen,
@@ -228,6 +240,7 @@ impl Job {
             rack: caller.rack.to_string(),
             job: self.id,
             hosts: self.hosts.iter().zip(addresses).map(host).collect(),
+            secret: files::random_secret()?,
             loss_bound_ms: options.loss_bound_ms,
         };
         let pin: Vec<bool> = addresses.iter().map(|(_, owns)| options.pin || *owns).collect();
@@ -240,8 +253,8 @@ impl Job {
 
     /// Serves the job until it has ended on all hosts and all its output is printed.
     async fn watch(mut self, signals: &mut Signals) -> Result<Verdict, RunError> {
-        let hosts: Vec<_> = self.hosts.iter().cloned().zip(self.links.iter().cloned()).collect();
-        let printer = Printer::new(hosts)?;
+        let names: Vec<_> = self.names.iter().cloned().zip(self.links.iter().cloned()).collect();
+        let printer = Printer::new(names)?;
         let forwarding = tokio::spawn(forward_input(self.links[0].clone(), self.room.clone()));
         let mut interrupted = None;
         let mut farewell = None;
@@ -301,11 +314,11 @@ impl Job {
         }
     }
 
-    /// Notes what became of a host; the others end if it is nothing good.
+    /// Notes what became of a process; the others end if it is nothing good.
     fn note(&mut self, number: usize, fate: Fate) {
         let is_bad = fate.is_bad();
         self.has_ended[number] = true;
-        self.fates.push((self.hosts[number].clone(), fate));
+        self.fates.push((self.names[number].clone(), fate));
         // Also if somebody else ended the job there: it does not go on in part.
         let is_told =
             matches!(self.fates.last(), Some((_, Fate::Ended(Ending { told_by: Some(_), .. }))));
@@ -332,7 +345,8 @@ fn check_hosts(hosts: &[Name]) -> Result<(), RunError> {
     for (number, host) in hosts.iter().enumerate() {
         if hosts[..number].contains(host) {
             return Err(RunError::Hosts(format!(
-                "{host} is named twice: a job has one process on each host, with many threads"
+                "{host} is named twice: for several processes on each host say \
+                 `--processes-per-host`"
             )));
         }
     }

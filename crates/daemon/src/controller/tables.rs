@@ -20,12 +20,12 @@ pub struct JobRow {
     pub owner: Name,
     /// When, in seconds since 1970.
     pub since: u64,
-    /// How many hosts it has.
+    /// How many processes it has.
     pub hosts: u32,
-    /// How many threads it has on each.
+    /// How many threads each has.
     pub threads: u32,
-    /// What each host that was asked knows of it, by name.
-    pub on: BTreeMap<Name, JobSummary>,
+    /// What the hosts that were asked know of its processes, by name.
+    pub on: BTreeMap<String, JobSummary>,
 }
 
 impl JobRow {
@@ -60,7 +60,7 @@ pub fn jobs(answers: &[(Name, Vec<JobSummary>)]) -> Vec<JobRow> {
                 threads: summary.threads,
                 on: BTreeMap::new(),
             });
-            row.on.insert(name.clone(), summary.clone());
+            row.on.insert(summary.process().name(name), summary.clone());
         }
     }
     let mut rows: Vec<_> = rows.into_values().collect();
@@ -72,7 +72,7 @@ pub fn jobs(answers: &[(Name, Vec<JobSummary>)]) -> Vec<JobRow> {
 pub fn job_table(rows: &[JobRow], now: u64) -> String {
     let head = ["JOB", "PROGRAM", "OWNER", "AGE", "HOSTS", "THREADS", "STATE"];
     let rows = rows.iter().map(|row| {
-        let on: Vec<_> = row.on.keys().map(Name::as_str).collect();
+        let on: Vec<_> = row.on.keys().map(String::as_str).collect();
         [
             row.job.to_string(),
             row.program.clone(),
@@ -171,6 +171,7 @@ mod tests {
             job: JobId(job),
             host,
             hosts: 2,
+            processes: 1,
             threads: 4,
             program: "kv".into(),
             owner: "ann".parse().unwrap(),

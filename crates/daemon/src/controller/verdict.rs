@@ -6,10 +6,7 @@
 //! first: a lost host, then a process killed by a signal, then a panic, then a bad exit status,
 //! which is also what a process has that misses another.
 
-use crate::{
-    identity::Name,
-    message::{Ending, How},
-};
+use crate::message::{Ending, How};
 use gossamer::job::JobId;
 use std::fmt;
 
@@ -62,7 +59,7 @@ pub struct Verdict {
     /// The job.
     pub job: JobId,
     /// The first cause; `None` if it ended well, or was told to end.
-    pub cause: Option<(Name, Fate)>,
+    pub cause: Option<(String, Fate)>,
     /// Who told it to end, if somebody did and nothing was wrong before.
     pub told_by: Option<String>,
     /// The exit status for the shell.
@@ -70,9 +67,9 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges the fates of a job's hosts, in the order in which they became known. `interrupted` is
+    /// Judges the fates of a job's processes, by their names, in the order in which they became known. `interrupted` is
     /// the signal with which the user ended the job, if so.
-    pub fn of(job: JobId, fates: &[(Name, Fate)], interrupted: Option<i32>) -> Self {
+    pub fn of(job: JobId, fates: &[(String, Fate)], interrupted: Option<i32>) -> Self {
         let cause = fates.iter().filter(|(_, fate)| fate.is_bad()).min_by_key(|(_, f)| f.rank());
         if let Some(signal) = interrupted {
             let status = How::Killed(signal).status();
@@ -142,7 +139,7 @@ mod tests {
     }
 
     fn judge(fates: Vec<Fate>, interrupted: Option<i32>) -> Verdict {
-        let name = |number| format!("h{number}").parse().unwrap();
+        let name = |number| format!("h{number}");
         let fates: Vec<_> =
             fates.into_iter().enumerate().map(|(number, fate)| (name(number), fate)).collect();
         Verdict::of(JobId(1), &fates, interrupted)

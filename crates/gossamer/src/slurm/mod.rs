@@ -128,6 +128,7 @@ pub(crate) fn meet(
         certificate,
         key,
         ca,
+        secret: derived.secret,
         loss_bound_ms: LOSS_BOUND_MS,
         pin: false,
     };

@@ -3,7 +3,8 @@
 //! others, so that nothing of one can be used in another.
 
 use super::SlurmError;
-use std::{fmt, str::FromStr};
+use serde::{Deserialize, Serialize, de};
+use std::{borrow::Cow, fmt, str::FromStr};
 use transport_tcp::JobId;
 
 /// The first port at which tasks may meet, and how many there are: below those that Linux gives to
@@ -13,7 +14,7 @@ const PORTS: u16 = 12_288;
 /// Ports that are tried, for the case that something else has the first.
 pub(crate) const TRIED: usize = 4;
 
-/// What the tasks of a job know and nobody else does. `Debug` does not show it.
+/// What the processes of a job know and nobody else does. `Debug` does not show it.
 ///
 /// ```
 /// use gossamer::slurm::Secret;
@@ -39,6 +40,15 @@ impl Secret {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// What the processes of one machine meet by, of which `first` is the first; those of another
+    /// machine have another.
+    #[cfg(any(test, feature = "shm"))]
+    pub(crate) fn of_neighbours(&self, first: transport_api::HostId) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_derive_key("gossamer, 2026: neighbours");
+        hasher.update(&self.0).update(&first.0.to_le_bytes());
+        *hasher.finalize().as_bytes()
+    }
+
     /// What follows from the secret for one step of a job.
     pub(crate) fn derive(&self, job: &str, step: &str) -> Derived {
         let derive = |purpose: &str| {
@@ -55,6 +65,7 @@ impl Secret {
         Derived {
             job: JobId(u128::from_le_bytes(number[..16].try_into().expect("16 of 32 bytes"))),
             seed: derive("gossamer under Slurm, 2026: key of the authority"),
+            secret: Secret(derive("gossamer under Slurm, 2026: secret of the step")),
             ports: std::array::from_fn(|n| FIRST_PORT + word(2 * n) % PORTS),
         }
     }
@@ -82,11 +93,26 @@ impl FromStr for Secret {
     }
 }
 
+impl Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <Cow<'_, str>>::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
 /// What follows from a secret for one step of a job.
 pub(crate) struct Derived {
     pub(crate) job: JobId,
     /// The private key of the authority.
     pub(crate) seed: [u8; 32],
+    /// What the processes of the step know and no others do.
+    pub(crate) secret: Secret,
     /// Where to meet, the first choice first.
     pub(crate) ports: [u16; TRIED],
 }
@@ -94,6 +120,7 @@ pub(crate) struct Derived {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use transport_api::HostId;
 
     #[test]
     fn what_follows_is_the_same_for_all_tasks_of_a_step_and_for_no_others() {
@@ -109,7 +136,11 @@ mod tests {
         for other in others {
             assert_ne!(one.job, other.job);
             assert_ne!(one.seed, other.seed);
+            assert_ne!(one.secret, other.secret);
         }
+        let (first, second) = (HostId(0), HostId(1));
+        assert_eq!(one.secret.of_neighbours(first), same.secret.of_neighbours(first));
+        assert_ne!(one.secret.of_neighbours(first), one.secret.of_neighbours(second));
         assert!(one.ports.iter().all(|port| (FIRST_PORT..FIRST_PORT + PORTS).contains(port)));
     }
 

@@ -1,0 +1,227 @@
+//! [`Mixed`]: a rack of several machines of which some run several processes. Those of one machine
+//! share memory, all others are connected over TCP, and each peer is reached by the transport that
+//! knows it.
+//!
+//! The two transports know the hosts by the same numbers, each its own part of them, so lanes and
+//! imports are theirs, unchanged: nothing stands between a thread and the lane that it has opened.
+//! Only what concerns both is done here:
+//!
+//! - A region is exported by the one, and its memory, which is shared, by the other, too.
+//! - A thread sleeps where its connections are; its neighbours, which share its memory, wake it
+//!   there by an eventfd.
+
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
+use transport_api::{
+    Bell, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights, Transport,
+};
+use transport_shm::{Alarm, ShmTransport};
+use transport_tcp::TcpTransport;
+
+/// A process's place in a rack whose hosts are processes of several machines.
+pub(crate) struct Mixed {
+    /// To the hosts of this machine, this one included.
+    near: Arc<ShmTransport>,
+    /// To all others.
+    far: Arc<TcpTransport>,
+    /// By thread; taken with its bell.
+    alarms: Mutex<Vec<Option<Alarm>>>,
+}
+
+impl Mixed {
+    /// Puts together the two parts of one rack: each knows the hosts that the other does not, and
+    /// both know this one. `alarms` are those of `near`.
+    pub(crate) fn new(
+        near: Arc<ShmTransport>,
+        alarms: Vec<Alarm>,
+        far: Arc<TcpTransport>,
+    ) -> Arc<Self> {
+        debug_assert_eq!((near.local(), near.hosts()), (far.local(), far.hosts()));
+        let alarms = Mutex::new(alarms.into_iter().map(Some).collect());
+        Arc::new(Self { near, far, alarms })
+    }
+
+    /// The transport that reaches `host`; one that does not exist is known to neither.
+    fn to(&self, host: HostId) -> &dyn Transport {
+        if self.near.maps(host) { &*self.near } else { &*self.far }
+    }
+}
+
+impl Transport for Mixed {
+    fn local(&self) -> HostId {
+        self.near.local()
+    }
+
+    fn hosts(&self) -> u32 {
+        self.near.hosts()
+    }
+
+    fn threads(&self) -> u32 {
+        self.near.threads()
+    }
+
+    fn maps(&self, peer: HostId) -> bool {
+        self.near.maps(peer)
+    }
+
+    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
+        self.far.export_also(self.near.export(key, len, rights)?)
+    }
+
+    fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
+        // The key is taken until both have revoked it, and `export` begins with the second.
+        self.far.revoke(key)?;
+        self.near.revoke(key)
+    }
+
+    fn import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        patience: Duration,
+    ) -> Result<RemoteRegion, RegionError> {
+        self.to(owner).import(owner, key, patience)
+    }
+
+    fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
+        self.to(peer).lane(thread, peer)
+    }
+
+    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
+        LaneError::check_thread(thread, self.threads())?;
+        let taken = LaneError::AlreadyOpen(thread, self.local());
+        let alarm = self.alarms.lock().get_mut(thread as usize).and_then(Option::take);
+        let near = alarm.ok_or(taken)?;
+        let far = self.far.bell_beside(thread, &near)?;
+        Ok(Box::new(MixedBell { near, far }))
+    }
+
+    fn ring(&self, thread: u32) {
+        self.far.ring(thread);
+    }
+
+    fn leave(&self) {
+        self.near.leave();
+        self.far.leave();
+    }
+}
+
+/// Where a thread sleeps: at its connections, and with its doorbell announced to its neighbours.
+struct MixedBell {
+    near: Alarm,
+    far: Box<dyn Bell>,
+}
+
+impl Bell for MixedBell {
+    fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
+        let Self { near, far } = self;
+        // Both doorbells are announced before anybody looks once more: whoever has made work visible
+        // by then is seen, and whoever does later sees the announcement that is meant for it.
+        near.announce();
+        far.sleep(timeout, &mut || ready() || near.has_news());
+        near.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use primitive::sync::Ordering;
+    use std::{net::TcpListener, thread};
+    use transport_api::{Event, conformance::Rack};
+    use transport_shm::Neighbours;
+    use transport_tcp::{Credentials, JobId, TcpConfig};
+
+    /// Four hosts on two machines; `machines` says which hosts share one. All are in this process,
+    /// with the sockets and memory of separate ones.
+    fn hosts(machines: [[u32; 2]; 2], threads: u32) -> Vec<Arc<Mixed>> {
+        let listeners = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0").expect("a listener"));
+        let addresses: Vec<_> =
+            listeners.iter().map(|listener| listener.local_addr().expect("an address")).collect();
+        let join = |(number, listener): (u32, TcpListener)| {
+            let machine = usize::from(machines[1].contains(&number));
+            let members: Vec<_> = machines[machine].iter().copied().map(HostId).collect();
+            // No two racks of this machine, whose tests run side by side, have the same.
+            let mut secret = [machine as u8; 32];
+            secret[..2].copy_from_slice(&addresses[machine].port().to_ne_bytes());
+            secret[2..6].copy_from_slice(&std::process::id().to_ne_bytes());
+            let (host, build, none) = (HostId(number), [7; 32], Credentials::InsecureLoopback);
+            let (names, addresses) = ((JobId(1), build), addresses.clone());
+            let config = TcpConfig::new(names, host, addresses, listener, threads, none);
+            let neighbours = members.clone();
+            // The machine that runs the tests may be busy with much else.
+            let loss_bound = Duration::from_secs(10);
+            let config = TcpConfig { neighbours, loss_bound, ..config };
+            thread::spawn(move || {
+                let near = Neighbours { host, members, hosts: 4, threads, secret, build };
+                let (near, alarms) = ShmTransport::meet(&near).expect("neighbours");
+                Mixed::new(near, alarms, TcpTransport::join(config).expect("a rack"))
+            })
+        };
+        let joins: Vec<_> = (0..).zip(listeners).map(join).collect();
+        joins.into_iter().map(|join| join.join().expect("no panic")).collect()
+    }
+
+    /// Of such a rack the suite sees hosts 0 and 1, which it takes for all.
+    fn rack(machines: [[u32; 2]; 2], threads: u32) -> Rack {
+        let all = hosts(machines, threads);
+        let seen = all[..2].iter().map(|host| host.clone() as Arc<dyn Transport>).collect();
+        let kill = move |HostId(host): HostId| {
+            all[host as usize].near.sever();
+            all[host as usize].far.sever();
+        };
+        Rack { hosts: seen, kill: Box::new(kill) }
+    }
+
+    /// The whole suite between hosts of one machine.
+    mod on_one_machine {
+        fn rack(_: u32, threads: u32) -> transport_api::conformance::Rack {
+            super::rack([[0, 1], [2, 3]], threads)
+        }
+        transport_api::conformance!(rack);
+    }
+
+    /// The whole suite between hosts of two machines.
+    mod on_two_machines {
+        fn rack(_: u32, threads: u32) -> transport_api::conformance::Rack {
+            super::rack([[0, 2], [1, 3]], threads)
+        }
+        transport_api::conformance!(rack);
+    }
+
+    #[test]
+    fn a_region_is_one_whichever_way_it_is_reached() {
+        let hosts = hosts([[0, 1], [2, 3]], 1);
+        let key = RegionKey(1);
+        let region = hosts[0].export(key, 64, Rights::ALL).expect("an export");
+        let again = hosts[0].export(key, 64, Rights::ALL).map(drop);
+        assert!(matches!(again, Err(RegionError::KeyTaken(_))));
+        let others: Vec<_> = [(1, true), (2, false), (3, false)]
+            .into_iter()
+            .map(|(host, is_near)| {
+                let import = hosts[host].import(HostId(0), key, Duration::from_secs(20));
+                let import = import.expect("an import");
+                assert_eq!(import.mapped().is_some(), is_near, "host {host}");
+                (hosts[host].lane(0, HostId(0)).expect("a lane"), import)
+            })
+            .collect();
+        // Each adds what nobody else does, to the same word.
+        for (number, (mut lane, import)) in (0..).zip(others) {
+            lane.fetch_add(&import, 8, 1 << (8 * number), 1).expect("an addition");
+            lane.flush().expect("a flush");
+            let mut has_come = false;
+            while !has_come {
+                lane.poll(&mut |event| has_come |= matches!(event, Event::Completed { .. }));
+            }
+        }
+        assert_eq!(region.memory().load(8, Ordering::Acquire), 0x010101);
+        drop(region);
+        let again = hosts[0].export(key, 64, Rights::ALL).expect("it is free on both");
+        assert_eq!(again.generation(), 1);
+        hosts[0].revoke(key).expect("a revocation");
+        for host in [1, 3] {
+            let gone = hosts[host].import(HostId(0), key, Duration::ZERO).map(drop);
+            assert!(matches!(gone, Err(RegionError::Unknown { .. })), "host {host}");
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! [`Window`]: another's region where it is mapped, and the operations on it.
+
+use crate::{HostId, OpError, RegionKey, Rights};
+use primitive::{SharedBytes, sync::Ordering};
+
+/// Bytes that a read copies at a time.
+const CHUNK: usize = 4096;
+
+/// For backends that map regions into the importing process: what their lanes need of one, found
+/// without a detour, because every signal passes here.
+///
+/// Every operation is checked against what the owner allows, and done when it returns. There is no
+/// other way to the bytes: a region that peers may not write can be mapped read-only, where a write
+/// would end the process.
+///
+/// ```
+/// use gossamer_transport_api::{HostId, OpError, RegionKey, Rights, Window};
+/// use primitive::{SharedBytes, sync::Ordering};
+///
+/// let (memory, live) = (SharedBytes::heap(64), SharedBytes::heap(8));
+/// live.store(0, 1, Ordering::Relaxed); // the generation 0 is exported
+/// let window = Window::new((7, HostId(1)), (RegionKey(5), Rights::READ, 0), memory, live);
+/// let into = SharedBytes::heap(64);
+/// assert_eq!(window.read(0, &into), Ok(64));
+/// assert!(matches!(window.write(0, &into), Err(OpError::Rights { .. })));
+/// ```
+pub struct Window {
+    issuer: u64,
+    owner: HostId,
+    key: RegionKey,
+    rights: Rights,
+    generation: u32,
+    /// The region's bytes; perhaps mapped read-only if the rights have neither WRITE nor ATOMIC.
+    memory: SharedBytes,
+    /// A word of the owner: one more than the generation while it is exported.
+    live: SharedBytes,
+}
+
+impl Window {
+    /// The region that `owner` exports with these rights and generation under the key. `issuer`
+    /// tells the transport that imported it from every other of this process; `live` is a word of
+    /// the owner: one more than the generation as long as that is exported.
+    pub fn new(
+        (issuer, owner): (u64, HostId),
+        (key, rights, generation): (RegionKey, Rights, u32),
+        memory: SharedBytes,
+        live: SharedBytes,
+    ) -> Self {
+        Self { issuer, owner, key, rights, generation, memory, live }
+    }
+
+    /// The transport that imported it.
+    #[inline(always)]
+    pub fn issuer(&self) -> u64 {
+        self.issuer
+    }
+
+    /// The host that exports it.
+    #[inline(always)]
+    pub fn owner(&self) -> HostId {
+        self.owner
+    }
+
+    /// The key that it is exported under, its rights, and the generation that was imported.
+    pub fn name(&self) -> (RegionKey, Rights, u32) {
+        (self.key, self.rights, self.generation)
+    }
+
+    /// Bytes of the region.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Whether the region has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the owner still exports the generation that was imported.
+    #[inline(always)]
+    pub fn is_live(&self) -> bool {
+        self.live.load(0, Ordering::Relaxed) == u64::from(self.generation) + 1
+    }
+
+    /// The bytes themselves, if they may be read and written.
+    pub(crate) fn bare(&self) -> Option<&SharedBytes> {
+        self.rights.allow(Rights::READ | Rights::WRITE).then_some(&self.memory)
+    }
+
+    /// Copies `from` to byte `at`, unless it is there already.
+    ///
+    /// # Errors
+    /// [`OpError::Revoked`], [`OpError::Rights`], [`OpError::OutOfBounds`].
+    #[inline]
+    pub fn write(&self, at: usize, from: &SharedBytes) -> Result<(), OpError> {
+        self.check(at, from.len(), Rights::WRITE)?;
+        if !self.memory.begins_at(at, from) {
+            self.memory.copy_from(at, from);
+        }
+        Ok(())
+    }
+
+    /// Stores `word` at byte `at`, behind every earlier write of this thread.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and [`OpError::Misaligned`].
+    #[inline]
+    pub fn signal(&self, at: usize, word: u64) -> Result<(), OpError> {
+        self.check_word(at, Rights::WRITE)?;
+        self.memory.store(at, word, Ordering::Release);
+        Ok(())
+    }
+
+    /// Fills `into` with what is at byte `at`; the number of bytes.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn read(&self, at: usize, into: &SharedBytes) -> Result<u64, OpError> {
+        self.check(at, into.len(), Rights::READ)?;
+        let mut chunk = [0; CHUNK];
+        let mut done = 0;
+        while done < into.len() {
+            let count = chunk.len().min(into.len() - done);
+            self.memory.read_into(at + done, &mut chunk[..count]);
+            into.write_from(done, &chunk[..count]);
+            done += count;
+        }
+        Ok(done as u64)
+    }
+
+    /// If the word at byte `at` is `expected`, makes it `new`, atomically; the old value.
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal).
+    pub fn compare_swap(&self, at: usize, expected: u64, new: u64) -> Result<u64, OpError> {
+        self.check_word(at, Rights::ATOMIC)?;
+        let word = self.memory.word(at);
+        let swap = word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
+        let (Ok(old) | Err(old)) = swap;
+        Ok(old)
+    }
+
+    /// Adds `addend` to the word at byte `at`, atomically; the old value.
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal).
+    pub fn fetch_add(&self, at: usize, addend: u64) -> Result<u64, OpError> {
+        self.check_word(at, Rights::ATOMIC)?;
+        Ok(self.memory.word(at).fetch_add(addend, Ordering::AcqRel))
+    }
+
+    /// Whether `count` bytes at `at` may be done to what needs `needs`.
+    #[inline(always)]
+    fn check(&self, at: usize, count: usize, needs: Rights) -> Result<(), OpError> {
+        let len = self.memory.len();
+        let fine = self.is_live() && self.rights.allow(needs) && count <= len && at <= len - count;
+        if fine { Ok(()) } else { Err(self.refusal(at, count, needs)) }
+    }
+
+    /// As [`check`](Self::check), for a word.
+    #[inline(always)]
+    fn check_word(&self, at: usize, needs: Rights) -> Result<(), OpError> {
+        self.check(at, 8, needs)?;
+        if at.is_multiple_of(8) { Ok(()) } else { Err(OpError::Misaligned(at)) }
+    }
+
+    /// Why an operation is refused. Of what the check found, only a revocation may have come since,
+    /// which is looked for first.
+    #[cold]
+    #[inline(never)]
+    fn refusal(&self, at: usize, count: usize, needs: Rights) -> OpError {
+        let Self { key, rights, ref memory, .. } = *self;
+        let refused = || OpError::check(key, (rights, memory.len()), (at, count, needs)).err();
+        let refused = if self.is_live() { refused() } else { None };
+        refused.unwrap_or(OpError::Revoked(key))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn window(rights: Rights) -> (Window, SharedBytes, SharedBytes) {
+        let (memory, live) = (SharedBytes::heap(64), SharedBytes::heap(8));
+        live.store(0, 1, Ordering::Relaxed);
+        let window =
+            Window::new((1, HostId(0)), (RegionKey(3), rights, 0), memory.clone(), live.clone());
+        (window, memory, live)
+    }
+
+    /// What an operation on eight bytes at a place ends with.
+    type Operation = fn(&Window, usize) -> Result<(), OpError>;
+
+    const OPERATIONS: [(Rights, Operation); 5] = [
+        (Rights::WRITE, |window, at| window.write(at, &SharedBytes::heap(8))),
+        (Rights::WRITE, |window, at| window.signal(at, 7)),
+        (Rights::READ, |window, at| window.read(at, &SharedBytes::heap(8)).map(drop)),
+        (Rights::ATOMIC, |window, at| window.compare_swap(at, 0, 7).map(drop)),
+        (Rights::ATOMIC, |window, at| window.fetch_add(at, 7).map(drop)),
+    ];
+
+    #[test]
+    fn an_operation_needs_its_right_and_no_other() {
+        for (needs, operation) in OPERATIONS {
+            for rights in (0..=Rights::ALL.bits()).filter_map(Rights::from_bits) {
+                let (window, memory, _) = window(rights);
+                let done = operation(&window, 0);
+                if rights.allow(needs) {
+                    assert_eq!(done, Ok(()));
+                } else {
+                    let key = RegionKey(3);
+                    assert_eq!(done, Err(OpError::Rights { key, has: rights, needs }));
+                    assert_eq!(memory.load(0, Ordering::Relaxed), 0, "nothing was done");
+                }
+                let may_see = rights.allow(Rights::READ | Rights::WRITE);
+                assert_eq!(window.bare().is_some(), may_see, "{rights:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_operation_stays_inside_and_ends_with_the_region() {
+        for (_, operation) in OPERATIONS {
+            let (window, _, live) = window(Rights::ALL);
+            assert_eq!(operation(&window, 56), Ok(()));
+            for at in [57, 64, usize::MAX - 3] {
+                let refused = operation(&window, at);
+                assert!(matches!(refused, Err(OpError::OutOfBounds { len: 64, .. })), "{at}");
+            }
+            live.store(0, 0, Ordering::Relaxed);
+            assert_eq!(operation(&window, 0), Err(OpError::Revoked(RegionKey(3))));
+        }
+    }
+
+    #[test]
+    fn words_are_aligned_and_give_their_old_value() {
+        let (window, memory, _) = window(Rights::ALL);
+        assert_eq!(window.signal(4, 1), Err(OpError::Misaligned(4)));
+        assert_eq!(window.fetch_add(12, 1), Err(OpError::Misaligned(12)));
+        assert_eq!(window.compare_swap(1, 0, 1), Err(OpError::Misaligned(1)));
+        assert_eq!(window.fetch_add(8, 5), Ok(0));
+        assert_eq!(window.compare_swap(8, 4, 9), Ok(5), "and nothing is swapped");
+        assert_eq!(window.compare_swap(8, 5, 9), Ok(5));
+        assert_eq!(memory.load(8, Ordering::Relaxed), 9);
+    }
+}
