@@ -426,11 +426,16 @@ fn processes_meet_and_miss_each_other() {
     let met = ShmTransport::meet(&neighbours(1, std::process::id()));
     let (rack, _alarms) = met.unwrap_or_else(|error| panic!("{error}"));
     let mut lane = lane_to(&rack, 3);
-    until(&mut *lane, |event| matches!(event, Event::Bulk { .. }).then_some(()));
-    let end = until(&mut *lane, |event| match event {
-        Event::Peer(end) => Some(end),
-        _ => None,
+    // One poll may bring the payload and the end behind it.
+    let mut payloads = 0;
+    let end = until(&mut *lane, |event| {
+        payloads += usize::from(matches!(event, Event::Bulk { .. }));
+        match event {
+            Event::Peer(end) => Some(end),
+            _ => None,
+        }
     });
+    assert_eq!(payloads, 1);
     let (pid, how) = (children.0[0].id(), "exit status 7".into());
     assert_eq!(end, PeerEvent::Lost(HostId(3), LossReason::ProcessEnded { pid, how }));
     assert_eq!(children.exits(), [Some(7)]);
