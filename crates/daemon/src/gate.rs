@@ -5,7 +5,12 @@ use crate::{
     revocation::{self, REVOKED},
     tls::{self, TlsError},
 };
-use std::{fs, io, os::unix::fs::MetadataExt, path::PathBuf, time::SystemTime};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 use thiserror::Error;
 use tokio_rustls::TlsAcceptor;
 
@@ -76,12 +81,7 @@ impl Gate {
     }
 }
 
-fn stamp(directory: &std::path::Path) -> Option<Stamp> {
-    let file: io::Result<fs::Metadata> = fs::metadata(directory.join(REVOKED));
-    let stamp = |file: fs::Metadata| Stamp {
-        inode: file.ino(),
-        bytes: file.len(),
-        modified: file.modified().ok(),
-    };
-    file.ok().map(stamp)
+fn stamp(directory: &Path) -> Option<Stamp> {
+    let file = fs::metadata(directory.join(REVOKED)).ok()?;
+    Some(Stamp { inode: file.ino(), bytes: file.len(), modified: file.modified().ok() })
 }

@@ -12,7 +12,6 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
-use transport_api::HostId;
 
 /// An eventfd for each of so many threads.
 pub(crate) fn make(threads: u32) -> io::Result<Vec<OwnedFd>> {
@@ -62,11 +61,6 @@ impl Alarm {
     /// Says that the thread is awake.
     pub fn cancel(&self) {
         self.host.own().doorbell(self.thread).cancel();
-    }
-
-    /// The host that the thread belongs to.
-    pub fn host(&self) -> HostId {
-        self.host.local
     }
 }
 
