@@ -1,0 +1,221 @@
+//! What a guest is told: the network of the hosts that it simulates, the command that it runs, and
+//! the environment of that. Everything travels as small shell scripts, in the archive that the
+//! guest's kernel starts from.
+
+use super::archive::Archive;
+use super::kernel::Kernel;
+use anyhow::{Context, Result};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Huge pages of 2 MiB that are set aside in a guest.
+const HUGE_PAGES: u32 = 64;
+/// What of this process' environment means nothing in a guest.
+const NOT_FOR_GUESTS: [&str; 4] = ["PWD", "OLDPWD", "TMPDIR", "LD_LIBRARY_PATH"];
+
+/// The simulated hosts, and the guests that they are in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Layout {
+    /// How many hosts there are in all.
+    pub(super) hosts: u32,
+    /// 1: all hosts are in it; otherwise there is one guest for each host.
+    pub(super) guests: u32,
+}
+
+/// What runs in a guest.
+pub(super) enum Work {
+    /// A program with its arguments.
+    Command(Vec<OsString>),
+    /// The user's shell, on a terminal of this size: the words that set it with `stty`.
+    Shell(String),
+}
+
+/// What all guests are told.
+pub(super) struct Task {
+    pub(super) layout: Layout,
+    pub(super) work: Work,
+    /// Where the work starts.
+    pub(super) folder: PathBuf,
+    /// The folder that guests share with this machine.
+    pub(super) out: PathBuf,
+    /// The environment of the work, but for what says where it is.
+    pub(super) environment: Vec<(OsString, OsString)>,
+}
+
+/// The RDMA device of a host, by its number.
+fn device(host: u32) -> String {
+    format!("rxe{host}")
+}
+
+/// The address of a host, by its number.
+fn address(host: u32) -> String {
+    format!("10.77.0.{}", host + 1)
+}
+
+/// The address of a host's network interface, by its number.
+pub(super) fn hardware_address(host: u32) -> String {
+    format!("02:00:0a:4d:00:{:02x}", host + 1)
+}
+
+impl Layout {
+    /// The numbers of the hosts in a guest.
+    fn hosts_in(self, guest: u32) -> std::ops::Range<u32> {
+        if self.guests == 1 { 0..self.hosts } else { guest..guest + 1 }
+    }
+
+    /// All hosts, as their devices and addresses.
+    fn all(self) -> String {
+        let hosts = (0..self.hosts).map(|host| format!("{},{}", device(host), address(host)));
+        hosts.collect::<Vec<_>>().join(";")
+    }
+
+    /// The commands that make the network of a guest, and the RDMA devices on it. All hosts of a
+    /// guest are in its first network namespace, the only one that `rdma_rxe` listens in, so the
+    /// kernel must be told that what comes over a cable from an address of its own is right.
+    fn network(self, guest: u32) -> Vec<String> {
+        let mut lines = vec!["set_to 0 /proc/sys/net/ipv4/conf/all/rp_filter".to_owned()];
+        lines.extend(match (self.guests, self.hosts) {
+            (1, 1) => vec!["run ip link add h0 type dummy".to_owned()],
+            (1, 2) => vec!["run ip link add h0 type veth peer name h1".to_owned()],
+            (1, hosts) => bridge(hosts),
+            _ => vec![format!("run ip link set eth0 name h{guest}")],
+        });
+        for host in self.hosts_in(guest) {
+            let (own, settings) = (address(host), format!("/proc/sys/net/ipv4/conf/h{host}"));
+            lines.extend([
+                format!("set_to 1 {settings}/accept_local"),
+                format!("set_to 0 {settings}/rp_filter"),
+                format!("set_to 1 {settings}/arp_ignore"),
+                format!("set_to 2 {settings}/arp_announce"),
+                format!("run ip link set h{host} address {} up", hardware_address(host)),
+                format!("run ip address add {own}/24 dev h{host}"),
+            ]);
+            // Nobody would answer for the addresses of this guest.
+            lines.extend((0..self.hosts).filter(|other| *other != host).map(|other| {
+                let (to, by) = (address(other), hardware_address(other));
+                format!("run ip neighbour replace {to} lladdr {by} dev h{host} nud permanent")
+            }));
+            lines.push(format!("run rdma link add {} type rxe netdev h{host}", device(host)));
+        }
+        lines
+    }
+}
+
+fn bridge(hosts: u32) -> Vec<String> {
+    let cable = |host| {
+        [
+            format!("run ip link add h{host} type veth peer name port{host}"),
+            format!("run ip link set port{host} master bridge up"),
+        ]
+    };
+    let made = ["run ip link add bridge type bridge", "run ip link set bridge up"];
+    made.map(str::to_owned).into_iter().chain((0..hosts).flat_map(cable)).collect()
+}
+
+impl Task {
+    /// The files that a guest's kernel starts from.
+    pub(super) fn archive(&self, guest: u32, kernel: &Kernel, packages: &Path) -> Result<Vec<u8>> {
+        let busybox = packages.join("usr/bin/busybox");
+        let busybox = fs::read(&busybox)
+            .with_context(|| format!("cannot read {}: remove its cache", busybox.display()))?;
+        let mut archive = Archive::default();
+        let mounted = ["proc", "sys", "dev", "root", "machine", "packages", "fresh"];
+        for folder in mounted.into_iter().chain(["bin", "gossamer"]) {
+            archive.folder(folder)?;
+        }
+        archive.file("init", include_bytes!("init.sh"))?;
+        archive.file("bin/busybox", &busybox)?;
+        archive.file("gossamer/guest.sh", include_bytes!("guest.sh"))?;
+        archive.file("gossamer/settings", &self.settings(guest))?;
+        let network = self.layout.network(guest).join("\n") + "\n";
+        archive.file("gossamer/network", network.as_bytes())?;
+        archive.file("gossamer/environment", &self.environment(guest))?;
+        archive.file("gossamer/command", &self.command())?;
+        kernel.add_modules(&mut archive)?;
+        archive.finish()
+    }
+
+    /// What the scripts of a guest need to know.
+    fn settings(&self, guest: u32) -> Vec<u8> {
+        let devices: Vec<_> = self.layout.hosts_in(guest).map(device).collect();
+        let terminal = match &self.work {
+            Work::Command(_) => "",
+            Work::Shell(size) => size,
+        };
+        let mut text = Vec::new();
+        for (name, value) in [
+            ("GUEST", OsStr::new(&guest.to_string())),
+            ("DEVICES", OsStr::new(&devices.join(" "))),
+            ("HUGE_PAGES", OsStr::new(&HUGE_PAGES.to_string())),
+            ("OUT", self.out.as_os_str()),
+            ("FOLDER", self.folder.as_os_str()),
+            ("TERMINAL", OsStr::new(terminal)),
+        ] {
+            assign(&mut text, name, value);
+        }
+        text
+    }
+
+    /// The environment of the work, with what says where it is.
+    fn environment(&self, guest: u32) -> Vec<u8> {
+        let mut text = Vec::new();
+        for (name, value) in &self.environment {
+            // A shell cannot set others.
+            let name = name.to_str().filter(|name| is_name(name));
+            let Some(name) = name.filter(|name| !NOT_FOR_GUESTS.contains(name)) else { continue };
+            text.extend(b"export ");
+            assign(&mut text, name, value);
+        }
+        for (name, value) in [
+            ("GOSSAMER_RDMA_HOSTS", OsStr::new(&self.layout.all())),
+            ("GOSSAMER_VM_GUEST", OsStr::new(&guest.to_string())),
+            ("GOSSAMER_VM_GUESTS", OsStr::new(&self.layout.guests.to_string())),
+            ("GOSSAMER_VM_OUT", self.out.as_os_str()),
+        ] {
+            text.extend(b"export ");
+            assign(&mut text, name, value);
+        }
+        text
+    }
+
+    fn command(&self) -> Vec<u8> {
+        let mut text = b"set --".to_vec();
+        match &self.work {
+            Work::Command(words) => {
+                for word in words {
+                    text.push(b' ');
+                    text.extend(quoted(word));
+                }
+            }
+            Work::Shell(_) => text.extend(b" setsid --ctty --wait \"${SHELL:-/bin/sh}\""),
+        }
+        text.push(b'\n');
+        text
+    }
+}
+
+fn assign(text: &mut Vec<u8>, name: &str, value: &OsStr) {
+    text.extend(name.bytes().chain([b'=']));
+    text.extend(quoted(value));
+    text.push(b'\n');
+}
+
+fn is_name(name: &str) -> bool {
+    let is_letter = |letter: char| letter == '_' || letter.is_ascii_alphanumeric();
+    name.chars().all(is_letter) && name.starts_with(|first: char| !first.is_ascii_digit())
+}
+
+/// A word that a shell takes as it is.
+fn quoted(word: &OsStr) -> Vec<u8> {
+    let mut text = vec![b'\''];
+    for byte in word.as_bytes() {
+        match byte {
+            b'\'' => text.extend(br"'\''"),
+            other => text.push(*other),
+        }
+    }
+    text.push(b'\'');
+    text
+}

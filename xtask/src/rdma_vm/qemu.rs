@@ -1,0 +1,131 @@
+//! The machine that a guest runs on: the arguments of QEMU.
+
+use super::guest::hardware_address;
+use anyhow::{Context, Result, ensure};
+use std::fs::{self, File};
+use std::path::Path;
+
+/// Memory of a guest in MiB, which is also where what it writes to its file system goes.
+const MEMORY: u32 = 3072;
+/// The fewest and the most processors of a guest. Two threads that poll on one processor wait for
+/// its timer; with more than four, an emulator is not faster.
+const PROCESSORS: (usize, usize) = (2, 4);
+/// An old processor is emulated faster than a new one with wide registers.
+const EMULATED_PROCESSOR: &str = "Nehalem,+rdrand";
+/// The kernel says what goes wrong on the console, stops for good when it panics, and leaves out
+/// what takes long to start where it is emulated and what guards against other guests.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 quiet mitigations=off nokaslr \
+    random.trust_cpu=1 tsc=reliable no_timer_check cryptomgr.notests apparmor=0 audit=0 \
+    rcupdate.rcu_expedited=1";
+
+/// How instructions of a guest are executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Accelerator {
+    /// By the processor.
+    Kvm,
+    /// By QEMU's emulator.
+    Emulator,
+}
+
+impl Accelerator {
+    /// What this machine has. The device `/dev/kvm` alone shows nothing: what stands behind it may
+    /// be unable to run a kernel that does not know about it.
+    pub(super) fn find() -> Self {
+        let has = |module| Path::new("/sys/module").join(module).exists();
+        let can_open = || File::options().read(true).write(true).open("/dev/kvm").is_ok();
+        if (has("kvm_intel") || has("kvm_amd")) && can_open() { Self::Kvm } else { Self::Emulator }
+    }
+}
+
+/// What tells the machines of a run apart, and what they have in common.
+pub(super) struct Machine<'a> {
+    pub(super) guest: u32,
+    pub(super) guests: u32,
+    pub(super) accelerator: Accelerator,
+    pub(super) kernel: &'a Path,
+    /// The folder of unpacked packages.
+    pub(super) packages: &'a Path,
+    /// The folder that guests share with this machine.
+    pub(super) out: &'a Path,
+    /// Whether the guest's console is the user's terminal.
+    pub(super) has_terminal: bool,
+}
+
+/// The files of a guest in the folder in which its QEMU runs, where their names are short enough
+/// for sockets.
+pub(super) fn file(guest: u32, name: &str) -> String {
+    format!("{guest}.{name}")
+}
+
+/// The socket over which two guests see each other.
+pub(super) const CABLE: &str = "cable";
+/// The ports of a guest, each a socket: its two outputs, and lines between `guest.sh` and us.
+pub(super) const PORTS: [&str; 3] = ["stdout", "stderr", "control"];
+
+impl Machine<'_> {
+    /// The arguments of QEMU.
+    pub(super) fn arguments(&self) -> Result<Vec<String>> {
+        let (accelerator, processor) = match self.accelerator {
+            Accelerator::Kvm => ("kvm", "host"),
+            Accelerator::Emulator => ("tcg,thread=multi", EMULATED_PROCESSOR),
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = processors.clamp(PROCESSORS.0, PROCESSORS.1);
+        let alone = "-machine q35 -display none -nodefaults -no-user-config -no-reboot";
+        let mut all: Vec<String> = alone.split(' ').map(str::to_owned).collect();
+        let mut add = |option: &str, value: &str| {
+            all.extend([format!("-{option}"), value.to_owned()]);
+        };
+        add("accel", accelerator);
+        add("cpu", processor);
+        add("smp", &processors.to_string());
+        add("m", &MEMORY.to_string());
+        add("kernel", utf8(self.kernel)?);
+        add("initrd", &file(self.guest, "initrd"));
+        add("append", KERNEL_ARGUMENTS);
+        add("serial", &format!("file:{}", file(self.guest, "console")));
+
+        add("device", "virtio-serial-pci");
+        for port in PORTS {
+            let socket = file(self.guest, port);
+            add("chardev", &format!("socket,id={port},path={socket}"));
+            add("device", &format!("virtserialport,chardev={port},name={port}"));
+        }
+        if self.has_terminal {
+            // What is typed is the guest's, Ctrl-C too.
+            add("chardev", "stdio,id=terminal,signal=off");
+            add("device", "virtconsole,chardev=terminal");
+        }
+        for (name, folder, rights) in [
+            ("machine", Path::new("/"), ",readonly=on"),
+            ("packages", self.packages, ",readonly=on"),
+            ("out", self.out, ""),
+        ] {
+            let folder = utf8(folder)?.replace(',', ",,");
+            let files = format!("local,id={name},path={folder},security_model=none");
+            add("fsdev", &format!("{files},multidevs=remap{rights}"));
+            add("device", &format!("virtio-9p-pci,fsdev={name},mount_tag={name}"));
+        }
+        if self.guests > 1 {
+            // The first listens; the other is started when it does.
+            let server = if self.guest == 0 { "on" } else { "off" };
+            let to = format!("addr.type=unix,addr.path={CABLE}");
+            add("netdev", &format!("stream,id=cable,server={server},{to}"));
+            let address = hardware_address(self.guest);
+            add("device", &format!("virtio-net-pci,netdev=cable,mac={address},romfile="));
+        }
+        Ok(all)
+    }
+}
+
+fn utf8(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{} is not UTF-8, which QEMU needs", path.display()))
+}
+
+/// Fails where QEMU could not give a guest a folder, and makes it.
+pub(super) fn make_shared(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    ensure!(folder.is_absolute(), "{} does not start at the root", folder.display());
+    Ok(())
+}
