@@ -8,7 +8,7 @@
 //!
 //! Reading order: [`packages`] and [`kernel`] (what is downloaded and made of it), [`archive`] and
 //! [`guest`] (what a guest starts with; its two scripts are `init.sh` and `guest.sh`), [`qemu`]
-//! (the machine), [`run`] (from start to end).
+//! (the machine), [`run`] (from start to end), [`watch`] (what guests print and say meanwhile).
 
 mod archive;
 mod guest;
@@ -16,6 +16,7 @@ mod kernel;
 mod packages;
 mod qemu;
 mod run;
+mod watch;
 
 use crate::deploy::interrupt::Interrupt;
 use crate::workspace::Workspace;
@@ -77,7 +78,7 @@ pub(crate) fn run(workspace: &Workspace, vm: &RdmaVm) -> Result<u8> {
     let cache = workspace.target().join("rdma-vm");
     let (packages, kernel) = prepare(&cache, vm.kernel)?;
     let out = cache.join("out");
-    qemu::make_shared(&out)?;
+    make_folder(&out)?;
     let accelerator = Accelerator::find();
     if accelerator == Accelerator::Emulator {
         eprintln!("rdma-vm: this machine has no KVM of kvm_intel or kvm_amd: guests are emulated");
@@ -103,11 +104,15 @@ fn layout(hosts: Option<u32>, guests: u32) -> Result<Layout> {
 
 /// Brings what guests need into `cache`, unless it is there; one process after the other.
 fn prepare(cache: &Path, version: Version) -> Result<(PathBuf, Kernel)> {
-    fs::create_dir_all(cache)
-        .with_context(|| format!("cannot make the folder {}", cache.display()))?;
+    make_folder(cache)?;
     let lock = File::create(cache.join("lock"))?;
     lock.lock().context("cannot wait for another process that prepares a guest")?;
     Ok((packages::ready(cache)?, Kernel::ready(cache, version)?))
+}
+
+fn make_folder(folder: &Path) -> Result<()> {
+    let made = fs::create_dir_all(folder);
+    made.with_context(|| format!("cannot make the folder {}", folder.display()))
 }
 
 /// The words that tell `stty` how large this terminal is.
@@ -117,4 +122,47 @@ fn terminal() -> String {
     let size = size.as_deref().and_then(|text| text.trim().split_once(' '));
     let (rows, columns) = size.unwrap_or(("24", "80"));
     format!("rows {rows} cols {columns}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        vm: RdmaVm,
+    }
+
+    fn parse(line: &str) -> Result<RdmaVm, clap::Error> {
+        Cli::try_parse_from(line.split(' ')).map(|cli| cli.vm)
+    }
+
+    #[test]
+    fn there_is_a_command_or_a_shell() {
+        let vm = parse("rdma-vm --kernel 6.12 -- kv --hosts 3").unwrap();
+        assert_eq!((vm.kernel, vm.hosts, vm.shell), (Version::Six12, None, false));
+        assert_eq!(vm.command, ["kv", "--hosts", "3"]);
+        assert!(parse("rdma-vm --shell --hosts 3").unwrap().shell);
+        for wrong in [
+            "rdma-vm",
+            "rdma-vm kv",
+            "rdma-vm --shell -- kv",
+            "rdma-vm --shell --guests 2",
+            "rdma-vm --guests 3 -- kv",
+            "rdma-vm --hosts 0 -- kv",
+            "rdma-vm --kernel 5 -- kv",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn two_guests_are_two_hosts() {
+        assert_eq!(layout(None, 1).unwrap(), Layout { hosts: 2, guests: 1 });
+        assert_eq!(layout(Some(5), 1).unwrap(), Layout { hosts: 5, guests: 1 });
+        assert_eq!(layout(Some(2), 2).unwrap(), Layout { hosts: 2, guests: 2 });
+        assert!(layout(Some(3), 2).is_err());
+    }
 }

@@ -219,3 +219,92 @@ fn quoted(word: &OsStr) -> Vec<u8> {
     text.push(b'\'');
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn task(hosts: u32, guests: u32, work: Work) -> Task {
+        let environment = [("KEPT", "it's $HOME\n`here`"), ("TMPDIR", "/far"), ("not a name", "x")];
+        let environment = environment.map(|(name, value)| (name.into(), value.into()));
+        Task {
+            layout: Layout { hosts, guests },
+            work,
+            folder: "/my work".into(),
+            out: "/out".into(),
+            environment: environment.into(),
+        }
+    }
+
+    /// What a shell prints that has read a script.
+    fn in_shell(script: &[u8], then: &str) -> String {
+        let mut text = script.to_vec();
+        text.extend(then.bytes());
+        let mut shell = Command::new("sh");
+        let output = shell.arg("-c").arg(OsStr::from_bytes(&text)).env_clear().output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn one_guest_has_all_hosts_and_two_have_one_each() {
+        let lines = |hosts, guests, guest| Layout { hosts, guests }.network(guest).join("\n");
+        assert!(lines(1, 1, 0).contains("h0 type dummy"));
+        let pair = lines(2, 1, 0);
+        assert!(pair.contains("h0 type veth peer name h1"), "{pair}");
+        for expected in [
+            "set_to 1 /proc/sys/net/ipv4/conf/h1/accept_local",
+            "run ip link set h1 address 02:00:0a:4d:00:02 up",
+            "run ip address add 10.77.0.2/24 dev h1",
+            "run ip neighbour replace 10.77.0.1 lladdr 02:00:0a:4d:00:01 dev h1 nud permanent",
+            "run rdma link add rxe1 type rxe netdev h1",
+        ] {
+            assert!(pair.lines().any(|line| line == expected), "{expected} is not in\n{pair}");
+        }
+        let three = lines(3, 1, 0);
+        assert_eq!(three.matches("master bridge").count(), 3);
+        assert_eq!(three.matches("ip neighbour").count(), 6);
+        let second = lines(2, 2, 1);
+        assert!(second.contains("set eth0 name h1") && second.contains("rxe1"), "{second}");
+        assert!(!second.contains("rxe0") && second.contains("replace 10.77.0.1"), "{second}");
+    }
+
+    #[test]
+    fn work_finds_its_environment() {
+        let script = task(2, 2, Work::Command(Vec::new())).environment(1);
+        assert_eq!(in_shell(&script, "printf %s \"$KEPT\""), "it's $HOME\n`here`");
+        let rest = in_shell(
+            &script,
+            "echo $GOSSAMER_RDMA_HOSTS $GOSSAMER_VM_GUEST of \\\n\
+            $GOSSAMER_VM_GUESTS $GOSSAMER_VM_OUT $TMPDIR",
+        );
+        assert_eq!(rest, "rxe0,10.77.0.1;rxe1,10.77.0.2 1 of 2 /out\n");
+    }
+
+    #[test]
+    fn a_command_keeps_its_words() {
+        let words = ["printf", "<%s>", "a b", "it's", "", "$HOME"];
+        let script = task(2, 1, Work::Command(words.map(Into::into).into())).command();
+        assert_eq!(in_shell(&script, "\"$@\""), "<a b><it's><><$HOME>");
+        let script = task(2, 1, Work::Shell("rows 3 cols 4".into())).command();
+        assert_eq!(in_shell(&script, "echo $1 $4"), "setsid /bin/sh\n");
+    }
+
+    #[test]
+    fn settings_say_what_is_in_this_guest() {
+        let show = "echo \"$GUEST:$DEVICES:$FOLDER:$OUT:$TERMINAL\"";
+        let settings = task(3, 1, Work::Shell("rows 3 cols 4".into())).settings(0);
+        assert_eq!(in_shell(&settings, show), "0:rxe0 rxe1 rxe2:/my work:/out:rows 3 cols 4\n");
+        let settings = task(2, 2, Work::Command(Vec::new())).settings(1);
+        assert_eq!(in_shell(&settings, show), "1:rxe1:/my work:/out:\n");
+    }
+
+    #[test]
+    fn scripts_are_ones_that_a_shell_understands() {
+        for script in [&include_bytes!("init.sh")[..], include_bytes!("guest.sh")] {
+            let read_only = [b"set -n\n", script].concat();
+            assert_eq!(in_shell(&read_only, ""), "");
+        }
+    }
+}

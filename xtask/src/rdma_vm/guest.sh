@@ -37,6 +37,7 @@ for device in $DEVICES; do
         sleep 0.05
     done 2>/dev/null
 done
+for processor in /sys/devices/system/cpu/cpu[1-9]*/online; do set_to 1 "$processor"; done
 set_to "$HUGE_PAGES" /proc/sys/vm/nr_hugepages
 
 echo ready >&9
@@ -51,8 +52,8 @@ become() {
     exec "$@"
 }
 if [ -n "$TERMINAL" ]; then
-    stty $TERMINAL </dev/hvc0
-    (become) </dev/hvc0 >/dev/hvc0 2>&1
+    # A terminal that nobody has open forgets its size.
+    (stty $TERMINAL && become) </dev/hvc0 >/dev/hvc0 2>&1
     status=$?
 else
     # A port can be opened only once, but a command may open its output again (/dev/stdout).
@@ -73,6 +74,5 @@ dmesg | grep -iE 'oops|BUG:|panic|hung task|general protection|Unable to pin' | 
     tail -n 20 | sed 's/^/kernel /' >&9
 sync
 echo "status $status" >&9
-# xtask ends the machine now.
-sleep 60
+# The machine is ended from outside now.
 $here/busybox poweroff -f
