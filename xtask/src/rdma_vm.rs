@@ -23,8 +23,10 @@ use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use guest::{Layout, Task, Work};
-use kernel::{Kernel, Version};
-use qemu::Accelerator;
+use kernel::Kernel;
+pub(crate) use kernel::Version;
+use packages::Apt;
+use qemu::{Accelerator, utf8};
 use run::Rack;
 use std::env;
 use std::ffi::OsString;
@@ -68,7 +70,7 @@ pub(crate) struct RdmaVm {
     shell: bool,
     /// The command with its arguments
     #[arg(last = true, required_unless_present = "shell")]
-    command: Vec<OsString>,
+    command: Vec<String>,
 }
 
 /// `cargo xtask rdma-vm`; the exit status of the command.
@@ -87,13 +89,20 @@ pub(crate) fn run(workspace: &Workspace, vm: &RdmaVm) -> Result<u8> {
     let task = Task {
         layout,
         work,
-        folder: env::current_dir()?,
-        out,
-        environment: env::vars_os().collect(),
+        folder: utf8(&env::current_dir()?)?.to_owned(),
+        out: utf8(&out)?.to_owned(),
+        environment: environment(),
     };
     let patience = (!vm.shell).then(|| Duration::from_secs(vm.timeout));
     let rack = Rack { task: &task, kernel: &kernel, packages: &packages, accelerator, patience };
     rack.run(&Interrupt::new()?)
+}
+
+/// The environment of this process, as far as it is text.
+fn environment() -> Vec<(String, String)> {
+    let text =
+        |(name, value): (OsString, OsString)| name.into_string().ok().zip(value.into_string().ok());
+    env::vars_os().filter_map(text).collect()
 }
 
 fn layout(hosts: Option<u32>, guests: u32) -> Result<Layout> {
@@ -107,7 +116,8 @@ fn prepare(cache: &Path, version: Version) -> Result<(PathBuf, Kernel)> {
     make_folder(cache)?;
     let lock = File::create(cache.join("lock"))?;
     lock.lock().context("cannot wait for another process that prepares a guest")?;
-    Ok((packages::ready(cache)?, Kernel::ready(cache, version)?))
+    let apt = Apt::new(cache);
+    Ok((packages::ready(cache, &apt)?, Kernel::ready(cache, &apt, version)?))
 }
 
 fn make_folder(folder: &Path) -> Result<()> {

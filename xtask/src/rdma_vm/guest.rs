@@ -4,16 +4,17 @@
 
 use super::archive::Archive;
 use super::kernel::Kernel;
+use crate::deploy::action::quote;
 use anyhow::{Context, Result};
-use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Huge pages of 2 MiB that are set aside in a guest.
 const HUGE_PAGES: u32 = 64;
-/// What of this process' environment means nothing in a guest.
-const NOT_FOR_GUESTS: [&str; 4] = ["PWD", "OLDPWD", "TMPDIR", "LD_LIBRARY_PATH"];
+/// What of this process' environment means nothing in a guest: where it is and what it was linked
+/// with, and what cargo has told it of itself (names with an underscore at the end are starts).
+const NOT_FOR_GUESTS: [&str; 6] =
+    ["PWD", "OLDPWD", "TMPDIR", "LD_LIBRARY_PATH", "CARGO_PKG_", "CARGO_MANIFEST_"];
 
 /// The simulated hosts, and the guests that they are in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +28,7 @@ pub(super) struct Layout {
 /// What runs in a guest.
 pub(super) enum Work {
     /// A program with its arguments.
-    Command(Vec<OsString>),
+    Command(Vec<String>),
     /// The user's shell, on a terminal of this size: the words that set it with `stty`.
     Shell(String),
 }
@@ -37,11 +38,11 @@ pub(super) struct Task {
     pub(super) layout: Layout,
     pub(super) work: Work,
     /// Where the work starts.
-    pub(super) folder: PathBuf,
+    pub(super) folder: String,
     /// The folder that guests share with this machine.
-    pub(super) out: PathBuf,
+    pub(super) out: String,
     /// The environment of the work, but for what says where it is.
-    pub(super) environment: Vec<(OsString, OsString)>,
+    pub(super) environment: Vec<(String, String)>,
 }
 
 /// The RDMA device of a host, by its number.
@@ -127,97 +128,68 @@ impl Task {
         }
         archive.file("init", include_bytes!("init.sh"))?;
         archive.file("bin/busybox", &busybox)?;
-        archive.file("gossamer/guest.sh", include_bytes!("guest.sh"))?;
-        archive.file("gossamer/settings", &self.settings(guest))?;
         let network = self.layout.network(guest).join("\n") + "\n";
-        archive.file("gossamer/network", network.as_bytes())?;
-        archive.file("gossamer/environment", &self.environment(guest))?;
-        archive.file("gossamer/command", &self.command())?;
+        for (name, script) in [
+            ("guest.sh", include_str!("guest.sh")),
+            ("settings", &self.settings(guest)),
+            ("network", &network),
+            ("environment", &self.environment(guest)),
+            ("command", &self.command()),
+        ] {
+            archive.file(&format!("gossamer/{name}"), script.as_bytes())?;
+        }
         kernel.add_modules(&mut archive)?;
         archive.finish()
     }
 
     /// What the scripts of a guest need to know.
-    fn settings(&self, guest: u32) -> Vec<u8> {
+    fn settings(&self, guest: u32) -> String {
         let devices: Vec<_> = self.layout.hosts_in(guest).map(device).collect();
         let terminal = match &self.work {
             Work::Command(_) => "",
             Work::Shell(size) => size,
         };
-        let mut text = Vec::new();
-        for (name, value) in [
-            ("GUEST", OsStr::new(&guest.to_string())),
-            ("DEVICES", OsStr::new(&devices.join(" "))),
-            ("HUGE_PAGES", OsStr::new(&HUGE_PAGES.to_string())),
-            ("OUT", self.out.as_os_str()),
-            ("FOLDER", self.folder.as_os_str()),
-            ("TERMINAL", OsStr::new(terminal)),
-        ] {
-            assign(&mut text, name, value);
-        }
-        text
+        let settings = [
+            ("GUEST", guest.to_string()),
+            ("DEVICES", devices.join(" ")),
+            ("HUGE_PAGES", HUGE_PAGES.to_string()),
+            ("OUT", self.out.clone()),
+            ("FOLDER", self.folder.clone()),
+            ("TERMINAL", terminal.to_owned()),
+        ];
+        settings.map(|(name, value)| format!("{name}={}\n", quote(&value))).concat()
     }
 
     /// The environment of the work, with what says where it is.
-    fn environment(&self, guest: u32) -> Vec<u8> {
-        let mut text = Vec::new();
-        for (name, value) in &self.environment {
-            // A shell cannot set others.
-            let name = name.to_str().filter(|name| is_name(name));
-            let Some(name) = name.filter(|name| !NOT_FOR_GUESTS.contains(name)) else { continue };
-            text.extend(b"export ");
-            assign(&mut text, name, value);
-        }
-        for (name, value) in [
-            ("GOSSAMER_RDMA_HOSTS", OsStr::new(&self.layout.all())),
-            ("GOSSAMER_VM_GUEST", OsStr::new(&guest.to_string())),
-            ("GOSSAMER_VM_GUESTS", OsStr::new(&self.layout.guests.to_string())),
-            ("GOSSAMER_VM_OUT", self.out.as_os_str()),
-        ] {
-            text.extend(b"export ");
-            assign(&mut text, name, value);
-        }
-        text
+    fn environment(&self, guest: u32) -> String {
+        let own = [
+            ("GOSSAMER_RDMA_HOSTS", self.layout.all()),
+            ("GOSSAMER_VM_GUEST", guest.to_string()),
+            ("GOSSAMER_VM_GUESTS", self.layout.guests.to_string()),
+            ("GOSSAMER_VM_OUT", self.out.clone()),
+        ];
+        let own = own.map(|(name, value)| (name.to_owned(), value));
+        let given = self.environment.iter().filter(|(name, _)| is_for_guests(name));
+        let export = |(name, value): &(_, String)| format!("export {name}={}\n", quote(value));
+        given.chain(&own).map(export).collect()
     }
 
-    fn command(&self) -> Vec<u8> {
-        let mut text = b"set --".to_vec();
-        match &self.work {
-            Work::Command(words) => {
-                for word in words {
-                    text.push(b' ');
-                    text.extend(quoted(word));
-                }
-            }
-            Work::Shell(_) => text.extend(b" setsid --ctty --wait \"${SHELL:-/bin/sh}\""),
-        }
-        text.push(b'\n');
-        text
+    fn command(&self) -> String {
+        let words = match &self.work {
+            Work::Command(words) => words.iter().map(|word| format!(" {}", quote(word))).collect(),
+            Work::Shell(_) => " setsid --ctty --wait \"${SHELL:-/bin/sh}\"".to_owned(),
+        };
+        format!("set --{words}\n")
     }
 }
 
-fn assign(text: &mut Vec<u8>, name: &str, value: &OsStr) {
-    text.extend(name.bytes().chain([b'=']));
-    text.extend(quoted(value));
-    text.push(b'\n');
-}
-
-fn is_name(name: &str) -> bool {
+/// Whether the work gets this variable; a shell cannot set one whose name has other letters.
+fn is_for_guests(name: &str) -> bool {
     let is_letter = |letter: char| letter == '_' || letter.is_ascii_alphanumeric();
-    name.chars().all(is_letter) && name.starts_with(|first: char| !first.is_ascii_digit())
-}
-
-/// A word that a shell takes as it is.
-fn quoted(word: &OsStr) -> Vec<u8> {
-    let mut text = vec![b'\''];
-    for byte in word.as_bytes() {
-        match byte {
-            b'\'' => text.extend(br"'\''"),
-            other => text.push(*other),
-        }
-    }
-    text.push(b'\'');
-    text
+    let is_name =
+        name.chars().all(is_letter) && name.starts_with(|first: char| !first.is_ascii_digit());
+    let is_it = |other: &&str| name == *other || (other.ends_with('_') && name.starts_with(*other));
+    is_name && !NOT_FOR_GUESTS.iter().any(is_it)
 }
 
 #[cfg(test)]
@@ -226,7 +198,12 @@ mod tests {
     use std::process::Command;
 
     fn task(hosts: u32, guests: u32, work: Work) -> Task {
-        let environment = [("KEPT", "it's $HOME\n`here`"), ("TMPDIR", "/far"), ("not a name", "x")];
+        let environment = [
+            ("KEPT", "it's $HOME\n`here`"),
+            ("TMPDIR", "/far"),
+            ("CARGO_PKG_NAME", "xtask"),
+            ("not a name", "x"),
+        ];
         let environment = environment.map(|(name, value)| (name.into(), value.into()));
         Task {
             layout: Layout { hosts, guests },
@@ -238,11 +215,9 @@ mod tests {
     }
 
     /// What a shell prints that has read a script.
-    fn in_shell(script: &[u8], then: &str) -> String {
-        let mut text = script.to_vec();
-        text.extend(then.bytes());
+    fn in_shell(script: &str, then: &str) -> String {
         let mut shell = Command::new("sh");
-        let output = shell.arg("-c").arg(OsStr::from_bytes(&text)).env_clear().output().unwrap();
+        let output = shell.arg("-c").arg(format!("{script}{then}")).env_clear().output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
@@ -302,9 +277,8 @@ mod tests {
 
     #[test]
     fn scripts_are_ones_that_a_shell_understands() {
-        for script in [&include_bytes!("init.sh")[..], include_bytes!("guest.sh")] {
-            let read_only = [b"set -n\n", script].concat();
-            assert_eq!(in_shell(&read_only, ""), "");
+        for script in [include_str!("init.sh"), include_str!("guest.sh")] {
+            assert_eq!(in_shell("set -n\n", script), "");
         }
     }
 }

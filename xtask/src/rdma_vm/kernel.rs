@@ -76,15 +76,14 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// The kernel in `cache`, into which it is brought unless it is there.
-    pub(super) fn ready(cache: &Path, version: Version) -> Result<Self> {
+    pub(super) fn ready(cache: &Path, apt: &Apt, version: Version) -> Result<Self> {
         let kernel = Self { place: cache.join(format!("kernel-{}", version.name())) };
         let stamp = kernel.place.join("stamp");
         if fs::read_to_string(&stamp).is_ok_and(|made| made == RECIPE) {
             return Ok(kernel);
         }
-        let apt = Apt::new(cache);
         apt.update()?;
-        let package = version.package(&apt)?;
+        let package = version.package(apt)?;
         let unpacked = cache.join("unpacked");
         apt.unpack(std::slice::from_ref(&package), &unpacked)?;
         make_empty(&kernel.place)?;

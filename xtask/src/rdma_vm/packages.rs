@@ -3,11 +3,12 @@
 //! installed, and no list or cache of this machine's apt changes.
 
 use anyhow::{Context, Result, bail, ensure};
-use std::env;
-use std::fs;
+use std::cell::Cell;
+use std::ffi::OsStr;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{env, fs, iter, thread};
 
 /// Downloaded even where this machine has them installed, so that versions agree with each other.
 /// What these depend on is downloaded only where it is missing.
@@ -68,23 +69,29 @@ fn is_there(program: &str) -> bool {
 /// This machine's apt, with lists and a cache of its own.
 pub(super) struct Apt {
     place: PathBuf,
+    is_up_to_date: Cell<bool>,
 }
 
 impl Apt {
-    /// Lists and cache are in `cache`.
+    /// Its files are in `cache`.
     pub(super) fn new(cache: &Path) -> Self {
-        Self { place: cache.join("apt") }
+        Self { place: cache.join("apt"), is_up_to_date: Cell::new(false) }
     }
 
-    /// Reads what packages there are, from the sources that this machine's apt knows.
+    /// Reads what packages there are, from the sources that this machine's apt knows; once.
     pub(super) fn update(&self) -> Result<()> {
+        if self.is_up_to_date.get() {
+            return Ok(());
+        }
         for folder in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(self.place.join(folder))?;
         }
+        fs::write(self.place.join("apt.conf"), settings(&self.place))?;
         eprintln!("rdma-vm: reading the lists of Debian's packages");
         self.said(&mut self.command("apt-get", &["update"]))
-            .map(drop)
-            .context("cannot read the lists of Debian's packages; is there a network?")
+            .context("cannot read the lists of Debian's packages")?;
+        self.is_up_to_date.set(true);
+        Ok(())
     }
 
     /// What `package` depends on, directly.
@@ -96,7 +103,10 @@ impl Apt {
     /// `packages` and those of what they depend on that this machine has not got.
     fn with_missing(&self, packages: &[&str]) -> Result<Vec<String>> {
         let install = ["install", "--simulate", "--no-install-recommends"];
-        let said = self.said(self.command("apt-get", &install).args(packages))?;
+        let said = self.said(self.command("apt-get", &install).args(packages)).context(
+            "Debian's packages are not to be had; is there a network, and is Debian among apt's \
+             sources?",
+        )?;
         let mut all: Vec<String> = packages.iter().map(|name| (*name).to_owned()).collect();
         all.extend(installed_in(&said));
         all.sort();
@@ -123,17 +133,7 @@ impl Apt {
 
     fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
-        for (option, value) in [
-            ("Dir::State::Lists", self.place.join("lists").as_path()),
-            ("Dir::Cache", &self.place.join("cache")),
-            // Its own user could not write into our folders.
-            ("APT::Sandbox::User", Path::new("root")),
-            ("Acquire::Retries", Path::new("3")),
-            ("Acquire::http::Timeout", Path::new("30")),
-        ] {
-            command.arg("-o").arg(format!("{option}={}", value.display()));
-        }
-        command.args(arguments).env("LC_ALL", "C");
+        command.args(arguments).env("APT_CONFIG", self.place.join("apt.conf")).env("LC_ALL", "C");
         command
     }
 
@@ -143,15 +143,26 @@ impl Apt {
     }
 }
 
+/// Settings of an apt whose files are in `place`, which it uses as whoever started it.
+fn settings(place: &Path) -> String {
+    let place = place.display();
+    format!(
+        "Dir::State::Lists \"{place}/lists\";\nDir::Cache \"{place}/cache\";\n\
+         APT::Sandbox::User \"root\";\nAcquire::Retries \"3\";\n\
+         Acquire::http::Timeout \"30\";\n"
+    )
+}
+
 /// Runs a program with `input` for its standard input; what it wrote to standard output. An error
 /// has what it wrote to standard error.
 pub(super) fn run(command: &mut Command, input: &[u8]) -> Result<Vec<u8>> {
-    let shown = format!("{command:?}").replace('"', "");
+    let words = iter::once(command.get_program()).chain(command.get_args());
+    let shown = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot run {shown}"))?;
     let mut stdin = child.stdin.take().expect("standard input was asked to be piped");
     // Written beside the reading: a program that has not read all may wait for us to read.
-    let output = std::thread::scope(|scope| {
+    let output = thread::scope(|scope| {
         scope.spawn(move || match stdin.write_all(input) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
             _ => Ok(()),
@@ -173,16 +184,14 @@ pub(super) fn make_empty(folder: &Path) -> Result<()> {
 }
 
 /// The folder with the unpacked packages, which is made unless it is in `cache` already.
-pub(super) fn ready(cache: &Path) -> Result<PathBuf> {
+pub(super) fn ready(cache: &Path, apt: &Apt) -> Result<PathBuf> {
     let root = cache.join("root");
     let stamp = root.join("stamp");
     let wanted = format!("{RECIPE} {}", PACKAGES.join(" "));
     if fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
         return Ok(root);
     }
-    let apt = Apt::new(cache);
     apt.update()?;
-    make_empty(&root)?;
     apt.unpack(&apt.with_missing(&PACKAGES)?, &root)?;
     MERGED.iter().try_for_each(|name| merge(&root.join(name), &root.join("usr").join(name)))?;
     let mut version = qemu(&root);

@@ -50,7 +50,7 @@ pub(super) struct Machine<'a> {
     /// The folder of unpacked packages.
     pub(super) packages: &'a Path,
     /// The folder that guests share with this machine.
-    pub(super) out: &'a Path,
+    pub(super) out: &'a str,
     /// Whether the guest's console is the user's terminal.
     pub(super) has_terminal: bool,
 }
@@ -103,7 +103,7 @@ impl Machine<'_> {
         for (name, folder, rights) in [
             ("machine", Path::new("/"), ",readonly=on"),
             ("packages", self.packages, ",readonly=on"),
-            ("out", self.out, ""),
+            ("out", Path::new(self.out), ""),
         ] {
             let folder = utf8(folder)?.replace(',', ",,");
             let files = format!("local,id={name},path={folder},security_model=none");
@@ -122,7 +122,8 @@ impl Machine<'_> {
     }
 }
 
-fn utf8(path: &Path) -> Result<&str> {
+/// A path as QEMU takes it.
+pub(super) fn utf8(path: &Path) -> Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8, which QEMU needs", path.display()))
 }
 
@@ -137,7 +138,7 @@ mod tests {
             accelerator,
             kernel: Path::new("/cache/vmlinux"),
             packages: Path::new("/ca,che/root"),
-            out: Path::new("/out"),
+            out: "/out",
             has_terminal: terminal,
         };
         machine.arguments().unwrap()
