@@ -23,11 +23,18 @@ struct Suite {
     features: &'static str,
     /// What of the package is tested, as cargo's flags.
     targets: &'static str,
+    /// Arguments of its test programs.
+    arguments: &'static str,
 }
 
 /// All such tests.
-const SUITES: [Suite; 1] =
-    [Suite { package: "gossamer-transport-rdma", features: "verbs", targets: "--lib --tests" }];
+const SUITES: [Suite; 1] = [Suite {
+    package: "gossamer-transport-rdma",
+    features: "verbs",
+    targets: "--lib --tests",
+    // Those that need devices are ignored where nobody has asked for them.
+    arguments: "--include-ignored",
+}];
 
 /// How the programs are built, beyond what `cargo test` does.
 const BUILD: &str = "--config profile.dev.opt-level=2 --no-run --message-format \
@@ -41,7 +48,7 @@ pub(crate) struct RdmaTest {
     /// Only on this one of Debian's kernels [default: on both]
     #[arg(long, value_enum)]
     kernel: Option<Version>,
-    /// Arguments of the test programs
+    /// More arguments of the test programs: names of tests, for instance
     #[arg(last = true)]
     arguments: Vec<String>,
 }
@@ -52,16 +59,17 @@ struct Program {
     path: PathBuf,
     /// The folder of its package, where it expects to be run.
     folder: PathBuf,
+    arguments: &'static str,
 }
 
 /// `cargo xtask rdma-test`.
 pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
     let mut programs = Vec::new();
-    for Suite { package, features, targets } in SUITES {
-        let arguments = format!("test --package {package} --features {features} {targets}");
-        let build = Step::cargo(&workspace.root, &arguments).args(BUILD);
-        let built = programs_in(&build.capture()?)?;
-        ensure!(!built.is_empty(), "`cargo {arguments}` has no test programs");
+    for Suite { package, features, targets, arguments } in SUITES {
+        let build = format!("test --package {package} --features {features} {targets}");
+        let messages = Step::cargo(&workspace.root, &build).args(BUILD).capture()?;
+        let built = programs_in(&messages, arguments)?;
+        ensure!(!built.is_empty(), "`cargo {build}` has no test programs");
         programs.extend(built);
     }
     let file = workspace.target().join("rdma-vm/tests.sh");
@@ -79,26 +87,27 @@ pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
     Ok(())
 }
 
-/// The test programs in what cargo prints as JSON.
-fn programs_in(messages: &[u8]) -> Result<Vec<Program>> {
+/// The test programs in what cargo prints as JSON, which get these arguments.
+fn programs_in(messages: &[u8], arguments: &'static str) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for message in Message::parse_stream(messages) {
         let Message::CompilerArtifact(artifact) = message? else { continue };
         let Some(path) = artifact.executable.filter(|_| artifact.profile.test) else { continue };
         let folder = artifact.manifest_path.parent().context("a manifest is in a folder")?;
-        programs.push(Program { path: path.into(), folder: folder.into() });
+        programs.push(Program { path: path.into(), folder: folder.into(), arguments });
     }
     Ok(programs)
 }
 
-/// What runs the programs one after the other, all of them, and fails if one fails.
-fn script(programs: &[Program], arguments: &[String]) -> Result<String> {
-    let arguments: String = arguments.iter().map(|word| format!(" {}", quote(word))).collect();
+/// What runs the programs one after the other, all of them, with more arguments; it fails if one
+/// fails.
+fn script(programs: &[Program], more: &[String]) -> Result<String> {
+    let more: String = more.iter().map(|word| format!(" {}", quote(word))).collect();
     let mut script = String::from("export RUST_TEST_THREADS=1\nfailed=0\n");
-    for Program { path, folder } in programs {
+    for Program { path, folder, arguments } in programs {
         let [path, folder] = [path, folder].map(|path| path.to_str().map(quote));
         let (path, folder) = path.zip(folder).context("a path in UTF-8")?;
-        script += &format!("cd {folder} && echo {path} && {path}{arguments} || failed=1\n");
+        script += &format!("cd {folder} && echo {path} && {path} {arguments}{more} || failed=1\n");
     }
     Ok(script + "exit $failed\n")
 }
@@ -128,20 +137,24 @@ mod tests {
             artifact("null", true),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
-        let found = programs_in(messages.join("\n").as_bytes()).unwrap();
-        assert_eq!(found, [Program { path: "/target/t".into(), folder: "/w/a".into() }]);
+        let found = programs_in(messages.join("\n").as_bytes(), "--all").unwrap();
+        let (path, folder) = ("/target/t".into(), "/w/a".into());
+        assert_eq!(found, [Program { path, folder, arguments: "--all" }]);
     }
 
     #[test]
     fn all_programs_run_and_one_that_fails_is_not_forgotten() {
-        let program = |path: &str| Program { path: path.into(), folder: Path::new("/").into() };
+        let program = |path: &str| {
+            let (path, folder) = (path.into(), Path::new("/").into());
+            Program { path, folder, arguments: "-P" }
+        };
         let all = ["/bin/echo", "/bin/false", "/bin/pwd"].map(program);
         let run = |programs: &[Program]| {
             let script = script(programs, &["it's".into()]).unwrap();
             let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
             (String::from_utf8(output.stdout).unwrap(), output.status.code())
         };
-        let said = "/bin/echo\nit's\n/bin/false\n/bin/pwd\n/\n".to_owned();
+        let said = "/bin/echo\n-P it's\n/bin/false\n/bin/pwd\n/\n".to_owned();
         assert_eq!(run(&all), (said, Some(1)));
         assert_eq!(run(&all[..1]).1, Some(0));
     }
