@@ -27,7 +27,7 @@ use kernel::Kernel;
 pub(crate) use kernel::Version;
 use packages::Apt;
 use qemu::{Accelerator, utf8};
-use run::Rack;
+use run::Run;
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -94,8 +94,8 @@ pub(crate) fn run(workspace: &Workspace, vm: &RdmaVm) -> Result<u8> {
         environment: environment(),
     };
     let patience = (!vm.shell).then(|| Duration::from_secs(vm.timeout));
-    let rack = Rack { task: &task, kernel: &kernel, packages: &packages, accelerator, patience };
-    rack.run(&Interrupt::new()?)
+    let run = Run { task: &task, kernel: &kernel, packages: &packages, accelerator, patience };
+    run.run(&Interrupt::new()?)
 }
 
 /// The environment of this process, as far as it is text.

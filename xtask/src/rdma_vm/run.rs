@@ -8,8 +8,9 @@ use super::qemu::{Accelerator, CABLE, Machine, PORTS, file};
 use super::watch::{Event, Guest, last_lines, supervise};
 use crate::deploy::interrupt::Interrupt;
 use anyhow::{Context, Result, bail, ensure};
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -27,19 +28,25 @@ const PREFIX: &str = "gossamer-rdma-vm-";
 struct Place(PathBuf);
 
 impl Place {
-    /// Makes the folder of this process, and removes those of processes that were killed.
-    fn new() -> Result<Self> {
-        let all = env::temp_dir();
-        for entry in fs::read_dir(&all).into_iter().flatten().flatten() {
+    /// Makes the folder of this process in `all`, and removes those of processes that were killed.
+    fn new(all: &Path) -> Result<Self> {
+        for entry in fs::read_dir(all).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-            if number.is_some_and(|number| !Path::new("/proc").join(number).exists()) {
+            let process: Option<u32> = number.and_then(|number| number.parse().ok());
+            // An earlier process may have had the number of this one.
+            let is_gone = |process: &u32| {
+                *process == process::id() || !Path::new(&format!("/proc/{process}")).exists()
+            };
+            if process.as_ref().is_some_and(is_gone) {
                 // Another process may be removing it as well.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
         let place = all.join(format!("{PREFIX}{}", process::id()));
-        fs::create_dir(&place).with_context(|| format!("cannot make {}", place.display()))?;
+        // The environment of the command, which is in there, is nobody else's business.
+        let made = DirBuilder::new().mode(0o700).create(&place);
+        made.with_context(|| format!("cannot make {}", place.display()))?;
         Ok(Self(place))
     }
 }
@@ -52,7 +59,7 @@ impl Drop for Place {
 }
 
 /// What all guests of a run share with each other.
-pub(super) struct Rack<'a> {
+pub(super) struct Run<'a> {
     pub(super) task: &'a Task,
     pub(super) kernel: &'a Kernel,
     /// The folder of unpacked packages.
@@ -62,10 +69,10 @@ pub(super) struct Rack<'a> {
     pub(super) patience: Option<Duration>,
 }
 
-impl Rack<'_> {
+impl Run<'_> {
     /// Runs the work in all guests; the first exit status that is not 0.
     pub(super) fn run(&self, interrupt: &Interrupt) -> Result<u8> {
-        let place = Place::new()?;
+        let place = Place::new(&env::temp_dir())?;
         let (sender, events) = mpsc::channel();
         let mut guests = Vec::new();
         for number in 0..self.task.layout.guests {
@@ -168,4 +175,43 @@ fn accept(
     let stream = accepted.context("a port was connected")?;
     stream.set_nonblocking(false)?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn what_killed_processes_left_is_removed() {
+        let all = env::temp_dir().join(format!("gossamer-places-{}", process::id()));
+        let mut ended = Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let left =
+            [ended.id(), process::id()].map(|process| all.join(format!("{PREFIX}{process}")));
+        // Of a process that is there, and of nobody.
+        let kept = ["1", "notes"].map(|end| all.join(format!("{PREFIX}{end}")));
+        for folder in left.iter().chain(&kept) {
+            fs::create_dir_all(folder.join("0.console")).unwrap();
+        }
+        let place = Place::new(&all).unwrap();
+        assert!(!left[0].exists() && !place.0.join("0.console").exists());
+        assert!(kept.iter().all(|folder| folder.exists()));
+        let own = place.0.clone();
+        drop(place);
+        assert!(!own.exists());
+        fs::remove_dir_all(&all).unwrap();
+    }
+
+    #[test]
+    fn a_qemu_that_ends_at_once_is_not_waited_for() {
+        let socket = env::temp_dir().join(format!("gossamer-port-{}", process::id()));
+        let listener = UnixListener::bind(&socket).unwrap();
+        let mut qemu = Command::new("false").spawn().unwrap();
+        let error = accept(&listener, &mut qemu, &Interrupt::never()).unwrap_err().to_string();
+        let _own = UnixStream::connect(&socket).unwrap();
+        assert!(accept(&listener, &mut qemu, &Interrupt::never()).is_ok());
+        fs::remove_file(&socket).unwrap();
+        assert!(error.contains("exit status: 1"), "{error}");
+    }
 }
