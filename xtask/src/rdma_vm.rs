@@ -8,7 +8,7 @@
 //!
 //! Reading order: [`packages`] and [`kernel`] (what is downloaded and made of it), [`archive`] and
 //! [`guest`] (what a guest starts with; its two scripts are `init.sh` and `guest.sh`), [`qemu`]
-//! (the machine), [`run`] (from start to end), [`watch`] (what guests print and say meanwhile).
+//! (the machine), [`mod@run`] (from start to end), [`watch`] (what guests print and say meanwhile).
 
 mod archive;
 mod guest;

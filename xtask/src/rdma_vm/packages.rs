@@ -137,7 +137,7 @@ impl Apt {
         command
     }
 
-    /// Runs a program; what it wrote to standard output. An error has what it wrote to both.
+    /// Runs a program without input; what it wrote to standard output.
     fn said(&self, command: &mut Command) -> Result<String> {
         run(command, &[]).map(|said| String::from_utf8_lossy(&said).into_owned())
     }
@@ -163,10 +163,8 @@ pub(super) fn run(command: &mut Command, input: &[u8]) -> Result<Vec<u8>> {
     let mut stdin = child.stdin.take().expect("standard input was asked to be piped");
     // Written beside the reading: a program that has not read all may wait for us to read.
     let output = thread::scope(|scope| {
-        scope.spawn(move || match stdin.write_all(input) {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
-            _ => Ok(()),
-        });
+        // One that does not want to read all says why when it ends.
+        scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output()
     })?;
     let said = String::from_utf8_lossy(&output.stderr);
