@@ -39,6 +39,8 @@ const SUITES: [Suite; 1] = [Suite {
 /// How the programs are built, beyond what `cargo test` does.
 const BUILD: &str = "--config profile.dev.opt-level=2 --no-run --message-format \
     json-render-diagnostics";
+/// What the name of a program stands behind, in front of what it prints.
+const MARK: &str = "==> ";
 /// Seconds that all test programs may take on one kernel, emulated.
 const TIMEOUT: u32 = 900;
 
@@ -82,6 +84,10 @@ pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
         let said = step.arg("sh").arg(&file).read()?;
         let count = passed(&said);
         ensure!(count > 0, "no tests ran on kernel {}", kernel.name());
+        let idle = idle(&said);
+        // With names of tests, some programs have none of them.
+        let may_be_idle = idle.is_empty() || !test.arguments.is_empty();
+        ensure!(may_be_idle, "no test of {} ran on kernel {}", idle.join(", "), kernel.name());
         println!("{count} tests passed on RDMA devices of kernel {}", kernel.name());
     }
     Ok(())
@@ -107,9 +113,17 @@ fn script(programs: &[Program], more: &[String]) -> Result<String> {
     for Program { path, folder, arguments } in programs {
         let [path, folder] = [path, folder].map(|path| path.to_str().map(quote));
         let (path, folder) = path.zip(folder).context("a path in UTF-8")?;
-        script += &format!("cd {folder} && echo {path} && {path} {arguments}{more} || failed=1\n");
+        script += &format!(
+            "cd {folder} && echo \"{MARK}\"{path} && {path} {arguments}{more} || failed=1\n"
+        );
     }
     Ok(script + "exit $failed\n")
+}
+
+/// The programs of which no test passed, by what all have printed.
+fn idle(said: &str) -> Vec<&str> {
+    let parts = said.split(MARK).skip(1).filter(|part| passed(part) == 0);
+    parts.filter_map(|part| part.lines().next()).collect()
 }
 
 #[cfg(test)]
@@ -154,8 +168,15 @@ mod tests {
             let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
             (String::from_utf8(output.stdout).unwrap(), output.status.code())
         };
-        let said = "/bin/echo\n-P it's\n/bin/false\n/bin/pwd\n/\n".to_owned();
+        let said = "==> /bin/echo\n-P it's\n==> /bin/false\n==> /bin/pwd\n/\n".to_owned();
         assert_eq!(run(&all), (said, Some(1)));
         assert_eq!(run(&all[..1]).1, Some(0));
+    }
+    #[test]
+    fn programs_without_tests_are_named() {
+        let result = |count| format!("test result: ok. {count} passed; 0 failed\n");
+        let said = format!("==> /a\n{}==> /b\n{}==> /c\n", result(2), result(0));
+        assert_eq!(idle(&said), ["/b", "/c"]);
+        assert_eq!(idle(&format!("==> /a\n{}", result(1))), [""; 0]);
     }
 }
