@@ -9,6 +9,9 @@ use transport_api::{Bell, HostId};
 /// Connections that one wake reads, at most; the others are read by the next poll.
 const READY: usize = 64;
 
+/// What the epoll calls a file that is watched for somebody else.
+pub(crate) const WATCHED: u64 = u64::MAX - 1;
+
 /// The bell of one thread.
 pub(crate) struct TcpBell {
     host: Arc<Host>,
@@ -44,6 +47,8 @@ impl Bell for TcpBell {
         for event in events.drain(..) {
             match event.data.u64() {
                 u64::MAX => silence(&seat.rung),
+                // Whoever sleeps here reads it.
+                WATCHED => {}
                 peer => {
                     host.pump(HostId(peer as u32), *thread);
                 }

@@ -2,7 +2,7 @@
 
 use crate::{
     JoinError, TcpConfig,
-    bell::TcpBell,
+    bell::{TcpBell, WATCHED},
     conn::Conn,
     control::{BEATS, Control, UNACKNOWLEDGED},
     host::{Host, Peer, Seat},
@@ -13,8 +13,10 @@ use crate::{
     service::{Desk, Order, Service},
 };
 use primitive::sync::Ordering;
-use rustix::net::sockopt;
+use rustix::{event::epoll, net::sockopt};
 use std::{
+    io,
+    os::fd::AsFd,
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, RecvTimeoutError},
@@ -23,8 +25,8 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, HostId, Lane, LaneError, LossReason, Region, RegionError, RegionKey, RemoteRegion,
-    Rights, ThreadId, Transport,
+    Bell, Carrier, HostId, Lane, LaneError, LossReason, Region, RegionError, RegionKey,
+    RemoteRegion, Rights, ThreadId, Transport,
 };
 
 /// A patience that nobody outlives.
@@ -241,6 +243,18 @@ impl Transport for TcpTransport {
         self.host.desk.leave(Order::Goodbye { _said: said });
         // It closes when all have heard; a peer that hangs must not hang this.
         let _ = heard.recv_timeout(ANSWER);
+    }
+}
+
+impl Carrier for TcpTransport {
+    fn watch(&self, thread: u32, file: &dyn AsFd) -> io::Result<()> {
+        let seat = self.host.seats.get(thread as usize).ok_or(io::ErrorKind::NotFound)?;
+        let event = epoll::EventData::new_u64(WATCHED);
+        Ok(epoll::add(&seat.epoll, file, event, epoll::EventFlags::IN)?)
+    }
+
+    fn sever(&self) {
+        TcpTransport::sever(self);
     }
 }
 
