@@ -30,6 +30,8 @@ impl Bell for RdmaBell {
         if armed.is_ok() && !host.pump(*thread) {
             carrier.sleep(timeout, &mut || ready() || seat.has_news());
         }
+        // What has arrived at the carrier meanwhile is to be looked for.
+        seat.sleeps.store(seat.sleeps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         seat.cq.silence();
         seat.is_asleep.store(false, Ordering::Release);
         host.pump(*thread);

@@ -73,6 +73,8 @@ pub(crate) struct Seat {
     pub(crate) is_asleep: AtomicBool,
     /// How often it has looked at its completions. Only the thread itself writes it.
     rounds: AtomicU64,
+    /// How often it has slept.
+    pub(crate) sleeps: AtomicU64,
     pub(crate) cq: Arc<Cq>,
     desk: Mutex<Desk>,
     /// By host.
@@ -89,6 +91,7 @@ impl Seat {
             bell: AtomicBool::new(false),
             is_asleep: AtomicBool::new(false),
             rounds: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
             cq,
             desk: Mutex::new(Desk { links, ..Default::default() }),
             inboxes: (0..hosts).map(|_| Inbox::default()).collect(),

@@ -15,7 +15,8 @@ use transport_api::{
     Event, HostId, Lane, LossReason, OpError, PeerEvent, RegionKey, RemoteRegion, Rights,
 };
 
-/// Polls from one look at the carrier's lane to the next: it costs a system call.
+/// Polls from one look at the carrier's lane to the next: it costs a system call. Whoever has slept
+/// looks at once.
 const CARRIER_EVERY: u32 = 64;
 
 /// Whether `count` bytes at `at` of a region of `len` bytes that allows `has` may be used for what
@@ -46,6 +47,8 @@ pub(crate) struct RdmaLane {
     has_bulk: bool,
     /// Polls until the next look at the carrier's lane.
     until_carrier: u32,
+    /// How often the thread had slept at the last look.
+    sleeps: u64,
     /// Whether the carrier's lane has reported the end of the peer.
     carrier_ended: bool,
     /// Why operations fail, once the peer's end has been reported.
@@ -64,6 +67,7 @@ impl RdmaLane {
             carrier,
             has_bulk: false,
             until_carrier: 0,
+            sleeps: 0,
             carrier_ended: false,
             gone: None,
             spare: Vec::new(),
@@ -258,7 +262,9 @@ impl Lane for RdmaLane {
         let (any, _) = host.take(from, &mut self.spare, sink);
         moved |= any;
         let ended = host.end_of(self.peer).is_some();
-        if self.until_carrier == 0 || ended {
+        let sleeps = host.seat(self.thread).sleeps.load(Ordering::Relaxed);
+        if self.until_carrier == 0 || ended || sleeps != self.sleeps {
+            self.sleeps = sleeps;
             moved |= self.poll_carrier(sink);
         } else {
             self.until_carrier -= 1;

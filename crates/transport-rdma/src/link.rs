@@ -298,8 +298,7 @@ impl Link {
     /// Starts what was held back, as far as there is room now.
     pub(crate) fn advance(&mut self, sink: &mut dyn FnMut(Incident)) {
         let staging = self.staging.memory();
-        self.queue.release(staging, &mut |event| sink(Incident::Event(event)));
-        if self.is_crowded() {
+        if self.queue.release(staging, &mut |event| sink(Incident::Event(event))) {
             self.post(sink);
         }
     }

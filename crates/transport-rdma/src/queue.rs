@@ -238,8 +238,9 @@ impl Queue {
     }
 
     /// Stages what was held back, as far as there is room now; what has lost its region meanwhile
-    /// fails.
-    pub(crate) fn release(&mut self, staging: &SharedBytes, sink: &mut dyn FnMut(Event)) {
+    /// fails. True if there is something to post for it: its flush is past.
+    pub(crate) fn release(&mut self, staging: &SharedBytes, sink: &mut dyn FnMut(Event)) -> bool {
+        let mut any = false;
         while let Some(held) = self.held.pop_front() {
             let Held { verb, to, bytes, len, asked } = held;
             if let Some((remote, _)) = to.as_ref().filter(|(remote, _)| !remote.is_live()) {
@@ -252,13 +253,15 @@ impl Queue {
             }
             if !self.has_room(len) {
                 self.held.push_front(Held { verb, to, bytes, len, asked });
-                return;
+                return any;
             }
+            any = true;
             let target = to.as_ref().map(|(remote, at)| (remote, *at));
             if let Some(at) = self.stage(verb, target, len, asked) {
                 staging.write_from(at, &bytes);
             }
         }
+        any
     }
 
     /// Sees to it that there will be a completion of the last request, or one that leads there: call
