@@ -9,7 +9,7 @@
 //!
 //! Reading order: [`rack_file`], [`action`], [`host`], [`site`], [`local`], [`interrupt`], [`proof`].
 
-mod action;
+pub(crate) mod action;
 mod host;
 pub(crate) mod interrupt;
 mod local;

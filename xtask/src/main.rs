@@ -11,6 +11,8 @@
 //! cargo xtask netns             a rack of several machines on this one, up, down, run and test
 //! cargo xtask rack-deploy       a program onto a rack of machines, over ssh; deploy-test tries it
 //! cargo xtask slurm-test        racks of tasks of a real Slurm
+//! cargo xtask rdma-vm           a command in a virtual machine that has RDMA devices; rdma-test
+//!                               runs the tests that need them
 //! cargo xtask bench core | tcp  the measurements of docs/performance.md, docs/performance-tcp.md
 //! ```
 //!
@@ -23,7 +25,8 @@
 //! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 5. [`checks`] (cargo's own tools and tests), [`programs`] (demo, chaos, bench), [`netns`],
-//!    [`deploy`], [`slurm`], [`fuzz`], [`ci`].
+//!    [`deploy`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`fuzz`],
+//!    [`ci`].
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +38,8 @@ mod layers;
 mod ledger;
 mod netns;
 mod programs;
+mod rdma_test;
+mod rdma_vm;
 mod slurm;
 mod sources;
 mod step;
@@ -45,6 +50,8 @@ use clap::{Parser, Subcommand};
 use deploy::Deploy;
 use netns::Netns;
 use programs::Bench;
+use rdma_test::RdmaTest;
+use rdma_vm::RdmaVm;
 use std::process::ExitCode;
 use workspace::Workspace;
 
@@ -111,6 +118,10 @@ enum Command {
     DeployTest,
     /// Racks under Slurm: four nodes on this machine (needs root, slurm-wlm and munge)
     SlurmTest,
+    /// Runs a command in a virtual machine that has RDMA devices (needs Debian, and apt's sources)
+    RdmaVm(RdmaVm),
+    /// The tests that need RDMA devices, on those of such a machine, with both of Debian's kernels
+    RdmaTest(RdmaTest),
     /// Measurements
     #[command(subcommand)]
     Bench(Bench),
@@ -132,6 +143,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
     let workspace = Workspace::find()?;
     let done = match command {
         Command::RackDeploy(deploy) => return deploy::run(&workspace, deploy),
+        Command::RdmaVm(vm) => return rdma_vm::run(&workspace, vm),
         Command::DeployTest => deploy::proof::run(&workspace),
         Command::Ci => ci::run(&workspace),
         Command::Layers => layers::run(&workspace),
@@ -151,6 +163,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             netns::chaos(&workspace, rounds.unwrap_or(100), *seed)
         }
         Command::Netns(netns) => netns::run(&workspace, netns),
+        Command::RdmaTest(test) => rdma_test::run(&workspace, test),
         Command::SlurmTest => slurm::run(&workspace),
         Command::Bench(bench) => programs::bench(&workspace, bench),
     };

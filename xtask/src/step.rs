@@ -103,6 +103,15 @@ impl Step {
         shell.read()
     }
 
+    /// Runs the program and returns what it wrote to standard output, which is not for people; an
+    /// error if it fails.
+    pub(crate) fn capture(mut self) -> Result<Vec<u8>> {
+        eprintln!("$ {}", self.shown);
+        let output = self.command.stderr(Stdio::inherit()).output();
+        let output = output.with_context(|| format!("cannot run {}", self.shown))?;
+        succeeded(output.status, &self.shown).map(|()| output.stdout)
+    }
+
     /// Whether the program can be run at all and succeeds, shown nowhere.
     pub(crate) fn works(mut self) -> bool {
         let silent = self.command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -195,6 +204,12 @@ mod tests {
     #[test]
     fn what_was_printed_is_read() {
         assert_eq!(shell("echo a; printf c").read().unwrap(), "a\nc\n");
+    }
+
+    #[test]
+    fn what_is_not_for_people_is_captured() {
+        assert_eq!(shell("echo a; echo b >&2").capture().unwrap(), b"a\n");
+        assert!(shell("echo a; exit 3").capture().is_err());
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub(crate) fn path(path: &Path) -> String {
 }
 
 /// A word as a shell must be told it.
-fn quote(word: &str) -> String {
+pub(crate) fn quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-=:@,+%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()

@@ -1,0 +1,171 @@
+//! Guests from start to end: their files, the QEMU of each, and its ports. Whatever ends this
+//! process, the guests end too, and a folder with their files goes.
+
+use super::guest::{Task, Work};
+use super::kernel::Kernel;
+use super::packages::qemu;
+use super::qemu::{Accelerator, CABLE, Machine, PORTS, file};
+use super::watch::{Event, Guest, last_lines, supervise};
+use crate::deploy::interrupt::Interrupt;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use std::{env, process};
+
+/// How long a QEMU may take to connect its ports.
+const TO_START: Duration = Duration::from_secs(60);
+/// What the folders of runs are called, in front of the number of their process.
+const PREFIX: &str = "gossamer-rdma-vm-";
+
+/// The folder of a run, removed when it is dropped.
+struct Place(PathBuf);
+
+impl Place {
+    /// Makes the folder of this process, and removes those of processes that were killed.
+    fn new() -> Result<Self> {
+        let all = env::temp_dir();
+        for entry in fs::read_dir(&all).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+            if number.is_some_and(|number| !Path::new("/proc").join(number).exists()) {
+                // Another process may be removing it as well.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        let place = all.join(format!("{PREFIX}{}", process::id()));
+        fs::create_dir(&place).with_context(|| format!("cannot make {}", place.display()))?;
+        Ok(Self(place))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A message about it would hide the one that says why it is dropped.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What all guests of a run share with each other.
+pub(super) struct Rack<'a> {
+    pub(super) task: &'a Task,
+    pub(super) kernel: &'a Kernel,
+    /// The folder of unpacked packages.
+    pub(super) packages: &'a Path,
+    pub(super) accelerator: Accelerator,
+    /// How long the work may take; a shell may take for ever.
+    pub(super) patience: Option<Duration>,
+}
+
+impl Rack<'_> {
+    /// Runs the work in all guests; the first exit status that is not 0.
+    pub(super) fn run(&self, interrupt: &Interrupt) -> Result<u8> {
+        let place = Place::new()?;
+        let (sender, events) = mpsc::channel();
+        let mut guests = Vec::new();
+        for number in 0..self.task.layout.guests {
+            guests.push(self.start(number, &place.0, interrupt, sender.clone())?);
+        }
+        supervise(&mut guests, &events, self.patience, interrupt)
+    }
+
+    fn start(
+        &self,
+        number: u32,
+        place: &Path,
+        interrupt: &Interrupt,
+        events: Sender<Event>,
+    ) -> Result<Guest> {
+        let archive = self.task.archive(number, self.kernel, self.packages)?;
+        fs::write(place.join(file(number, "initrd")), archive)?;
+        let listeners = PORTS.map(|port| UnixListener::bind(place.join(file(number, port))));
+        let [stdout, stderr, control] = listeners;
+        let listeners = [stdout?, stderr?, control?];
+        let log = place.join(file(number, "qemu"));
+        let mut process = self.spawn(number, place, File::create(&log)?)?;
+        let connect = |listener: &UnixListener| accept(listener, &mut process, interrupt);
+        let [stdout, stderr, control] = listeners.each_ref().map(connect);
+        let is_cabled = || Ok(self.is_last(number) || place.join(CABLE).exists());
+        let connected = || Ok([stdout?, stderr?, control?]);
+        // The next guest plugs into what this one makes.
+        let ports = connected().and_then(|ports| until(interrupt, is_cabled).map(|()| ports));
+        let ports = match ports {
+            Ok(ports) => ports,
+            Err(error) => {
+                // One that has ended already is what is wanted.
+                let _ = process.kill().and_then(|()| process.wait());
+                let said = last_lines(&log);
+                return Err(error).with_context(|| format!("QEMU does not start:\n{said}"));
+            }
+        };
+        let is_alone = self.task.layout.guests == 1;
+        let prefix = if is_alone { String::new() } else { format!("{number}| ") };
+        let console = place.join(file(number, "console"));
+        Guest::new(number as usize, process, console, ports, &prefix, events)
+    }
+
+    fn is_last(&self, number: u32) -> bool {
+        number + 1 == self.task.layout.guests
+    }
+
+    fn spawn(&self, number: u32, place: &Path, log: File) -> Result<Child> {
+        let has_terminal = matches!(self.task.work, Work::Shell(_));
+        let machine = Machine {
+            guest: number,
+            guests: self.task.layout.guests,
+            accelerator: self.accelerator,
+            kernel: &self.kernel.image(),
+            packages: self.packages,
+            out: &self.task.out,
+            has_terminal,
+        };
+        let mut command = qemu(self.packages);
+        command.args(machine.arguments()?).current_dir(place).stderr(log.try_clone()?);
+        if has_terminal {
+            command.stdin(Stdio::inherit()).stdout(Stdio::inherit());
+        } else {
+            command.stdin(Stdio::null()).stdout(log);
+        }
+        command.spawn().context("cannot start QEMU")
+    }
+}
+
+/// Waits until something has happened.
+fn until(interrupt: &Interrupt, mut has_happened: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + TO_START;
+    while !has_happened()? {
+        interrupt.check()?;
+        ensure!(Instant::now() < deadline, "it was not ready in {TO_START:?}");
+        sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// The connection that a QEMU makes to a port.
+fn accept(
+    listener: &UnixListener,
+    process: &mut Child,
+    interrupt: &Interrupt,
+) -> Result<UnixStream> {
+    listener.set_nonblocking(true)?;
+    let mut accepted = None;
+    until(interrupt, || match listener.accept() {
+        Ok((stream, _)) => {
+            accepted = Some(stream);
+            Ok(true)
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => match process.try_wait()? {
+            Some(status) => bail!("it has ended with {status}"),
+            None => Ok(false),
+        },
+        Err(error) => Err(error.into()),
+    })?;
+    let stream = accepted.context("a port was connected")?;
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
