@@ -30,6 +30,11 @@ impl Remote {
     pub(crate) fn is_live(&self) -> bool {
         self.live.load(Ordering::Acquire)
     }
+
+    /// Nobody is to start anything on it any more.
+    pub(crate) fn withdraw(&self) {
+        self.live.store(false, Ordering::Release);
+    }
 }
 
 type Name = (HostId, RegionKey, u32);
@@ -53,7 +58,7 @@ impl Imports {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for remote in all.remove(&(owner, key, generation)).unwrap_or_default() {
             if let Some(remote) = remote.upgrade() {
-                remote.live.store(false, Ordering::Release);
+                remote.withdraw();
             }
         }
     }

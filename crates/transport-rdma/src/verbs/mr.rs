@@ -30,7 +30,7 @@ impl Mr {
             (Rights::ATOMIC, ffi::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC),
         ];
         for (_, flag) in remote.into_iter().filter(|(right, _)| rights.allow(*right)) {
-            access = access | flag;
+            access |= flag;
         }
         let (start, len) = (memory.address().as_ptr().cast(), memory.len());
         let access = i32::try_from(access.0).map_err(io::Error::other)?;
