@@ -55,6 +55,8 @@ pub use self::{
 };
 pub use fiber::{JoinError, JoinHandle, fiber_local, sleep, yield_now};
 pub use transport_api::{HostId, LossReason, ThreadId};
+#[cfg(feature = "rdma")]
+pub use transport_rdma::RdmaConfig;
 #[cfg(feature = "tokio")]
 pub use trust_core::Applied;
 #[cfg(feature = "nightly")]

@@ -13,10 +13,16 @@ use std::sync::Arc;
 #[cfg(feature = "tcp")]
 use std::{net::TcpListener, os::unix::net::UnixDatagram, time::Duration};
 use transport_api::Transport;
+#[cfg(feature = "tcp")]
+use transport_tcp::{TcpConfig, TcpTransport};
 
 /// Says, in the environment of a program that was started for a further host, that it was.
 #[cfg(feature = "shm")]
 const IS_HOST: &str = "GOSSAMER_HOST_PROCESS";
+
+/// Names this host's RDMA device, where its address in the job does not say which it is.
+#[cfg(feature = "rdma")]
+const RDMA_DEVICE: &str = "GOSSAMER_RDMA_DEVICE";
 
 /// A place among the hosts of a rack.
 pub(crate) struct Joined {
@@ -65,7 +71,7 @@ fn join(
     listener: TcpListener,
 ) -> Result<Arc<dyn Transport>, RackError> {
     use transport_api::HostId;
-    use transport_tcp::{Credentials, TcpConfig, TcpTransport};
+    use transport_tcp::Credentials;
 
     let threads = job.hosts[job.host as usize].threads;
     if let Some(other) = job.hosts.iter().find(|host| host.threads != threads) {
@@ -76,12 +82,33 @@ fn join(
     }
     rack.be_host(&job);
     rack.check(rack.hosts, rack.threads)?;
-    let addresses = job.hosts.iter().map(|host| host.address).collect();
+    let addresses: Vec<_> = job.hosts.iter().map(|host| host.address).collect();
     let names = (job.job, *trust_core::build_identity());
     let credentials = Credentials::Tls { certificate: job.certificate, key: job.key.0, ca: job.ca };
     let config = TcpConfig::new(names, HostId(job.host), addresses, listener, threads, credentials);
     let loss_bound = Duration::from_millis(job.loss_bound_ms);
-    Ok(TcpTransport::join(TcpConfig { loss_bound, ..config })?)
+    connect(rack, TcpConfig { loss_bound, ..config })
+}
+
+/// Connects the hosts of a job over TCP.
+#[cfg(all(feature = "tcp", not(feature = "rdma")))]
+fn connect(_: &Rack, config: TcpConfig) -> Result<Arc<dyn Transport>, RackError> {
+    Ok(TcpTransport::join(config)?)
+}
+
+/// Connects the hosts of a job over TCP, and on that over RDMA, which has a thread of its own there.
+#[cfg(feature = "rdma")]
+fn connect(rack: &Rack, mut config: TcpConfig) -> Result<Arc<dyn Transport>, RackError> {
+    use transport_rdma::{RdmaConfig, RdmaTransport};
+
+    let near = config.addresses[config.host.0 as usize].ip();
+    config.threads += 1;
+    let mut rdma = RdmaConfig { near: Some(near), ..rack.rdma.clone() };
+    if let Ok(device) = std::env::var(RDMA_DEVICE) {
+        rdma.device = Some(device);
+    }
+    let carrier = TcpTransport::join(config)?;
+    Ok(RdmaTransport::over(carrier, rdma)?)
 }
 
 /// Refuses to be a host of a second rack: the first has ended on all `hosts`.
