@@ -40,6 +40,8 @@ mod bell;
 mod config;
 mod error;
 mod exports;
+#[cfg(test)]
+mod faults;
 mod host;
 mod imports;
 mod join;
@@ -58,3 +60,7 @@ mod verbs;
 pub use config::RdmaConfig;
 pub use error::RdmaError;
 pub use rdma::RdmaTransport;
+
+// For the tests within, which share what those in `tests/` use.
+#[cfg(test)]
+extern crate self as gossamer_transport_rdma;

@@ -84,6 +84,11 @@ impl RdmaTransport {
         self.host.carrier.sever();
     }
 
+    #[cfg(test)]
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
     /// Why nothing can be had from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
         let reason = match self.host.end_of(owner) {
