@@ -6,27 +6,32 @@ use primitive::sync::Ordering;
 use std::collections::HashSet;
 
 /// Writes a payload and signals, and checks at the other side that the signal's sight is the sight
-/// of the payload; `len` bytes, `rounds` times, each answered by a signal the other way.
+/// of the payload; `len` bytes, `rounds` times, each answered by a signal the other way. The word of
+/// the signal lies right in front of the payload in one round and right behind it in the next: a
+/// backend that made one write of both would be found out by any order of the bytes of a write.
 fn rounds(a: &mut Port, b: &mut Port, keys: (u64, u64), len: usize, rounds: u64) {
+    const START: usize = 64;
     let rights = Rights::READ | Rights::WRITE;
-    let (request, answer) = (b.export(keys.0, len + 64, rights), a.export(keys.1, 64, rights));
+    let behind = START + len.next_multiple_of(8);
+    let (request, answer) = (b.export(keys.0, behind + 8, rights), a.export(keys.1, 64, rights));
+    let word_of = |round: u64| if round.is_multiple_of(2) { START - 8 } else { behind };
     let (to, back) = (a.import(keys.0), b.import(keys.1));
     let pattern = |round: u64| vec![round as u8; len];
     together(
         || {
             for round in 1..=rounds {
-                a.lane.write(&to, 64, &filled(&pattern(round))).expect("a write");
-                a.lane.signal(&to, 0, round).expect("a signal");
+                a.lane.write(&to, START, &filled(&pattern(round))).expect("a write");
+                a.lane.signal(&to, word_of(round), round).expect("a signal");
                 a.lane.flush().expect("a flush");
                 a.until_word(answer.memory(), 8, |word| word == round);
             }
         },
         || {
-            let payload = request.memory().slice(64, len);
+            let payload = request.memory().slice(START, len);
             for round in 1..=rounds {
                 // What is seen before the signal may be torn or old, and must only not be fatal.
                 bytes(&payload);
-                b.until_word(request.memory(), 0, |word| word == round);
+                b.until_word(request.memory(), word_of(round), |word| word == round);
                 assert!(bytes(&payload) == pattern(round), "round {round}: a torn payload");
                 b.lane.signal(&back, 8, round).expect("a signal");
                 b.lane.flush().expect("a flush");
