@@ -175,11 +175,13 @@ impl Port {
         }
     }
 
-    /// Polls until the word at `at` of `memory` satisfies `done`, and returns it.
+    /// Polls until the word at `at` of `memory` satisfies `done`, and returns it. Looks at the word
+    /// much more often than it polls.
     fn until_word(&mut self, memory: &SharedBytes, at: usize, done: impl Fn(u64) -> bool) -> u64 {
+        const LOOKS: u32 = 300;
         self.until("a word", |_| {
-            let word = memory.load(at, primitive::sync::Ordering::Acquire);
-            done(word).then_some(word)
+            let look = |_| memory.load(at, primitive::sync::Ordering::Acquire);
+            (0..LOOKS).map(look).find(|word| done(*word))
         })
     }
 
