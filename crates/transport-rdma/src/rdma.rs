@@ -49,13 +49,16 @@ impl RdmaTransport {
     /// transport's own. None of its lanes and bells may have been opened.
     ///
     /// ```no_run
-    /// use gossamer_transport_rdma::{RdmaConfig, RdmaTransport};
-    /// use transport_api::Transport;
-    /// # fn carrier() -> std::sync::Arc<dyn transport_api::Carrier> { unimplemented!() }
+    /// use gossamer_transport_rdma::{RdmaConfig, RdmaError, RdmaTransport};
+    /// use std::sync::Arc;
+    /// use transport_api::{Carrier, Transport};
     ///
-    /// let transport = RdmaTransport::over(carrier(), RdmaConfig::default())?;
-    /// println!("{} of {}", transport.local(), transport.hosts());
-    /// # Ok::<(), gossamer_transport_rdma::RdmaError>(())
+    /// fn over(carrier: Arc<dyn Carrier>) -> Result<Arc<RdmaTransport>, RdmaError> {
+    ///     let near = Some([10, 0, 0, 7].into());
+    ///     let transport = RdmaTransport::over(carrier, RdmaConfig { near, ..Default::default() })?;
+    ///     println!("{} of {} hosts", transport.local(), transport.hosts());
+    ///     Ok(transport)
+    /// }
     /// ```
     ///
     /// # Errors
