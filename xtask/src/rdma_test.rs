@@ -28,13 +28,21 @@ struct Suite {
 }
 
 /// All such tests.
-const SUITES: [Suite; 1] = [Suite {
-    package: "gossamer-transport-rdma",
-    features: "verbs",
-    targets: "--lib --tests",
-    // Those that need devices are ignored where nobody has asked for them.
-    arguments: "--include-ignored",
-}];
+const SUITES: [Suite; 2] = [
+    Suite {
+        package: "gossamer-transport-rdma",
+        features: "verbs",
+        targets: "--lib --tests",
+        // Those that need devices are ignored where nobody has asked for them.
+        arguments: "--include-ignored",
+    },
+    Suite {
+        package: "gossamer",
+        features: "rdma",
+        targets: "--test rdma",
+        arguments: "--include-ignored",
+    },
+];
 
 /// How the programs are built, beyond what `cargo test` does.
 const BUILD: &str = "--config profile.dev.opt-level=2 --no-run --message-format \

@@ -20,6 +20,10 @@ pub enum RackError {
     #[cfg(feature = "tcp")]
     #[error("cannot join the other hosts of the job: {0}")]
     Connect(#[from] transport_tcp::JoinError),
+    /// The processes of the job did not reach each other over RDMA.
+    #[cfg(feature = "rdma")]
+    #[error("cannot reach the other hosts of the job over RDMA: {0}")]
+    Rdma(#[from] transport_rdma::RdmaError),
     /// A daemon has started this process, but what it says about the job is of no use.
     #[cfg(feature = "tcp")]
     #[error("cannot learn which host of which job this process is: {0}")]

@@ -33,7 +33,7 @@ mod end;
 mod error;
 #[cfg(feature = "tcp")]
 pub mod job;
-#[cfg(all(feature = "shm", feature = "tcp"))]
+#[cfg(all(feature = "shm", feature = "tcp", not(feature = "rdma")))]
 mod mixed;
 mod place;
 mod processes;
@@ -57,6 +57,8 @@ pub use self::{
 };
 pub use fiber::{JoinError, JoinHandle, fiber_local, sleep, yield_now};
 pub use transport_api::{HostId, LossReason, ThreadId};
+#[cfg(feature = "rdma")]
+pub use transport_rdma::RdmaConfig;
 #[cfg(feature = "tokio")]
 pub use trust_core::Applied;
 #[cfg(feature = "nightly")]

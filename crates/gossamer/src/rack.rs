@@ -75,6 +75,8 @@ pub struct Rack {
     /// How many runtime threads of other hosts come before this host's on this machine, if that is
     /// not all threads of the hosts before it.
     neighbours: Option<u32>,
+    #[cfg(feature = "rdma")]
+    pub(crate) rdma: transport_rdma::RdmaConfig,
 }
 
 impl Default for Rack {
@@ -97,6 +99,8 @@ impl Rack {
             check_leaks: false,
             pin: false,
             neighbours: None,
+            #[cfg(feature = "rdma")]
+            rdma: transport_rdma::RdmaConfig::default(),
         }
     }
 
@@ -120,6 +124,15 @@ impl Rack {
             rack.threads = (rack.threads / rack.hosts.max(1)).max(1);
         }
         Ok(rack)
+    }
+
+    /// How jobs use RDMA. Which device it is usually follows from the address of this host in the
+    /// job; if not, it is named here or in the environment, as `GOSSAMER_RDMA_DEVICE`.
+    #[cfg(feature = "rdma")]
+    #[must_use]
+    pub fn rdma(mut self, config: crate::RdmaConfig) -> Self {
+        self.rdma = config;
+        self
     }
 
     /// How many hosts: processes that share nothing but what they delegate. In a job it is as many

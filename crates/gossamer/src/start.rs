@@ -3,7 +3,7 @@
 //! the tasks find each other; or the program starts itself again for each further host, on this
 //! machine.
 
-#[cfg(all(feature = "tcp", feature = "shm"))]
+#[cfg(all(feature = "tcp", feature = "shm", not(feature = "rdma")))]
 use crate::job::JobHost;
 use crate::{Rack, RackError, processes::Others};
 #[cfg(feature = "tcp")]
@@ -17,10 +17,16 @@ use std::{net::TcpListener, os::unix::net::UnixDatagram, time::Duration};
 #[cfg(feature = "tcp")]
 use transport_api::HostId;
 use transport_api::Transport;
+#[cfg(feature = "tcp")]
+use transport_tcp::{TcpConfig, TcpTransport};
 
 /// Says, in the environment of a program that was started for a further host, that it was.
 #[cfg(feature = "shm")]
 const IS_HOST: &str = "GOSSAMER_HOST_PROCESS";
+
+/// Names this host's RDMA device, where its address in the job does not say which it is.
+#[cfg(feature = "rdma")]
+const RDMA_DEVICE: &str = "GOSSAMER_RDMA_DEVICE";
 
 /// A place among the hosts of a rack.
 pub(crate) struct Joined {
@@ -62,14 +68,14 @@ pub(crate) fn assemble(rack: &mut Rack, others: &mut Others) -> Result<Joined, R
 }
 
 /// Takes this process's place in its job: hosts that share a machine with this one are joined over
-/// memory, all others over TCP.
+/// memory, all others over TCP; or, if the program was built so, all of them over RDMA.
 #[cfg(feature = "tcp")]
 fn join(
     rack: &mut Rack,
     job: JobDescription,
     listener: TcpListener,
 ) -> Result<Arc<dyn Transport>, RackError> {
-    use transport_tcp::{Credentials, TcpConfig, TcpTransport};
+    use transport_tcp::Credentials;
 
     let threads = job.hosts[job.host as usize].threads;
     if let Some(other) = job.hosts.iter().find(|host| host.threads != threads) {
@@ -86,7 +92,7 @@ fn join(
     let config = TcpConfig::new((job.job, build), host, addresses, listener, threads, credentials);
     let loss_bound = Duration::from_millis(job.loss_bound_ms);
     let config = TcpConfig { loss_bound, ..config };
-    #[cfg(feature = "shm")]
+    #[cfg(all(feature = "shm", not(feature = "rdma")))]
     if let Some(members) = neighbours(&job.hosts, host) {
         use crate::mixed::Mixed;
         use transport_shm::{Neighbours, ShmTransport};
@@ -100,16 +106,37 @@ fn join(
         let far = TcpTransport::join(TcpConfig { neighbours: members, ..config })?;
         return Ok(Mixed::new(near, alarms, far));
     }
-    Ok(TcpTransport::join(config)?)
+    connect(rack, config)
 }
 
 /// The hosts on the machine of `host`, if there are others than it.
-#[cfg(all(feature = "tcp", feature = "shm"))]
+#[cfg(all(feature = "tcp", feature = "shm", not(feature = "rdma")))]
 fn neighbours(hosts: &[JobHost], host: HostId) -> Option<Vec<HostId>> {
     let here = &hosts[host.0 as usize].name;
     let all = (0..).map(HostId).zip(hosts);
     let members: Vec<_> = all.filter(|(_, h)| h.name == *here).map(|(number, _)| number).collect();
     (members.len() > 1).then_some(members)
+}
+
+/// Connects the hosts of a job over TCP.
+#[cfg(all(feature = "tcp", not(feature = "rdma")))]
+fn connect(_: &Rack, config: TcpConfig) -> Result<Arc<dyn Transport>, RackError> {
+    Ok(TcpTransport::join(config)?)
+}
+
+/// Connects the hosts of a job over TCP, and on that over RDMA, which has a thread of its own there.
+#[cfg(feature = "rdma")]
+fn connect(rack: &Rack, mut config: TcpConfig) -> Result<Arc<dyn Transport>, RackError> {
+    use transport_rdma::{RdmaConfig, RdmaTransport};
+
+    let near = config.addresses[config.host.0 as usize].ip();
+    config.threads += 1;
+    let mut rdma = RdmaConfig { near: Some(near), ..rack.rdma.clone() };
+    if let Ok(device) = std::env::var(RDMA_DEVICE) {
+        rdma.device = Some(device);
+    }
+    let carrier = TcpTransport::join(config)?;
+    Ok(RdmaTransport::over(carrier, rdma)?)
 }
 
 /// Refuses to be a host of a second rack: the first has ended on all `hosts`.

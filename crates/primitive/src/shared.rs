@@ -188,6 +188,12 @@ impl SharedBytes {
         Self { base, count: len / 8, _owner: owner, len }
     }
 
+    /// Where the run begins, to tell a device that reads and writes it by itself. Nothing may be
+    /// made from it that [`from_raw`](Self::from_raw) forbids.
+    pub fn address(&self) -> NonNull<u8> {
+        self.base
+    }
+
     /// Zeroed memory of this process, aligned to a cache line. Pages of a large run that nobody
     /// touches take no memory.
     ///

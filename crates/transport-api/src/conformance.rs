@@ -44,40 +44,47 @@ pub struct Rack {
 pub type Make = fn(hosts: u32, threads: u32) -> Rack;
 
 /// Instantiates the whole suite for the racks that a [`Make`](crate::conformance::Make) makes.
+/// Attributes in front of it are those of every test: a backend that needs a device says so with
+/// `#[ignore = ".."]`.
 #[macro_export]
 macro_rules! conformance {
-    ($make:path) => {
-        $crate::conformance!($make, one_host);
-        $crate::conformance!(@tests $make: life {
+    ($(#[$attribute:meta])* $make:path) => {
+        $crate::conformance!($(#[$attribute])* $make, one_host);
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
             a_goodbye_is_not_a_loss, a_loss_is_reported_and_final, a_loss_wakes_a_sleeper,
             what_was_sent_before_a_goodbye_arrives,
         });
     };
-    ($make:path, one_host) => {
-        $crate::conformance!(@tests $make: order {
+    ($(#[$attribute:meta])* $make:path, one_host) => {
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: order {
             a_signal_covers_every_earlier_write, a_signalled_write_is_never_torn,
             atomics_lose_nothing, lanes_of_two_threads_do_not_mix,
         });
-        $crate::conformance!(@tests $make: memory {
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: memory {
             a_region_starts_zeroed_and_reads_back, operations_stay_inside_the_region,
             operations_need_their_rights, words_are_aligned, regions_belong_to_their_peer,
             a_revoked_region_is_refused, a_dropped_region_is_revoked,
             revoking_under_fire_ends_the_fire, an_import_waits_for_its_export,
             what_does_not_exist_is_named,
         });
-        $crate::conformance!(@tests $make: bulk {
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: bulk {
             payloads_of_every_size_arrive_whole, payloads_keep_their_order_among_many,
             payloads_wait_for_room_without_blocking, a_bulk_payload_wakes_its_receiver,
             a_notification_follows_its_data, a_notification_wakes_its_receiver,
             bad_payloads_are_refused,
         });
-        $crate::conformance!(@tests $make: life {
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
             no_wake_is_lost, a_wake_travels_with_its_flush, a_ring_wakes_a_sleeper, a_sleeper_wakes_by_itself,
             a_cell_goes_back_and_forth,
         });
     };
-    (@tests $make:path: $module:ident { $($test:ident),* $(,)? }) => {
-        $(#[test] fn $test() { $crate::conformance::$module::$test($make) })*
+    (@tests $attributes:tt $make:path: $module:ident { $($test:ident),* $(,)? }) => {
+        $($crate::conformance!(@test $attributes $make: $module $test);)*
+    };
+    (@test [$(#[$attribute:meta])*] $make:path: $module:ident $test:ident) => {
+        #[test]
+        $(#[$attribute])*
+        fn $test() { $crate::conformance::$module::$test($make) }
     };
 }
 
@@ -168,11 +175,13 @@ impl Port {
         }
     }
 
-    /// Polls until the word at `at` of `memory` satisfies `done`, and returns it.
+    /// Polls until the word at `at` of `memory` satisfies `done`, and returns it. Looks at the word
+    /// much more often than it polls.
     fn until_word(&mut self, memory: &SharedBytes, at: usize, done: impl Fn(u64) -> bool) -> u64 {
+        const LOOKS: u32 = 300;
         self.until("a word", |_| {
-            let word = memory.load(at, primitive::sync::Ordering::Acquire);
-            done(word).then_some(word)
+            let look = |_| memory.load(at, primitive::sync::Ordering::Acquire);
+            (0..LOOKS).map(look).find(|word| done(*word))
         })
     }
 

@@ -11,7 +11,8 @@
 //! 3. [`Lane`]: one thread's ordered path to one host, and the [`Event`]s it reports.
 //! 4. [`Bell`]: how an idle thread sleeps and is woken; [`doorbell`]: the protocol of the word with
 //!    which that loses no wake.
-//! 5. [`Transport`]: one process's place in the rack, which makes all of the above.
+//! 5. [`Transport`]: one process's place in the rack, which makes all of the above; [`Carrier`]: one
+//!    on which another can stand.
 //! 6. [`Cell`]: memory that two threads hand back and forth, made from two regions.
 //! 7. `conformance`: the suite that every backend passes, instantiated by one macro.
 
@@ -31,5 +32,5 @@ pub use cell::{Cell, Offer};
 pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use lane::{Bell, Event, Lane, PeerEvent};
 pub use region::{Region, RegionKey, RemoteRegion, Rights};
-pub use transport::{HostId, ThreadId, Transport, deadline};
+pub use transport::{Carrier, HostId, ThreadId, Transport, deadline};
 pub use window::Window;

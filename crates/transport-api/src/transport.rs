@@ -2,7 +2,8 @@
 
 use crate::{Bell, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights};
 use std::{
-    fmt,
+    fmt, io,
+    os::fd::AsFd,
     time::{Duration, Instant},
 };
 
@@ -133,4 +134,19 @@ pub trait Transport: Send + Sync + 'static {
     /// lanes of this host had flushed before, and no loss when this process ends. Operations of
     /// peers on this host fail once they have seen it.
     fn leave(&self);
+}
+
+/// A transport on which another one can stand that moves data by other means: it has joined the
+/// hosts, knows who they are, carries bulk payloads, and notices when one of them is gone.
+pub trait Carrier: Transport {
+    /// From now on the bell of runtime thread `thread` of this host does not sleep while `file` is
+    /// readable. Whoever sleeps there reads it.
+    ///
+    /// # Errors
+    /// What the system says when `file` cannot be watched, or there is no such thread.
+    fn watch(&self, thread: u32, file: &dyn AsFd) -> io::Result<()>;
+
+    /// Cuts this host off from the others without a goodbye, as a crash would: they report it as
+    /// lost, and it reports them.
+    fn sever(&self);
 }

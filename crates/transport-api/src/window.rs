@@ -83,6 +83,11 @@ impl Window {
         self.live.load(0, Ordering::Relaxed) == u64::from(self.generation) + 1
     }
 
+    /// Whether its bytes are those that begin where `memory` does, which is the owner's own view.
+    pub fn maps(&self, memory: &SharedBytes) -> bool {
+        self.memory.begins_at(0, memory)
+    }
+
     /// The bytes themselves, if they may be read and written.
     pub(crate) fn bare(&self) -> Option<&SharedBytes> {
         self.rights.allow(Rights::READ | Rights::WRITE).then_some(&self.memory)

@@ -47,7 +47,7 @@ impl Bell for TcpBell {
         for event in events.drain(..) {
             match event.data.u64() {
                 RUNG => silence(&seat.rung),
-                // It has said what it had to, and tells its next ring anew.
+                // It has said what it had to; whoever sleeps here looks.
                 ALARM => {}
                 peer => {
                     host.pump(HostId(peer as u32), *thread);

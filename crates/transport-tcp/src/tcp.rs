@@ -5,7 +5,7 @@ use crate::{
     bell::TcpBell,
     conn::Conn,
     control::{BEATS, Control, UNACKNOWLEDGED},
-    host::{Host, Peer, Seat},
+    host::{ALARM, Host, Peer, Seat},
     join::Joining,
     lane::{Handle, TcpLane},
     local::LocalLane,
@@ -13,8 +13,9 @@ use crate::{
     service::{Desk, Order, Service},
 };
 use primitive::sync::Ordering;
-use rustix::net::sockopt;
+use rustix::{event::epoll, net::sockopt};
 use std::{
+    io,
     os::fd::AsFd,
     sync::{
         Arc, Mutex, PoisonError,
@@ -24,8 +25,8 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights, ThreadId,
-    Transport, deadline,
+    Bell, Carrier, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights,
+    ThreadId, Transport, deadline,
 };
 
 /// How long peers may take to answer an import beyond its patience, or to hear a goodbye.
@@ -259,6 +260,18 @@ impl Transport for TcpTransport {
         self.host.desk.leave(Order::Goodbye { _said: said });
         // It closes when all have heard; a peer that hangs must not hang this.
         let _ = heard.recv_timeout(ANSWER);
+    }
+}
+
+impl Carrier for TcpTransport {
+    fn watch(&self, thread: u32, file: &dyn AsFd) -> io::Result<()> {
+        let seat = self.host.seats.get(thread as usize).ok_or(io::ErrorKind::NotFound)?;
+        let event = epoll::EventData::new_u64(ALARM);
+        Ok(epoll::add(&seat.epoll, file, event, epoll::EventFlags::IN)?)
+    }
+
+    fn sever(&self) {
+        TcpTransport::sever(self);
     }
 }
 

@@ -42,7 +42,7 @@ impl Secret {
 
     /// What the processes of one machine meet by, of which `first` is the first; those of another
     /// machine have another.
-    #[cfg(any(test, feature = "shm"))]
+    #[cfg(any(test, all(feature = "shm", not(feature = "rdma"))))]
     pub(crate) fn of_neighbours(&self, first: transport_api::HostId) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_derive_key("gossamer, 2026: neighbours");
         hasher.update(&self.0).update(&first.0.to_le_bytes());

@@ -5,6 +5,8 @@
 #![allow(dead_code)]
 
 mod copying;
+#[cfg(feature = "rdma")]
+pub(crate) mod rdma;
 pub(crate) mod tcp;
 
 use copying::Copying;
@@ -35,9 +37,12 @@ pub(crate) enum Kind {
     Tcp,
     /// Two hosts with two threads each, over TCP and TLS.
     Tls,
+    /// Two hosts with two threads each, over RDMA devices of this machine.
+    #[cfg(feature = "rdma")]
+    Rdma,
 }
 
-/// All of them.
+/// All that need no device.
 pub(crate) const KINDS: [Kind; 5] =
     [Kind::Threads, Kind::Hosts, Kind::Copies, Kind::Tcp, Kind::Tls];
 
@@ -53,6 +58,8 @@ fn hosts(kind: Kind) -> Vec<Arc<dyn Transport>> {
         Kind::Copies => shm().map(|host| Copying::over(host)).collect(),
         Kind::Tcp => tcp(tcp::hosts(2, 2, |_| Credentials::InsecureLoopback)),
         Kind::Tls => tcp(tcp::hosts(2, 2, tcp::of_a_job())),
+        #[cfg(feature = "rdma")]
+        Kind::Rdma => rdma::hosts(2, 2),
     }
 }
 

@@ -1,0 +1,38 @@
+//! Hosts of one process that are joined over RDMA, on carriers with TLS as in a job.
+
+use super::tcp;
+use gossamer::RdmaConfig;
+use std::{fs, sync::Arc, thread};
+use transport_api::{Carrier, Transport};
+use transport_rdma::RdmaTransport;
+use transport_tcp::TcpTransport;
+
+/// The names of this machine's RDMA devices.
+///
+/// # Panics
+/// If there are none: then nothing would be tested.
+pub(crate) fn devices() -> Vec<String> {
+    const WHERE: &str = "/sys/class/infiniband";
+    let entries = fs::read_dir(WHERE).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    assert!(!names.is_empty(), "no RDMA device in {WHERE}: run `cargo xtask rdma-test`");
+    names
+}
+
+/// Hosts of which each has a device of its own, in turn.
+pub(crate) fn hosts(hosts: u32, threads: u32) -> Vec<Arc<dyn Transport>> {
+    let devices = devices();
+    let join = |(index, carrier): (usize, Arc<TcpTransport>)| {
+        let device = Some(devices[index % devices.len()].clone());
+        let config = RdmaConfig { device, ..RdmaConfig::default() };
+        thread::spawn(move || RdmaTransport::over(carrier as Arc<dyn Carrier>, config))
+    };
+    let carriers = tcp::hosts(hosts, threads + 1, tcp::of_a_job());
+    let joining: Vec<_> = carriers.into_iter().enumerate().map(join).collect();
+    let joined = joining.into_iter().map(|host| host.join().expect("no panic"));
+    joined
+        .map(|host| host.unwrap_or_else(|error| panic!("{error}")) as Arc<dyn Transport>)
+        .collect()
+}

@@ -1,0 +1,202 @@
+//! What goes wrong with devices, forced from within: each is an error in words, soon, and nothing
+//! hangs. (What goes wrong with processes and links is in `tests/`.)
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use crate::{RdmaConfig, RdmaTransport};
+use primitive::{SharedBytes, sync::Ordering};
+use std::{
+    env,
+    process::Command,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use transport_api::{
+    Event, HostId, Lane, LossReason, OpError, PeerEvent, RegionError, RegionKey, Rights, Transport,
+};
+
+/// How soon anything must show. The bound on this machine's own is [`RdmaConfig::patience`].
+const SOON: Duration = Duration::from_secs(20);
+
+const PEER: HostId = HostId(1);
+
+/// Polls until the end of the peer is reported.
+fn end(lane: &mut dyn Lane) -> PeerEvent {
+    let (start, mut end) = (Instant::now(), None);
+    while end.is_none() {
+        assert!(start.elapsed() < SOON, "the end of the peer is not reported");
+        lane.poll(&mut |event| {
+            if let Event::Peer(event) = event {
+                end = Some(event);
+            }
+        });
+    }
+    end.expect("an end")
+}
+
+/// The text of the reason for which both sides report each other, once `a` has written to `b`'s
+/// region 1.
+fn reasons(a: &Arc<RdmaTransport>, b: &Arc<RdmaTransport>, break_it: impl FnOnce()) -> [String; 2] {
+    let (mut lane, mut back) = (a.lane(0, PEER).unwrap(), b.lane(0, HostId(0)).unwrap());
+    let _region = b.export(RegionKey(1), 64, Rights::ALL).unwrap();
+    let remote = a.import(PEER, RegionKey(1), SOON).unwrap();
+    lane.signal(&remote, 0, 1).unwrap();
+    lane.flush().unwrap();
+    let start = Instant::now();
+    while _region.memory().load(0, Ordering::Acquire) != 1 {
+        assert!(start.elapsed() < SOON, "the signal does not arrive");
+    }
+    break_it();
+    // Whoever does not know yet may start it; nobody hears of it but by the end of the peer.
+    lane.write(&remote, 0, &SharedBytes::heap(8)).unwrap();
+    lane.fetch_add(&remote, 8, 1, 7).unwrap();
+    lane.flush().unwrap();
+    [end(&mut *lane), end(&mut *back)].map(|event| {
+        let PeerEvent::Lost(_, LossReason::Connection(text)) = event else {
+            panic!("{event:?} is not a loss")
+        };
+        text
+    })
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn a_key_that_is_withdrawn_under_way_ends_the_peer_in_words() {
+    let hosts = common::hosts(2, 1);
+    let [a, b] = reasons(&hosts[0], &hosts[1], || {
+        // What a peer is asked to forget first, but forced at once.
+        hosts[1].host().exports.get(RegionKey(1)).expect("a region").close();
+    });
+    assert!(a.contains("the region was withdrawn, or its key is not what it was"), "{a}");
+    assert!(b.contains("it has given this host up") || b.contains("queue pair"), "{b}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn a_queue_pair_in_error_ends_the_peer_in_words() {
+    let hosts = common::hosts(2, 1);
+    let [a, b] = reasons(&hosts[0], &hosts[1], || {
+        let failed = hosts[0].host().with(0, PEER, |link, _| link.qp.fail());
+        failed.expect("a queue pair").expect("an error state");
+    });
+    assert!(a.contains("the queue pair to it was ended"), "{a}");
+    assert!(b.contains("it has given this host up") || b.contains("queue pair"), "{b}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn a_peer_whose_queue_pair_is_gone_does_not_answer() {
+    let hosts = common::hosts(2, 1);
+    let start = Instant::now();
+    let [a, b] = reasons(&hosts[0], &hosts[1], || {
+        let failed = hosts[1].host().with(0, HostId(0), |link, _| link.qp.fail());
+        failed.expect("a queue pair").expect("an error state");
+    });
+    // Soft-RoCE drops packets to a queue pair in error; devices may refuse them instead.
+    assert!(
+        a.contains("the queue pair to it has failed") || a.contains("given this host up"),
+        "{a}"
+    );
+    assert!(!b.is_empty());
+    assert!(start.elapsed() < SOON);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn a_send_queue_that_is_full_holds_back_and_loses_nothing() {
+    const WRITES: u64 = 3000;
+    let config = |host| RdmaConfig { depth: 8, staging_bytes: 4096, ..common::config(host) };
+    let hosts = common::join_all(common::carriers(2, 1), config);
+    let hosts: Vec<_> = hosts.into_iter().map(|host| host.expect("a host")).collect();
+    let mut lane = hosts[0].lane(0, PEER).unwrap();
+    let region = hosts[1].export(RegionKey(1), 8 * WRITES as usize + 8, Rights::ALL).unwrap();
+    let remote = hosts[0].import(PEER, RegionKey(1), SOON).unwrap();
+    // Far more than the queue and the staging memory hold, without one poll.
+    let word = SharedBytes::heap(8);
+    for n in 0..WRITES {
+        word.store(0, n + 1, Ordering::Relaxed);
+        lane.write(&remote, 8 * n as usize, &word).unwrap();
+        if n % 500 == 0 {
+            lane.flush().unwrap();
+        }
+    }
+    lane.signal(&remote, 8 * WRITES as usize, 1).unwrap();
+    lane.flush().unwrap();
+    let start = Instant::now();
+    while region.memory().load(8 * WRITES as usize, Ordering::Acquire) != 1 {
+        assert!(start.elapsed() < SOON, "the signal does not arrive");
+        lane.poll(&mut |event| panic!("{event:?}"));
+    }
+    for n in 0..WRITES {
+        assert_eq!(region.memory().load(8 * n as usize, Ordering::Relaxed), n + 1);
+    }
+}
+
+/// Says in the environment of a started test that its locked memory is limited.
+const LIMITED: &str = "GOSSAMER_TEST_LIMITED";
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn memory_beyond_the_limit_of_locked_memory_is_refused_in_words() {
+    if env::var_os(LIMITED).is_some() {
+        let hosts = common::hosts(2, 1);
+        let refused = hosts[0].export(RegionKey(1), 64 << 20, Rights::ALL);
+        let Err(error @ RegionError::NoMemory { .. }) = refused else { panic!("it was locked") };
+        assert!(error.to_string().contains("raise the limit of locked memory"), "{error}");
+        // And the key is free.
+        hosts[0].export(RegionKey(1), 4096, Rights::ALL).expect("a smaller one");
+        return;
+    }
+    // The privilege of root to lock whatever it likes must go, and then the limit counts.
+    let limited = Command::new("setpriv")
+        .args(["--bounding-set", "-ipc_lock", "prlimit", "--memlock=8388608"])
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", "--include-ignored", "--nocapture"])
+        .arg("faults::memory_beyond_the_limit_of_locked_memory_is_refused_in_words")
+        .env(LIMITED, "1")
+        .output()
+        .expect("setpriv of util-linux");
+    let said = String::from_utf8_lossy(&limited.stdout);
+    let errors = String::from_utf8_lossy(&limited.stderr);
+    assert!(limited.status.success() && said.contains("1 passed"), "{said}{errors}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn a_host_has_one_queue_pair_for_each_thread_and_remote_host() {
+    let hosts = common::hosts(3, 2);
+    let count = |host: &RdmaTransport| {
+        let seats = host.host().seats.iter();
+        seats.map(|seat| seat.desk().links.iter().flatten().count()).sum::<usize>()
+    };
+    assert!(hosts.iter().all(|host| count(host) == 2 * (3 - 1)));
+    // One more for each thread that changes words of its own host.
+    let mut lane = hosts[0].lane(0, HostId(0)).unwrap();
+    let _region = hosts[0].export(RegionKey(1), 64, Rights::ALL).unwrap();
+    let own = hosts[0].import(HostId(0), RegionKey(1), SOON).unwrap();
+    lane.fetch_add(&own, 0, 1, 1).unwrap();
+    assert_eq!(count(&hosts[0]), 2 * (3 - 1) + 1);
+    let refused = lane.fetch_add(&own, 4, 1, 1);
+    assert_eq!(refused, Err(OpError::Misaligned(4)));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn settings_that_do_not_fit_the_device_are_refused_in_words() {
+    let refused = |change: fn(&mut RdmaConfig)| {
+        let config = |host| {
+            let mut config = common::config(host);
+            change(&mut config);
+            RdmaConfig { join_patience: Duration::from_secs(2), ..config }
+        };
+        let joined = common::join_all(common::carriers(2, 1), config);
+        joined.into_iter().map(|host| host.err().expect("no host").to_string()).collect::<Vec<_>>()
+    };
+    let texts = refused(|config| config.depth = 1 << 24);
+    assert!(texts.iter().all(|text| text.contains("work requests, not 16777216")), "{texts:?}");
+    let texts = refused(|config| config.device = Some("mlx9_9".into()));
+    assert!(texts.iter().all(|text| text.contains("no device mlx9_9")), "{texts:?}");
+    let texts = refused(|config| config.port = 9);
+    assert!(texts.iter().all(|text| text.contains("active port 9")), "{texts:?}");
+}

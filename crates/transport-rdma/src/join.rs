@@ -1,0 +1,218 @@
+//! How the hosts' queue pairs are connected: each host tells every other how its own can be
+//! reached, over the carrier's lanes of the service threads, and then that they are ready.
+
+use crate::{
+    RdmaConfig, RdmaError,
+    host::{Host, Seat, completion_queue},
+    link::Link,
+    message::Message,
+    place::{Place, refused},
+    verbs::{Endpoint, Pd},
+};
+use std::{
+    collections::hash_map::RandomState,
+    hash::BuildHasher,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use transport_api::{Bell, Carrier, Event, HostId, Lane, ThreadId};
+
+/// How long the service thread sleeps between looks while hosts join.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What a process has become once all its queue pairs are connected.
+pub(crate) struct Joined {
+    pub(crate) host: Arc<Host>,
+    pub(crate) lanes: Vec<Box<dyn Lane>>,
+    pub(crate) bell: Box<dyn Bell>,
+    /// What hosts that were ready earlier have said meanwhile.
+    pub(crate) early: Vec<(HostId, Message)>,
+}
+
+/// A number for the first packet of a connection: 24 bits that nobody guesses.
+fn first_packet() -> u32 {
+    RandomState::new().hash_one(0) as u32 & 0xff_ffff
+}
+
+/// Connects the queue pair of `link` with itself.
+pub(crate) fn connect_to_itself(
+    link: &mut Link,
+    place: &Place,
+    config: &RdmaConfig,
+) -> io::Result<()> {
+    let end = place.endpoint(link.qp.number(), first_packet());
+    link.qp.connect((end, place.gid), end, place.timing(config, place.answering()))
+}
+
+/// Joins the other hosts, whose processes `carrier` has joined already.
+pub(crate) fn join(carrier: Arc<dyn Carrier>, config: RdmaConfig) -> Result<Joined, RdmaError> {
+    if let Some(objection) = config.objection() {
+        return Err(RdmaError::Settings(objection));
+    }
+    let threads = carrier.threads() - 1;
+    if threads == 0 {
+        let text = "the carrier needs a thread more than the rack has, which is at least one";
+        return Err(RdmaError::Settings(text.into()));
+    }
+    let place = Place::find(&config)?;
+    let name = place.device.name().to_owned();
+    let refused = |what| {
+        let name = name.clone();
+        move |source| refused(&name, what, source)
+    };
+    let pd = Pd::new(&place.device).map_err(refused("make a protection domain"))?;
+    let hosts = carrier.hosts() as usize;
+    let mut seats = Vec::new();
+    for thread in 0..threads {
+        let cq = completion_queue(&pd, &config, hosts, place.abilities.completions)
+            .map_err(refused("make a completion queue"))?;
+        carrier.watch(thread, &*cq)?;
+        seats.push(Seat::new(hosts, cq));
+    }
+    let host = Host::new(carrier, pd, place, config, seats);
+    let (lanes, bell) = service_lanes(&host)?;
+    let mut joining = Joining::new(host, lanes, bell)?;
+    joining.run().map_err(|failure| match failure {
+        Failure::Refused(source) => refused("connect a queue pair")(source),
+        Failure::Other(error) => error,
+    })?;
+    let Joining { host, lanes, bell, early, .. } = joining;
+    Ok(Joined { host, lanes, bell, early })
+}
+
+type ServiceLanes = (Vec<Box<dyn Lane>>, Box<dyn Bell>);
+
+fn service_lanes(host: &Host) -> Result<ServiceLanes, RdmaError> {
+    let lane = |peer| host.carrier.lane(host.threads, peer);
+    let lanes = host.peers().map(lane).collect::<Result<_, _>>()?;
+    Ok((lanes, host.carrier.bell(host.threads)?))
+}
+
+/// Why joining failed.
+enum Failure {
+    /// The device refused to connect a queue pair.
+    Refused(io::Error),
+    Other(RdmaError),
+}
+
+impl From<RdmaError> for Failure {
+    fn from(error: RdmaError) -> Self {
+        Failure::Other(error)
+    }
+}
+
+/// How far one peer has come.
+struct Progress {
+    /// This host's ends of the connections to it, by thread.
+    ours: Vec<Endpoint>,
+    is_connected: bool,
+    is_ready: bool,
+}
+
+struct Joining {
+    host: Arc<Host>,
+    lanes: Vec<Box<dyn Lane>>,
+    bell: Box<dyn Bell>,
+    /// In the order of the lanes.
+    progress: Vec<Progress>,
+    early: Vec<(HostId, Message)>,
+}
+
+impl Joining {
+    /// Makes the queue pairs.
+    fn new(
+        host: Arc<Host>,
+        lanes: Vec<Box<dyn Lane>>,
+        bell: Box<dyn Bell>,
+    ) -> Result<Self, RdmaError> {
+        let mut progress = Vec::new();
+        for peer in host.peers() {
+            let mut ours = Vec::new();
+            for thread in 0..host.threads {
+                let seat = host.seat(thread);
+                let other = ThreadId { host: peer, thread };
+                let link = Link::new((&host.pd, &seat.cq), &host.config, other, host.threads);
+                let link = link.map_err(|source| {
+                    refused(host.place.device.name(), "make a queue pair", source)
+                })?;
+                ours.push(host.place.endpoint(link.qp.number(), first_packet()));
+                seat.desk().put(peer, link);
+            }
+            progress.push(Progress { ours, is_connected: false, is_ready: false });
+        }
+        Ok(Self { host, lanes, bell, progress, early: Vec::new() })
+    }
+
+    /// Connects them with those of all peers.
+    fn run(&mut self) -> Result<(), Failure> {
+        let (start, patience) = (Instant::now(), self.host.config.join_patience);
+        for index in 0..self.lanes.len() {
+            let ends = self.progress[index].ours.clone();
+            self.say(index, &Message::Hello { answering: self.host.place.answering(), ends });
+        }
+        loop {
+            for index in 0..self.lanes.len() {
+                self.hear(index)?;
+            }
+            let missing = self.lanes.iter().zip(&self.progress).filter(|(_, p)| !p.is_ready);
+            let missing: Vec<_> = missing.map(|(lane, _)| lane.peer()).collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if start.elapsed() >= patience {
+                return Err(RdmaError::Missing { missing, waited: patience }.into());
+            }
+            self.bell.sleep(LOOK, &mut || false);
+        }
+    }
+
+    fn say(&mut self, index: usize, message: &Message) {
+        let lane = &mut self.lanes[index];
+        // If the peer is gone, the lane reports it.
+        let _ = lane.bulk(self.host.threads, 0, message.encode());
+        let _ = lane.flush();
+    }
+
+    fn hear(&mut self, index: usize) -> Result<(), Failure> {
+        let peer = self.lanes[index].peer();
+        let (mut said, mut gone) = (Vec::new(), None);
+        self.lanes[index].poll(&mut |event| match event {
+            Event::Bulk { payload, .. } => said.push(payload),
+            Event::Peer(event) => gone = Some(event),
+            _ => {}
+        });
+        for bytes in said {
+            let nonsense = |text| Failure::Other(RdmaError::Nonsense(peer, text));
+            match Message::decode(&bytes).map_err(nonsense)? {
+                Message::Hello { answering, ends } => self.connect(index, answering, &ends)?,
+                Message::Ready if self.progress[index].is_connected => {
+                    self.progress[index].is_ready = true;
+                }
+                message if self.progress[index].is_ready => self.early.push((peer, message)),
+                message => return Err(nonsense(format!("{message:?}"))),
+            }
+        }
+        gone.map_or(Ok(()), |event| Err(RdmaError::Gone(event).into()))
+    }
+
+    /// A peer has said where its queue pairs are.
+    fn connect(&mut self, index: usize, answering: u8, ends: &[Endpoint]) -> Result<(), Failure> {
+        let Self { host, lanes, progress, .. } = self;
+        let (peer, progress) = (lanes[index].peer(), &mut progress[index]);
+        if ends.len() != progress.ours.len() || progress.is_connected {
+            let text = format!("a second greeting, or one of {} threads", ends.len());
+            return Err(RdmaError::Nonsense(peer, text).into());
+        }
+        let timing = host.place.timing(&host.config, answering);
+        for (thread, (ours, theirs)) in (0..).zip(progress.ours.iter().zip(ends)) {
+            let from = (*ours, host.place.gid);
+            let connected =
+                host.with(thread, peer, |link, _| link.qp.connect(from, *theirs, timing));
+            connected.unwrap_or(Ok(())).map_err(Failure::Refused)?;
+        }
+        progress.is_connected = true;
+        self.say(index, &Message::Ready);
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! The transport between machines with RDMA devices, over libibverbs.
+//!
+//! A thread's lane to a remote host is a reliable connected queue pair, whose other end is the
+//! thread of the same number there: a host of T threads among H hosts has T x (H - 1) of them. The
+//! device of the target carries out what a lane asks, without its processor; only who is to be
+//! told of something looks at completions.
+//!
+//! ```text
+//!   host 0                                        host 1
+//!   thread 0: lane ==== queue pair ====== lane :thread 0
+//!   thread 1: lane ==== queue pair ====== lane :thread 1
+//!   service thread ------ carrier ------ service thread       keys, bulk payloads, losses
+//! ```
+//!
+//! What the hosts must tell each other beforehand travels over a carrier, another transport that
+//! has joined them, which also carries bulk payloads. Its connections are authenticated and may be
+//! encrypted; what queue pairs carry is **not encrypted**.
+//!
+//! Everything here is behind the feature `verbs`, which needs libclang, cmake and the headers of
+//! libibverbs to build: on Debian the packages `cmake`, `libclang-dev` and `libibverbs-dev`, on
+//! Fedora `cmake`, `clang-devel` and `rdma-core-devel`.
+//!
+//! Reading order:
+//! 1. [`RdmaConfig`], [`RdmaError`]: what a process may set, and why it may fail.
+//! 2. `verbs`: the objects of libibverbs, made safe.
+//! 3. `place`: which device, and where it is.
+//! 4. `ring`, `queue`: the work requests of a lane, without the device.
+//! 5. `link`: a queue pair with its memory, and what its ends tell each other.
+//! 6. `exports`, `imports`: regions.
+//! 7. `host`: what all threads share, and who looks at which completions when.
+//! 8. `lane`, `local`, `bell`: what runtime threads hold.
+//! 9. `message`, `join`, `service`: how hosts find each other's queue pairs and regions, and what
+//!    the service thread does.
+//! 10. [`RdmaTransport`]: puts them together.
+
+#![cfg(feature = "verbs")]
+#![deny(unsafe_code)]
+
+mod bell;
+mod config;
+mod error;
+mod exports;
+#[cfg(test)]
+mod faults;
+mod host;
+mod imports;
+mod join;
+mod lane;
+mod link;
+mod local;
+mod message;
+mod place;
+mod queue;
+mod rdma;
+mod ring;
+mod service;
+#[allow(unsafe_code, reason = "the only module that calls libibverbs; see the ledger")]
+mod verbs;
+
+pub use config::RdmaConfig;
+pub use error::RdmaError;
+pub use rdma::RdmaTransport;
+
+// For the tests within, which share what those in `tests/` use.
+#[cfg(test)]
+extern crate self as gossamer_transport_rdma;

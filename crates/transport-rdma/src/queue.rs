@@ -1,0 +1,526 @@
+//! [`Queue`]: the work requests of one lane, from the call that starts them to their completion,
+//! without the device.
+//!
+//! ```text
+//!   write, signal, read .. --> staged, in the chain --> posted (one doorbell) --> completed
+//!              |                   ^
+//!              +--> held back -----+  while the send queue or the staging memory is full
+//! ```
+//!
+//! Rules:
+//! 1. What is to be sent is copied into the lane's registered staging memory, in order, and what is
+//!    read arrives there; so the caller's memory need not be registered, and is free at once.
+//! 2. Most requests are not signalled. One is when it has a result; when a quarter of the queue or
+//!    of the staging memory would otherwise be unsignalled; and when somebody must know
+//!    ([`settle`](Queue::settle)). A completion completes all requests before it. So there is
+//!    always a completion to come when there is no room, and the send queue cannot overflow.
+//! 3. Nothing overtakes what is held back.
+//! 4. A device may repeat a READ whose answer was lost, after requests behind it have taken effect.
+//!    So whatever changes memory behind a READ is fenced: the device waits.
+
+use crate::{
+    imports::Remote,
+    ring::Ring,
+    verbs::{Local, Verb, Work},
+};
+use primitive::{SharedBytes, sync::Ordering};
+use std::{collections::VecDeque, sync::Arc};
+use transport_api::{Event, OpError};
+
+/// Requests that are staged before they are posted without waiting for the flush.
+const EARLY: usize = 32;
+
+/// Of the queue and of the staging memory, the part that may go unsignalled; also the part of the
+/// staging memory that one request may take.
+const PART: usize = 4;
+
+/// Requests that a queue needs at least.
+pub(crate) const LEAST_DEPTH: usize = 2 * PART;
+
+/// Who waits for the result of a request.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// The old value of a word.
+    Word { token: u64 },
+    /// A part of a read, which goes to byte `at` of `into`; `total` is on the last.
+    Part { token: u64, into: SharedBytes, at: usize, total: Option<usize> },
+}
+
+impl Asked {
+    /// Whom to tell that it failed, if anybody is to be told now.
+    fn token(&self) -> Option<u64> {
+        match self {
+            Asked::Word { token } | Asked::Part { token, total: Some(_), .. } => Some(*token),
+            Asked::Part { .. } => None,
+        }
+    }
+}
+
+/// Where a request goes: a region, and the byte in it.
+pub(crate) type Target<'a> = (&'a Arc<Remote>, usize);
+
+/// A request that waits for room.
+struct Held {
+    verb: Verb,
+    to: Option<(Arc<Remote>, usize)>,
+    bytes: Vec<u8>,
+    /// Bytes of staging memory that it takes.
+    len: usize,
+    asked: Option<Asked>,
+}
+
+/// What is under way.
+struct Flight {
+    id: u64,
+    /// What it gives back of the staging memory, and all before it.
+    mark: u64,
+    at: usize,
+    len: usize,
+    is_read: bool,
+    asked: Option<Asked>,
+}
+
+/// The work requests of one lane.
+pub(crate) struct Queue {
+    depth: usize,
+    ring: Ring,
+    chain: Vec<Work>,
+    flights: VecDeque<Flight>,
+    held: VecDeque<Held>,
+    next: u64,
+    /// Requests and bytes behind the last that was signalled.
+    unsignalled: (usize, usize),
+    reads: usize,
+}
+
+impl Queue {
+    /// A queue for a device that holds `depth` requests, with so many bytes of staging memory.
+    pub(crate) fn new(depth: usize, staging: usize) -> Self {
+        Self {
+            depth: depth.max(LEAST_DEPTH),
+            ring: Ring::new(staging),
+            chain: Vec::new(),
+            flights: VecDeque::new(),
+            held: VecDeque::new(),
+            next: 0,
+            unsignalled: (0, 0),
+            reads: 0,
+        }
+    }
+
+    /// Bytes of one request, at most; longer ones are the caller's to divide.
+    pub(crate) fn most(&self) -> usize {
+        self.ring.size() / PART
+    }
+
+    /// Starts a request that sends `len` bytes, which `fill` copies to where it is told.
+    pub(crate) fn send(
+        &mut self,
+        verb: Verb,
+        to: Option<Target<'_>>,
+        len: usize,
+        staging: &SharedBytes,
+        fill: impl Fn(&mut dyn FnMut(&[u8])),
+    ) {
+        let at = if self.held.is_empty() { self.stage(verb, to, len, None) } else { None };
+        if let Some(mut at) = at {
+            fill(&mut |bytes| {
+                staging.write_from(at, bytes);
+                at += bytes.len();
+            });
+            return;
+        }
+        let mut bytes = Vec::with_capacity(len);
+        fill(&mut |some| bytes.extend_from_slice(some));
+        let to = to.map(|(remote, at)| (remote.clone(), at));
+        self.held.push_back(Held { verb, to, bytes, len, asked: None });
+    }
+
+    /// Starts a request whose result has `len` bytes.
+    pub(crate) fn ask(&mut self, verb: Verb, to: Target<'_>, len: usize, asked: Asked) {
+        if self.held.is_empty() && self.has_room(len) {
+            self.stage(verb, Some(to), len, Some(asked));
+            return;
+        }
+        let to = Some((to.0.clone(), to.1));
+        self.held.push_back(Held { verb, to, bytes: Vec::new(), len, asked: Some(asked) });
+    }
+
+    /// Has the peer be told `word` behind everything that was started.
+    pub(crate) fn notice(&mut self, word: u32, staging: &SharedBytes) {
+        match self.chain.last_mut() {
+            // The last write takes it along.
+            Some(Work { verb: verb @ Verb::Write(None), .. }) if self.held.is_empty() => {
+                *verb = Verb::Write(Some(word));
+            }
+            _ => self.send(Verb::Write(Some(word)), None, 0, staging, |_| ()),
+        }
+    }
+
+    fn has_room(&self, len: usize) -> bool {
+        self.flights.len() < self.depth && self.ring.fits(len)
+    }
+
+    /// Puts a request into the chain; where its bytes are in the staging memory. `None` if there is
+    /// no room.
+    fn stage(
+        &mut self,
+        verb: Verb,
+        to: Option<Target<'_>>,
+        len: usize,
+        asked: Option<Asked>,
+    ) -> Option<usize> {
+        if self.flights.len() >= self.depth {
+            return None;
+        }
+        let at = self.ring.take(len)?;
+        let (count, bytes) = (self.unsignalled.0 + 1, self.unsignalled.1 + len);
+        let is_signalled =
+            asked.is_some() || count >= self.depth / PART || bytes >= self.ring.size() / PART;
+        self.unsignalled = if is_signalled { (0, 0) } else { (count, bytes) };
+        let is_read = verb == Verb::Read;
+        let id = self.next;
+        self.next += 1;
+        self.chain.push(Work {
+            id,
+            verb,
+            local: Local { at, len },
+            remote: to.map_or((0, 0), |(remote, at)| (remote.address + at as u64, remote.key)),
+            is_signalled,
+            is_fenced: self.reads > 0 && !is_read,
+        });
+        self.reads += usize::from(is_read);
+        self.flights.push_back(Flight { id, mark: self.ring.mark(), at, len, is_read, asked });
+        Some(at)
+    }
+
+    /// What is to be posted; it is under way once it has been taken.
+    pub(crate) fn chain(&self) -> &[Work] {
+        &self.chain
+    }
+
+    /// The chain has been posted.
+    pub(crate) fn posted(&mut self) {
+        self.chain.clear();
+    }
+
+    /// Whether the chain should be posted without waiting for the flush.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.chain.len() >= EARLY || !self.held.is_empty() && !self.chain.is_empty()
+    }
+
+    /// Request `id` has completed, and with it all before it.
+    pub(crate) fn completed(
+        &mut self,
+        id: u64,
+        staging: &SharedBytes,
+        sink: &mut dyn FnMut(Event),
+    ) {
+        while self.flights.front().is_some_and(|flight| flight.id <= id) {
+            let Some(flight) = self.flights.pop_front() else { return };
+            self.reads -= usize::from(flight.is_read);
+            let (at, len) = (flight.at, flight.len);
+            match flight.asked {
+                None => {}
+                Some(Asked::Word { token }) => {
+                    let value = staging.load(at, Ordering::Relaxed);
+                    sink(Event::Completed { token, value });
+                }
+                Some(Asked::Part { token, into, at: to, total }) => {
+                    copy(staging, at, len, |done, bytes| into.write_from(to + done, bytes));
+                    if let Some(total) = total {
+                        sink(Event::Completed { token, value: total as u64 });
+                    }
+                }
+            }
+            self.ring.give_back(flight.mark);
+        }
+    }
+
+    /// Stages what was held back, as far as there is room now; what has lost its region meanwhile
+    /// fails. True if there is something to post for it: its flush is past.
+    pub(crate) fn release(&mut self, staging: &SharedBytes, sink: &mut dyn FnMut(Event)) -> bool {
+        let mut any = false;
+        while let Some(held) = self.held.pop_front() {
+            let Held { verb, to, bytes, len, asked } = held;
+            if let Some((remote, _)) = to.as_ref().filter(|(remote, _)| !remote.is_live()) {
+                let error = OpError::Revoked(remote.region);
+                let token = asked.as_ref().map(Asked::token);
+                if token != Some(None) {
+                    sink(Event::Failed { token: token.flatten(), error });
+                }
+                continue;
+            }
+            if !self.has_room(len) {
+                self.held.push_front(Held { verb, to, bytes, len, asked });
+                return any;
+            }
+            any = true;
+            let target = to.as_ref().map(|(remote, at)| (remote, *at));
+            if let Some(at) = self.stage(verb, target, len, asked) {
+                staging.write_from(at, &bytes);
+            }
+        }
+        any
+    }
+
+    /// Sees to it that there will be a completion of the last request, or one that leads there: call
+    /// it again as long as something is under way.
+    pub(crate) fn settle(&mut self) {
+        if self.unsignalled.0 == 0 {
+            return;
+        }
+        if self.chain.is_empty() {
+            // An empty write touches nothing. If there is no room for it, completions are to come.
+            self.stage(Verb::Write(None), None, 0, None);
+        }
+        if let Some(last) = self.chain.last_mut() {
+            last.is_signalled = true;
+            self.unsignalled = (0, 0);
+        }
+    }
+
+    /// Whether nothing is under way or held back.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.flights.is_empty() && self.held.is_empty()
+    }
+
+    /// The number that the next request will have: all before it are started.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether all requests before number `id` have completed.
+    pub(crate) fn is_past(&self, id: u64) -> bool {
+        self.flights.front().is_none_or(|flight| flight.id >= id)
+    }
+
+    /// Forgets everything: the lane has failed.
+    pub(crate) fn clear(&mut self) {
+        self.chain.clear();
+        self.flights.clear();
+        self.held.clear();
+        self.unsignalled = (0, 0);
+        self.reads = 0;
+    }
+}
+
+/// Hands `len` bytes of `memory` from `at` on to `each`, piece by piece, with how many came before.
+pub(crate) fn copy(
+    memory: &SharedBytes,
+    at: usize,
+    len: usize,
+    mut each: impl FnMut(usize, &[u8]),
+) {
+    let mut piece = [0; 4096];
+    let mut done = 0;
+    while done < len {
+        let count = piece.len().min(len - done);
+        memory.read_into(at + done, &mut piece[..count]);
+        each(done, &piece[..count]);
+        done += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use transport_api::RegionKey;
+
+    const DEPTH: usize = 16;
+    const STAGING: usize = 4096;
+
+    /// A device that carries out what it is given, in order, when it is told to, and whose memory
+    /// stands for the peer's.
+    struct Device {
+        staging: SharedBytes,
+        memory: SharedBytes,
+        posted: VecDeque<Work>,
+    }
+
+    impl Device {
+        fn new() -> Self {
+            let (staging, memory) = (SharedBytes::heap(STAGING), SharedBytes::heap(1 << 16));
+            Self { staging, memory, posted: VecDeque::new() }
+        }
+
+        fn post(&mut self, queue: &mut Queue) {
+            self.posted.extend(queue.chain());
+            queue.posted();
+            assert!(self.posted.len() <= DEPTH, "{} requests in flight", self.posted.len());
+        }
+
+        /// Carries out up to `count` requests; the queue hears of those that are signalled.
+        fn work(&mut self, queue: &mut Queue, count: usize, sink: &mut dyn FnMut(Event)) {
+            for _ in 0..count {
+                let Some(work) = self.posted.pop_front() else { return };
+                let Local { at, len } = work.local;
+                let mut bytes = vec![0; len];
+                match work.verb {
+                    Verb::Write(_) => {
+                        self.staging.read_into(at, &mut bytes);
+                        self.memory.write_from(work.remote.0 as usize, &bytes);
+                    }
+                    Verb::Read => {
+                        self.memory.read_into(work.remote.0 as usize, &mut bytes);
+                        self.staging.write_from(at, &bytes);
+                    }
+                    _ => {}
+                }
+                if work.is_signalled {
+                    queue.completed(work.id, &self.staging, sink);
+                    if queue.release(&self.staging, sink) {
+                        self.post(queue);
+                    }
+                }
+            }
+        }
+    }
+
+    fn remote() -> Arc<Remote> {
+        Arc::new(Remote::new(0, RegionKey(1), 0, 0))
+    }
+
+    fn write(queue: &mut Queue, device: &Device, at: usize, bytes: &[u8]) {
+        let to = remote();
+        let fill = |each: &mut dyn FnMut(&[u8])| each(bytes);
+        queue.send(Verb::Write(None), Some((&to, at)), bytes.len(), &device.staging, fill);
+    }
+
+    fn read(queue: &mut Queue, at: usize, into: &SharedBytes, token: u64) {
+        let asked = Asked::Part { token, into: into.clone(), at: 0, total: Some(into.len()) };
+        queue.ask(Verb::Read, (&remote(), at), into.len(), asked);
+    }
+
+    #[test]
+    fn most_requests_are_not_signalled_and_the_last_can_be() {
+        let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+        (0..8).for_each(|n| write(&mut queue, &device, n * 8, &[1; 8]));
+        let signalled = |works: &[Work]| works.iter().filter(|work| work.is_signalled).count();
+        assert_eq!(signalled(queue.chain()), 2, "one of four");
+        write(&mut queue, &device, 0, &[1; 8]);
+        let mark = queue.next();
+        queue.settle();
+        assert!(queue.chain().last().is_some_and(|work| work.is_signalled));
+        device.post(&mut queue);
+        assert!(!queue.is_past(mark));
+        device.work(&mut queue, DEPTH, &mut |_| ());
+        assert!(queue.is_past(mark) && queue.is_quiet());
+    }
+
+    #[test]
+    fn what_changes_memory_behind_a_read_is_fenced() {
+        let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+        write(&mut queue, &device, 0, &[1; 8]);
+        read(&mut queue, 0, &SharedBytes::heap(8), 1);
+        read(&mut queue, 8, &SharedBytes::heap(8), 2);
+        write(&mut queue, &device, 0, &[2; 8]);
+        let fenced: Vec<_> = queue.chain().iter().map(|work| work.is_fenced).collect();
+        assert_eq!(fenced, [false, false, false, true]);
+        device.post(&mut queue);
+        device.work(&mut queue, DEPTH, &mut |_| ());
+        write(&mut queue, &device, 0, &[3; 8]);
+        assert!(!queue.chain()[0].is_fenced, "the reads are done");
+    }
+
+    #[test]
+    fn a_notice_goes_with_the_last_write() {
+        let (mut queue, device) = (Queue::new(DEPTH, STAGING), Device::new());
+        write(&mut queue, &device, 0, &[1; 8]);
+        queue.notice(7, &device.staging);
+        queue.notice(8, &device.staging);
+        let verbs: Vec<_> = queue.chain().iter().map(|work| work.verb).collect();
+        assert_eq!(verbs, [Verb::Write(Some(7)), Verb::Write(Some(8))]);
+        assert_eq!(queue.chain()[1].local.len, 0, "a message of its own");
+    }
+
+    #[test]
+    fn what_was_held_back_fails_with_its_region() {
+        let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+        (0..DEPTH).for_each(|n| write(&mut queue, &device, n * 8, &[1; 8]));
+        let doomed = remote();
+        let asked = || Asked::Word { token: 5 };
+        queue.ask(Verb::Add(1), (&doomed, 0), 8, asked());
+        doomed.withdraw();
+        device.post(&mut queue);
+        let mut events = Vec::new();
+        device.work(&mut queue, DEPTH, &mut |event| events.push(event));
+        let error = OpError::Revoked(RegionKey(1));
+        assert!(
+            matches!(&events[..], [Event::Failed { token: Some(5), error: e }] if *e == error),
+            "{events:?}"
+        );
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Write(usize, usize),
+        Read(usize, usize),
+        Notice,
+        Flush,
+        Work(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0usize..2000, 0usize..=STAGING / PART).prop_map(|(at, len)| Step::Write(at, len)),
+            2 => (0usize..2000, 1usize..=STAGING / PART).prop_map(|(at, len)| Step::Read(at, len)),
+            1 => Just(Step::Notice),
+            2 => Just(Step::Flush),
+            2 => (1usize..DEPTH).prop_map(Step::Work),
+        ]
+    }
+
+    proptest! {
+        /// Whatever is started: the device's queue never overflows, everything ends, in order, and
+        /// every read sees exactly the writes before it.
+        #[test]
+        fn a_queue_keeps_its_order_and_its_bounds(steps in proptest::collection::vec(step(), 1..150)) {
+            let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+            let mut expected = vec![0u8; 4096];
+            let mut reads = Vec::new();
+            let mut done = Vec::new();
+            for (n, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Write(at, len) => {
+                        let bytes = vec![n as u8 + 1; len];
+                        expected[at..at + len].copy_from_slice(&bytes);
+                        write(&mut queue, &device, at, &bytes);
+                    }
+                    Step::Read(at, len) => {
+                        let into = SharedBytes::heap(len);
+                        read(&mut queue, at, &into, reads.len() as u64);
+                        reads.push((into, expected[at..at + len].to_vec()));
+                    }
+                    Step::Notice => queue.notice(1, &device.staging),
+                    Step::Flush => device.post(&mut queue),
+                    Step::Work(count) => {
+                        device.work(&mut queue, count, &mut |event| done.push(event));
+                    }
+                }
+                if queue.is_crowded() {
+                    device.post(&mut queue);
+                }
+            }
+            let mut rounds = 0;
+            while !queue.is_quiet() {
+                queue.settle();
+                device.post(&mut queue);
+                device.work(&mut queue, DEPTH, &mut |event| done.push(event));
+                rounds += 1;
+                prop_assert!(rounds < 1000, "it does not end");
+            }
+            let tokens: Vec<_> = done.iter().map(|event| match event {
+                Event::Completed { token, .. } => *token,
+                other => panic!("{other:?}"),
+            }).collect();
+            prop_assert_eq!(tokens, (0..reads.len() as u64).collect::<Vec<_>>());
+            for (into, expected) in reads {
+                let mut seen = vec![0; into.len()];
+                into.read_into(0, &mut seen);
+                prop_assert_eq!(seen, expected);
+            }
+        }
+    }
+}

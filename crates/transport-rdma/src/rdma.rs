@@ -1,0 +1,213 @@
+//! [`RdmaTransport`]: one process's place in a rack whose machines have RDMA devices.
+
+use crate::{
+    RdmaConfig, RdmaError,
+    bell::RdmaBell,
+    host::{Guard, Host},
+    join::join,
+    lane::RdmaLane,
+    local::LocalLane,
+    service::{Order, Service},
+};
+use primitive::sync::Ordering;
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+use transport_api::{
+    Bell, Carrier, HostId, Lane, LaneError, LossReason, Region, RegionError, RegionKey,
+    RemoteRegion, Rights, Transport,
+};
+
+/// How long peers may take to answer an import beyond its patience, or this host's own requests to
+/// complete before it says goodbye.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// How long a goodbye sleeps between looks at what is still under way.
+const LOOK: Duration = Duration::from_micros(100);
+
+/// One process's place in a rack whose hosts reach each other's memory by RDMA.
+///
+/// It stands on a *carrier*, a transport that has joined the hosts already: over its authenticated
+/// connections travel the keys of regions and the numbers of queue pairs, bulk payloads, and notice
+/// of peers that leave or are lost. The data itself does not, and is **not encrypted**: whoever can
+/// read or forge packets on the network between the devices can read and change what lanes carry.
+///
+/// Dropping it severs the carrier: peers that have not seen a goodbye report it as lost.
+pub struct RdmaTransport {
+    host: Arc<Host>,
+    service: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl RdmaTransport {
+    /// Takes this host's place over `carrier`, and returns when its queue pairs are connected with
+    /// those of all others. The carrier must have one thread more than the rack: the last is this
+    /// transport's own. None of its lanes and bells may have been opened.
+    ///
+    /// ```no_run
+    /// use gossamer_transport_rdma::{RdmaConfig, RdmaError, RdmaTransport};
+    /// use std::sync::Arc;
+    /// use transport_api::{Carrier, Transport};
+    ///
+    /// fn over(carrier: Arc<dyn Carrier>) -> Result<Arc<RdmaTransport>, RdmaError> {
+    ///     let near = Some([10, 0, 0, 7].into());
+    ///     let transport = RdmaTransport::over(carrier, RdmaConfig { near, ..Default::default() })?;
+    ///     println!("{} of {} hosts", transport.local(), transport.hosts());
+    ///     Ok(transport)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Any [`RdmaError`].
+    pub fn over(
+        carrier: Arc<dyn Carrier>,
+        config: RdmaConfig,
+    ) -> Result<Arc<RdmaTransport>, RdmaError> {
+        let joined = join(carrier, config)?;
+        let host = joined.host.clone();
+        let service = Service::new(joined);
+        let thread = thread::Builder::new().name("gossamer-rdma".into());
+        let thread = thread.spawn(|| service.run())?;
+        Ok(Arc::new(Self { host, service: Mutex::new(Some(thread)) }))
+    }
+
+    /// Cuts this host off from the others without a goodbye, as a crash would: they report it as
+    /// lost. For tests of what happens then.
+    pub fn sever(&self) {
+        self.host.leave(Order::Stop);
+        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(service) = service {
+            // If it panicked there is nothing left to end.
+            let _ = service.join();
+        }
+        self.host.carrier.sever();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// Why nothing can be had from `owner` any more.
+    fn lost(&self, owner: HostId) -> RegionError {
+        let reason = match self.host.end_of(owner) {
+            Some(event) => event.reason(),
+            None => LossReason::Connection("its connection is closed".into()),
+        };
+        RegionError::PeerLost(owner, reason)
+    }
+
+    fn check(&self, thread: u32) -> Result<(), LaneError> {
+        let threads = self.host.threads;
+        if thread < threads { Ok(()) } else { Err(LaneError::NoSuchThread(thread, threads)) }
+    }
+}
+
+impl Transport for RdmaTransport {
+    fn local(&self) -> HostId {
+        self.host.local
+    }
+
+    fn hosts(&self) -> u32 {
+        self.host.hosts()
+    }
+
+    fn threads(&self) -> u32 {
+        self.host.threads
+    }
+
+    fn maps(&self, peer: HostId) -> bool {
+        peer == self.host.local
+    }
+
+    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
+        let Host { carrier, pd, exports, .. } = &*self.host;
+        let region = exports.export((&**carrier, pd), key, len, rights)?;
+        // A peer may be waiting for it.
+        self.host.ring_service();
+        let (generation, memory) = (region.generation(), region.memory().clone());
+        let guard = Guard { host: Arc::downgrade(&self.host), key, generation };
+        Ok(Region::new(key, rights, generation, memory, Arc::new(guard)))
+    }
+
+    fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
+        self.host.withdraw(key, None)
+    }
+
+    fn import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        patience: Duration,
+    ) -> Result<RemoteRegion, RegionError> {
+        if owner.0 >= self.hosts() {
+            return Err(RegionError::NoSuchHost(owner));
+        }
+        if owner == self.host.local {
+            return self.host.carrier.import(owner, key, patience);
+        }
+        if self.host.end_of(owner).is_some() {
+            return Err(self.lost(owner));
+        }
+        let (answer, answered) = mpsc::channel();
+        self.host.leave(Order::Import { owner, key, patience, answer });
+        match answered.recv_timeout(patience.saturating_add(ANSWER)) {
+            Ok(Some(region)) => Ok(region),
+            Ok(None) | Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
+            Err(RecvTimeoutError::Disconnected) => Err(self.lost(owner)),
+        }
+    }
+
+    fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
+        self.check(thread)?;
+        if peer.0 >= self.hosts() {
+            return Err(LaneError::NoSuchHost(peer));
+        }
+        let opened = &self.host.seat(thread).opened[peer.0 as usize];
+        if opened.swap(true, Ordering::AcqRel) {
+            return Err(LaneError::AlreadyOpen(thread, peer));
+        }
+        let (host, carrier) = (self.host.clone(), self.host.carrier.lane(thread, peer)?);
+        if peer == self.host.local {
+            return Ok(Box::new(LocalLane::new(host, thread, carrier)));
+        }
+        Ok(Box::new(RdmaLane::new(host, thread, peer, carrier)))
+    }
+
+    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
+        self.check(thread)?;
+        if self.host.seat(thread).bell.swap(true, Ordering::AcqRel) {
+            return Err(LaneError::AlreadyOpen(thread, self.host.local));
+        }
+        let carrier = self.host.carrier.bell(thread)?;
+        Ok(Box::new(RdmaBell::new(self.host.clone(), thread, carrier)))
+    }
+
+    fn ring(&self, thread: u32) {
+        if thread < self.host.threads {
+            self.host.carrier.ring(thread);
+        }
+    }
+
+    fn leave(&self) {
+        // What was flushed before the goodbye arrives before it; a peer that hangs must not hang
+        // this.
+        let deadline = Instant::now() + ANSWER;
+        let host = &self.host;
+        let is_done = |peer| host.end_of(peer).is_some() || host.is_quiet(peer);
+        while !host.peers().all(is_done) && Instant::now() < deadline {
+            thread::sleep(LOOK);
+        }
+        host.carrier.leave();
+    }
+}
+
+impl Drop for RdmaTransport {
+    fn drop(&mut self) {
+        self.sever();
+    }
+}

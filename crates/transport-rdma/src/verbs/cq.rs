@@ -1,0 +1,205 @@
+//! [`Cq`]: where the device says what has become of work requests, and wakes who waits for that.
+
+use super::{
+    Device,
+    device::{check, made},
+};
+use ibverbs_sys as ffi;
+use std::{
+    ffi::{CStr, c_void},
+    fmt, io,
+    os::fd::{AsFd, BorrowedFd},
+    ptr::{self, NonNull},
+    sync::Arc,
+};
+
+/// Completions that one look takes, at most.
+pub(crate) const AT_ONCE: usize = 32;
+
+/// What has become of a work request.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    /// The number that the request was given. Of a failed one nothing else is known but its queue
+    /// pair.
+    pub(crate) id: u64,
+    /// The number of the queue pair of this side.
+    pub(crate) qp: u32,
+    pub(crate) result: Result<Done, Failure>,
+}
+
+/// A work request that has been carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// One of this side, and with it all that were posted to its queue pair before.
+    Sent,
+    /// A message has arrived in a receive of this side, of so many bytes.
+    Message(usize),
+    /// A peer's write has arrived, and said this word.
+    Notice(u32),
+}
+
+/// Why a work request failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    status: u32,
+    vendor: u32,
+    words: String,
+}
+
+impl Failure {
+    /// Whether it failed only because one before it had.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.status == ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR
+    }
+
+    /// What that means, where libibverbs' own words do not say enough.
+    fn meaning(&self) -> Option<&'static str> {
+        use ffi::ibv_wc_status::*;
+        Some(match self.status {
+            IBV_WC_RETRY_EXC_ERR => {
+                "the peer's device does not answer: its process or its machine is gone, or the \
+                 link is down"
+            }
+            IBV_WC_RNR_RETRY_EXC_ERR => "the peer takes no messages any more",
+            IBV_WC_REM_ACCESS_ERR => {
+                "the peer's device refused the access: the region was withdrawn, or its key is \
+                 not what it was"
+            }
+            IBV_WC_REM_INV_REQ_ERR => "the peer's device does not accept such an operation",
+            IBV_WC_REM_OP_ERR => "the peer's device could not carry the operation out",
+            IBV_WC_LOC_PROT_ERR => "this host's device refused this host's memory",
+            IBV_WC_WR_FLUSH_ERR => "the queue pair was put into its error state",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { status, vendor, words } = self;
+        write!(f, "{words} (status {status}, vendor code {vendor})")?;
+        self.meaning().map_or(Ok(()), |meaning| write!(f, ": {meaning}"))
+    }
+}
+
+/// A channel on which a completion queue wakes a sleeper, destroyed when dropped.
+struct Channel(NonNull<ffi::ibv_comp_channel>);
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: made by `Cq::new`, destroyed only here, after the one queue that uses it.
+        let _ = unsafe { ffi::ibv_destroy_comp_channel(self.0.as_ptr()) };
+    }
+}
+
+/// A completion queue with a channel of its own.
+pub(crate) struct Cq {
+    cq: NonNull<ffi::ibv_cq>,
+    channel: Channel,
+    device: Arc<Device>,
+}
+
+// SAFETY: libibverbs' completion queues and channels may be used from any thread, and from several
+// at once.
+unsafe impl Send for Cq {}
+// SAFETY: as for Send.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    /// A queue with room for `entries` completions.
+    pub(crate) fn new(device: &Arc<Device>, entries: u32) -> io::Result<Arc<Cq>> {
+        // SAFETY: the context is open, and is kept so by the `Device` in the result.
+        let channel = Channel(made(unsafe { ffi::ibv_create_comp_channel(device.context()) })?);
+        // SAFETY: the descriptor is the channel's, which lives on.
+        let fd = unsafe { BorrowedFd::borrow_raw((*channel.0.as_ptr()).fd) };
+        rustix::io::ioctl_fionbio(fd, true)?;
+        let entries = i32::try_from(entries).map_err(io::Error::other)?;
+        // SAFETY: context and channel are alive, and are kept so by the result.
+        let cq = made(unsafe {
+            let channel = channel.0.as_ptr();
+            ffi::ibv_create_cq(device.context(), entries, ptr::null_mut(), channel, 0)
+        })?;
+        Ok(Arc::new(Cq { cq, channel, device: device.clone() }))
+    }
+
+    pub(super) fn cq(&self) -> *mut ffi::ibv_cq {
+        self.cq.as_ptr()
+    }
+
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Hands the next completions, at most [`AT_ONCE`], to `each`; returns how many there were.
+    ///
+    /// # Errors
+    /// When the device is beyond help.
+    pub(crate) fn poll(&self, mut each: impl FnMut(Completion)) -> io::Result<usize> {
+        let mut found = [ffi::ibv_wc::default(); AT_ONCE];
+        // SAFETY: the queue is alive; its own function fills in as many entries as it returns, at
+        // most as many as there are.
+        let count = unsafe {
+            let poll = (*(*self.cq()).context).ops.poll_cq.ok_or(io::ErrorKind::Unsupported)?;
+            poll(self.cq(), AT_ONCE as i32, found.as_mut_ptr())
+        };
+        let count = usize::try_from(count)
+            .map_err(|_| io::Error::other("the device's completion queue cannot be read"))?;
+        for entry in &found[..count] {
+            each(Completion { id: entry.wr_id(), qp: entry.qp_num, result: result(entry) });
+        }
+        Ok(count)
+    }
+
+    /// From now on the next completion makes the channel readable, once. What has completed before
+    /// does not: look once more.
+    pub(crate) fn arm(&self) -> io::Result<()> {
+        // SAFETY: the queue is alive, and the function is its own.
+        check(unsafe {
+            let arm =
+                (*(*self.cq()).context).ops.req_notify_cq.ok_or(io::ErrorKind::Unsupported)?;
+            arm(self.cq(), 0)
+        })
+    }
+
+    /// Takes what has made the channel readable.
+    pub(crate) fn silence(&self) {
+        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut::<c_void>());
+        // SAFETY: the channel is alive and does not block; every event is acknowledged, of the one
+        // queue that uses it.
+        unsafe {
+            while ffi::ibv_get_cq_event(self.channel.0.as_ptr(), &mut cq, &mut context) == 0 {
+                ffi::ibv_ack_cq_events(cq, 1);
+            }
+        }
+    }
+}
+
+impl AsFd for Cq {
+    /// The channel.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the channel's, which lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw((*self.channel.0.as_ptr()).fd) }
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed only here; queue pairs that use it keep it alive, and
+        // every event was acknowledged.
+        let _ = unsafe { ffi::ibv_destroy_cq(self.cq.as_ptr()) };
+    }
+}
+
+fn result(entry: &ffi::ibv_wc) -> Result<Done, Failure> {
+    if let Some((status, vendor)) = entry.error() {
+        // SAFETY: the function returns a terminated text that lives for ever, whatever the status.
+        let words = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(status)) };
+        let words = words.to_string_lossy().into_owned();
+        return Err(Failure { status, vendor, words });
+    }
+    Ok(match entry.opcode() {
+        ffi::ibv_wc_opcode::IBV_WC_RECV => Done::Message(entry.len()),
+        ffi::ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM => Done::Notice(u32::from_be(entry.imm_data)),
+        _ => Done::Sent,
+    })
+}

@@ -1,0 +1,79 @@
+//! [`Mr`]: memory that the device may reach, and what peers may do to it.
+
+use super::{Pd, device::made};
+use ibverbs_sys as ffi;
+use primitive::SharedBytes;
+use std::{io, mem, ptr::NonNull, sync::Arc};
+use transport_api::Rights;
+
+/// Registered memory. The registration ends when this is dropped, before the memory can go.
+pub(crate) struct Mr {
+    mr: NonNull<ffi::ibv_mr>,
+    memory: SharedBytes,
+    pd: Arc<Pd>,
+}
+
+// SAFETY: libibverbs' memory regions may be used from any thread, and from several at once.
+unsafe impl Send for Mr {}
+// SAFETY: as for Send.
+unsafe impl Sync for Mr {}
+
+impl Mr {
+    /// Registers `memory`, which nobody else can be given: it is `SharedBytes`, so no reference to
+    /// it exists. This host's queue pairs may read and write it, peers may do what `rights` say.
+    /// Never with relaxed ordering: whoever sees a signal must see what was written before it.
+    pub(crate) fn new(pd: &Arc<Pd>, memory: &SharedBytes, rights: Rights) -> io::Result<Mr> {
+        let mut access = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+        let remote = [
+            (Rights::READ, ffi::ibv_access_flags::IBV_ACCESS_REMOTE_READ),
+            (Rights::WRITE, ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE),
+            (Rights::ATOMIC, ffi::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC),
+        ];
+        for (_, flag) in remote.into_iter().filter(|(right, _)| rights.allow(*right)) {
+            access |= flag;
+        }
+        let (start, len) = (memory.address().as_ptr().cast(), memory.len());
+        let access = i32::try_from(access.0).map_err(io::Error::other)?;
+        // SAFETY: the run is mapped, and stays so as long as the clone of `memory` in the result,
+        // which outlives the registration; the device's accesses are what `SharedBytes` allows for.
+        let mr = made(unsafe { ffi::ibv_reg_mr(pd.pd(), start, len, access) })?;
+        Ok(Mr { mr, memory: memory.clone(), pd: pd.clone() })
+    }
+
+    /// The memory.
+    pub(crate) fn memory(&self) -> &SharedBytes {
+        &self.memory
+    }
+
+    /// Where it begins, as peers name it.
+    pub(crate) fn address(&self) -> u64 {
+        self.memory.address().as_ptr().addr() as u64
+    }
+
+    /// What peers must show to reach it.
+    pub(crate) fn remote_key(&self) -> u32 {
+        // SAFETY: registered until `self` is dropped; the key never changes.
+        unsafe { (*self.mr.as_ptr()).rkey }
+    }
+
+    pub(super) fn local_key(&self) -> u32 {
+        // SAFETY: as for `remote_key`.
+        unsafe { (*self.mr.as_ptr()).lkey }
+    }
+
+    pub(super) fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: registered by `new`, withdrawn only here.
+        let code = unsafe { ffi::ibv_dereg_mr(self.mr.as_ptr()) };
+        if code != 0 {
+            // The device may still reach the memory, which must therefore never be used again.
+            mem::forget(self.memory.clone());
+            tracing::error!(code, "cannot withdraw registered memory; it is kept for good");
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! [`Qp`]: a reliable connected queue pair, and the work requests that it carries out.
+
+use super::{
+    Cq, Gid, Mr, Pd,
+    device::{check, made},
+};
+use ibverbs_sys::{self as ffi, ibv_qp_attr_mask as Set};
+use std::{
+    io, mem,
+    ptr::{self, NonNull},
+    sync::Arc,
+};
+
+/// How large a queue pair is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Work requests of this side that it holds.
+    pub(crate) sends: u32,
+    /// Receives that it holds.
+    pub(crate) receives: u32,
+    /// Bytes that a request may carry in itself.
+    pub(crate) inline: u32,
+}
+
+/// How patient a queue pair is, and how much it lets itself be asked at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    /// A packet that is not acknowledged within 4.096 microseconds times two to the power of this
+    /// is sent again.
+    pub(crate) timeout: u8,
+    /// How often it is sent again, at most 7.
+    pub(crate) retries: u8,
+    /// The code of how long a peer without a receive has the other side wait.
+    pub(crate) wait: u8,
+    /// READs and atomics under way, as the one who asks and as the one who answers.
+    pub(crate) asking: u8,
+    pub(crate) answering: u8,
+}
+
+/// One end of a connection, as the other end must know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) gid: [u8; 16],
+    pub(crate) lid: u16,
+    pub(crate) mtu: u8,
+    pub(crate) qp: u32,
+    /// The number of its first packet, of 24 bits.
+    pub(crate) first: u32,
+}
+
+/// Bytes of registered memory of this side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Local {
+    pub(crate) at: usize,
+    pub(crate) len: usize,
+}
+
+/// What a work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Writes; with a word, uses up a receive of the peer and tells it the word.
+    Write(Option<u32>),
+    /// Sends a message into a receive of the peer.
+    Send,
+    /// Reads.
+    Read,
+    /// Compares the word with the first, and swaps in the second.
+    Swap(u64, u64),
+    /// Adds to the word.
+    Add(u64),
+}
+
+/// A work request of this side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// The number that its completion carries.
+    pub(crate) id: u64,
+    pub(crate) verb: Verb,
+    /// The bytes that are sent, or where what is read goes.
+    pub(crate) local: Local,
+    /// The peer's memory: address and key. Of no meaning for a message or without bytes.
+    pub(crate) remote: (u64, u32),
+    /// Whether its completion is told.
+    pub(crate) is_signalled: bool,
+    /// Whether it waits for the READs before it.
+    pub(crate) is_fenced: bool,
+}
+
+/// A receive: where a message may go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receive {
+    pub(crate) id: u64,
+    pub(crate) local: Local,
+}
+
+/// A reliable connected queue pair.
+pub(crate) struct Qp {
+    qp: NonNull<ffi::ibv_qp>,
+    inline: usize,
+    port: u8,
+    requests: Vec<ffi::ibv_send_wr>,
+    parts: Vec<ffi::ibv_sge>,
+    pd: Arc<Pd>,
+    _cq: Arc<Cq>,
+}
+
+// SAFETY: libibverbs' queue pairs may be used from any thread; the pointers in `requests` and
+// `parts` are written anew by every call that uses them.
+unsafe impl Send for Qp {}
+
+impl Qp {
+    /// A queue pair of `pd` that reports to `cq`, ready to be given receives.
+    pub(crate) fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, port: u8, limits: Limits) -> io::Result<Qp> {
+        assert!(pd.device().is(cq.device()), "a queue pair and its queue are of one device");
+        let mut wanted = ffi::ibv_qp_init_attr {
+            send_cq: cq.cq(),
+            recv_cq: cq.cq(),
+            cap: ffi::ibv_qp_cap {
+                max_send_wr: limits.sends,
+                max_recv_wr: limits.receives,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: limits.inline,
+            },
+            qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
+            ..Default::default()
+        };
+        // SAFETY: domain and queue are alive and of one device, and are kept so by the result.
+        let qp = made(unsafe { ffi::ibv_create_qp(pd.pd(), &mut wanted) })?;
+        let (pd, cq) = (pd.clone(), cq.clone());
+        let inline = limits.inline.min(wanted.cap.max_inline_data) as usize;
+        let mut this =
+            Qp { qp, inline, port, requests: Vec::new(), parts: Vec::new(), pd, _cq: cq };
+        use ffi::ibv_access_flags as Access;
+        let access = Access::IBV_ACCESS_REMOTE_WRITE
+            | Access::IBV_ACCESS_REMOTE_READ
+            | Access::IBV_ACCESS_REMOTE_ATOMIC;
+        let init = ffi::ibv_qp_attr {
+            qp_state: ffi::ibv_qp_state::IBV_QPS_INIT,
+            port_num: port,
+            qp_access_flags: access.0,
+            ..Default::default()
+        };
+        let set = Set::IBV_QP_STATE
+            | Set::IBV_QP_PKEY_INDEX
+            | Set::IBV_QP_PORT
+            | Set::IBV_QP_ACCESS_FLAGS;
+        this.modify(init, set)?;
+        Ok(this)
+    }
+
+    /// Its number, as its peer and its completions name it.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: alive until `self` is dropped; the number never changes.
+        unsafe { (*self.qp.as_ptr()).qp_num }
+    }
+
+    /// Connects it: `ours` is what the peer was told of it, sent from `gid`.
+    pub(crate) fn connect(
+        &mut self,
+        (ours, gid): (Endpoint, Gid),
+        peer: Endpoint,
+        timing: Timing,
+    ) -> io::Result<()> {
+        let mut ready = ffi::ibv_qp_attr {
+            qp_state: ffi::ibv_qp_state::IBV_QPS_RTR,
+            path_mtu: ours.mtu.min(peer.mtu).into(),
+            dest_qp_num: peer.qp,
+            rq_psn: peer.first,
+            max_dest_rd_atomic: timing.answering,
+            min_rnr_timer: timing.wait,
+            ..Default::default()
+        };
+        ready.ah_attr.port_num = self.port;
+        ready.ah_attr.dlid = peer.lid;
+        if !gid.is_infiniband {
+            ready.ah_attr.is_global = 1;
+            ready.ah_attr.grh.dgid = ffi::ibv_gid { raw: peer.gid };
+            ready.ah_attr.grh.sgid_index = gid.index;
+            ready.ah_attr.grh.hop_limit = 64;
+        }
+        let set = Set::IBV_QP_STATE
+            | Set::IBV_QP_AV
+            | Set::IBV_QP_PATH_MTU
+            | Set::IBV_QP_DEST_QPN
+            | Set::IBV_QP_RQ_PSN
+            | Set::IBV_QP_MAX_DEST_RD_ATOMIC
+            | Set::IBV_QP_MIN_RNR_TIMER;
+        self.modify(ready, set)?;
+        let send = ffi::ibv_qp_attr {
+            qp_state: ffi::ibv_qp_state::IBV_QPS_RTS,
+            timeout: timing.timeout,
+            retry_cnt: timing.retries,
+            // For ever: a peer that takes no messages is found out by its silence elsewhere.
+            rnr_retry: 7,
+            sq_psn: ours.first,
+            max_rd_atomic: timing.asking,
+            ..Default::default()
+        };
+        let set = Set::IBV_QP_STATE
+            | Set::IBV_QP_TIMEOUT
+            | Set::IBV_QP_RETRY_CNT
+            | Set::IBV_QP_RNR_RETRY
+            | Set::IBV_QP_SQ_PSN
+            | Set::IBV_QP_MAX_QP_RD_ATOMIC;
+        self.modify(send, set)
+    }
+
+    /// Ends it: what is under way fails, and peers reach nothing through it any more.
+    pub(crate) fn fail(&mut self) -> io::Result<()> {
+        let error =
+            ffi::ibv_qp_attr { qp_state: ffi::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
+        self.modify(error, Set::IBV_QP_STATE)
+    }
+
+    fn modify(&mut self, mut to: ffi::ibv_qp_attr, set: Set) -> io::Result<()> {
+        let set = i32::try_from(set.0).map_err(io::Error::other)?;
+        // SAFETY: the queue pair is alive, and `to` is a whole description of which `set` names the
+        // fields that count.
+        check(unsafe { ffi::ibv_modify_qp(self.qp.as_ptr(), &mut to, set) })
+    }
+
+    /// Hands `works`, whose local bytes are parts of `memory`, to the device: one doorbell for all.
+    ///
+    /// # Errors
+    /// What the device says to the first that it does not take; those before it are under way.
+    ///
+    /// # Panics
+    /// If `memory` is of another domain, or a part is not inside it.
+    pub(crate) fn post(&mut self, memory: &Mr, works: &[Work]) -> io::Result<()> {
+        if works.is_empty() {
+            return Ok(());
+        }
+        assert!(Arc::ptr_eq(memory.pd(), &self.pd), "memory of another protection domain");
+        let Self { requests, parts, .. } = self;
+        parts.clear();
+        parts.extend(works.iter().map(|work| part(memory, work.local)));
+        requests.clear();
+        requests.extend(works.iter().map(|work| request(work, self.inline)));
+        // The vectors do not move any more.
+        let (first, part) = (requests.as_mut_ptr(), parts.as_mut_ptr());
+        let mut bad = ptr::null_mut();
+        // SAFETY: the indices are inside both vectors, which are equally long; the list that is
+        // made of them ends with the null of its last. The queue pair is alive, and the function is
+        // its own. It reads the local bytes of inline requests, which are inside `memory`; all
+        // others the device reaches by the key, as long as `memory` is registered.
+        check(unsafe {
+            for index in 0..works.len() {
+                let request = first.add(index);
+                if (*part.add(index)).length > 0 {
+                    (*request).sg_list = part.add(index);
+                    (*request).num_sge = 1;
+                }
+                if index + 1 < works.len() {
+                    (*request).next = request.add(1);
+                }
+            }
+            let qp = self.qp.as_ptr();
+            let post = (*(*qp).context).ops.post_send.ok_or(io::ErrorKind::Unsupported)?;
+            post(qp, first, &mut bad)
+        })
+    }
+
+    /// Gives the device a place in `memory` for a message.
+    ///
+    /// # Errors
+    /// What the device says.
+    ///
+    /// # Panics
+    /// As [`post`](Self::post).
+    pub(crate) fn receive(&mut self, memory: &Mr, receive: Receive) -> io::Result<()> {
+        assert!(Arc::ptr_eq(memory.pd(), &self.pd), "memory of another protection domain");
+        let mut part = part(memory, receive.local);
+        let mut request = ffi::ibv_recv_wr {
+            wr_id: receive.id,
+            next: ptr::null_mut(),
+            sg_list: &mut part,
+            num_sge: 1,
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair is alive, the function is its own, and the list has one entry; the
+        // device reaches the bytes by the key, as long as `memory` is registered.
+        check(unsafe {
+            let qp = self.qp.as_ptr();
+            let post = (*(*qp).context).ops.post_recv.ok_or(io::ErrorKind::Unsupported)?;
+            post(qp, &mut request, &mut bad)
+        })
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed only here.
+        let _ = unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) };
+    }
+}
+
+/// A part of `memory` as the device is told of it.
+fn part(memory: &Mr, local: Local) -> ffi::ibv_sge {
+    let Local { at, len } = local;
+    let whole = memory.memory().len();
+    assert!(len <= whole && at <= whole - len, "bytes {at} and {len} more of {whole}");
+    let length = u32::try_from(len).expect("a part is smaller than its memory's limit");
+    ffi::ibv_sge { addr: memory.address() + at as u64, length, lkey: memory.local_key() }
+}
+
+/// A request as the device is told of it, without its part and its successor.
+fn request(work: &Work, inline: usize) -> ffi::ibv_send_wr {
+    use ffi::{ibv_send_flags as Flag, ibv_wr_opcode as Code};
+    // SAFETY: numbers, null pointers and unions of them: all zeroes are a value of it.
+    let mut request: ffi::ibv_send_wr = unsafe { mem::zeroed() };
+    let (address, key) = work.remote;
+    let mut flags = 0;
+    let mut set = |flag: Flag, is_set: bool| flags |= if is_set { flag.0 } else { 0 };
+    set(Flag::IBV_SEND_SIGNALED, work.is_signalled);
+    set(Flag::IBV_SEND_FENCE, work.is_fenced);
+    let carries = matches!(work.verb, Verb::Write(_) | Verb::Send);
+    set(Flag::IBV_SEND_INLINE, carries && work.local.len <= inline);
+    request.wr_id = work.id;
+    request.send_flags = flags;
+    request.wr.rdma =
+        ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: address, rkey: key };
+    let atomic = |compare_add, swap| ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
+        remote_addr: address,
+        compare_add,
+        swap,
+        rkey: key,
+    };
+    match work.verb {
+        Verb::Write(None) => request.opcode = Code::IBV_WR_RDMA_WRITE,
+        Verb::Write(Some(word)) => {
+            request.opcode = Code::IBV_WR_RDMA_WRITE_WITH_IMM;
+            request.__bindgen_anon_1.imm_data = word.to_be();
+        }
+        Verb::Send => request.opcode = Code::IBV_WR_SEND,
+        Verb::Read => request.opcode = Code::IBV_WR_RDMA_READ,
+        Verb::Swap(expected, new) => {
+            request.opcode = Code::IBV_WR_ATOMIC_CMP_AND_SWP;
+            request.wr.atomic = atomic(expected, new);
+        }
+        Verb::Add(addend) => {
+            request.opcode = Code::IBV_WR_ATOMIC_FETCH_AND_ADD;
+            request.wr.atomic = atomic(addend, 0);
+        }
+    }
+    request
+}

@@ -1,0 +1,75 @@
+//! What the tests of this crate share: racks whose hosts are this machine's RDMA devices.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use gossamer_transport_rdma::{RdmaConfig, RdmaError, RdmaTransport};
+use std::{fs, net::TcpListener, sync::Arc, thread, time::Duration};
+use transport_api::{Carrier, HostId, Transport, conformance::Rack};
+use transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
+
+/// The names of this machine's devices.
+///
+/// # Panics
+/// If there are none: then nothing would be tested.
+pub(crate) fn devices() -> Vec<String> {
+    const WHERE: &str = "/sys/class/infiniband";
+    let entries = fs::read_dir(WHERE).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    assert!(!names.is_empty(), "no RDMA device in {WHERE}: run `cargo xtask rdma-test`");
+    names
+}
+
+/// How patient carriers are: the machine that runs the tests may be busy with much else.
+pub(crate) const LOSS_BOUND: Duration = Duration::from_secs(10);
+
+/// Carriers of so many hosts over loopback, for racks with so many threads.
+pub(crate) fn carriers(hosts: u32, threads: u32) -> Vec<Arc<TcpTransport>> {
+    let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let listeners: Vec<_> = (0..hosts).map(listen).collect();
+    let addresses: Vec<_> = listeners.iter().map(|l| l.local_addr().expect("an address")).collect();
+    let join = |(host, listener)| {
+        let (names, addresses) = ((JobId(7), [7; 32]), addresses.clone());
+        let credentials = Credentials::InsecureLoopback;
+        let host = HostId(host);
+        let config = TcpConfig::new(names, host, addresses, listener, threads + 1, credentials);
+        let config = TcpConfig { loss_bound: LOSS_BOUND, ..config };
+        thread::spawn(|| TcpTransport::join(config).expect("a carrier"))
+    };
+    let joins: Vec<_> = (0..).zip(listeners).map(join).collect();
+    joins.into_iter().map(|join| join.join().expect("no panic")).collect()
+}
+
+/// The settings of host number `host`: its device is the one of that number, in turn.
+pub(crate) fn config(host: u32) -> RdmaConfig {
+    let devices = devices();
+    let device = devices[host as usize % devices.len()].clone();
+    RdmaConfig { device: Some(device), ..RdmaConfig::default() }
+}
+
+/// Hosts over `carriers` with the settings that `config` gives them.
+pub(crate) fn join_all(
+    carriers: Vec<Arc<TcpTransport>>,
+    config: impl Fn(u32) -> RdmaConfig,
+) -> Vec<Result<Arc<RdmaTransport>, RdmaError>> {
+    let join = |(host, carrier): (u32, Arc<TcpTransport>)| {
+        let config = config(host);
+        thread::spawn(|| RdmaTransport::over(carrier as Arc<dyn Carrier>, config))
+    };
+    let joins: Vec<_> = (0..).zip(carriers).map(join).collect();
+    joins.into_iter().map(|join| join.join().expect("no panic")).collect()
+}
+
+/// A rack of so many hosts with so many threads.
+pub(crate) fn hosts(hosts: u32, threads: u32) -> Vec<Arc<RdmaTransport>> {
+    let joined = join_all(carriers(hosts, threads), config).into_iter();
+    joined.map(|host| host.unwrap_or_else(|error| panic!("{error}"))).collect()
+}
+
+/// A rack, for the conformance suite.
+pub(crate) fn rack(hosts: u32, threads: u32) -> Rack {
+    let rack = self::hosts(hosts, threads);
+    let hosts = rack.iter().map(|host| host.clone() as Arc<dyn Transport>).collect();
+    Rack { hosts, kill: Box::new(move |HostId(host)| rack[host as usize].sever()) }
+}
