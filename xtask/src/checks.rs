@@ -15,7 +15,10 @@ const MODELLED: [&str; 2] = ["gossamer-transport-api", "gossamer-trust-core"];
 /// The feature that only a nightly compiler can build.
 const NIGHTLY: &str = "nightly";
 
-/// The features of `gossamer` that are transports.
+/// Features that need libraries which not every machine has: cmake, libclang, libibverbs.
+const RDMA: [&str; 2] = ["rdma", "verbs"];
+
+/// The features of `gossamer` that are transports which every machine can build.
 const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
 
 /// `cargo xtask lint`.
@@ -38,6 +41,17 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// The part of linting that needs the libraries of RDMA: for `cargo xtask rdma-test`.
+pub(crate) fn lint_rdma(workspace: &Workspace) -> Result<()> {
+    let features = features_that(workspace, |feature| RDMA.contains(&feature));
+    Step::cargo(&workspace.root, "clippy --all-targets --package gossamer-transport-rdma")
+        .args("--package gossamer --package gossamer-apps")
+        .arg(format!("--features={features}"))
+        .arg("--")
+        .arg("-Dwarnings")
+        .run()
+}
+
 /// `cargo xtask doc`.
 pub(crate) fn doc(workspace: &Workspace) -> Result<()> {
     Step::cargo(&workspace.root, "doc --workspace --no-deps")
@@ -49,10 +63,17 @@ pub(crate) fn doc(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Every feature of every member that a stable compiler can build, as `package/feature,...`.
+/// Every feature of every member that a stable compiler can build on every machine, as
+/// `package/feature,...`.
 fn stable_features(workspace: &Workspace) -> String {
+    let others = [&RDMA[..], &[NIGHTLY, "default"]].concat();
+    features_that(workspace, |feature| !others.contains(&feature))
+}
+
+/// The features of members whose names are wanted, as `package/feature,...`.
+fn features_that(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> String {
     let of = |package: &cargo_metadata::Package| {
-        let features = package.features.keys().filter(|f| *f != NIGHTLY && *f != "default");
+        let features = package.features.keys().filter(|feature| wanted(feature));
         features.map(|feature| format!("{}/{feature}", package.name)).collect::<Vec<_>>()
     };
     workspace.metadata.packages.iter().flat_map(of).collect::<Vec<_>>().join(",")
@@ -177,5 +198,6 @@ mod tests {
     fn features_are_those_of_a_stable_compiler() {
         let features = stable_features(&Workspace::find().unwrap());
         assert!(features.split(',').all(|f| !f.ends_with("/nightly") && !f.ends_with("/default")));
+        assert!(features.contains("/tokio") && !features.contains("/rdma"));
     }
 }

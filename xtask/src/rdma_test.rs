@@ -1,6 +1,7 @@
-//! `cargo xtask rdma-test`: the tests that need RDMA devices. Their programs are built here, and
-//! run in a guest of [`rdma_vm`](crate::rdma_vm), on both of Debian's kernels: 6.1 is fast, and on
-//! 6.12 a WRITE becomes visible with its tail first.
+//! `cargo xtask rdma-test`: clippy on what needs the libraries of RDMA, which `cargo xtask lint`
+//! leaves out, and the tests that need RDMA devices. Their programs are built here, and run in a
+//! guest of [`rdma_vm`](crate::rdma_vm), on both of Debian's kernels: 6.1 is fast, and on 6.12 a
+//! WRITE becomes visible with its tail first.
 //!
 //! A guest may be emulated on two processors. So the programs are optimised, still with all of
 //! their checks, and run one test at a time: more threads that poll than there are processors wait
@@ -74,6 +75,7 @@ struct Program {
 
 /// `cargo xtask rdma-test`.
 pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
+    crate::checks::lint_rdma(workspace)?;
     let mut programs = Vec::new();
     for Suite { package, features, targets, arguments } in SUITES {
         let build = format!("test --package {package} --features {features} {targets}");
