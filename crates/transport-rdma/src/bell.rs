@@ -1,8 +1,15 @@
 //! [`RdmaBell`]: where a thread sleeps: the carrier's bell, which completions end as well.
+//!
+//! What ends a thread's sleep may be for others, since a queue pair's other end wakes threads of any
+//! number. Then the sleeper passes it on and sleeps on: it would otherwise look for work that it
+//! does not have, and take the processor from those that have some.
 
 use crate::host::Host;
 use primitive::sync::Ordering;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use transport_api::Bell;
 
 /// The bell of one thread.
@@ -17,25 +24,48 @@ impl RdmaBell {
     pub(crate) fn new(host: Arc<Host>, thread: u32, carrier: Box<dyn Bell>) -> Self {
         Self { host, thread, carrier }
     }
+
+    /// Takes what has completed; whether any of it concerns this thread.
+    fn pump(&self) -> bool {
+        let mut desk = self.host.seat(self.thread).desk();
+        self.host.pump_at(self.thread, &mut desk);
+        desk.was_concerned()
+    }
+
+    /// Sleeps until something happens that concerns this thread, or perhaps does; at most for
+    /// `timeout`.
+    fn doze(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
+        let host = self.host.clone();
+        let seat = host.seat(self.thread);
+        let start = Instant::now();
+        // What the thread took itself it knows already.
+        seat.desk().was_concerned();
+        loop {
+            // What completes from now on makes the channel readable, which the carrier's bell
+            // watches; what had completed before is taken here.
+            if seat.cq.arm().is_err() || self.pump() {
+                return;
+            }
+            let left = timeout.saturating_sub(start.elapsed());
+            self.carrier.sleep(left, &mut || ready() || seat.has_news());
+            let by_completion = seat.cq.silence();
+            if self.pump() || !by_completion || ready() || seat.has_news() {
+                return;
+            }
+        }
+    }
 }
 
 impl Bell for RdmaBell {
     fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
-        let Self { host, thread, carrier } = self;
-        let seat = host.seat(*thread);
+        let (host, thread) = (self.host.clone(), self.thread);
+        let seat = host.seat(thread);
         seat.is_asleep.store(true, Ordering::Release);
-        // What completes from now on makes the channel readable, which the carrier's bell watches;
-        // what had completed before is taken here.
-        let armed = seat.cq.arm();
-        if armed.is_ok() && !host.pump(*thread) {
-            carrier.sleep(timeout, &mut || ready() || seat.has_news());
-        }
+        self.doze(timeout, ready);
+        seat.is_asleep.store(false, Ordering::Release);
         // What has arrived at the carrier meanwhile is to be looked for.
         seat.sleeps.store(seat.sleeps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        seat.cq.silence();
-        seat.is_asleep.store(false, Ordering::Release);
-        host.pump(*thread);
-        host.attend(*thread);
+        host.attend(thread);
         host.expect_ticks();
     }
 }

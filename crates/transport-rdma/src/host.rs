@@ -51,6 +51,9 @@ pub(crate) struct Desk {
     by_number: HashMap<u32, usize>,
     /// What has happened and is not dealt with yet, by host.
     incidents: Vec<(usize, Incident)>,
+    /// Whether anything of that concerned the thread itself, since somebody last asked: most of
+    /// what it hears while it sleeps may be for others.
+    concerned: bool,
 }
 
 impl Desk {
@@ -59,6 +62,11 @@ impl Desk {
         let index = peer.0 as usize;
         self.by_number.insert(link.qp.number(), index);
         self.links[index] = Some(link);
+    }
+
+    /// Whether anything has concerned the thread itself since this was last asked.
+    pub(crate) fn was_concerned(&mut self) -> bool {
+        std::mem::take(&mut self.concerned)
     }
 }
 
@@ -217,7 +225,7 @@ impl Host {
 
     /// As [`pump`](Self::pump), for whoever has the desk already.
     pub(crate) fn pump_at(&self, thread: u32, desk: &mut Desk) -> bool {
-        let Desk { links, by_number, incidents } = desk;
+        let Desk { links, by_number, incidents, .. } = desk;
         let mut any = false;
         loop {
             let polled = self.seat(thread).cq.poll(|completion| {
@@ -276,6 +284,10 @@ impl Host {
 
     fn happened(&self, thread: u32, index: usize, incident: Incident, desk: &mut Desk) {
         let peer = HostId(index as u32);
+        desk.concerned |= match incident {
+            Incident::Wake(to) | Incident::Notified { thread: to, .. } => to == thread,
+            Incident::Event(_) | Incident::Failed(_) => true,
+        };
         match incident {
             Incident::Event(event) => self.deliver(thread, peer, event),
             Incident::Notified { thread: to, key, generation, event } => {

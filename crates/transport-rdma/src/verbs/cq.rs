@@ -161,16 +161,19 @@ impl Cq {
         })
     }
 
-    /// Takes what has made the channel readable.
-    pub(crate) fn silence(&self) {
+    /// Takes what has made the channel readable; whether anything had.
+    pub(crate) fn silence(&self) -> bool {
+        let mut any = false;
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut::<c_void>());
         // SAFETY: the channel is alive and does not block; every event is acknowledged, of the one
         // queue that uses it.
         unsafe {
             while ffi::ibv_get_cq_event(self.channel.0.as_ptr(), &mut cq, &mut context) == 0 {
                 ffi::ibv_ack_cq_events(cq, 1);
+                any = true;
             }
         }
+        any
     }
 }
 
