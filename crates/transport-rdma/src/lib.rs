@@ -21,7 +21,7 @@
 //! Fedora `cmake`, `clang-devel` and `rdma-core-devel`.
 //!
 //! Reading order:
-//! 1. [`RdmaConfig`], [`RdmaError`]: what a process may set, and why it may fail.
+//! 1. `RdmaConfig`, `RdmaError`: what a process may set, and why it may fail.
 //! 2. `verbs`: the objects of libibverbs, made safe.
 //! 3. `place`: which device, and where it is.
 //! 4. `ring`, `queue`: the work requests of a lane, without the device.
@@ -31,7 +31,7 @@
 //! 8. `lane`, `local`, `bell`: what runtime threads hold.
 //! 9. `message`, `join`, `service`: how hosts find each other's queue pairs and regions, and what
 //!    the service thread does.
-//! 10. [`RdmaTransport`]: puts them together.
+//! 10. `RdmaTransport`: puts them together.
 
 #![cfg(feature = "verbs")]
 #![deny(unsafe_code)]

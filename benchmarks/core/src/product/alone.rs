@@ -2,7 +2,7 @@
 //! to travel and nobody waits for anybody.
 //!
 //! ```text
-//!   enqueue (client)   42 x apply_then, which fills a buffer and so hands it over
+//!   enqueue (client)   42 x apply_then, which fills a buffer; one poll, which hands it over
 //!   serve (trustee)    one poll: runs the batch, writes the replies, hands the buffer back
 //!   reap (client)      one poll: takes the replies, calls 42 callbacks
 //! ```
@@ -28,8 +28,7 @@ use crate::harness::{Case, Unit};
 use crate::measure::room::{CaseError, Reading};
 use crate::suites::work::{Counter, Section};
 
-/// Requests of a full batch, which is handed over at once; a test holds it against the rack's
-/// limits.
+/// Requests of a full batch; a test holds it against the rack's limits.
 pub const BATCH: u64 = 42;
 /// Batches that the counter steps through.
 pub const COUNTED_BATCHES: u64 = 64;
@@ -67,9 +66,9 @@ impl Seats {
         Ok(Seats { client, trustee, counter, _registered: registered })
     }
 
-    /// The client sends a full batch.
+    /// The client sends a full batch and hands it over.
     #[inline(always)]
-    pub fn enqueue(&self) {
+    pub fn enqueue(&self, client: &EnteredNode) {
         let Some(counter) = &self.counter else { return };
         for _ in 0..BATCH {
             counter.apply_then(
@@ -77,13 +76,14 @@ impl Seats {
                 |answer| ANSWERS.set(ANSWERS.get().wrapping_add(answer)),
             );
         }
+        client.poll();
     }
 
     /// One batch from end to end.
     #[inline(always)]
     pub fn batch(&self) {
         let client = Node::enter(self.client.clone());
-        self.enqueue();
+        self.enqueue(&client);
         drop(client);
         Node::enter(self.trustee.clone()).poll();
         Node::enter(self.client.clone()).poll();
@@ -141,7 +141,7 @@ impl Part {
                 work(&entered);
             }
         };
-        timed(Part::Enqueue, &seats.client, &|_| seats.enqueue());
+        timed(Part::Enqueue, &seats.client, &|node| seats.enqueue(node));
         timed(Part::Serve, &seats.trustee, &|node| assert!(node.poll(), "a batch has come"));
         timed(Part::Reap, &seats.client, &|node| assert!(node.poll(), "a batch has come"));
         spent
@@ -239,7 +239,7 @@ fn one_request() {
     for _ in 0..COUNTED_BATCHES {
         let client = Node::enter(seats.client.clone());
         mark::phase::<0>();
-        seats.enqueue();
+        seats.enqueue(&client);
         mark::pause();
         drop(client);
         let trustee = Node::enter(seats.trustee.clone());
@@ -305,15 +305,22 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_goes_without_a_poll_of_the_client() {
+    fn a_batch_that_is_full_goes_when_one_more_request_comes() {
         let seats = Seats::new().expect("seats");
-        let client = Node::enter(seats.client.clone());
-        seats.enqueue();
-        drop(client);
-        let trustee = Node::enter(seats.trustee.clone());
-        assert!(trustee.poll());
-        let counter = seats.counter.as_ref().expect("a counter");
-        assert_eq!(counter.apply(|counter| counter.runs()), BATCH, "all of it, and no more");
+        let served = || {
+            let trustee = Node::enter(seats.trustee.clone());
+            trustee.poll();
+            let counter = seats.counter.as_ref().expect("a counter");
+            counter.apply(|counter| counter.runs())
+        };
+        let send = || {
+            let _client = Node::enter(seats.client.clone());
+            seats.counter.as_ref().expect("a counter").apply_then(|counter| counter.run(0), |_| ());
+        };
+        (0..BATCH).for_each(|_| send());
+        assert_eq!(served(), 0, "the client has not been polled");
+        send();
+        assert_eq!(served(), BATCH, "all of a batch, and no more");
     }
 
     #[test]
