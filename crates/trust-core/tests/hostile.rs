@@ -16,7 +16,7 @@ use std::{
     collections::BTreeSet,
     hint::black_box,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread,
@@ -346,6 +346,50 @@ fn a_request_cannot_be_longer_than_its_batch_or_its_batch_than_the_buffer() {
     });
 }
 
+/// The head of a reply that stands apart, of the request whose head was at word `at`.
+fn apart(status: u64, at: usize, len: usize) -> u64 {
+    (len as u64) << 32 | (at * WORD) as u64 | status
+}
+
+#[test]
+fn replies_that_stand_apart_are_taken_for_what_they_are() {
+    /// What calls have ended with; they run on this test's thread.
+    static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    const NONSENSE: &str = "makes no sense";
+    let (done, refused) = (0, 2);
+    let nay = [3u64, u64::from_le_bytes(*b"nay\0\0\0\0\0")];
+    // What the peer writes from word 1 on, where the only request was, the word at which it says
+    // that all ends, and what the victim makes of it.
+    let cases: [(&[u64], u16, &str); 9] = [
+        (&[77], 2, "77"),
+        (&[1, apart(refused, 1, 11), nay[0], nay[1]], 5, "nay"),
+        (&[1, apart(done, 1, 8), 78], 4, "78"),
+        (&[1, apart(done, 1, 1000), 78], 4, NONSENSE),
+        (&[1, apart(done, 1, usize::MAX >> 32), 78], u16::MAX, NONSENSE),
+        (&[1, apart(3, 1, 8), 78], 4, NONSENSE),
+        (&[1, apart(done, 1, 7), 78], 4, "decode"),
+        (&[79, apart(done, 9, 8), 78], 4, "79"),
+        (&[80, apart(done, 1, 8), 78], 0, "80"),
+    ];
+    Scene::with(|scene, node, fibers| {
+        for (words, end, expected) in cases {
+            let _ = fibers.remote().spawn(|| {
+                let peer = Trustee::numbered(0).expect("the peer");
+                let ended = match peer.try_visit(|_, ()| 5u64, ()) {
+                    Ok(number) => number.to_string(),
+                    Err(error) => error.to_string(),
+                };
+                ENDED.lock().unwrap().push(ended);
+            });
+            scene.serve(node, fibers);
+            scene.act(&Step::Answer(words.to_vec(), Signal::Batch(0, end)), fibers);
+            scene.serve(node, fibers);
+            let ended = std::mem::take(&mut *ENDED.lock().unwrap());
+            assert!(matches!(&ended[..], [one] if one.contains(expected)), "{expected}: {ended:?}");
+        }
+    });
+}
+
 fn any_head() -> impl Strategy<Value = u64> {
     let sensible = (0..=PROPERTIES + 1, 0..60u32, 0..12usize, prop::bool::weighted(0.1))
         .prop_map(|(property, closure, words, bulk)| head(property, closure, words, bulk));
@@ -353,7 +397,8 @@ fn any_head() -> impl Strategy<Value = u64> {
 }
 
 fn any_words() -> impl Strategy<Value = Vec<u64>> {
-    let word = prop_oneof![any_head(), 0..9u64, any::<u64>(), Just(u64::MAX), Just(0)];
+    let apart = (0..8u64, 0..12usize, 0..700usize).prop_map(|(bits, at, len)| apart(bits, at, len));
+    let word = prop_oneof![any_head(), apart, 0..9u64, any::<u64>(), Just(u64::MAX), Just(0)];
     prop::collection::vec(word, 0..80)
 }
 
