@@ -41,7 +41,8 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// The part of linting that needs the libraries of RDMA: for `cargo xtask rdma-test`.
+/// The part of linting and documentation that needs the libraries of RDMA: for
+/// `cargo xtask rdma-test`.
 pub(crate) fn lint_rdma(workspace: &Workspace) -> Result<()> {
     let features = features_that(workspace, |feature| RDMA.contains(&feature));
     Step::cargo(&workspace.root, "clippy --all-targets --package gossamer-transport-rdma")
@@ -49,6 +50,10 @@ pub(crate) fn lint_rdma(workspace: &Workspace) -> Result<()> {
         .arg(format!("--features={features}"))
         .arg("--")
         .arg("-Dwarnings")
+        .run()?;
+    Step::cargo(&workspace.root, "doc --no-deps --package gossamer-transport-rdma")
+        .arg("--features=verbs")
+        .env("RUSTDOCFLAGS", "-Dwarnings")
         .run()
 }
 

@@ -48,9 +48,9 @@ impl Gate {
     /// # Errors
     /// [`TlsError`], if the identity is not usable.
     pub(crate) fn new(identity: Identity, directory: PathBuf) -> Result<Self, TlsError> {
-        let seen = stamp(&directory);
         let acceptor = TlsAcceptor::from(tls::server(&identity)?);
-        Ok(Self { identity, directory, acceptor, seen })
+        // Nothing has been seen: the list may have been replaced since the identity was read.
+        Ok(Self { identity, directory, acceptor, seen: None })
     }
 
     /// For the next connection. A new list is read when there is one; if it is of no use, the old

@@ -112,7 +112,9 @@ fn the_processes_of_a_host_share_its_memory() {
     assert!(ran.err.contains(cause), "{ran:?}");
     rack.assert_nothing_left();
     let log = Ran::from(rack.gossamer(&["logs", &job_of(&list)]).output().expect("it answers"));
-    assert!(log.err.contains("[a/0] ") && log.err.contains("[b/0] "), "{log:?}");
+    // Whoever of the survivors got to say something before its end has said it under its own name.
+    let survivors = ["[a/0] ", "[a/1] ", "[b/0] "];
+    assert!(survivors.iter().any(|name| log.err.contains(name)), "{log:?}");
 }
 
 /// The job that is listed.

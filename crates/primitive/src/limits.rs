@@ -16,20 +16,21 @@ pub const BUFFERS: usize = 2;
 pub const SLOT_BYTES: usize = if cfg!(loom) { 64 } else { 64 * 1024 };
 
 /// Requests in one batch, at most; *measured* for 64 to 128 fibers, of which some then queue while
-/// the others' requests are served.
-pub const BATCH_REQUESTS: usize = if cfg!(loom) { 2 } else { 42 };
+/// the others' requests are served. It is the room for completions that counts: those of more than
+/// one word leave room for fewer.
+pub const BATCH_REQUESTS: usize = 42;
 
-/// Bytes of requests, signal included, at which a batch is sent even when it could hold more of
-/// them, so that long replies still find room behind the requests.
+/// Bytes of requests in one batch, signal included, at most, so that long replies still find room
+/// behind the requests.
 pub const BATCH_BYTES: usize = if cfg!(loom) { 48 } else { 16 * 1024 };
 
 /// Bytes from one buffer to the next. One cache line more than a power of two: headers of
 /// different buffers then fall into different cache sets (63 headers: 35 ns instead of 162).
 pub const SLOT_STRIDE: usize = SLOT_BYTES + CACHE_LINE;
 
-/// Bytes of one encoded argument or result that travel inside a slot; larger ones take the bulk
-/// path of the lane.
-pub const INLINE_BYTES: usize = if cfg!(loom) { 16 } else { 8 * 1024 };
+/// Bytes of one encoded argument that travel inside a slot; larger ones take the bulk path of the
+/// lane, as results do for which the slot has no room.
+pub const INLINE_BYTES: usize = 8 * 1024;
 
 /// Bytes of one argument or result, at most (1 GiB): what a length field may claim before it is
 /// refused.

@@ -74,7 +74,7 @@ impl RdmaLane {
             |remote: &&Arc<Remote>| remote.issuer == self.host.id && region.owner() == self.peer;
         let remote = region.handle::<Arc<Remote>>().filter(ours).ok_or(OpError::Foreign(key))?;
         self.there()?;
-        OpError::check(key, (region.rights(), region.len()), (at, count, needs))?;
+        region.check(at, count, needs)?;
         Ok(remote)
     }
 
@@ -85,12 +85,12 @@ impl RdmaLane {
         needs: Rights,
     ) -> Result<&'r Arc<Remote>, OpError> {
         let remote = self.check(on, at, 8, needs)?;
-        if at.is_multiple_of(8) { Ok(remote) } else { Err(OpError::Misaligned(at)) }
+        on.check_word(at, needs)?;
+        Ok(remote)
     }
 
     fn check_thread(&self, thread: u32) -> Result<(), OpError> {
-        let there = thread < self.host.threads;
-        if there { Ok(()) } else { Err(OpError::NoSuchThread(thread, self.peer)) }
+        OpError::check_thread(thread, self.host.threads, self.peer)
     }
 
     /// Starts an operation on `remote`, which is not withdrawn while its queue pair is held.
@@ -235,6 +235,10 @@ impl Lane for RdmaLane {
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         self.host.attend(self.thread);
         if self.gone.is_some() {
+            // The carrier may find out later, and keeps the thread awake until somebody hears it.
+            if !self.carrier_ended {
+                self.poll_carrier(&mut |_| ());
+            }
             return false;
         }
         let mut moved = self.host.pump(self.thread);
@@ -261,6 +265,8 @@ impl Lane for RdmaLane {
         host.take(from, &mut self.spare, sink);
         if let Some(event) = host.end_of(self.peer) {
             self.gone = Some(event.reason());
+            let seat = host.seat(self.thread);
+            seat.listening[self.peer.0 as usize].store(false, Ordering::Relaxed);
             sink(Event::Peer(event.clone()));
         }
         true

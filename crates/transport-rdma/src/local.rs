@@ -186,7 +186,6 @@ impl Lane for LocalLane {
 
 impl LocalLane {
     fn check_thread(&self, thread: u32) -> Result<(), OpError> {
-        let there = thread < self.host.threads;
-        if there { Ok(()) } else { Err(OpError::NoSuchThread(thread, self.host.local)) }
+        OpError::check_thread(thread, self.host.threads, self.host.local)
     }
 }

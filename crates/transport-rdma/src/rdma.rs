@@ -102,8 +102,7 @@ impl RdmaTransport {
     }
 
     fn check(&self, thread: u32) -> Result<(), LaneError> {
-        let threads = self.host.threads;
-        if thread < threads { Ok(()) } else { Err(LaneError::NoSuchThread(thread, threads)) }
+        LaneError::check_thread(thread, self.host.threads)
     }
 }
 

@@ -193,6 +193,8 @@ impl Lane for TcpLane {
         let (any, gone) = self.host.take((self.thread, self.peer), &mut self.spare, sink);
         let Some(event) = gone else { return moved || any };
         self.gone = Some(event.reason());
+        // Nothing more is to keep the thread awake.
+        self.host.seat(self.thread).listening[self.peer.0 as usize].store(false, Ordering::Relaxed);
         sink(Event::Peer(event.clone()));
         true
     }

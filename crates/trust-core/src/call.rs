@@ -77,10 +77,11 @@ impl Batch<'_> {
         }
     }
 
-    /// Writes the result of `request`.
+    /// Writes the result of `request`. It is gone when anything is written: if its destructor
+    /// panics, there is no reply yet.
     #[inline(always)]
-    fn reply<U: Serialize + 'static>(&mut self, request: Request, value: &U) {
-        match codec::to_plain(value) {
+    fn reply<U: Serialize + 'static>(&mut self, request: Request, value: U) {
+        match codec::to_plain(&value) {
             Some(Plain::Word(word)) => self.slot.store(self.at, word, Ordering::Relaxed),
             Some(Plain::Nothing) => {}
             None => self.reply_encoded(request, value),
@@ -88,9 +89,11 @@ impl Batch<'_> {
     }
 
     #[inline]
-    fn reply_encoded<U: Serialize>(&mut self, request: Request, value: &U) {
+    fn reply_encoded<U: Serialize>(&mut self, request: Request, value: U) {
         let mut encoded = codec::Encoded::<MIDDLING>::new();
-        if let Err(error) = encoded.encode(value) {
+        let outcome = encoded.encode(&value);
+        drop(value);
+        if let Err(error) = outcome {
             return self.refuse(&format!("the result cannot be encoded: {error}"));
         }
         let bytes = encoded.bytes();
@@ -190,7 +193,7 @@ where
                     // refers.
                     let property = unsafe { &mut *property.cast::<T>() };
                     let result = invoke.invoke(property, arguments);
-                    batch.reply(request, &result);
+                    batch.reply(request, result);
                 }
                 Err(reason) => batch.refuse(&reason),
             }

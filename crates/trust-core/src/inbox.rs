@@ -174,6 +174,10 @@ impl Inbox {
             if batch.outsized.is_some() {
                 self.send_outsized(node, batch);
             }
+            // A payload that its request had no use for is not the next one's.
+            if head.is_bulk() {
+                batch.bulk = None;
+            }
         }
         true
     }

@@ -77,6 +77,46 @@ pub(crate) fn waiting_in_a_delegated_closure_names_both_places() {
     assert!(said.contains("`launch` at ") && said.contains("panics.rs"), "{said}");
 }
 
+/// A result whose destructor panics at the trustee, if it is told to.
+#[derive(Serialize, Deserialize)]
+struct Fragile {
+    bytes: Vec<u8>,
+    #[serde(skip)]
+    falls: bool,
+}
+
+impl Drop for Fragile {
+    fn drop(&mut self) {
+        assert!(!self.falls, "{} bytes fell apart", self.bytes.len());
+    }
+}
+
+pub(crate) fn a_result_whose_drop_panics_is_a_panic_of_its_own() {
+    for trustee in others() {
+        let maker = trustee.entrust(());
+        let told = Rc::new(RefCell::new(Vec::new()));
+        // In the place of the request, behind the requests, by the bulk path.
+        let lengths = [0, 3, 8, 200, 0, 90_000, 1, 200, 5, 90_000, 2].repeat(3);
+        for (i, len) in lengths.iter().enumerate() {
+            let (told, falls) = (told.clone(), i % 2 == 1);
+            let make = |(): &mut (), (len, falls)| Fragile { bytes: vec![7; len], falls };
+            maker.try_apply_with_then(make, (*len, falls), move |result| {
+                let made = result.map(|fragile| fragile.bytes.len());
+                told.borrow_mut().push(made.map_err(|error| error.to_string()));
+            });
+        }
+        maker.apply(|()| ());
+        assert_eq!(told.borrow().len(), lengths.len());
+        for (i, (len, result)) in lengths.iter().zip(told.borrow().iter()).enumerate() {
+            match result {
+                Ok(made) => assert_eq!((made, i % 2), (len, 0)),
+                Err(said) => assert!(said.contains(&format!("{len} bytes fell apart")), "{said}"),
+            }
+            assert_eq!(result.is_err(), i % 2 == 1, "number {i}");
+        }
+    }
+}
+
 /// Values whose encoding fails, or panics, where the tests say so.
 #[derive(Debug, PartialEq)]
 enum Awkward {
