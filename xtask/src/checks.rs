@@ -87,12 +87,19 @@ fn features_that(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> String
 /// The tests that need a feature which is off by default.
 const OPTIONAL_TESTS: &str = "test --package gossamer --features tokio --test tokio";
 
-/// `cargo xtask test`: README's command, the tests of optional features, and the extras that were
-/// asked for.
+/// Tests of what may depend on how code is divided, with the profile of a program that has none of
+/// its own: each unit of code has constants of its own then.
+const DIVIDED_TESTS: &str = "test --release --package gossamer-trust-core \
+    --test many_clients --test traffic \
+    --config profile.release.codegen-units=16 --config profile.release.lto=false";
+
+/// `cargo xtask test`: README's command, the tests of optional features and of another profile, and
+/// the extras that were asked for.
 pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Result<()> {
     let command = TEST_COMMAND.strip_prefix("cargo ").expect("it is a cargo command");
     counted(Step::cargo(&workspace.root, command), "tests")?;
     counted(Step::cargo(&workspace.root, OPTIONAL_TESTS), "tests of optional features")?;
+    counted(Step::cargo(&workspace.root, DIVIDED_TESTS), "tests in many units of code")?;
     other_switch(workspace)?;
     if clients {
         real_clients(&workspace.root)?;

@@ -247,7 +247,7 @@ impl<T: 'static> Trust<T> {
         let place = Location::caller();
         match current(self) {
             Some(node) if self.is_used_by(node) => {
-                node.request(self.target(), invoke, arguments, Tell(then, PhantomData));
+                node.request(self.target(), invoke, &arguments, Tell(then, PhantomData));
             }
             Some(node) if self.is_at(node) => {
                 self.cast_inline(node, invoke, arguments, then, place);

@@ -178,9 +178,10 @@ impl Completion for Box<dyn FnOnce(Outcome<'_>)> {
 /// Moves a completion out of the words that these are, and runs it.
 type Take = unsafe fn(*const u64, Outcome<'_>);
 
-/// Takes the completions at the head of a list that are of one kind, and runs them with the results
-/// in their requests' places.
-type Run = unsafe fn(&Completions, &SharedBytes, ThreadId);
+/// Takes the completions at the head of a list that are of the kind given, and runs them with the
+/// results in their requests' places. A type may have several kinds, one for each unit of code that
+/// pushes it, so it is the list's own that is compared with.
+type Run = unsafe fn(&Kind, &Completions, &SharedBytes, ThreadId);
 
 /// Completions of one batch, in order.
 ///
@@ -394,8 +395,8 @@ impl Completions {
     #[inline(always)]
     pub(crate) fn run_kind(&self, kind: &Kind, pair: &SharedBytes, trustee: ThreadId) {
         debug_assert!(self.kind().is_some_and(|next| std::ptr::eq(next, kind)));
-        // SAFETY: the next completion is of the type that this kind was made for.
-        unsafe { (kind.run)(self, pair, trustee) }
+        // SAFETY: `run` and the kind were made for the same type (`kind_of`).
+        unsafe { (kind.run)(kind, self, pair, trustee) }
     }
 
     /// Exchanges the completions of two lists.
@@ -441,20 +442,27 @@ unsafe fn take<C: Completion>(data: *const u64, outcome: Outcome<'_>) {
 }
 
 /// # Safety
-/// The next completion of `list` is a `C`.
-unsafe fn run<C: Completion>(list: &Completions, pair: &SharedBytes, trustee: ThreadId) {
+/// `kind` is one of `C`s.
+unsafe fn run<C: Completion>(
+    kind: &Kind,
+    list: &Completions,
+    pair: &SharedBytes,
+    trustee: ThreadId,
+) {
     let slot = pair.words();
     let mut place = list.next.get();
-    while let Some((kind, header, data)) = list.at(place)
-        && std::ptr::eq(kind, kind_of::<C>())
+    while let Some((next, header, data)) = list.at(place)
+        && std::ptr::eq(next, kind)
     {
         place += const { words_of::<C>() };
         list.next.set(place);
         let (at, words) = (header.at(), header.request_words());
         let value = slot.load(at, Ordering::Relaxed);
-        // SAFETY: `push` wrote a `C` behind the kind of `C`s. It is taken once: `next` is behind it.
+        // SAFETY: `push` wrote a `C` behind this kind of `C`s. It is taken once: `next` is behind
+        // it, and nobody takes from this list while it is being answered.
         let completion = unsafe { data.cast::<C>().read() };
         completion.complete(Outcome::InPlace(InPlace { value, at: at + 1, words, pair, trustee }));
+        debug_assert_eq!(place, list.next.get(), "somebody else took completions");
     }
 }
 

@@ -209,6 +209,7 @@ impl Inbox {
         // The head may be read again: only a client that breaks the rules writes it meanwhile, and
         // it is checked anew.
         let Some(request) = batch.request() else { return };
+        batch.bulk = None;
         batch.panicked(report);
         batch.pass(request);
         self.send_outsized(node, batch);

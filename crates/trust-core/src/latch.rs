@@ -266,7 +266,7 @@ impl<T: 'static> Trust<Latch<T>> {
         let started = Started::new(reply_to, trustee);
         let arguments = (reply_to, arguments);
         if self.is_used_by(node) {
-            node.request(self.target(), Launch(invoke), arguments, started);
+            node.request(self.target(), Launch(invoke), &arguments, started);
         } else {
             let trust = self.clone();
             node.run_or_defer(move |node| {

@@ -40,17 +40,19 @@ impl Node {
     {
         let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
         let waiter = Waiter::new(fiber);
-        self.request(target, invoke, arguments, waiter.wake());
+        self.request(target, invoke, &arguments, waiter.wake());
+        // The arguments are dropped when this returns: their destructors may wait, which must not
+        // come between the request and this wait.
         waiter.wait()
     }
 
-    /// Encodes a request and sends it.
+    /// Encodes a request and sends it. No code of users runs behind the sending.
     #[inline(always)]
     pub(crate) fn request<T, I, V, C>(
         &self,
         target: Target<T>,
         invoke: I,
-        arguments: V,
+        arguments: &V,
         completion: C,
     ) where
         T: 'static,
@@ -59,7 +61,7 @@ impl Node {
         V: Portable,
         C: Completion + 'static,
     {
-        if let (0, Some(plain)) = (size_of::<I>(), codec::to_plain(&arguments)) {
+        if let (0, Some(plain)) = (size_of::<I>(), codec::to_plain(arguments)) {
             // A closure without bytes is made anew at the trustee, so this one is gone.
             std::mem::forget(invoke);
             let arguments = Arguments::Plain(plain);
@@ -69,8 +71,13 @@ impl Node {
     }
 
     #[inline]
-    fn request_encoded<T, I, V, C>(&self, target: Target<T>, invoke: I, arguments: V, completion: C)
-    where
+    fn request_encoded<T, I, V, C>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: &V,
+        completion: C,
+    ) where
         T: 'static,
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
@@ -80,7 +87,7 @@ impl Node {
         let _stay = self.stay();
         let mut encoded = codec::Encoded::<MIDDLING>::new();
         with_capture(invoke, |capture| encoded.put(capture));
-        let encodable = encoded.encode(&arguments).and_then(|()| match encoded.bytes().len() {
+        let encodable = encoded.encode(arguments).and_then(|()| match encoded.bytes().len() {
             len if len > MESSAGE_BYTES => Err(CodecError(too_large("a request", len))),
             _ => Ok(()),
         });

@@ -218,7 +218,7 @@ impl Trustee {
                 started.end(Ok(Start(closure).invoke(&mut Runtime, (reply_to, arguments))));
             } else {
                 let arguments = (reply_to, arguments);
-                node.request(self.runtime(), Start(closure), arguments, started);
+                node.request(self.runtime(), Start(closure), &arguments, started);
             }
             Ok(handle)
         }))

@@ -20,7 +20,11 @@ pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Result<U, Delegat
     let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
     let waiter = Waiter::new(fiber);
     send(waiter.wake());
-    waiter.wait()
+    // What has been sent may have run code of users, and that have waited and used up the token.
+    match waiter.taken() {
+        Some(result) => result,
+        None => waiter.wait(),
+    }
 }
 
 /// How far a wait has come.
@@ -66,22 +70,28 @@ impl<U> Waiter<U> {
     /// Parks the fiber until the wait has ended. Called once.
     ///
     /// It parks before it looks: what has ended already has left the token that lets the fiber go
-    /// on. The states are compared one by one, since a jump table would cost every wait an indirect
-    /// jump.
+    /// on, unless code that could park has run between the sending and this.
     #[inline(always)]
     pub(crate) fn wait(&self) -> Result<U, DelegateError> {
         loop {
             fiber::park();
-            if self.state.get() == Wait::Done {
-                self.state.set(Wait::Over);
-                // SAFETY: the state said that the completion has written the value, and says now
-                // that it is taken.
-                return Ok(unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) });
-            }
-            if let Some(error) = self.failure() {
-                return Err(error);
+            if let Some(result) = self.taken() {
+                return result;
             }
         }
+    }
+
+    /// What the wait has ended with, if it has and nobody has taken it. The states are compared one
+    /// by one, since a jump table would cost every wait an indirect jump.
+    #[inline(always)]
+    fn taken(&self) -> Option<Result<U, DelegateError>> {
+        if self.state.get() == Wait::Done {
+            self.state.set(Wait::Over);
+            // SAFETY: the state said that the completion has written the value, and says now that
+            // it is taken.
+            return Some(Ok(unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) }));
+        }
+        self.failure().map(Err)
     }
 
     /// The error that the wait has ended with, if it has.

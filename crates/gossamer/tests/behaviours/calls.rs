@@ -197,3 +197,37 @@ pub(crate) fn callbacks_that_send_are_never_refused() {
     // The callback owned trusts: it must be gone before the rack looks for leaks.
     wait_until("the callback's end", || targets.iter().all(|target| Rc::strong_count(target) == 1));
 }
+
+thread_local! {
+    /// What the destructor of [`Waiting`] asks.
+    static ASKED: RefCell<Option<Trust<u32>>> = const { RefCell::new(None) };
+}
+
+/// An argument whose destructor waits, on the thread that sends it.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Waiting(u32);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(asked) = ASKED.take() {
+            // Longer than the reply to the request takes whose argument this was.
+            for _ in 0..10 {
+                asked.apply(|asked| *asked += 1);
+            }
+        }
+    }
+}
+
+pub(crate) fn arguments_may_wait_when_they_are_dropped() {
+    let me = gossamer::local_trustee().trustee();
+    for trustee in everywhere().into_iter().filter(|trustee| *trustee != me) {
+        let (sum, asked) = (trustee.entrust(0u32), trustee.entrust(0u32));
+        ASKED.set(Some(asked.clone()));
+        assert_eq!(sum.apply_with(|sum, waiting: Waiting| *sum + waiting.0, Waiting(5)), 5);
+        assert_eq!(asked.apply(|asked| *asked), 10);
+        let latch = trustee.entrust_with(|()| gossamer::Latch::new(1u32), ());
+        ASKED.set(Some(asked.clone()));
+        assert_eq!(latch.launch_with(|one, waiting: Waiting| *one + waiting.0, Waiting(6)), 7);
+        assert_eq!(asked.apply(|asked| *asked), 20);
+    }
+}

@@ -19,6 +19,7 @@ macro_rules! behaviours {
             calls: every_thread_calls_every_other;
             calls: values_are_delegated_by_name;
             calls: failures_come_back_as_errors;
+            calls: arguments_may_wait_when_they_are_dropped;
             calls: callbacks_may_send_without_end;
             calls: a_flood_waits_for_its_trustee;
             calls: callbacks_that_send_are_never_refused;
