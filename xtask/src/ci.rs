@@ -18,7 +18,7 @@ const GATES: &[(&str, &str)] = &[
     ),
     ("loom models", "xtask loom"),
     ("the hot path, instruction by instruction", "xtask hotpath"),
-    ("fuzz targets, on a nightly compiler", "xtask fuzz --seconds 20"),
+    ("fuzz targets, on a nightly compiler", "xtask fuzz --seconds 60"),
     ("README's main command", "xtask demo"),
     ("killed processes", "xtask chaos --rounds 10"),
     ("a rack of several machines: kills, a stop, a cable pulled", "xtask netns test"),
