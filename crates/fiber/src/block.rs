@@ -12,6 +12,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
 use std::time::Instant;
 
 use crate::local::Locals;
@@ -43,6 +44,11 @@ impl FiberId {
         FiberId { index: bits as u32, generation: (bits >> 32) as u32 }
     }
 }
+
+/// A fiber that waits, for whoever is to wake it: unlike a [`FiberId`] it is not looked up, and must
+/// not be used when the fiber has ended.
+#[derive(Clone, Copy)]
+pub struct Waiting(pub(crate) NonNull<Block>);
 
 impl std::fmt::Debug for FiberId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

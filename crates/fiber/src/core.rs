@@ -14,12 +14,12 @@ use std::time::Instant;
 
 use crate::block::{Block, FiberId, State, Timer};
 use crate::error::SpawnError;
-use crate::here::{self, Entered, HERE};
+use crate::here::{Entered, HERE};
 use crate::queue::Queue;
 use crate::remote::{Message, Shared};
 use crate::scheduler::MayWait;
 use crate::stack::{MIN_STACK_BYTES, Stack};
-use crate::switch::Resumed;
+use crate::switch::{Resumed, Switch};
 use crate::timer::Timers;
 
 /// Fibers of one thread, at most.
@@ -43,6 +43,8 @@ pub(crate) struct Core {
     bare: RefCell<Vec<u32>>,
     /// Emptied message lists, kept for their capacity.
     pub(crate) spare: Cell<Vec<Message>>,
+    /// Where `run` stops for now: the position behind the last fiber that it may resume.
+    end: Cell<usize>,
     live: Cell<usize>,
     started: Cell<u64>,
     closing: Cell<bool>,
@@ -68,6 +70,7 @@ impl Core {
             pooled: RefCell::default(),
             bare: RefCell::default(),
             spare: Cell::default(),
+            end: Cell::new(0),
             live: Cell::new(0),
             started: Cell::new(0),
             closing: Cell::new(false),
@@ -171,11 +174,9 @@ impl Core {
         let Some(stack) = block.stack.take() else {
             unreachable!("a reserved block has a stack");
         };
+        let this: *const Block = block;
         let contained = move || {
-            // `resume` could not know it yet.
-            HERE.with(|here| {
-                here::with_fiber(|_, block| here.exit.set(block.switch.exit()));
-            });
+            HERE.with(|here| here.running.set(this));
             // Nothing may unwind out of a fiber. `body` reports panics to its joiner; what is left
             // are destructors of results that nobody waits for. Their payload is forgotten, because
             // dropping it could panic again.
@@ -196,43 +197,56 @@ impl Core {
 
     /// Resumes up to `limit` ready fibers and returns how many. To be called on the thread's own
     /// stack, with this core entered.
+    ///
+    /// Only the first of them is resumed from here: fibers that wait [hand over](Self::leave) to the
+    /// next one. Whoever gets the processor notes that it is the one that runs.
     #[inline]
     pub(crate) fn run(&self, limit: usize) -> usize {
-        let mut resumed = 0;
-        let mut next = self.queue.first();
-        while let Some(block) = next.filter(|_| resumed < limit) {
-            self.queue.remove_first();
-            resumed += 1;
-            // Looked up before the switch: afterwards the processor would have to wait for the
-            // stack pointer that the switch brings back before it could begin to look.
-            next = self.queue.first();
-            // SAFETY: queued blocks belong to this core.
-            let block = unsafe { block.as_ref() };
+        let start = self.queue.position();
+        self.end.set(start.wrapping_add(limit));
+        while let Some(block) = self.take_next() {
             // SAFETY: a queued block is loaded and suspended; this is the thread's own stack.
-            if unsafe { self.resume(block) } == Resumed::Finished {
+            unsafe { block.switch.resume() };
+            // SAFETY: the fiber that gave the processor back has put its block there.
+            let block = unsafe { &*HERE.with(|here| here.running.get()) };
+            if block.switch.became() == Resumed::Finished {
                 self.retire(block);
-            }
-            if next.is_none() {
-                next = self.queue.first();
             }
         }
         HERE.with(|here| here.running.set(std::ptr::null()));
-        resumed
+        self.queue.position().wrapping_sub(start)
     }
 
-    /// # Safety
-    /// The block's execution is loaded and suspended; the caller is not on its stack.
+    /// Takes the next fiber that `run` has to resume out of the queue.
     #[inline(always)]
-    unsafe fn resume(&self, block: &Block) -> Resumed {
-        HERE.with(|here| {
-            here.running.set(block);
-            here.exit.set(block.switch.exit());
-        });
-        // SAFETY: as promised by the caller.
-        unsafe { block.switch.resume() }
+    fn take_next(&self) -> Option<&Block> {
+        let next = self.queue.first().filter(|_| self.queue.position() != self.end.get())?;
+        self.queue.remove_first();
+        // SAFETY: queued blocks belong to this core.
+        Some(unsafe { next.as_ref() })
+    }
+
+    /// Suspends the running fiber: gives the processor to the next one, or back to `run`.
+    ///
+    /// # Safety
+    /// `block` is the running fiber, and not cancelled.
+    #[inline(always)]
+    unsafe fn leave(&self, block: &Block) {
+        let next = if Switch::HANDS_OVER { self.take_next() } else { None };
+        // SAFETY: the caller runs on the stack of `block`; a queued block is loaded and suspended, or
+        // is this one, which then stays where it is.
+        unsafe {
+            match next {
+                Some(next) => block.switch.hand_over(&next.switch),
+                None => block.switch.suspend(),
+            }
+        }
+        HERE.with(|here| here.running.set(block));
     }
 
     /// Returns the block of a fiber that has ended to the free ones.
+    #[cold]
+    #[inline(never)]
     fn retire(&self, block: &Block) {
         let FiberId { index, generation } = block.id.get();
         if let Timer::Sleep(deadline) | Timer::Park(deadline) = block.timer.replace(Timer::Unset) {
@@ -257,11 +271,11 @@ impl Core {
 
     /// Suspends the running fiber until somebody unparks it.
     #[inline(always)]
-    pub(crate) fn park(block: &Block) {
+    pub(crate) fn park(&self, block: &Block) {
         if block.state.get() == State::Active {
             block.state.set(State::Parked);
             // SAFETY: `block` is the running fiber, and not cancelled.
-            unsafe { here::suspend() };
+            unsafe { self.leave(block) };
         } else {
             Core::take_token(block);
         }
@@ -283,7 +297,7 @@ impl Core {
         }
         self.queue.push(block);
         // SAFETY: `block` is the running fiber, and not cancelled.
-        unsafe { here::suspend() };
+        unsafe { self.leave(block) };
     }
 
     /// Suspends the running fiber until `deadline` has been reported to `expire`.
@@ -292,7 +306,7 @@ impl Core {
         block.timer.set(Timer::Sleep(deadline));
         self.timers.insert(deadline, block.id.get().index);
         // SAFETY: `block` is the running fiber, and not cancelled.
-        unsafe { here::suspend() };
+        unsafe { self.leave(block) };
         block.timer.set(Timer::Unset);
     }
 
@@ -304,7 +318,7 @@ impl Core {
         let index = block.id.get().index;
         block.timer.set(Timer::Park(deadline));
         self.timers.insert(deadline, index);
-        Core::park(block);
+        self.park(block);
         match block.timer.replace(Timer::Unset) {
             Timer::Park(deadline) => {
                 self.timers.remove(deadline, index);

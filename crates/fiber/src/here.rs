@@ -1,6 +1,6 @@
 //! What this thread is doing: the scheduler it has entered and the fiber it is running.
 //!
-//! Three thread-local words. They are plain cells without destructors, so an access is one load
+//! Two thread-local words. They are plain cells without destructors, so an access is one load
 //! relative to the thread pointer, and the signal handler may read them. Fibers never move to
 //! another thread, so an address taken before a switch is right after it.
 //!
@@ -9,22 +9,19 @@
 //! fiber can therefore not enter the scheduler of other fibers; see [`Entered::new`].
 
 use std::cell::Cell;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
-use crate::block::Block;
+use crate::block::{Block, Waiting};
 use crate::core::Core;
-use crate::switch::Exit;
 
 pub(crate) struct Here {
     pub(crate) core: Cell<*const Core>,
     pub(crate) running: Cell<*const Block>,
-    /// How the running fiber gives the processor back.
-    pub(crate) exit: Cell<Exit>,
 }
 
 thread_local! {
     pub(crate) static HERE: Here =
-        const { Here { core: Cell::new(ptr::null()), running: Cell::new(ptr::null()), exit: Cell::new(Exit::NONE) } };
+        const { Here { core: Cell::new(ptr::null()), running: Cell::new(ptr::null()) } };
 }
 
 /// Gives `f` the scheduler that the thread has entered.
@@ -49,16 +46,21 @@ pub(crate) fn with_fiber<R>(f: impl FnOnce(&Core, &Block) -> R) -> Option<R> {
     })
 }
 
-/// Suspends the running fiber.
+/// The running fiber, for whoever is to wake it; `None` outside fibers.
+#[inline(always)]
+pub fn waiting() -> Option<Waiting> {
+    with_fiber(|_, block| Waiting(NonNull::from(block)))
+}
+
+/// As [`unpark`](crate::unpark), of a fiber that is known not to have ended.
 ///
 /// # Safety
-/// The caller runs on a fiber, and has not been cancelled.
+/// The fiber is one of this thread and has not ended, and nor has its scheduler.
 #[inline(always)]
-pub(crate) unsafe fn suspend() {
-    let exit = HERE.with(|here| here.exit.get());
-    // SAFETY: a running fiber's exit is put there whenever it is resumed (`Core::resume`), or, the
-    // first time, when its closure begins (`Core::launch`).
-    unsafe { exit.suspend() }
+pub unsafe fn unpark_waiting(fiber: Waiting) {
+    // SAFETY: the block of a fiber stays where it is as long as its scheduler lives, which the
+    // caller promises, as it does that this is its thread.
+    with_core(|core| core.wake(unsafe { fiber.0.as_ref() }));
 }
 
 /// Makes a scheduler the current one until dropped.

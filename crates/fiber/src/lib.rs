@@ -65,9 +65,10 @@ mod overflow;
 
 mod error;
 
-pub use crate::block::FiberId;
+pub use crate::block::{FiberId, Waiting};
 pub use crate::core::MAX_FIBERS;
 pub use crate::error::{JoinError, SpawnError};
+pub use crate::here::{unpark_waiting, waiting};
 pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
 pub use crate::local::{AccessError, LocalKey};
 pub use crate::ops::{

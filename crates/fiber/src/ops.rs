@@ -40,7 +40,7 @@ pub fn name() -> Option<String> {
 #[inline(always)]
 #[track_caller]
 pub fn park() {
-    if here::with_fiber(|_, block| Core::park(block)).is_none() {
+    if here::with_fiber(Core::park).is_none() {
         outside("park");
     }
 }
@@ -98,7 +98,7 @@ pub fn sleep(duration: Duration) {
     let slept = here::with_fiber(|core, block| match deadline {
         Some(deadline) => core.sleep_until(block, deadline),
         None => loop {
-            Core::park(block);
+            core.park(block);
         },
     });
     if slept.is_none() {

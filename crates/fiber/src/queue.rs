@@ -11,6 +11,8 @@ use crate::block::Block;
 pub(crate) struct Queue {
     /// A power of two of entries; those from `head` to `tail`, modulo the length, are queued.
     ring: UnsafeCell<Box<[*const Block]>>,
+    /// The length less one.
+    mask: Cell<usize>,
     head: Cell<usize>,
     tail: Cell<usize>,
 }
@@ -18,7 +20,12 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn new() -> Queue {
         let ring = vec![std::ptr::null(); 64].into_boxed_slice();
-        Queue { ring: UnsafeCell::new(ring), head: Cell::new(0), tail: Cell::new(0) }
+        Queue {
+            mask: Cell::new(ring.len() - 1),
+            ring: UnsafeCell::new(ring),
+            head: Cell::new(0),
+            tail: Cell::new(0),
+        }
     }
 
     #[inline(always)]
@@ -31,11 +38,10 @@ impl Queue {
     pub(crate) fn push(&self, block: &Block) {
         let tail = self.tail.get();
         // SAFETY: the cell is touched by this thread alone, in these methods, none of which calls
-        // out; the masked index is below the length, which is a power of two.
+        // out; the masked index is below the length, a power of two, of which the mask is one less.
         unsafe {
             let ring = &mut *self.ring.get();
-            let mask = ring.len() - 1;
-            *ring.get_unchecked_mut(tail & mask) = block;
+            *ring.get_unchecked_mut(tail & self.mask.get()) = block;
         }
         self.tail.set(tail.wrapping_add(1));
     }
@@ -46,12 +52,20 @@ impl Queue {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: only this thread touches the cell, and no method calls out, as in `push`.
+        // SAFETY: only this thread touches the cell, and no method calls out, as in `push`; the mask
+        // is the length less one.
         let block = unsafe {
             let ring = &*self.ring.get();
-            *ring.get_unchecked(self.head.get() & (ring.len() - 1))
+            *ring.get_unchecked(self.head.get() & self.mask.get())
         };
         NonNull::new(block.cast_mut())
+    }
+
+    /// The position of the first block. Blocks keep theirs, and it grows by one from each to the
+    /// next.
+    #[inline(always)]
+    pub(crate) fn position(&self) -> usize {
+        self.head.get()
     }
 
     /// Takes out what `first` returned. The queue is not empty.
@@ -70,16 +84,13 @@ impl Queue {
             return;
         }
         let mut larger = vec![std::ptr::null(); blocks.next_power_of_two()].into_boxed_slice();
-        let mut length = 0;
         let mut position = self.head.get();
         while position != self.tail.get() {
-            larger[length] = ring[position & (ring.len() - 1)];
-            length += 1;
+            larger[position & (larger.len() - 1)] = ring[position & (ring.len() - 1)];
             position = position.wrapping_add(1);
         }
+        self.mask.set(larger.len() - 1);
         *ring = larger;
-        self.head.set(0);
-        self.tail.set(length);
     }
 }
 

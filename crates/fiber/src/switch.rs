@@ -1,8 +1,8 @@
 //! The seam: the only place that knows how one stack gives the processor to another.
 //!
-//! Everything above sees four operations: `load` a closure into a [`Switch`] and onto a stack,
-//! `resume` it from the scheduler, `suspend` from inside through its [`Exit`], `unwind` it for
-//! good.
+//! Everything above sees a few operations: `load` a closure into a [`Switch`] and onto a stack,
+//! `resume` it from the scheduler, `suspend` it from inside or have it `hand_over` to another,
+//! `unwind` it for good.
 //!
 //! On x86-64 they are our own ([`here`]), elsewhere corosensei's ([`elsewhere`]). The reason is the
 //! processor's return predictor: a switch that ends with `ret`, as corosensei's does, throws it out
@@ -16,9 +16,9 @@ mod elsewhere;
 mod here;
 
 #[cfg(any(not(target_arch = "x86_64"), switch_elsewhere))]
-pub(crate) use elsewhere::{Exit, Switch};
+pub(crate) use elsewhere::Switch;
 #[cfg(all(target_arch = "x86_64", not(switch_elsewhere)))]
-pub(crate) use here::{Exit, Switch};
+pub(crate) use here::Switch;
 
 /// What became of a fiber that was resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,7 +9,14 @@ use crate::remote::Message;
 impl Core {
     #[inline(always)]
     pub(crate) fn unpark(&self, id: FiberId) {
-        let Some(block) = self.find(id) else { return };
+        if let Some(block) = self.find(id) {
+            self.wake(block);
+        }
+    }
+
+    /// Hands a fiber its token.
+    #[inline(always)]
+    pub(crate) fn wake(&self, block: &Block) {
         // Spelled out, because a jump table here would cost every wake an indirect jump.
         if block.state.get() == State::Parked {
             block.state.set(State::Active);

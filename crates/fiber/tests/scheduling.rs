@@ -47,6 +47,34 @@ fn ready_fibers_take_turns_in_order() {
 }
 
 #[test]
+fn whoever_goes_on_is_the_one_that_runs() {
+    let scheduler = scheduler();
+    let log = Rc::new(RefCell::new(Vec::new()));
+    scheduler.enter(|| {
+        for fiber in ["a", "b", "c"] {
+            let log = Rc::clone(&log);
+            Builder::new()
+                .name(fiber)
+                .spawn_local(move || {
+                    let me = current();
+                    for _ in 0..3 {
+                        yield_now();
+                        assert_eq!((name().as_deref(), current()), (Some(fiber), me));
+                        log.borrow_mut().push(fiber);
+                    }
+                })
+                .unwrap();
+        }
+        // Two of three: every round begins with another fiber, and some fibers hand over to nobody.
+        while scheduler.live() > 0 {
+            assert!((1..=2).contains(&scheduler.run(2)));
+            assert_eq!((name(), current()), (None, None));
+        }
+    });
+    assert_eq!(*log.borrow(), ["a", "b", "c"].repeat(3));
+}
+
+#[test]
 fn the_next_fiber_is_visible_while_one_runs() {
     let scheduler = Rc::new(scheduler());
     let seen = Rc::new(RefCell::new(Vec::new()));

@@ -111,6 +111,36 @@ fn panics_of_destructors_stay_inside() {
 }
 
 #[test]
+fn a_fiber_that_drops_another_scheduler_finds_its_own_again() {
+    let scheduler = scheduler();
+    let notes = Rc::new(RefCell::new(Vec::new()));
+    let inner = Scheduler::new(Config::default()).unwrap();
+    inner.enter(|| {
+        for _ in 0..2 {
+            let note = Note(Rc::clone(&notes), "unwound");
+            spawn_local(move || {
+                let _note = note;
+                park();
+            });
+        }
+    });
+    settle(&inner);
+    scheduler.enter(|| {
+        let waits = Note(Rc::clone(&notes), "waited");
+        spawn_local(move || {
+            drop(inner);
+            yield_now();
+            drop(waits);
+        });
+        let next = Note(Rc::clone(&notes), "next");
+        spawn_local(move || drop(next));
+    });
+    settle(&scheduler);
+    assert_eq!(*notes.borrow(), ["unwound", "unwound", "next", "waited"]);
+    assert_eq!(scheduler.live(), 0);
+}
+
+#[test]
 fn a_destructor_cannot_start_a_fiber_on_a_scheduler_that_ends() {
     struct Spawner(Rc<Cell<bool>>);
     impl Drop for Spawner {

@@ -196,6 +196,8 @@ pub(crate) struct Completions {
     next: Cell<usize>,
     /// The first word behind all completions.
     end: Cell<usize>,
+    /// Words that they have beyond those of small ones.
+    surplus: Cell<usize>,
 }
 
 /// A completion that is about to run.
@@ -213,15 +215,18 @@ pub(crate) struct Next {
 
 const HEADER: usize = 2;
 
+/// Words of the smallest completions in a list.
+const SMALL_WORDS: usize = HEADER + 1;
+
 /// Words of a completion in a list. Those without bytes have one as well, so that a list for so many
 /// small ones never holds more.
 const fn words_of<C>() -> usize {
     let words = size_of::<C>().div_ceil(WORD);
-    HEADER + if words == 0 { 1 } else { words }
+    if words == 0 { SMALL_WORDS } else { HEADER + words }
 }
 
 /// Words of a list: as many small completions fit as a batch may have requests.
-const LIST_WORDS: usize = BATCH_REQUESTS * (HEADER + 1);
+const LIST_WORDS: usize = BATCH_REQUESTS * SMALL_WORDS;
 
 /// Where a completion finds room in a list, of which it is the next one.
 pub(crate) struct Room {
@@ -244,22 +249,22 @@ impl Header {
     #[inline(always)]
     fn new(at: usize, request_words: usize, words: usize) -> Self {
         debug_assert!(request_words <= 0xffff && words <= 0xffff);
-        Header((at as u64) << 32 | (request_words as u64) << 16 | words as u64)
+        Header((request_words as u64) << 48 | (words as u64) << 32 | at as u64)
     }
 
     #[inline(always)]
     fn at(self) -> usize {
-        (self.0 >> 32) as usize
+        self.0 as u32 as usize
     }
 
     #[inline(always)]
     fn request_words(self) -> usize {
-        (self.0 >> 16) as u16 as usize
+        (self.0 >> 48) as usize
     }
 
     #[inline(always)]
     fn words(self) -> usize {
-        self.0 as u16 as usize
+        (self.0 >> 32) as u16 as usize
     }
 }
 
@@ -305,7 +310,16 @@ impl Completions {
             first.add(1).cast::<Header>().write(header);
             first.add(HEADER).cast::<C>().write(completion);
         }
+        if const { words_of::<C>() > SMALL_WORDS } {
+            self.surplus.set(self.surplus.get() + const { words_of::<C>() - SMALL_WORDS });
+        }
         self.end.set(end);
+    }
+
+    /// How many completions there are, with those that have been taken.
+    #[inline(always)]
+    pub(crate) fn count(&self) -> usize {
+        (self.end.get() - self.surplus.get()) / SMALL_WORDS
     }
 
     /// How many completions have not been taken.
@@ -406,6 +420,7 @@ impl Completions {
         unsafe { std::ptr::swap(self.words.get(), other.words.get()) };
         self.next.swap(&other.next);
         self.end.swap(&other.end);
+        self.surplus.swap(&other.surplus);
     }
 
     /// Forgets the completions, all of which have been taken.
@@ -414,6 +429,7 @@ impl Completions {
         debug_assert!(self.next().is_none());
         self.next.set(0);
         self.end.set(0);
+        self.surplus.set(0);
     }
 }
 

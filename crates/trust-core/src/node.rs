@@ -231,7 +231,7 @@ impl Node {
         completion: C,
     ) {
         let Some(Some(outbox)) = self.outboxes.get(number as usize) else {
-            return completion.complete(Outcome::Failed(&NO_SUCH_THREAD));
+            return fail(completion, &NO_SUCH_THREAD);
         };
         if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
             self.send_in_next(outbox, number, request, completion);
@@ -292,7 +292,7 @@ impl Node {
         completion: C,
     ) {
         if let Some(error) = outbox.closed() {
-            return completion.complete(Outcome::Failed(&error));
+            return fail(completion, &error);
         }
         let _stay = self.stay();
         let ticket = outbox.postpone(request, boxed(completion));
@@ -414,6 +414,13 @@ impl Node {
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()
     }
+}
+
+/// Tells a completion that there will be no reply.
+#[cold]
+#[inline(never)]
+fn fail<C: Completion>(completion: C, error: &DelegateError) {
+    completion.complete(Outcome::Failed(error));
 }
 
 /// The place of whoever called, for messages.

@@ -91,6 +91,8 @@ pub(crate) struct Outbox {
     /// The word in the oldest answered buffer at which the next reply that stands apart begins;
     /// zero where none of them has been taken.
     apart: Cell<usize>,
+    /// Whether a reply has come that belongs to no request.
+    is_betrayed: Cell<bool>,
     /// Bulk payloads of replies that have arrived.
     bulk: RefCell<VecDeque<Vec<u8>>>,
     /// Why requests fail here, once the trustee is gone or the rack has ended.
@@ -115,6 +117,7 @@ impl Outbox {
             moved: Cell::new(0),
             thirsty: RefCell::default(),
             apart: Cell::new(0),
+            is_betrayed: Cell::new(false),
             bulk: RefCell::default(),
             closed: RefCell::default(),
             is_closed: Cell::new(false),
@@ -250,7 +253,7 @@ impl Outbox {
         if self.slot.in_flight() == BUFFERS || self.is_closed.get() {
             return false;
         }
-        let Some(handover) = self.slot.seal() else { return false };
+        let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);
         self.filling.swap(&self.in_flight[handover.buffer]);
@@ -351,7 +354,13 @@ impl Outbox {
                 completions.run(next, Outcome::Nonsense { trustee });
             }
         }
+        self.is_betrayed.set(self.apart.get().max(requests) < end);
         true
+    }
+
+    /// Whether the trustee has replied to what it was not asked: it is not to be trusted.
+    pub(crate) fn is_betrayed(&self) -> bool {
+        self.is_betrayed.get()
     }
 
     /// After replies were taken: moves what had found no room, and wakes the fibers that waited.

@@ -38,7 +38,7 @@ impl Node {
         I::Output: Portable,
         V: Portable,
     {
-        let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
+        let Some(fiber) = fiber::waiting() else { return Err(OUTSIDE) };
         let waiter = Waiter::new(fiber);
         self.request(target, invoke, &arguments, waiter.wake());
         // The arguments are dropped when this returns: their destructors may wait, which must not

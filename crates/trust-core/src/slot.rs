@@ -67,8 +67,6 @@ pub(crate) fn start_of(buffer: usize) -> usize {
 pub struct ClientSlot {
     /// Writes into the buffer being filled; has no room while the batch is not [open](Self::open).
     writer: WordWriter,
-    /// Requests in the batch being filled.
-    filled: Cell<usize>,
     /// The batch being filled.
     filling: Cell<u32>,
     /// The oldest batch in flight; equal to `filling` when none is.
@@ -101,7 +99,6 @@ impl ClientSlot {
         let first = next_sequence(0);
         Self {
             writer: WordWriter::new(memory, start_of(buffer_of(first)) + 1),
-            filled: Cell::new(0),
             filling: Cell::new(first),
             oldest: Cell::new(first),
             in_flight: Cell::new(0),
@@ -137,7 +134,13 @@ impl ClientSlot {
     /// Whether requests wait to be handed over.
     #[inline(always)]
     pub fn is_waiting(&self) -> bool {
-        self.filled.get() > 0
+        self.writer.position() > self.first()
+    }
+
+    /// The word of the first request's head in the batch being filled.
+    #[inline(always)]
+    fn first(&self) -> usize {
+        start_of(buffer_of(self.filling.get())) + 1
     }
 
     /// The batch that is being filled.
@@ -162,9 +165,7 @@ impl ClientSlot {
         first: Option<u64>,
     ) -> Option<usize> {
         debug_assert!(words == head.words());
-        let at = self.writer.put(1 + words, head.word(), first)?;
-        self.filled.set(self.filled.get() + 1);
-        Some(at)
+        self.writer.put(1 + words, head.word(), first)
     }
 
     /// Adds a request of one word and returns the word at which its head stands: for the models,
@@ -174,15 +175,15 @@ impl ClientSlot {
         self.append(1, RequestHead::new(0, 0, 1, false), Some(payload))
     }
 
-    /// Closes the batch being filled, if there is one, and says what to hand over.
+    /// Closes the batch being filled, if there is one, which has so many requests, and says what to
+    /// hand over.
     #[inline(always)]
-    pub fn seal(&self) -> Option<Handover> {
+    pub fn seal(&self, requests: usize) -> Option<Handover> {
         if !self.is_waiting() {
             return None;
         }
         let sequence = self.filling.get();
         let buffer = buffer_of(sequence);
-        let requests = self.filled.replace(0);
         let signal = Signal { sequence, requests, end: self.writer.position() - start_of(buffer) };
         self.ends[buffer].set(signal.end);
         let next = next_sequence(sequence);

@@ -9,7 +9,7 @@ use crate::{
     completion::{Completion, Outcome},
     error::{CodecError, DelegateError, OUTSIDE},
 };
-use fiber::FiberId;
+use fiber::Waiting;
 use std::{
     cell::{Cell, UnsafeCell},
     mem::ManuallyDrop,
@@ -17,7 +17,7 @@ use std::{
 
 /// Parks the current fiber until the completion that `send` is given has run.
 pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Result<U, DelegateError> {
-    let Some(fiber) = fiber::current() else { return Err(OUTSIDE) };
+    let Some(fiber) = fiber::waiting() else { return Err(OUTSIDE) };
     let waiter = Waiter::new(fiber);
     send(waiter.wake());
     // What has been sent may have run code of users, and that have waited and used up the token.
@@ -42,7 +42,7 @@ enum Wait {
 /// A fiber that waits for a result, on its own stack. This is not a `Result`, because that would be
 /// moved in pieces, and the processor waits for pieces that do not match.
 pub(crate) struct Waiter<U> {
-    fiber: FiberId,
+    fiber: Waiting,
     state: Cell<Wait>,
     end: UnsafeCell<End<U>>,
 }
@@ -56,7 +56,7 @@ union End<U> {
 
 impl<U> Waiter<U> {
     #[inline(always)]
-    pub(crate) fn new(fiber: FiberId) -> Self {
+    pub(crate) fn new(fiber: Waiting) -> Self {
         let end = UnsafeCell::new(End { pending: () });
         Waiter { fiber, state: Cell::new(Wait::Pending), end }
     }
@@ -73,12 +73,14 @@ impl<U> Waiter<U> {
     /// on, unless code that could park has run between the sending and this.
     #[inline(always)]
     pub(crate) fn wait(&self) -> Result<U, DelegateError> {
-        loop {
-            fiber::park();
-            if let Some(result) = self.taken() {
-                return result;
+        fiber::park();
+        while self.state.get() != Wait::Done {
+            if let Some(error) = self.failure() {
+                return Err(error);
             }
+            fiber::park();
         }
+        Ok(self.value())
     }
 
     /// What the wait has ended with, if it has and nobody has taken it. The states are compared one
@@ -86,12 +88,19 @@ impl<U> Waiter<U> {
     #[inline(always)]
     fn taken(&self) -> Option<Result<U, DelegateError>> {
         if self.state.get() == Wait::Done {
-            self.state.set(Wait::Over);
-            // SAFETY: the state said that the completion has written the value, and says now that
-            // it is taken.
-            return Some(Ok(unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) }));
+            return Some(Ok(self.value()));
         }
         self.failure().map(Err)
+    }
+
+    /// The value that the wait has ended with.
+    #[inline(always)]
+    fn value(&self) -> U {
+        debug_assert!(self.state.get() == Wait::Done);
+        self.state.set(Wait::Over);
+        // SAFETY: the state said that the completion has written the value, and says now that it is
+        // taken.
+        unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) }
     }
 
     /// The error that the wait has ended with, if it has.
@@ -163,7 +172,9 @@ impl<U> Wake<U> {
                 waiter.state.set(Wait::Failed);
             }
         }
-        fiber::unpark(waiter.fiber);
+        // SAFETY: as above; what fibers the scheduler has when it goes are unwound, which this one
+        // does not survive.
+        unsafe { fiber::unpark_waiting(waiter.fiber) };
     }
 }
 

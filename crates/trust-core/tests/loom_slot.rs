@@ -50,7 +50,7 @@ fn client(slot: &ClientSlot, link: &Link, batches: &[&[u64]]) {
                 let place = slot.append_word(*request);
                 places[sent].push(place.expect("a fresh buffer has room for two requests"));
             }
-            let handover = slot.seal().expect("a batch");
+            let handover = slot.seal(batches[sent].len()).expect("a batch");
             link.give(slot.memory(), handover);
             (sent, moved) = (sent + 1, true);
         }
@@ -66,7 +66,7 @@ fn client(slot: &ClientSlot, link: &Link, batches: &[&[u64]]) {
             loom::thread::yield_now();
         }
     }
-    assert_eq!((slot.in_flight(), slot.answered(), slot.seal()), (0, None, None));
+    assert_eq!((slot.in_flight(), slot.answered(), slot.seal(0)), (0, None, None));
 }
 
 /// Serves `batches`, checking that they are what comes, in order.

@@ -34,38 +34,24 @@ unsafe impl corosensei::stack::Stack for View {
     }
 }
 
-/// The way out of a running execution, back to whoever resumed it.
-///
-/// It is kept apart from the [`Switch`] so that the running one's can lie in a thread-local word:
-/// a `suspend` then waits for one load instead of three in a row.
-#[derive(Clone, Copy)]
-pub(crate) struct Exit(*const Yielder<(), ()>);
-
-impl Exit {
-    /// The exit of an execution that has not begun.
-    pub(crate) const NONE: Exit = Exit(std::ptr::null());
-
-    /// Gives the processor back to whoever called `resume`; returns at the next `resume`.
-    ///
-    /// # Safety
-    /// This is the exit of the execution on whose stack the caller runs.
-    #[inline(always)]
-    pub(crate) unsafe fn suspend(self) {
-        // SAFETY: while the closure runs, the yielder that it was given is valid.
-        unsafe { (*self.0).suspend(()) }
-    }
-}
-
 /// The suspended or running execution of one fiber, or nothing.
 pub(crate) struct Switch {
-    /// Valid from the first instruction of the closure to its last.
-    exit: Cell<Exit>,
+    /// The way back to whoever resumed: valid from the first instruction of the closure to its last.
+    exit: Cell<*const Yielder<(), ()>>,
+    became: Cell<Resumed>,
     coroutine: UnsafeCell<Option<Coroutine<(), (), (), View>>>,
 }
 
 impl Switch {
+    /// Whether an execution can [hand over](Self::hand_over) to another.
+    pub(crate) const HANDS_OVER: bool = false;
+
     pub(crate) fn new() -> Switch {
-        Switch { exit: Cell::new(Exit::NONE), coroutine: UnsafeCell::new(None) }
+        Switch {
+            exit: Cell::new(std::ptr::null()),
+            became: Cell::new(Resumed::Finished),
+            coroutine: UnsafeCell::new(None),
+        }
     }
 
     /// Puts `body` at the top of `stack`, to begin with the next `resume`.
@@ -93,31 +79,50 @@ impl Switch {
         let this: *const Switch = self;
         let coroutine = Coroutine::with_stack(view, move |yielder: &Yielder<(), ()>, ()| {
             // SAFETY: the caller of `load` keeps the `Switch` in place while this runs.
-            unsafe { (*this).exit.set(Exit(yielder)) };
+            unsafe { (*this).exit.set(yielder) };
             body();
         });
         // SAFETY: no execution is in progress, so nobody else looks into the cell.
         unsafe { *self.coroutine.get() = Some(coroutine) };
     }
 
-    /// Runs the loaded execution until it suspends or finishes.
+    /// Runs the loaded execution until it suspends or finishes; what [became](Self::became) of it,
+    /// it says then.
     ///
     /// # Safety
     /// An execution is loaded and suspended, and the caller is not itself on its stack.
     #[inline(always)]
-    pub(crate) unsafe fn resume(&self) -> Resumed {
+    pub(crate) unsafe fn resume(&self) {
         // SAFETY: loaded, says the caller; the execution itself reaches only the exit.
         let coroutine = unsafe { (*self.coroutine.get()).as_mut().unwrap_unchecked() };
-        match coroutine.resume(()) {
+        self.became.set(match coroutine.resume(()) {
             CoroutineResult::Yield(()) => Resumed::Suspended,
             CoroutineResult::Return(()) => Resumed::Finished,
-        }
+        });
     }
 
-    /// The way out of this execution; to be asked for when it has begun.
+    /// What became of the execution when it gave the processor back.
     #[inline(always)]
-    pub(crate) fn exit(&self) -> Exit {
-        self.exit.get()
+    pub(crate) fn became(&self) -> Resumed {
+        self.became.get()
+    }
+
+    /// For other kinds of switches: this one [hands over](Self::HANDS_OVER) to nobody.
+    ///
+    /// # Safety
+    /// As for [`suspend`](Self::suspend).
+    pub(crate) unsafe fn hand_over(&self, _next: &Switch) {
+        unreachable!("a coroutine of corosensei's resumes no other");
+    }
+
+    /// Gives the processor back to whoever called `resume`; returns at the next `resume`.
+    ///
+    /// # Safety
+    /// The caller runs on this execution's stack.
+    #[inline(always)]
+    pub(crate) unsafe fn suspend(&self) {
+        // SAFETY: while the closure runs, the yielder that it was given is valid.
+        unsafe { (*self.exit.get()).suspend(()) }
     }
 
     /// Ends a suspended execution: unwinds its stack so that destructors run, or drops the closure

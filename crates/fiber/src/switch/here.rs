@@ -2,14 +2,15 @@
 //!
 //! Whoever gives the processor away pushes where to go on and the two registers that the compiler
 //! will not let us name as lost; everything else that it wants to keep, it saves around the switch
-//! by itself, which is why [`Switch::swap`] must be inlined. One word holds the stack pointer of
-//! the side that does not run:
+//! by itself, which is why [`swap`] must be inlined. Each execution has a word for its stack pointer
+//! while it is suspended, and so has whoever resumed:
 //!
 //! ```text
 //!   push rbp, rbx, address of 2      fiber's stack, suspended      scheduler's stack, waiting
-//!   exchange rsp with the word       | 2: | rbx | rbp | ..         | 2: | rbx | rbp | ..
-//!   pop address, jmp                   ^ the word, or                ^ the word, while the
-//!   2: pop rbx, rbp                      rsp while it runs             fiber runs
+//!   rsp to one word                  | 2: | rbx | rbp | ..         | 2: | rbx | rbp | ..
+//!   rsp from the other                 ^ its word                    ^ RESUMER
+//!   pop address, jmp
+//!   2: pop rbx, rbp
 //! ```
 //!
 //! There is no `call` and no `ret`: what the return predictor knows about either side stays true as
@@ -19,7 +20,7 @@
 //!
 //! ```text
 //!   | begin | start::<F> | &Switch | 0 | the closure .. |  top
-//!     ^ the word                     ^ where a return address would be: backtraces end here
+//!     ^ its word                     ^ where a return address would be: backtraces end here
 //! ```
 
 use std::any::Any;
@@ -48,28 +49,9 @@ struct Unwind;
 /// What ended the closure, when it was not its own return.
 type Payload = Box<dyn Any + Send>;
 
-/// The way out of a running execution, back to whoever resumed it.
-#[derive(Clone, Copy)]
-pub(crate) struct Exit(*const Switch);
-
-impl Exit {
-    /// No way out.
-    pub(crate) const NONE: Exit = Exit(std::ptr::null());
-
-    /// Gives the processor back to whoever called `resume`; returns at the next `resume`.
-    ///
-    /// # Safety
-    /// This is the exit of the execution on whose stack the caller runs.
-    #[inline(always)]
-    pub(crate) unsafe fn suspend(self) {
-        // SAFETY: the switch of a running execution is where `load` found it, says `load`'s caller.
-        let switch = unsafe { &*self.0 };
-        // SAFETY: the caller runs on this execution's stack, so the word is the resumer's.
-        unsafe { switch.swap() };
-        if switch.phase.get() == Phase::Unwinding {
-            unwind_from_here(switch);
-        }
-    }
+thread_local! {
+    /// The stack pointer of whoever called `resume`, while an execution runs.
+    static RESUMER: Cell<*mut u8> = const { Cell::new(std::ptr::null_mut()) };
 }
 
 #[cold]
@@ -82,9 +64,8 @@ fn unwind_from_here(switch: &Switch) {
 
 /// The suspended or running execution of one fiber, or nothing.
 pub(crate) struct Switch {
-    /// The stack pointer of the side that does not run: of the execution while it is suspended, of
-    /// whoever resumed it while it runs.
-    other: Cell<*mut u8>,
+    /// The execution's stack pointer, while it is suspended.
+    suspended: Cell<*mut u8>,
     phase: Cell<Phase>,
     /// The closure, until it begins.
     closure: Cell<*mut u8>,
@@ -93,9 +74,12 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
+    /// Whether an execution can [hand over](Self::hand_over) to another.
+    pub(crate) const HANDS_OVER: bool = true;
+
     pub(crate) fn new() -> Switch {
         Switch {
-            other: Cell::new(std::ptr::null_mut()),
+            suspended: Cell::new(std::ptr::null_mut()),
             phase: Cell::new(Phase::Ended),
             closure: Cell::new(std::ptr::null_mut()),
             discard: Cell::new(discard::<()>),
@@ -137,38 +121,74 @@ impl Switch {
             frame.add(2).cast::<*const Switch>().write(self);
             frame.add(3).write(0);
         }
-        self.other.set(frame.cast());
+        self.suspended.set(frame.cast());
         self.closure.set(closure);
         self.discard.set(discard::<F>);
         self.phase.set(Phase::Loaded);
     }
 
-    /// Runs the loaded execution until it suspends or finishes.
-    ///
-    /// # Panics
-    /// If its closure did.
+    /// Runs the loaded execution until it, or one to which it has handed over, suspends or
+    /// finishes. Which one, the caller knows; what [became](Self::became) of that one, it says.
     ///
     /// # Safety
     /// An execution is loaded and suspended, and the caller is not itself on its stack.
     #[inline(always)]
-    pub(crate) unsafe fn resume(&self) -> Resumed {
-        // SAFETY: it is suspended, says the caller, so the word is its stack pointer.
-        unsafe { self.swap() };
+    pub(crate) unsafe fn resume(&self) {
+        // SAFETY: the execution is suspended, says the caller, so the word is its stack pointer.
+        RESUMER.with(|resumer| unsafe { swap(resumer, &self.suspended) });
+    }
+
+    /// What became of the execution that has given the processor back.
+    ///
+    /// # Panics
+    /// If its closure did.
+    #[inline(always)]
+    pub(crate) fn became(&self) -> Resumed {
         if self.phase.get() == Phase::Ended { self.finished() } else { Resumed::Suspended }
     }
 
-    #[inline]
+    /// Gives the processor back to whoever called `resume`; returns when this execution is resumed
+    /// or handed over to.
+    ///
+    /// # Safety
+    /// The caller runs on this execution's stack.
+    #[inline(always)]
+    pub(crate) unsafe fn suspend(&self) {
+        // SAFETY: since an execution runs, the word is the stack pointer of its resumer. (Those that
+        // are resumed on this one's own stack end there, see `unwind`.)
+        RESUMER.with(|resumer| unsafe { swap(&self.suspended, resumer) });
+        self.go_on();
+    }
+
+    /// Gives the processor to another execution, which is then the one that `resume` runs; returns
+    /// as [`suspend`](Self::suspend) does.
+    ///
+    /// # Safety
+    /// The caller runs on this execution's stack, and `next` is loaded and suspended, or is this
+    /// one.
+    #[inline(always)]
+    pub(crate) unsafe fn hand_over(&self, next: &Switch) {
+        // SAFETY: `next` is suspended, so the word is its stack pointer; or it is this one, and the
+        // word becomes its stack pointer before it is read.
+        unsafe { swap(&self.suspended, &next.suspended) };
+        self.go_on();
+    }
+
+    /// What comes first after a suspension.
+    #[inline(always)]
+    fn go_on(&self) {
+        if self.phase.get() == Phase::Unwinding {
+            unwind_from_here(self);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
     fn finished(&self) -> Resumed {
         if let Some(payload) = self.panic.take() {
             resume_unwind(payload);
         }
         Resumed::Finished
-    }
-
-    /// The way out of this execution.
-    #[inline(always)]
-    pub(crate) fn exit(&self) -> Exit {
-        Exit(self)
     }
 
     /// Ends a suspended execution: unwinds its stack so that destructors run, or drops the closure
@@ -178,6 +198,8 @@ impl Switch {
     /// As for [`Switch::resume`].
     #[cold]
     pub(crate) unsafe fn unwind(&self) {
+        // The caller may be an execution itself, which needs its own way back.
+        let resumer = RESUMER.get();
         let ended = catch_unwind(AssertUnwindSafe(|| match self.phase.replace(Phase::Ended) {
             Phase::Ended => {}
             Phase::Loaded => {
@@ -187,46 +209,51 @@ impl Switch {
             }
             Phase::Begun | Phase::Unwinding => {
                 self.phase.set(Phase::Unwinding);
-                // SAFETY: as promised by the caller. It ends now: whatever it waits for again is
-                // refused by the scheduler.
-                while unsafe { self.resume() } == Resumed::Suspended {}
+                while self.phase.get() != Phase::Ended {
+                    // SAFETY: as promised by the caller. It ends now: whatever it waits for again is
+                    // refused by the scheduler.
+                    unsafe { self.resume() };
+                }
+                self.finished();
             }
         }));
+        RESUMER.set(resumer);
         if let Err(payload) = ended {
             // The payload's own destructor could panic as well; a few leaked bytes cannot.
             std::mem::forget(payload);
         }
     }
+}
 
-    /// Gives the processor to the other side; returns when it is given back.
-    ///
-    /// # Safety
-    /// The word is the stack pointer of a side that is suspended in this function or about to
-    /// begin, and the caller is the side that runs.
-    #[inline(always)]
-    unsafe fn swap(&self) {
-        // SAFETY: the caller's promise. All registers are declared lost but `rsp`, which is back
-        // when this returns, and `rbx` and `rbp`, which are saved on the stack; so is, by leaving
-        // out `nostack`, everything the compiler keeps below `rsp`.
-        unsafe {
-            std::arch::asm!(
-                "push rbp",
-                "push rbx",
-                "lea rax, [rip + 2f]",
-                "push rax",
-                "mov rax, [rdi]",
-                "mov [rdi], rsp",
-                "mov rsp, rax",
-                "pop rax",
-                "jmp rax",
-                "2:",
-                "pop rbx",
-                "pop rbp",
-                inout("rdi") self.other.as_ptr() => _,
-                lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
-                clobber_abi("sysv64"),
-            );
-        }
+/// Suspends whoever runs, with its stack pointer in `here`, and goes on with whoever is suspended
+/// with its stack pointer in `there`; returns when somebody goes on with `here`.
+///
+/// # Safety
+/// `there` is, when `here` has been written, the stack pointer of a side that is suspended in this
+/// function or about to begin, and nobody goes on with that again.
+#[inline(always)]
+unsafe fn swap(here: &Cell<*mut u8>, there: &Cell<*mut u8>) {
+    // SAFETY: the caller's promise. All registers are declared lost but `rsp`, which is back when
+    // this returns, and `rbx` and `rbp`, which are saved on the stack; so is, by leaving out
+    // `nostack`, everything the compiler keeps below `rsp`.
+    unsafe {
+        std::arch::asm!(
+            "push rbp",
+            "push rbx",
+            "lea rax, [rip + 2f]",
+            "push rax",
+            "mov [rdi], rsp",
+            "mov rsp, [rsi]",
+            "pop rax",
+            "jmp rax",
+            "2:",
+            "pop rbx",
+            "pop rbp",
+            inout("rdi") here.as_ptr() => _,
+            inout("rsi") there.as_ptr() => _,
+            lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
+            clobber_abi("sysv64"),
+        );
     }
 }
 
@@ -257,8 +284,8 @@ unsafe extern "sysv64" fn start<F: FnOnce() + 'static>(switch: *const Switch) ->
         switch.panic.set(Some(payload));
     }
     switch.phase.set(Phase::Ended);
-    // SAFETY: this is the side that runs, and nothing on this stack is needed any more.
-    unsafe { switch.swap() };
+    // SAFETY: this is the execution's stack, and nothing on it is needed any more.
+    unsafe { switch.suspend() };
     unreachable!("an execution that has ended is not resumed");
 }
 

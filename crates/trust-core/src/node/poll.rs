@@ -7,7 +7,7 @@ use crate::{
     error::{DelegateError, Panic},
     outbox::BULK_REQUEST,
 };
-use transport_api::{Event, HostId, LossReason, PeerEvent};
+use transport_api::{Event, HostId, LossReason, PeerEvent, ThreadId};
 
 impl Node {
     /// One round of all that; true if anything happened.
@@ -60,6 +60,9 @@ impl Node {
             let outbox = self.outbox(number);
             if outbox.reap(&self.context, &mut |panic| self.report_panic(panic)) {
                 reaped = true;
+                if outbox.is_betrayed() {
+                    self.lose_liar(outbox.trustee());
+                }
                 outbox.refill(self.lane_to(outbox), fiber::unpark);
             }
             if outbox.is_busy() {
@@ -100,9 +103,7 @@ impl Node {
                     }
                 };
                 if !expected {
-                    let reason = format!("payloads of {from} that belong to no request");
-                    let lost = PeerEvent::Lost(from.host, LossReason::Protocol(reason));
-                    self.handle(Event::Peer(lost));
+                    self.lose_liar(from);
                 }
             }
             Event::Peer(event) => {
@@ -117,6 +118,14 @@ impl Node {
             // The node starts no operation that has a completion.
             Event::Completed { .. } | Event::Failed { .. } => {}
         }
+    }
+
+    /// Gives up the host of a thread that has sent what nobody asked for.
+    #[cold]
+    fn lose_liar(&self, from: ThreadId) {
+        let reason = format!("{from} has sent payloads or replies that belong to no request");
+        let lost = PeerEvent::Lost(from.host, LossReason::Protocol(reason));
+        self.handle(Event::Peer(lost));
     }
 
     /// Ends everything that is under way with `host`.
