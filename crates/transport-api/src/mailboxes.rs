@@ -16,13 +16,14 @@
 //!    mail, nor over the end of a host to which it has a lane.
 //! 2. A lane looks for the end of its host before it takes its mail. So what was delivered before
 //!    the end is reported before it.
-//! 3. Whoever takes mail says first that there is none. So what comes meanwhile is news again.
+//! 3. Whoever takes mail says first that there is none, and whoever delivers says last that there
+//!    is some; the lock between puts the two in order. So what comes meanwhile is news again.
 
 use crate::{Event, HostId, LaneError, LossReason, OpError, PeerEvent};
-use primitive::sync::{AtomicBool, Ordering};
+use primitive::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering};
 use std::{
     mem,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 /// Events beyond which failures that nobody waits for are no longer delivered. Everything else that

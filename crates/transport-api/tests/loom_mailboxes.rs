@@ -1,6 +1,5 @@
 //! Every interleaving of mail, ends and sleep: no thread sleeps over what its lanes have to report.
-//! (The lock of a mailbox is the system's, so loom does not look inside; no atomic is touched while
-//! it is held.) Run by `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
+//! Run by `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
 use gossamer_transport_api::{
