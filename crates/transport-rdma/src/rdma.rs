@@ -37,6 +37,10 @@ const LOOK: Duration = Duration::from_micros(100);
 /// read or forge packets on the network between the devices can read and change what lanes carry.
 ///
 /// Dropping it severs the carrier: peers that have not seen a goodbye report it as lost.
+///
+/// A process that has one may start others ([`std::process::Command`]), but a child of a bare
+/// `fork()` must neither use nor drop it. On kernels before Linux 5.13 the parent's regions do not
+/// survive a fork either, unless `RDMAV_FORK_SAFE=1` is in its environment.
 pub struct RdmaTransport {
     host: Arc<Host>,
     service: Mutex<Option<JoinHandle<()>>>,

@@ -14,10 +14,10 @@
 //!
 //! `fork()`: from then on, parent and child share every page until one of them writes, who then
 //! gets a new page. Were that the parent, its device would go on with the old page, which is the
-//! child's. Since Linux 5.12 the child gets copies of registered pages at once, so that the
-//! parent's stay where they are (`ibv_fork_init` is neither needed nor called). The child must not
-//! use, nor drop, anything of this module: its device file and its doorbells are the parent's. To
-//! start another program is fine: that closes them.
+//! child's. Since Linux 5.13 the child gets copies of registered pages at once, and the parent's stay
+//! where they are, so `ibv_fork_init` is not called; before that, whoever must fork sets
+//! `RDMAV_FORK_SAFE`. The child must not use, nor drop, anything of this module: its device file and
+//! its doorbells are the parent's. To start another program is fine: that closes them.
 
 mod cq;
 mod device;
