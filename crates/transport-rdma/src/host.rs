@@ -230,7 +230,8 @@ impl Host {
     // ---- Regions.
 
     /// Withdraws `key` (only `generation` of it, if given): when this has returned, no peer's
-    /// operation touches its memory any more.
+    /// operation touches its memory any more. Should the device not end its registration, that is
+    /// logged, and the memory is never used for anything else.
     ///
     /// # Errors
     /// [`RegionError::Unknown`] if it was not there.
