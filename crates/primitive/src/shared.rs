@@ -27,9 +27,9 @@ use crate::{
     Words,
     sync::{AtomicU64, Ordering},
 };
-use std::sync::Arc;
 #[cfg(not(loom))]
 use std::{any::Any, ptr::NonNull};
+use std::{ops::Range, sync::Arc};
 
 /// A run of memory that another thread, process or device may write at any moment.
 ///
@@ -160,11 +160,29 @@ impl SharedBytes {
     /// # Panics
     /// If they do not fit.
     pub fn copy_from(&self, at: usize, from: &SharedBytes) {
+        self.copy_part(at, from, 0..from.len);
+    }
+
+    /// Copies the bytes `part` of `from`, wherever they begin, to byte `at` of this run.
+    ///
+    /// ```
+    /// use gossamer_primitive::SharedBytes;
+    /// let (from, to) = (SharedBytes::heap(16), SharedBytes::heap(8));
+    /// from.write_from(0, b"one two three");
+    /// to.copy_part(1, &from, 4..7);
+    /// let mut bytes = [0; 5];
+    /// to.read_into(0, &mut bytes);
+    /// assert_eq!(&bytes, b"\0two\0");
+    /// ```
+    ///
+    /// # Panics
+    /// If they are not inside both.
+    pub fn copy_part(&self, at: usize, from: &SharedBytes, part: Range<usize>) {
         let mut chunk = [0u8; 4096];
         let mut done = 0;
-        while done < from.len {
-            let n = chunk.len().min(from.len - done);
-            from.read_into(done, &mut chunk[..n]);
+        while done < part.len() {
+            let n = chunk.len().min(part.len() - done);
+            from.read_into(part.start + done, &mut chunk[..n]);
             self.write_from(at + done, &chunk[..n]);
             done += n;
         }
@@ -363,6 +381,9 @@ mod tests {
             let copy = SharedBytes::heap(memory.len() + 8);
             copy.copy_from(8, &memory);
             copy.read_into(at + 8, &mut out);
+            prop_assert_eq!(&out, &bytes);
+            copy.copy_part(3, &memory, at..at + bytes.len());
+            copy.read_into(3, &mut out);
             prop_assert_eq!(&out, &bytes);
         }
 

@@ -1,13 +1,24 @@
-//! Atomics and fences: `std`'s, or loom's when the workspace is built with `--cfg loom`.
+//! Atomics, fences and locks: `std`'s, or loom's when the workspace is built with `--cfg loom`.
 //!
-//! Protocol code takes its atomics from here and nowhere else (`cargo xtask layers` sees to it), so
-//! that what loom explores is what ships.
-
-#[cfg(not(loom))]
-pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+//! Protocol code takes its atomics from here and nowhere else (`cargo xtask layers` sees to it), and
+//! the locks that it relies on for order, so that what loom explores is what ships.
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+mod model;
+
+#[cfg(not(loom))]
+pub use std::sync::{
+    Mutex, MutexGuard, OnceLock,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+};
+
+#[cfg(loom)]
+pub use self::model::OnceLock;
+#[cfg(loom)]
+pub use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+};
 
 /// Tells the processor that this is a spin loop (about 25 ns of PAUSE on current x86 parts); under
 /// loom, lets another thread run.

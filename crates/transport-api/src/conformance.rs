@@ -52,7 +52,7 @@ macro_rules! conformance {
         $crate::conformance!($(#[$attribute])* $make, one_host);
         $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
             a_goodbye_is_not_a_loss, a_loss_is_reported_and_final, a_loss_wakes_a_sleeper,
-            what_was_sent_before_a_goodbye_arrives,
+            a_thread_that_knows_of_a_loss_sleeps, what_was_sent_before_a_goodbye_arrives,
         });
     };
     ($(#[$attribute:meta])* $make:path, one_host) => {

@@ -13,24 +13,31 @@
 //!    which that loses no wake.
 //! 5. [`Transport`]: one process's place in the rack, which makes all of the above; [`Carrier`]: one
 //!    on which another can stand.
-//! 6. [`Cell`]: memory that two threads hand back and forth, made from two regions.
-//! 7. `conformance`: the suite that every backend passes, instantiated by one macro.
+//! 6. [`Mailboxes`]: what has arrived for threads and waits for their lanes; [`Attendance`]: who
+//!    looks for what arrives, while a thread is busy with its own code. For backends in which one
+//!    thread may read what is for another.
+//! 7. [`Cell`]: memory that two threads hand back and forth, made from two regions.
+//! 8. `conformance`: the suite that every backend passes, instantiated by one macro.
 
 #![forbid(unsafe_code)]
 
+mod attendance;
 mod cell;
 #[cfg(not(loom))]
 pub mod conformance;
 pub mod doorbell;
 mod error;
 mod lane;
+mod mailboxes;
 mod region;
 mod transport;
 mod window;
 
+pub use attendance::{Attendance, StandIn};
 pub use cell::{Cell, Offer};
 pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use lane::{Bell, Event, Lane, PeerEvent};
+pub use mailboxes::{Mailbox, Mailboxes};
 pub use region::{Region, RegionKey, RemoteRegion, Rights};
 pub use transport::{Carrier, HostId, ThreadId, Transport, deadline};
 pub use window::Window;

@@ -3,9 +3,6 @@
 use crate::{HostId, OpError, RegionKey, Rights};
 use primitive::{SharedBytes, sync::Ordering};
 
-/// Bytes that a read copies at a time.
-const CHUNK: usize = 4096;
-
 /// For backends that map regions into the importing process: what their lanes need of one, found
 /// without a detour, because every signal passes here.
 ///
@@ -123,15 +120,8 @@ impl Window {
     /// As [`write`](Self::write).
     pub fn read(&self, at: usize, into: &SharedBytes) -> Result<u64, OpError> {
         self.check(at, into.len(), Rights::READ)?;
-        let mut chunk = [0; CHUNK];
-        let mut done = 0;
-        while done < into.len() {
-            let count = chunk.len().min(into.len() - done);
-            self.memory.read_into(at + done, &mut chunk[..count]);
-            into.write_from(done, &chunk[..count]);
-            done += count;
-        }
-        Ok(done as u64)
+        into.copy_part(0, &self.memory, at..at + into.len());
+        Ok(into.len() as u64)
     }
 
     /// If the word at byte `at` is `expected`, makes it `new`, atomically; the old value.
@@ -236,6 +226,17 @@ mod tests {
             live.store(0, 0, Ordering::Relaxed);
             assert_eq!(operation(&window, 0), Err(OpError::Revoked(RegionKey(3))));
         }
+    }
+
+    #[test]
+    fn a_read_may_begin_anywhere_and_gives_its_length() {
+        let (window, memory, _) = window(Rights::READ);
+        memory.write_from(3, b"anywhere");
+        let into = SharedBytes::heap(8);
+        assert_eq!(window.read(3, &into), Ok(8));
+        let mut bytes = [0; 8];
+        into.read_into(0, &mut bytes);
+        assert_eq!(&bytes, b"anywhere");
     }
 
     #[test]

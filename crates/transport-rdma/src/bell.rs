@@ -47,9 +47,9 @@ impl RdmaBell {
                 return;
             }
             let left = timeout.saturating_sub(start.elapsed());
-            self.carrier.sleep(left, &mut || ready() || seat.has_news());
+            self.carrier.sleep(left, &mut || ready() || host.mailboxes.has_news(self.thread));
             let by_completion = seat.cq.silence();
-            if self.pump() || !by_completion || ready() || seat.has_news() {
+            if self.pump() || !by_completion || ready() || host.mailboxes.has_news(self.thread) {
                 return;
             }
         }
@@ -65,7 +65,7 @@ impl Bell for RdmaBell {
         seat.is_asleep.store(false, Ordering::Release);
         // What has arrived at the carrier meanwhile is to be looked for.
         seat.sleeps.store(seat.sleeps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        host.attend(thread);
+        host.attendance.attend(thread);
         host.expect_ticks();
     }
 }

@@ -4,7 +4,7 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use crate::{RdmaConfig, RdmaTransport};
+use crate::{RdmaConfig, RdmaTransport, verbs::Pair};
 use primitive::{SharedBytes, sync::Ordering};
 use std::{
     env,

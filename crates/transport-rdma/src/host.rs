@@ -1,126 +1,28 @@
-//! [`Host`]: what all threads, lanes and bells of one process share.
-//!
-//! Each thread has a *desk*: its queue pairs and what is under way on them, behind one lock, and a
-//! completion queue for all of them. Data needs nobody at the other end; but notices and
-//! notifications must be read there, and completions here. As with connections over TCP, the thread
-//! itself does that: whenever it polls, and when its bell wakes, since the completion queue wakes
-//! it. For a thread that does neither, because its own code keeps it busy, the service thread does
-//! it at every [tick](crate::service::TICK). So the lock is free whenever its thread wants it,
-//! nearly.
+//! [`Host`]: what all threads, lanes and bells of one process share; how they get at queue pairs,
+//! what comes of completions, and what becomes of peers and regions.
 
 use crate::{
     config::RdmaConfig,
     exports::{Exported, Exports},
     imports::Imports,
-    link::{Incident, Link, RECEIVES},
+    link::{Incident, Link},
     place::Place,
+    seat::{Desk, Seat},
     service::{Order, Orders},
-    verbs::{AT_ONCE, Cq, Pd},
+    verbs::Pd,
 };
-use primitive::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use std::{
-    collections::{BTreeMap, HashMap},
-    io,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
+    collections::BTreeMap,
+    sync::{Arc, mpsc},
     time::Duration,
 };
-use transport_api::{Carrier, Event, HostId, LossReason, PeerEvent, RegionError, RegionKey};
-
-/// Events beyond which failures that nobody waits for are no longer reported. Everything else that
-/// waits in an inbox is bounded by what this host has asked for, or by the window of notifications.
-const REPORTS: usize = 1024;
+use transport_api::{
+    Attendance, Carrier, Event, HostId, Mailbox, Mailboxes, PeerEvent, RegionError, RegionKey,
+};
 
 /// How long a withdrawal waits for peers that know the region. Whoever still uses it then is
 /// stopped by the device, which ends their queue pairs.
 const WITHDRAWAL: Duration = Duration::from_secs(2);
-
-/// What has arrived for one thread from one host, until the thread's lane takes it.
-#[derive(Default)]
-struct Inbox {
-    /// Whether there is something to look at: events, or that the host is gone.
-    any: AtomicBool,
-    events: Mutex<Vec<Event>>,
-}
-
-/// A thread's queue pairs.
-#[derive(Default)]
-pub(crate) struct Desk {
-    /// By host; that to this host itself is there only if it is needed.
-    pub(crate) links: Vec<Option<Link>>,
-    /// The host that the queue pair of this number leads to.
-    by_number: HashMap<u32, usize>,
-    /// What has happened and is not dealt with yet, by host.
-    incidents: Vec<(usize, Incident)>,
-    /// Whether anything of that concerned the thread itself, since somebody last asked: most of
-    /// what it hears while it sleeps may be for others.
-    concerned: bool,
-}
-
-impl Desk {
-    /// Puts the queue pair to `peer` in its place.
-    pub(crate) fn put(&mut self, peer: HostId, link: Link) {
-        let index = peer.0 as usize;
-        self.by_number.insert(link.qp.number(), index);
-        self.links[index] = Some(link);
-    }
-
-    /// Whether anything has concerned the thread itself since this was last asked.
-    pub(crate) fn was_concerned(&mut self) -> bool {
-        std::mem::take(&mut self.concerned)
-    }
-}
-
-/// One runtime thread of this process.
-pub(crate) struct Seat {
-    /// By host: whether it has ever opened a lane there, and whether it holds it now.
-    pub(crate) opened: Vec<AtomicBool>,
-    pub(crate) listening: Vec<AtomicBool>,
-    /// Whether it has taken its bell.
-    pub(crate) bell: AtomicBool,
-    /// Whether it sleeps there, so that completions wake it.
-    pub(crate) is_asleep: AtomicBool,
-    /// How often it has looked at its completions. Only the thread itself writes it.
-    rounds: AtomicU64,
-    /// How often it has slept.
-    pub(crate) sleeps: AtomicU64,
-    pub(crate) cq: Arc<Cq>,
-    desk: Mutex<Desk>,
-    /// By host.
-    inboxes: Vec<Inbox>,
-}
-
-impl Seat {
-    pub(crate) fn new(hosts: usize, cq: Arc<Cq>) -> Self {
-        let flags = || (0..hosts).map(|_| AtomicBool::new(false)).collect();
-        let links = (0..hosts).map(|_| None).collect();
-        Self {
-            opened: flags(),
-            listening: flags(),
-            bell: AtomicBool::new(false),
-            is_asleep: AtomicBool::new(false),
-            rounds: AtomicU64::new(0),
-            sleeps: AtomicU64::new(0),
-            cq,
-            desk: Mutex::new(Desk { links, ..Default::default() }),
-            inboxes: (0..hosts).map(|_| Inbox::default()).collect(),
-        }
-    }
-
-    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
-        // Nobody panics with it unless the process is beyond help.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn rounds(&self) -> u64 {
-        self.rounds.load(Ordering::Acquire)
-    }
-
-    /// Whether a lane that the thread holds has something to report.
-    pub(crate) fn has_news(&self) -> bool {
-        let mut lanes = self.listening.iter().zip(&self.inboxes);
-        lanes.any(|(open, inbox)| open.load(Ordering::Relaxed) && inbox.any.load(Ordering::Acquire))
-    }
-}
 
 /// What all threads of one process of the rack share.
 pub(crate) struct Host {
@@ -135,13 +37,11 @@ pub(crate) struct Host {
     pub(crate) config: RdmaConfig,
     pub(crate) exports: Exports,
     pub(crate) imports: Imports,
-    /// By host number: what became of it, once it is no longer there.
-    gone: Vec<OnceLock<PeerEvent>>,
+    pub(crate) mailboxes: Arc<Mailboxes>,
+    pub(crate) attendance: Attendance,
     /// By thread number.
     pub(crate) seats: Vec<Seat>,
     pub(crate) orders: Orders,
-    /// Whether the service thread looks after the threads at every tick.
-    pub(crate) is_ticking: AtomicBool,
 }
 
 impl Host {
@@ -153,26 +53,22 @@ impl Host {
         seats: Vec<Seat>,
     ) -> Arc<Self> {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let hosts = carrier.hosts();
+        let (local, hosts, threads) = (carrier.local(), carrier.hosts(), seats.len() as u32);
         Arc::new(Self {
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
-            local: carrier.local(),
-            threads: seats.len() as u32,
+            local,
+            threads,
             carrier,
             pd,
             place,
             config,
             exports: Exports::default(),
             imports: Imports::default(),
-            gone: (0..hosts).map(|_| OnceLock::new()).collect(),
+            mailboxes: Mailboxes::new(local, hosts, threads),
+            attendance: Attendance::new(threads),
             seats,
             orders: Orders::default(),
-            is_ticking: AtomicBool::new(true),
         })
-    }
-
-    pub(crate) fn hosts(&self) -> u32 {
-        self.gone.len() as u32
     }
 
     pub(crate) fn seat(&self, thread: u32) -> &Seat {
@@ -182,7 +78,7 @@ impl Host {
     /// The other hosts.
     pub(crate) fn peers(&self) -> impl Iterator<Item = HostId> {
         let local = self.local;
-        (0..self.hosts()).map(HostId).filter(move |host| *host != local)
+        (0..self.mailboxes.hosts()).map(HostId).filter(move |host| *host != local)
     }
 
     /// Leaves an order for the service thread.
@@ -225,42 +121,8 @@ impl Host {
 
     /// As [`pump`](Self::pump), for whoever has the desk already.
     pub(crate) fn pump_at(&self, thread: u32, desk: &mut Desk) -> bool {
-        let Desk { links, by_number, incidents, .. } = desk;
-        let mut any = false;
-        loop {
-            let polled = self.seat(thread).cq.poll(|completion| {
-                let Some(&index) = by_number.get(&completion.qp) else { return };
-                let Some(link) = &mut links[index] else { return };
-                link.take(completion, &mut |incident| incidents.push((index, incident)));
-            });
-            match polled {
-                Ok(0) => break,
-                Ok(count) => {
-                    any = true;
-                    if count < AT_ONCE {
-                        break;
-                    }
-                }
-                Err(error) => {
-                    let text = format!("the RDMA device has failed: {error}");
-                    for (index, link) in links.iter_mut().enumerate() {
-                        if let Some(link) = link {
-                            link.end();
-                            let reason = LossReason::Connection(text.clone());
-                            incidents.push((index, Incident::Failed(reason)));
-                        }
-                    }
-                    any = true;
-                    break;
-                }
-            }
-        }
+        let any = desk.pump(&self.seat(thread).cq);
         if any {
-            for (index, link) in links.iter_mut().enumerate() {
-                if let Some(link) = link {
-                    link.advance(&mut |incident| incidents.push((index, incident)));
-                }
-            }
             self.deal_with(thread, desk);
         }
         any
@@ -310,94 +172,57 @@ impl Host {
 
     /// What became of `peer`, if it is no longer there.
     pub(crate) fn end_of(&self, peer: HostId) -> Option<&PeerEvent> {
-        self.gone[peer.0 as usize].get()
+        self.mailboxes.end_of(peer)
     }
 
     /// Notes what became of a peer, the first time, and gets every thread to look; false if it was
     /// noted before.
     pub(crate) fn gone(&self, event: PeerEvent) -> bool {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
-        if self.gone[host.0 as usize].set(event.clone()).is_err() {
+        if !self.mailboxes.end(&event) {
             return false;
         }
         match event {
             PeerEvent::Left(_) => tracing::debug!(local = %self.local, %host, "left"),
             PeerEvent::Lost(_, why) => tracing::warn!(local = %self.local, %host, %why, "lost"),
         }
-        for thread in 0..self.threads {
-            self.inbox(thread, host).any.store(true, Ordering::Release);
-            self.carrier.ring(thread);
-        }
+        (0..self.threads).for_each(|thread| self.carrier.ring(thread));
         self.ring_service();
         true
     }
 
     // ---- What arrives for threads.
 
-    fn inbox(&self, thread: u32, from: HostId) -> &Inbox {
-        &self.seat(thread).inboxes[from.0 as usize]
-    }
-
     /// Leaves something for the lane of `thread` to `from`.
     fn deliver(&self, thread: u32, from: HostId, event: Event) {
-        let inbox = self.inbox(thread, from);
-        let mut events = inbox.events.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(event, Event::Failed { token: None, .. }) && events.len() >= REPORTS {
-            return;
-        }
-        events.push(event);
-        drop(events);
-        inbox.any.store(true, Ordering::Release);
+        self.mailboxes.deliver(thread, from, event);
         self.carrier.ring(thread);
     }
 
-    /// Hands what was delivered for the lane of `thread` to `from` to `sink`, with `spare` to keep
-    /// from allocating. Returns whether there was anything, and what became of the host if it is no
-    /// longer there.
-    pub(crate) fn take(
-        &self,
-        (thread, from): (u32, HostId),
-        spare: &mut Vec<Event>,
-        sink: &mut dyn FnMut(Event),
-    ) -> (bool, Option<&PeerEvent>) {
-        let inbox = self.inbox(thread, from);
-        if !inbox.any.load(Ordering::Acquire) {
-            return (false, None);
-        }
-        inbox.any.store(false, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        // Before the events, so that what was delivered before the end is reported before it.
-        let gone = self.end_of(from);
-        std::mem::swap(&mut *inbox.events.lock().unwrap_or_else(PoisonError::into_inner), spare);
+    /// Hands what has arrived for the lane of `mailbox`, which leads to another host, to `sink`,
+    /// and tells the peer's threads how many of their notifications were taken; whether there was
+    /// anything.
+    pub(crate) fn take(&self, mailbox: &mut Mailbox, sink: &mut dyn FnMut(Event)) -> bool {
         let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
-        let any = !spare.is_empty();
-        for event in spare.drain(..) {
+        let any = mailbox.take(&mut |event| {
             if let Event::Notified { from, .. } = &event {
                 *taken.entry(from.thread).or_default() += 1;
             }
             sink(event);
-        }
+        });
         for (of, count) in taken {
-            self.with(of, from, |link, note| {
+            self.with(of, mailbox.peer(), |link, note| {
                 link.taken(count);
                 link.post(note);
             });
         }
-        (any, gone)
-    }
-
-    /// `thread`, which calls this, looks after its own completions.
-    #[inline]
-    pub(crate) fn attend(&self, thread: u32) {
-        let rounds = &self.seat(thread).rounds;
-        rounds.store(rounds.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        any
     }
 
     /// Called by a thread that has just woken: from now on the service thread must notice when it
     /// stops polling.
     pub(crate) fn expect_ticks(&self) {
-        fence(Ordering::SeqCst);
-        if !self.is_ticking.load(Ordering::Relaxed) {
+        if self.attendance.must_ring() {
             self.ring_service();
         }
     }
@@ -405,7 +230,8 @@ impl Host {
     // ---- Regions.
 
     /// Withdraws `key` (only `generation` of it, if given): when this has returned, no peer's
-    /// operation touches its memory any more.
+    /// operation touches its memory any more. Should the device not end its registration, that is
+    /// logged, and the memory is never used for anything else.
     ///
     /// # Errors
     /// [`RegionError::Unknown`] if it was not there.
@@ -456,25 +282,4 @@ impl Drop for Guard {
             let _ = host.withdraw(self.key, Some(self.generation));
         }
     }
-}
-
-/// A new completion queue for a thread of a rack of so many hosts, which holds the completions of
-/// all its queue pairs even when all of them fail.
-pub(crate) fn completion_queue(
-    pd: &Pd,
-    config: &RdmaConfig,
-    hosts: usize,
-    most: u32,
-) -> io::Result<Arc<Cq>> {
-    let each = config.depth + RECEIVES;
-    let needed = u32::try_from(hosts).unwrap_or(u32::MAX).saturating_mul(each);
-    if needed > most {
-        let text = format!(
-            "{hosts} hosts and {} work requests for each need {needed} completions, and the \
-             device has {most}: lower the depth",
-            config.depth
-        );
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
-    Cq::new(pd.device(), needed)
 }

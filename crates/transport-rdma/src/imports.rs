@@ -63,3 +63,27 @@ impl Imports {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: HostId = HostId(1);
+    const KEY: RegionKey = RegionKey(5);
+
+    #[test]
+    fn an_owner_withdraws_its_own_regions_of_one_generation_and_nothing_else() {
+        let imports = Imports::default();
+        let remote = || Arc::new(Remote::new(0, KEY, 4096, 9));
+        let (old, new, others) = (remote(), remote(), remote());
+        imports.add(OWNER, 0, &old);
+        imports.add(OWNER, 1, &new);
+        imports.add(HostId(2), 0, &others);
+        // What nobody has imported can be withdrawn, too.
+        imports.withdraw(OWNER, RegionKey(6), 0);
+        imports.withdraw(HostId(3), KEY, 0);
+        assert!(old.is_live());
+        imports.withdraw(OWNER, KEY, 0);
+        assert!(!old.is_live() && new.is_live() && others.is_live());
+    }
+}

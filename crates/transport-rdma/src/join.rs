@@ -3,10 +3,11 @@
 
 use crate::{
     RdmaConfig, RdmaError,
-    host::{Host, Seat, completion_queue},
+    host::Host,
     link::Link,
     message::Message,
     place::{Place, refused},
+    seat::{Seat, completion_queue},
     verbs::{Endpoint, Pd},
 };
 use std::{
@@ -106,8 +107,43 @@ impl From<RdmaError> for Failure {
 struct Progress {
     /// This host's ends of the connections to it, by thread.
     ours: Vec<Endpoint>,
-    is_connected: bool,
+    has_greeted: bool,
     is_ready: bool,
+}
+
+/// What is to be done about something that a peer has said while hosts join.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// Connect the queue pairs with these ends of its own, which answer so much at a time.
+    Connect { answering: u8, ends: Vec<Endpoint> },
+    /// Nothing: it is ready.
+    Ready,
+    /// It is for the service thread, later.
+    Early(Message),
+}
+
+impl Progress {
+    /// The peer says `message`, or breaks the rules: it greets once, with an end for each thread,
+    /// then is ready once, and then may say anything else.
+    fn hear(&mut self, message: Message) -> Result<Step, String> {
+        match message {
+            Message::Hello { answering, ends }
+                if !self.has_greeted && ends.len() == self.ours.len() =>
+            {
+                self.has_greeted = true;
+                Ok(Step::Connect { answering, ends })
+            }
+            Message::Hello { ends, .. } => {
+                Err(format!("a second greeting, or one of {} threads", ends.len()))
+            }
+            Message::Ready if self.has_greeted && !self.is_ready => {
+                self.is_ready = true;
+                Ok(Step::Ready)
+            }
+            message if self.is_ready && message != Message::Ready => Ok(Step::Early(message)),
+            message => Err(format!("{message:?} while hosts join")),
+        }
+    }
 }
 
 struct Joining {
@@ -139,7 +175,7 @@ impl Joining {
                 ours.push(host.place.endpoint(link.qp.number(), first_packet()));
                 seat.desk().put(peer, link);
             }
-            progress.push(Progress { ours, is_connected: false, is_ready: false });
+            progress.push(Progress { ours, has_greeted: false, is_ready: false });
         }
         Ok(Self { host, lanes, bell, progress, early: Vec::new() })
     }
@@ -178,19 +214,17 @@ impl Joining {
         let peer = self.lanes[index].peer();
         let (mut said, mut gone) = (Vec::new(), None);
         self.lanes[index].poll(&mut |event| match event {
-            Event::Bulk { payload, .. } => said.push(payload),
+            Event::Bulk { from, payload, .. } => said.push((from, payload)),
             Event::Peer(event) => gone = Some(event),
             _ => {}
         });
-        for bytes in said {
-            let nonsense = |text| Failure::Other(RdmaError::Nonsense(peer, text));
-            match Message::decode(&bytes).map_err(nonsense)? {
-                Message::Hello { answering, ends } => self.connect(index, answering, &ends)?,
-                Message::Ready if self.progress[index].is_connected => {
-                    self.progress[index].is_ready = true;
-                }
-                message if self.progress[index].is_ready => self.early.push((peer, message)),
-                message => return Err(nonsense(format!("{message:?}"))),
+        for (from, bytes) in said {
+            let heard = Message::heard(from, self.host.threads, &bytes);
+            let step = heard.and_then(|message| self.progress[index].hear(message));
+            match step.map_err(|what| RdmaError::Nonsense(peer, what))? {
+                Step::Connect { answering, ends } => self.connect(index, answering, &ends)?,
+                Step::Ready => {}
+                Step::Early(message) => self.early.push((peer, message)),
             }
         }
         gone.map_or(Ok(()), |event| Err(RdmaError::Gone(event).into()))
@@ -199,20 +233,62 @@ impl Joining {
     /// A peer has said where its queue pairs are.
     fn connect(&mut self, index: usize, answering: u8, ends: &[Endpoint]) -> Result<(), Failure> {
         let Self { host, lanes, progress, .. } = self;
-        let (peer, progress) = (lanes[index].peer(), &mut progress[index]);
-        if ends.len() != progress.ours.len() || progress.is_connected {
-            let text = format!("a second greeting, or one of {} threads", ends.len());
-            return Err(RdmaError::Nonsense(peer, text).into());
-        }
+        let peer = lanes[index].peer();
         let timing = host.place.timing(&host.config, answering);
-        for (thread, (ours, theirs)) in (0..).zip(progress.ours.iter().zip(ends)) {
+        for (thread, (ours, theirs)) in (0..).zip(progress[index].ours.iter().zip(ends)) {
             let from = (*ours, host.place.gid);
             let connected =
                 host.with(thread, peer, |link, _| link.qp.connect(from, *theirs, timing));
             connected.unwrap_or(Ok(())).map_err(Failure::Refused)?;
         }
-        progress.is_connected = true;
         self.say(index, &Message::Ready);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END: Endpoint = Endpoint { gid: [7; 16], lid: 0, mtu: 3, qp: 17, first: 1 };
+
+    fn progress() -> Progress {
+        Progress { ours: vec![END; 2], has_greeted: false, is_ready: false }
+    }
+
+    fn hello(threads: usize) -> Message {
+        Message::Hello { answering: 4, ends: vec![END; threads] }
+    }
+
+    #[test]
+    fn a_peer_greets_is_ready_and_then_may_say_more() {
+        let mut peer = progress();
+        let connect = Step::Connect { answering: 4, ends: vec![END; 2] };
+        assert_eq!(peer.hear(hello(2)), Ok(connect));
+        assert_eq!(peer.hear(Message::Ready), Ok(Step::Ready));
+        let early = Message::Forgotten { number: 1 };
+        assert_eq!(peer.hear(early.clone()), Ok(Step::Early(early)));
+    }
+
+    #[test]
+    fn whoever_does_not_keep_the_order_is_refused_in_words() {
+        let revoke =
+            || Message::Revoke { number: 1, key: transport_api::RegionKey(1), generation: 0 };
+        let wrong = [
+            vec![Message::Ready],
+            vec![revoke()],
+            vec![hello(1)],
+            vec![hello(3)],
+            vec![hello(2), hello(2)],
+            vec![hello(2), revoke()],
+            vec![hello(2), Message::Ready, Message::Ready],
+            vec![hello(2), Message::Ready, hello(2)],
+        ];
+        for mut said in wrong {
+            let (mut peer, last) = (progress(), said.pop().expect("something"));
+            said.into_iter().for_each(|message| drop(peer.hear(message).expect("in order")));
+            let refused = peer.hear(last.clone()).expect_err("out of order");
+            assert!(!refused.is_empty(), "{last:?}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use primitive::{SharedBytes, sync::Ordering};
 use std::sync::Arc;
-use transport_api::{Event, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, Rights};
+use transport_api::{Event, HostId, Lane, Mailbox, OpError, PeerEvent, RemoteRegion, Rights};
 
 /// Polls from one look at the carrier's lane to the next: it costs a system call. Whoever has slept
 /// looks at once.
@@ -22,6 +22,7 @@ pub(crate) struct RdmaLane {
     host: Arc<Host>,
     thread: u32,
     peer: HostId,
+    mailbox: Mailbox,
     /// The same lane of the carrier, for bulk payloads.
     carrier: Box<dyn Lane>,
     /// Whether something was given to the carrier's lane since the last flush.
@@ -32,32 +33,22 @@ pub(crate) struct RdmaLane {
     sleeps: u64,
     /// Whether the carrier's lane has reported the end of the peer.
     carrier_ended: bool,
-    /// Why operations fail, once the peer's end has been reported.
-    gone: Option<LossReason>,
-    spare: Vec<Event>,
 }
 
 impl RdmaLane {
-    /// The lane of `thread` to `peer`, both of which exist; `peer` is not this host.
-    pub(crate) fn new(host: Arc<Host>, thread: u32, peer: HostId, carrier: Box<dyn Lane>) -> Self {
-        host.seat(thread).listening[peer.0 as usize].store(true, Ordering::Relaxed);
+    /// The lane to another host that `mailbox` is for.
+    pub(crate) fn new(host: Arc<Host>, mailbox: Mailbox, carrier: Box<dyn Lane>) -> Self {
         Self {
             host,
-            thread,
-            peer,
+            thread: mailbox.thread(),
+            peer: mailbox.peer(),
+            mailbox,
             carrier,
             has_bulk: false,
             until_carrier: 0,
             sleeps: 0,
             carrier_ended: false,
-            gone: None,
-            spare: Vec::new(),
         }
-    }
-
-    fn there(&self) -> Result<(), OpError> {
-        let gone = self.gone.as_ref();
-        gone.map_or(Ok(()), |reason| Err(OpError::PeerLost(self.peer, reason.clone())))
     }
 
     /// What `region` is for the device, if this lane may do to `count` bytes at `at` of it what
@@ -73,7 +64,7 @@ impl RdmaLane {
         let ours =
             |remote: &&Arc<Remote>| remote.issuer == self.host.id && region.owner() == self.peer;
         let remote = region.handle::<Arc<Remote>>().filter(ours).ok_or(OpError::Foreign(key))?;
-        self.there()?;
+        self.mailbox.there()?;
         region.check(at, count, needs)?;
         Ok(remote)
     }
@@ -87,10 +78,6 @@ impl RdmaLane {
         let remote = self.check(on, at, 8, needs)?;
         on.check_word(at, needs)?;
         Ok(remote)
-    }
-
-    fn check_thread(&self, thread: u32) -> Result<(), OpError> {
-        OpError::check_thread(thread, self.host.threads, self.peer)
     }
 
     /// Starts an operation on `remote`, which is not withdrawn while its queue pair is held.
@@ -126,13 +113,6 @@ impl RdmaLane {
         // Where something came, more may follow.
         self.until_carrier = if moved { 0 } else { CARRIER_EVERY };
         moved
-    }
-}
-
-impl Drop for RdmaLane {
-    fn drop(&mut self) {
-        let seat = self.host.seat(self.thread);
-        seat.listening[self.peer.0 as usize].store(false, Ordering::Relaxed);
     }
 }
 
@@ -193,7 +173,7 @@ impl Lane for RdmaLane {
         thread: u32,
         value: u32,
     ) -> Result<(), OpError> {
-        self.check_thread(thread)?;
+        self.mailbox.check_thread(thread)?;
         let remote = self.check(to, at, from.len(), Rights::WRITE)?;
         let name = (to.key(), to.generation());
         self.start(remote, |link| {
@@ -203,8 +183,8 @@ impl Lane for RdmaLane {
     }
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.check_thread(thread)?;
-        self.there()?;
+        self.mailbox.check_thread(thread)?;
+        self.mailbox.there()?;
         self.has_bulk = true;
         // Where its answer is looked for at every poll.
         self.until_carrier = 0;
@@ -212,7 +192,7 @@ impl Lane for RdmaLane {
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
-        self.there()?;
+        self.mailbox.there()?;
         self.with(|link, note| link.post(note));
         if std::mem::take(&mut self.has_bulk) {
             // If the peer is gone for the carrier, the next poll reports it.
@@ -222,7 +202,7 @@ impl Lane for RdmaLane {
     }
 
     fn wake(&mut self, thread: u32) {
-        if thread >= self.host.threads || self.gone.is_some() {
+        if thread >= self.host.threads || self.mailbox.is_over() {
             return;
         }
         self.with(|link, note| {
@@ -233,8 +213,8 @@ impl Lane for RdmaLane {
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
-        self.host.attend(self.thread);
-        if self.gone.is_some() {
+        self.host.attendance.attend(self.thread);
+        if self.mailbox.is_over() {
             // The carrier may find out later, and keeps the thread awake until somebody hears it.
             if !self.carrier_ended {
                 self.poll_carrier(&mut |_| ());
@@ -243,9 +223,7 @@ impl Lane for RdmaLane {
         }
         let mut moved = self.host.pump(self.thread);
         let host = self.host.clone();
-        let from = (self.thread, self.peer);
-        let (any, _) = host.take(from, &mut self.spare, sink);
-        moved |= any;
+        moved |= host.take(&mut self.mailbox, sink);
         let ended = host.end_of(self.peer).is_some();
         let sleeps = host.seat(self.thread).sleeps.load(Ordering::Relaxed);
         if self.until_carrier == 0 || ended || sleeps != self.sleeps {
@@ -262,12 +240,9 @@ impl Lane for RdmaLane {
         }
         // What completed before the end is reported before it.
         host.pump(self.thread);
-        host.take(from, &mut self.spare, sink);
-        if let Some(event) = host.end_of(self.peer) {
-            self.gone = Some(event.reason());
-            let seat = host.seat(self.thread);
-            seat.listening[self.peer.0 as usize].store(false, Ordering::Relaxed);
-            sink(Event::Peer(event.clone()));
+        host.take(&mut self.mailbox, sink);
+        if let Some(end) = host.end_of(self.peer) {
+            self.mailbox.report(end, sink);
         }
         true
     }

@@ -25,12 +25,13 @@
 //! 2. `verbs`: the objects of libibverbs, made safe.
 //! 3. `place`: which device, and where it is.
 //! 4. `ring`, `queue`: the work requests of a lane, without the device.
-//! 5. `link`: a queue pair with its memory, and what its ends tell each other.
+//! 5. `notices`, `link`: what the ends of a queue pair tell each other, and the queue pair with its
+//!    memory.
 //! 6. `exports`, `imports`: regions.
-//! 7. `host`: what all threads share, and who looks at which completions when.
+//! 7. `seat`, `host`: who looks at which completions when, and what all threads share.
 //! 8. `lane`, `local`, `bell`: what runtime threads hold.
-//! 9. `message`, `join`, `service`: how hosts find each other's queue pairs and regions, and what
-//!    the service thread does.
+//! 9. `message`, `join`, `dealings`, `service`: how hosts find each other's queue pairs and regions,
+//!    and what the service thread does.
 //! 10. `RdmaTransport`: puts them together.
 
 #![cfg(feature = "verbs")]
@@ -38,6 +39,7 @@
 
 mod bell;
 mod config;
+mod dealings;
 mod error;
 mod exports;
 #[cfg(test)]
@@ -49,10 +51,12 @@ mod lane;
 mod link;
 mod local;
 mod message;
+mod notices;
 mod place;
 mod queue;
 mod rdma;
 mod ring;
+mod seat;
 mod service;
 #[allow(unsafe_code, reason = "the only module that calls libibverbs; see the ledger")]
 mod verbs;

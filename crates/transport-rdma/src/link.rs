@@ -1,45 +1,24 @@
-//! [`Link`]: one queue pair with its memory, and what its two ends say to each other beside data.
-//!
-//! Two things use up receives of the peer, of which every queue pair has [`RECEIVES`]:
-//!
-//! - a *notice*, the word that a write may carry: which thread must not sleep, or how many
-//!   notifications have been taken;
-//! - a *record*, a message of [`RECORD`] bytes: a notification (`write_notify`), behind its data.
-//!
-//! ```text
-//!   notice   | 0 .. 0 | thread |     or   | 1 | notifications taken |
-//!   record   | key: 8 | at: 8 | value: 4 | thread: 4 | generation: 4 | zero: 4 |
-//! ```
-//!
-//! The place of a message is used again at once. So that notifications which nobody takes need no
-//! memory without end, at most [`WINDOW`] of them are on their way or waiting to be taken.
+//! [`Link`]: one queue pair with its memory: what a lane does with it, and what comes of that.
 
 use crate::{
     config::RdmaConfig,
     imports::Remote,
-    queue::{Asked, Queue, copy},
-    verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pd, Qp, Receive, Verb},
+    notices::{Notice, Notices, RECEIVES, RECORD, Record},
+    queue::{Asked, Queue},
+    verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Pd, Qp, Receive, Verb},
 };
 use primitive::SharedBytes;
-use std::{collections::VecDeque, io, sync::Arc};
+use std::{io, sync::Arc};
 use transport_api::{Event, LossReason, RegionKey, Rights, ThreadId};
 
-/// Receives of a queue pair.
-pub(crate) const RECEIVES: u32 = 128;
-
-/// Bytes of a record.
-const RECORD: usize = 32;
-
-/// Notifications that may be on their way or wait to be taken.
-const WINDOW: u32 = 64;
-
-/// The bit of a notice that counts notifications.
-const TAKEN: u32 = 1 << 31;
+#[cfg(test)]
+mod tests;
 
 /// Tells completions of receives from those of requests.
 const IS_RECEIVE: u64 = 1 << 63;
 
 /// What a completion leads to.
+#[derive(Debug)]
 pub(crate) enum Incident {
     /// Something for the thread's lane.
     Event(Event),
@@ -51,64 +30,16 @@ pub(crate) enum Incident {
     Failed(LossReason),
 }
 
-/// A notification, as it travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Record {
-    key: u64,
-    at: u64,
-    value: u32,
-    thread: u32,
-    generation: u32,
-}
-
-impl Record {
-    fn encode(&self) -> [u8; RECORD] {
-        let mut bytes = [0; RECORD];
-        bytes[0..8].copy_from_slice(&self.key.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.at.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.value.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.thread.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.generation.to_le_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8; RECORD]) -> Option<Record> {
-        let word = |at: usize| {
-            let mut eight = [0; 8];
-            eight.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(eight)
-        };
-        let (second, third) = (word(16), word(24));
-        (third >> 32 == 0).then_some(Record {
-            key: word(0),
-            at: word(8),
-            value: second as u32,
-            thread: (second >> 32) as u32,
-            generation: third as u32,
-        })
-    }
-}
-
 /// One queue pair with its memory.
-pub(crate) struct Link {
-    /// Before the memory that its device reaches, so that it goes first.
-    pub(crate) qp: Qp,
+pub(crate) struct Link<P = Qp> {
+    pub(crate) qp: P,
     queue: Queue,
-    staging: Mr,
-    messages: Mr,
-    /// The thread at the other end.
-    peer: ThreadId,
-    /// Threads of this host.
-    threads: u32,
+    notices: Notices,
+    /// What the queue pair sends from and reads into.
+    staging: SharedBytes,
+    /// What it receives in.
+    messages: SharedBytes,
     has_failed: bool,
-    /// Notifications of this side that the peer's threads have not taken, as far as is known, and
-    /// those that wait until they have.
-    out: u32,
-    waiting: VecDeque<Record>,
-    /// Notifications of the peer that nobody has taken, and taken ones that it has not been told
-    /// of.
-    untaken: u32,
-    owed: u32,
 }
 
 impl Link {
@@ -122,35 +53,32 @@ impl Link {
         let RdmaConfig { port, depth, inline_bytes, staging_bytes, .. } = *config;
         let limits = Limits { sends: depth, receives: RECEIVES, inline: inline_bytes };
         let memory = |len| SharedBytes::try_heap(len).ok_or(io::ErrorKind::OutOfMemory);
+        let (staging, messages) = (memory(staging_bytes)?, memory(RECEIVES as usize * RECORD)?);
         let own = Rights::from_bits(0).expect("no right at all");
-        let messages = Mr::new(pd, &memory(RECEIVES as usize * RECORD)?, own)?;
-        let staging = Mr::new(pd, &memory(staging_bytes)?, own)?;
-        let qp = Qp::new(pd, cq, port, limits)?;
-        let queue = Queue::new(depth as usize, staging_bytes);
-        let (has_failed, waiting) = (false, VecDeque::new());
-        let (out, untaken, owed) = (0, 0, 0);
-        let mut link = Link {
-            qp,
-            queue,
-            staging,
-            messages,
-            peer,
-            threads,
-            has_failed,
-            out,
-            waiting,
-            untaken,
-            owed,
-        };
-        for slot in 0..u64::from(RECEIVES) {
-            link.receive(slot)?;
-        }
+        let registered = (Mr::new(pd, &staging, own)?, Mr::new(pd, &messages, own)?);
+        let qp = Qp::new(registered, cq, port, limits)?;
+        Link::over(qp, (staging, messages), depth, Notices::new(peer, threads))
+    }
+}
+
+impl<P: Pair> Link<P> {
+    /// Over a queue pair that holds `depth` requests, sends from and reads into `staging`, and
+    /// receives in `messages`.
+    fn over(
+        qp: P,
+        (staging, messages): (SharedBytes, SharedBytes),
+        depth: u32,
+        notices: Notices,
+    ) -> io::Result<Self> {
+        let queue = Queue::new(depth as usize, staging.len());
+        let mut link = Self { qp, queue, notices, staging, messages, has_failed: false };
+        (0..u64::from(RECEIVES)).try_for_each(|slot| link.receive(slot))?;
         Ok(link)
     }
 
     fn receive(&mut self, slot: u64) -> io::Result<()> {
         let local = Local { at: slot as usize * RECORD, len: RECORD };
-        self.qp.receive(&self.messages, Receive { id: IS_RECEIVE | slot, local })
+        self.qp.receive(Receive { id: IS_RECEIVE | slot, local })
     }
 
     // ---- What this side starts. Bounds and rights were checked by the caller.
@@ -160,9 +88,7 @@ impl Link {
         loop {
             let len = (from.len() - done).min(self.queue.most());
             let target = Some((to, at + done));
-            self.send(Verb::Write(None), target, len, |each| {
-                copy(from, done, len, |_, bytes| each(bytes));
-            });
+            self.send(Verb::Write(None), target, len, |each| pieces(from, done, len, each));
             done += len;
             if done == from.len() {
                 return;
@@ -202,16 +128,14 @@ impl Link {
         thread: u32,
         value: u32,
     ) {
-        let record = Record { key: key.0, at: at as u64, value, thread, generation };
-        self.waiting.push_back(record);
-        self.notify_more();
+        if !self.has_failed {
+            self.notices.notify(Record { key, at: at as u64, value, thread, generation });
+            self.notify_more();
+        }
     }
 
     fn notify_more(&mut self) {
-        while self.out < WINDOW
-            && let Some(record) = self.waiting.pop_front()
-        {
-            self.out += 1;
+        while let Some(record) = self.notices.next() {
             let bytes = record.encode();
             self.send(Verb::Send, None, RECORD, |each| each(&bytes));
         }
@@ -227,17 +151,14 @@ impl Link {
 
     fn notice(&mut self, word: u32) {
         if !self.has_failed {
-            self.queue.notice(word, self.staging.memory());
+            self.queue.notice(word, &self.staging);
         }
     }
 
     /// A thread of this host has taken so many of the peer's notifications.
     pub(crate) fn taken(&mut self, count: u32) {
-        self.untaken -= count;
-        self.owed += count;
-        if self.owed >= WINDOW / 2 {
-            self.notice(TAKEN | self.owed);
-            self.owed = 0;
+        if let Some(word) = self.notices.taken(count) {
+            self.notice(word);
         }
     }
 
@@ -249,7 +170,7 @@ impl Link {
         fill: impl Fn(&mut dyn FnMut(&[u8])),
     ) {
         if !self.has_failed {
-            self.queue.send(verb, to, len, self.staging.memory(), fill);
+            self.queue.send(verb, to, len, &self.staging, fill);
         }
     }
 
@@ -271,7 +192,7 @@ impl Link {
         if self.queue.chain().is_empty() {
             return;
         }
-        let posted = self.qp.post(&self.staging, self.queue.chain());
+        let posted = self.qp.post(self.queue.chain());
         self.queue.posted();
         if let Err(error) = posted {
             self.fail(&format!("the RDMA device takes no more work: {error}"), sink);
@@ -283,60 +204,52 @@ impl Link {
         if self.has_failed {
             return;
         }
-        let slot = completion.id & !IS_RECEIVE;
-        match completion.result {
-            Err(failure) => self.broken(&failure, sink),
-            Ok(Done::Sent) => {
-                let staging = self.staging.memory();
-                self.queue.completed(completion.id, staging, &mut |e| sink(Incident::Event(e)));
+        let id = completion.id;
+        let slot = Some(id ^ IS_RECEIVE).filter(|slot| *slot < u64::from(RECEIVES));
+        match (completion.result, slot) {
+            (Err(failure), _) => self.broken(&failure, sink),
+            (Ok(Done::Sent), None) => {
+                let mut event = |event| sink(Incident::Event(event));
+                self.queue.completed(id, &self.staging, &mut event);
             }
-            Ok(Done::Notice(word)) => self.noticed(slot, word, sink),
-            Ok(Done::Message(len)) => self.message(slot, len, sink),
+            (Ok(Done::Notice(word)), Some(slot)) => self.noticed(slot, word, sink),
+            (Ok(Done::Message(len)), Some(slot)) => self.message(slot, len, sink),
+            (Ok(done), _) => {
+                self.fail(&format!("the RDMA device has completed {id:#x} as {done:?}"), sink);
+            }
         }
     }
 
     /// Starts what was held back, as far as there is room now.
     pub(crate) fn advance(&mut self, sink: &mut dyn FnMut(Incident)) {
-        let staging = self.staging.memory();
-        if self.queue.release(staging, &mut |event| sink(Incident::Event(event))) {
+        let mut event = |event| sink(Incident::Event(event));
+        if self.queue.release(&self.staging, &mut event) {
             self.post(sink);
         }
     }
 
     fn noticed(&mut self, slot: u64, word: u32, sink: &mut dyn FnMut(Incident)) {
         self.again(slot, sink);
-        if word & TAKEN == 0 {
-            match word < self.threads {
-                true => sink(Incident::Wake(word)),
-                false => self.nonsense(format!("a wake of thread {word}"), sink),
+        match self.notices.noticed(word) {
+            Ok(Notice::Wake(thread)) => sink(Incident::Wake(thread)),
+            Ok(Notice::Room) => {
+                self.notify_more();
+                self.post(sink);
             }
-            return;
+            Err(what) => self.nonsense(what, sink),
         }
-        let count = word & !TAKEN;
-        let Some(out) = self.out.checked_sub(count) else {
-            let text = format!("{count} notifications taken, of {}", self.out);
-            return self.nonsense(text, sink);
-        };
-        self.out = out;
-        self.notify_more();
-        self.post(sink);
     }
 
     fn message(&mut self, slot: u64, len: usize, sink: &mut dyn FnMut(Incident)) {
         let mut bytes = [0; RECORD];
-        let at = slot as usize * RECORD;
-        self.messages.memory().read_into(at, &mut bytes);
+        self.messages.read_into(slot as usize * RECORD, &mut bytes);
         self.again(slot, sink);
-        let record = Record::decode(&bytes).filter(|record| {
-            len == RECORD && record.thread < self.threads && self.untaken < WINDOW
-        });
-        let Some(Record { key, at, value, thread, generation }) = record else {
-            return self.nonsense(format!("a notification of {len} bytes: {bytes:?}"), sink);
-        };
-        self.untaken += 1;
-        let key = RegionKey(key);
-        let event = Event::Notified { from: self.peer, key, at, value };
-        sink(Incident::Notified { thread, key, generation, event });
+        match self.notices.notified(&bytes, len) {
+            Ok((Record { thread, key, generation, .. }, event)) => {
+                sink(Incident::Notified { thread, key, generation, event });
+            }
+            Err(what) => self.nonsense(what, sink),
+        }
     }
 
     /// Gives the place of a message to the device again.
@@ -369,7 +282,7 @@ impl Link {
     pub(crate) fn end(&mut self) {
         if !std::mem::replace(&mut self.has_failed, true) {
             self.queue.clear();
-            self.waiting.clear();
+            self.notices.clear();
             // It fails if the queue pair is of no use any more.
             let _ = self.qp.fail();
         }
@@ -393,20 +306,18 @@ impl Link {
 
     /// Whether nothing at all is under way or waiting.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.has_failed || self.waiting.is_empty() && self.queue.is_quiet()
+        self.has_failed || self.notices.is_quiet() && self.queue.is_quiet()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn records_survive_the_way_and_have_no_stray_bits() {
-        let record = Record { key: u64::MAX - 1, at: 7, value: 9, thread: 3, generation: 4 };
-        let mut bytes = record.encode();
-        assert_eq!(Record::decode(&bytes), Some(record));
-        bytes[RECORD - 1] = 1;
-        assert_eq!(Record::decode(&bytes), None);
+/// Hands `len` bytes of `memory` from `at` on to `each`, piece by piece.
+fn pieces(memory: &SharedBytes, at: usize, len: usize, each: &mut dyn FnMut(&[u8])) {
+    let mut piece = [0; 4096];
+    let mut done = 0;
+    while done < len {
+        let count = piece.len().min(len - done);
+        memory.read_into(at + done, &mut piece[..count]);
+        each(&piece[..count]);
+        done += count;
     }
 }

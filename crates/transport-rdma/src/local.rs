@@ -7,25 +7,26 @@
 use crate::{
     error::advice, exports::Exported, host::Host, imports::Remote, link::Link, verbs::Verb,
 };
-use primitive::{SharedBytes, sync::Ordering};
+use primitive::SharedBytes;
 use std::{io, sync::Arc};
-use transport_api::{Event, HostId, Lane, LossReason, OpError, RemoteRegion, Rights, ThreadId};
+use transport_api::{
+    Event, HostId, Lane, LossReason, Mailbox, OpError, RemoteRegion, Rights, ThreadId,
+};
 
 /// A lane within a process.
 pub(crate) struct LocalLane {
     host: Arc<Host>,
     thread: u32,
+    mailbox: Mailbox,
     carrier: Box<dyn Lane>,
     /// Whether the queue pair is there.
     has_link: bool,
-    spare: Vec<Event>,
 }
 
 impl LocalLane {
-    /// The lane of `thread`, which exists, to this host.
-    pub(crate) fn new(host: Arc<Host>, thread: u32, carrier: Box<dyn Lane>) -> Self {
-        host.seat(thread).listening[host.local.0 as usize].store(true, Ordering::Relaxed);
-        Self { host, thread, carrier, has_link: false, spare: Vec::new() }
+    /// The lane to this host that `mailbox` is for.
+    pub(crate) fn new(host: Arc<Host>, mailbox: Mailbox, carrier: Box<dyn Lane>) -> Self {
+        Self { host, thread: mailbox.thread(), mailbox, carrier, has_link: false }
     }
 
     /// Makes the queue pair, if it is not there.
@@ -89,13 +90,6 @@ impl LocalLane {
     }
 }
 
-impl Drop for LocalLane {
-    fn drop(&mut self) {
-        let seat = self.host.seat(self.thread);
-        seat.listening[self.host.local.0 as usize].store(false, Ordering::Relaxed);
-    }
-}
-
 impl Lane for LocalLane {
     fn peer(&self) -> HostId {
         self.host.local
@@ -149,12 +143,12 @@ impl Lane for LocalLane {
         value: u32,
     ) -> Result<(), OpError> {
         // The carrier's last thread is not one of the rack's.
-        self.check_thread(thread)?;
+        self.mailbox.check_thread(thread)?;
         self.carrier.write_notify(to, at, from, thread, value)
     }
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.check_thread(thread)?;
+        self.mailbox.check_thread(thread)?;
         self.carrier.bulk(thread, tag, payload)
     }
 
@@ -175,17 +169,10 @@ impl Lane for LocalLane {
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let mut moved = self.carrier.poll(sink);
         if self.has_link {
-            self.host.attend(self.thread);
+            self.host.attendance.attend(self.thread);
             moved |= self.host.pump(self.thread);
-            let from = (self.thread, self.host.local);
-            moved |= self.host.take(from, &mut self.spare, sink).0;
+            moved |= self.mailbox.take(sink);
         }
         moved
-    }
-}
-
-impl LocalLane {
-    fn check_thread(&self, thread: u32) -> Result<(), OpError> {
-        OpError::check_thread(thread, self.host.threads, self.host.local)
     }
 }

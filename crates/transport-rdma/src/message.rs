@@ -6,7 +6,7 @@
 
 use crate::verbs::Endpoint;
 use primitive::limits::THREADS_PER_HOST;
-use transport_api::{RegionKey, Rights};
+use transport_api::{RegionKey, Rights, ThreadId};
 
 /// Bytes of the longest text that is read.
 const TEXT: usize = 1024;
@@ -92,6 +92,18 @@ impl Message {
             }
         }
         out
+    }
+
+    /// What the service thread of a peer says, among hosts with so many runtime threads: it is the
+    /// carrier's last thread, and nobody else has anything to say to the service thread.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode); also if `from` is another thread.
+    pub(crate) fn heard(from: ThreadId, threads: u32, bytes: &[u8]) -> Result<Message, String> {
+        if from.thread != threads {
+            return Err(format!("{} bytes of {from} for the service thread", bytes.len()));
+        }
+        Message::decode(bytes)
     }
 
     /// The message that `bytes` are.
@@ -188,13 +200,15 @@ impl Rest<'_> {
     }
 
     fn told(&mut self) -> Option<Told> {
-        Some(Told {
+        let told = Told {
             rights: Rights::from_bits(self.byte()?)?,
             generation: self.word32()?,
             len: self.word()?,
             address: self.word()?,
             remote_key: self.word32()?,
-        })
+        };
+        // No memory goes on behind the last address.
+        told.address.checked_add(told.len).map(|_| told)
     }
 }
 
@@ -231,6 +245,28 @@ mod tests {
         for message in all() {
             assert_eq!(Message::decode(&message.encode()), Ok(message));
         }
+    }
+
+    #[test]
+    fn only_service_threads_are_heard() {
+        let from = |thread| ThreadId { host: transport_api::HostId(1), thread };
+        let bytes = Message::Ready.encode();
+        assert_eq!(Message::heard(from(2), 2, &bytes), Ok(Message::Ready));
+        for thread in [0, 1, 3] {
+            let refused = Message::heard(from(thread), 2, &bytes).expect_err("another thread");
+            assert!(refused.contains(&from(thread).to_string()), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_region_ends_where_addresses_do() {
+        let told =
+            |address, len| Told { rights: Rights::ALL, generation: 0, len, address, remote_key: 1 };
+        let decoded =
+            |region| Message::decode(&Message::Told { number: 1, region: Some(region) }.encode());
+        assert!(decoded(told(u64::MAX - 8, 8)).is_ok());
+        assert!(decoded(told(u64::MAX - 8, 9)).is_err());
+        assert!(decoded(told(1, u64::MAX)).is_err());
     }
 
     #[test]

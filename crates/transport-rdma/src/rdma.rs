@@ -9,7 +9,6 @@ use crate::{
     local::LocalLane,
     service::{Order, Service},
 };
-use primitive::sync::Ordering;
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -19,8 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, Carrier, HostId, Lane, LaneError, LossReason, Region, RegionError, RegionKey,
-    RemoteRegion, Rights, Transport,
+    Bell, Carrier, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights,
+    Transport,
 };
 
 /// How long peers may take to answer an import beyond its patience, or this host's own requests to
@@ -38,6 +37,10 @@ const LOOK: Duration = Duration::from_micros(100);
 /// read or forge packets on the network between the devices can read and change what lanes carry.
 ///
 /// Dropping it severs the carrier: peers that have not seen a goodbye report it as lost.
+///
+/// A process that has one may start others ([`std::process::Command`]), but a child of a bare
+/// `fork()` must neither use nor drop it. On kernels before Linux 5.13 the parent's regions do not
+/// survive a fork either, unless `RDMAV_FORK_SAFE=1` is in its environment.
 pub struct RdmaTransport {
     host: Arc<Host>,
     service: Mutex<Option<JoinHandle<()>>>,
@@ -94,15 +97,7 @@ impl RdmaTransport {
 
     /// Why nothing can be had from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
-        let reason = match self.host.end_of(owner) {
-            Some(event) => event.reason(),
-            None => LossReason::Connection("its connection is closed".into()),
-        };
-        RegionError::PeerLost(owner, reason)
-    }
-
-    fn check(&self, thread: u32) -> Result<(), LaneError> {
-        LaneError::check_thread(thread, self.host.threads)
+        RegionError::lost(owner, self.host.end_of(owner))
     }
 }
 
@@ -112,7 +107,7 @@ impl Transport for RdmaTransport {
     }
 
     fn hosts(&self) -> u32 {
-        self.host.hosts()
+        self.host.mailboxes.hosts()
     }
 
     fn threads(&self) -> u32 {
@@ -162,26 +157,16 @@ impl Transport for RdmaTransport {
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
-        self.check(thread)?;
-        if peer.0 >= self.hosts() {
-            return Err(LaneError::NoSuchHost(peer));
-        }
-        let opened = &self.host.seat(thread).opened[peer.0 as usize];
-        if opened.swap(true, Ordering::AcqRel) {
-            return Err(LaneError::AlreadyOpen(thread, peer));
-        }
+        let mailbox = self.host.mailboxes.open(thread, peer)?;
         let (host, carrier) = (self.host.clone(), self.host.carrier.lane(thread, peer)?);
         if peer == self.host.local {
-            return Ok(Box::new(LocalLane::new(host, thread, carrier)));
+            return Ok(Box::new(LocalLane::new(host, mailbox, carrier)));
         }
-        Ok(Box::new(RdmaLane::new(host, thread, peer, carrier)))
+        Ok(Box::new(RdmaLane::new(host, mailbox, carrier)))
     }
 
     fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
-        self.check(thread)?;
-        if self.host.seat(thread).bell.swap(true, Ordering::AcqRel) {
-            return Err(LaneError::AlreadyOpen(thread, self.host.local));
-        }
+        self.host.mailboxes.take_bell(thread)?;
         let carrier = self.host.carrier.bell(thread)?;
         Ok(Box::new(RdmaBell::new(self.host.clone(), thread, carrier)))
     }

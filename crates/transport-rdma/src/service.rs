@@ -15,36 +15,27 @@
 //! ```
 
 use crate::{
+    dealings::{Answer, Dealings},
     host::Host,
     imports::Remote,
     join::Joined,
     message::{Message, Told},
 };
-use primitive::sync::{Ordering, fence};
+use primitive::sync::Ordering;
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError, mpsc},
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, Event, HostId, Lane, LossReason, PeerEvent, RegionKey, RemoteRegion, deadline,
+    Bell, Event, HostId, Lane, LossReason, PeerEvent, RegionKey, RemoteRegion, StandIn,
 };
-
-/// How often the service thread looks whether threads still poll.
-pub(crate) const TICK: Duration = Duration::from_millis(2);
-
-/// Ticks that it goes on after the last thread has gone to sleep, so that a thread which sleeps and
-/// wakes all the time need not tell it each time.
-const IDLE_TICKS: u32 = 3;
 
 /// How long it sleeps while it waits for requests of this host to complete.
 const SOON: Duration = Duration::from_micros(200);
 
 /// How long it sleeps when there is nothing to wait for.
 const LONG: Duration = Duration::from_secs(3600);
-
-/// Imports of one peer that may wait for an export here.
-const WAITING: usize = 4096;
 
 /// What threads of this process ask of the service thread.
 pub(crate) enum Order {
@@ -62,9 +53,6 @@ pub(crate) enum Order {
     /// End.
     Stop,
 }
-
-/// Where the answer to an import goes: a region, or that there is none.
-pub(crate) type Answer = mpsc::Sender<Option<RemoteRegion>>;
 
 /// Where orders are left for the service thread.
 pub(crate) struct Orders(Mutex<Option<Vec<Order>>>);
@@ -95,28 +83,6 @@ impl Orders {
     }
 }
 
-/// An import that a peer waits for.
-struct Waiting {
-    from: HostId,
-    number: u64,
-    key: RegionKey,
-    deadline: Instant,
-}
-
-/// An import of this host that is not answered.
-struct Asked {
-    owner: HostId,
-    key: RegionKey,
-    answer: Answer,
-}
-
-/// A withdrawal of this host.
-struct Withdrawal {
-    /// Who has not forgotten the region; this host itself may be among them.
-    users: BTreeSet<HostId>,
-    _done: mpsc::Sender<()>,
-}
-
 /// Requests of this host to the owner of a withdrawn region that must complete.
 struct Forgetting {
     owner: HostId,
@@ -130,38 +96,26 @@ pub(crate) struct Service {
     lanes: Vec<Box<dyn Lane>>,
     bell: Box<dyn Bell>,
     early: Vec<(HostId, Message)>,
-    asked: HashMap<u64, Asked>,
-    waiting: Vec<Waiting>,
-    withdrawals: HashMap<u64, Withdrawal>,
+    dealings: Dealings,
     forgetting: Vec<Forgetting>,
     /// Peers whose end was seen to.
     ended: BTreeSet<HostId>,
-    next_tick: Instant,
-    idle_ticks: u32,
-    /// How often each thread had looked at its completions at the last tick.
-    rounds: Vec<u64>,
-    /// The number of the next question.
-    number: u64,
+    stand_in: StandIn,
 }
 
 impl Service {
     pub(crate) fn new(joined: Joined) -> Self {
         let Joined { host, lanes, bell, early } = joined;
-        let rounds = vec![0; host.threads as usize];
+        let stand_in = StandIn::new(host.threads, Instant::now());
         Self {
             host,
             lanes,
             bell,
             early,
-            asked: HashMap::new(),
-            waiting: Vec::new(),
-            withdrawals: HashMap::new(),
+            dealings: Dealings::default(),
             forgetting: Vec::new(),
             ended: BTreeSet::new(),
-            next_tick: Instant::now(),
-            idle_ticks: 0,
-            rounds,
-            number: 0,
+            stand_in,
         }
     }
 
@@ -173,11 +127,10 @@ impl Service {
         loop {
             self.listen();
             for order in self.host.orders.take() {
-                if let Order::Stop = order {
+                if !self.follow(order) {
                     self.end();
                     return;
                 }
-                self.follow(order);
             }
             self.tick();
             self.forget();
@@ -218,11 +171,7 @@ impl Service {
             });
         }
         for (from, bytes) in said {
-            let message = match from.thread == self.host.threads {
-                true => Message::decode(&bytes),
-                false => Err(format!("{} bytes of {from} for the service thread", bytes.len())),
-            };
-            match message {
+            match Message::heard(from, self.host.threads, &bytes) {
                 Ok(message) => self.heard(from.host, message),
                 Err(what) => self.nonsense(from.host, what),
             }
@@ -247,19 +196,13 @@ impl Service {
     fn heard(&mut self, from: HostId, message: Message) {
         match message {
             Message::Ask { number, key, patience } => {
-                if self.waiting.iter().filter(|waiting| waiting.from == from).count() == WAITING {
-                    return self.nonsense(from, format!("more than {WAITING} imports at once"));
-                }
-                let deadline = deadline(Instant::now(), Duration::from_millis(patience));
-                self.waiting.push(Waiting { from, number, key, deadline });
+                let asked = self.dealings.asked(from, (number, key, patience), Instant::now());
+                asked.unwrap_or_else(|what| self.nonsense(from, what));
             }
             Message::Told { number, region } => {
-                // Nobody waits any more if the importer has lost its patience.
-                let is_it = |asked: &Asked| asked.owner == from;
-                if self.asked.get(&number).is_some_and(is_it)
-                    && let Some(Asked { key, answer, .. }) = self.asked.remove(&number)
-                {
+                if let Some((key, answer)) = self.dealings.answered(number, from) {
                     let region = region.map(|told| self.import(from, key, told));
+                    // The importer may have lost its patience.
                     let _ = answer.send(region);
                 }
             }
@@ -267,7 +210,7 @@ impl Service {
                 self.host.imports.withdraw(from, key, generation);
                 self.begin_to_forget(from, number);
             }
-            Message::Forgotten { number } => self.forgotten(number, from),
+            Message::Forgotten { number } => self.dealings.forgotten(number, from),
             Message::GivenUp(why) => {
                 let text = format!("it has given this host up: {}", why.escape_debug());
                 self.host.gone(PeerEvent::Lost(from, LossReason::Connection(text)));
@@ -288,26 +231,24 @@ impl Service {
         RemoteRegion::remote(owner, (key, rights, generation), len, Arc::new(remote))
     }
 
-    fn follow(&mut self, order: Order) {
+    /// False if the service is to stop.
+    fn follow(&mut self, order: Order) -> bool {
         match order {
-            Order::Stop => {}
+            Order::Stop => return false,
             Order::Import { owner, key, patience, answer } => {
-                let number = self.numbered();
-                self.asked.insert(number, Asked { owner, key, answer });
-                let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-                self.say(owner, &Message::Ask { number, key, patience });
+                let ask = self.dealings.ask(owner, key, patience, answer);
+                self.say(owner, &ask);
                 // Whoever is gone already is seen off now.
                 self.ended.remove(&owner);
             }
             Order::Withdraw { key, generation, importers, done } => {
-                let number = self.numbered();
-                for importer in &importers {
-                    self.say(*importer, &Message::Revoke { number, key, generation });
-                    self.ended.remove(importer);
-                }
-                let mut users = importers;
+                let mut users = importers.clone();
                 users.insert(self.host.local);
-                self.withdrawals.insert(number, Withdrawal { users, _done: done });
+                let number = self.dealings.withdraw(users, done);
+                for importer in importers {
+                    self.say(importer, &Message::Revoke { number, key, generation });
+                    self.ended.remove(&importer);
+                }
                 self.begin_to_forget(self.host.local, number);
             }
             Order::Ended { peer, reason } => {
@@ -316,11 +257,7 @@ impl Service {
                 self.lose(peer, reason);
             }
         }
-    }
-
-    fn numbered(&mut self) -> u64 {
-        self.number += 1;
-        self.number
+        true
     }
 
     /// From now on no lane of this host starts anything on some region of `owner`: what has been
@@ -354,33 +291,19 @@ impl Service {
         });
         for (owner, number) in done {
             if owner == host.local {
-                self.forgotten(number, owner);
+                self.dealings.forgotten(number, owner);
             } else {
                 self.say(owner, &Message::Forgotten { number });
             }
         }
     }
 
-    /// `user` does not use the region of withdrawal `number` any more.
-    fn forgotten(&mut self, number: u64, user: HostId) {
-        if let Some(withdrawal) = self.withdrawals.get_mut(&number) {
-            withdrawal.users.remove(&user);
-            if withdrawal.users.is_empty() {
-                self.withdrawals.remove(&number);
-            }
-        }
-    }
-
     /// Answers imports whose region is there now, or whose patience has ended.
     fn answer(&mut self) {
-        let now = Instant::now();
-        for Waiting { from, number, key, deadline } in std::mem::take(&mut self.waiting) {
-            let region = self.host.exports.tell(key, from);
-            if region.is_some() || deadline <= now {
-                self.say(from, &Message::Told { number, region });
-            } else {
-                self.waiting.push(Waiting { from, number, key, deadline });
-            }
+        let exports = &self.host.exports;
+        let answers = self.dealings.answers(Instant::now(), |key, to| exports.tell(key, to));
+        for (to, answer) in answers {
+            self.say(to, &answer);
         }
     }
 
@@ -395,58 +318,27 @@ impl Service {
                 host.pump(thread);
                 host.with(thread, peer, |link, _| link.end());
             }
-            // Whoever waits for an answer sees its channel close.
-            self.asked.retain(|_, asked| asked.owner != peer);
-            self.waiting.retain(|waiting| waiting.from != peer);
-            self.withdrawals.retain(|_, withdrawal| {
-                withdrawal.users.remove(&peer);
-                !withdrawal.users.is_empty()
-            });
+            self.dealings.end(peer);
         }
     }
 
     /// Takes the completions of threads that neither poll nor sleep.
     fn tick(&mut self) {
-        let now = Instant::now();
         let host = &self.host;
-        let is_ticking = host.is_ticking.load(Ordering::Relaxed);
-        if now < self.next_tick && is_ticking {
-            return;
-        }
-        self.next_tick = now + TICK;
-        let mut any_awake = false;
-        for thread in 0..host.threads {
-            let seat = host.seat(thread);
-            if seat.is_asleep.load(Ordering::Acquire) {
-                continue;
-            }
-            any_awake = true;
-            let rounds = std::mem::replace(&mut self.rounds[thread as usize], seat.rounds());
-            if rounds == self.rounds[thread as usize] {
-                host.pump(thread);
-            }
-        }
-        self.idle_ticks = if any_awake { 0 } else { self.idle_ticks.saturating_add(1) };
-        if self.idle_ticks < IDLE_TICKS {
-            host.is_ticking.store(true, Ordering::Relaxed);
-        } else if host.is_ticking.swap(false, Ordering::Relaxed) {
-            // A thread that has just woken either sees that, or is seen by another look.
-            fence(Ordering::SeqCst);
-            let is_awake = |thread| !host.seat(thread).is_asleep.load(Ordering::Acquire);
-            if (0..host.threads).any(is_awake) {
-                host.is_ticking.store(true, Ordering::Relaxed);
-            }
-        }
+        let is_away = |thread| host.seat(thread).is_asleep.load(Ordering::Acquire);
+        self.stand_in.look(&host.attendance, Instant::now(), is_away, |thread| {
+            host.pump(thread);
+            true
+        });
     }
 
     /// How long to sleep when nothing happens.
     fn next(&self) -> Duration {
         let now = Instant::now();
         let until = |deadline: Instant| deadline.saturating_duration_since(now);
-        let is_ticking = self.host.is_ticking.load(Ordering::Relaxed);
-        let tick = is_ticking.then(|| until(self.next_tick));
+        let tick = self.stand_in.next(&self.host.attendance).map(until);
         let soon = (!self.forgetting.is_empty()).then_some(SOON);
-        let deadlines = self.waiting.iter().map(|waiting| until(waiting.deadline));
-        deadlines.chain(tick).chain(soon).min().unwrap_or(LONG)
+        let deadline = self.dealings.deadline().map(until);
+        [deadline, tick, soon].into_iter().flatten().min().unwrap_or(LONG)
     }
 }

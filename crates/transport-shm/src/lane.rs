@@ -159,6 +159,8 @@ impl ShmLane {
             self.own.ask(self.thread, self.peer);
         } else if let Some(event) = fate {
             self.gone = Some(event.reason());
+            // Nothing more is to keep the thread awake, even if somebody asks it to look once more.
+            self.host.seats[self.thread as usize].listening.remove(self.peer);
             self.waiting = 0;
             self.senders = Vec::new();
             sink(Event::Peer(event.clone()));
@@ -301,6 +303,18 @@ mod tests {
             assert!(start.elapsed().as_secs() < 20, "the end goes unnoticed");
         }
         end.expect("an end")
+    }
+
+    #[test]
+    fn whoever_asks_after_the_end_keeps_nobody_awake() {
+        let rack = ShmTransport::in_process(2, 1).expect("a rack");
+        let mut lane = rack[0].lane(0, HostId(1)).expect("a lane");
+        rack[1].sever();
+        assert!(matches!(end(&mut *lane), PeerEvent::Lost(HostId(1), _)));
+        // As whoever noted the end does for all threads, perhaps only now.
+        let host = rack[0].host();
+        host.own().ask(0, HostId(1));
+        assert!(!host.own().asked_any(0, &host.seats[0].listening));
     }
 
     #[test]

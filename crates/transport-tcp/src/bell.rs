@@ -37,7 +37,7 @@ impl Bell for TcpBell {
         // Its own connections wake it now.
         seat.adopted.store(false, Ordering::Relaxed);
         seat.doorbell().sleep(
-            || ready() || seat.has_news(),
+            || ready() || host.mailboxes.has_news(*thread),
             |_, _| {
                 // Fails when a signal comes, which may be what the thread slept for.
                 let timeout = crate::service::timespec(timeout);

@@ -5,7 +5,7 @@
 //! not wait for a thread that does neither, because its own code keeps it busy (or because the
 //! program has no such thread yet). Such a thread's connections are *adopted* by the service
 //! thread, until it polls again. So on the paths that matter no byte changes threads, and no thread
-//! holds anybody up for longer than two [ticks](crate::service::TICK).
+//! holds anybody up for longer than two [ticks](Attendance::TICK).
 
 use crate::{
     bulk,
@@ -15,71 +15,43 @@ use crate::{
     service::{Desk, Order},
     wire::Broken,
 };
-use primitive::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use primitive::sync::{AtomicBool, AtomicU32, Ordering};
 use rustix::event::epoll;
 use std::{
     collections::BTreeMap,
     io,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use transport_api::{Event, HostId, LossReason, PeerEvent, RegionKey, doorbell::Doorbell};
-
-/// Events beyond which failures that nobody waits for are no longer reported. Everything else that
-/// waits in an inbox is bounded by what this host has asked for, or by the window of its stream.
-const REPORTS: usize = 1024;
+use transport_api::{
+    Attendance, Event, HostId, LossReason, Mailbox, Mailboxes, PeerEvent, RegionKey,
+    doorbell::Doorbell,
+};
 
 /// What the epoll of a thread calls its eventfd, and that of another transport; connections have
 /// the number of their peer.
 pub(crate) const RUNG: u64 = u64::MAX;
 pub(crate) const ALARM: u64 = u64::MAX - 1;
 
-/// What has arrived for one thread from one host, until the thread's lane takes it.
-#[derive(Default)]
-pub(crate) struct Inbox {
-    /// Whether there is something to look at: events, or that the host is gone.
-    any: AtomicBool,
-    events: Mutex<Vec<Event>>,
-}
-
 /// One runtime thread of this process.
 pub(crate) struct Seat {
-    /// By host: whether it has ever opened a lane there, and whether it holds it now.
-    pub(crate) opened: Vec<AtomicBool>,
-    pub(crate) listening: Vec<AtomicBool>,
-    /// Whether it has taken its bell.
-    pub(crate) bell: AtomicBool,
     /// The word of its doorbell.
     word: AtomicU32,
-    /// How often it has looked at its connections. Only the thread itself writes it.
-    rounds: AtomicU64,
     /// Whether the service thread looks after its connections.
     pub(crate) adopted: AtomicBool,
     /// Where it sleeps: its connections and `rung`.
     pub(crate) epoll: OwnedFd,
     /// An eventfd.
     pub(crate) rung: OwnedFd,
-    /// By host.
-    inboxes: Vec<Inbox>,
 }
 
 impl Seat {
-    pub(crate) fn new(hosts: usize) -> io::Result<Self> {
-        let flags = || (0..hosts).map(|_| AtomicBool::new(false)).collect();
+    pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let rung = crate::service::eventfd()?;
         epoll::add(&epoll, &rung, epoll::EventData::new_u64(RUNG), epoll::EventFlags::IN)?;
-        Ok(Self {
-            opened: flags(),
-            listening: flags(),
-            bell: AtomicBool::new(false),
-            word: AtomicU32::new(0),
-            rounds: AtomicU64::new(0),
-            adopted: AtomicBool::new(true),
-            epoll,
-            rung,
-            inboxes: (0..hosts).map(|_| Inbox::default()).collect(),
-        })
+        let (word, adopted) = (AtomicU32::new(0), AtomicBool::new(true));
+        Ok(Self { word, adopted, epoll, rung })
     }
 
     /// Wakes the thread from its sleep whenever `alarm` becomes readable anew.
@@ -92,25 +64,16 @@ impl Seat {
         Doorbell::new(&self.word)
     }
 
-    pub(crate) fn is_asleep(&self) -> bool {
-        self.word.load(Ordering::Acquire) == transport_api::doorbell::SLEEPING
-    }
-
-    pub(crate) fn rounds(&self) -> u64 {
-        self.rounds.load(Ordering::Acquire)
-    }
-
-    /// Whether a lane that the thread holds has something to report.
-    pub(crate) fn has_news(&self) -> bool {
-        let mut lanes = self.listening.iter().zip(&self.inboxes);
-        lanes.any(|(open, inbox)| open.load(Ordering::Relaxed) && inbox.any.load(Ordering::Acquire))
+    /// Whether nobody need look whether the thread polls: it sleeps, or its connections are
+    /// adopted.
+    pub(crate) fn is_away(&self) -> bool {
+        self.adopted.load(Ordering::Relaxed)
+            || self.word.load(Ordering::Acquire) == transport_api::doorbell::SLEEPING
     }
 }
 
 /// One host of the rack as this process sees it.
 pub(crate) struct Peer {
-    /// What became of it, once it is no longer there.
-    pub(crate) gone: OnceLock<PeerEvent>,
     /// By thread; none for this host itself, nor for its neighbours.
     links: Vec<Mutex<Conn>>,
     /// Links on which it has said goodbye.
@@ -120,7 +83,7 @@ pub(crate) struct Peer {
 impl Peer {
     pub(crate) fn new(links: Vec<Conn>) -> Self {
         let links = links.into_iter().map(Mutex::new).collect();
-        Self { gone: OnceLock::new(), links, goodbyes: AtomicU32::new(0) }
+        Self { links, goodbyes: AtomicU32::new(0) }
     }
 }
 
@@ -130,9 +93,11 @@ pub(crate) struct Host {
     pub(crate) id: u64,
     pub(crate) local: HostId,
     pub(crate) threads: u32,
+    pub(crate) mailboxes: Arc<Mailboxes>,
+    pub(crate) attendance: Attendance,
     pub(crate) exports: Arc<Exports>,
     /// By host number, this host included.
-    pub(crate) peers: Vec<Peer>,
+    peers: Vec<Peer>,
     /// By thread number.
     pub(crate) seats: Vec<Seat>,
     pub(crate) desk: Desk,
@@ -150,15 +115,14 @@ impl Host {
                     host.link(peer, thread).machine.forget(key);
                 }
             });
-            Self { id, local, threads: seats.len() as u32, exports, peers, seats, desk }
+            let threads = seats.len() as u32;
+            let mailboxes = Mailboxes::new(local, peers.len() as u32, threads);
+            let attendance = Attendance::new(threads);
+            Self { id, local, threads, mailboxes, attendance, exports, peers, seats, desk }
         })
     }
 
-    pub(crate) fn hosts(&self) -> u32 {
-        self.peers.len() as u32
-    }
-
-    pub(crate) fn peer(&self, host: HostId) -> &Peer {
+    fn peer(&self, host: HostId) -> &Peer {
         &self.peers[host.0 as usize]
     }
 
@@ -244,80 +208,49 @@ impl Host {
     /// Notes what became of a peer, the first time, and gets every thread to look.
     pub(crate) fn gone(&self, event: PeerEvent) {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
-        if self.peer(host).gone.set(event.clone()).is_err() {
+        if !self.mailboxes.end(&event) {
             return;
         }
         match event {
             PeerEvent::Left(_) => tracing::debug!(local = %self.local, %host, "left"),
             PeerEvent::Lost(_, why) => tracing::warn!(local = %self.local, %host, %why, "lost"),
         }
-        for thread in 0..self.threads {
-            self.inbox(thread, host).any.store(true, Ordering::Release);
-            self.wake(thread);
-        }
+        (0..self.threads).for_each(|thread| self.wake(thread));
         self.desk.ring();
     }
 
-    fn inbox(&self, thread: u32, from: HostId) -> &Inbox {
-        &self.seat(thread).inboxes[from.0 as usize]
+    /// What became of `peer`, if it is no longer there.
+    pub(crate) fn end_of(&self, peer: HostId) -> Option<&PeerEvent> {
+        self.mailboxes.end_of(peer)
     }
 
     /// Leaves something for the lane of `thread` to `from`.
     pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
-        let inbox = self.inbox(thread, from);
-        let mut events = inbox.events.lock().unwrap_or_else(PoisonError::into_inner);
-        if matches!(event, Event::Failed { token: None, .. }) && events.len() >= REPORTS {
-            return;
-        }
-        events.push(event);
-        drop(events);
-        inbox.any.store(true, Ordering::Release);
+        self.mailboxes.deliver(thread, from, event);
         self.wake(thread);
     }
 
-    /// Hands what was delivered for the lane of `thread` to `from` to `sink`, with `spare` to keep
-    /// from allocating. Returns whether there was anything, and what became of the host if that is
-    /// to be reported now.
-    pub(crate) fn take(
-        &self,
-        (thread, from): (u32, HostId),
-        spare: &mut Vec<Event>,
-        sink: &mut dyn FnMut(Event),
-    ) -> (bool, Option<&PeerEvent>) {
-        let inbox = self.inbox(thread, from);
-        if !inbox.any.load(Ordering::Acquire) {
-            return (false, None);
-        }
-        inbox.any.store(false, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        // Before the events, so that what was delivered before the end is reported before it.
-        let gone = self.peer(from).gone.get();
-        std::mem::swap(&mut *inbox.events.lock().unwrap_or_else(PoisonError::into_inner), spare);
-        if gone.is_none() && self.peer(from).gone.get().is_some() {
-            inbox.any.store(true, Ordering::Release);
-        }
+    /// Hands what has arrived for the lane of `mailbox`, which leads to another host, to `sink`,
+    /// and tells the peer's threads how much of theirs was taken; whether there was anything.
+    pub(crate) fn take(&self, mailbox: &mut Mailbox, sink: &mut dyn FnMut(Event)) -> bool {
         let mut taken: BTreeMap<u32, u64> = BTreeMap::new();
-        let any = !spare.is_empty();
-        for event in spare.drain(..) {
-            match &event {
-                Event::Bulk { from, payload, .. } => {
-                    *taken.entry(from.thread).or_default() += bulk::cost_of(payload.len());
-                }
-                Event::Notified { from, .. } => {
-                    *taken.entry(from.thread).or_default() += bulk::cost_of(0);
-                }
-                _ => {}
+        let any = mailbox.take(&mut |event| {
+            let cost = match &event {
+                Event::Bulk { from, payload, .. } => Some((from, bulk::cost_of(payload.len()))),
+                Event::Notified { from, .. } => Some((from, bulk::cost_of(0))),
+                _ => None,
+            };
+            if let Some((from, cost)) = cost {
+                *taken.entry(from.thread).or_default() += cost;
             }
             sink(event);
+        });
+        for (link, cost) in taken {
+            let mut conn = self.link(mailbox.peer(), link);
+            conn.machine.taken(mailbox.thread(), cost);
+            self.push_or_lose(conn, mailbox.peer(), link);
         }
-        if from != self.local {
-            for (link, cost) in taken {
-                let mut conn = self.link(from, link);
-                conn.machine.taken(thread, cost);
-                self.push_or_lose(conn, from, link);
-            }
-        }
-        (any, gone)
+        any
     }
 
     /// Wakes `thread`, which exists, if it sleeps.
@@ -331,11 +264,10 @@ impl Host {
     /// `thread`, which calls this, looks after its own connections.
     #[inline]
     pub(crate) fn attend(&self, thread: u32) {
-        let seat = self.seat(thread);
-        let rounds = seat.rounds.load(Ordering::Relaxed);
-        seat.rounds.store(rounds.wrapping_add(1), Ordering::Release);
-        if seat.adopted.load(Ordering::Relaxed) {
-            seat.adopted.store(false, Ordering::Relaxed);
+        self.attendance.attend(thread);
+        let adopted = &self.seat(thread).adopted;
+        if adopted.load(Ordering::Relaxed) {
+            adopted.store(false, Ordering::Relaxed);
             self.expect_ticks();
         }
     }
@@ -343,8 +275,7 @@ impl Host {
     /// Called by a thread that has begun to look after its connections: from now on the service
     /// thread must notice when it stops.
     pub(crate) fn expect_ticks(&self) {
-        fence(Ordering::SeqCst);
-        if !self.desk.ticking.load(Ordering::Relaxed) {
+        if self.attendance.must_ring() {
             self.desk.ring();
         }
     }

@@ -8,9 +8,9 @@ use crate::{
     host::Host,
     machine::{Machine, Name},
 };
-use primitive::{SharedBytes, sync::Ordering};
+use primitive::SharedBytes;
 use std::sync::Arc;
-use transport_api::{Event, HostId, Lane, LossReason, OpError, RemoteRegion, Rights};
+use transport_api::{Event, HostId, Lane, Mailbox, OpError, RemoteRegion, Rights};
 
 /// Bytes of operations that are sent without waiting for the flush.
 const EARLY_BYTES: usize = 256 << 10;
@@ -26,21 +26,13 @@ pub(crate) struct TcpLane {
     host: Arc<Host>,
     thread: u32,
     peer: HostId,
-    /// Why operations fail, once the peer's end has been reported.
-    gone: Option<LossReason>,
-    spare: Vec<Event>,
+    mailbox: Mailbox,
 }
 
 impl TcpLane {
-    /// The lane of `thread` to `peer`, both of which exist; `peer` is not this host.
-    pub(crate) fn new(host: Arc<Host>, thread: u32, peer: HostId) -> Self {
-        host.seat(thread).listening[peer.0 as usize].store(true, Ordering::Relaxed);
-        Self { host, thread, peer, gone: None, spare: Vec::new() }
-    }
-
-    fn there(&self) -> Result<(), OpError> {
-        let gone = self.gone.as_ref();
-        gone.map_or(Ok(()), |reason| Err(OpError::PeerLost(self.peer, reason.clone())))
+    /// The lane to another host that `mailbox` is for.
+    pub(crate) fn new(host: Arc<Host>, mailbox: Mailbox) -> Self {
+        Self { host, thread: mailbox.thread(), peer: mailbox.peer(), mailbox }
     }
 
     /// What the owner knows `region` by, if the region belongs here and the peer is there.
@@ -50,12 +42,8 @@ impl TcpLane {
         if !region.handle::<Handle>().is_some_and(ours) {
             return Err(OpError::Foreign(key));
         }
-        self.there()?;
+        self.mailbox.there()?;
         Ok(Name { key, generation: region.generation() })
-    }
-
-    fn check_thread(&self, thread: u32) -> Result<(), OpError> {
-        OpError::check_thread(thread, self.host.threads, self.peer)
     }
 
     /// Adds an operation to the connection.
@@ -70,13 +58,6 @@ impl TcpLane {
     fn push(&self) {
         let conn = self.host.link(self.peer, self.thread);
         self.host.push_or_lose(conn, self.peer, self.thread);
-    }
-}
-
-impl Drop for TcpLane {
-    fn drop(&mut self) {
-        let seat = self.host.seat(self.thread);
-        seat.listening[self.peer.0 as usize].store(false, Ordering::Relaxed);
     }
 }
 
@@ -147,7 +128,7 @@ impl Lane for TcpLane {
         thread: u32,
         value: u32,
     ) -> Result<(), OpError> {
-        self.check_thread(thread)?;
+        self.mailbox.check_thread(thread)?;
         let name = self.name(to)?;
         to.check(at, from.len(), Rights::WRITE)?;
         self.start(|machine| {
@@ -158,21 +139,21 @@ impl Lane for TcpLane {
     }
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.check_thread(thread)?;
-        self.there()?;
+        self.mailbox.check_thread(thread)?;
+        self.mailbox.there()?;
         OpError::check_payload(payload.len())?;
         self.start(|machine| machine.bulk(thread, tag, payload));
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
-        self.there()?;
+        self.mailbox.there()?;
         self.push();
         Ok(())
     }
 
     fn wake(&mut self, thread: u32) {
-        if thread >= self.host.threads || self.gone.is_some() {
+        if thread >= self.host.threads || self.mailbox.is_over() {
             return;
         }
         let mut conn = self.host.link(self.peer, self.thread);
@@ -186,16 +167,15 @@ impl Lane for TcpLane {
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         self.host.attend(self.thread);
-        if self.gone.is_some() {
+        if self.mailbox.is_over() {
             return false;
         }
         let moved = self.host.pump(self.peer, self.thread);
-        let (any, gone) = self.host.take((self.thread, self.peer), &mut self.spare, sink);
-        let Some(event) = gone else { return moved || any };
-        self.gone = Some(event.reason());
-        // Nothing more is to keep the thread awake.
-        self.host.seat(self.thread).listening[self.peer.0 as usize].store(false, Ordering::Relaxed);
-        sink(Event::Peer(event.clone()));
+        // Before the mail, so that what was delivered before the end is reported before it.
+        let end = self.host.end_of(self.peer);
+        let any = self.host.take(&mut self.mailbox, sink);
+        let Some(end) = end else { return moved || any };
+        self.mailbox.report(end, sink);
         true
     }
 }

@@ -5,24 +5,22 @@
 //! one.
 
 use crate::host::Host;
-use primitive::{SharedBytes, sync::Ordering};
+use primitive::SharedBytes;
 use std::sync::Arc;
-use transport_api::{Event, HostId, Lane, OpError, RemoteRegion, ThreadId, Window};
+use transport_api::{Event, HostId, Lane, Mailbox, OpError, RemoteRegion, ThreadId, Window};
 
 /// A lane within a process.
 pub(crate) struct LocalLane {
     host: Arc<Host>,
-    thread: u32,
+    mailbox: Mailbox,
     /// Events that the next poll reports.
     done: Vec<Event>,
-    spare: Vec<Event>,
 }
 
 impl LocalLane {
-    /// The lane of `thread`, which exists, to this host.
-    pub(crate) fn new(host: Arc<Host>, thread: u32) -> Self {
-        host.seat(thread).listening[host.local.0 as usize].store(true, Ordering::Relaxed);
-        Self { host, thread, done: Vec::new(), spare: Vec::new() }
+    /// The lane to this host that `mailbox` is for.
+    pub(crate) fn new(host: Arc<Host>, mailbox: Mailbox) -> Self {
+        Self { host, mailbox, done: Vec::new() }
     }
 
     /// What this lane holds of `region`, if the region is one of this host.
@@ -32,19 +30,8 @@ impl LocalLane {
         region.window().filter(ours).ok_or(OpError::Foreign(region.key()))
     }
 
-    fn check_thread(&self, thread: u32) -> Result<(), OpError> {
-        OpError::check_thread(thread, self.host.threads, self.host.local)
-    }
-
     fn me(&self) -> ThreadId {
-        ThreadId { host: self.host.local, thread: self.thread }
-    }
-}
-
-impl Drop for LocalLane {
-    fn drop(&mut self) {
-        let seat = self.host.seat(self.thread);
-        seat.listening[self.host.local.0 as usize].store(false, Ordering::Relaxed);
+        ThreadId { host: self.host.local, thread: self.mailbox.thread() }
     }
 }
 
@@ -106,7 +93,7 @@ impl Lane for LocalLane {
         thread: u32,
         value: u32,
     ) -> Result<(), OpError> {
-        self.check_thread(thread)?;
+        self.mailbox.check_thread(thread)?;
         self.write(to, at, from)?;
         let event = Event::Notified { from: self.me(), key: to.key(), at: at as u64, value };
         self.host.deliver(thread, self.host.local, event);
@@ -114,7 +101,7 @@ impl Lane for LocalLane {
     }
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.check_thread(thread)?;
+        self.mailbox.check_thread(thread)?;
         OpError::check_payload(payload.len())?;
         let event = Event::Bulk { from: self.me(), tag, payload };
         self.host.deliver(thread, self.host.local, event);
@@ -135,7 +122,6 @@ impl Lane for LocalLane {
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let done = !self.done.is_empty();
         self.done.drain(..).for_each(&mut *sink);
-        let (any, _) = self.host.take((self.thread, self.host.local), &mut self.spare, sink);
-        done || any
+        self.mailbox.take(sink) || done
     }
 }

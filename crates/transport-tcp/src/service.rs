@@ -2,7 +2,7 @@
 //! at the moment, answers the imports of peers, asks peers for regions on behalf of this host's
 //! threads, and notices when a peer leaves or is lost.
 //!
-//! While some thread is awake, it looks every [`TICK`] whether that thread still polls; when none
+//! While some thread is awake, it looks every [tick](transport_api::Attendance::TICK) whether that thread still polls; when none
 //! is, it wakes for the signs of life alone.
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     host::Host,
     wire::Broken,
 };
-use primitive::sync::{AtomicBool, Ordering, fence};
+use primitive::sync::Ordering;
 use rustix::{
     buffer::spare_capacity,
     event::{
@@ -25,14 +25,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{HostId, LossReason, PeerEvent, RegionKey};
-
-/// How often the service thread looks whether threads still poll.
-pub(crate) const TICK: Duration = Duration::from_millis(2);
-
-/// Ticks that it goes on after the last thread has gone to sleep, so that a thread which sleeps and
-/// wakes all the time need not tell it each time.
-const IDLE_TICKS: u32 = 3;
+use transport_api::{HostId, LossReason, PeerEvent, RegionKey, StandIn};
 
 /// Events that one wait returns, at most.
 const READY: usize = 256;
@@ -85,8 +78,6 @@ pub(crate) struct Desk {
     bell: OwnedFd,
     /// `None` once the service thread has ended.
     orders: Mutex<Option<Vec<Order>>>,
-    /// Whether the service thread looks after the threads every [`TICK`].
-    pub(crate) ticking: AtomicBool,
 }
 
 impl Desk {
@@ -94,8 +85,7 @@ impl Desk {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = eventfd()?;
         epoll::add(&epoll, &bell, EventData::new_u64(DESK), EventFlags::IN)?;
-        let orders = Mutex::new(Some(Vec::new()));
-        Ok(Self { epoll, bell, orders, ticking: AtomicBool::new(true) })
+        Ok(Self { epoll, bell, orders: Mutex::new(Some(Vec::new())) })
     }
 
     fn orders(&self) -> MutexGuard<'_, Option<Vec<Order>>> {
@@ -124,10 +114,7 @@ pub(crate) struct Service {
     bound: Duration,
     beat: Duration,
     next_beat: Instant,
-    next_tick: Instant,
-    idle_ticks: u32,
-    /// How often each thread had looked at its connections at the last tick.
-    rounds: Vec<u64>,
+    stand_in: StandIn,
     /// Who waits for this host's goodbye to be heard.
     leaving: Vec<mpsc::Sender<()>>,
     /// The number of the next import.
@@ -136,16 +123,15 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn new(host: Arc<Host>, controls: Vec<Control>, bound: Duration) -> Self {
-        let (now, rounds) = (Instant::now(), vec![0; host.threads as usize]);
+        let now = Instant::now();
+        let stand_in = StandIn::new(host.threads, now);
         Self {
             host,
             controls,
             bound,
             beat: bound / BEATS,
             next_beat: now,
-            next_tick: now,
-            idle_ticks: 0,
-            rounds,
+            stand_in,
             leaving: Vec::new(),
             number: 0,
         }
@@ -260,7 +246,7 @@ impl Service {
         for thread in 0..self.host.threads {
             let _ = (0..LAST_READS).find(|_| !self.host.pump(peer, thread));
         }
-        if self.host.peer(peer).gone.get().is_none() {
+        if self.host.end_of(peer).is_none() {
             self.host.lose(peer, broken);
         }
         self.controls[index].close();
@@ -268,48 +254,12 @@ impl Service {
 
     /// Adopts the connections of threads that neither poll nor sleep.
     fn tick(&mut self) {
-        let now = Instant::now();
-        if now < self.next_tick && self.host.desk.ticking.load(Ordering::Relaxed) {
-            return;
-        }
-        self.next_tick = now + TICK;
-        let mut any_awake = false;
-        for thread in 0..self.host.threads {
-            let seat = self.host.seat(thread);
-            if seat.adopted.load(Ordering::Relaxed) || seat.is_asleep() {
-                continue;
-            }
-            let rounds = std::mem::replace(&mut self.rounds[thread as usize], seat.rounds());
-            if rounds != self.rounds[thread as usize] {
-                any_awake = true;
-            } else {
-                self.adopt(thread);
-            }
-        }
-        self.idle_ticks = if any_awake { 0 } else { self.idle_ticks.saturating_add(1) };
-        let ticking = &self.host.desk.ticking;
-        if self.idle_ticks < IDLE_TICKS {
-            ticking.store(true, Ordering::Relaxed);
-        } else if ticking.swap(false, Ordering::Relaxed) {
-            // A thread that has just woken either sees that, or is seen by another look.
-            fence(Ordering::SeqCst);
-            let is_awake = |thread| {
-                let seat = self.host.seat(thread);
-                !seat.adopted.load(Ordering::Relaxed) && !seat.is_asleep()
-            };
-            if (0..self.host.threads).any(is_awake) {
-                ticking.store(true, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn adopt(&self, thread: u32) {
-        self.host.seat(thread).adopted.store(true, Ordering::Release);
-        for (peer, _) in self.host.links().filter(|(_, t)| *t == thread) {
-            let mut conn = self.host.link(peer, thread);
-            conn.arm(true);
-            self.host.push_or_lose(conn, peer, thread);
-        }
+        let host = &self.host;
+        let is_away = |thread| host.seat(thread).is_away();
+        self.stand_in.look(&host.attendance, Instant::now(), is_away, |thread| {
+            adopt(host, thread);
+            false
+        });
     }
 
     /// Gives signs of life, and judges those of the peers.
@@ -334,7 +284,7 @@ impl Service {
                 control.heard = control.heard.max(now);
             } else if control.is_open()
                 && silent(control)
-                && self.host.peer(control.peer).gone.get().is_none()
+                && self.host.end_of(control.peer).is_none()
             {
                 let text = format!("it was silent for more than {:?}", self.bound);
                 self.host.lose(control.peer, Broken::Failed(text));
@@ -349,7 +299,7 @@ impl Service {
             let control = &mut self.controls[index];
             let peer = control.peer;
             control.answer_waiting(&self.host.exports, now);
-            match self.host.peer(peer).gone.get() {
+            match self.host.end_of(peer) {
                 Some(PeerEvent::Left(_)) if !control.told_heard => control.say_heard(),
                 Some(PeerEvent::Lost(_, reason)) if control.is_open() => {
                     control.give_up(&told(&self.host, reason));
@@ -370,7 +320,7 @@ impl Service {
                 self.host.lose(peer, broken);
             }
         }
-        let gone = |peer| self.host.peer(peer).gone.get().is_some();
+        let gone = |peer| self.host.end_of(peer).is_some();
         if self.controls.iter().all(|control| control.has_heard || gone(control.peer)) {
             self.leaving.clear();
         }
@@ -378,9 +328,19 @@ impl Service {
 
     /// When to look again although nothing has happened.
     fn next(&self) -> Instant {
-        let tick = self.host.desk.ticking.load(Ordering::Relaxed).then_some(self.next_tick);
+        let tick = self.stand_in.next(&self.host.attendance);
         let deadlines = self.controls.iter().filter_map(Control::next_deadline);
         deadlines.chain(tick).fold(self.next_beat, Instant::min)
+    }
+}
+
+/// Has the service thread hear of what arrives for `thread`.
+fn adopt(host: &Host, thread: u32) {
+    host.seat(thread).adopted.store(true, Ordering::Release);
+    for (peer, _) in host.links().filter(|(_, t)| *t == thread) {
+        let mut conn = host.link(peer, thread);
+        conn.arm(true);
+        host.push_or_lose(conn, peer, thread);
     }
 }
 

@@ -12,7 +12,6 @@ use crate::{
     machine::Machine,
     service::{Desk, Order, Service},
 };
-use primitive::sync::Ordering;
 use rustix::{event::epoll, net::sockopt};
 use std::{
     io,
@@ -102,7 +101,7 @@ impl TcpTransport {
             }
             peers.push(Peer::new(links));
         }
-        let seats = (0..threads).map(|_| Seat::new(hosts)).collect::<Result<_, _>>()?;
+        let seats = (0..threads).map(|_| Seat::new()).collect::<Result<_, _>>()?;
         let host = Host::new(local, peers, seats, Desk::new()?);
         let service = Service::new(host.clone(), controls, bound);
         service.register()?;
@@ -149,16 +148,13 @@ impl TcpTransport {
     }
 
     fn take_bell(&self, thread: u32) -> Result<TcpBell, LaneError> {
-        LaneError::check_thread(thread, self.host.threads)?;
-        if self.host.seat(thread).bell.swap(true, Ordering::AcqRel) {
-            return Err(LaneError::AlreadyOpen(thread, self.host.local));
-        }
+        self.host.mailboxes.take_bell(thread)?;
         Ok(TcpBell::new(self.host.clone(), thread))
     }
 
     /// Why nothing can be had from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
-        RegionError::lost(owner, self.host.peer(owner).gone.get())
+        RegionError::lost(owner, self.host.end_of(owner))
     }
 }
 
@@ -168,7 +164,7 @@ impl Transport for TcpTransport {
     }
 
     fn hosts(&self) -> u32 {
-        self.host.hosts()
+        self.host.mailboxes.hosts()
     }
 
     fn threads(&self) -> u32 {
@@ -208,7 +204,7 @@ impl Transport for TcpTransport {
                 self.host.exports.wait(key, deadline(Instant::now(), patience)).ok_or(unknown)?;
             return Ok(RemoteRegion::mapping(Arc::new(region.window(self.host.id, owner))));
         }
-        if self.host.peer(owner).gone.get().is_some() {
+        if self.host.end_of(owner).is_some() {
             return Err(self.lost(owner));
         }
         let (answer, answered) = mpsc::channel();
@@ -225,19 +221,14 @@ impl Transport for TcpTransport {
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
-        LaneError::check_thread(thread, self.host.threads)?;
         if !self.host.reaches(peer) {
             return Err(LaneError::NoSuchHost(peer));
         }
-        let opened = &self.host.seat(thread).opened[peer.0 as usize];
-        if opened.swap(true, Ordering::AcqRel) {
-            return Err(LaneError::AlreadyOpen(thread, peer));
-        }
-        let host = self.host.clone();
+        let (host, mailbox) = (self.host.clone(), self.host.mailboxes.open(thread, peer)?);
         if peer == self.host.local {
-            return Ok(Box::new(LocalLane::new(host, thread)));
+            return Ok(Box::new(LocalLane::new(host, mailbox)));
         }
-        Ok(Box::new(TcpLane::new(host, thread, peer)))
+        Ok(Box::new(TcpLane::new(host, mailbox)))
     }
 
     fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {

@@ -210,6 +210,31 @@ pub fn a_loss_wakes_a_sleeper(make: Make) {
     });
 }
 
+/// Once its lanes have reported a loss, nothing keeps a thread from sleeping: it sleeps as long as
+/// it may, a few times in a row.
+pub fn a_thread_that_knows_of_a_loss_sleeps(make: Make) {
+    const SLEEP: Duration = Duration::from_millis(20);
+    const IN_A_ROW: u32 = 3;
+    bounded(move || {
+        let rack = two(make);
+        let (mut a, mut b) = Port::pair(&rack);
+        let mut bell = a.transport.bell(0).expect("a bell");
+        // What came before the loss must not be news for ever, either.
+        b.lane.bulk(0, 1, vec![1; 100]).expect("a payload");
+        b.lane.flush().expect("a flush");
+        assert_eq!(a.next_bulk().1, 1);
+        (rack.kill)(HostId(1));
+        assert!(matches!(end(&mut a), PeerEvent::Lost(HostId(1), _)));
+        let (start, mut slept) = (Instant::now(), 0);
+        while slept < IN_A_ROW {
+            assert!(start.elapsed() < DEADLINE / 2, "something keeps the thread awake");
+            let (moved, begun) = (a.poll(), Instant::now());
+            bell.sleep(SLEEP, &mut || false);
+            slept = if !moved && begun.elapsed() >= SLEEP { slept + 1 } else { 0 };
+        }
+    });
+}
+
 /// Requests and replies in place, through a cell.
 pub fn a_cell_goes_back_and_forth(make: Make) {
     const ROUNDS: u64 = 1000;

@@ -40,22 +40,23 @@ pub(crate) enum Done {
 
 /// Why a work request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
-    status: u32,
-    vendor: u32,
-    words: String,
+pub(crate) enum Failure {
+    /// The device says so.
+    Status { status: u32, vendor: u32, words: String },
+    /// It was carried out, but as a kind of work, with this code, that nobody here asks for.
+    Unexpected(u32),
 }
 
 impl Failure {
     /// Whether it failed only because one before it had.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.status == ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR
+        matches!(self, Self::Status { status: ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR, .. })
     }
 
-    /// What that means, where libibverbs' own words do not say enough.
-    fn meaning(&self) -> Option<&'static str> {
+    /// What `status` means, where libibverbs' own words do not say enough.
+    fn meaning(status: u32) -> Option<&'static str> {
         use ffi::ibv_wc_status::*;
-        Some(match self.status {
+        Some(match status {
             IBV_WC_RETRY_EXC_ERR => {
                 "the peer's device does not answer: its process or its machine is gone, or the \
                  link is down"
@@ -76,9 +77,17 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { status, vendor, words } = self;
+        let (status, vendor, words) = match self {
+            Failure::Status { status, vendor, words } => (status, vendor, words),
+            Failure::Unexpected(code) => {
+                return write!(
+                    f,
+                    "the device has completed work of kind {code}, which it was not given"
+                );
+            }
+        };
         write!(f, "{words} (status {status}, vendor code {vendor})")?;
-        self.meaning().map_or(Ok(()), |meaning| write!(f, ": {meaning}"))
+        Self::meaning(*status).map_or(Ok(()), |meaning| write!(f, ": {meaning}"))
     }
 }
 
@@ -198,11 +207,39 @@ fn result(entry: &ffi::ibv_wc) -> Result<Done, Failure> {
         // SAFETY: the function returns a terminated text that lives for ever, whatever the status.
         let words = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(status)) };
         let words = words.to_string_lossy().into_owned();
-        return Err(Failure { status, vendor, words });
+        return Err(Failure::Status { status, vendor, words });
     }
-    Ok(match entry.opcode() {
-        ffi::ibv_wc_opcode::IBV_WC_RECV => Done::Message(entry.len()),
-        ffi::ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM => Done::Notice(u32::from_be(entry.imm_data)),
-        _ => Done::Sent,
-    })
+    done(entry.opcode(), entry.len(), u32::from_be(entry.imm_data))
+}
+
+/// What has been carried out, of the kind `code`, with `len` bytes and this word.
+fn done(code: u32, len: usize, word: u32) -> Result<Done, Failure> {
+    use ffi::ibv_wc_opcode::*;
+    match code {
+        IBV_WC_RECV => Ok(Done::Message(len)),
+        IBV_WC_RECV_RDMA_WITH_IMM => Ok(Done::Notice(word)),
+        IBV_WC_SEND | IBV_WC_RDMA_WRITE | IBV_WC_RDMA_READ | IBV_WC_COMP_SWAP
+        | IBV_WC_FETCH_ADD => Ok(Done::Sent),
+        _ => Err(Failure::Unexpected(code)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ffi::ibv_wc_opcode::*;
+
+    #[test]
+    fn work_of_a_kind_that_nobody_asks_for_is_a_failure_in_words() {
+        assert_eq!(done(IBV_WC_RECV, 32, 0), Ok(Done::Message(32)));
+        assert_eq!(done(IBV_WC_RECV_RDMA_WITH_IMM, 0, 7), Ok(Done::Notice(7)));
+        for code in [IBV_WC_SEND, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_FETCH_ADD] {
+            assert_eq!(done(code, 0, 0), Ok(Done::Sent));
+        }
+        for code in [IBV_WC_BIND_MW, IBV_WC_TM_RECV, IBV_WC_DRIVER1, u32::MAX] {
+            let failure = done(code, 32, 7).expect_err("no kind of ours");
+            assert_eq!(failure, Failure::Unexpected(code));
+            assert!(!failure.is_flushed() && failure.to_string().contains(&code.to_string()));
+        }
+    }
 }

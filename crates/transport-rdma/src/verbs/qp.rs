@@ -1,7 +1,7 @@
 //! [`Qp`]: a reliable connected queue pair, and the work requests that it carries out.
 
 use super::{
-    Cq, Gid, Mr, Pd,
+    Cq, Gid, Mr,
     device::{check, made},
 };
 use ibverbs_sys::{self as ffi, ibv_qp_attr_mask as Set};
@@ -93,14 +93,45 @@ pub(crate) struct Receive {
     pub(crate) local: Local,
 }
 
-/// A reliable connected queue pair.
+/// What work is handed to: a [`Qp`], or in tests something without a device.
+pub(crate) trait Pair {
+    /// Hands `works`, whose local bytes are parts of the memory to send from, to the device: one
+    /// doorbell for all.
+    ///
+    /// # Errors
+    /// What the device says to the first that it does not take; those before it are under way.
+    ///
+    /// # Panics
+    /// If a part is not inside the memory.
+    fn post(&mut self, works: &[Work]) -> io::Result<()>;
+
+    /// Gives the device a place for a message, in the memory to receive in.
+    ///
+    /// # Errors
+    /// What the device says.
+    ///
+    /// # Panics
+    /// If it is not inside the memory.
+    fn receive(&mut self, receive: Receive) -> io::Result<()>;
+
+    /// Ends it: what is under way fails, and peers reach nothing through it any more.
+    ///
+    /// # Errors
+    /// What the device says, to which it is of no use any more.
+    fn fail(&mut self) -> io::Result<()>;
+}
+
+/// A reliable connected queue pair, with all the memory that its work may name: that outlives it.
 pub(crate) struct Qp {
     qp: NonNull<ffi::ibv_qp>,
     inline: usize,
     port: u8,
     requests: Vec<ffi::ibv_send_wr>,
     parts: Vec<ffi::ibv_sge>,
-    pd: Arc<Pd>,
+    /// What it sends from, and reads into.
+    sends: Mr,
+    /// What it receives in.
+    receives: Mr,
     _cq: Arc<Cq>,
 }
 
@@ -109,8 +140,19 @@ pub(crate) struct Qp {
 unsafe impl Send for Qp {}
 
 impl Qp {
-    /// A queue pair of `pd` that reports to `cq`, ready to be given receives.
-    pub(crate) fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, port: u8, limits: Limits) -> io::Result<Qp> {
+    /// A queue pair that reports to `cq`, ready to be given receives. It sends from and reads into
+    /// the memory `sends`, and receives in `receives`.
+    ///
+    /// # Panics
+    /// If these are not all of one device, and both memories of one protection domain.
+    pub(crate) fn new(
+        (sends, receives): (Mr, Mr),
+        cq: &Arc<Cq>,
+        port: u8,
+        limits: Limits,
+    ) -> io::Result<Qp> {
+        let pd = sends.pd().clone();
+        assert!(Arc::ptr_eq(&pd, receives.pd()), "memory of two protection domains");
         assert!(pd.device().is(cq.device()), "a queue pair and its queue are of one device");
         let mut wanted = ffi::ibv_qp_init_attr {
             send_cq: cq.cq(),
@@ -127,10 +169,9 @@ impl Qp {
         };
         // SAFETY: domain and queue are alive and of one device, and are kept so by the result.
         let qp = made(unsafe { ffi::ibv_create_qp(pd.pd(), &mut wanted) })?;
-        let (pd, cq) = (pd.clone(), cq.clone());
         let inline = limits.inline.min(wanted.cap.max_inline_data) as usize;
-        let mut this =
-            Qp { qp, inline, port, requests: Vec::new(), parts: Vec::new(), pd, _cq: cq };
+        let (requests, parts, _cq) = (Vec::new(), Vec::new(), cq.clone());
+        let mut this = Qp { qp, inline, port, requests, parts, sends, receives, _cq };
         use ffi::ibv_access_flags as Access;
         let access = Access::IBV_ACCESS_REMOTE_WRITE
             | Access::IBV_ACCESS_REMOTE_READ
@@ -206,35 +247,22 @@ impl Qp {
         self.modify(send, set)
     }
 
-    /// Ends it: what is under way fails, and peers reach nothing through it any more.
-    pub(crate) fn fail(&mut self) -> io::Result<()> {
-        let error =
-            ffi::ibv_qp_attr { qp_state: ffi::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
-        self.modify(error, Set::IBV_QP_STATE)
-    }
-
     fn modify(&mut self, mut to: ffi::ibv_qp_attr, set: Set) -> io::Result<()> {
         let set = i32::try_from(set.0).map_err(io::Error::other)?;
         // SAFETY: the queue pair is alive, and `to` is a whole description of which `set` names the
         // fields that count.
         check(unsafe { ffi::ibv_modify_qp(self.qp.as_ptr(), &mut to, set) })
     }
+}
 
-    /// Hands `works`, whose local bytes are parts of `memory`, to the device: one doorbell for all.
-    ///
-    /// # Errors
-    /// What the device says to the first that it does not take; those before it are under way.
-    ///
-    /// # Panics
-    /// If `memory` is of another domain, or a part is not inside it.
-    pub(crate) fn post(&mut self, memory: &Mr, works: &[Work]) -> io::Result<()> {
+impl Pair for Qp {
+    fn post(&mut self, works: &[Work]) -> io::Result<()> {
         if works.is_empty() {
             return Ok(());
         }
-        assert!(Arc::ptr_eq(memory.pd(), &self.pd), "memory of another protection domain");
-        let Self { requests, parts, .. } = self;
+        let Self { requests, parts, sends, .. } = self;
         parts.clear();
-        parts.extend(works.iter().map(|work| part(memory, work.local)));
+        parts.extend(works.iter().map(|work| part(sends, work.local)));
         requests.clear();
         requests.extend(works.iter().map(|work| request(work, self.inline)));
         // The vectors do not move any more.
@@ -242,8 +270,10 @@ impl Qp {
         let mut bad = ptr::null_mut();
         // SAFETY: the indices are inside both vectors, which are equally long; the list that is
         // made of them ends with the null of its last. The queue pair is alive, and the function is
-        // its own. It reads the local bytes of inline requests, which are inside `memory`; all
-        // others the device reaches by the key, as long as `memory` is registered.
+        // its own. All local bytes are inside `sends` (`part` has checked). It reads those of
+        // inline requests here; the others the device reads and writes until they have completed or
+        // the queue pair is gone, and `sends` stays registered beyond that: it is `self`'s own, and
+        // dropped after the queue pair was destroyed.
         check(unsafe {
             for index in 0..works.len() {
                 let request = first.add(index);
@@ -261,16 +291,8 @@ impl Qp {
         })
     }
 
-    /// Gives the device a place in `memory` for a message.
-    ///
-    /// # Errors
-    /// What the device says.
-    ///
-    /// # Panics
-    /// As [`post`](Self::post).
-    pub(crate) fn receive(&mut self, memory: &Mr, receive: Receive) -> io::Result<()> {
-        assert!(Arc::ptr_eq(memory.pd(), &self.pd), "memory of another protection domain");
-        let mut part = part(memory, receive.local);
+    fn receive(&mut self, receive: Receive) -> io::Result<()> {
+        let mut part = part(&self.receives, receive.local);
         let mut request = ffi::ibv_recv_wr {
             wr_id: receive.id,
             next: ptr::null_mut(),
@@ -278,20 +300,31 @@ impl Qp {
             num_sge: 1,
         };
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is alive, the function is its own, and the list has one entry; the
-        // device reaches the bytes by the key, as long as `memory` is registered.
+        // SAFETY: the queue pair is alive, the function is its own, and the list has one entry. Its
+        // bytes are inside `receives`, which stays registered longer than the queue pair lives, as
+        // in `post`.
         check(unsafe {
             let qp = self.qp.as_ptr();
             let post = (*(*qp).context).ops.post_recv.ok_or(io::ErrorKind::Unsupported)?;
             post(qp, &mut request, &mut bad)
         })
     }
+
+    fn fail(&mut self) -> io::Result<()> {
+        let error =
+            ffi::ibv_qp_attr { qp_state: ffi::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
+        self.modify(error, Set::IBV_QP_STATE)
+    }
 }
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, destroyed only here.
-        let _ = unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) };
+        // SAFETY: made by `new`, destroyed only here; its memory is dropped behind this.
+        let code = unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) };
+        if code != 0 {
+            // The memory's registrations end nevertheless: whatever still uses it is refused then.
+            tracing::error!(code, "cannot destroy a queue pair");
+        }
     }
 }
 

@@ -1,0 +1,214 @@
+//! [`Attendance`]: which runtime threads look after their own affairs; [`StandIn`]: who does it for
+//! the others.
+//!
+//! What arrives over a connection or a queue pair must be looked for. Best the thread does so that
+//! it belongs to: whenever it polls, and when its bell wakes. For a thread that does neither,
+//! because its own code keeps it busy, the service thread stands in. It finds such threads by
+//! looking at every [tick](Attendance::TICK) whether all have attended since the last, and stops
+//! looking a while after the last has gone to sleep, so that an idle process is idle:
+//!
+//! ```text
+//!   thread that wakes                       service thread
+//!   is no longer away                       nobody was awake for some ticks:
+//!   fence(SeqCst)                           looks at no tick any more
+//!   nobody looks at ticks: ring the         fence(SeqCst)
+//!     service thread                        somebody is no longer away: goes on
+//! ```
+
+use primitive::{
+    CachePadded,
+    sync::{AtomicBool, AtomicU64, Ordering, fence},
+};
+use std::time::{Duration, Instant};
+
+/// Ticks that a service thread goes on after the last thread has gone to sleep, so that a thread
+/// which sleeps and wakes all the time need not ring it each time.
+const IDLE_TICKS: u32 = 3;
+
+/// For backends: which runtime threads of a process look after their own affairs.
+///
+/// ```
+/// use gossamer_transport_api::{Attendance, StandIn};
+/// use std::time::Instant;
+///
+/// let (attendance, start) = (Attendance::new(2), Instant::now());
+/// let mut service = StandIn::new(2, start);
+/// attendance.attend(0);
+/// let mut busy = Vec::new();
+/// service.look(&attendance, start, |_| false, |thread| {
+///     busy.push(thread);
+///     true
+/// });
+/// assert_eq!(busy, [1], "thread 1 neither polls nor sleeps");
+/// assert_eq!(service.next(&attendance), Some(start + Attendance::TICK));
+/// ```
+pub struct Attendance {
+    /// By thread: how often it has attended. Only the thread itself writes it.
+    rounds: Vec<CachePadded<AtomicU64>>,
+    /// Whether the service thread looks at every tick.
+    is_watched: AtomicBool,
+}
+
+impl Attendance {
+    /// How often a service thread looks whether threads attend.
+    pub const TICK: Duration = Duration::from_millis(2);
+
+    /// Of so many threads.
+    pub fn new(threads: u32) -> Self {
+        let rounds = (0..threads).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+        Self { rounds, is_watched: AtomicBool::new(true) }
+    }
+
+    /// `thread`, which calls this, looks after its own affairs.
+    #[inline]
+    pub fn attend(&self, thread: u32) {
+        let rounds = &self.rounds[thread as usize];
+        rounds.store(rounds.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Asked by a thread that has just ceased to be away, and has said so: whether it must ring the
+    /// service thread, which would otherwise not notice when it stops to attend.
+    #[inline]
+    pub fn must_ring(&self) -> bool {
+        fence(Ordering::SeqCst);
+        !self.is_watched.load(Ordering::Relaxed)
+    }
+}
+
+/// For backends: the service thread's part in [`Attendance`].
+pub struct StandIn {
+    next_tick: Instant,
+    idle_ticks: u32,
+    /// By thread: how often it had attended at the last tick.
+    rounds: Vec<u64>,
+}
+
+impl StandIn {
+    /// For so many threads; the first tick is at `now`.
+    pub fn new(threads: u32, now: Instant) -> Self {
+        Self { next_tick: now, idle_ticks: 0, rounds: vec![0; threads as usize] }
+    }
+
+    /// If a tick is due, has `help` look after the threads that have not attended since the last
+    /// one and are not away. Away is who sleeps, or is looked after otherwise. `help` says whether
+    /// the thread will need it at the next tick, too.
+    pub fn look(
+        &mut self,
+        attendance: &Attendance,
+        now: Instant,
+        is_away: impl Fn(u32) -> bool,
+        mut help: impl FnMut(u32) -> bool,
+    ) {
+        let Attendance { rounds, is_watched } = attendance;
+        if now < self.next_tick && is_watched.load(Ordering::Relaxed) {
+            return;
+        }
+        self.next_tick = now + Attendance::TICK;
+        let mut any_awake = false;
+        for ((thread, rounds), last) in (0..).zip(rounds).zip(&mut self.rounds) {
+            if !is_away(thread) {
+                let rounds = rounds.load(Ordering::Acquire);
+                let has_attended = std::mem::replace(last, rounds) != rounds;
+                any_awake |= has_attended || help(thread);
+            }
+        }
+        self.idle_ticks = if any_awake { 0 } else { self.idle_ticks.saturating_add(1) };
+        if self.idle_ticks < IDLE_TICKS {
+            is_watched.store(true, Ordering::Relaxed);
+        } else if is_watched.swap(false, Ordering::Relaxed) {
+            // A thread that has just woken either sees that, or is seen by another look.
+            fence(Ordering::SeqCst);
+            if !(0..).zip(rounds).all(|(thread, _)| is_away(thread)) {
+                is_watched.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// When to look again although nothing has happened.
+    pub fn next(&self, attendance: &Attendance) -> Option<Instant> {
+        attendance.is_watched.load(Ordering::Relaxed).then_some(self.next_tick)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// A service thread, its clock, and a thread that is away or not.
+    struct Fixture {
+        attendance: Attendance,
+        service: StandIn,
+        now: Instant,
+        is_away: Cell<bool>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let now = Instant::now();
+            let (attendance, service) = (Attendance::new(1), StandIn::new(1, now));
+            Self { attendance, service, now, is_away: Cell::new(false) }
+        }
+
+        /// Whether the thread is helped at the next tick; `goes_on` is what it is said to need.
+        fn tick(&mut self, goes_on: bool) -> bool {
+            self.now += Attendance::TICK;
+            let mut is_helped = false;
+            let help = |_| {
+                is_helped = true;
+                goes_on
+            };
+            self.service.look(&self.attendance, self.now, |_| self.is_away.get(), help);
+            is_helped
+        }
+
+        fn is_watched(&self) -> bool {
+            self.service.next(&self.attendance).is_some()
+        }
+    }
+
+    #[test]
+    fn who_attends_or_is_away_is_not_helped() {
+        let mut it = Fixture::new();
+        it.attendance.attend(0);
+        assert!(!it.tick(true));
+        assert!(it.tick(true), "it has not attended since");
+        it.attendance.attend(0);
+        assert!(!it.tick(true));
+        it.is_away.set(true);
+        assert!(!it.tick(true));
+    }
+
+    #[test]
+    fn between_ticks_nobody_is_looked_at() {
+        let mut it = Fixture::new();
+        it.tick(true);
+        it.now += Attendance::TICK / 2;
+        it.service.look(&it.attendance, it.now, |_| panic!("looked"), |_| panic!("helped"));
+        assert_eq!(it.service.next(&it.attendance), Some(it.now + Attendance::TICK / 2));
+    }
+
+    #[test]
+    fn nobody_looks_while_all_are_away_until_one_rings() {
+        let mut it = Fixture::new();
+        it.is_away.set(true);
+        assert!((1..IDLE_TICKS).all(|_| !it.tick(true)));
+        assert!(it.is_watched() && !it.attendance.must_ring());
+        it.tick(true);
+        assert!(!it.is_watched() && it.attendance.must_ring());
+        it.is_away.set(false);
+        // Whoever was rung looks at once, whatever the time.
+        it.service.look(&it.attendance, it.now, |_| it.is_away.get(), |_| true);
+        assert!(it.is_watched() && !it.attendance.must_ring());
+    }
+
+    #[test]
+    fn who_needs_help_at_every_tick_keeps_the_service_awake_and_who_is_adopted_does_not() {
+        let mut it = Fixture::new();
+        assert!((0..3 * IDLE_TICKS).all(|_| it.tick(true)) && it.is_watched());
+        it.tick(false);
+        it.is_away.set(true);
+        assert!((0..IDLE_TICKS).all(|_| !it.tick(true)));
+        assert!(!it.is_watched());
+    }
+}

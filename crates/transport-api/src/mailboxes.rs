@@ -1,0 +1,357 @@
+//! [`Mailboxes`]: what has arrived for the runtime threads of a process, until their lanes take it.
+//!
+//! Whoever reads what arrives is not always the thread that it is for, nor may it call that
+//! thread's lane. So there is a mailbox for each thread and host, and one word on the end of each
+//! host for all threads:
+//!
+//! ```text
+//!   whoever reads                           the thread that it is for
+//!   deliver, or end     (becomes visible)   announce sleep     (its doorbell)
+//!   look at its doorbell: wake it           has_news?          then it does not sleep
+//! ```
+//!
+//! Rules:
+//! 1. What is delivered, and an end, is visible before the thread's doorbell is looked at; and a
+//!    bell asks [`has_news`](Mailboxes::has_news) behind its announcement. So no thread sleeps over
+//!    mail, nor over the end of a host to which it has a lane.
+//! 2. A lane looks for the end of its host before it takes its mail. So what was delivered before
+//!    the end is reported before it.
+//! 3. Whoever takes mail says first that there is none, and whoever delivers says last that there
+//!    is some; the lock between puts the two in order. So what comes meanwhile is news again.
+
+use crate::{Event, HostId, LaneError, LossReason, OpError, PeerEvent};
+use primitive::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering};
+use std::{
+    mem,
+    sync::{Arc, PoisonError},
+};
+
+/// Events beyond which failures that nobody waits for are no longer delivered. Everything else that
+/// waits is bounded by what this host has asked for, or by the windows of its peers.
+const REPORTS: usize = 1024;
+
+/// For backends: what has arrived for the runtime threads of a process and waits for their lanes,
+/// which lanes and bells they have opened, and what became of each host.
+///
+/// ```
+/// use gossamer_transport_api::{Event, HostId, Mailboxes, PeerEvent};
+///
+/// let all = Mailboxes::new(HostId(0), 2, 1);
+/// let mut mailbox = all.open(0, HostId(1)).unwrap();
+/// assert!(all.open(0, HostId(1)).is_err(), "a thread has one lane to each host");
+/// all.deliver(0, HostId(1), Event::Completed { token: 7, value: 0 });
+/// assert!(all.has_news(0), "its bell does not sleep");
+/// let mut tokens = Vec::new();
+/// mailbox.take(&mut |event| {
+///     if let Event::Completed { token, .. } = event {
+///         tokens.push(token);
+///     }
+/// });
+/// assert_eq!(tokens, [7]);
+/// assert!(!all.has_news(0));
+///
+/// assert!(all.end(&PeerEvent::Left(HostId(1))));
+/// assert!(all.has_news(0), "until its lane has reported it");
+/// mailbox.report(all.end_of(HostId(1)).unwrap(), &mut |_| ());
+/// assert!(!all.has_news(0) && mailbox.is_over());
+/// ```
+pub struct Mailboxes {
+    local: HostId,
+    /// By host: what became of it, once it is no longer there.
+    ends: Vec<OnceLock<PeerEvent>>,
+    /// By thread.
+    seats: Vec<Seat>,
+}
+
+/// One runtime thread.
+struct Seat {
+    has_bell: AtomicBool,
+    /// By host.
+    slots: Vec<Slot>,
+}
+
+/// What has arrived for one thread from one host.
+#[derive(Default)]
+struct Slot {
+    /// Whether the thread has ever opened a lane there.
+    was_opened: AtomicBool,
+    /// Whether it has a lane there that has more to report.
+    is_open: AtomicBool,
+    has_mail: AtomicBool,
+    mail: Mutex<Vec<Event>>,
+}
+
+impl Slot {
+    fn mail(&self) -> MutexGuard<'_, Vec<Event>> {
+        // A list of events is whole whoever panicked.
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Mailboxes {
+    /// Those of host `local`, of a rack of so many hosts with so many threads each.
+    pub fn new(local: HostId, hosts: u32, threads: u32) -> Arc<Self> {
+        let slots = || (0..hosts).map(|_| Slot::default()).collect();
+        let seat = |_| Seat { has_bell: AtomicBool::new(false), slots: slots() };
+        Arc::new(Self {
+            local,
+            ends: (0..hosts).map(|_| OnceLock::new()).collect(),
+            seats: (0..threads).map(seat).collect(),
+        })
+    }
+
+    /// Hosts of the rack.
+    pub fn hosts(&self) -> u32 {
+        self.ends.len() as u32
+    }
+
+    /// Threads of each.
+    pub fn threads(&self) -> u32 {
+        self.seats.len() as u32
+    }
+
+    fn slot(&self, thread: u32, from: HostId) -> &Slot {
+        &self.seats[thread as usize].slots[from.0 as usize]
+    }
+
+    /// The mailbox for the lane of `thread` to `peer`, which a thread has once and for all.
+    ///
+    /// # Errors
+    /// As [`Transport::lane`](crate::Transport::lane).
+    pub fn open(self: &Arc<Self>, thread: u32, peer: HostId) -> Result<Mailbox, LaneError> {
+        LaneError::check_thread(thread, self.threads())?;
+        if peer.0 >= self.hosts() {
+            return Err(LaneError::NoSuchHost(peer));
+        }
+        let slot = self.slot(thread, peer);
+        if slot.was_opened.swap(true, Ordering::AcqRel) {
+            return Err(LaneError::AlreadyOpen(thread, peer));
+        }
+        slot.is_open.store(true, Ordering::Relaxed);
+        Ok(Mailbox { all: self.clone(), thread, peer, gone: None, spare: Vec::new() })
+    }
+
+    /// Takes the bell of `thread`, which there is once.
+    ///
+    /// # Errors
+    /// As [`Transport::bell`](crate::Transport::bell).
+    pub fn take_bell(&self, thread: u32) -> Result<(), LaneError> {
+        LaneError::check_thread(thread, self.threads())?;
+        match self.seats[thread as usize].has_bell.swap(true, Ordering::AcqRel) {
+            false => Ok(()),
+            true => Err(LaneError::AlreadyOpen(thread, self.local)),
+        }
+    }
+
+    /// Leaves something for the lane of `thread` to `from`, both of which exist; the caller then
+    /// wakes the thread.
+    pub fn deliver(&self, thread: u32, from: HostId, event: Event) {
+        let slot = self.slot(thread, from);
+        let mut mail = slot.mail();
+        if matches!(event, Event::Failed { token: None, .. }) && mail.len() >= REPORTS {
+            return;
+        }
+        mail.push(event);
+        drop(mail);
+        slot.has_mail.store(true, Ordering::Release);
+    }
+
+    /// Notes what became of a host, the first time; the caller then wakes all threads. False if it
+    /// was noted before.
+    pub fn end(&self, event: &PeerEvent) -> bool {
+        let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
+        self.ends[host.0 as usize].set(event.clone()).is_ok()
+    }
+
+    /// What became of `host`, if it is no longer there.
+    #[inline]
+    pub fn end_of(&self, host: HostId) -> Option<&PeerEvent> {
+        self.ends[host.0 as usize].get()
+    }
+
+    /// Whether a lane that `thread` has open has something to report.
+    pub fn has_news(&self, thread: u32) -> bool {
+        let mut slots = self.seats[thread as usize].slots.iter().zip(&self.ends);
+        slots.any(|(slot, end)| {
+            let has_any = || slot.has_mail.load(Ordering::Acquire) || end.get().is_some();
+            slot.is_open.load(Ordering::Relaxed) && has_any()
+        })
+    }
+}
+
+/// For backends: what a lane has of [`Mailboxes`]: the mail from its peer, and whether it has
+/// reported the peer's end. When it is dropped, nothing of that keeps its thread awake any more.
+pub struct Mailbox {
+    all: Arc<Mailboxes>,
+    thread: u32,
+    peer: HostId,
+    /// Why operations fail, once the peer's end has been reported.
+    gone: Option<LossReason>,
+    /// Keeps [`take`](Self::take) from allocating.
+    spare: Vec<Event>,
+}
+
+impl Mailbox {
+    /// The thread whose lane it is.
+    #[inline(always)]
+    pub fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// The host at the other end.
+    #[inline(always)]
+    pub fn peer(&self) -> HostId {
+        self.peer
+    }
+
+    /// Whether the peer has a thread of this number.
+    ///
+    /// # Errors
+    /// [`OpError::NoSuchThread`], if it has not.
+    pub fn check_thread(&self, thread: u32) -> Result<(), OpError> {
+        OpError::check_thread(thread, self.all.threads(), self.peer)
+    }
+
+    /// Whether the peer's end has not been reported.
+    ///
+    /// # Errors
+    /// [`OpError::PeerLost`], if it has.
+    #[inline]
+    pub fn there(&self) -> Result<(), OpError> {
+        let gone = self.gone.as_ref();
+        gone.map_or(Ok(()), |reason| Err(OpError::PeerLost(self.peer, reason.clone())))
+    }
+
+    /// Whether the peer's end has been reported.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.gone.is_some()
+    }
+
+    /// Hands what has arrived to `sink`; whether that was anything.
+    pub fn take(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        let slot = self.all.slot(self.thread, self.peer);
+        if !slot.has_mail.load(Ordering::Acquire) {
+            return false;
+        }
+        slot.has_mail.store(false, Ordering::Relaxed);
+        mem::swap(&mut *slot.mail(), &mut self.spare);
+        let any = !self.spare.is_empty();
+        self.spare.drain(..).for_each(sink);
+        any
+    }
+
+    /// Reports the peer's end: there is nothing more to come.
+    pub fn report(&mut self, end: &PeerEvent, sink: &mut dyn FnMut(Event)) {
+        self.gone = Some(end.reason());
+        self.close();
+        sink(Event::Peer(end.clone()));
+    }
+
+    /// Nothing more is to keep the thread awake.
+    fn close(&self) {
+        self.all.slot(self.thread, self.peer).is_open.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::RegionKey;
+
+    const PEER: HostId = HostId(1);
+
+    fn completed(token: u64) -> Event {
+        Event::Completed { token, value: 0 }
+    }
+
+    /// The tokens of what has arrived.
+    fn tokens(mailbox: &mut Mailbox) -> Vec<u64> {
+        let mut tokens = Vec::new();
+        mailbox.take(&mut |event| match event {
+            Event::Completed { token, .. } => tokens.push(token),
+            other => panic!("{other:?}"),
+        });
+        tokens
+    }
+
+    #[test]
+    fn lanes_and_bells_are_opened_once() {
+        let all = Mailboxes::new(HostId(0), 2, 2);
+        drop(all.open(1, PEER).expect("the first"));
+        assert!(matches!(all.open(1, PEER), Err(LaneError::AlreadyOpen(1, PEER))));
+        assert!(all.open(0, PEER).is_ok() && all.open(1, HostId(0)).is_ok());
+        assert!(matches!(all.open(0, HostId(2)), Err(LaneError::NoSuchHost(HostId(2)))));
+        assert!(matches!(all.open(2, PEER), Err(LaneError::NoSuchThread(2, 2))));
+        all.take_bell(1).expect("the first");
+        assert!(matches!(all.take_bell(1), Err(LaneError::AlreadyOpen(1, HostId(0)))));
+        assert!(matches!(all.take_bell(2), Err(LaneError::NoSuchThread(2, 2))));
+    }
+
+    #[test]
+    fn mail_is_taken_once_in_order_by_the_lane_it_is_for() {
+        let all = Mailboxes::new(HostId(0), 2, 2);
+        let [mut mine, mut other] = [0, 1].map(|thread| all.open(thread, PEER).expect("a lane"));
+        (1..=3).for_each(|token| all.deliver(0, PEER, completed(token)));
+        assert!(all.has_news(0) && !all.has_news(1));
+        assert_eq!(tokens(&mut other), []);
+        assert_eq!(tokens(&mut mine), [1, 2, 3]);
+        assert_eq!(tokens(&mut mine), []);
+        all.deliver(0, PEER, completed(4));
+        assert_eq!(tokens(&mut mine), [4]);
+    }
+
+    #[test]
+    fn what_comes_while_mail_is_taken_is_news() {
+        let all = Mailboxes::new(HostId(0), 2, 1);
+        let mut mailbox = all.open(0, PEER).expect("a lane");
+        all.deliver(0, PEER, completed(1));
+        mailbox.take(&mut |_| all.deliver(0, PEER, completed(2)));
+        assert!(all.has_news(0));
+        assert_eq!(tokens(&mut mailbox), [2]);
+    }
+
+    #[test]
+    fn failures_that_nobody_waits_for_are_bounded() {
+        let all = Mailboxes::new(HostId(0), 2, 1);
+        let mut mailbox = all.open(0, PEER).expect("a lane");
+        let error = || OpError::Revoked(RegionKey(1));
+        for _ in 0..2 * REPORTS {
+            all.deliver(0, PEER, Event::Failed { token: None, error: error() });
+        }
+        all.deliver(0, PEER, Event::Failed { token: Some(7), error: error() });
+        all.deliver(0, PEER, completed(8));
+        let mut count = 0;
+        assert!(mailbox.take(&mut |_| count += 1));
+        assert_eq!(count, REPORTS + 2);
+    }
+
+    #[test]
+    fn an_end_keeps_every_thread_with_a_lane_awake_until_it_is_reported() {
+        let all = Mailboxes::new(HostId(0), 3, 3);
+        let mut first = all.open(0, PEER).expect("a lane");
+        let second = all.open(1, PEER).expect("a lane");
+        let _elsewhere = all.open(2, HostId(2)).expect("a lane");
+        let lost = PeerEvent::Lost(PEER, LossReason::Connection("it is gone".into()));
+        assert!(all.end(&lost));
+        assert!(!all.end(&PeerEvent::Left(PEER)), "the first counts");
+        assert_eq!(all.end_of(PEER), Some(&lost));
+        assert!([0, 1].into_iter().all(|thread| all.has_news(thread)) && !all.has_news(2));
+
+        assert_eq!(first.there(), Ok(()), "operations fail only after the report");
+        let mut reported = Vec::new();
+        first.report(&lost, &mut |event| reported.push(event));
+        assert!(matches!(&reported[..], [Event::Peer(event)] if *event == lost));
+        assert_eq!(first.there(), Err(OpError::PeerLost(PEER, lost.reason())));
+        assert!(first.is_over() && !second.is_over());
+        assert!(!all.has_news(0) && all.has_news(1));
+        drop(second);
+        assert!(!all.has_news(1), "nor does a lane that is no longer there");
+    }
+}

@@ -1,0 +1,201 @@
+//! Queues over a device that carries out what it is given, in order, when it is told to.
+
+use super::*;
+use proptest::prelude::*;
+use transport_api::RegionKey;
+
+const DEPTH: usize = 16;
+const STAGING: usize = 4096;
+
+/// A device that carries out what it is given, in order, when it is told to, and whose memory
+/// stands for the peer's.
+struct Device {
+    staging: SharedBytes,
+    memory: SharedBytes,
+    posted: VecDeque<Work>,
+}
+
+impl Device {
+    fn new() -> Self {
+        let (staging, memory) = (SharedBytes::heap(STAGING), SharedBytes::heap(1 << 16));
+        Self { staging, memory, posted: VecDeque::new() }
+    }
+
+    fn post(&mut self, queue: &mut Queue) {
+        self.posted.extend(queue.chain());
+        queue.posted();
+        assert!(self.posted.len() <= DEPTH, "{} requests in flight", self.posted.len());
+    }
+
+    /// Carries out up to `count` requests; the queue hears of those that are signalled.
+    fn work(&mut self, queue: &mut Queue, count: usize, sink: &mut dyn FnMut(Event)) {
+        for _ in 0..count {
+            let Some(work) = self.posted.pop_front() else { return };
+            let Local { at, len } = work.local;
+            let mut bytes = vec![0; len];
+            match work.verb {
+                Verb::Write(_) => {
+                    self.staging.read_into(at, &mut bytes);
+                    self.memory.write_from(work.remote.0 as usize, &bytes);
+                }
+                Verb::Read => {
+                    self.memory.read_into(work.remote.0 as usize, &mut bytes);
+                    self.staging.write_from(at, &bytes);
+                }
+                _ => {}
+            }
+            if work.is_signalled {
+                queue.completed(work.id, &self.staging, sink);
+                if queue.release(&self.staging, sink) {
+                    self.post(queue);
+                }
+            }
+        }
+    }
+}
+
+fn remote() -> Arc<Remote> {
+    Arc::new(Remote::new(0, RegionKey(1), 0, 0))
+}
+
+fn write(queue: &mut Queue, device: &Device, at: usize, bytes: &[u8]) {
+    let to = remote();
+    let fill = |each: &mut dyn FnMut(&[u8])| each(bytes);
+    queue.send(Verb::Write(None), Some((&to, at)), bytes.len(), &device.staging, fill);
+}
+
+fn read(queue: &mut Queue, at: usize, into: &SharedBytes, token: u64) {
+    let asked = Asked::Part { token, into: into.clone(), at: 0, total: Some(into.len()) };
+    queue.ask(Verb::Read, (&remote(), at), into.len(), asked);
+}
+
+#[test]
+fn most_requests_are_not_signalled_and_the_last_can_be() {
+    let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+    (0..8).for_each(|n| write(&mut queue, &device, n * 8, &[1; 8]));
+    let signalled = |works: &[Work]| works.iter().filter(|work| work.is_signalled).count();
+    assert_eq!(signalled(queue.chain()), 2, "one of four");
+    write(&mut queue, &device, 0, &[1; 8]);
+    let mark = queue.next();
+    queue.settle();
+    assert!(queue.chain().last().is_some_and(|work| work.is_signalled));
+    device.post(&mut queue);
+    assert!(!queue.is_past(mark));
+    device.work(&mut queue, DEPTH, &mut |_| ());
+    assert!(queue.is_past(mark) && queue.is_quiet());
+}
+
+#[test]
+fn what_changes_memory_behind_a_read_is_fenced() {
+    let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+    write(&mut queue, &device, 0, &[1; 8]);
+    read(&mut queue, 0, &SharedBytes::heap(8), 1);
+    read(&mut queue, 8, &SharedBytes::heap(8), 2);
+    write(&mut queue, &device, 0, &[2; 8]);
+    let fenced: Vec<_> = queue.chain().iter().map(|work| work.is_fenced).collect();
+    assert_eq!(fenced, [false, false, false, true]);
+    device.post(&mut queue);
+    device.work(&mut queue, DEPTH, &mut |_| ());
+    write(&mut queue, &device, 0, &[3; 8]);
+    assert!(!queue.chain()[0].is_fenced, "the reads are done");
+}
+
+#[test]
+fn a_notice_goes_with_the_last_write() {
+    let (mut queue, device) = (Queue::new(DEPTH, STAGING), Device::new());
+    write(&mut queue, &device, 0, &[1; 8]);
+    queue.notice(7, &device.staging);
+    queue.notice(8, &device.staging);
+    let verbs: Vec<_> = queue.chain().iter().map(|work| work.verb).collect();
+    assert_eq!(verbs, [Verb::Write(Some(7)), Verb::Write(Some(8))]);
+    assert_eq!(queue.chain()[1].local.len, 0, "a message of its own");
+}
+
+#[test]
+fn what_was_held_back_fails_with_its_region() {
+    let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+    (0..DEPTH).for_each(|n| write(&mut queue, &device, n * 8, &[1; 8]));
+    let doomed = remote();
+    let asked = || Asked::Word { token: 5 };
+    queue.ask(Verb::Add(1), (&doomed, 0), 8, asked());
+    doomed.withdraw();
+    device.post(&mut queue);
+    let mut events = Vec::new();
+    device.work(&mut queue, DEPTH, &mut |event| events.push(event));
+    let error = OpError::Revoked(RegionKey(1));
+    assert!(
+        matches!(&events[..], [Event::Failed { token: Some(5), error: e }] if *e == error),
+        "{events:?}"
+    );
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write(usize, usize),
+    Read(usize, usize),
+    Notice,
+    Flush,
+    Work(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0usize..2000, 0usize..=STAGING / PART).prop_map(|(at, len)| Step::Write(at, len)),
+        2 => (0usize..2000, 1usize..=STAGING / PART).prop_map(|(at, len)| Step::Read(at, len)),
+        1 => Just(Step::Notice),
+        2 => Just(Step::Flush),
+        2 => (1usize..DEPTH).prop_map(Step::Work),
+    ]
+}
+
+proptest! {
+    /// Whatever is started: the device's queue never overflows, everything ends, in order, and
+    /// every read sees exactly the writes before it.
+    #[test]
+    fn a_queue_keeps_its_order_and_its_bounds(steps in proptest::collection::vec(step(), 1..150)) {
+        let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+        let mut expected = vec![0u8; 4096];
+        let mut reads = Vec::new();
+        let mut done = Vec::new();
+        for (n, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Write(at, len) => {
+                    let bytes = vec![n as u8 + 1; len];
+                    expected[at..at + len].copy_from_slice(&bytes);
+                    write(&mut queue, &device, at, &bytes);
+                }
+                Step::Read(at, len) => {
+                    let into = SharedBytes::heap(len);
+                    read(&mut queue, at, &into, reads.len() as u64);
+                    reads.push((into, expected[at..at + len].to_vec()));
+                }
+                Step::Notice => queue.notice(1, &device.staging),
+                Step::Flush => device.post(&mut queue),
+                Step::Work(count) => {
+                    device.work(&mut queue, count, &mut |event| done.push(event));
+                }
+            }
+            if queue.is_crowded() {
+                device.post(&mut queue);
+            }
+        }
+        let mut rounds = 0;
+        while !queue.is_quiet() {
+            queue.settle();
+            device.post(&mut queue);
+            device.work(&mut queue, DEPTH, &mut |event| done.push(event));
+            rounds += 1;
+            prop_assert!(rounds < 1000, "it does not end");
+        }
+        let tokens: Vec<_> = done.iter().map(|event| match event {
+            Event::Completed { token, .. } => *token,
+            other => panic!("{other:?}"),
+        }).collect();
+        prop_assert_eq!(tokens, (0..reads.len() as u64).collect::<Vec<_>>());
+        for (into, expected) in reads {
+            let mut seen = vec![0; into.len()];
+            into.read_into(0, &mut seen);
+            prop_assert_eq!(seen, expected);
+        }
+    }
+}
