@@ -13,9 +13,10 @@ use crate::{
     exports::{Exported, Exports},
     imports::Imports,
     link::{Incident, Link, RECEIVES},
+    memory::Memory,
     place::Place,
     service::{Order, Orders},
-    verbs::{AT_ONCE, Cq, Pd},
+    verbs::{AT_ONCE, Cq, Mr, Pd},
 };
 use primitive::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use std::{
@@ -24,7 +25,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
     time::Duration,
 };
-use transport_api::{Carrier, Event, HostId, LossReason, PeerEvent, RegionError, RegionKey};
+use transport_api::{
+    Carrier, Event, HostId, LossReason, PeerEvent, RegionError, RegionKey, Rights,
+};
 
 /// Events beyond which failures that nobody waits for are no longer reported. Everything else that
 /// waits in an inbox is bounded by what this host has asked for, or by the window of notifications.
@@ -131,6 +134,7 @@ pub(crate) struct Host {
     /// What joins the hosts otherwise, with one thread more: the service thread.
     pub(crate) carrier: Arc<dyn Carrier>,
     pub(crate) pd: Arc<Pd>,
+    pub(crate) memory: Memory,
     pub(crate) place: Place,
     pub(crate) config: RdmaConfig,
     pub(crate) exports: Exports,
@@ -160,6 +164,7 @@ impl Host {
             threads: seats.len() as u32,
             carrier,
             pd,
+            memory: Memory::default(),
             place,
             config,
             exports: Exports::default(),
@@ -304,6 +309,15 @@ impl Host {
             // The peer may have said why, elsewhere.
             Incident::Failed(reason) => self.leave(Order::Ended { peer, reason }),
         }
+    }
+
+    /// Registered memory for so many queue pairs, which no peer can reach: how much each has of it,
+    /// and all.
+    pub(crate) fn memory_for(&self, links: usize) -> io::Result<(usize, Mr)> {
+        let each = Link::bytes(&self.config)?;
+        let all = each.checked_mul(links).ok_or(io::ErrorKind::OutOfMemory)?;
+        let nothing = Rights::from_bits(0).expect("no right at all");
+        Ok((each, Mr::new(&self.pd, &self.memory.take(all)?, nothing)?))
     }
 
     // ---- What becomes of peers.

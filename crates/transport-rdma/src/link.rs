@@ -17,18 +17,22 @@
 use crate::{
     config::RdmaConfig,
     imports::Remote,
+    memory::Memory,
     queue::{Asked, Queue, copy},
     verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pd, Qp, Receive, Verb},
 };
 use primitive::SharedBytes;
 use std::{collections::VecDeque, io, sync::Arc};
-use transport_api::{Event, LossReason, RegionKey, Rights, ThreadId};
+use transport_api::{Event, LossReason, RegionKey, ThreadId};
 
 /// Receives of a queue pair.
 pub(crate) const RECEIVES: u32 = 128;
 
 /// Bytes of a record.
 const RECORD: usize = 32;
+
+/// Bytes for the messages that all receives may take.
+const MESSAGES: usize = RECEIVES as usize * RECORD;
 
 /// Notifications that may be on their way or wait to be taken.
 const WINDOW: u32 = 64;
@@ -112,19 +116,24 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A queue pair of `pd` that reports to `cq`, with all its receives in place.
+    /// Bytes of registered memory that a queue pair takes.
+    pub(crate) fn bytes(config: &RdmaConfig) -> io::Result<usize> {
+        let all = MESSAGES.checked_add(config.staging_bytes).and_then(Memory::taken_by);
+        all.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// A queue pair of `pd` that reports to `cq` and uses this much [registered](Self::bytes)
+    /// memory, with all its receives in place.
     pub(crate) fn new(
-        (pd, cq): (&Arc<Pd>, &Arc<Cq>),
+        (pd, cq, memory): (&Arc<Pd>, &Arc<Cq>, &Mr),
         config: &RdmaConfig,
         peer: ThreadId,
         threads: u32,
     ) -> io::Result<Link> {
         let RdmaConfig { port, depth, inline_bytes, staging_bytes, .. } = *config;
         let limits = Limits { sends: depth, receives: RECEIVES, inline: inline_bytes };
-        let memory = |len| SharedBytes::try_heap(len).ok_or(io::ErrorKind::OutOfMemory);
-        let own = Rights::from_bits(0).expect("no right at all");
-        let messages = Mr::new(pd, &memory(RECEIVES as usize * RECORD)?, own)?;
-        let staging = Mr::new(pd, &memory(staging_bytes)?, own)?;
+        let messages = memory.part(0, MESSAGES);
+        let staging = memory.part(MESSAGES, staging_bytes);
         let qp = Qp::new(pd, cq, port, limits)?;
         let queue = Queue::new(depth as usize, staging_bytes);
         let (has_failed, waiting) = (false, VecDeque::new());

@@ -5,6 +5,7 @@ use super::{
     device::{check, made},
 };
 use ibverbs_sys::{self as ffi, ibv_qp_attr_mask as Set};
+use primitive::sync::Ordering;
 use std::{
     io, mem,
     ptr::{self, NonNull},
@@ -131,6 +132,7 @@ impl Qp {
         let inline = limits.inline.min(wanted.cap.max_inline_data) as usize;
         let mut this =
             Qp { qp, inline, port, requests: Vec::new(), parts: Vec::new(), pd, _cq: cq };
+        this.pd.device().queue_pairs.fetch_add(1, Ordering::Relaxed);
         use ffi::ibv_access_flags as Access;
         let access = Access::IBV_ACCESS_REMOTE_WRITE
             | Access::IBV_ACCESS_REMOTE_READ
@@ -292,6 +294,7 @@ impl Drop for Qp {
     fn drop(&mut self) {
         // SAFETY: made by `new`, destroyed only here.
         let _ = unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) };
+        self.pd.device().queue_pairs.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
