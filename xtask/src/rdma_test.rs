@@ -1,7 +1,7 @@
 //! `cargo xtask rdma-test`: clippy on what needs the libraries of RDMA, which `cargo xtask lint`
 //! leaves out, and the tests that need RDMA devices. Their programs are built here, and run in a
-//! guest of [`rdma_vm`], on both of Debian's kernels: 6.1 is fast, and on 6.12 a
-//! WRITE becomes visible with its tail first.
+//! guest of [`rdma_vm`], on both of Debian's kernels: 6.1 is fast, and on 6.12 a WRITE becomes
+//! visible with its tail first.
 //!
 //! A guest may be emulated on two processors. So the programs are optimised, still with all of
 //! their checks, and run one test at a time: more threads that poll than there are processors wait
@@ -46,9 +46,11 @@ const SUITES: [Suite; 3] = [
 
 /// Arguments of test programs: those that need devices are ignored where nobody asks for them.
 const ARGUMENTS: &str = "--include-ignored";
-/// How the programs are built. The daemon, which only stands by, is not worth optimising.
+/// How the programs are built. The daemon, which only stands by, is not worth optimising, nor are
+/// the applications, which are not even run.
 const BUILD: &str = "--lib --test conformance --test killed --test link_down --test rdma \
     --config profile.dev.opt-level=2 --config profile.dev.package.gossamer-daemon.opt-level=0 \
+    --config profile.dev.package.gossamer-apps.opt-level=0 \
     --no-run --message-format json-render-diagnostics";
 /// What the name of a program stands behind, in front of what it prints.
 const MARK: &str = "==> ";
@@ -106,16 +108,17 @@ pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
     Ok(())
 }
 
-/// Builds the test programs, with what the compiler and its companions have to say of them. All of
-/// it is done for the same packages with the same features: for others, most of what these stand on
-/// would be built again.
+/// Builds the test programs, with what the compiler's companions have to say of them. All of it is
+/// done for the same packages with the same features: for others, most of what these stand on would
+/// be built again. The programs come first, since there is much to compile beside the bindings to
+/// libibverbs, which take a minute of one processor.
 fn build(workspace: &Workspace, times: &mut Times) -> Result<Vec<Program>> {
+    let step = checks::rdma(workspace, "test").args(BUILD);
+    let messages = times.of("building the tests", || step.capture())?;
     let clippy = checks::rdma(workspace, "clippy --all-targets").args("-- -Dwarnings");
     times.of("clippy", || clippy.run())?;
     let doc = checks::rdma(workspace, "doc --no-deps").env("RUSTDOCFLAGS", "-Dwarnings");
     times.of("documentation", || doc.run())?;
-    let step = checks::rdma(workspace, "test").args(BUILD);
-    let messages = times.of("building the tests", || step.capture())?;
     let packages = workspace.metadata.packages.iter();
     let packages = packages.map(|package| (&package.manifest_path, package.name.as_str()));
     programs_in(&messages, &packages.collect())

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Rack, eventually, finish, send};
-use std::{env, fs, time::Duration};
+use std::{env, fs, process::Command, time::Duration};
 
 /// How many threads each process of the job has, and how many processes there are: their queue
 /// pairs are then neither threads x threads nor threads x hosts.
@@ -27,10 +27,15 @@ fn hosts_show_one_queue_pair_for_each_thread_and_other_process() {
     let device = devices.map(|entry| entry.file_name().into_string().unwrap()).min();
     let device = device.expect("no RDMA device: run `cargo xtask rdma-test`");
     let rack = Rack::new(&["a", "b"]);
+    // The daemons are sent this program; what only a debugger reads is most of it.
+    let program = rack.path("program");
+    let mut strip = Command::new("strip");
+    let stripped = strip.args(["-o", &program]).arg(env::current_exe().unwrap()).status();
+    assert!(stripped.is_ok_and(|status| status.success()), "no strip: apt-get install binutils");
     let mut job = rack.gossamer(&["run", "--hosts", "a,b", "--threads", &THREADS.to_string()]);
     job.args(["--env", &format!("TEST_TAG={}", rack.tag)]);
     job.args(["--env", &format!("GOSSAMER_RDMA_DEVICE={device}"), "--"]);
-    job.arg(env::current_exe().unwrap()).args(["task", "--exact", "--ignored", "--nocapture"]);
+    job.args([&program, "task", "--exact", "--ignored", "--nocapture"]);
     let mut job = job.spawn().unwrap();
     let reports = eventually("the processes say how many queue pairs they have", || {
         assert_eq!(job.try_wait().unwrap(), None, "the job has ended");
