@@ -22,8 +22,8 @@ mod verbs {
         if !missing.is_empty() {
             println!(
                 "cargo::error=Gossamer's feature `rdma` cannot be built on this machine, which \
-                 lacks {}. On Debian: apt install cmake make pkg-config libclang-dev libibverbs-dev. \
-                 On Fedora: dnf install cmake make pkgconf clang-devel rdma-core-devel",
+                 lacks {}. On Debian: apt install cmake make libclang-dev libibverbs-dev. \
+                 On Fedora: dnf install cmake make clang-devel rdma-core-devel",
                 missing.join(", ")
             );
         }
