@@ -231,7 +231,7 @@ mod tests {
             name: name.parse().unwrap(),
             version: "1".into(),
             running: 1,
-            topology: Topology::default(),
+            topology: Topology { processor: "x86".into(), ..Topology::default() },
             over_rdma,
         };
         let reports =
