@@ -41,20 +41,21 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// The part of linting and documentation that needs the libraries of RDMA: for
-/// `cargo xtask rdma-test`.
-pub(crate) fn lint_rdma(workspace: &Workspace) -> Result<()> {
+/// A command of cargo on what is built for RDMA, which needs libraries that not every machine has.
+/// The packages stand for all: with fewer of them, or other features, cargo would build most of what
+/// they stand on again.
+pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
+    const PACKAGES: [&str; 6] = [
+        "gossamer-rdma-needs",
+        "gossamer-transport-rdma",
+        "gossamer",
+        "gossamer-daemon",
+        "gossamer-apps",
+        "xtask",
+    ];
     let features = features_that(workspace, |feature| RDMA.contains(&feature));
-    Step::cargo(&workspace.root, "clippy --all-targets --package gossamer-transport-rdma")
-        .args("--package gossamer --package gossamer-apps")
-        .arg(format!("--features={features}"))
-        .arg("--")
-        .arg("-Dwarnings")
-        .run()?;
-    Step::cargo(&workspace.root, "doc --no-deps --package gossamer-transport-rdma")
-        .arg("--features=verbs")
-        .env("RUSTDOCFLAGS", "-Dwarnings")
-        .run()
+    let step = Step::cargo(&workspace.root, &format!("{command} --features={features}"));
+    PACKAGES.into_iter().fold(step, |step, package| step.arg("--package").arg(package))
 }
 
 /// `cargo xtask doc`.

@@ -2,9 +2,9 @@
 //! installs what they need and starts this.
 
 use crate::step::Step;
+use crate::times::Times;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
-use std::time::{Duration, Instant};
 
 /// The gates, cheapest news first: what each shows, and the arguments of cargo that run it.
 const GATES: &[(&str, &str)] = &[
@@ -24,32 +24,22 @@ const GATES: &[(&str, &str)] = &[
     ("a rack of several machines: kills, a stop, a cable pulled", "xtask netns test"),
     ("killed processes of such racks", "xtask chaos --net --rounds 5"),
     ("a rack deployed over ssh", "xtask deploy-test"),
+    ("RDMA devices, in virtual machines with two kernels", "xtask rdma-test"),
 ];
 
 /// Runs the gates.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    let began = Instant::now();
-    let mut times = Vec::new();
+    let mut times = Times::new();
     for (number, (name, arguments)) in GATES.iter().enumerate() {
         println!("\n==> gate {} of {}: {name}: cargo {arguments}", number + 1, GATES.len());
-        let start = Instant::now();
-        let result = Step::cargo(&workspace.root, arguments).run();
-        times.push((*name, start.elapsed()));
+        let result = times.of(*name, || Step::cargo(&workspace.root, arguments).run());
         if let Err(error) = result {
-            print_times(&times, began.elapsed());
+            println!("\n{times}");
             return Err(error).with_context(|| format!("gate {} ({name})", number + 1));
         }
     }
-    print_times(&times, began.elapsed());
-    println!("all {} gates are open", GATES.len());
+    println!("\n{times}\nall {} gates are open", GATES.len());
     Ok(())
-}
-
-fn print_times(times: &[(&str, Duration)], all: Duration) {
-    println!();
-    for (name, time) in times.iter().chain([&("in all", all)]) {
-        println!("{:>7.1} s  {name}", time.as_secs_f64());
-    }
 }
 
 #[cfg(test)]

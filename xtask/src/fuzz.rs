@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz`: every fuzz target for a while, from its committed corpus.
+//! `cargo xtask fuzz`: every fuzz target for a while, from its committed corpus, as many at a time
+//! as there are processors.
 //!
 //! What is found new goes to the build folder, not to the corpus; an input that breaks a target is
 //! kept in `fuzz/artifacts`, and the output says how to run it again.
@@ -6,9 +7,10 @@
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail, ensure};
-use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use std::{fs, thread};
 
 /// The largest single allocation, in megabytes, and all of them: a claim of a peer must not cost memory.
 const MEMORY: &str = "-malloc_limit_mb=64 -rss_limit_mb=1024";
@@ -41,8 +43,7 @@ pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result<()> {
         Step::program(&folder, "rustup", &arguments).env("CARGO_TARGET_DIR", &build)
     };
     cargo_fuzz("build").within(BUILD).run()?;
-    let mut all = Vec::new();
-    for target in &targets {
+    let fuzz = |target: &String| {
         let found = build.join("found").join(target);
         fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
         let step = cargo_fuzz(&format!("run {target}"))
@@ -52,14 +53,47 @@ pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result<()> {
             .arg(format!("-max_total_time={seconds}"))
             .args(MEMORY)
             .args(SLOW)
-            .args("-print_final_stats=1 -verbosity=0");
+            .args("-print_final_stats=1 -verbosity=0")
+            .labelled(&format!("{target}| "));
         // It says everything on standard error.
         let said = step.within(BUILD + Duration::from_secs(seconds.into())).read_all()?;
         let runs = runs(&said).with_context(|| format!("{target}: nothing was tried"))?;
-        all.push(format!("{target} {runs}"));
-    }
+        Ok(format!("{target} {runs}"))
+    };
+    let at_once = thread::available_parallelism().map_or(1, usize::from);
+    let all = side_by_side(&targets, at_once, fuzz)?;
     println!("fuzz: {seconds} s each, inputs tried: {}", all.join(", "));
     Ok(())
+}
+
+/// Does `work` on all items, so many at a time; what it made of them, in no order. After an error
+/// nothing more is begun.
+fn side_by_side<T: Sync, R: Send>(
+    items: &[T],
+    at_once: usize,
+    work: impl Fn(&T) -> Result<R> + Sync,
+) -> Result<Vec<R>> {
+    let rest = Mutex::new(items.iter());
+    // The guard is gone before the work begins.
+    let next = || rest.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work_off = || {
+        let mut made = Vec::new();
+        while let Some(item) = next() {
+            match work(item) {
+                Ok(result) => made.push(result),
+                Err(error) => {
+                    while next().is_some() {}
+                    return Err(error);
+                }
+            }
+        }
+        Ok(made)
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(work_off)).collect();
+        let made = workers.into_iter().map(|worker| worker.join().expect("it does not panic"));
+        made.collect::<Result<Vec<_>>>().map(|made| made.into_iter().flatten().collect())
+    })
 }
 
 fn corpus(folder: &Path, target: &str) -> std::path::PathBuf {
@@ -108,6 +142,21 @@ mod tests {
         let targets = targets(&workspace.own_workspace("fuzz").unwrap()).unwrap();
         assert_eq!(targets, ["control", "frame", "hello", "machine"]);
         assert!(super::targets(&workspace.root).is_err());
+    }
+
+    #[test]
+    fn all_is_done_and_nothing_is_begun_after_an_error() {
+        let mut doubled = side_by_side(&[1, 2, 3, 4, 5], 2, |n| Ok(n * 2)).unwrap();
+        doubled.sort_unstable();
+        assert_eq!(doubled, [2, 4, 6, 8, 10]);
+        let begun = Mutex::new(Vec::new());
+        let fails_at_two = |n: &u32| {
+            begun.lock().unwrap().push(*n);
+            ensure!(*n != 2, "two");
+            Ok(())
+        };
+        assert_eq!(side_by_side(&[1, 2, 3, 4], 1, fails_at_two).unwrap_err().to_string(), "two");
+        assert_eq!(*begun.lock().unwrap(), [1, 2]);
     }
 
     #[test]

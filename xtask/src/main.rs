@@ -21,7 +21,8 @@
 //!
 //! Reading order:
 //! 1. [`workspace`]: where the workspace is, what is in it, its sources as tokens.
-//! 2. [`step`]: running a program, reading what it prints, giving up in time.
+//! 2. [`step`]: running a program, reading what it prints, giving up in time; [`times`]: how long
+//!    parts took.
 //! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 5. [`checks`] (cargo's own tools and tests), [`programs`] (demo, chaos, bench), [`netns`],
@@ -43,6 +44,7 @@ mod rdma_vm;
 mod slurm;
 mod sources;
 mod step;
+mod times;
 mod unsafety;
 mod workspace;
 

@@ -1,62 +1,69 @@
 //! `cargo xtask rdma-test`: clippy on what needs the libraries of RDMA, which `cargo xtask lint`
 //! leaves out, and the tests that need RDMA devices. Their programs are built here, and run in a
-//! guest of [`rdma_vm`](crate::rdma_vm), on both of Debian's kernels: 6.1 is fast, and on 6.12 a
-//! WRITE becomes visible with its tail first.
+//! guest of [`rdma_vm`], on both of Debian's kernels: 6.1 is fast, and on 6.12 a WRITE becomes
+//! visible with its tail first.
 //!
 //! A guest may be emulated on two processors. So the programs are optimised, still with all of
 //! their checks, and run one test at a time: more threads that poll than there are processors wait
-//! for each other's time slices.
+//! for each other's time slices. For the same reason one guest runs after the other. What the
+//! transport promises is tested on both kernels; racks, which stand on these promises, on the
+//! kernel that is the harder one, unless the other is asked for.
 
+use crate::checks;
 use crate::deploy::action::quote;
-use crate::rdma_vm::Version;
+use crate::rdma_vm::{self, Version};
 use crate::step::{Step, passed};
+use crate::times::Times;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::Message;
+use cargo_metadata::camino::Utf8PathBuf;
 use clap::{Args, ValueEnum};
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::{env, fs};
+use std::time::Duration;
+use std::{env, fs, thread};
 
-/// Tests that need RDMA devices: the test programs of a package that is built with some features.
+/// Tests that need RDMA devices: some test programs of a package.
 struct Suite {
     package: &'static str,
-    /// Separated by commas.
-    features: &'static str,
-    /// What of the package is tested, as cargo's flags.
-    targets: &'static str,
-    /// Arguments of its test programs.
-    arguments: &'static str,
+    /// Their names; that of a library's own tests is the library's.
+    programs: &'static [&'static str],
+    /// Where they run if no kernel is asked for.
+    kernels: &'static [Version],
 }
 
 /// All such tests.
-const SUITES: [Suite; 2] = [
+const SUITES: [Suite; 3] = [
     Suite {
         package: "gossamer-transport-rdma",
-        features: "verbs",
-        targets: "--lib --tests",
-        // Those that need devices are ignored where nobody has asked for them.
-        arguments: "--include-ignored",
+        programs: &["gossamer_transport_rdma", "conformance", "killed", "link_down"],
+        kernels: &[Version::Six1, Version::Six12],
     },
-    Suite {
-        package: "gossamer",
-        features: "rdma",
-        targets: "--test rdma",
-        arguments: "--include-ignored",
-    },
+    Suite { package: "gossamer", programs: &["rdma"], kernels: &[Version::Six12] },
+    Suite { package: "gossamer-daemon", programs: &["rdma"], kernels: &[Version::Six12] },
 ];
 
-/// How the programs are built, beyond what `cargo test` does.
-const BUILD: &str = "--config profile.dev.opt-level=2 --no-run --message-format \
-    json-render-diagnostics";
+/// Arguments of test programs: those that need devices are ignored where nobody asks for them.
+const ARGUMENTS: &str = "--include-ignored";
+/// How the programs are built. The daemon, which only stands by, is not worth optimising, nor are
+/// the applications, which are not even run.
+const BUILD: &str = "--lib --test conformance --test killed --test link_down --test rdma \
+    --config profile.dev.opt-level=2 --config profile.dev.package.gossamer-daemon.opt-level=0 \
+    --config profile.dev.package.gossamer-apps.opt-level=0 \
+    --no-run --message-format json-render-diagnostics";
 /// What the name of a program stands behind, in front of what it prints.
 const MARK: &str = "==> ";
 /// Seconds that all test programs may take on one kernel, emulated.
 const TIMEOUT: u32 = 900;
+/// So many tests are named that took longest.
+const SLOWEST: usize = 8;
 
 /// Which tests to run, and where.
 #[derive(Args)]
 pub(crate) struct RdmaTest {
-    /// Only on this one of Debian's kernels [default: on both]
+    /// All tests on this one of Debian's kernels [default: those of the transport on both, those of
+    /// racks on 6.12]
     #[arg(long, value_enum)]
     kernel: Option<Version>,
     /// More arguments of the test programs: names of tests, for instance
@@ -65,54 +72,108 @@ pub(crate) struct RdmaTest {
 }
 
 /// A test program that was built.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Program {
     path: PathBuf,
     /// The folder of its package, where it expects to be run.
     folder: PathBuf,
-    arguments: &'static str,
+    /// Where it runs if no kernel is asked for.
+    kernels: &'static [Version],
 }
+
+/// What a guest has printed, line by line, each with the time until it came.
+type Said = [(Duration, String)];
 
 /// `cargo xtask rdma-test`.
 pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
-    crate::checks::lint_rdma(workspace)?;
-    let mut programs = Vec::new();
-    for Suite { package, features, targets, arguments } in SUITES {
-        let build = format!("test --package {package} --features {features} {targets}");
-        let messages = Step::cargo(&workspace.root, &build).args(BUILD).capture()?;
-        let built = programs_in(&messages, arguments)?;
-        ensure!(!built.is_empty(), "`cargo {build}` has no test programs");
-        programs.extend(built);
-    }
-    let file = workspace.target().join("rdma-vm/tests.sh");
-    fs::create_dir_all(file.parent().context("it is in a folder")?)?;
-    fs::write(&file, script(&programs, &test.arguments)?)?;
+    rdma_vm::check()?;
     let kernels = test.kernel.map_or(Version::value_variants().to_vec(), |kernel| vec![kernel]);
+    let mut times = Times::new();
+    // What guests need is downloaded while the compiler works.
+    let (programs, fetched) = thread::scope(|scope| {
+        let fetching = scope.spawn(|| rdma_vm::fetch(workspace, &kernels));
+        let programs = build(workspace, &mut times);
+        let fetched = || fetching.join().expect("it does not panic");
+        (programs, times.of("waiting for what guests need", fetched))
+    });
+    let programs = programs?;
+    fetched?;
     for kernel in kernels {
-        let arguments = format!("rdma-vm --kernel {} --timeout {TIMEOUT} --", kernel.name());
-        let step = Step::program(&workspace.root, env::current_exe()?, &arguments);
-        let said = step.arg("sh").arg(&file).read()?;
-        let count = passed(&said);
-        ensure!(count > 0, "no tests ran on kernel {}", kernel.name());
-        let idle = idle(&said);
-        // With names of tests, some programs have none of them.
-        let may_be_idle = idle.is_empty() || !test.arguments.is_empty();
-        ensure!(may_be_idle, "no test of {} ran on kernel {}", idle.join(", "), kernel.name());
-        println!("{count} tests passed on RDMA devices of kernel {}", kernel.name());
+        let is_here =
+            |program: &&Program| test.kernel.is_some() || program.kernels.contains(&kernel);
+        let programs: Vec<_> = programs.iter().filter(is_here).cloned().collect();
+        run_on(workspace, kernel, &programs, &test.arguments, &mut times)?;
     }
+    println!("\n{times}");
     Ok(())
 }
 
-/// The test programs in what cargo prints as JSON, which get these arguments.
-fn programs_in(messages: &[u8], arguments: &'static str) -> Result<Vec<Program>> {
-    let mut programs = Vec::new();
+/// Builds the test programs, with what the compiler's companions have to say of them. All of it is
+/// done for the same packages with the same features: for others, most of what these stand on would
+/// be built again. The programs come first, since there is much to compile beside the bindings to
+/// libibverbs, which take a minute of one processor.
+fn build(workspace: &Workspace, times: &mut Times) -> Result<Vec<Program>> {
+    let step = checks::rdma(workspace, "test").args(BUILD);
+    let messages = times.of("building the tests", || step.capture())?;
+    let clippy = checks::rdma(workspace, "clippy --all-targets").args("-- -Dwarnings");
+    times.of("clippy", || clippy.run())?;
+    let doc = checks::rdma(workspace, "doc --no-deps").env("RUSTDOCFLAGS", "-Dwarnings");
+    times.of("documentation", || doc.run())?;
+    let packages = workspace.metadata.packages.iter();
+    let packages = packages.map(|package| (&package.manifest_path, package.name.as_str()));
+    programs_in(&messages, &packages.collect())
+}
+
+/// Runs the programs in a guest with this kernel.
+fn run_on(
+    workspace: &Workspace,
+    kernel: Version,
+    programs: &[Program],
+    more: &[String],
+    times: &mut Times,
+) -> Result<()> {
+    let file = workspace.target().join("rdma-vm/tests.sh");
+    fs::write(&file, script(programs, more)?)?;
+    let kernel = kernel.name();
+    let arguments = format!("rdma-vm --kernel {kernel} --timeout {TIMEOUT} --");
+    let step = Step::program(&workspace.root, env::current_exe()?, &arguments);
+    let step = step.arg("sh").arg(&file);
+    let said = times.of(format!("kernel {kernel}"), || step.read_timed())?;
+    let lines: String = said.iter().flat_map(|(_, line)| [line, "\n"]).collect();
+    let count = passed(&lines);
+    ensure!(count > 0, "no tests ran on kernel {kernel}");
+    let idle = idle(&lines);
+    // With names of tests, some programs have none of them.
+    let may_be_idle = idle.is_empty() || !more.is_empty();
+    ensure!(may_be_idle, "no test of {} ran on kernel {kernel}", idle.join(", "));
+    for (test, took) in slowest(&said) {
+        times.add(format!("  of it {test}"), took);
+    }
+    println!("{count} tests passed on RDMA devices of kernel {kernel}");
+    Ok(())
+}
+
+/// The test programs of all suites in what cargo prints as JSON; packages are given by their
+/// manifests.
+fn programs_in(messages: &[u8], packages: &HashMap<&Utf8PathBuf, &str>) -> Result<Vec<Program>> {
+    let mut built = HashMap::new();
     for message in Message::parse_stream(messages) {
         let Message::CompilerArtifact(artifact) = message? else { continue };
         let Some(path) = artifact.executable.filter(|_| artifact.profile.test) else { continue };
+        let Some(package) = packages.get(&artifact.manifest_path) else { continue };
         let folder = artifact.manifest_path.parent().context("a manifest is in a folder")?;
-        programs.push(Program { path: path.into(), folder: folder.into(), arguments });
+        built.insert((*package, artifact.target.name), (path, folder.to_owned()));
     }
-    Ok(programs)
+    let mut all = Vec::new();
+    for Suite { package, programs, kernels } in SUITES {
+        for name in programs {
+            let program = built.remove(&(package, (*name).to_owned()));
+            let program = program.with_context(|| format!("{package} has no test program {name}"));
+            let (path, folder) = program?;
+            all.push(Program { path: path.into(), folder: folder.into(), kernels });
+        }
+    }
+    Ok(all)
 }
 
 /// What runs the programs one after the other, all of them, with more arguments; it fails if one
@@ -120,11 +181,11 @@ fn programs_in(messages: &[u8], arguments: &'static str) -> Result<Vec<Program>>
 fn script(programs: &[Program], more: &[String]) -> Result<String> {
     let more: String = more.iter().map(|word| format!(" {}", quote(word))).collect();
     let mut script = String::from("export RUST_TEST_THREADS=1\nfailed=0\n");
-    for Program { path, folder, arguments } in programs {
+    for Program { path, folder, .. } in programs {
         let [path, folder] = [path, folder].map(|path| path.to_str().map(quote));
         let (path, folder) = path.zip(folder).context("a path in UTF-8")?;
         script += &format!(
-            "cd {folder} && echo \"{MARK}\"{path} && {path} {arguments}{more} || failed=1\n"
+            "cd {folder} && echo \"{MARK}\"{path} && {path} {ARGUMENTS}{more} || failed=1\n"
         );
     }
     Ok(script + "exit $failed\n")
@@ -136,6 +197,20 @@ fn idle(said: &str) -> Vec<&str> {
     parts.filter_map(|part| part.lines().next()).collect()
 }
 
+/// The tests that took longest and how long, by what the programs have printed: they run one test
+/// at a time, so each began when the line before it came.
+fn slowest(said: &Said) -> Vec<(&str, Duration)> {
+    let took = said.windows(2).filter_map(|pair| {
+        let [(before, _), (end, line)] = pair else { return None };
+        let name = line.strip_prefix("test ")?.split_once(" ...")?.0;
+        Some((name, end.saturating_sub(*before)))
+    });
+    let mut all: Vec<_> = took.collect();
+    all.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
+    all.truncate(SLOWEST);
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,44 +219,79 @@ mod tests {
 
     #[test]
     fn test_programs_are_found_in_what_cargo_prints() {
-        let artifact = |executable: &str, is_test: bool| {
+        let artifact = |package: &str, name: &str, is_test: bool| {
             format!(
-                r#"{{"reason":"compiler-artifact","package_id":"a","manifest_path":"/w/a/Cargo.toml",
-                "target":{{"kind":["test"],"crate_types":["bin"],"name":"t","src_path":"/w/a/t.rs",
+                r#"{{"reason":"compiler-artifact","package_id":"a","manifest_path":"/{package}/Cargo.toml",
+                "target":{{"kind":["test"],"crate_types":["bin"],"name":"{name}","src_path":"/t.rs",
                 "edition":"2024","doc":false,"doctest":false,"test":true}},
                 "profile":{{"opt_level":"0","debuginfo":1,"debug_assertions":true,
                 "overflow_checks":true,"test":{is_test}}},"features":[],"filenames":[],
-                "executable":{executable},"fresh":true}}"#
+                "executable":"/target/{package}.{name}","fresh":true}}"#
             )
             .replace('\n', "")
         };
-        let messages = [
-            artifact("\"/target/t\"", true),
-            artifact("\"/target/gossamerd\"", false),
-            artifact("null", true),
+        let manifests = SUITES.map(|Suite { package, .. }| {
+            (Utf8PathBuf::from(format!("/{package}/Cargo.toml")), package)
+        });
+        let packages = manifests.iter().map(|(manifest, name)| (manifest, *name)).collect();
+        let wanted = SUITES.iter().flat_map(|s| s.programs.iter().map(|name| (s.package, *name)));
+        let wanted: Vec<_> = wanted.collect();
+        let mut messages = vec![
+            artifact("gossamer-daemon", "gossamerd", false),
+            artifact("gossamer", "gossamer", true),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
-        let found = programs_in(messages.join("\n").as_bytes(), "--all").unwrap();
-        let (path, folder) = ("/target/t".into(), "/w/a".into());
-        assert_eq!(found, [Program { path, folder, arguments: "--all" }]);
+        messages.extend(wanted.iter().map(|(package, name)| artifact(package, name, true)));
+        let found = programs_in(messages.join("\n").as_bytes(), &packages).unwrap();
+        let paths: Vec<_> = found.iter().map(|program| program.path.to_str().unwrap()).collect();
+        let expected = wanted.iter().map(|(package, name)| format!("/target/{package}.{name}"));
+        assert_eq!(paths, expected.collect::<Vec<_>>());
+        assert_eq!(found[0].folder, Path::new("/gossamer-transport-rdma"));
+        messages.pop();
+        let error = programs_in(messages.join("\n").as_bytes(), &packages).unwrap_err();
+        assert_eq!(error.to_string(), "gossamer-daemon has no test program rdma");
     }
 
     #[test]
     fn all_programs_run_and_one_that_fails_is_not_forgotten() {
         let program = |path: &str| {
             let (path, folder) = (path.into(), Path::new("/").into());
-            Program { path, folder, arguments: "-P" }
+            Program { path, folder, kernels: &[] }
         };
-        let all = ["/bin/echo", "/bin/false", "/bin/pwd"].map(program);
+        let all = ["/bin/echo", "/bin/false", "/bin/true"].map(program);
         let run = |programs: &[Program]| {
             let script = script(programs, &["it's".into()]).unwrap();
             let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
             (String::from_utf8(output.stdout).unwrap(), output.status.code())
         };
-        let said = "==> /bin/echo\n-P it's\n==> /bin/false\n==> /bin/pwd\n/\n".to_owned();
+        let said =
+            "==> /bin/echo\n--include-ignored it's\n==> /bin/false\n==> /bin/true\n".to_owned();
         assert_eq!(run(&all), (said, Some(1)));
+        assert!(script(&all, &[]).unwrap().contains("\ncd / && "), "where the package is");
         assert_eq!(run(&all[..1]).1, Some(0));
     }
+
+    #[test]
+    fn what_the_transport_promises_is_tested_on_both_kernels_and_racks_on_the_harder_one() {
+        let on = |kernel| SUITES.iter().filter(move |suite| suite.kernels.contains(&kernel));
+        assert_eq!(on(Version::Six12).count(), SUITES.len());
+        assert!(on(Version::Six1).any(|suite| suite.package == "gossamer-transport-rdma"));
+    }
+
+    #[test]
+    fn the_slowest_tests_come_first() {
+        let line = |at, text: &str| (Duration::from_secs(at), text.to_owned());
+        let said = [
+            line(5, "running 3 tests"),
+            line(6, "test a ... ok"),
+            line(16, "test b ... ok"),
+            line(16, "says something"),
+            line(20, "test c - should panic ... ok"),
+        ];
+        let times = [("b", 10), ("c - should panic", 4), ("a", 1)];
+        assert_eq!(slowest(&said), times.map(|(name, time)| (name, Duration::from_secs(time))));
+    }
+
     #[test]
     fn programs_without_tests_are_named() {
         let result = |count| format!("test result: ok. {count} passed; 0 failed\n");

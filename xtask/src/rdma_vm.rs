@@ -26,6 +26,7 @@ use guest::{Layout, Task, Work};
 use kernel::Kernel;
 pub(crate) use kernel::Version;
 use packages::Apt;
+pub(crate) use packages::check;
 use qemu::{Accelerator, utf8};
 use run::Run;
 use std::env;
@@ -73,11 +74,16 @@ pub(crate) struct RdmaVm {
     command: Vec<String>,
 }
 
+/// Downloads what guests with these kernels need, unless it is there.
+pub(crate) fn fetch(workspace: &Workspace, kernels: &[Version]) -> Result<()> {
+    kernels.iter().try_for_each(|kernel| prepare(&cache(workspace), *kernel).map(drop))
+}
+
 /// `cargo xtask rdma-vm`; the exit status of the command.
 pub(crate) fn run(workspace: &Workspace, vm: &RdmaVm) -> Result<u8> {
-    packages::check()?;
+    check()?;
     let layout = layout(vm.hosts, vm.guests)?;
-    let cache = workspace.target().join("rdma-vm");
+    let cache = cache(workspace);
     let (packages, kernel) = prepare(&cache, vm.kernel)?;
     let out = cache.join("out");
     make_folder(&out)?;
@@ -96,6 +102,11 @@ pub(crate) fn run(workspace: &Workspace, vm: &RdmaVm) -> Result<u8> {
     let patience = (!vm.shell).then(|| Duration::from_secs(vm.timeout));
     let run = Run { task: &task, kernel: &kernel, packages: &packages, accelerator, patience };
     run.run(&Interrupt::new()?)
+}
+
+/// Where what was downloaded is.
+fn cache(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("rdma-vm")
 }
 
 /// The environment of this process, as far as it is text.

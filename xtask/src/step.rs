@@ -1,7 +1,7 @@
 //! [`Step`]: one program that a command runs. It is shown before it runs, its output is shown as it
 //! comes (and kept, where a gate wants to read it), and it is killed when it takes too long.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::env;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Step {
     command: Command,
     shown: String,
+    /// Stands in front of every line that it prints.
+    label: String,
     patience: Option<Duration>,
 }
 
@@ -41,7 +43,7 @@ impl Step {
         let mut command = Command::new(program);
         command.args(arguments.split_whitespace()).current_dir(root).stdin(Stdio::null());
         let shown = format!("{} {arguments}", program.to_string_lossy());
-        Self { command, shown, patience: None }
+        Self { command, shown, label: String::new(), patience: None }
     }
 
     /// More arguments, split at spaces.
@@ -70,6 +72,13 @@ impl Step {
         self
     }
 
+    /// Shows every line that is [read](Self::read) with this in front, for programs that run side
+    /// by side.
+    pub(crate) fn labelled(mut self, label: &str) -> Self {
+        label.clone_into(&mut self.label);
+        self
+    }
+
     /// Runs the program; an error if it fails.
     pub(crate) fn run(mut self) -> Result<()> {
         eprintln!("$ {}", self.shown);
@@ -82,7 +91,12 @@ impl Step {
 
     /// Runs the program and returns what it wrote to standard output, which is shown too; an error
     /// if it fails.
-    pub(crate) fn read(mut self) -> Result<String> {
+    pub(crate) fn read(self) -> Result<String> {
+        Ok(self.read_timed()?.into_iter().flat_map(|(_, line)| [line, "\n".into()]).collect())
+    }
+
+    /// As [`read`](Self::read), line by line, each with the time from the start until it came.
+    pub(crate) fn read_timed(mut self) -> Result<Vec<(Duration, String)>> {
         eprintln!("$ {}", self.shown);
         self.spawn_and_read()
     }
@@ -99,7 +113,7 @@ impl Step {
         for (name, value) in self.command.get_envs() {
             shell.command.env(name, value.unwrap_or_default());
         }
-        (shell.shown, shell.patience) = (self.shown, self.patience);
+        (shell.shown, shell.label, shell.patience) = (self.shown, self.label, self.patience);
         shell.read()
     }
 
@@ -118,22 +132,22 @@ impl Step {
         silent.status().is_ok_and(|status| status.success())
     }
 
-    fn spawn_and_read(&mut self) -> Result<String> {
-        let end = self.patience.map(|patience| Instant::now() + patience);
+    fn spawn_and_read(&mut self) -> Result<Vec<(Duration, String)>> {
+        let start = Instant::now();
+        let end = self.patience.map(|patience| start + patience);
         self.command.stdout(Stdio::piped());
         let mut child =
             self.command.spawn().with_context(|| format!("cannot run {}", self.shown))?;
         let lines = lines_of(&mut child);
-        let mut text = String::new();
+        let mut said = Vec::new();
         loop {
             match next_line(&lines, end) {
                 Ok(line) => {
-                    println!("{line}");
-                    text.push_str(&line);
-                    text.push('\n');
+                    println!("{}{line}", self.label);
+                    said.push((start.elapsed(), line));
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => return self.give_up(&mut child),
+                Err(RecvTimeoutError::Timeout) => return Err(self.give_up(&mut child)),
             }
         }
         // The output has ended; the program itself may still be there.
@@ -141,17 +155,19 @@ impl Step {
             match (child.try_wait()?, end) {
                 (Some(status), _) => break status,
                 (None, None) => break child.wait()?,
-                (None, Some(end)) if Instant::now() >= end => return self.give_up(&mut child),
+                (None, Some(end)) if Instant::now() >= end => return Err(self.give_up(&mut child)),
                 (None, Some(_)) => thread::sleep(Duration::from_millis(5)),
             }
         };
-        succeeded(status, &self.shown).map(|()| text)
+        succeeded(status, &self.shown).map(|()| said)
     }
 
-    fn give_up(&self, child: &mut Child) -> Result<String> {
-        child.kill().and_then(|()| child.wait()).context("cannot even kill it")?;
+    fn give_up(&self, child: &mut Child) -> anyhow::Error {
+        if let Err(error) = child.kill().and_then(|()| child.wait()) {
+            return anyhow!(error).context("cannot even kill it");
+        }
         let patience = self.patience.unwrap_or_default().as_secs_f32();
-        bail!("`{}` had not ended after {patience} s and was killed", self.shown)
+        anyhow!("`{}` had not ended after {patience} s and was killed", self.shown)
     }
 }
 
@@ -204,6 +220,14 @@ mod tests {
     #[test]
     fn what_was_printed_is_read() {
         assert_eq!(shell("echo a; printf c").read().unwrap(), "a\nc\n");
+    }
+
+    #[test]
+    fn lines_come_with_their_times() {
+        let said = shell("echo a; sleep 0.05; echo b").labelled("x| ").read_timed().unwrap();
+        let [(first, a), (second, b)] = &said[..] else { panic!("{said:?}") };
+        assert_eq!((&a[..], &b[..]), ("a", "b"));
+        assert!(*second >= *first + Duration::from_millis(40), "{said:?}");
     }
 
     #[test]

@@ -66,6 +66,7 @@ impl Daemon {
             version: env!("CARGO_PKG_VERSION").into(),
             running: self.jobs.running() as u32,
             topology: Topology::read(Path::new("/")),
+            over_rdma: self.jobs.over_rdma(),
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::{
     identity::Name,
     log::Log,
-    message::{Ending, JobStatistics, JobSummary, RunRequest},
+    message::{Ending, JobStatistics, JobSummary, OverRdma, RunRequest},
     statistics::Samples,
 };
 use gossamer::job::JobId;
@@ -144,6 +144,17 @@ impl Jobs {
     /// The processes that have not ended.
     pub(crate) fn that_run(&self) -> Vec<Arc<Job>> {
         self.0.lock().jobs.values().filter(|job| job.runs()).cloned().collect()
+    }
+
+    /// What those of them that are joined to others by RDMA have said of it.
+    pub(crate) fn over_rdma(&self) -> Vec<OverRdma> {
+        let said = |job: Arc<Job>| {
+            let (queue_pairs, summary) = (job.samples.queue_pairs(), job.summary());
+            let process = summary.process();
+            let JobSummary { job, program, hosts, threads, .. } = summary;
+            OverRdma { job, program, process, hosts, threads, queue_pairs }
+        };
+        self.that_run().into_iter().map(said).filter(|said| said.queue_pairs > 0).collect()
     }
 
     /// How many jobs have processes that have not ended.

@@ -207,9 +207,9 @@ impl Process {
         Self { number: host % of, of }
     }
 
-    /// What it is called on `host`: as the host, if it is the only one.
-    pub(crate) fn name(self, host: &Name) -> String {
-        if self.of <= 1 { host.to_string() } else { format!("{host}/{}", self.number) }
+    /// What it is called on a host, or as part of a program: as that, if it is the only one there.
+    pub(crate) fn name(self, of: &impl fmt::Display) -> String {
+        if self.of <= 1 { of.to_string() } else { format!("{of}/{}", self.number) }
     }
 }
 
@@ -328,6 +328,27 @@ pub struct HostReport {
     pub running: u32,
     /// What it is made of.
     pub topology: Topology,
+    /// The processes that run there as parts of jobs over RDMA, as far as they have said so.
+    pub over_rdma: Vec<OverRdma>,
+}
+
+/// A process of a job whose hosts reach each other by RDMA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverRdma {
+    /// The job.
+    pub job: JobId,
+    /// The name of its program.
+    pub program: String,
+    /// Which of the job's processes on the host it is.
+    pub process: Process,
+    /// How many processes the job has.
+    pub hosts: u32,
+    /// How many threads each has.
+    pub threads: u32,
+    /// How many queue pairs the process has on RDMA devices: one for each of its threads and each
+    /// of the job's other processes, and one more for each thread that changes words of its own
+    /// process by its device.
+    pub queue_pairs: u32,
 }
 
 /// A process of a job, as its host sees it.
@@ -368,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_process_has_the_name_of_its_host_and_a_number_if_there_are_several() {
-        let host = "a".parse().unwrap();
+        let host: Name = "a".parse().unwrap();
         assert_eq!(Process::new(3, 1).name(&host), "a");
         let names: Vec<_> = (0..4).map(|number| Process::new(number, 2).name(&host)).collect();
         assert_eq!(names, ["a/0", "a/1", "a/0", "a/1"]);

@@ -249,7 +249,7 @@ mod tests {
             fibers: 3,
             ..ThreadStatistics::default()
         };
-        let report = ProcessStatistics { threads: vec![thread(5), thread(6)] };
+        let report = ProcessStatistics { threads: vec![thread(5), thread(6)], queue_pairs: 0 };
         admitted.job.samples.add(report);
         let page = ask(address, GET).await;
         let job = JobId(0xabc);

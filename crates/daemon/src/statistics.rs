@@ -40,6 +40,11 @@ impl Samples {
         };
         JobStatistics { summary, age_ms, now: threads(now), before: threads(samples.pop()) }
     }
+
+    /// How many queue pairs the process has said last that it has.
+    pub(crate) fn queue_pairs(&self) -> u32 {
+        self.0.lock().back().map_or(0, |(_, report)| report.queue_pairs)
+    }
 }
 
 /// Takes the reports of a process, for as long as it is not dropped.
@@ -64,9 +69,8 @@ mod tests {
     use gossamer::{job::JobId, statistics::ThreadStatistics};
 
     fn report(requests_in: u64) -> ProcessStatistics {
-        ProcessStatistics {
-            threads: vec![ThreadStatistics { requests_in, ..ThreadStatistics::default() }],
-        }
+        let thread = ThreadStatistics { requests_in, ..ThreadStatistics::default() };
+        ProcessStatistics { threads: vec![thread], queue_pairs: 0 }
     }
 
     #[tokio::test(start_paused = true)]

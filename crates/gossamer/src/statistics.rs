@@ -58,11 +58,14 @@ pub struct ThreadStatistics {
     pub fibers: u64,
 }
 
-/// What a process reports: its threads, by number.
+/// What a process reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessStatistics {
-    /// The threads.
+    /// Its threads, by number.
     pub threads: Vec<ThreadStatistics>,
+    /// How many queue pairs it has on RDMA devices: for each of its threads one to every other
+    /// process of the rack, and none if the rack is not joined by RDMA.
+    pub queue_pairs: u32,
 }
 
 impl ProcessStatistics {
@@ -105,8 +108,8 @@ impl Board {
         self.threads.lock()[thread as usize] = ThreadStatistics { at_ns, ..done };
     }
 
-    fn read(&self) -> ProcessStatistics {
-        ProcessStatistics { threads: self.threads.lock().clone() }
+    fn read(&self) -> Vec<ThreadStatistics> {
+        self.threads.lock().clone()
     }
 }
 
@@ -143,8 +146,10 @@ impl Reporter {
                 if !goes_on(TO_ANSWER) {
                     return;
                 }
+                let (threads, queue_pairs) = (shared.board.read(), shared.transport.queue_pairs());
+                let report = ProcessStatistics { threads, queue_pairs };
                 // A daemon that is gone, or behind, does without.
-                let _ = socket.send(shared.board.read().to_json().as_bytes());
+                let _ = socket.send(report.to_json().as_bytes());
                 if !goes_on(EVERY - TO_ANSWER) {
                     return;
                 }
@@ -184,7 +189,8 @@ mod tests {
             unanswered: most,
             fibers: most,
         };
-        let mut report = ProcessStatistics { threads: vec![thread; THREADS_PER_HOST] };
+        let threads = vec![thread; THREADS_PER_HOST];
+        let mut report = ProcessStatistics { threads, queue_pairs: u32::MAX };
         let json = report.to_json();
         assert!(json.len() <= LARGEST_REPORT, "{}", json.len());
         assert_eq!(ProcessStatistics::from_json(json.as_bytes()).as_ref(), Some(&report));

@@ -1,6 +1,7 @@
 //! Who is who in a rack, and [`Transport`]: one process's place in it.
 
 use crate::{Bell, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights};
+use primitive::SharedBytes;
 use std::{
     fmt, io,
     os::fd::AsFd,
@@ -130,6 +131,12 @@ pub trait Transport: Send + Sync + 'static {
     /// nothing if there is no such thread.
     fn ring(&self, thread: u32);
 
+    /// How many queue pairs this process has on RDMA devices now: connections of such a device,
+    /// which cost it memory. None, if the transport uses no such device.
+    fn queue_pairs(&self) -> u32 {
+        0
+    }
+
     /// Says goodbye: peers see [`PeerEvent::Left`](crate::PeerEvent::Left), after everything that
     /// lanes of this host had flushed before, and no loss when this process ends. Operations of
     /// peers on this host fail once they have seen it.
@@ -145,6 +152,18 @@ pub trait Carrier: Transport {
     /// # Errors
     /// What the system says when `file` cannot be watched, or there is no such thread.
     fn watch(&self, thread: u32, file: &dyn AsFd) -> io::Result<()>;
+
+    /// As [`export`](Transport::export), of memory that is there already: as long and as aligned
+    /// as one exported.
+    ///
+    /// # Errors
+    /// [`RegionError::KeyTaken`].
+    fn export_memory(
+        &self,
+        key: RegionKey,
+        memory: SharedBytes,
+        rights: Rights,
+    ) -> Result<Region, RegionError>;
 
     /// Cuts this host off from the others without a goodbye, as a crash would: they report it as
     /// lost, and it reports them.

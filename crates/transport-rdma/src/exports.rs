@@ -5,6 +5,7 @@
 
 use crate::{
     error::advice,
+    memory::Memory,
     message::Told,
     verbs::{Mr, Pd},
 };
@@ -14,7 +15,7 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use transport_api::{HostId, Region, RegionError, RegionKey, Rights, Transport};
+use transport_api::{Carrier, HostId, Region, RegionError, RegionKey, Rights};
 
 /// An exported region.
 pub(crate) struct Exported {
@@ -75,17 +76,19 @@ impl Exports {
     /// Exports `len` bytes at the carrier, and registers them.
     pub(crate) fn export(
         &self,
-        (carrier, pd): (&dyn Transport, &Arc<Pd>),
+        (carrier, pd, memory): (&dyn Carrier, &Arc<Pd>, &Memory),
         key: RegionKey,
         len: usize,
         rights: Rights,
     ) -> Result<Region, RegionError> {
         let mut table = self.table();
-        let region = carrier.export(key, len, rights)?;
+        let no_memory = |source| RegionError::NoMemory { len, source };
+        let memory = memory.take(len).map_err(no_memory)?;
+        let region = carrier.export_memory(key, memory, rights)?;
         let mr = (len > 0).then(|| Mr::new(pd, region.memory(), rights)).transpose();
         let mr = mr.map_err(|error| {
             let text = format!("the RDMA device does not take it: {error}{}", advice(&error));
-            RegionError::NoMemory { len, source: io::Error::new(error.kind(), text) }
+            no_memory(io::Error::new(error.kind(), text))
         })?;
         let importers = Mutex::default();
         let exported = Exported { region: region.clone(), mr: Mutex::new(mr), importers };

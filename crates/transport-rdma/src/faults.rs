@@ -166,17 +166,13 @@ fn memory_beyond_the_limit_of_locked_memory_is_refused_in_words() {
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
 fn a_host_has_one_queue_pair_for_each_thread_and_remote_host() {
     let hosts = common::hosts(3, 2);
-    let count = |host: &RdmaTransport| {
-        let seats = host.host().seats.iter();
-        seats.map(|seat| seat.desk().links.iter().flatten().count()).sum::<usize>()
-    };
-    assert!(hosts.iter().all(|host| count(host) == 2 * (3 - 1)));
+    assert!(hosts.iter().all(|host| host.queue_pairs() == 2 * (3 - 1)));
     // One more for each thread that changes words of its own host.
     let mut lane = hosts[0].lane(0, HostId(0)).unwrap();
     let _region = hosts[0].export(RegionKey(1), 64, Rights::ALL).unwrap();
     let own = hosts[0].import(HostId(0), RegionKey(1), SOON).unwrap();
     lane.fetch_add(&own, 0, 1, 1).unwrap();
-    assert_eq!(count(&hosts[0]), 2 * (3 - 1) + 1);
+    assert_eq!(hosts[0].queue_pairs(), 2 * (3 - 1) + 1);
     let refused = lane.fetch_add(&own, 4, 1, 1);
     assert_eq!(refused, Err(OpError::Misaligned(4)));
 }

@@ -6,18 +6,21 @@ use crate::{
     exports::{Exported, Exports},
     imports::Imports,
     link::{Incident, Link},
+    memory::Memory,
     place::Place,
     seat::{Desk, Seat},
     service::{Order, Orders},
-    verbs::Pd,
+    verbs::{Mr, Pd},
 };
 use std::{
     collections::BTreeMap,
+    io,
     sync::{Arc, mpsc},
     time::Duration,
 };
 use transport_api::{
     Attendance, Carrier, Event, HostId, Mailbox, Mailboxes, PeerEvent, RegionError, RegionKey,
+    Rights,
 };
 
 /// How long a withdrawal waits for peers that know the region. Whoever still uses it then is
@@ -33,6 +36,7 @@ pub(crate) struct Host {
     /// What joins the hosts otherwise, with one thread more: the service thread.
     pub(crate) carrier: Arc<dyn Carrier>,
     pub(crate) pd: Arc<Pd>,
+    pub(crate) memory: Memory,
     pub(crate) place: Place,
     pub(crate) config: RdmaConfig,
     pub(crate) exports: Exports,
@@ -60,6 +64,7 @@ impl Host {
             threads,
             carrier,
             pd,
+            memory: Memory::default(),
             place,
             config,
             exports: Exports::default(),
@@ -166,6 +171,15 @@ impl Host {
             // The peer may have said why, elsewhere.
             Incident::Failed(reason) => self.leave(Order::Ended { peer, reason }),
         }
+    }
+
+    /// Registered memory for so many queue pairs, which no peer can reach: how much each has of it,
+    /// and all.
+    pub(crate) fn memory_for(&self, links: usize) -> io::Result<(usize, Mr)> {
+        let each = Link::bytes(&self.config)?;
+        let all = each.checked_mul(links).ok_or(io::ErrorKind::OutOfMemory)?;
+        let nothing = Rights::from_bits(0).expect("no right at all");
+        Ok((each, Mr::new(&self.pd, &self.memory.take(all)?, nothing)?))
     }
 
     // ---- What becomes of peers.

@@ -163,15 +163,21 @@ impl Joining {
         bell: Box<dyn Bell>,
     ) -> Result<Self, RdmaError> {
         let mut progress = Vec::new();
+        let refused = |what, source| refused(host.place.device.name(), what, source);
+        let links = host.peers().count() * host.threads as usize;
+        // A host that is alone has no links.
+        let memory =
+            host.memory_for(links.max(1)).map_err(|source| refused("register memory", source))?;
+        let mut parts = (0..links).map(|link| memory.1.part(link * memory.0, memory.0));
         for peer in host.peers() {
             let mut ours = Vec::new();
             for thread in 0..host.threads {
                 let seat = host.seat(thread);
                 let other = ThreadId { host: peer, thread };
-                let link = Link::new((&host.pd, &seat.cq), &host.config, other, host.threads);
-                let link = link.map_err(|source| {
-                    refused(host.place.device.name(), "make a queue pair", source)
-                })?;
+                let memory = parts.next().expect("a part for each link");
+                let from = (&seat.cq, &memory);
+                let link = Link::new(from, &host.config, other, host.threads)
+                    .map_err(|source| refused("make a queue pair", source))?;
                 ours.push(host.place.endpoint(link.qp.number(), first_packet()));
                 seat.desk().put(peer, link);
             }

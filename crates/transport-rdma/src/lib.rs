@@ -16,23 +16,24 @@
 //! has joined them, which also carries bulk payloads. Its connections are authenticated and may be
 //! encrypted; what queue pairs carry is **not encrypted**.
 //!
-//! Everything here is behind the feature `verbs`, which needs libclang, cmake and the headers of
-//! libibverbs to build: on Debian the packages `cmake`, `libclang-dev` and `libibverbs-dev`, on
-//! Fedora `cmake`, `clang-devel` and `rdma-core-devel`.
+//! Everything here is behind the feature `verbs`, which needs libclang, cmake and libibverbs to
+//! build: on Debian the packages `cmake`, `libclang-dev` and `libibverbs-dev`, on Fedora `cmake`,
+//! `clang-devel` and `rdma-core-devel`. `gossamer-rdma-needs` looks for them first.
 //!
 //! Reading order:
 //! 1. `RdmaConfig`, `RdmaError`: what a process may set, and why it may fail.
 //! 2. `verbs`: the objects of libibverbs, made safe.
 //! 3. `place`: which device, and where it is.
 //! 4. `ring`, `queue`: the work requests of a lane, without the device.
-//! 5. `notices`, `link`: what the ends of a queue pair tell each other, and the queue pair with its
+//! 5. `pages`, `memory`: where registered memory comes from.
+//! 6. `notices`, `link`: what the ends of a queue pair tell each other, and the queue pair with its
 //!    memory.
-//! 6. `exports`, `imports`: regions.
-//! 7. `seat`, `host`: who looks at which completions when, and what all threads share.
-//! 8. `lane`, `local`, `bell`: what runtime threads hold.
-//! 9. `message`, `join`, `dealings`, `service`: how hosts find each other's queue pairs and regions,
-//!    and what the service thread does.
-//! 10. `RdmaTransport`: puts them together.
+//! 7. `exports`, `imports`: regions.
+//! 8. `seat`, `host`: who looks at which completions when, and what all threads share.
+//! 9. `lane`, `local`, `bell`: what runtime threads hold.
+//! 10. `message`, `join`, `dealings`, `service`: how hosts find each other's queue pairs and
+//!     regions, and what the service thread does.
+//! 11. `RdmaTransport`: puts them together.
 
 #![cfg(feature = "verbs")]
 #![deny(unsafe_code)]
@@ -50,8 +51,11 @@ mod join;
 mod lane;
 mod link;
 mod local;
+mod memory;
 mod message;
 mod notices;
+#[allow(unsafe_code, reason = "the only module that maps memory; see the ledger")]
+mod pages;
 mod place;
 mod queue;
 mod rdma;

@@ -3,16 +3,20 @@
 use crate::{
     config::RdmaConfig,
     imports::Remote,
+    memory::Memory,
     notices::{Notice, Notices, RECEIVES, RECORD, Record},
     queue::{Asked, Queue},
-    verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Pd, Qp, Receive, Verb},
+    verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Qp, Receive, Verb},
 };
 use primitive::SharedBytes;
 use std::{io, sync::Arc};
-use transport_api::{Event, LossReason, RegionKey, Rights, ThreadId};
+use transport_api::{Event, LossReason, RegionKey, ThreadId};
 
 #[cfg(test)]
 mod tests;
+
+/// Bytes for the messages that all receives may take.
+const MESSAGES: usize = RECEIVES as usize * RECORD;
 
 /// Tells completions of receives from those of requests.
 const IS_RECEIVE: u64 = 1 << 63;
@@ -43,21 +47,26 @@ pub(crate) struct Link<P = Qp> {
 }
 
 impl Link {
-    /// A queue pair of `pd` that reports to `cq`, with all its receives in place.
+    /// Bytes of registered memory that a queue pair takes.
+    pub(crate) fn bytes(config: &RdmaConfig) -> io::Result<usize> {
+        let all = MESSAGES.checked_add(config.staging_bytes).and_then(Memory::taken_by);
+        all.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// A queue pair that reports to `cq` and uses `memory`, [as much](Self::bytes) as it takes, with
+    /// all its receives in place.
     pub(crate) fn new(
-        (pd, cq): (&Arc<Pd>, &Arc<Cq>),
+        (cq, memory): (&Arc<Cq>, &Mr),
         config: &RdmaConfig,
         peer: ThreadId,
         threads: u32,
     ) -> io::Result<Link> {
         let RdmaConfig { port, depth, inline_bytes, staging_bytes, .. } = *config;
         let limits = Limits { sends: depth, receives: RECEIVES, inline: inline_bytes };
-        let memory = |len| SharedBytes::try_heap(len).ok_or(io::ErrorKind::OutOfMemory);
-        let (staging, messages) = (memory(staging_bytes)?, memory(RECEIVES as usize * RECORD)?);
-        let own = Rights::from_bits(0).expect("no right at all");
-        let registered = (Mr::new(pd, &staging, own)?, Mr::new(pd, &messages, own)?);
-        let qp = Qp::new(registered, cq, port, limits)?;
-        Link::over(qp, (staging, messages), depth, Notices::new(peer, threads))
+        let (messages, staging) = (memory.part(0, MESSAGES), memory.part(MESSAGES, staging_bytes));
+        let reached = (staging.memory().clone(), messages.memory().clone());
+        let qp = Qp::new((staging, messages), cq, port, limits)?;
+        Link::over(qp, reached, depth, Notices::new(peer, threads))
     }
 }
 

@@ -43,10 +43,11 @@ impl LocalLane {
     }
 
     fn make_link(&self) -> io::Result<()> {
-        let Host { pd, place, config, threads, local, .. } = &*self.host;
+        let Host { place, config, threads, local, .. } = &*self.host;
+        let (_, memory) = self.host.memory_for(1)?;
         let seat = self.host.seat(self.thread);
         let me = ThreadId { host: *local, thread: self.thread };
-        let mut link = Link::new((pd, &seat.cq), config, me, *threads)?;
+        let mut link = Link::new((&seat.cq, &memory), config, me, *threads)?;
         crate::join::connect_to_itself(&mut link, place, config)?;
         seat.desk().put(*local, link);
         Ok(())

@@ -119,8 +119,8 @@ impl Transport for RdmaTransport {
     }
 
     fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
-        let Host { carrier, pd, exports, .. } = &*self.host;
-        let region = exports.export((&**carrier, pd), key, len, rights)?;
+        let Host { carrier, pd, memory, exports, .. } = &*self.host;
+        let region = exports.export((&**carrier, pd, memory), key, len, rights)?;
         // A peer may be waiting for it.
         self.host.ring_service();
         let (generation, memory) = (region.generation(), region.memory().clone());
@@ -175,6 +175,10 @@ impl Transport for RdmaTransport {
         if thread < self.host.threads {
             self.host.carrier.ring(thread);
         }
+    }
+
+    fn queue_pairs(&self) -> u32 {
+        self.host.place.device.queue_pairs()
     }
 
     fn leave(&self) {

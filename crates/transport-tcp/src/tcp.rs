@@ -12,6 +12,7 @@ use crate::{
     machine::Machine,
     service::{Desk, Order, Service},
 };
+use primitive::SharedBytes;
 use rustix::{event::epoll, net::sockopt};
 use std::{
     io,
@@ -259,6 +260,18 @@ impl Carrier for TcpTransport {
         let seat = self.host.seats.get(thread as usize).ok_or(io::ErrorKind::NotFound)?;
         let event = epoll::EventData::new_u64(ALARM);
         Ok(epoll::add(&seat.epoll, file, event, epoll::EventFlags::IN)?)
+    }
+
+    fn export_memory(
+        &self,
+        key: RegionKey,
+        memory: SharedBytes,
+        rights: Rights,
+    ) -> Result<Region, RegionError> {
+        let region = self.host.exports.export_memory(key, rights, memory)?;
+        // A peer may be waiting for it.
+        self.host.desk.ring();
+        Ok(region)
     }
 
     fn sever(&self) {

@@ -42,7 +42,7 @@ const PROGRAMS: [(&str, &str); 6] = [
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
 /// Fails if this machine has not got what is needed, and says what is missing.
-pub(super) fn check() -> Result<()> {
+pub(crate) fn check() -> Result<()> {
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
         "guests run Debian's kernel for x86-64, on Linux on x86-64; this machine is another"

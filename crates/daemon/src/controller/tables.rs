@@ -88,8 +88,19 @@ pub fn job_table(rows: &[JobRow], now: u64) -> String {
 
 /// The hosts as a table.
 pub fn host_table(reports: &[HostReport]) -> String {
-    let head =
-        ["HOST", "JOBS", "CORES", "CPUS", "NUMA", "MEMORY", "FREE", "CACHES", "RDMA", "PROCESSOR"];
+    let head = [
+        "HOST",
+        "JOBS",
+        "CORES",
+        "CPUS",
+        "NUMA",
+        "MEMORY",
+        "FREE",
+        "CACHES",
+        "RDMA",
+        "QUEUE PAIRS",
+        "PROCESSOR",
+    ];
     let rows = reports.iter().map(|report| {
         let Topology { cores, cpus, nodes, memory_bytes, available_bytes, .. } = &report.topology;
         let caches = report.topology.caches.iter().map(|cache| {
@@ -102,6 +113,9 @@ pub fn host_table(reports: &[HostReport]) -> String {
         });
         let ports = report.topology.rdma.iter();
         let ports = ports.map(|port| format!("{}/{} {}", port.device, port.port, port.state));
+        let processes = report.over_rdma.iter();
+        let pairs =
+            processes.map(|on| format!("{} {}", on.process.name(&on.program), on.queue_pairs));
         [
             report.name.to_string(),
             report.running.to_string(),
@@ -112,6 +126,7 @@ pub fn host_table(reports: &[HostReport]) -> String {
             size(*available_bytes),
             some(caches.collect::<Vec<_>>().join(" ")),
             some(ports.collect::<Vec<_>>().join(" ")),
+            some(pairs.collect::<Vec<_>>().join(", ")),
             report.topology.processor.clone(),
         ]
     });
@@ -163,7 +178,7 @@ fn age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Ending, How};
+    use crate::message::{Ending, How, OverRdma, Process};
 
     fn summary(job: u128, host: u32, ended: Option<How>) -> JobSummary {
         let ended = ended.map(|how| Ending { how, told_by: None, panic: None, last_lines: vec![] });
@@ -200,6 +215,34 @@ mod tests {
         assert!(lines[3].ends_with("ended, b was killed by signal 9 (SIGKILL)"), "{table}");
         let json = serde_json::to_value(&rows).unwrap();
         assert_eq!(json[1]["on"]["b"]["host"], 1);
+    }
+
+    #[test]
+    fn hosts_show_the_queue_pairs_of_each_process() {
+        let over_rdma = |job, number, queue_pairs| OverRdma {
+            job: JobId(job),
+            program: "kv".into(),
+            process: Process { number, of: 2 },
+            hosts: 4,
+            threads: 3,
+            queue_pairs,
+        };
+        let report = |name: &str, over_rdma| HostReport {
+            name: name.parse().unwrap(),
+            version: "1".into(),
+            running: 1,
+            topology: Topology { processor: "x86".into(), ..Topology::default() },
+            over_rdma,
+        };
+        let reports =
+            [report("a", vec![over_rdma(1, 0, 9), over_rdma(1, 1, 9)]), report("b", vec![])];
+        let table = host_table(&reports);
+        let lines: Vec<_> = table.lines().collect();
+        let column = lines[0].find("QUEUE PAIRS").unwrap();
+        assert!(lines[1][column..].starts_with("kv/0 9, kv/1 9  "), "{table}");
+        assert!(lines[2][column..].starts_with("-  "), "{table}");
+        let json = serde_json::to_value(&reports).unwrap();
+        assert_eq!(json[0]["over_rdma"][1]["queue_pairs"], 9);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! [`Device`]: an opened RDMA device and its port.
 
 use ibverbs_sys as ffi;
+use primitive::sync::{AtomicU32, Ordering};
 use std::{
     ffi::CStr,
     io, mem,
@@ -67,6 +68,8 @@ pub(crate) struct Port {
 pub(crate) struct Device {
     context: NonNull<ffi::ibv_context>,
     name: String,
+    /// Queue pairs of it that are there.
+    pub(super) queue_pairs: AtomicU32,
 }
 
 // SAFETY: libibverbs' contexts may be used from any thread, and from several at once.
@@ -142,11 +145,16 @@ impl Device {
         let (device, name) = found.ok_or(io::ErrorKind::NotFound)?;
         // SAFETY: the device is an entry of a list that has not been freed.
         let context = made(unsafe { ffi::ibv_open_device(device) })?;
-        Ok(Arc::new(Device { context, name }))
+        Ok(Arc::new(Device { context, name, queue_pairs: AtomicU32::new(0) }))
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// How many queue pairs of it there are that were made from this.
+    pub(crate) fn queue_pairs(&self) -> u32 {
+        self.queue_pairs.load(Ordering::Relaxed)
     }
 
     pub(super) fn context(&self) -> *mut ffi::ibv_context {

@@ -6,17 +6,25 @@ use primitive::SharedBytes;
 use std::{io, mem, ptr::NonNull, sync::Arc};
 use transport_api::Rights;
 
-/// Registered memory. The registration ends when this is dropped, before the memory can go.
+/// Registered memory, or a part of it. The registration ends when all parts are dropped, before the
+/// memory can go.
 pub(crate) struct Mr {
+    registration: Arc<Registration>,
+    /// Inside the memory that is registered.
+    memory: SharedBytes,
+}
+
+/// Memory for as long as it is registered.
+struct Registration {
     mr: NonNull<ffi::ibv_mr>,
     memory: SharedBytes,
     pd: Arc<Pd>,
 }
 
 // SAFETY: libibverbs' memory regions may be used from any thread, and from several at once.
-unsafe impl Send for Mr {}
+unsafe impl Send for Registration {}
 // SAFETY: as for Send.
-unsafe impl Sync for Mr {}
+unsafe impl Sync for Registration {}
 
 impl Mr {
     /// Registers `memory`, which nobody else can be given: it is `SharedBytes`, so no reference to
@@ -37,7 +45,17 @@ impl Mr {
         // SAFETY: the run is mapped, and stays so as long as the clone of `memory` in the result,
         // which outlives the registration; the device's accesses are what `SharedBytes` allows for.
         let mr = made(unsafe { ffi::ibv_reg_mr(pd.pd(), start, len, access) })?;
-        Ok(Mr { mr, memory: memory.clone(), pd: pd.clone() })
+        let registration = Registration { mr, memory: memory.clone(), pd: pd.clone() };
+        Ok(Mr { registration: Arc::new(registration), memory: memory.clone() })
+    }
+
+    /// `len` bytes of it from byte `at` on, a multiple of eight.
+    ///
+    /// # Panics
+    /// If they are not inside, or begin elsewhere.
+    pub(crate) fn part(&self, at: usize, len: usize) -> Mr {
+        let registration = self.registration.clone();
+        Mr { registration, memory: self.memory.slice(at, len) }
     }
 
     /// The memory.
@@ -53,20 +71,20 @@ impl Mr {
     /// What peers must show to reach it.
     pub(crate) fn remote_key(&self) -> u32 {
         // SAFETY: registered until `self` is dropped; the key never changes.
-        unsafe { (*self.mr.as_ptr()).rkey }
+        unsafe { (*self.registration.mr.as_ptr()).rkey }
     }
 
     pub(super) fn local_key(&self) -> u32 {
         // SAFETY: as for `remote_key`.
-        unsafe { (*self.mr.as_ptr()).lkey }
+        unsafe { (*self.registration.mr.as_ptr()).lkey }
     }
 
     pub(super) fn pd(&self) -> &Arc<Pd> {
-        &self.pd
+        &self.registration.pd
     }
 }
 
-impl Drop for Mr {
+impl Drop for Registration {
     fn drop(&mut self) {
         // SAFETY: registered by `new`, withdrawn only here.
         let code = unsafe { ffi::ibv_dereg_mr(self.mr.as_ptr()) };

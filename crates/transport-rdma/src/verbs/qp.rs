@@ -5,6 +5,7 @@ use super::{
     device::{check, made},
 };
 use ibverbs_sys::{self as ffi, ibv_qp_attr_mask as Set};
+use primitive::sync::Ordering;
 use std::{
     io, mem,
     ptr::{self, NonNull},
@@ -172,6 +173,7 @@ impl Qp {
         let inline = limits.inline.min(wanted.cap.max_inline_data) as usize;
         let (requests, parts, _cq) = (Vec::new(), Vec::new(), cq.clone());
         let mut this = Qp { qp, inline, port, requests, parts, sends, receives, _cq };
+        pd.device().queue_pairs.fetch_add(1, Ordering::Relaxed);
         use ffi::ibv_access_flags as Access;
         let access = Access::IBV_ACCESS_REMOTE_WRITE
             | Access::IBV_ACCESS_REMOTE_READ
@@ -321,6 +323,7 @@ impl Drop for Qp {
     fn drop(&mut self) {
         // SAFETY: made by `new`, destroyed only here; its memory is dropped behind this.
         let code = unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) };
+        self.sends.pd().device().queue_pairs.fetch_sub(1, Ordering::Relaxed);
         if code != 0 {
             // The memory's registrations end nevertheless: whatever still uses it is refused then.
             tracing::error!(code, "cannot destroy a queue pair");

@@ -1,0 +1,90 @@
+//! [`Memory`]: what a process registers is cut from few large blocks, which are huge pages where
+//! the system has some.
+//!
+//! ```text
+//!   block (whole huge pages)
+//!   | staging memory of all lanes     | region | region |   | region |    ...free... |
+//! ```
+//!
+//! Each region has a registration of its own, of just its bytes. What is given back is not given
+//! out again, so that memory is always zeroed; a block goes when nothing of it is left.
+
+use crate::pages;
+use primitive::SharedBytes;
+use std::{
+    io,
+    sync::{Mutex, PoisonError},
+};
+
+/// What pieces are aligned to: two cache lines, which processors fetch together.
+const ALIGN: usize = 128;
+
+/// Memory to register.
+#[derive(Default)]
+pub(crate) struct Memory {
+    /// What is left of the block that pieces are cut from, if there is one.
+    left: Mutex<Option<SharedBytes>>,
+}
+
+impl Memory {
+    /// Bytes that a piece of so many really takes.
+    pub(crate) fn taken_by(len: usize) -> Option<usize> {
+        len.max(1).checked_next_multiple_of(ALIGN)
+    }
+
+    /// A zeroed piece of `len` bytes, which nobody else has.
+    ///
+    /// # Errors
+    /// What the system says when it has no memory.
+    pub(crate) fn take(&self, len: usize) -> io::Result<SharedBytes> {
+        let taken = Self::taken_by(len).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let block = match left.take() {
+            Some(block) if block.len() >= taken => block,
+            other => {
+                *left = other;
+                let (block, pages) = pages::map(taken)?;
+                tracing::debug!(bytes = block.len(), %pages, "has memory for RDMA devices");
+                block
+            }
+        };
+        let rest = block.slice(taken, block.len() - taken);
+        // The largest rest serves longest.
+        if left.as_ref().is_none_or(|other| other.len() < rest.len()) {
+            *left = Some(rest);
+        }
+        Ok(block.slice(0, len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pages::HUGE;
+    use primitive::sync::Ordering;
+
+    #[test]
+    fn small_pieces_are_cut_from_one_block_and_do_not_overlap() {
+        let memory = Memory::default();
+        let pieces: Vec<_> = [1, 8, 129, 4096].map(|len| memory.take(len).unwrap()).into();
+        let starts = [0, 128, 256, 512];
+        for (piece, start) in pieces.iter().zip(starts) {
+            assert!(pieces[0].begins_at(start, piece), "{piece:?}");
+        }
+        assert_eq!(pieces.iter().map(SharedBytes::len).collect::<Vec<_>>(), [1, 8, 129, 4096]);
+        assert_eq!(memory.take(0).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_large_piece_has_a_block_and_small_ones_go_on_in_the_largest_rest() {
+        let memory = Memory::default();
+        let small = memory.take(HUGE / 2).unwrap();
+        let large = memory.take(3 * HUGE - 128).unwrap();
+        large.store(3 * HUGE - 136, 1, Ordering::Relaxed);
+        assert!(small.begins_at(HUGE / 2, &memory.take(8).unwrap()), "the rest was larger");
+        let next = memory.take(HUGE / 2).unwrap();
+        assert_eq!(next.load(0, Ordering::Relaxed), 0);
+        assert!(next.begins_at(HUGE / 2, &memory.take(8).unwrap()), "a new block");
+        assert!(memory.take(usize::MAX).is_err());
+    }
+}
