@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::time::Instant;
 
+use crate::core::Core;
 use crate::local::Locals;
 use crate::stack::Stack;
 use crate::switch::Switch;
@@ -46,7 +47,7 @@ impl FiberId {
 }
 
 /// A fiber that waits, for whoever is to wake it: unlike a [`FiberId`] it is not looked up, and must
-/// not be used when the fiber has ended.
+/// not be used when the fiber's scheduler is gone.
 #[derive(Clone, Copy)]
 pub struct Waiting(pub(crate) NonNull<Block>);
 
@@ -90,6 +91,8 @@ pub(crate) enum Timer {
 pub(crate) struct Block {
     pub(crate) state: Cell<State>,
     pub(crate) id: Cell<FiberId>,
+    /// Whose it is.
+    pub(crate) core: *const Core,
     pub(crate) switch: Switch,
     pub(crate) timer: Cell<Timer>,
     /// Mapped while a fiber owns the block, and while the block waits in the pool.
@@ -105,10 +108,11 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    pub(crate) fn new(index: u32) -> Block {
+    pub(crate) fn new(index: u32, core: *const Core) -> Block {
         Block {
             state: Cell::new(State::Free),
             id: Cell::new(FiberId { index, generation: 0 }),
+            core,
             switch: Switch::new(),
             timer: Cell::new(Timer::Unset),
             stack: Cell::new(None),

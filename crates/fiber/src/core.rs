@@ -149,7 +149,7 @@ impl Core {
             return Err(SpawnError::TooMany);
         }
         self.queue.reserve(index + 1);
-        let block = NonNull::from(Box::leak(Box::new(Block::new(index as u32))));
+        let block = NonNull::from(Box::leak(Box::new(Block::new(index as u32, self))));
         blocks.push(block);
         // SAFETY: just made; freed with the core.
         Ok(unsafe { block.as_ref() })
@@ -177,12 +177,7 @@ impl Core {
         let this: *const Block = block;
         let contained = move || {
             HERE.with(|here| here.running.set(this));
-            // Nothing may unwind out of a fiber. `body` reports panics to its joiner; what is left
-            // are destructors of results that nobody waits for. Their payload is forgotten, because
-            // dropping it could panic again.
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
-                std::mem::forget(payload);
-            }
+            contain(body);
         };
         // SAFETY: a reserved block's stack is idle, and is unmapped only after the fiber has ended
         // (`retire`, `drop`); the block stays in place as long as the core lives.
@@ -207,7 +202,9 @@ impl Core {
         while let Some(block) = self.take_next() {
             // SAFETY: a queued block is loaded and suspended; this is the thread's own stack.
             unsafe { block.switch.resume() };
-            // SAFETY: the fiber that gave the processor back has put its block there.
+            // SAFETY: whoever goes on puts its block there (`leave`, `launch`), every `Entered` on its
+            // stack restores it, and nobody else gives the processor back: it is a block of this
+            // core.
             let block = unsafe { &*HERE.with(|here| here.running.get()) };
             if block.switch.became() == Resumed::Finished {
                 self.retire(block);
@@ -222,7 +219,7 @@ impl Core {
     fn take_next(&self) -> Option<&Block> {
         let next = self.queue.first().filter(|_| self.queue.position() != self.end.get())?;
         self.queue.remove_first();
-        // SAFETY: queued blocks belong to this core.
+        // SAFETY: only blocks of this core are queued here, and they are freed with it.
         Some(unsafe { next.as_ref() })
     }
 
@@ -233,8 +230,9 @@ impl Core {
     #[inline(always)]
     unsafe fn leave(&self, block: &Block) {
         let next = if Switch::HANDS_OVER { self.take_next() } else { None };
-        // SAFETY: the caller runs on the stack of `block`; a queued block is loaded and suspended, or
-        // is this one, which then stays where it is.
+        // SAFETY: the caller runs on the stack of `block`, and `run` has resumed it or whoever handed
+        // over to it: a cancelled fiber does not come here. A queued block is loaded and suspended,
+        // or is this one, which then stays where it is.
         unsafe {
             match next {
                 Some(next) => block.switch.hand_over(&next.switch),
@@ -386,6 +384,18 @@ impl Drop for Core {
             // the core go the last pointers to its blocks.
             drop(unsafe { Box::from_raw(block.as_ptr()) });
         }
+    }
+}
+
+/// Runs a fiber's body. In a function of its own, so that what is too large for the stack is found
+/// out when the fiber is known to be the one that runs.
+#[inline(never)]
+fn contain(body: impl FnOnce()) {
+    // Nothing may unwind out of a fiber. `body` reports panics to its joiner; what is left are
+    // destructors of results that nobody waits for. Their payload is forgotten, because dropping it
+    // could panic again.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
+        std::mem::forget(payload);
     }
 }
 

@@ -5,8 +5,10 @@
 //! another thread, so an address taken before a switch is right after it.
 //!
 //! One invariant keeps stacks from being mixed up: `running` is the fiber whose stack the thread is
-//! on, or null on the thread's own stack, and while it is set, `core` is that fiber's scheduler. A
-//! fiber can therefore not enter the scheduler of other fibers; see [`Entered::new`].
+//! on, or null on the thread's own stack, and while it is set, `core` is that fiber's scheduler. (But
+//! for the few instructions between a switch and the note of who goes on, and for `Core::run`
+//! between two fibers, where no code of users runs.) A fiber can therefore not enter the scheduler
+//! of other fibers; see [`Entered::new`].
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -52,15 +54,19 @@ pub fn waiting() -> Option<Waiting> {
     with_fiber(|_, block| Waiting(NonNull::from(block)))
 }
 
-/// As [`unpark`](crate::unpark), of a fiber that is known not to have ended.
+/// As [`unpark`](crate::unpark), of a fiber whose scheduler is known to be there, entered or not.
+/// For one that has ended it is without effect, or wakes another for no reason.
 ///
 /// # Safety
-/// The fiber is one of this thread and has not ended, and nor has its scheduler.
+/// The fiber is one of this thread, and its scheduler is there.
 #[inline(always)]
 pub unsafe fn unpark_waiting(fiber: Waiting) {
-    // SAFETY: the block of a fiber stays where it is as long as its scheduler lives, which the
-    // caller promises, as it does that this is its thread.
-    with_core(|core| core.wake(unsafe { fiber.0.as_ref() }));
+    // SAFETY: the caller promises that the scheduler is there, and with it are the block and the
+    // core that it names; and that this is their thread. The block is queued on that core.
+    unsafe {
+        let block = fiber.0.as_ref();
+        (*block.core).wake(block);
+    }
 }
 
 /// Makes a scheduler the current one until dropped.
@@ -104,5 +110,36 @@ impl Drop for Entered<'_> {
             here.core.set(self.core);
             here.running.set(self.running);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Scheduler, park, spawn_local};
+    use std::rc::Rc;
+
+    #[test]
+    fn a_fiber_that_waits_is_woken_on_its_own_scheduler() {
+        let [one, two] = [(); 2].map(|()| Scheduler::new(Config::default()).unwrap());
+        let (waits, woken) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(0)));
+        one.enter(|| {
+            let (waits, woken) = (waits.clone(), woken.clone());
+            spawn_local(move || {
+                for _ in 0..2 {
+                    waits.set(waiting());
+                    park();
+                    woken.set(woken.get() + 1);
+                }
+            });
+        });
+        one.run(1);
+        // SAFETY: the fiber is one of this thread, and its scheduler is there.
+        let wake = || unsafe { unpark_waiting(waits.get().unwrap()) };
+        two.enter(wake);
+        assert!(!two.has_ready());
+        assert_eq!((one.run(1), woken.get()), (1, 1));
+        wake();
+        assert_eq!((one.run(1), woken.get(), one.live()), (1, 2, 0));
     }
 }

@@ -33,10 +33,12 @@ impl Queue {
         self.head.get() == self.tail.get()
     }
 
-    /// Adds a block at the end. The caller has made room with `reserve`.
+    /// Adds a block of the queue's own scheduler, which is not queued, at the end. Whoever made the
+    /// block has made room with `reserve`.
     #[inline(always)]
     pub(crate) fn push(&self, block: &Block) {
         let tail = self.tail.get();
+        debug_assert!(tail.wrapping_sub(self.head.get()) <= self.mask.get(), "no room was made");
         // SAFETY: the cell is touched by this thread alone, in these methods, none of which calls
         // out; the masked index is below the length, a power of two, of which the mask is one less.
         unsafe {
@@ -106,7 +108,8 @@ mod tests {
 
     #[test]
     fn keeps_the_order_while_it_wraps_and_grows() {
-        let blocks: Vec<Block> = (0..300).map(Block::new).collect();
+        let blocks: Vec<Block> =
+            (0..300).map(|index| Block::new(index, std::ptr::null())).collect();
         let queue = Queue::new();
         for block in &blocks[..50] {
             queue.push(block);

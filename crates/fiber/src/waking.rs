@@ -14,7 +14,7 @@ impl Core {
         }
     }
 
-    /// Hands a fiber its token.
+    /// Hands a fiber of this core its token.
     #[inline(always)]
     pub(crate) fn wake(&self, block: &Block) {
         // Spelled out, because a jump table here would cost every wake an indirect jump.

@@ -261,6 +261,25 @@ fn an_overflow_names_the_fiber() {
 }
 
 #[test]
+fn an_overflow_by_the_first_frame_names_the_fiber() {
+    if is_child() {
+        return on_thread("worker", || {
+            let scheduler = scheduler();
+            scheduler.enter(|| {
+                let body = || {
+                    std::hint::black_box([1u8; 16 << 20]);
+                };
+                Builder::new().name("large").spawn_local(body).unwrap();
+            });
+            scheduler.run(1);
+        });
+    }
+    let (message, signal) = run_child("an_overflow_by_the_first_frame_names_the_fiber");
+    assert!(message.contains("'large'"), "{message}");
+    assert!(signal.is_some());
+}
+
+#[test]
 fn an_overflow_in_an_unnamed_fiber_counts_it() {
     if is_child() {
         on_thread("worker", || {

@@ -354,7 +354,9 @@ impl Outbox {
                 completions.run(next, Outcome::Nonsense { trustee });
             }
         }
-        self.is_betrayed.set(self.apart.get().max(requests) < end);
+        if self.apart.get().max(requests) < end {
+            self.is_betrayed.set(true);
+        }
         true
     }
 

@@ -172,8 +172,8 @@ impl<U> Wake<U> {
                 waiter.state.set(Wait::Failed);
             }
         }
-        // SAFETY: as above; what fibers the scheduler has when it goes are unwound, which this one
-        // does not survive.
+        // SAFETY: as above; the fiber has not left the frame, so its scheduler, which unwinds every
+        // fiber before it goes, is there.
         unsafe { fiber::unpark_waiting(waiter.fiber) };
     }
 }

@@ -131,7 +131,8 @@ impl Switch {
     /// finishes. Which one, the caller knows; what [became](Self::became) of that one, it says.
     ///
     /// # Safety
-    /// An execution is loaded and suspended, and the caller is not itself on its stack.
+    /// An execution is loaded and suspended, the caller is not itself on its stack, and no other
+    /// `resume` of the thread is under way, or the caller restores [`RESUMER`] behind this one.
     #[inline(always)]
     pub(crate) unsafe fn resume(&self) {
         // SAFETY: the execution is suspended, says the caller, so the word is its stack pointer.
@@ -154,8 +155,8 @@ impl Switch {
     /// The caller runs on this execution's stack.
     #[inline(always)]
     pub(crate) unsafe fn suspend(&self) {
-        // SAFETY: since an execution runs, the word is the stack pointer of its resumer. (Those that
-        // are resumed on this one's own stack end there, see `unwind`.)
+        // SAFETY: the `resume` that runs this has written the word, and `unwind`, the only one to
+        // resume others on an execution's stack, has put it back.
         RESUMER.with(|resumer| unsafe { swap(&self.suspended, resumer) });
         self.go_on();
     }
