@@ -1,0 +1,48 @@
+//! `cargo xtask bench rdma`: the measurements that need RDMA devices. Their program is built here, and
+//! runs in a guest of [`rdma_vm`](crate::rdma_vm) that has two, on Debian's kernel 6.1.
+
+use crate::programs::Measuring;
+use crate::step::Step;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result, bail};
+use cargo_metadata::Message;
+use std::path::PathBuf;
+use std::{env, fs};
+
+/// The program.
+const PROGRAM: &str = "rdma-bench";
+/// Seconds for a round of all cases, emulated, most of which goes by while processes start.
+const ROUND: u32 = 120;
+
+/// Builds the program, runs it in a guest, and brings its results here.
+pub(crate) fn run(workspace: &Workspace, how: &Measuring) -> Result<()> {
+    let build = "build --release --message-format json-render-diagnostics --bin";
+    let build = Step::cargo(&workspace.benchmarks("rdma")?, build).arg(PROGRAM);
+    let program = program_in(&build.capture()?)?;
+    // What is written elsewhere is gone with the guest.
+    let out = workspace.target().join("rdma-vm/out");
+    fs::create_dir_all(&out)?;
+    let rows = how.json.as_ref().map(|_| out.join("rdma-bench.json"));
+    let timeout = how.rounds.saturating_mul(ROUND);
+    let step = Step::program(&workspace.root, env::current_exe()?, "rdma-vm --timeout");
+    let step = step.arg(timeout.to_string()).arg("--").arg(program);
+    let ran = how.applied_to(step, rows.as_deref()).run();
+    // Also when some case came to no figure, those of the others are of use.
+    if let Some((rows, file)) = rows.zip(how.json.as_ref()).filter(|(rows, _)| rows.exists()) {
+        let copied = fs::copy(&rows, file);
+        copied.with_context(|| format!("cannot copy {} to {}", rows.display(), file.display()))?;
+        fs::remove_file(rows)?;
+    }
+    ran
+}
+
+/// The program in what cargo prints as JSON.
+fn program_in(messages: &[u8]) -> Result<PathBuf> {
+    for message in Message::parse_stream(messages) {
+        let Message::CompilerArtifact(artifact) = message? else { continue };
+        if let Some(path) = artifact.executable.filter(|_| artifact.target.name == PROGRAM) {
+            return Ok(path.into());
+        }
+    }
+    bail!("cargo has built no {PROGRAM}")
+}
