@@ -20,7 +20,7 @@ pub(crate) enum Bench {
     Core(Measuring),
     /// Delegation over TCP beside remote procedure calls: the figures of docs/performance-tcp.md
     Tcp(Measuring),
-    /// Delegation over RDMA beside perftest, in a guest: the figures of docs/performance-rdma.md
+    /// Delegation over RDMA beside perftest, in a virtual machine that has RDMA devices
     Rdma(Measuring),
 }
 
