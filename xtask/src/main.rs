@@ -14,7 +14,7 @@
 //! cargo xtask rdma-vm           a command in a virtual machine that has RDMA devices; rdma-test
 //!                               runs the tests that need them
 //! cargo xtask bench core | tcp  the measurements of docs/performance.md, docs/performance-tcp.md;
-//!                               bench rdma those of RDMA devices, in such a machine
+//!                               bench rdma those of docs/performance-rdma.md, in such a machine
 //! ```
 //!
 //! One rule binds them all: **a gate that looked at nothing fails.** Only what needs a nightly

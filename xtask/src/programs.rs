@@ -20,8 +20,9 @@ pub(crate) enum Bench {
     Core(Measuring),
     /// Delegation over TCP beside remote procedure calls: the figures of docs/performance-tcp.md
     Tcp(Measuring),
-    /// Delegation over RDMA beside perftest, in a virtual machine that has RDMA devices
-    Rdma(Measuring),
+    /// Delegation over RDMA beside perftest, in a virtual machine that has RDMA devices: the figures
+    /// of docs/performance-rdma.md
+    Rdma(RdmaMeasuring),
 }
 
 /// How it is measured.
@@ -39,6 +40,16 @@ pub(crate) struct Measuring {
     /// Print every sample that counts as well
     #[arg(long)]
     raw: bool,
+}
+
+/// How it is measured over RDMA.
+#[derive(Args)]
+pub(crate) struct RdmaMeasuring {
+    #[command(flatten)]
+    pub(crate) how: Measuring,
+    /// Draw throughput over numbers of queue pairs into this file, as SVG
+    #[arg(long, requires = "json")]
+    pub(crate) plot: Option<PathBuf>,
 }
 
 impl Measuring {

@@ -1,7 +1,7 @@
 //! `cargo xtask bench rdma`: the measurements that need RDMA devices. Their program is built here, and
 //! runs in a guest of [`rdma_vm`](crate::rdma_vm) that has two, on Debian's kernel 6.1.
 
-use crate::programs::Measuring;
+use crate::programs::RdmaMeasuring;
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail};
@@ -15,23 +15,29 @@ const PROGRAM: &str = "rdma-bench";
 const ROUND: u32 = 120;
 
 /// Builds the program, runs it in a guest, and brings its results here.
-pub(crate) fn run(workspace: &Workspace, how: &Measuring) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace, measuring: &RdmaMeasuring) -> Result<()> {
+    let RdmaMeasuring { how, plot } = measuring;
     let build = "build --release --message-format json-render-diagnostics --bin";
     let build = Step::cargo(&workspace.benchmarks("rdma")?, build).arg(PROGRAM);
     let program = program_in(&build.capture()?)?;
     // What is written elsewhere is gone with the guest.
     let out = workspace.target().join("rdma-vm/out");
     fs::create_dir_all(&out)?;
-    let rows = how.json.as_ref().map(|_| out.join("rdma-bench.json"));
+    let there = |name: &str, here: &Option<PathBuf>| Some((out.join(name), here.clone()?));
+    let (rows, picture) = (there("rdma-bench.json", &how.json), there("rdma-bench.svg", plot));
     let timeout = how.rounds.saturating_mul(ROUND);
     let step = Step::program(&workspace.root, env::current_exe()?, "rdma-vm --timeout");
     let step = step.arg(timeout.to_string()).arg("--").arg(program);
-    let ran = how.applied_to(step, rows.as_deref()).run();
+    let mut step = how.applied_to(step, rows.as_ref().map(|(there, _)| &**there));
+    if let Some((there, _)) = &picture {
+        step = step.arg("--plot").arg(there);
+    }
+    let ran = step.run();
     // Also when some case came to no figure, those of the others are of use.
-    if let Some((rows, file)) = rows.zip(how.json.as_ref()).filter(|(rows, _)| rows.exists()) {
-        let copied = fs::copy(&rows, file);
-        copied.with_context(|| format!("cannot copy {} to {}", rows.display(), file.display()))?;
-        fs::remove_file(rows)?;
+    for (there, here) in rows.into_iter().chain(picture).filter(|(there, _)| there.exists()) {
+        let copied = fs::copy(&there, &here);
+        copied.with_context(|| format!("cannot copy {} to {}", there.display(), here.display()))?;
+        fs::remove_file(there)?;
     }
     ran
 }

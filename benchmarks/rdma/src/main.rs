@@ -10,6 +10,9 @@
 //! - [`suites`]: the cases, and what is held against what.
 //! - [`rack`]: a rack of two hosts over RDMA.
 //! - [`perftest`]: `ib_write_lat`, `ib_send_lat` and `ib_write_bw`.
+//! - [`lanes`]: bare lanes between two hosts of this process.
+//! - [`plot`]: the picture of one suite.
+//! - [`devices`]: who does the work of devices that are made of software.
 //!
 //! Rounds and report are those of `core-bench`. Where devices are made of software, their work is
 //! done on the two cores that are measured, and the cores may be emulated: so samples are not told
@@ -20,13 +23,16 @@
 
 #![forbid(unsafe_code)]
 
+mod devices;
+mod lanes;
 mod perftest;
+mod plot;
 mod rack;
 mod suites;
 
-use std::env;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::{env, fs};
 
 use clap::Parser;
 use core_bench::measure::cores::Cores;
@@ -46,6 +52,9 @@ struct Options {
     /// Write every row to this file, as one JSON list.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draw the suite `rdma-queue-pairs` into this file, as SVG.
+    #[arg(long, value_name = "FILE", requires = "json")]
+    plot: Option<PathBuf>,
     /// Measure only cases whose "suite/case" contains this.
     #[arg(long, value_name = "SUBSTR")]
     filter: Option<String>,
@@ -96,13 +105,23 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     print!("{}", machine::header(cores, &[], include_str!("../Cargo.lock")));
     let [first, second] = hosts.map(|host| host.device);
     println!("rdma:    {first} and {second}, perftest {}\n", perftest::version());
+    if let Err(e) = devices::favour() {
+        println!("rdma:    the kernel's threads that do the devices' work have no priority: {e}\n");
+    }
     let session = Session {
         cores,
         rounds: options.rounds.into(),
         raw: options.raw,
         json: options.json.as_deref(),
     };
-    session.run(&mut suites)
+    let complete = session.run(&mut suites)?;
+    if let (Some(plot), Some(json)) = (&options.plot, &options.json) {
+        let rows = serde_json::from_slice(&fs::read(json)?)?;
+        let picture =
+            plot::render(&rows).ok_or("--plot draws the suite rdma-queue-pairs, whole")?;
+        fs::write(plot, picture).map_err(|e| format!("cannot write {}: {e}", plot.display()))?;
+    }
+    Ok(complete)
 }
 
 /// The first two hosts of a text such as `rxe0,10.77.0.1;rxe1,10.77.0.2`.
