@@ -13,7 +13,8 @@
 //! cargo xtask slurm-test        racks of tasks of a real Slurm
 //! cargo xtask rdma-vm           a command in a virtual machine that has RDMA devices; rdma-test
 //!                               runs the tests that need them
-//! cargo xtask bench core | tcp  the measurements of docs/performance.md, docs/performance-tcp.md
+//! cargo xtask bench core | tcp  the measurements of docs/performance.md, docs/performance-tcp.md;
+//!                               bench rdma those of docs/performance-rdma.md, in such a machine
 //! ```
 //!
 //! One rule binds them all: **a gate that looked at nothing fails.** Only what needs a nightly
@@ -26,7 +27,7 @@
 //! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 5. [`checks`] (cargo's own tools and tests), [`programs`] (demo, chaos, bench), [`netns`],
-//!    [`deploy`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`fuzz`],
+//!    [`deploy`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`rdma_bench`], [`fuzz`],
 //!    [`ci`].
 
 #![forbid(unsafe_code)]
@@ -39,6 +40,7 @@ mod layers;
 mod ledger;
 mod netns;
 mod programs;
+mod rdma_bench;
 mod rdma_test;
 mod rdma_vm;
 mod slurm;

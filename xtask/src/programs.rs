@@ -1,6 +1,7 @@
 //! The gates that run our own programs: README's main command in small, racks whose processes are
 //! killed, and the measurements.
 
+use crate::rdma_bench;
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
@@ -19,6 +20,9 @@ pub(crate) enum Bench {
     Core(Measuring),
     /// Delegation over TCP beside remote procedure calls: the figures of docs/performance-tcp.md
     Tcp(Measuring),
+    /// Delegation over RDMA beside perftest, in a virtual machine that has RDMA devices: the figures
+    /// of docs/performance-rdma.md
+    Rdma(RdmaMeasuring),
 }
 
 /// How it is measured.
@@ -26,13 +30,40 @@ pub(crate) enum Bench {
 pub(crate) struct Measuring {
     /// Write the results to this file, as JSON
     #[arg(long)]
-    json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
     /// Interleaved rounds
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
+    pub(crate) rounds: u32,
     /// Only cases whose name contains this
     #[arg(long)]
     filter: Option<String>,
+    /// Print every sample that counts as well
+    #[arg(long)]
+    raw: bool,
+}
+
+/// How it is measured over RDMA.
+#[derive(Args)]
+pub(crate) struct RdmaMeasuring {
+    #[command(flatten)]
+    pub(crate) how: Measuring,
+    /// Draw throughput over numbers of queue pairs into this file, as SVG
+    #[arg(long, requires = "json")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+impl Measuring {
+    /// Has the program of `step` measure so, with the results in the file `json`.
+    pub(crate) fn applied_to(&self, mut step: Step, json: Option<&Path>) -> Step {
+        step = step.arg("--rounds").arg(self.rounds.to_string());
+        if let Some(file) = json {
+            step = step.arg("--json").arg(file);
+        }
+        if let Some(filter) = &self.filter {
+            step = step.arg("--filter").arg(filter);
+        }
+        if self.raw { step.arg("--raw") } else { step }
+    }
 }
 
 /// `cargo xtask demo`.
@@ -150,9 +181,9 @@ fn check_rounds(printed: &str, rounds: u32) -> Result<()> {
 
 /// `cargo xtask bench`.
 pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> Result<()> {
-    say_if_ucx_is_missing(&workspace.root);
     let (step, how) = match bench {
         Bench::Core(how) => {
+            say_if_ucx_is_missing(&workspace.root);
             say_if_prototype_is_missing();
             // The key-value store is measured by its own program.
             let build = "build --release --package gossamer-apps --bin kv";
@@ -163,18 +194,15 @@ pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> Result<()> {
             (step.arg("--kv").arg(kv), how)
         }
         Bench::Tcp(how) => {
+            say_if_ucx_is_missing(&workspace.root);
             (Step::cargo(&workspace.benchmarks("tcp")?, "run --release --bin tcp-bench --"), how)
         }
+        Bench::Rdma(how) => return rdma_bench::run(workspace, how),
     };
-    let mut step = step.arg("--rounds").arg(how.rounds.to_string());
-    if let Some(file) = &how.json {
-        // The program runs in its own folder; the file is meant relative to ours.
-        step = step.arg("--json").arg(env::current_dir()?.join(file));
-    }
-    if let Some(filter) = &how.filter {
-        step = step.arg("--filter").arg(filter);
-    }
-    step.run()
+    // The program runs in its own folder; the file is meant relative to ours.
+    let here = env::current_dir()?;
+    let json = how.json.as_ref().map(|file| here.join(file));
+    how.applied_to(step, json.as_deref()).run()
 }
 
 /// Cargo cannot fetch it; without it its rows are missing, which must not surprise.

@@ -5,8 +5,10 @@
 //!
 //! - [`kv`]: the key-value store: YCSB bench, lock-based stores to compare with, memcached server.
 //! - [`chaos`]: racks whose processes are killed at random moments, and what must be true then.
+//! - [`svg`]: pictures of results.
 
 #![forbid(unsafe_code)]
 
 pub mod chaos;
 pub mod kv;
+pub mod svg;

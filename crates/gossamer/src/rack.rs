@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 use transport_api::{ThreadId, Transport};
-use trust_core::{Registered, Wiring};
+use trust_core::{Registered, Wiring, idle::YIELD_FOR};
 
 /// How long to wait for another host to share its slots.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -68,6 +68,7 @@ pub struct Rack {
     /// Whether somebody has said how many threads.
     has_asked: bool,
     dedicated: u32,
+    sleep_after: Duration,
     fibers: Config,
     on_peer_loss: OnPeerLoss,
     check_leaks: bool,
@@ -94,6 +95,7 @@ impl Rack {
             threads,
             has_asked: false,
             dedicated: 0,
+            sleep_after: YIELD_FOR,
             fibers: Config::default(),
             on_peer_loss: OnPeerLoss::default(),
             check_leaks: false,
@@ -157,6 +159,22 @@ impl Rack {
     #[must_use]
     pub fn dedicated_trustees(mut self, threads: u32) -> Self {
         self.dedicated = threads;
+        self
+    }
+
+    /// How long a thread that has nothing to do goes on looking for work before it sleeps (75
+    /// microseconds if not set). Whoever waits for something that takes a little longer than that
+    /// pays for a sleep and a wake each time; a thread that looks for it takes its core from nobody
+    /// who asks for it, but uses it up.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let rack = gossamer::Rack::new().sleep_after(Duration::from_millis(1));
+    /// # let _ = rack;
+    /// ```
+    #[must_use]
+    pub fn sleep_after(mut self, idle: Duration) -> Self {
+        self.sleep_after = idle;
         self
     }
 
@@ -297,6 +315,7 @@ impl Rack {
             transport.clone(),
             self.fibers.clone(),
             self.dedicated,
+            self.sleep_after,
             self.on_peer_loss,
         ));
         let registered = {

@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) fibers: Config,
     /// Threads at the end of every host that hold properties and run no spawned fibers.
     pub(crate) dedicated: u32,
+    /// How long a thread without work looks for some before it sleeps.
+    pub(crate) sleep_after: Duration,
     on_peer_loss: OnPeerLoss,
     /// The threads of this process, once all are up.
     pub(crate) remotes: OnceLock<Vec<Remote>>,
@@ -54,6 +56,7 @@ impl Shared {
         transport: Arc<dyn Transport>,
         fibers: Config,
         dedicated: u32,
+        sleep_after: Duration,
         on_peer_loss: OnPeerLoss,
     ) -> Self {
         Self {
@@ -62,6 +65,7 @@ impl Shared {
             transport,
             fibers,
             dedicated,
+            sleep_after,
             on_peer_loss,
             remotes: OnceLock::new(),
             next_fiber: AtomicUsize::new(0),

@@ -91,7 +91,7 @@ impl Worker {
     pub(crate) fn run(mut self) {
         let scheduler = self.scheduler;
         scheduler.enter(|| {
-            let mut idle = Idle::default();
+            let mut idle = Idle::new(self.shared.sleep_after);
             let mut until_clock = ROUNDS_PER_CLOCK;
             let mut attended = 0;
             loop {

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Pauses before anything else.
 const PAUSES: u32 = 20;
-/// How long to go on yielding.
-const YIELD_FOR: Duration = Duration::from_micros(75);
+/// How long to go on yielding, if nothing else is said.
+pub const YIELD_FOR: Duration = Duration::from_micros(75);
 /// A yield that took longer met a thread that hogs the core.
 const HOGGED: Duration = Duration::from_micros(1500);
 /// How long to skip yields after that.
@@ -32,8 +32,9 @@ pub enum Step {
 }
 
 /// The state of one idle thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Idle {
+    yield_for: Duration,
     rounds: u32,
     since: Option<Instant>,
     /// The last look at the clock while idle.
@@ -42,7 +43,25 @@ pub struct Idle {
     spent: Duration,
 }
 
+impl Default for Idle {
+    fn default() -> Self {
+        Self::new(YIELD_FOR)
+    }
+}
+
 impl Idle {
+    /// A thread that goes on yielding for `yield_for` before it sleeps.
+    pub fn new(yield_for: Duration) -> Self {
+        Self {
+            yield_for,
+            rounds: 0,
+            since: None,
+            last: None,
+            skip_until: None,
+            spent: Duration::ZERO,
+        }
+    }
+
     /// There was work: start over.
     #[inline(always)]
     pub fn reset(&mut self) {
@@ -65,7 +84,11 @@ impl Idle {
         }
         let since = *self.since.get_or_insert(now);
         let skip = self.skip_until.is_some_and(|until| now < until);
-        if skip || now.duration_since(since) >= YIELD_FOR { Step::Sleep(now) } else { Step::Yield }
+        if skip || now.duration_since(since) >= self.yield_for {
+            Step::Sleep(now)
+        } else {
+            Step::Yield
+        }
     }
 
     /// A yield has ended, `now`.

@@ -8,7 +8,8 @@
 //!    [`delegate!`] (`delegate.rs`), [`Latch`] and `launch` (`latch.rs`), [`Trustee`]
 //!    (`trustee.rs`), what may be delegated (`invoke.rs`, `noref.rs`), futures of calls
 //!    (`future.rs`), errors (`error.rs`).
-//! 2. The protocol: words (`wire.rs`), handing buffers back and forth ([`slot`]), finding out who
+//! 2. The protocol: words (`wire.rs`), handing buffers back and forth ([`slot`]) and seeing
+//!    that they are whole (`whole.rs`), finding out who
 //!    sent something (`arrivals.rs`), giving a buffer away on a lane (`link.rs`).
 //! 3. From a call to a request (`request.rs`) and the two ends of a pair: `outbox.rs` with
 //!    `completion.rs`, `inbox.rs` with `call.rs`; what a reply completes: a fiber that waits
@@ -26,6 +27,7 @@
 #![cfg_attr(feature = "nightly", feature(auto_traits, negative_impls))]
 
 pub mod slot;
+mod whole;
 mod wire;
 
 #[cfg(not(loom))]

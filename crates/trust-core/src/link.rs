@@ -1,7 +1,6 @@
 //! Giving a buffer to the other side of a pair, on the lane that leads there.
 
 use crate::slot::{Handover, start_of};
-use crate::wire::WORD;
 use primitive::{SharedBytes, sync::Ordering};
 use transport_api::{Lane, OpError, RemoteRegion, ThreadId};
 
@@ -27,16 +26,21 @@ impl Link {
         Self { peer, remote, pair, arrival, mapped }
     }
 
+    /// Whether the other side has memory of its own for the pair.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.mapped.is_none()
+    }
+
     /// The thread at the other end.
     pub(crate) fn peer(&self) -> ThreadId {
         self.peer
     }
 
-    /// Gives the handover's buffer of `pair` (the local copy of the pair's memory) to the other
-    /// side and wakes it.
+    /// Gives the handover's buffer of `pair` (the memory that this side works in) to the other side
+    /// and wakes it.
     ///
     /// Where the transport maps the region, `pair` is the other side's own memory and the signal
-    /// is one store; elsewhere what was written travels ahead of it, and the wake with it.
+    /// is one store; elsewhere everything travels in one write, and the wake with it.
     #[inline(always)]
     pub(crate) fn give(
         &self,
@@ -62,11 +66,9 @@ impl Link {
         handover: Handover,
         lane: &mut dyn Lane,
     ) -> Result<(), OpError> {
-        let start = start_of(handover.buffer);
-        let at = self.pair + start * WORD;
-        let written = pair.slice((start + 1) * WORD, (handover.end - 1) * WORD);
-        lane.write(&self.remote, at + WORD, &written)?;
-        lane.signal(&self.remote, at, handover.word)?;
+        let bytes = handover.in_one_write(pair);
+        let written = pair.slice(bytes.start, bytes.len());
+        lane.write(&self.remote, self.pair + bytes.start, &written)?;
         if let Some(arrival) = self.arrival {
             lane.signal(&self.remote, arrival, u64::from(handover.sequence))?;
         }

@@ -13,21 +13,26 @@
 //!    it expects next.
 //! 3. The client takes replies in order, so it looks at one signal word only: that of the oldest
 //!    batch in flight.
-//! 4. A signal is stored with release after everything it covers, and loaded with acquire before
-//!    anything it covers is read.
+//! 4. Where both use the same memory, a signal is stored with release after everything it covers,
+//!    and loaded with acquire before anything it covers is read. Where each has its own, a buffer
+//!    travels as one write, and has come when it is whole (`whole.rs`).
 //!
 //! The module moves words and knows neither closures nor transports: giving a buffer away is
 //! handed out as a [`Handover`], which the caller carries out on its lane.
 
-use crate::wire::{BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
+use crate::{
+    whole::{Landing, proof},
+    wire::{BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence},
+};
 use primitive::{
     SharedBytes, WordWriter,
     limits::{BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
     sync::Ordering,
 };
-use std::cell::Cell;
+use std::{cell::Cell, ops::Range};
 
-/// A buffer to give away: write words 1 to `end` of it to the other side, then the signal word.
+/// A buffer to give away: store the signal word, where the other side uses the same memory; or else
+/// send what [`in_one_write`](Self::in_one_write) says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handover {
     /// Which buffer of the pair.
@@ -42,11 +47,25 @@ pub struct Handover {
     pub requests: usize,
 }
 
+impl Handover {
+    /// Completes the buffer in `pair`, the memory of this side, and returns the bytes of it that the
+    /// other side is to have, by a write of whatever order.
+    pub fn in_one_write(&self, pair: &SharedBytes) -> Range<usize> {
+        let start = start_of(self.buffer);
+        let words = pair.words();
+        words.store(start, self.word, Ordering::Relaxed);
+        words.store(start + self.end, proof(pair, start, self.end), Ordering::Relaxed);
+        start * WORD..(start + self.end + 1) * WORD
+    }
+}
+
 /// Words from one buffer of a pair to the next.
 const STRIDE: usize = SLOT_STRIDE / WORD;
 
-/// Bytes of the memory of a pair.
-pub const PAIR_BYTES: usize = (BUFFERS - 1) * SLOT_STRIDE + SLOT_BYTES;
+/// Bytes of the memory of a pair. Between buffers is room for a full one's proof.
+pub const PAIR_BYTES: usize = BUFFERS * SLOT_STRIDE;
+
+const _: () = assert!(SLOT_STRIDE >= SLOT_BYTES + WORD);
 
 #[inline(always)]
 fn buffer_of(sequence: u32) -> usize {
@@ -75,6 +94,7 @@ pub struct ClientSlot {
     /// First word behind the requests of the batches in flight, by buffer.
     ends: [Cell<usize>; BUFFERS],
     blocked: Cell<bool>,
+    landing: Landing,
 }
 
 /// A batch that has come back.
@@ -90,12 +110,14 @@ pub struct Answer {
 }
 
 impl ClientSlot {
-    /// The client's half over the pair's memory, which must be fresh.
+    /// The client's half over the pair's memory, which must be fresh. If `is_apart`, the trustee has
+    /// its own, and only writes of the trustee change this one.
     ///
     /// # Panics
     /// If the memory is not [`PAIR_BYTES`] long.
-    pub fn new(memory: SharedBytes) -> Self {
+    pub fn new(memory: SharedBytes, is_apart: bool) -> Self {
         assert_eq!(memory.len(), PAIR_BYTES, "the memory of a pair");
+        let (landing, memory) = Landing::new(memory, is_apart);
         let first = next_sequence(0);
         Self {
             writer: WordWriter::new(memory, start_of(buffer_of(first)) + 1),
@@ -104,10 +126,11 @@ impl ClientSlot {
             in_flight: Cell::new(0),
             ends: Default::default(),
             blocked: Cell::new(false),
+            landing,
         }
     }
 
-    /// The memory of the pair.
+    /// The memory that this side works in: the pair's, or its own if they are apart.
     #[inline(always)]
     pub fn memory(&self) -> &SharedBytes {
         self.writer.memory()
@@ -201,13 +224,16 @@ impl ClientSlot {
         }
         let sequence = self.oldest.get();
         let buffer = buffer_of(sequence);
-        let word = self.memory().words().load(start_of(buffer), Ordering::Acquire);
+        let word = self.landing.word(start_of(buffer));
         if !Signal::is_reply(word, sequence) {
             return None;
         }
+        let end = Signal::unpack(word).end.min(SLOT_WORDS);
+        if !self.landing.take(sequence, self.memory(), start_of(buffer), end) {
+            return None;
+        }
         let requests = self.ends[buffer].get();
-        let end = Signal::unpack(word).end.min(SLOT_WORDS).max(requests);
-        Some(Answer { buffer, requests, end })
+        Some(Answer { buffer, requests, end: end.max(requests) })
     }
 
     /// Asks the processor for the lines of an answered buffer, to read the replies and to write
@@ -243,20 +269,23 @@ pub struct TrusteeSlot {
     /// The parts of it that are buffers.
     buffers: [SharedBytes; BUFFERS],
     expected: Cell<u32>,
+    landing: Landing,
 }
 
 impl TrusteeSlot {
-    /// The trustee's half over the pair's memory, which must be fresh.
+    /// The trustee's half over the pair's memory, which must be fresh. If `is_apart`, the client has
+    /// its own, and only writes of the client change this one.
     ///
     /// # Panics
     /// If the memory is not [`PAIR_BYTES`] long.
-    pub fn new(memory: SharedBytes) -> Self {
+    pub fn new(memory: SharedBytes, is_apart: bool) -> Self {
         assert_eq!(memory.len(), PAIR_BYTES, "the memory of a pair");
+        let (landing, memory) = Landing::new(memory, is_apart);
         let buffers = std::array::from_fn(|buffer| memory.slice(buffer * SLOT_STRIDE, SLOT_BYTES));
-        Self { memory, buffers, expected: Cell::new(next_sequence(0)) }
+        Self { memory, buffers, expected: Cell::new(next_sequence(0)), landing }
     }
 
-    /// The memory of the pair.
+    /// The memory that this side works in: the pair's, or its own if they are apart.
     #[inline(always)]
     pub fn memory(&self) -> &SharedBytes {
         &self.memory
@@ -267,13 +296,14 @@ impl TrusteeSlot {
     pub fn arrived(&self) -> Option<Arrival> {
         let sequence = self.expected.get();
         let buffer = buffer_of(sequence);
-        let word = self.buffers[buffer].load(0, Ordering::Acquire);
+        let word = self.landing.word(start_of(buffer));
         if !Signal::is_request(word, sequence) {
             return None;
         }
         let signal = Signal::unpack(word);
         let end = signal.end.clamp(1, BATCH_WORDS);
-        Some(Arrival { buffer, end })
+        let is_whole = self.landing.take(sequence, &self.memory, start_of(buffer), end);
+        is_whole.then_some(Arrival { buffer, end })
     }
 
     /// How many requests there are in a batch that is not answered yet, as its client says: for

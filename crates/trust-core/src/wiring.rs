@@ -16,7 +16,7 @@ use crate::{
     outbox::Outbox,
     slot::{ClientSlot, PAIR_BYTES, TrusteeSlot},
 };
-use primitive::limits::{BUFFERS, DIRECT_POLL_CLIENTS, SLOT_STRIDE};
+use primitive::limits::DIRECT_POLL_CLIENTS;
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 use thiserror::Error;
 use transport_api::{Cell, HostId, LaneError, RegionError, RegionKey, ThreadId, Transport};
@@ -73,11 +73,11 @@ impl Layout {
     /// The memory of a pair.
     fn pair(self, trustee: u32, client: u32) -> usize {
         let pair = trustee as usize * self.threads + client as usize;
-        self.threads * self.row_bytes() + pair * BUFFERS * SLOT_STRIDE
+        self.threads * self.row_bytes() + pair * PAIR_BYTES
     }
     fn bytes(self) -> usize {
         let pairs = self.threads * self.threads;
-        self.threads * self.row_bytes() + pairs * BUFFERS * SLOT_STRIDE
+        self.threads * self.row_bytes() + pairs * PAIR_BYTES
     }
 }
 
@@ -168,14 +168,16 @@ impl Wiring {
         let arrival = self.layout.arrival(trustee.thread, me.thread);
         let arrival = self.layout.has_arrivals.then_some(arrival);
         let link = Link::new(trustee, cell.remote().clone(), pair, arrival);
-        Outbox::new(ClientSlot::new(cell.local().slice(pair, PAIR_BYTES)), link)
+        let memory = cell.local().slice(pair, PAIR_BYTES);
+        Outbox::new(ClientSlot::new(memory, link.is_apart()), link)
     }
 
     fn inbox(&self, me: ThreadId, client: ThreadId) -> Inbox {
         let cell = &self.clients[client.host.0 as usize];
         let pair = self.layout.pair(me.thread, client.thread);
         let link = Link::new(client, cell.remote().clone(), pair, None);
-        Inbox::new(TrusteeSlot::new(cell.local().slice(pair, PAIR_BYTES)), link)
+        let memory = cell.local().slice(pair, PAIR_BYTES);
+        Inbox::new(TrusteeSlot::new(memory, link.is_apart()), link)
     }
 
     fn arrivals(&self, thread: u32) -> Arrivals {

@@ -23,13 +23,13 @@ struct Link {
 
 impl Link {
     fn give(&self, ours: &SharedBytes, handover: Handover) {
-        let start = handover.buffer * SLOT_STRIDE;
         let Some(theirs) = &self.theirs else {
+            let start = handover.buffer * SLOT_STRIDE;
             return ours.store(start, handover.word, Ordering::Release);
         };
-        let from = start + WORD;
-        theirs.copy_from(from, &ours.slice(from, (handover.end - 1) * WORD));
-        theirs.store(start, handover.word, Ordering::Release);
+        // As a transport may: the signal first.
+        let bytes = handover.in_one_write(ours);
+        theirs.copy_from(bytes.start, &ours.slice(bytes.start, bytes.len()));
     }
 }
 
@@ -100,9 +100,9 @@ fn model(preemptions: usize, copies: bool, batches: &'static [&'static [u64]]) {
         let to_trustee = Link { theirs: copies.then(|| theirs.clone()) };
         let to_client = Link { theirs: copies.then(|| ours.clone()) };
         let serving = loom::thread::spawn(move || {
-            trustee(&TrusteeSlot::new(theirs), &to_client, batches);
+            trustee(&TrusteeSlot::new(theirs, copies), &to_client, batches);
         });
-        client(&ClientSlot::new(ours), &to_trustee, batches);
+        client(&ClientSlot::new(ours, copies), &to_trustee, batches);
         serving.join().unwrap();
     });
 }

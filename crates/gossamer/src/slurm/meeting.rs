@@ -12,7 +12,11 @@ use std::{
     net::{
         IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs,
     },
-    sync::mpsc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -154,6 +158,34 @@ fn lead(tls: &Tls, place: &Place, me: &Introduction) -> Result<Vec<JobHost>, Mee
     Ok(hosts)
 }
 
+/// Whether somebody who has connected was heard out or cut off: whichever comes first. A task that
+/// was heard out waits for its answer, on the same connection.
+#[derive(Clone, Default)]
+struct Fate(Arc<AtomicBool>);
+
+impl Fate {
+    /// Decides it; false if it was decided before.
+    fn decide(&self) -> bool {
+        !self.0.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// A connection that nobody has decided on, and the thread that listens to it.
+struct Undecided {
+    socket: TcpStream,
+    fate: Fate,
+    greeting: thread::JoinHandle<()>,
+}
+
+impl Undecided {
+    /// Cuts it off, unless it was heard out meanwhile. Its thread ends with it.
+    fn cut(&self) {
+        if self.fate.decide() {
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
 /// Waits for all other tasks; they are in the order of their numbers.
 fn gather(
     tls: &Tls,
@@ -162,22 +194,28 @@ fn gather(
 ) -> Result<Vec<Guest>, MeetingError> {
     let deadline = Instant::now() + PATIENCE;
     let mut guests: Vec<Option<Guest>> = (1..me.tasks).map(|_| None).collect();
-    let mut undecided: VecDeque<(TcpStream, thread::JoinHandle<()>)> = VecDeque::new();
+    let mut undecided: VecDeque<Undecided> = VecDeque::new();
     let (decided, decisions) = mpsc::channel::<Result<Guest, String>>();
     let mut last = None;
     let outcome = loop {
         while let Ok((socket, _)) = listener.accept() {
-            undecided.retain(|(_, greeting)| !greeting.is_finished());
+            undecided.retain(|other| !other.greeting.is_finished());
             if undecided.len() >= STRANGERS + guests.len()
-                && let Some((oldest, _)) = undecided.pop_front()
+                && let Some(oldest) = undecided.pop_front()
             {
-                // Its thread ends with the connection.
-                let _ = oldest.shutdown(Shutdown::Both);
+                oldest.cut();
             }
             let (tls, decided, other) = (tls.clone(), decided.clone(), socket.try_clone()?);
-            let (rank, tasks) = (me.rank, me.tasks);
-            let greet = move || drop(decided.send(greet(&tls, socket, rank, tasks)));
-            undecided.push_back((other, thread::Builder::new().spawn(greet)?));
+            let (rank, tasks, fate) = (me.rank, me.tasks, Fate::default());
+            let theirs = fate.clone();
+            let greet = move || {
+                let decision = greet(&tls, socket, rank, tasks);
+                if theirs.decide() {
+                    let _ = decided.send(decision);
+                }
+            };
+            let greeting = thread::Builder::new().spawn(greet)?;
+            undecided.push_back(Undecided { socket: other, fate, greeting });
         }
         while let Ok(decision) = decisions.try_recv() {
             match decision {
@@ -199,9 +237,7 @@ fn gather(
         }
         thread::sleep(PAUSE);
     };
-    for (stranger, _) in undecided.iter().filter(|(_, greeting)| !greeting.is_finished()) {
-        let _ = stranger.shutdown(Shutdown::Both);
-    }
+    undecided.iter().for_each(Undecided::cut);
     outcome.map(|()| guests.into_iter().flatten().collect())
 }
 

@@ -41,6 +41,7 @@ macro_rules! behaviours {
             panics: waiting_in_a_delegated_closure_names_both_places;
             panics: values_that_cannot_be_encoded_or_decoded;
             sizes: arguments_of_all_sizes_keep_their_order;
+            sizes: batches_are_taken_whole_or_not_at_all;
             sizes: results_of_all_sizes_come_back;
             sizes: bulk_requests_that_are_refused_do_not_disturb_others;
             trusts: a_property_dies_after_its_last_trust;

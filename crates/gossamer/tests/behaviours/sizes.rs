@@ -73,6 +73,37 @@ pub(crate) fn arguments_of_all_sizes_keep_their_order() {
     assert_eq!(log.apply(|log| log.clone()), SIZES);
 }
 
+/// Every word of a request is the request's number, and so is every word of its result: one that is
+/// served, or taken, before all of it is there has words of an earlier one.
+pub(crate) fn batches_are_taken_whole_or_not_at_all() {
+    const REQUESTS: u64 = 3000;
+    for trustee in others() {
+        let torn = trustee.entrust(0u64);
+        let back = Rc::new(RefCell::new(0));
+        for number in 0..REQUESTS {
+            // From one word to more than the caches' lines that are written at a time.
+            let words = vec![number; 1 + (number * 7 % 61) as usize];
+            let back = back.clone();
+            torn.apply_with_then(
+                |torn, words: Vec<u64>| {
+                    *torn += u64::from(words.iter().any(|word| *word != words[0]));
+                    words
+                },
+                words,
+                move |words| {
+                    assert!(words.iter().all(|word| *word == number), "{number}: {words:?}");
+                    *back.borrow_mut() += 1;
+                },
+            );
+            // Now and then a batch that is shorter than it may be.
+            if number % 11 == 0 {
+                torn.apply(|_| ());
+            }
+        }
+        assert_eq!((torn.apply(|torn| *torn), *back.borrow()), (0, REQUESTS));
+    }
+}
+
 pub(crate) fn results_of_all_sizes_come_back() {
     for trustee in others() {
         // One that is far away in every rack gets the largest.

@@ -1,9 +1,10 @@
 //! A transport that does not map memory, over one that does: every region is known by handle only,
-//! and what is written reaches the peer when the lane is flushed, not before. It stands for TCP and
-//! RDMA, so that what delegation does on those runs in every test.
+//! and what is written reaches the peer when the lane is flushed, not before, and in no order: a
+//! write arrives piece by piece, with time to look in between. It stands for TCP and RDMA, so that
+//! what delegation does on those runs in every test.
 
 use primitive::SharedBytes;
-use std::{sync::Arc, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 use transport_api::{
     Bell, Event, HostId, Lane, LaneError, OpError, Region, RegionError, RegionKey, RemoteRegion,
     Rights, Transport,
@@ -48,7 +49,7 @@ impl Transport for Copying {
     }
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
         let inner = self.0.lane(thread, peer)?;
-        Ok(Box::new(CopyingLane { inner, started: Vec::new() }))
+        Ok(Box::new(CopyingLane { inner, started: Vec::new(), writes: 0 }))
     }
     fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
         self.0.bell(thread)
@@ -71,6 +72,23 @@ enum Started {
 struct CopyingLane {
     inner: Box<dyn Lane>,
     started: Vec<Started>,
+    /// How many there have been.
+    writes: usize,
+}
+
+/// How `len` bytes are cut into pieces, and in which order they arrive: another one each time.
+fn pieces(len: usize, time: usize) -> Vec<(usize, usize)> {
+    const WORD: usize = 8;
+    let mut cuts = vec![0, WORD.min(len), len / 3 / WORD * WORD, len * 2 / 3 / WORD * WORD, len];
+    cuts.sort_unstable();
+    cuts.dedup();
+    let mut pieces: Vec<_> = cuts.windows(2).map(|cut| (cut[0], cut[1])).collect();
+    let count = pieces.len();
+    pieces.rotate_left(time % count.max(1));
+    if time / 4 % 2 == 1 {
+        pieces.reverse();
+    }
+    pieces
 }
 
 fn known(region: &RemoteRegion) -> Result<&RemoteRegion, OpError> {
@@ -133,7 +151,14 @@ impl Lane for CopyingLane {
     fn flush(&mut self) -> Result<(), OpError> {
         for started in self.started.drain(..) {
             match started {
-                Started::Write(to, at, from) => self.inner.write(&to, at, &from)?,
+                Started::Write(to, at, from) => {
+                    self.writes += 1;
+                    for (begin, end) in pieces(from.len(), self.writes) {
+                        let piece = from.slice(begin, end - begin);
+                        self.inner.write(&to, at + begin, &piece)?;
+                        thread::yield_now();
+                    }
+                }
                 Started::Signal(to, at, word) => self.inner.signal(&to, at, word)?,
                 Started::Wake(thread) => self.inner.wake(thread),
             }

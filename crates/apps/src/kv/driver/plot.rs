@@ -1,22 +1,16 @@
-//! Results as a picture: throughput as bars, latency as curves over percentiles. Plain SVG, written
-//! by hand; text is left to the viewer's own fonts.
-
-use std::fmt::Write;
+//! Results as a picture: throughput as bars, latency as curves over percentiles.
 
 use super::super::ycsb::Workload;
 use super::contest::Score;
 use super::report::{Latencies, Operation};
 use super::table::{duration, headline};
+use crate::svg::{Svg, colour};
 
 const WIDTH: f64 = 1080.0;
 const BAR_HEIGHT: f64 = 26.0;
 const MARGIN_LEFT: f64 = 230.0;
 const MARGIN_RIGHT: f64 = 240.0;
 const PLOT_HEIGHT: f64 = 320.0;
-
-/// Colours that stay apart for colour-blind readers (Okabe and Ito).
-const COLOURS: [&str; 7] =
-    ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#555555"];
 
 /// Percentiles with a mark on the axis; distances are in orders of magnitude of what is left.
 const MARKS: [(f64, &str); 6] =
@@ -33,7 +27,7 @@ pub fn render(workload: &Workload, scores: &[Score]) -> String {
         .collect();
     let bars_height = 60.0 + scores.len() as f64 * BAR_HEIGHT;
     let height = 40.0 + bars_height + operations.len() as f64 * (PLOT_HEIGHT + 80.0);
-    let mut svg = Svg::new(height);
+    let mut svg = Svg::new(WIDTH, height);
     svg.text(WIDTH / 2.0, 26.0, "middle", 18, &headline(workload));
     bars(&mut svg, 40.0, scores);
     for (index, &operation) in operations.iter().enumerate() {
@@ -41,10 +35,6 @@ pub fn render(workload: &Workload, scores: &[Score]) -> String {
         curves(&mut svg, top, operation, scores);
     }
     svg.finish()
-}
-
-fn colour(index: usize) -> &'static str {
-    COLOURS[index % COLOURS.len()]
 }
 
 fn bars(svg: &mut Svg, top: f64, scores: &[Score]) {
@@ -96,56 +86,5 @@ fn curves(svg: &mut Svg, top: f64, operation: Operation, scores: &[Score]) {
         let at = top + 14.0 + position as f64 * 18.0;
         svg.rect(right + 10.0, at - 9.0, 10.0, 10.0, colour(index));
         svg.text(right + 26.0, at, "start", 12, &scores[index].name);
-    }
-}
-
-/// An SVG document being written. Writing to a string does not fail, so results are dropped.
-struct Svg(String);
-
-impl Svg {
-    fn new(height: f64) -> Self {
-        let mut text = String::new();
-        let _ = writeln!(
-            text,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="sans-serif">"#
-        );
-        let _ = writeln!(text, r##"<rect width="100%" height="100%" fill="#ffffff"/>"##);
-        Self(text)
-    }
-
-    fn text(&mut self, x: f64, y: f64, anchor: &str, size: u32, text: &str) {
-        let text = text.replace('&', "&amp;").replace('<', "&lt;");
-        let _ = writeln!(
-            self.0,
-            r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" font-size="{size}">{text}</text>"#
-        );
-    }
-
-    fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, fill: &str) {
-        let _ = writeln!(
-            self.0,
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{fill}"/>"#
-        );
-    }
-
-    fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), stroke: &str) {
-        let _ = writeln!(
-            self.0,
-            r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{stroke}"/>"#
-        );
-    }
-
-    fn polyline(&mut self, points: impl Iterator<Item = (f64, f64)>, stroke: &str) {
-        let points: Vec<String> = points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        let _ = writeln!(
-            self.0,
-            r#"<polyline points="{}" fill="none" stroke="{stroke}" stroke-width="2"/>"#,
-            points.join(" ")
-        );
-    }
-
-    fn finish(mut self) -> String {
-        self.0.push_str("</svg>\n");
-        self.0
     }
 }

@@ -111,3 +111,23 @@ proptest! {
         let _ = receive::<Introduction>(&mut framed.as_slice());
     }
 }
+
+#[test]
+fn who_was_heard_out_is_not_cut_off_any_more() {
+    let listener = listen(0).unwrap();
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()));
+    for is_heard_out in [true, false] {
+        let mut task = TcpStream::connect(at).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        let (fate, other) = (Fate::default(), socket.try_clone().unwrap());
+        let greeting = thread::spawn(|| ());
+        assert!(!is_heard_out || fate.decide());
+        Undecided { socket: other, fate, greeting }.cut();
+        // Its answer still reaches it, or there is nothing more to come.
+        assert_eq!(socket.write(&[1]).is_ok(), is_heard_out);
+        drop(socket);
+        let mut told = Vec::new();
+        task.read_to_end(&mut told).unwrap();
+        assert_eq!(told.len(), usize::from(is_heard_out));
+    }
+}

@@ -1,0 +1,150 @@
+//! `rdma-bench`: measures delegation over RDMA beside perftest, between two RDMA devices of this
+//! machine; a table, and a list for machines. `cargo xtask bench rdma` runs it in a guest that has
+//! such devices.
+//!
+//! Everything is two processes, each with a device of its own and one thread that works, the
+//! client's pinned to one core and the server's to another. A request is 8 bytes to add to a sum,
+//! and its answer 8 bytes: the sum.
+//!
+//! In reading order:
+//! - [`suites`]: the cases, and what is held against what.
+//! - [`rack`]: a rack of two hosts over RDMA.
+//! - [`perftest`]: `ib_write_lat`, `ib_send_lat` and `ib_write_bw`.
+//! - [`lanes`]: bare lanes between two hosts of this process.
+//! - [`plot`]: the picture of one suite.
+//! - [`devices`]: who does the work of devices that are made of software.
+//!
+//! Rounds and report are those of `core-bench`. Where devices are made of software, their work is
+//! done on the two cores that are measured, and the cores may be emulated: so samples are not told
+//! apart by the distance of the cores, and none is thrown away for time that a thread lost.
+//!
+//! It succeeds when every case came to a figure; what the figures are, and whether bars hold, is for
+//! the reader to judge.
+
+#![forbid(unsafe_code)]
+
+mod devices;
+mod lanes;
+mod perftest;
+mod plot;
+mod rack;
+mod suites;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::{env, fs};
+
+use clap::Parser;
+use core_bench::measure::cores::Cores;
+use core_bench::session::{self, Session};
+use core_bench::{machine, roles};
+
+/// Names device and address of every host, as the guests of `cargo xtask rdma-vm` have it.
+const HOSTS: &str = "GOSSAMER_RDMA_HOSTS";
+
+/// Measures delegation over RDMA beside perftest.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
+    /// Interleaved rounds over all candidates of a suite; published figures take at least 7.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    /// Write every row to this file, as one JSON list.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the suite `rdma-queue-pairs` into this file, as SVG.
+    #[arg(long, value_name = "FILE", requires = "json")]
+    plot: Option<PathBuf>,
+    /// Measure only cases whose "suite/case" contains this.
+    #[arg(long, value_name = "SUBSTR")]
+    filter: Option<String>,
+    /// Print every sample as well, tab-separated.
+    #[arg(long)]
+    raw: bool,
+    /// Print the names of suites and cases, and measure nothing.
+    #[arg(long)]
+    list: bool,
+}
+
+/// A host that is measured: where its device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Host {
+    /// Its RDMA device.
+    device: String,
+    /// The address of that.
+    address: String,
+}
+
+fn main() -> ExitCode {
+    if let Some(code) = roles::play(&[rack::HOST]) {
+        return code;
+    }
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("rdma-bench: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Measures what the options select; whether everything came to a figure.
+fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
+    let hosts = two_hosts(&env::var(HOSTS).unwrap_or_default());
+    if options.list {
+        let suites = suites::all(&hosts.unwrap_or_else(|| ["", ""].map(host)));
+        print!("{}", session::list(&session::narrowed(suites, options.filter.as_deref())?));
+        return Ok(true);
+    }
+    let hosts = hosts.ok_or_else(|| {
+        format!("{HOSTS} does not name two RDMA devices; `cargo xtask bench rdma` has some")
+    })?;
+    let mut suites = session::narrowed(suites::all(&hosts), options.filter.as_deref())?;
+    let cores = Cores::of_this_process()?;
+    print!("{}", machine::header(cores, &[], include_str!("../Cargo.lock")));
+    let [first, second] = hosts.map(|host| host.device);
+    println!("rdma:    {first} and {second}, perftest {}\n", perftest::version());
+    if let Err(e) = devices::favour() {
+        println!("rdma:    the kernel's threads that do the devices' work have no priority: {e}\n");
+    }
+    let session = Session {
+        cores,
+        rounds: options.rounds.into(),
+        raw: options.raw,
+        json: options.json.as_deref(),
+    };
+    let complete = session.run(&mut suites)?;
+    if let (Some(plot), Some(json)) = (&options.plot, &options.json) {
+        let rows = serde_json::from_slice(&fs::read(json)?)?;
+        let picture =
+            plot::render(&rows).ok_or("--plot draws the suite rdma-queue-pairs, whole")?;
+        fs::write(plot, picture).map_err(|e| format!("cannot write {}: {e}", plot.display()))?;
+    }
+    Ok(complete)
+}
+
+/// The first two hosts of a text such as `rxe0,10.77.0.1;rxe1,10.77.0.2`.
+fn two_hosts(text: &str) -> Option<[Host; 2]> {
+    let mut hosts = text.split(';').filter(|text| text.contains(',')).map(host);
+    Some([hosts.next()?, hosts.next()?])
+}
+
+fn host(text: &str) -> Host {
+    let (device, address) = text.split_once(',').unwrap_or_default();
+    Host { device: device.to_owned(), address: address.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_devices_with_addresses() {
+        let [first, second] = two_hosts("rxe0,10.77.0.1;rxe1,10.77.0.2").expect("two hosts");
+        assert_eq!((&*first.device, &*first.address), ("rxe0", "10.77.0.1"));
+        assert_eq!((&*second.device, &*second.address), ("rxe1", "10.77.0.2"));
+        assert_eq!(two_hosts("rxe0,10.77.0.1"), None);
+        assert_eq!(two_hosts(""), None);
+    }
+}

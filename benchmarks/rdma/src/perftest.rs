@@ -1,0 +1,194 @@
+//! The verbs' own benchmarks, perftest: a server with the second device, on the second core, and a
+//! client with the first.
+
+use std::fs;
+use std::io::{self, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use core_bench::measure::cores::spawn_on;
+use core_bench::measure::room::{CaseError, Room};
+
+use crate::Host;
+
+/// How long a server may take to listen, and a run to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One program of perftest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Test {
+    /// Half a round trip of writes, in microseconds: the median.
+    WriteLatency,
+    /// The same of messages that are sent and received.
+    SendLatency,
+    /// Millions of writes a second, 128 under way.
+    WriteRate,
+}
+
+/// How a test is run and read.
+struct Manner {
+    program: &'static str,
+    bytes: &'static str,
+    /// What an operation may take, from which follows how many fill the time.
+    expected: Duration,
+    /// The head of the column that is read, and which one it is.
+    column: (&'static str, usize),
+}
+
+impl Test {
+    /// Its command, which is its name in the report.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Test::WriteLatency => "ib_write_lat -s 8",
+            Test::SendLatency => "ib_send_lat -s 8",
+            Test::WriteRate => "ib_write_bw -s 64",
+        }
+    }
+
+    fn manner(self) -> Manner {
+        let latency = |program| Manner {
+            program,
+            bytes: "8",
+            expected: Duration::from_micros(40),
+            column: ("t_typical[usec]", 4),
+        };
+        match self {
+            Test::WriteLatency => latency("ib_write_lat"),
+            Test::SendLatency => latency("ib_send_lat"),
+            Test::WriteRate => Manner {
+                program: "ib_write_bw",
+                bytes: "64",
+                expected: Duration::from_micros(20),
+                column: ("MsgRate[Mpps]", 4),
+            },
+        }
+    }
+}
+
+/// The version of perftest, or why there is none.
+pub(crate) fn version() -> String {
+    match Command::new("ib_write_lat").arg("--version").output() {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            text.split_whitespace().last().unwrap_or("of an unknown version").to_owned()
+        }
+        Err(e) => e.to_string(),
+    }
+}
+
+/// What `test` says of these two hosts.
+pub(crate) fn figure(room: &Room, hosts: &[Host; 2], test: Test) -> Result<f64, CaseError> {
+    let Manner { program, bytes, expected, column: (head, at) } = test.manner();
+    let port = TcpListener::bind(("0.0.0.0", 0))?.local_addr()?.port();
+    let count = (room.time.as_nanos() / expected.as_nanos()).to_string();
+    let start = |host: &Host, core| {
+        let mut command = Command::new(program);
+        command.args(["-F", "-x", "1", "-d", &host.device, "-p", &port.to_string()]);
+        command.args(["-s", bytes, "-n", &count]);
+        if core == room.cores.first {
+            command.arg(&hosts[1].address);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        match spawn_on(core, &mut command) {
+            Ok(child) => Ok(Ended(child)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                Err(CaseError::Absent(format!("{program} (Debian's package perftest)")))
+            }
+            Err(e) => Err(e.into()),
+        }
+    };
+    let mut server = start(&hosts[1], room.cores.second)?;
+    wait_until(&format!("{program} listens"), || Ok(server.has_ended()? || listens(port)?))?;
+    if server.has_ended()? {
+        return Err(CaseError::Failed(format!("{program} as server: {}", server.said()?)));
+    }
+    let mut client = start(&hosts[0], room.cores.first)?;
+    wait_until(&format!("{program} ends"), || Ok(client.has_ended()? && server.has_ended()?))?;
+    read(&client.said()?, bytes, head, at)
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> io::Result<bool>) -> Result<(), CaseError> {
+    let start = Instant::now();
+    while !done()? {
+        if start.elapsed() > PATIENCE {
+            return Err(CaseError::Failed(format!("waited {PATIENCE:?} in vain until {what}")));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Whether somebody listens on `port`. The server takes one connection only, so none is wasted on
+/// asking; the kernel's lists of sockets tell.
+fn listens(port: u16) -> io::Result<bool> {
+    let is_it = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let is_local = fields.next().is_some_and(|at| at.ends_with(&format!(":{port:04X}")));
+        is_local && fields.nth(1) == Some("0A")
+    };
+    let sockets = fs::read_to_string("/proc/net/tcp")? + &fs::read_to_string("/proc/net/tcp6")?;
+    Ok(sockets.lines().any(is_it))
+}
+
+/// The value of a column, which is the `at`th, in the row for messages of `bytes`.
+fn read(report: &str, bytes: &str, head: &str, at: usize) -> Result<f64, CaseError> {
+    let row = |line: &&str| line.split_whitespace().next() == Some(bytes);
+    let has_head = report.lines().any(|line| line.starts_with(" #bytes") && line.contains(head));
+    let row = report.lines().find(row).filter(|_| has_head);
+    let value = row.and_then(|row| row.split_whitespace().nth(at)?.parse().ok());
+    value.ok_or_else(|| CaseError::Failed(format!("perftest printed no `{head}`:\n{report}")))
+}
+
+/// A process that is ended with this value.
+struct Ended(Child);
+
+impl Ended {
+    fn has_ended(&mut self) -> io::Result<bool> {
+        Ok(self.0.try_wait()?.is_some())
+    }
+
+    /// All that it has printed, once it has ended; that is less than a pipe holds.
+    fn said(&mut self) -> io::Result<String> {
+        let mut text = String::new();
+        if let (Some(out), Some(err)) = (&mut self.0.stdout, &mut self.0.stderr) {
+            out.chain(err).read_to_string(&mut text)?;
+        }
+        Ok(text)
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // Killing what has ended already is an error that means nothing.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_and_rates_are_read() {
+        let latency = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    \
+                       t_avg[usec]    t_stdev[usec]   99% percentile[usec]\n \
+                       8       1000          13.10          96.09        16.94     \t       \
+                       17.75       \t2.10\t\t25.13\n";
+        assert_eq!(read(latency, "8", "t_typical[usec]", 4).expect("a figure"), 16.94);
+        let rate = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   \
+                    MsgRate[Mpps]\n 64         5000             2.93               2.91      \
+                    \t   0.047717\n";
+        assert_eq!(read(rate, "64", "MsgRate[Mpps]", 4).expect("a figure"), 0.047717);
+        read(rate, "64", "t_typical[usec]", 4).expect_err("another report");
+        read("", "8", "t_typical[usec]", 4).expect_err("no report");
+    }
+
+    #[test]
+    fn a_listening_socket_is_seen() {
+        let socket = TcpListener::bind(("0.0.0.0", 0)).expect("a socket");
+        assert!(listens(socket.local_addr().expect("its address").port()).expect("the lists"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Gossamer as a candidate: a rack of two processes of one thread each, which find each other as
+//! tasks of a Slurm step do, and have an RDMA device each.
+
+use std::env;
+use std::ffi::OsString;
+use std::hint::black_box;
+use std::process::{self, ExitCode};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use core_bench::measure::room::{CaseError, Room};
+use core_bench::product::sample::{Load, Over, measured};
+use core_bench::product::share::{Delegated, send_from_fibers, send_window};
+use core_bench::roles::{LifeLine, Player, Role};
+use core_bench::suites::work::{Adder, Section, Think};
+use gossamer::slurm::Secret;
+use gossamer::{Rack, RdmaConfig, Trust};
+
+use crate::Host;
+
+/// One host of the rack.
+pub(crate) const HOST: Role = Role { name: "gossamer-host", run: host };
+
+const SENDER: &str = "RDMA_BENCH_SENDER";
+const INLINE: &str = "RDMA_BENCH_INLINE";
+const SLEEPS: &str = "RDMA_BENCH_SLEEPS";
+const TIME: &str = "RDMA_BENCH_NS";
+
+/// How long a thread looks for work where it is not to sleep: perftest's never do, and the time
+/// after which a rack's do by itself is over before an emulated device has answered.
+const AWAKE: Duration = Duration::from_millis(100);
+
+/// How long round trips go on before they count.
+const WARM_UP: Duration = Duration::from_millis(50);
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sender {
+    /// A fiber that waits for each answer and takes its time; all others are counted.
+    Alone,
+    /// A fiber with so many requests under way.
+    Window(usize),
+    /// A fiber that sends so many requests, and waits until all are answered.
+    Batch(usize),
+    /// So many fibers that wait.
+    Fibers(usize),
+}
+
+impl Sender {
+    /// Its name in the report.
+    pub(crate) fn text(self) -> String {
+        match self {
+            Sender::Alone => "apply".to_owned(),
+            Sender::Window(window) => format!("apply_then, {window} outstanding"),
+            Sender::Batch(size) => format!("apply_then, batches of {size}"),
+            Sender::Fibers(fibers) => format!("apply, {fibers} fibers"),
+        }
+    }
+
+    /// The sender of this name.
+    fn named(text: &str) -> Option<Sender> {
+        match *text.split(' ').collect::<Vec<_>>() {
+            ["apply"] => Some(Sender::Alone),
+            ["apply,", fibers, "fibers"] => fibers.parse().ok().map(Sender::Fibers),
+            ["apply_then,", window, "outstanding"] => window.parse().ok().map(Sender::Window),
+            ["apply_then,", "batches", "of", size] => size.parse().ok().map(Sender::Batch),
+            _ => None,
+        }
+    }
+}
+
+/// What a rack is to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) sender: Sender,
+    /// Whether work requests carry small writes in themselves.
+    pub(crate) inline: bool,
+    /// Whether threads sleep when they have found no work for as long as a rack's usually look.
+    pub(crate) sleeps: bool,
+    pub(crate) time: Duration,
+}
+
+/// Host 0, on the first core and device, sends to host 1, on the second: the median of half a round
+/// trip in microseconds if it sends alone, or else answered requests per second.
+pub(crate) fn figure(room: &Room, hosts: &[Host; 2], plan: Plan) -> Result<f64, CaseError> {
+    static RACKS: AtomicU32 = AtomicU32::new(0);
+    // The number of the step decides where its tasks meet, so each has another.
+    let step = RACKS.fetch_add(1, Relaxed);
+    let start = |rank: usize, core| {
+        let variables: [(&str, OsString); 13] = [
+            (SENDER, plan.sender.text().into()),
+            (INLINE, plan.inline.to_string().into()),
+            (SLEEPS, plan.sleeps.to_string().into()),
+            (TIME, plan.time.as_nanos().to_string().into()),
+            ("GOSSAMER_RDMA_DEVICE", hosts[rank].device.clone().into()),
+            ("GOSSAMER_SECRET", Secret::new([1; 32]).to_hex().into()),
+            ("SLURM_JOB_ID", process::id().to_string().into()),
+            ("SLURM_STEP_ID", step.to_string().into()),
+            ("SLURM_STEP_NUM_TASKS", "2".into()),
+            ("SLURM_STEP_NODELIST", "localhost".into()),
+            ("SLURM_NODEID", "0".into()),
+            ("SLURM_STEP_TASKS_PER_NODE", "2".into()),
+            ("SLURM_PROCID", rank.to_string().into()),
+        ];
+        Player::start(HOST, Some(core), &variables)
+    };
+    let _server = start(1, room.cores.second)?;
+    let line = start(0, room.cores.first)?.first_line()?;
+    line.parse().map_err(|_| CaseError::Failed(line))
+}
+
+/// Never looks at its life line: the hosts of a rack end together.
+fn host(_: LifeLine) -> ExitCode {
+    match take_part() {
+        Ok(figure) => {
+            println!("{figure}");
+            ExitCode::SUCCESS
+        }
+        Err(e) => {
+            // The case waits for a line, and shows what is in it.
+            println!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns on host 0 only.
+fn take_part() -> Result<f64, Box<dyn std::error::Error>> {
+    let time = Duration::from_nanos(env::var(TIME)?.parse()?);
+    let sender = Sender::named(&env::var(SENDER)?).ok_or("no such sender")?;
+    let mut config = RdmaConfig::default();
+    if !env::var(INLINE)?.parse::<bool>()? {
+        config.inline_bytes = 0;
+    }
+    let mut rack = Rack::new().threads(1).rdma(config);
+    if !env::var(SLEEPS)?.parse::<bool>()? {
+        rack = rack.sleep_after(AWAKE);
+    }
+    let figure = rack.run(move || {
+        let other = gossamer::threads().nth(1).expect("a rack of two");
+        let sum = other.entrust_with(|()| Adder::fresh(), ());
+        let think = Think::of_ns(0);
+        match sender {
+            Sender::Alone => half_round_trip_us(&sum, time),
+            Sender::Window(window) => measured(send_window(sum, window, think), time).per_second,
+            Sender::Batch(size) => measured(send_batches(sum, size), time).per_second,
+            Sender::Fibers(fibers) => {
+                measured(send_from_fibers(sum, fibers, think), time).per_second
+            }
+        }
+    });
+    Ok(figure?)
+}
+
+/// Starts a fiber that sends `size` requests and waits until all are answered: they leave when it
+/// begins to wait, in one batch.
+fn send_batches(sum: Trust<Adder>, size: usize) -> Load {
+    let over = Over::default();
+    let fiber = {
+        let (sum, over) = (sum.clone(), over.clone());
+        gossamer::spawn(move || {
+            let mut seed = 0;
+            while !over.now() {
+                for _ in 1..size {
+                    Adder::ask_then(&sum, seed, |answer| {
+                        black_box(answer);
+                    });
+                    seed += 1;
+                }
+                black_box(Adder::ask(&sum, seed));
+            }
+        })
+    };
+    let done = Box::new(move || sum.apply(|sum| sum.runs()));
+    Load { over, fibers: vec![fiber], done }
+}
+
+/// The median of half the round trips that fill `time`, in microseconds.
+fn half_round_trip_us(sum: &Trust<Adder>, time: Duration) -> f64 {
+    round_trips(sum, WARM_UP);
+    let mut trips = round_trips(sum, time);
+    trips.sort_unstable();
+    trips[trips.len() / 2].as_secs_f64() * 1e6 / 2.0
+}
+
+/// What each of the round trips took that fill `time`; at least one.
+fn round_trips(sum: &Trust<Adder>, time: Duration) -> Vec<Duration> {
+    let (start, mut trips) = (Instant::now(), Vec::new());
+    let mut began = start;
+    loop {
+        black_box(Adder::ask(sum, trips.len() as u64));
+        let now = Instant::now();
+        trips.push(now - began);
+        began = now;
+        if now - start > time {
+            return trips;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senders_are_found_by_their_names() {
+        for sender in [Sender::Alone, Sender::Window(16), Sender::Batch(4), Sender::Fibers(64)] {
+            assert_eq!(Sender::named(&sender.text()), Some(sender));
+        }
+        assert_eq!(Sender::named("apply_then, many"), None);
+        assert_eq!(Sender::named(""), None);
+    }
+}
