@@ -1,6 +1,6 @@
 //! What loom lacks, made of what it has.
 
-use loom::sync::atomic::{AtomicBool, Ordering};
+use super::{AtomicBool, Ordering};
 
 /// As [`std::sync::OnceLock`]: whoever sees the value sees all that its setter had done before.
 #[derive(Debug)]
