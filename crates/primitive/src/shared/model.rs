@@ -6,7 +6,9 @@ use crate::{
     limits::CACHE_LINE,
     sync::{AtomicU64, Ordering},
 };
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
+
+const WORD: usize = 8;
 
 impl SharedBytes {
     /// Zeroed memory of the model.
@@ -27,22 +29,37 @@ impl SharedBytes {
 
     /// Copies bytes out, word by word, with relaxed loads.
     pub fn read_into(&self, at: usize, out: &mut [u8]) {
-        self.check(at, out.len());
-        for (i, byte) in out.iter_mut().enumerate() {
-            let word = self.words[self.start + (at + i) / 8].load(Ordering::Relaxed);
-            *byte = word.to_le_bytes()[(at + i) % 8];
+        for (word, inside, outside) in self.parts(at, out.len()) {
+            let bytes = word.load(Ordering::Relaxed).to_le_bytes();
+            out[outside].copy_from_slice(&bytes[inside]);
         }
     }
 
     /// Copies bytes in, word by word, with relaxed stores; only the owner of the moment calls it.
     pub fn write_from(&self, at: usize, bytes: &[u8]) {
-        self.check(at, bytes.len());
-        for (i, byte) in bytes.iter().enumerate() {
-            let cell = &self.words[self.start + (at + i) / 8];
-            let mut word = cell.load(Ordering::Relaxed).to_le_bytes();
-            word[(at + i) % 8] = *byte;
-            cell.store(u64::from_le_bytes(word), Ordering::Relaxed);
+        for (word, inside, outside) in self.parts(at, bytes.len()) {
+            // A load would hide from loom that others' loads before it are in a race with the store.
+            let is_whole = inside.len() == WORD;
+            let mut new = if is_whole { 0 } else { word.load(Ordering::Relaxed) }.to_le_bytes();
+            new[inside].copy_from_slice(&bytes[outside]);
+            word.store(u64::from_le_bytes(new), Ordering::Relaxed);
         }
+    }
+
+    /// The words in which `len` bytes at `at` are; of each, which of its bytes, and which of the
+    /// `len` these are.
+    fn parts(
+        &self,
+        at: usize,
+        len: usize,
+    ) -> impl Iterator<Item = (&AtomicU64, Range<usize>, Range<usize>)> {
+        self.check(at, len);
+        let end = at + len;
+        (at / WORD..end.div_ceil(WORD)).map(move |index| {
+            let start = index * WORD;
+            let (from, to) = (start.max(at), (start + WORD).min(end));
+            (&self.words[self.start + index], from - start..to - start, from - at..to - at)
+        })
     }
 
     /// The first line of 64 bytes in which the run differs from `expected`.
