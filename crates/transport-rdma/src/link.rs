@@ -44,6 +44,8 @@ pub(crate) struct Link<P = Qp> {
     /// What it receives in.
     messages: SharedBytes,
     has_failed: bool,
+    /// Why, if this side did not end it by itself.
+    failure: Option<LossReason>,
 }
 
 impl Link {
@@ -80,7 +82,8 @@ impl<P: Pair> Link<P> {
         notices: Notices,
     ) -> io::Result<Self> {
         let queue = Queue::new(depth as usize, staging.len());
-        let mut link = Self { qp, queue, notices, staging, messages, has_failed: false };
+        let mut link =
+            Self { qp, queue, notices, staging, messages, has_failed: false, failure: None };
         (0..u64::from(RECEIVES)).try_for_each(|slot| link.receive(slot))?;
         Ok(link)
     }
@@ -278,13 +281,22 @@ impl<P: Pair> Link<P> {
     }
 
     fn nonsense(&mut self, what: String, sink: &mut dyn FnMut(Incident)) {
-        self.end();
-        sink(Incident::Failed(LossReason::Protocol(what)));
+        self.fail_for(LossReason::Protocol(what), sink);
     }
 
     fn fail(&mut self, why: &str, sink: &mut dyn FnMut(Incident)) {
+        self.fail_for(LossReason::Connection(why.into()), sink);
+    }
+
+    fn fail_for(&mut self, reason: LossReason, sink: &mut dyn FnMut(Incident)) {
         self.end();
-        sink(Incident::Failed(LossReason::Connection(why.into())));
+        self.failure = Some(reason.clone());
+        sink(Incident::Failed(reason));
+    }
+
+    /// Why the queue pair has failed, if it was not ended from here.
+    pub(crate) fn failure(&self) -> Option<&LossReason> {
+        self.failure.as_ref()
     }
 
     /// Ends the queue pair; nothing is said of what was under way.

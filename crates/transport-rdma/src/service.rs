@@ -212,13 +212,26 @@ impl Service {
             }
             Message::Forgotten { number } => self.dealings.forgotten(number, from),
             Message::GivenUp(why) => {
-                let text = format!("it has given this host up: {}", why.escape_debug());
+                let theirs = format!("it has given this host up: {}", why.escape_debug());
+                // It may only have seen the end of what this host's device has seen fail.
+                let text = match self.failure(from) {
+                    Some(ours) => format!("{ours}; {theirs}"),
+                    None => theirs,
+                };
                 self.host.gone(PeerEvent::Lost(from, LossReason::Connection(text)));
             }
             message @ (Message::Hello { .. } | Message::Ready) => {
                 self.nonsense(from, format!("{message:?} after it was ready"));
             }
         }
+    }
+
+    /// Why the first of the queue pairs to `peer` that have failed by now has.
+    fn failure(&self, peer: HostId) -> Option<LossReason> {
+        (0..self.host.threads).find_map(|thread| {
+            self.host.pump(thread);
+            self.host.with(thread, peer, |link, _| link.failure().cloned())?
+        })
     }
 
     /// A region of `owner`, as it has told of it. Made here, in the order of what the owner says,
