@@ -85,8 +85,9 @@ fn features_that(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> String
     workspace.metadata.packages.iter().flat_map(of).collect::<Vec<_>>().join(",")
 }
 
-/// The tests that need a feature which is off by default.
-const OPTIONAL_TESTS: &str = "test --package gossamer --features tokio --test tokio";
+/// The tests that need a feature which is off by default. As part of the workspace, so that what it
+/// stands on has the same features as for README's command and is not built again.
+const OPTIONAL_TESTS: &str = "test --workspace --features gossamer/tokio --test tokio";
 
 /// Tests of what may depend on how code is divided, with the profile of a program that has none of
 /// its own: each unit of code has constants of its own then.
@@ -168,7 +169,10 @@ pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
         let arguments = format!("test --release --package {package} --test {model}");
         let step = Step::cargo(&workspace.root, &arguments)
             .env("RUSTFLAGS", "--cfg loom")
-            .env("CARGO_TARGET_DIR", &folder);
+            .env("CARGO_TARGET_DIR", &folder)
+            // Building takes longer than exploring.
+            .env("CARGO_PROFILE_RELEASE_LTO", "false")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
         counted(step, &format!("models in {package}'s {model}"))?;
     }
     Ok(())

@@ -126,7 +126,11 @@ fn job_of(list: &Ran) -> String {
 #[test]
 fn a_process_that_stops_for_less_than_the_bound_is_no_loss() {
     let rack = Rack::new(&HOSTS);
-    let job = start(&rack, 60_000, &["--operations", "1000000000000", "--seconds", "3"]);
+    let job = start(
+        &rack,
+        60_000,
+        &["--records", "1000", "--operations", "1000000000000", "--seconds", "3"],
+    );
     let process = process(&rack, 2).expect("it runs");
     send(process, "STOP");
     sleep(Duration::from_millis(500));
