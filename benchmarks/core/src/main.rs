@@ -13,7 +13,7 @@ use clap::Parser;
 use core_bench::count::{self, mark::MarkedAlloc};
 use core_bench::harness::Suite;
 use core_bench::measure::cores::Cores;
-use core_bench::session::{self, Session};
+use core_bench::session;
 use core_bench::suites::prototype::Prototype;
 use core_bench::{machine, roles, suites};
 use suites::Programs;
@@ -25,16 +25,9 @@ static ALLOCATOR: MarkedAlloc = MarkedAlloc;
 /// Measures Gossamer's delegation core beside locks, channels, fibers and IPC libraries.
 #[derive(Debug, Parser)]
 #[command(version)]
-struct Options {
-    /// Interleaved rounds over all candidates of a suite; published figures take at least 7.
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: u16,
-    /// Write every row to this file, as one JSON list.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Measure only cases whose "suite/case" contains this.
-    #[arg(long, value_name = "SUBSTR")]
-    filter: Option<String>,
+struct Cli {
+    #[command(flatten)]
+    session: session::Options,
     /// Measure only this suite; may be given several times.
     #[arg(long, value_name = "NAME")]
     suite: Vec<String>,
@@ -45,12 +38,6 @@ struct Options {
     /// The program `kv`, built from the same sources, whose own benchmark the suite `kv` runs.
     #[arg(long, value_name = "PROGRAM", env = "GOSSAMER_KV")]
     kv: Option<PathBuf>,
-    /// Print every sample that counts as well, tab-separated.
-    #[arg(long)]
-    raw: bool,
-    /// Print the names of suites and cases, and measure nothing.
-    #[arg(long)]
-    list: bool,
 }
 
 fn main() -> ExitCode {
@@ -58,18 +45,11 @@ fn main() -> ExitCode {
     if let Some(code) = count::play(&suites::WORKLOADS).or_else(other) {
         return code;
     }
-    match run(&Options::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(e) => {
-            eprintln!("core-bench: {e}");
-            ExitCode::from(2)
-        }
-    }
+    session::ended("core-bench", run(&Cli::parse()))
 }
 
 /// Measures what the options select; whether everything that this machine has came to a figure.
-fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
+fn run(options: &Cli) -> Result<bool, Box<dyn std::error::Error>> {
     let prototype = match &options.prototype {
         Some(folder) => {
             eprintln!("building the prototype in {}", folder.display());
@@ -80,18 +60,12 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let programs = Programs { prototype, kv: options.kv.clone() };
     let wanted = |suite: &Suite| options.suite.is_empty() || options.suite.contains(&suite.name);
     let suites = suites::all(&programs).into_iter().filter(wanted).collect();
-    let mut suites = session::narrowed(suites, options.filter.as_deref())?;
-    if options.list {
+    let mut suites = options.session.narrowed(suites)?;
+    if options.session.list {
         print!("{}", session::list(&suites));
         return Ok(true);
     }
     let cores = Cores::of_this_process()?;
     println!("{}", machine::header(cores, &machine::PEERS, machine::LOCK));
-    let session = Session {
-        cores,
-        rounds: options.rounds.into(),
-        raw: options.raw,
-        json: options.json.as_deref(),
-    };
-    session.run(&mut suites)
+    options.session.run(cores, &mut suites)
 }

@@ -36,7 +36,7 @@ use std::{env, fs};
 
 use clap::Parser;
 use core_bench::measure::cores::Cores;
-use core_bench::session::{self, Session};
+use core_bench::session;
 use core_bench::{machine, roles};
 
 /// Names device and address of every host, as the guests of `cargo xtask rdma-vm` have it.
@@ -45,25 +45,12 @@ const HOSTS: &str = "GOSSAMER_RDMA_HOSTS";
 /// Measures delegation over RDMA beside perftest.
 #[derive(Debug, Parser)]
 #[command(version)]
-struct Options {
-    /// Interleaved rounds over all candidates of a suite; published figures take at least 7.
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: u16,
-    /// Write every row to this file, as one JSON list.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+struct Cli {
+    #[command(flatten)]
+    session: session::Options,
     /// Draw the suite `rdma-queue-pairs` into this file, as SVG.
     #[arg(long, value_name = "FILE", requires = "json")]
     plot: Option<PathBuf>,
-    /// Measure only cases whose "suite/case" contains this.
-    #[arg(long, value_name = "SUBSTR")]
-    filter: Option<String>,
-    /// Print every sample as well, tab-separated.
-    #[arg(long)]
-    raw: bool,
-    /// Print the names of suites and cases, and measure nothing.
-    #[arg(long)]
-    list: bool,
 }
 
 /// A host that is measured: where its device is.
@@ -79,28 +66,21 @@ fn main() -> ExitCode {
     if let Some(code) = roles::play(&[rack::HOST]) {
         return code;
     }
-    match run(&Options::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(e) => {
-            eprintln!("rdma-bench: {e}");
-            ExitCode::from(2)
-        }
-    }
+    session::ended("rdma-bench", run(&Cli::parse()))
 }
 
 /// Measures what the options select; whether everything came to a figure.
-fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
+fn run(options: &Cli) -> Result<bool, Box<dyn std::error::Error>> {
     let hosts = two_hosts(&env::var(HOSTS).unwrap_or_default());
-    if options.list {
+    if options.session.list {
         let suites = suites::all(&hosts.unwrap_or_else(|| ["", ""].map(host)));
-        print!("{}", session::list(&session::narrowed(suites, options.filter.as_deref())?));
+        print!("{}", session::list(&options.session.narrowed(suites)?));
         return Ok(true);
     }
     let hosts = hosts.ok_or_else(|| {
         format!("{HOSTS} does not name two RDMA devices; `cargo xtask bench rdma` has some")
     })?;
-    let mut suites = session::narrowed(suites::all(&hosts), options.filter.as_deref())?;
+    let mut suites = options.session.narrowed(suites::all(&hosts))?;
     let cores = Cores::of_this_process()?;
     print!("{}", machine::header(cores, &[], include_str!("../Cargo.lock")));
     let [first, second] = hosts.map(|host| host.device);
@@ -108,14 +88,8 @@ fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if let Err(e) = devices::favour() {
         println!("rdma:    the kernel's threads that do the devices' work have no priority: {e}\n");
     }
-    let session = Session {
-        cores,
-        rounds: options.rounds.into(),
-        raw: options.raw,
-        json: options.json.as_deref(),
-    };
-    let complete = session.run(&mut suites)?;
-    if let (Some(plot), Some(json)) = (&options.plot, &options.json) {
+    let complete = options.session.run(cores, &mut suites)?;
+    if let (Some(plot), Some(json)) = (&options.plot, &options.session.json) {
         let rows = serde_json::from_slice(&fs::read(json)?)?;
         let picture =
             plot::render(&rows).ok_or("--plot draws the suite rdma-queue-pairs, whole")?;

@@ -1,14 +1,13 @@
 //! The verbs' own benchmarks, perftest: a server with the second device, on the second core, and a
 //! client with the first.
 
-use std::fs;
 use std::io::{self, Read};
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use core_bench::measure::cores::spawn_on;
+use core_bench::measure::processes::{Ended, free_port, listens};
 use core_bench::measure::room::{CaseError, Room};
 
 use crate::Host;
@@ -81,7 +80,7 @@ pub(crate) fn version() -> String {
 /// What `test` says of these two hosts.
 pub(crate) fn figure(room: &Room, hosts: &[Host; 2], test: Test) -> Result<f64, CaseError> {
     let Manner { program, bytes, expected, column: (head, at) } = test.manner();
-    let port = TcpListener::bind(("0.0.0.0", 0))?.local_addr()?.port();
+    let port = free_port()?;
     let count = (room.time.as_nanos() / expected.as_nanos()).to_string();
     let start = |host: &Host, core| {
         let mut command = Command::new(program);
@@ -100,13 +99,15 @@ pub(crate) fn figure(room: &Room, hosts: &[Host; 2], test: Test) -> Result<f64, 
         }
     };
     let mut server = start(&hosts[1], room.cores.second)?;
-    wait_until(&format!("{program} listens"), || Ok(server.has_ended()? || listens(port)?))?;
-    if server.has_ended()? {
-        return Err(CaseError::Failed(format!("{program} as server: {}", server.said()?)));
+    wait_until(&format!("{program} listens"), || Ok(has_ended(&mut server)? || listens(port)?))?;
+    if has_ended(&mut server)? {
+        return Err(CaseError::Failed(format!("{program} as server: {}", said(&mut server)?)));
     }
     let mut client = start(&hosts[0], room.cores.first)?;
-    wait_until(&format!("{program} ends"), || Ok(client.has_ended()? && server.has_ended()?))?;
-    read(&client.said()?, bytes, head, at)
+    wait_until(&format!("{program} ends"), || {
+        Ok(has_ended(&mut client)? && has_ended(&mut server)?)
+    })?;
+    read(&said(&mut client)?, bytes, head, at)
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> io::Result<bool>) -> Result<(), CaseError> {
@@ -120,18 +121,6 @@ fn wait_until(what: &str, mut done: impl FnMut() -> io::Result<bool>) -> Result<
     Ok(())
 }
 
-/// Whether somebody listens on `port`. The server takes one connection only, so none is wasted on
-/// asking; the kernel's lists of sockets tell.
-fn listens(port: u16) -> io::Result<bool> {
-    let is_it = |line: &str| {
-        let mut fields = line.split_whitespace().skip(1);
-        let is_local = fields.next().is_some_and(|at| at.ends_with(&format!(":{port:04X}")));
-        is_local && fields.nth(1) == Some("0A")
-    };
-    let sockets = fs::read_to_string("/proc/net/tcp")? + &fs::read_to_string("/proc/net/tcp6")?;
-    Ok(sockets.lines().any(is_it))
-}
-
 /// The value of a column, which is the `at`th, in the row for messages of `bytes`.
 fn read(report: &str, bytes: &str, head: &str, at: usize) -> Result<f64, CaseError> {
     let row = |line: &&str| line.split_whitespace().next() == Some(bytes);
@@ -141,30 +130,17 @@ fn read(report: &str, bytes: &str, head: &str, at: usize) -> Result<f64, CaseErr
     value.ok_or_else(|| CaseError::Failed(format!("perftest printed no `{head}`:\n{report}")))
 }
 
-/// A process that is ended with this value.
-struct Ended(Child);
-
-impl Ended {
-    fn has_ended(&mut self) -> io::Result<bool> {
-        Ok(self.0.try_wait()?.is_some())
-    }
-
-    /// All that it has printed, once it has ended; that is less than a pipe holds.
-    fn said(&mut self) -> io::Result<String> {
-        let mut text = String::new();
-        if let (Some(out), Some(err)) = (&mut self.0.stdout, &mut self.0.stderr) {
-            out.chain(err).read_to_string(&mut text)?;
-        }
-        Ok(text)
-    }
+fn has_ended(process: &mut Ended) -> io::Result<bool> {
+    Ok(process.0.try_wait()?.is_some())
 }
 
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // Killing what has ended already is an error that means nothing.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+/// All that a process has printed, once it has ended; that is less than a pipe holds.
+fn said(process: &mut Ended) -> io::Result<String> {
+    let mut text = String::new();
+    if let (Some(out), Some(err)) = (&mut process.0.stdout, &mut process.0.stderr) {
+        out.chain(err).read_to_string(&mut text)?;
     }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -184,11 +160,5 @@ mod tests {
         assert_eq!(read(rate, "64", "MsgRate[Mpps]", 4).expect("a figure"), 0.047717);
         read(rate, "64", "t_typical[usec]", 4).expect_err("another report");
         read("", "8", "t_typical[usec]", 4).expect_err("no report");
-    }
-
-    #[test]
-    fn a_listening_socket_is_seen() {
-        let socket = TcpListener::bind(("0.0.0.0", 0)).expect("a socket");
-        assert!(listens(socket.local_addr().expect("its address").port()).expect("the lists"));
     }
 }

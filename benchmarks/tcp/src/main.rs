@@ -21,12 +21,11 @@ mod peer;
 mod sockets;
 mod suites;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use core_bench::measure::cores::Cores;
-use core_bench::session::{self, Session};
+use core_bench::session::{self, Options};
 use core_bench::{machine, roles};
 
 /// The crates that are compared with; their versions stand in the header.
@@ -35,52 +34,26 @@ const PEERS: [&str; 4] = ["prost", "tarpc", "tokio", "tonic"];
 /// Measures delegation over TCP beside remote procedure calls and UCX.
 #[derive(Debug, Parser)]
 #[command(version)]
-struct Options {
-    /// Interleaved rounds over all candidates of a suite; published figures take at least 7.
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
-    rounds: u16,
-    /// Write every row to this file, as one JSON list.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Measure only cases whose "suite/case" contains this.
-    #[arg(long, value_name = "SUBSTR")]
-    filter: Option<String>,
-    /// Print every sample that counts as well, tab-separated.
-    #[arg(long)]
-    raw: bool,
-    /// Print the names of suites and cases, and measure nothing.
-    #[arg(long)]
-    list: bool,
+struct Cli {
+    #[command(flatten)]
+    options: Options,
 }
 
 fn main() -> ExitCode {
     if let Some(code) = roles::play(&suites::ROLES) {
         return code;
     }
-    match run(&Options::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(e) => {
-            eprintln!("tcp-bench: {e}");
-            ExitCode::from(2)
-        }
-    }
+    session::ended("tcp-bench", run(&Cli::parse().options))
 }
 
 /// Measures what the options select; whether everything that this machine has came to a figure.
 fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
-    let mut suites = session::narrowed(suites::all(), options.filter.as_deref())?;
+    let mut suites = options.narrowed(suites::all())?;
     if options.list {
         print!("{}", session::list(&suites));
         return Ok(true);
     }
     let cores = Cores::of_this_process()?;
     println!("{}", machine::header(cores, &PEERS, include_str!("../Cargo.lock")));
-    let session = Session {
-        cores,
-        rounds: options.rounds.into(),
-        raw: options.raw,
-        json: options.json.as_deref(),
-    };
-    session.run(&mut suites)
+    options.run(cores, &mut suites)
 }

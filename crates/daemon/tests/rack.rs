@@ -111,16 +111,37 @@ fn the_processes_of_a_host_share_its_memory() {
     let cause = "because of b/1: the program was killed by signal 9 (SIGKILL)";
     assert!(ran.err.contains(cause), "{ran:?}");
     rack.assert_nothing_left();
-    let log = Ran::from(rack.gossamer(&["logs", &job_of(&list)]).output().expect("it answers"));
-    // Whoever of the survivors got to say something before its end has said it under its own name.
-    let survivors = ["[a/0] ", "[a/1] ", "[b/0] "];
-    assert!(survivors.iter().any(|name| log.err.contains(name)), "{log:?}");
 }
 
-/// The job that is listed.
-fn job_of(list: &Ran) -> String {
-    let last = list.out.lines().last().expect("a job");
-    last.split_whitespace().next().expect("its number").to_owned()
+/// What the processes of one host say is told apart, while it is said and in the job's log.
+#[test]
+fn each_process_of_a_host_speaks_under_its_own_name() {
+    let rack = Rack::new(&["a", "b"]);
+    let run = ["run", "--hosts", "a,b", "--processes-per-host", "2", "--", "/bin/sh", "-c"];
+    let mut job = rack.gossamer(&run);
+    let job = job.arg("echo said; echo warned >&2; exec sleep 600").spawn().expect("it starts");
+    let named = |what: &str| ["a/0", "a/1", "b/0", "b/1"].map(|name| format!("[{name}] {what}"));
+    let sorted = |said: &str| {
+        let mut lines: Vec<_> = said.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let number = eventually("the log has what all four said", || {
+        let list = Ran::from(rack.gossamer(&["ps", "--json"]).output().expect("it answers"));
+        let jobs: serde_json::Value = serde_json::from_str(&list.out).expect("a list");
+        let number = jobs[0]["job"].as_str()?.to_owned();
+        let log = Ran::from(rack.gossamer(&["logs", &number]).output().expect("it answers"));
+        let is_all = sorted(&log.out) == named("said") && sorted(&log.err) == named("warned");
+        is_all.then_some(number)
+    });
+    let killed = Ran::from(rack.gossamer(&["kill", &number]).output().expect("it answers"));
+    assert_eq!(killed.status, Some(0), "{killed:?}");
+    let ran = finish(job);
+    assert_eq!(sorted(&ran.out), named("said"), "{ran:?}");
+    for line in named("warned") {
+        assert!(ran.err.lines().any(|said| said == line), "{ran:?}");
+    }
+    rack.assert_nothing_left();
 }
 
 #[test]

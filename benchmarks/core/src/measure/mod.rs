@@ -6,6 +6,7 @@
 //! | [`watch`] | Did a thread have its core to itself for the whole time? |
 //! | [`latency`] | How far apart are the two cores right now: near or far? |
 //! | [`cycles`] | How many core cycles are there in a nanosecond right now? |
+//! | [`processes`] | Does a process of another benchmark listen, and does it end with its case? |
 //! | [`room`] | What a case is handed: one core or two, a time, and the ways to use them. |
 
 pub mod cores;
@@ -13,5 +14,6 @@ pub mod cores;
 #[allow(unsafe_code)]
 pub mod cycles;
 pub mod latency;
+pub mod processes;
 pub mod room;
 pub mod watch;

@@ -1,8 +1,6 @@
 //! UCX's own benchmark, `ucx_perftest`, between two processes of this host.
 
-use std::fs;
 use std::io;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -12,6 +10,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::harness::{Case, Unit};
 use crate::measure::cores::spawn_on;
+use crate::measure::processes::{Ended, free_port, listens};
 use crate::measure::room::{CaseError, Reading, Room, undisturbed};
 use crate::measure::watch::schedstat;
 
@@ -65,7 +64,7 @@ fn run(room: &Room, over: &str, test: &str, iterations: f64) -> Result<String, C
     base(&mut server);
     server.stdout(Stdio::null()).stderr(Stdio::null());
     let mut server = Ended(start(room.cores.second, &mut server)?);
-    listens(port, &mut server.0)?;
+    wait_for(port, &mut server.0)?;
 
     let mut client = Command::new(PROGRAM);
     base(&mut client);
@@ -115,24 +114,11 @@ fn waited(child: &Child) -> Result<Duration, CaseError> {
     Ok(schedstat(&path).map(|[_, waited]| waited)?)
 }
 
-/// A port that was free a moment ago.
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
-}
-
-/// Waits until somebody listens on `port`. The server takes one connection only, so none is wasted
-/// on asking; the kernel's list of sockets tells.
-fn listens(port: u16, server: &mut Child) -> Result<(), CaseError> {
+/// Waits until the server listens on `port`.
+fn wait_for(port: u16, server: &mut Child) -> Result<(), CaseError> {
     let start = Instant::now();
-    let (tail, listening) = (format!(":{port:04X}"), "0A");
     while start.elapsed() < PATIENCE {
-        let sockets = fs::read_to_string("/proc/net/tcp")?;
-        let found = sockets.lines().any(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            fields.next().is_some_and(|local| local.ends_with(&tail))
-                && fields.nth(1) == Some(listening)
-        });
-        if found {
+        if listens(port)? {
             return Ok(());
         }
         if let Some(status) = server.try_wait()? {
@@ -151,20 +137,10 @@ fn column(report: &str, name: &str) -> Result<f64, CaseError> {
     value.ok_or_else(|| CaseError::Failed(format!("{PROGRAM} printed no `{name}`:\n{report}")))
 }
 
-/// A process that is ended with this value.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // Killing what has ended already is an error that means nothing.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[test]
     fn the_wanted_column_of_the_last_line_is_read() {
@@ -177,17 +153,17 @@ mod tests {
     }
 
     #[test]
-    fn a_listening_socket_is_seen() {
+    fn a_server_that_listens_is_waited_for() {
         let socket = TcpListener::bind(("127.0.0.1", 0)).expect("a socket");
         let port = socket.local_addr().expect("its address").port();
         let mut child = Ended(Command::new("sleep").arg("60").spawn().expect("sleep"));
-        listens(port, &mut child.0).expect("listens");
+        wait_for(port, &mut child.0).expect("listens");
     }
 
     #[test]
     fn a_server_that_ends_is_an_error() {
         let mut child = Ended(Command::new("false").spawn().expect("false"));
-        let error = listens(free_port().expect("a port"), &mut child.0).expect_err("ended");
+        let error = wait_for(free_port().expect("a port"), &mut child.0).expect_err("ended");
         assert!(error.to_string().contains("as server"), "{error}");
     }
 }
