@@ -15,6 +15,10 @@ const MODELLED: [&str; 2] = ["gossamer-transport-api", "gossamer-trust-core"];
 /// The feature that only a nightly compiler can build.
 const NIGHTLY: &str = "nightly";
 
+/// Folders that are workspaces of their own.
+const OWN_WORKSPACES: [&str; 5] =
+    ["benchmarks/kit", "benchmarks/core", "benchmarks/tcp", "benchmarks/rdma", "fuzz"];
+
 /// Features that need libraries which not every machine has: cmake, libclang, libibverbs.
 const RDMA: [&str; 2] = ["rdma", "verbs"];
 
@@ -24,6 +28,9 @@ const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
 /// `cargo xtask lint`.
 pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     Step::cargo(&workspace.root, "fmt --all --check").run()?;
+    for folder in OWN_WORKSPACES {
+        Step::cargo(&workspace.own_workspace(folder)?, "fmt --check").run()?;
+    }
     let features = stable_features(workspace);
     Step::cargo(&workspace.root, "clippy --workspace --all-targets")
         .arg(format!("--features={features}"))
@@ -180,9 +187,10 @@ pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
 
 /// `cargo xtask hotpath`.
 pub(crate) fn hotpath(workspace: &Workspace) -> Result<()> {
-    let folder = workspace.benchmarks("core")?;
+    let folder = workspace.benchmarks("kit")?;
     // What the compiler makes of it is what counts, so it is an optimised build.
-    counted(Step::cargo(&folder, "test --release --test hotpath"), "proofs of the hot path")
+    counted(Step::cargo(&folder, "test --release --test hotpath"), "proofs of the hot path")?;
+    counted(Step::cargo(&folder, "test --release --lib --test count"), "tests of the measuring")
 }
 
 /// Runs test programs; an error if no test ran.

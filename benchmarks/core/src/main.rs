@@ -1,22 +1,42 @@
 //! `core-bench`: measures the delegation core beside its peers; a table, and a list for machines.
 //!
+//! In reading order: [`suites`], the cases and who is held against whom; the rest is bench-kit's. It
+//! measures racks whose threads share memory, beside locks, channels, fibers and IPC libraries.
+//!
 //! It succeeds when every case that this machine has the programs for came to a figure; what the
 //! figures are, and whether bars hold, is for the reader to judge.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+
+mod suites;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use bench_kit::count::{self, mark::MarkedAlloc};
+use bench_kit::harness::Suite;
+use bench_kit::measure::cores::Cores;
+use bench_kit::session;
+use bench_kit::{machine, roles};
 use clap::Parser;
-use core_bench::count::{self, mark::MarkedAlloc};
-use core_bench::harness::Suite;
-use core_bench::measure::cores::Cores;
-use core_bench::session;
-use core_bench::suites::prototype::Prototype;
-use core_bench::{machine, roles, suites};
+
 use suites::Programs;
+use suites::prototype::Prototype;
+
+/// The crates that the suites compare with; their versions stand in the header.
+const PEERS: [&str; 10] = [
+    "context",
+    "corosensei",
+    "crossbeam-channel",
+    "flume",
+    "generator",
+    "iceoryx2",
+    "may",
+    "mcslock",
+    "parking_lot",
+    "spin",
+];
 
 // The system's allocator with a `nop` in front of it, for counted runs.
 #[global_allocator]
@@ -66,6 +86,6 @@ fn run(options: &Cli) -> Result<bool, Box<dyn std::error::Error>> {
         return Ok(true);
     }
     let cores = Cores::of_this_process()?;
-    println!("{}", machine::header(cores, &machine::PEERS, machine::LOCK));
+    println!("{}", machine::header(cores, &PEERS, include_str!("../Cargo.lock")));
     options.session.run(cores, &mut suites)
 }

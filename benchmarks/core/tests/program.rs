@@ -40,7 +40,10 @@ fn rows_are_written_as_a_list() {
     let case = ["--suite", "idle", "--filter", "std channels", "--rounds", "1", "--json", path];
     let output = run(&case);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("machine: "), "{}", text(&output.stdout));
+    let printed = text(&output.stdout);
+    assert!(printed.contains("machine: "), "{printed}");
+    let peers = printed.lines().find(|line| line.starts_with("peers: ")).expect("the peers");
+    assert!(!peers.replace("ucx absent", "").contains("absent"), "{peers}");
     let json = fs::read(&file).expect("the file");
     let rows: Vec<serde_json::Value> = serde_json::from_slice(&json).expect("a list");
     assert_eq!(rows.len(), 1);
@@ -50,7 +53,7 @@ fn rows_are_written_as_a_list() {
 #[test]
 fn a_role_ends_when_its_case_is_gone() {
     let mut command = Command::new(PROGRAM);
-    command.env("CORE_BENCH_ROLE", "hog").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.env("BENCH_ROLE", "hog").stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut hog = command.spawn().expect("a hog");
     let mut line = String::new();
     let mut output = BufReader::new(hog.stdout.take().expect("its output"));
@@ -63,7 +66,7 @@ fn a_role_ends_when_its_case_is_gone() {
 #[test]
 fn a_role_that_does_not_exist_is_refused() {
     let mut command = Command::new(PROGRAM);
-    let output = command.env("CORE_BENCH_ROLE", "nobody").output().expect("the program runs");
+    let output = command.env("BENCH_ROLE", "nobody").output().expect("the program runs");
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("nobody"), "{}", text(&output.stderr));
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use core_bench::measure::cores::pin;
-use core_bench::measure::room::{CaseError, Room};
+use bench_kit::measure::cores::pin;
+use bench_kit::measure::room::{CaseError, Room};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{Carrier, Cell, Event, HostId, Lane, RegionKey, Rights, Transport};

@@ -14,7 +14,7 @@
 //! - [`plot`]: the picture of one suite.
 //! - [`devices`]: who does the work of devices that are made of software.
 //!
-//! Rounds and report are those of `core-bench`. Where devices are made of software, their work is
+//! Rounds and report are those of bench-kit. Where devices are made of software, their work is
 //! done on the two cores that are measured, and the cores may be emulated: so samples are not told
 //! apart by the distance of the cores, and none is thrown away for time that a thread lost.
 //!
@@ -34,10 +34,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::{env, fs};
 
+use bench_kit::measure::cores::Cores;
+use bench_kit::session;
+use bench_kit::{machine, roles};
 use clap::Parser;
-use core_bench::measure::cores::Cores;
-use core_bench::session;
-use core_bench::{machine, roles};
 
 /// Names device and address of every host, as the guests of `cargo xtask rdma-vm` have it.
 const HOSTS: &str = "GOSSAMER_RDMA_HOSTS";

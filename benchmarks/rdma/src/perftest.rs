@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use core_bench::measure::cores::spawn_on;
-use core_bench::measure::processes::{Ended, free_port, listens};
-use core_bench::measure::room::{CaseError, Room};
+use bench_kit::measure::cores::spawn_on;
+use bench_kit::measure::processes::{Ended, free_port, listens};
+use bench_kit::measure::room::{CaseError, Room};
 
 use crate::Host;
 

@@ -8,11 +8,11 @@ use std::process::{self, ExitCode};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use core_bench::measure::room::{CaseError, Room};
-use core_bench::product::sample::{Load, Over, measured};
-use core_bench::product::share::{Delegated, send_from_fibers, send_window};
-use core_bench::roles::{LifeLine, Player, Role};
-use core_bench::suites::work::{Adder, Section, Think};
+use bench_kit::measure::room::{CaseError, Room};
+use bench_kit::product::sample::{Load, Over, measured};
+use bench_kit::product::share::{Delegated, send_from_fibers, send_window};
+use bench_kit::roles::{LifeLine, Player, Role};
+use bench_kit::work::{Adder, Section, Think};
 use gossamer::slurm::Secret;
 use gossamer::{Rack, RdmaConfig, Trust};
 

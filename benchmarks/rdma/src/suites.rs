@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use core_bench::harness::Limit::{AtLeast, AtMost};
-use core_bench::harness::{Bar, Case, Peer, Placement, Suite, Unit};
-use core_bench::measure::room::Reading;
-use core_bench::product::share::FIBERS;
+use bench_kit::harness::Limit::{AtLeast, AtMost};
+use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
+use bench_kit::measure::room::Reading;
+use bench_kit::product::share::FIBERS;
 
 use crate::Host;
 use crate::lanes::{self, Telling};

@@ -10,7 +10,7 @@
 //! - [`peer`]: what the remote procedure calls share, tarpc, tonic.
 //! - [`sockets`]: what the system itself takes.
 //!
-//! Rounds, placement, what counts as disturbed and the report are those of `core-bench`. It succeeds
+//! Rounds, placement, what counts as disturbed and the report are those of bench-kit. It succeeds
 //! when every case that this machine has the programs for came to a figure; what the figures are, and
 //! whether bars hold, is for the reader to judge.
 
@@ -23,10 +23,10 @@ mod suites;
 
 use std::process::ExitCode;
 
+use bench_kit::measure::cores::Cores;
+use bench_kit::session::{self, Options};
+use bench_kit::{machine, roles};
 use clap::Parser;
-use core_bench::measure::cores::Cores;
-use core_bench::session::{self, Options};
-use core_bench::{machine, roles};
 
 /// The crates that are compared with; their versions stand in the header.
 const PEERS: [&str; 4] = ["prost", "tarpc", "tokio", "tonic"];

@@ -8,11 +8,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use core_bench::measure::room::{CaseError, Room, undisturbed};
-use core_bench::product::sample::{Pace, measured};
-use core_bench::product::two::Sender;
-use core_bench::roles::{LifeLine, Player, Role};
-use core_bench::suites::work::{Adder, Section};
+use bench_kit::measure::room::{CaseError, Room, undisturbed};
+use bench_kit::product::sample::{Pace, measured};
+use bench_kit::product::two::Sender;
+use bench_kit::roles::{LifeLine, Player, Role};
+use bench_kit::work::{Adder, Section};
 use gossamer::Rack;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use transport_api::HostId;

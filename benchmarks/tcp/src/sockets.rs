@@ -6,10 +6,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;
 
-use core_bench::measure::cores::on_core;
-use core_bench::measure::room::{CaseError, Room, undisturbed};
-use core_bench::measure::watch::{Manner, Watch};
-use core_bench::roles::{LifeLine, Player, Role};
+use bench_kit::measure::cores::on_core;
+use bench_kit::measure::room::{CaseError, Room, undisturbed};
+use bench_kit::measure::watch::{Manner, Watch};
+use bench_kit::roles::{LifeLine, Player, Role};
 
 /// The process that sends back what it gets.
 pub(crate) const SERVER: Role = Role { name: "sockets-server", run: serve };

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use core_bench::harness::Limit::{AtLeast, AtMost};
-use core_bench::harness::{Bar, Case, Peer, Placement, Suite, Unit};
-use core_bench::measure::room::{CaseError, Reading, Room};
-use core_bench::product::two::Sender;
-use core_bench::roles::Role;
-use core_bench::suites::ucx;
+use bench_kit::harness::Limit::{AtLeast, AtMost};
+use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
+use bench_kit::measure::room::{CaseError, Reading, Room};
+use bench_kit::product::two::Sender;
+use bench_kit::roles::Role;
+use bench_kit::ucx;
 
 use crate::ours::{self, Security};
 use crate::peer::{self, tarpc, tonic};

@@ -3,9 +3,9 @@
 
 use std::hint::black_box;
 
-use super::work::{Section, Think};
-use crate::harness::{Case, Unit};
-use crate::measure::watch::Manner;
+use bench_kit::harness::{Case, Unit};
+use bench_kit::measure::watch::Manner;
+use bench_kit::work::{Section, Think};
 
 /// Requests in flight.
 const WINDOW: u64 = 64;
@@ -13,7 +13,7 @@ const WINDOW: u64 = 64;
 const CAPACITY: usize = 1024;
 
 /// Both ends of a bounded channel.
-pub trait Channel: Send {
+pub(crate) trait Channel: Send {
     /// Its name, without the prefix `channel/`.
     const NAME: &'static str;
 
@@ -34,7 +34,7 @@ macro_rules! channel {
     ($name:ident, $crate_name:ident, $text:literal) => {
         #[doc = concat!("A channel of the crate `", stringify!($crate_name), "`.")]
         #[derive(Debug)]
-        pub struct $name<T>(Option<$crate_name::Sender<T>>, $crate_name::Receiver<T>);
+        pub(crate) struct $name<T>(Option<$crate_name::Sender<T>>, $crate_name::Receiver<T>);
 
         impl Channel for $name<u64> {
             const NAME: &'static str = $text;
@@ -65,7 +65,7 @@ channel!(Crossbeam, crossbeam_channel, "crossbeam, 64 in flight");
 channel!(Flume, flume, "flume, 64 in flight");
 
 /// One client with 64 requests in flight, and a server that owns the object.
-pub fn server<C: Channel, S: Section>(think_ns: u32) -> Case {
+pub(crate) fn server<C: Channel, S: Section>(think_ns: u32) -> Case {
     Case::new(format!("channel/{}", C::NAME), Unit::Mops, move |room| {
         let think = Think::of_ns(think_ns);
         let (requests, answers) = (C::bounded(CAPACITY), C::bounded(CAPACITY));

@@ -14,17 +14,17 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use bench_kit::harness::{Case, Peer, Placement, Suite, Unit};
+use bench_kit::measure::room::{Alone, CaseError, Reading, Room};
+use bench_kit::product::fibers as ours;
 use may::coroutine;
 
 use super::raw_fibers::{
     Corosensei, CorosenseiPool, Ctx, CtxPool, Gener, GenerPool, RawFiber, RawPool, STACK,
 };
-use crate::harness::{Case, Peer, Placement, Suite, Unit};
-use crate::measure::room::{Alone, CaseError, Reading, Room};
-use crate::product::fibers as ours;
 
 /// The suites `fiber-switch-1`, `fiber-switch-64`, `fiber-spawn` and `fiber-park`.
-pub fn suites() -> Vec<Suite> {
+pub(crate) fn suites() -> Vec<Suite> {
     let mut suites = vec![switch(1), switch(64), spawn(), park()];
     for suite in &mut suites {
         suite.time = Duration::from_millis(50);

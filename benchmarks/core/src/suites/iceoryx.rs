@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use bench_kit::harness::{Case, Unit};
+use bench_kit::measure::cores::on_core;
+use bench_kit::measure::room::{CaseError, Reading, Room, undisturbed};
+use bench_kit::measure::watch::{Manner, Watch, schedstat};
+use bench_kit::roles::{LifeLine, Player, Role};
 use iceoryx2::config::Config;
 use iceoryx2::node::{Node, NodeBuilder};
 use iceoryx2::pending_response::PendingResponse;
@@ -15,15 +20,9 @@ use iceoryx2::prelude::*;
 use iceoryx2::service::port_factory::request_response::PortFactory;
 use tempfile::TempDir;
 
-use crate::harness::{Case, Unit};
-use crate::measure::cores::on_core;
-use crate::measure::room::{CaseError, Reading, Room, undisturbed};
-use crate::measure::watch::{Manner, Watch, schedstat};
-use crate::roles::{LifeLine, Player, Role};
-
 /// Requests in flight when the rate is measured.
 const WINDOW: usize = 64;
-const FOLDER: &str = "CORE_BENCH_ICEORYX";
+const FOLDER: &str = "BENCH_ICEORYX";
 const SERVICE: &str = "core-bench/addition";
 /// Requests between two looks at the clock.
 const BURST: u32 = 256;
@@ -36,10 +35,10 @@ type Pending = PendingResponse<Shm, u64, (), u64, ()>;
 type Requester = Client<Shm, u64, (), u64, ()>;
 
 /// The process that answers.
-pub const SERVER: Role = Role { name: "iceoryx2-server", run: serve };
+pub(crate) const SERVER: Role = Role { name: "iceoryx2-server", run: serve };
 
 /// Half round trip of an 8-byte request with an 8-byte response.
-pub fn latency() -> Case {
+pub(crate) fn latency() -> Case {
     Case::new("iceoryx2/request-response, 8 bytes", Unit::Nanoseconds, |room| {
         let per_second = sample(room, 1)?;
         Ok(Reading::of(1e9 / per_second / 2.0))
@@ -47,7 +46,7 @@ pub fn latency() -> Case {
 }
 
 /// Rate of 8-byte requests, each answered, with 64 in flight.
-pub fn rate() -> Case {
+pub(crate) fn rate() -> Case {
     Case::new("iceoryx2/request-response, 64 in flight", Unit::Mops, |room| {
         Ok(Reading::of(sample(room, WINDOW)? / 1e6))
     })

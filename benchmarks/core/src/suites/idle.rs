@@ -3,16 +3,16 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::harness::{Bar, Case, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite};
-use crate::load::reference::{Sleepers, Yielders};
-use crate::load::{Setting, Subject, idle_share, lone_request, storm};
-use crate::product::rest::{Adaptive, YieldOnly};
+use bench_kit::harness::{Bar, Case, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite};
+use bench_kit::load::reference::{Sleepers, Yielders};
+use bench_kit::load::{Setting, Subject, idle_share, lone_request, storm};
+use bench_kit::product::rest::{Adaptive, YieldOnly};
 
 /// Threads of the oversubscribed settings, on two cores.
 const MANY: [usize; 2] = [4, 8];
 
 /// The suites `idle`, `lone-request` and `storm`.
-pub fn suites() -> Vec<Suite> {
+pub(crate) fn suites() -> Vec<Suite> {
     let mut idle = Suite::new("idle", "CPU of this process, nothing to do for 2 s", FREE);
     let about = "median latency of a request to threads that have come to rest";
     let mut lone = Suite::new("lone-request", about, FREE);

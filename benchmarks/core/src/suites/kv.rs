@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
+use bench_kit::harness::{Case, Peer, Placement, Suite, Unit};
+use bench_kit::measure::latency::{Class, one_way_ns};
+use bench_kit::measure::room::{CaseError, Reading, Room};
 use serde::Deserialize;
 use tempfile::TempDir;
-
-use crate::harness::{Case, Peer, Placement, Suite, Unit};
-use crate::measure::latency::{Class, one_way_ns};
-use crate::measure::room::{CaseError, Reading, Room};
 
 /// Seconds that one store may run, in a sample of all of them.
 const SECONDS: &str = "1";
@@ -32,7 +31,7 @@ const STORES: [(&str, &str); 6] = [
 ];
 
 /// The suite `kv`; `program` is `kv`, if there is one.
-pub fn suite(program: Option<PathBuf>) -> Suite {
+pub(crate) fn suite(program: Option<PathBuf>) -> Suite {
     let about = "two processes of one thread, or as many threads and a lock-based store; YCSB C, \
                  zipfian; an operation is a read";
     let mut suite = Suite::new("kv", about, Placement::Pair);

@@ -4,16 +4,16 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-use super::work::{Counter, Section, Think};
-use crate::harness::{Case, Unit};
-use crate::measure::room::{CaseError, Gate, Reading, Room};
-use crate::measure::watch::Manner;
+use bench_kit::harness::{Case, Unit};
+use bench_kit::measure::room::{CaseError, Gate, Reading, Room};
+use bench_kit::measure::watch::Manner;
+use bench_kit::work::{Counter, Section, Think};
 
 /// Operations between two looks at the clock's flag.
 const BURST: u64 = 16;
 
 /// A lock around a `T`.
-pub trait Lock<T>: Send + Sync + 'static {
+pub(crate) trait Lock<T>: Send + Sync + 'static {
     /// Its name, without the prefix `lock/`.
     const NAME: &'static str;
     /// Whether a thread that waits for it may go to sleep.
@@ -91,7 +91,7 @@ impl<T: Send + 'static> Lock<T> for spin::mutex::TicketMutex<T> {
 /// A queue lock's node, on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Node(mcslock::raw::MutexNode);
+pub(crate) struct Node(mcslock::raw::MutexNode);
 
 impl<T: Send + 'static> Lock<T> for mcslock::raw::spins::Mutex<T> {
     const NAME: &'static str = "mcs";
@@ -112,7 +112,7 @@ impl<T: Send + 'static> Lock<T> for mcslock::raw::spins::Mutex<T> {
 struct Apart<T>(T);
 
 /// One case for each lock: two threads run the section of `S`, with `think_ns` in between.
-pub fn contended<S: Section>(think_ns: u32) -> Vec<Case> {
+pub(crate) fn contended<S: Section>(think_ns: u32) -> Vec<Case> {
     vec![
         two_threads::<Mutex<S>, S>(think_ns),
         two_threads::<parking_lot::Mutex<S>, S>(think_ns),
@@ -136,7 +136,7 @@ fn two_threads<L: Lock<S>, S: Section>(think_ns: u32) -> Case {
 }
 
 /// Two threads add to one atomic word.
-pub fn fetch_add(think_ns: u32) -> Case {
+pub(crate) fn fetch_add(think_ns: u32) -> Case {
     Case::new("atomic/fetch_add", Unit::Mops, move |room| {
         let word = Apart(AtomicU64::new(0));
         both(room, Manner::Polls, Think::of_ns(think_ns), || {
@@ -148,7 +148,7 @@ pub fn fetch_add(think_ns: u32) -> Case {
 }
 
 /// Two threads only think: what is left when sharing costs nothing.
-pub fn nothing_shared(think_ns: u32) -> Case {
+pub(crate) fn nothing_shared(think_ns: u32) -> Case {
     Case::new("none/nothing shared", Unit::Mops, move |room| {
         both(room, Manner::Polls, Think::of_ns(think_ns), || |_| ())
     })
@@ -179,7 +179,7 @@ fn both<F: FnMut(u64)>(
 }
 
 /// One thread adds to a counter behind a lock that nobody else wants.
-pub fn uncontended<L: Lock<Counter>>() -> Case {
+pub(crate) fn uncontended<L: Lock<Counter>>() -> Case {
     Case::new(format!("lock/{}", L::NAME), Unit::Nanoseconds, |room| {
         room.alone(|alone| {
             let lock = L::around(Counter::fresh());
@@ -197,7 +197,7 @@ pub fn uncontended<L: Lock<Counter>>() -> Case {
 ///
 /// # Errors
 /// As [`Room::alone`].
-pub fn uncontended_fetch_add(room: &Room) -> Result<Reading, CaseError> {
+pub(crate) fn uncontended_fetch_add(room: &Room) -> Result<Reading, CaseError> {
     room.alone(|alone| {
         let word = AtomicU64::new(0);
         alone.measure(|n| {

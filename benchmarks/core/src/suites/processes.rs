@@ -1,11 +1,13 @@
 //! Requests of 8 bytes between two processes.
 
-use super::{iceoryx, ucx};
-use crate::harness::{Bar, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite};
-use crate::product::two::{self, Sender};
+use bench_kit::harness::{Bar, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite};
+use bench_kit::product::two::{self, Sender};
+use bench_kit::ucx;
+
+use super::iceoryx;
 
 /// The suites `process-latency` and `process-rate`.
-pub fn suites() -> Vec<Suite> {
+pub(crate) fn suites() -> Vec<Suite> {
     let about = "two processes; an operation is half a round trip of an 8-byte request";
     let mut latency = Suite::new("process-latency", about, Placement::Pair);
     let case = ucx::latency();

@@ -10,17 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
+use bench_kit::harness::{Case, Unit};
+use bench_kit::measure::cores::on_core;
+use bench_kit::measure::cycles;
+use bench_kit::measure::latency::Class;
+use bench_kit::measure::room::{CaseError, Reading, Room};
 use tempfile::TempDir;
-
-use crate::harness::{Case, Unit};
-use crate::measure::cores::on_core;
-use crate::measure::cycles;
-use crate::measure::latency::Class;
-use crate::measure::room::{CaseError, Reading, Room};
 
 /// A built prototype; its folder is removed with it.
 #[derive(Debug)]
-pub struct Prototype {
+pub(crate) struct Prototype {
     program: PathBuf,
     _scratch: TempDir,
 }
@@ -30,7 +29,7 @@ impl Prototype {
     ///
     /// # Errors
     /// When the folder is no crate, or does not build; the message ends with cargo's.
-    pub fn build(folder: &Path) -> io::Result<Prototype> {
+    pub(crate) fn build(folder: &Path) -> io::Result<Prototype> {
         let scratch = TempDir::with_prefix("core-bench-prototype-")?;
         copy(folder, scratch.path())
             .and_then(|()| stand_alone(&scratch.path().join("Cargo.toml")))
@@ -67,7 +66,7 @@ impl Prototype {
 }
 
 /// The cases that belong beside the suite `counter`.
-pub fn counter(prototype: &Rc<Prototype>) -> Vec<Case> {
+pub(crate) fn counter(prototype: &Rc<Prototype>) -> Vec<Case> {
     let row = |name, filter, row| case(prototype, name, filter, row);
     vec![
         row(
@@ -89,7 +88,7 @@ pub fn counter(prototype: &Rc<Prototype>) -> Vec<Case> {
 }
 
 /// The cases that belong into the suite `symmetric`.
-pub fn symmetric(prototype: &Rc<Prototype>) -> Vec<Case> {
+pub(crate) fn symmetric(prototype: &Rc<Prototype>) -> Vec<Case> {
     let row = |name, filter, row| case(prototype, name, filter, row);
     vec![
         row(
@@ -111,7 +110,7 @@ pub fn symmetric(prototype: &Rc<Prototype>) -> Vec<Case> {
 }
 
 /// A request of one of 64 fibers on a thread that is its own trustee: software alone, in cycles.
-pub fn one_thread(prototype: &Rc<Prototype>) -> Case {
+pub(crate) fn one_thread(prototype: &Rc<Prototype>) -> Case {
     let prototype = prototype.clone();
     Case::new("prototype/64 fibers, all", Unit::Cycles, move |room: &Room| {
         let filter = "self/64 fibers 1 buf x 64 pf";

@@ -14,10 +14,10 @@ use corosensei::{Coroutine, Yielder};
 use generator::{Generator, Gn, LocalGenerator, done};
 
 /// Bytes of stack for every fiber.
-pub const STACK: usize = 64 * 1024;
+pub(crate) const STACK: usize = 64 * 1024;
 
 /// A fiber that runs `W` whenever it is resumed.
-pub trait RawFiber<W: FnMut() + 'static>: Sized {
+pub(crate) trait RawFiber<W: FnMut() + 'static>: Sized {
     /// A suspended fiber.
     fn endless(work: W) -> Self;
 
@@ -26,13 +26,13 @@ pub trait RawFiber<W: FnMut() + 'static>: Sized {
 }
 
 /// A stack for one fiber after another, as a pool would hand it out.
-pub trait RawPool: Default {
+pub(crate) trait RawPool: Default {
     /// Creates a fiber on the stack, runs it to its end, and gets the stack back.
     fn run_once(&mut self, work: fn());
 }
 
 /// A fiber of `corosensei`.
-pub struct Corosensei(Coroutine<(), (), ()>);
+pub(crate) struct Corosensei(Coroutine<(), (), ()>);
 
 impl<W: FnMut() + 'static> RawFiber<W> for Corosensei {
     fn endless(mut work: W) -> Self {
@@ -52,7 +52,7 @@ impl<W: FnMut() + 'static> RawFiber<W> for Corosensei {
 }
 
 /// A stack of `corosensei`.
-pub struct CorosenseiPool(Option<DefaultStack>);
+pub(crate) struct CorosenseiPool(Option<DefaultStack>);
 
 impl Default for CorosenseiPool {
     fn default() -> Self {
@@ -71,7 +71,7 @@ impl RawPool for CorosenseiPool {
 }
 
 /// A fiber of `generator`.
-pub struct Gener {
+pub(crate) struct Gener {
     fiber: LocalGenerator<'static, (), ()>,
     quit: Rc<Cell<bool>>,
 }
@@ -108,7 +108,7 @@ impl Drop for Gener {
 }
 
 /// A stack of `generator`, inside the generator that is given new work.
-pub struct GenerPool(Generator<'static, (), ()>);
+pub(crate) struct GenerPool(Generator<'static, (), ()>);
 
 impl Default for GenerPool {
     fn default() -> Self {
@@ -127,7 +127,7 @@ impl RawPool for GenerPool {
 }
 
 /// A fiber of `context`.
-pub struct Ctx<W> {
+pub(crate) struct Ctx<W> {
     context: Option<Context>,
     work: *mut W,
     // Outlives the context, which lives on it.
@@ -170,7 +170,7 @@ impl<W> Drop for Ctx<W> {
 }
 
 /// A stack of `context`.
-pub struct CtxPool(ProtectedFixedSizeStack);
+pub(crate) struct CtxPool(ProtectedFixedSizeStack);
 
 impl Default for CtxPool {
     fn default() -> Self {

@@ -4,14 +4,15 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use bench_kit::count::Phase;
+use bench_kit::harness::{Bar, Case, Limit::AtMost, Peer, Placement, Suite, Unit};
+use bench_kit::product::alone::{self, BATCH, COUNTED_BATCHES, Counts, Part};
+use bench_kit::product::poll;
+
 use super::prototype::{self, Prototype};
-use crate::count::Phase;
-use crate::harness::{Bar, Case, Limit::AtMost, Peer, Placement, Suite, Unit};
-use crate::product::alone::{self, BATCH, COUNTED_BATCHES, Counts, Part};
-use crate::product::poll;
 
 /// The suites `one-request`, `one-request-exact` and `poll`.
-pub fn suites(prototype: Option<&Rc<Prototype>>) -> Vec<Suite> {
+pub(crate) fn suites(prototype: Option<&Rc<Prototype>>) -> Vec<Suite> {
     vec![by_the_clock(prototype), exactly(), polls()]
 }
 

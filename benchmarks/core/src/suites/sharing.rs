@@ -3,18 +3,19 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use bench_kit::harness::{Bar, Case, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite, Unit};
+use bench_kit::product::alone;
+use bench_kit::product::share::{self, Delegated};
+use bench_kit::work::{Counter, Lines, Section};
+
 use super::prototype::{self, Prototype};
-use super::work::{Counter, Lines, Section};
 use super::{channels, locks};
-use crate::harness::{Bar, Case, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite, Unit};
-use crate::product::alone;
-use crate::product::share::{self, Delegated};
 
 /// Think times of the `think-*` suites, in nanoseconds.
 const THINK_NS: [u32; 3] = [50, 100, 300];
 
 /// The suites `counter`, `think-*`, `locality`, `symmetric` and `uncontended`.
-pub fn suites(prototype: Option<&Rc<Prototype>>) -> Vec<Suite> {
+pub(crate) fn suites(prototype: Option<&Rc<Prototype>>) -> Vec<Suite> {
     let mut suites = vec![counter(prototype)];
     suites.extend(THINK_NS.map(think));
     suites.push(locality());

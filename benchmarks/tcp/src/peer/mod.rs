@@ -16,10 +16,10 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-use core_bench::measure::cores::on_core;
-use core_bench::measure::room::{CaseError, Room, undisturbed};
-use core_bench::measure::watch::{Manner, Watch, schedstat};
-use core_bench::roles::{LifeLine, Player, Role};
+use bench_kit::measure::cores::on_core;
+use bench_kit::measure::room::{CaseError, Room, undisturbed};
+use bench_kit::measure::watch::{Manner, Watch, schedstat};
+use bench_kit::roles::{LifeLine, Player, Role};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;

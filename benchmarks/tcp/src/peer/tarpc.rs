@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ::tarpc::server::{BaseChannel, Channel};
 use ::tarpc::tokio_serde::formats::Bincode;
 use ::tarpc::{client, context, serde_transport};
-use core_bench::roles::{LifeLine, Role};
+use bench_kit::roles::{LifeLine, Role};
 use futures::StreamExt;
 use tokio::net::{TcpListener, TcpStream};
 

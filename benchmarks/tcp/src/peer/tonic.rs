@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ::tonic::transport::server::TcpIncoming;
 use ::tonic::transport::{Channel, Endpoint, Server};
 use ::tonic::{Request, Response, Status, async_trait};
-use core_bench::roles::{LifeLine, Role};
+use bench_kit::roles::{LifeLine, Role};
 use tokio::net::TcpListener;
 
 use super::Ask;

@@ -14,13 +14,13 @@ use super::share::{FIBERS, WINDOW, send_from_fibers, send_window};
 use crate::harness::{Case, Unit};
 use crate::measure::room::{CaseError, Reading, Room, undisturbed};
 use crate::roles::{LifeLine, Player, Role};
-use crate::suites::work::{Adder, Section, Think};
+use crate::work::{Adder, Section, Think};
 
 /// The program in which the rack runs.
 pub const PAIR: Role = Role { name: "gossamer-pair", run: pair };
 
-const TIME: &str = "CORE_BENCH_PAIR_NS";
-const LOAD: &str = "CORE_BENCH_PAIR_LOAD";
+const TIME: &str = "BENCH_PAIR_NS";
+const LOAD: &str = "BENCH_PAIR_LOAD";
 
 /// Who sends, from one process to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

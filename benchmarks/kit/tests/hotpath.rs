@@ -4,15 +4,15 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use core_bench::count::{Counted, count};
-use core_bench::measure::cores::Cores;
-use core_bench::product::alone::{BATCH, COUNTED_BATCHES, ONE_REQUEST};
+use bench_kit::count::{Counted, count};
+use bench_kit::measure::cores::Cores;
+use bench_kit::product::alone::{BATCH, COUNTED_BATCHES, ONE_REQUEST};
 
 /// Nothing can change the counts, so they are taken once.
 fn counted() -> &'static Counted {
     static COUNTED: OnceLock<Counted> = OnceLock::new();
     COUNTED.get_or_init(|| {
-        let program = Path::new(env!("CARGO_BIN_EXE_core-bench"));
+        let program = Path::new(env!("CARGO_BIN_EXE_one-request"));
         let core = Cores::of_this_process().expect("two cores").first;
         count(&ONE_REQUEST, program, core).expect("counts")
     })

@@ -8,7 +8,7 @@ use gossamer::Trust;
 
 use super::sample::{Load, Over, client_and_trustee, pace, two_equals};
 use crate::harness::{Case, Unit};
-use crate::suites::work::{Adder, Counter, Lines, Section, Think, next};
+use crate::work::{Adder, Counter, Lines, Section, Think, next};
 
 /// Requests that `apply_then` keeps under way.
 pub const WINDOW: usize = 64;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use core_bench::count::{CountError, Counted, Workload, count};
-use core_bench::measure::cores::Cores;
+use bench_kit::count::{CountError, Counted, Workload, count};
+use bench_kit::measure::cores::Cores;
 
 fn counted(name: &'static str, phases: &'static [&'static str]) -> Result<Counted, CountError> {
     let probe = Path::new(env!("CARGO_BIN_EXE_count-probe"));

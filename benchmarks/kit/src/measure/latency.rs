@@ -36,7 +36,7 @@ impl Class {
     /// The class of a one-way latency, or `None` when it is that of a disturbed machine.
     ///
     /// ```
-    /// use core_bench::measure::latency::Class;
+    /// use bench_kit::measure::latency::Class;
     /// assert_eq!(Class::of(32.0), Some(Class::Near));
     /// assert_eq!(Class::of(165.0), Some(Class::Far));
     /// assert_eq!(Class::of(4_000.0), None);

@@ -7,6 +7,6 @@ fn main() {
     let version = Command::new(rustc).arg("--version").output().ok();
     let version = version.and_then(|output| String::from_utf8(output.stdout).ok());
     let version = version.unwrap_or_else(|| "unknown rustc".to_owned());
-    println!("cargo::rustc-env=CORE_BENCH_RUSTC={}", version.trim());
+    println!("cargo::rustc-env=BENCH_RUSTC={}", version.trim());
     println!("cargo::rerun-if-changed=build.rs");
 }

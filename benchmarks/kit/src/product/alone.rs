@@ -26,7 +26,7 @@ use trust_core::{EnteredNode, Job, Node, Registered, Wiring};
 use crate::count::{Counted, Phase, Workload, count, mark};
 use crate::harness::{Case, Unit};
 use crate::measure::room::{CaseError, Reading};
-use crate::suites::work::{Counter, Section};
+use crate::work::{Counter, Section};
 
 /// Requests of a full batch; a test holds it against the rack's limits.
 pub const BATCH: u64 = 42;

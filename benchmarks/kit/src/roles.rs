@@ -17,7 +17,7 @@ use std::thread;
 
 use crate::measure::cores::spawn_on;
 
-const VARIABLE: &str = "CORE_BENCH_ROLE";
+const VARIABLE: &str = "BENCH_ROLE";
 
 /// Something that this program can be instead of itself.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,7 @@ use super::decode::{Kind, LONGEST, kind};
 use super::mark::{ALLOCATED, END, FREED, PAUSE};
 use crate::measure::cores::on_core;
 
-const VARIABLE: &str = "CORE_BENCH_COUNTED";
+const VARIABLE: &str = "BENCH_COUNTED";
 /// More steps than this are a workload that does not end; stepping them would take minutes.
 const MOST_STEPS: u64 = 50_000_000;
 /// Places remembered per phase; the first few name the culprit.

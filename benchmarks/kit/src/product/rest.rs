@@ -21,7 +21,7 @@ use super::share::{Delegated, FIBERS};
 use crate::load::{Running, Subject};
 use crate::measure::cores::pin;
 use crate::measure::room::CaseError;
-use crate::suites::work::{Counter, Section};
+use crate::work::{Counter, Section};
 
 /// How long the threads of a subject may take to be up.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -97,7 +97,7 @@ impl Subject for Adaptive {
         let rack = thread::Builder::new().spawn(move || {
             // Whoever waits for an answer sees the channel close.
             if let Err(e) = rack.run(move || obey(&inside, &answer)) {
-                eprintln!("core-bench: {e}");
+                eprintln!("bench: {e}");
             }
         })?;
         match answers.recv_timeout(PATIENCE) {
@@ -323,6 +323,8 @@ impl Drop for Yielding {
 mod tests {
     use super::*;
 
+    // A storm may be over before a busy machine has let anybody work; so there is another.
+
     #[test]
     fn racks_answer_one_request_and_many() {
         for subject in [&Adaptive as &dyn Subject, &YieldOnly] {
@@ -330,7 +332,7 @@ mod tests {
             running.request().expect("an answer");
             let took = running.lone_request(Duration::from_millis(2)).expect("an answer");
             assert!(took > Duration::ZERO);
-            assert!(running.storm(Duration::from_millis(5)).expect("answers") > 0);
+            while running.storm(Duration::from_millis(5)).expect("answers") == 0 {}
         }
     }
 
@@ -339,7 +341,7 @@ mod tests {
         let cores = crate::measure::cores::Cores::of_this_process().expect("two cores");
         for subject in [&Adaptive as &dyn Subject, &YieldOnly] {
             let mut running = subject.start(1, Some(cores.second)).expect("threads");
-            assert!(running.storm(Duration::from_millis(5)).expect("answers") > 0);
+            while running.storm(Duration::from_millis(5)).expect("answers") == 0 {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Measures Gossamer's delegation core beside locks, channels, fibers and IPC libraries.
+//! What the programs of measurements have in common.
 //!
 //! Two kinds of proof live here. *Timing*: every suite runs its candidates in interleaved rounds,
 //! measures how far apart the cores are around each sample, throws disturbed samples away and
@@ -12,8 +12,8 @@
 //! - [`roles`]: the other processes that some cases need.
 //! - [`count`]: instructions, locked instructions, system calls and allocations of one request.
 //! - [`load`]: idle and oversubscribed threads.
-//! - [`product`]: Gossamer as a candidate.
-//! - [`suites`]: the cases.
+//! - [`work`]: what a critical section does, and what a thread does between two of them.
+//! - [`product`]: Gossamer as a candidate; [`ucx`]: UCX's own benchmark, with which several compare.
 
 #![deny(unsafe_code)]
 
@@ -31,5 +31,9 @@ pub mod roles;
 
 pub mod count;
 pub mod load;
+// An empty piece of assembly that hides a value from the compiler.
+#[allow(unsafe_code)]
+pub mod work;
+
 pub mod product;
-pub mod suites;
+pub mod ucx;

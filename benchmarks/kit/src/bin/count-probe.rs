@@ -4,7 +4,7 @@ use std::arch::asm;
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use core_bench::count::{Workload, mark, play};
+use bench_kit::count::{Workload, mark, play};
 
 #[global_allocator]
 static ALLOCATOR: mark::MarkedAlloc = mark::MarkedAlloc;

@@ -74,7 +74,7 @@ impl Bar {
     /// Whether the bar holds, or `None` when the number it needs was not measured.
     ///
     /// ```
-    /// use core_bench::harness::{Bar, Limit::AtLeast};
+    /// use bench_kit::harness::{Bar, Limit::AtLeast};
     /// let bar = Bar::ratio(AtLeast(0.75)).or_value(AtLeast(150.0));
     /// assert_eq!(bar.holds(160.0, Some(0.5)), Some(true));
     /// assert_eq!(bar.holds(140.0, Some(0.5)), Some(false));

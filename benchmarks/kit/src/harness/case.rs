@@ -80,7 +80,7 @@ impl Case {
     /// A case that takes a sample by calling `body`.
     ///
     /// ```
-    /// use core_bench::harness::{Bar, Case, Limit, Peer, Unit};
+    /// use bench_kit::harness::{Bar, Case, Limit, Peer, Unit};
     ///
     /// let case = Case::new("addition", Unit::Nanoseconds, |room| {
     ///     room.alone(|alone| {

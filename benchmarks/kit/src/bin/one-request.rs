@@ -1,0 +1,18 @@
+//! One request of the hot path; the tests that count what it takes step this program.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use bench_kit::count::{mark::MarkedAlloc, play};
+use bench_kit::product::alone::ONE_REQUEST;
+
+#[global_allocator]
+static ALLOCATOR: MarkedAlloc = MarkedAlloc;
+
+fn main() -> ExitCode {
+    play(&[ONE_REQUEST]).unwrap_or_else(|| {
+        eprintln!("this program is stepped by the tests of the hot path");
+        ExitCode::FAILURE
+    })
+}
