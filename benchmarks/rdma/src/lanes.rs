@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use bench_kit::measure::cores::pin;
 use bench_kit::measure::room::{CaseError, Room};
+use gossamer::authority::{AuthorityError, JobAuthority};
+use gossamer::job::{JobId, SecretPem};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{Carrier, Cell, Event, HostId, Lane, RegionKey, Rights, Transport};
@@ -17,8 +19,10 @@ use transport_tcp::{Credentials, TcpConfig, TcpTransport};
 
 use crate::Host;
 
+/// What the carriers say they work for.
+const JOB: JobId = JobId(1);
 /// How long one host may wait for the other.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of a word.
 const WORD: usize = 8;
 /// What ends a game of ping-pong.
@@ -39,35 +43,53 @@ pub(crate) enum Telling {
     SameWrite,
 }
 
-fn failed(error: impl std::fmt::Display) -> CaseError {
+pub(crate) fn failed(error: impl std::fmt::Display) -> CaseError {
     CaseError::Failed(error.to_string())
 }
 
-/// Two hosts with so many lanes to each other, joined without encryption.
-fn joined(
+/// How the carriers of two hosts speak to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joining {
+    /// With TLS, as those of jobs do.
+    Encrypted,
+    /// As it is.
+    Open,
+}
+
+/// Two hosts with so many lanes to each other.
+pub(crate) fn joined(
     hosts: &[Host; 2],
     lanes: u32,
     config: &RdmaConfig,
+    joining: Joining,
 ) -> Result<[Arc<RdmaTransport>; 2], CaseError> {
     let listen = || TcpListener::bind("127.0.0.1:0");
     let listeners = [listen()?, listen()?];
     let addresses = vec![listeners[0].local_addr()?, listeners[1].local_addr()?];
+    let authority = JobAuthority::random(JOB).map_err(failed)?;
+    let credentials = |host| match joining {
+        Joining::Open => Ok(Credentials::InsecureLoopback),
+        Joining::Encrypted => {
+            let (certificate, SecretPem(key)) = authority.certificate(host)?;
+            Ok(Credentials::Tls { certificate, key, ca: authority.ca() })
+        }
+    };
     let joining = [0, 1].into_iter().zip(listeners).map(|(host, listener)| {
         let device = Some(hosts[host as usize].device.clone());
         let rdma = RdmaConfig { device, ..config.clone() };
         let (host, addresses) = (HostId(host), addresses.clone());
-        let names = (gossamer::job::JobId(1), [0; 32]);
+        let names = (JOB, [0; 32]);
         // One thread more than there are lanes, for the transport itself.
         let threads = lanes + 1;
-        let credentials = Credentials::InsecureLoopback;
+        let credentials = credentials(host).map_err(|error: AuthorityError| failed(error))?;
         let tcp = TcpConfig::new(names, host, addresses, listener, threads, credentials);
         let tcp = TcpConfig { loss_bound: PATIENCE, ..tcp };
-        thread::spawn(move || {
+        Ok(thread::spawn(move || {
             let carrier = TcpTransport::join(tcp).map_err(failed)?;
             RdmaTransport::over(carrier as Arc<dyn Carrier>, rdma).map_err(failed)
-        })
+        }))
     });
-    let joining: Vec<_> = joining.collect();
+    let joining = joining.collect::<Result<Vec<_>, CaseError>>()?;
     let mut ends = joining.into_iter().map(|host| host.join().expect("no panic"));
     match (ends.next(), ends.next()) {
         (Some(first), Some(second)) => Ok([first?, second?]),
@@ -84,7 +106,7 @@ pub(crate) fn half_round_trip_us(
     bytes: usize,
 ) -> Result<f64, CaseError> {
     const KEYS: [RegionKey; 2] = [RegionKey(1), RegionKey(2)];
-    let [first, second] = joined(hosts, 1, &RdmaConfig::default())?;
+    let [first, second] = joined(hosts, 1, &RdmaConfig::default(), Joining::Open)?;
     let offer = Cell::offer(&*second, KEYS[0], bytes + 2 * WORD).map_err(failed)?;
     let ours = Cell::join(&*first, HostId(1), KEYS[0], KEYS[1], PATIENCE).map_err(failed)?;
     let theirs = offer.accept(&*second, HostId(0), KEYS[1], PATIENCE).map_err(failed)?;
@@ -184,7 +206,7 @@ pub(crate) fn write_rate(
     // So many lanes, on so few processors, are slow to acknowledge.
     let (staging_bytes, timeout_exponent, retries) = (128 << 10, 18, 7);
     let config = RdmaConfig { staging_bytes, timeout_exponent, retries, ..RdmaConfig::default() };
-    let [first, second] = joined(hosts, threads * lanes, &config)?;
+    let [first, second] = joined(hosts, threads * lanes, &config, Joining::Open)?;
     let each = BYTES + WORD;
     let size = (threads * lanes) as usize * each;
     let _region = second.export(RegionKey(1), size, Rights::ALL).map_err(failed)?;

@@ -11,6 +11,7 @@
 //! - [`rack`]: a rack of two hosts over RDMA.
 //! - [`perftest`]: `ib_write_lat`, `ib_send_lat` and `ib_write_bw`.
 //! - [`lanes`]: bare lanes between two hosts of this process.
+//! - [`payloads`]: payloads that have no room in a slot, between such lanes.
 //! - [`plot`]: the picture of one suite.
 //! - [`devices`]: who does the work of devices that are made of software.
 //!
@@ -25,6 +26,7 @@
 
 mod devices;
 mod lanes;
+mod payloads;
 mod perftest;
 mod plot;
 mod rack;

@@ -10,7 +10,8 @@ use bench_kit::measure::room::Reading;
 use bench_kit::product::share::FIBERS;
 
 use crate::Host;
-use crate::lanes::{self, Telling};
+use crate::lanes::{self, Joining, Telling};
+use crate::payloads::{self, Way};
 use crate::perftest::{self, Test};
 use crate::rack::{self, Plan, Sender};
 
@@ -25,7 +26,7 @@ pub(crate) const THREADS: [u32; 4] = [1, 2, 4, 8];
 
 /// All suites, between these two hosts.
 pub(crate) fn all(hosts: &[Host; 2]) -> Vec<Suite> {
-    vec![half_round_trip(hosts), rate(hosts), signal(hosts), queue_pairs(hosts)]
+    vec![half_round_trip(hosts), rate(hosts), signal(hosts), payloads(hosts), queue_pairs(hosts)]
 }
 
 fn suite(name: &str, about: &str) -> Suite {
@@ -112,6 +113,28 @@ fn signal(hosts: &[Host; 2]) -> Suite {
         let peer = Peer::case(two.name());
         suite.push(two);
         suite.push(case("the same write tells", Telling::SameWrite).beside(peer));
+    }
+    suite
+}
+
+fn payloads(hosts: &[Host; 2]) -> Suite {
+    let about = "a payload to the other side and word that it is there, between bare lanes, pinned \
+                 0,1; a sample is the median of its trips";
+    let mut suite = suite("rdma-payload", about);
+    for kib in [16, 256, 4096] {
+        for (joining, how) in [(Joining::Encrypted, "TLS"), (Joining::Open, "no TLS")] {
+            let case = |what: &str, way| {
+                let hosts = hosts.clone();
+                let name = format!("{kib} KiB, {what}, {how}");
+                Case::new(name, Unit::Microseconds, move |room| {
+                    Ok(Reading::of(payloads::trip_us(room, &hosts, way, kib << 10)?))
+                })
+            };
+            let carried = case("by the carrier", Way::Carried(joining));
+            let peer = Peer::case(carried.name());
+            suite.push(carried);
+            suite.push(case("read by the other side", Way::Fetched(joining)).beside(peer));
+        }
     }
     suite
 }
