@@ -38,8 +38,6 @@ impl RdmaBell {
         let host = self.host.clone();
         let seat = host.seat(self.thread);
         let start = Instant::now();
-        // What the thread took itself it knows already.
-        seat.desk().was_concerned();
         loop {
             // What completes from now on makes the channel readable, which the carrier's bell
             // watches; what had completed before is taken here.
@@ -61,8 +59,13 @@ impl Bell for RdmaBell {
         let (host, thread) = (self.host.clone(), self.thread);
         let seat = host.seat(thread);
         seat.is_asleep.store(true, Ordering::Release);
+        // What the thread took itself it knows already. What comes because it says that it sleeps, it
+        // does not.
+        seat.desk().was_concerned();
+        host.fall_asleep(thread);
         self.doze(timeout, ready);
         seat.is_asleep.store(false, Ordering::Release);
+        host.wake_up(thread);
         // What has arrived at the carrier meanwhile is to be looked for.
         seat.sleeps.store(seat.sleeps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         host.attendance.attend(thread);

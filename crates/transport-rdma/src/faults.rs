@@ -1,10 +1,7 @@
 //! What goes wrong with devices, forced from within: each is an error in words, soon, and nothing
 //! hangs. (What goes wrong with processes and links is in `tests/`.)
 
-#[path = "../tests/common/mod.rs"]
-mod common;
-
-use crate::{RdmaConfig, RdmaTransport, verbs::Pair};
+use crate::{RdmaConfig, RdmaTransport, common, verbs::Pair};
 use primitive::{SharedBytes, sync::Ordering};
 use std::{
     env,

@@ -10,6 +10,7 @@ use crate::{
     place::Place,
     seat::{Desk, Seat},
     service::{Order, Orders},
+    sleepers::Sleepers,
     verbs::{Mr, Pd},
 };
 use std::{
@@ -46,6 +47,7 @@ pub(crate) struct Host {
     /// By thread number.
     pub(crate) seats: Vec<Seat>,
     pub(crate) orders: Orders,
+    pub(crate) sleepers: Sleepers,
 }
 
 impl Host {
@@ -55,16 +57,18 @@ impl Host {
         place: Place,
         config: RdmaConfig,
         seats: Vec<Seat>,
-    ) -> Arc<Self> {
+    ) -> io::Result<Arc<Self>> {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let (local, hosts, threads) = (carrier.local(), carrier.hosts(), seats.len() as u32);
-        Arc::new(Self {
+        let memory = Memory::default();
+        let sleepers = Sleepers::new(&pd, &memory, hosts as usize, threads)?;
+        Ok(Arc::new(Self {
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             local,
             threads,
             carrier,
             pd,
-            memory: Memory::default(),
+            memory,
             place,
             config,
             exports: Exports::default(),
@@ -73,7 +77,8 @@ impl Host {
             attendance: Attendance::new(threads),
             seats,
             orders: Orders::default(),
-        })
+            sleepers,
+        }))
     }
 
     pub(crate) fn seat(&self, thread: u32) -> &Seat {
@@ -105,7 +110,17 @@ impl Host {
         peer: HostId,
         operation: impl FnOnce(&mut Link, &mut dyn FnMut(Incident)) -> R,
     ) -> Option<R> {
-        let mut desk = self.seat(thread).desk();
+        self.with_desk(thread, &mut self.seat(thread).desk(), peer, operation)
+    }
+
+    /// As [`with`](Self::with), for whoever has the desk already.
+    pub(crate) fn with_desk<R>(
+        &self,
+        thread: u32,
+        desk: &mut Desk,
+        peer: HostId,
+        operation: impl FnOnce(&mut Link, &mut dyn FnMut(Incident)) -> R,
+    ) -> Option<R> {
         let Desk { links, incidents, .. } = &mut *desk;
         let index = peer.0 as usize;
         let mut note = |incident| incidents.push((index, incident));
@@ -114,7 +129,7 @@ impl Host {
         if link.is_crowded() {
             link.post(&mut note);
         }
-        self.deal_with(thread, &mut desk);
+        self.deal_with(thread, desk);
         Some(result)
     }
 
@@ -129,6 +144,9 @@ impl Host {
         let any = desk.pump(&self.seat(thread).cq);
         if any {
             self.deal_with(thread, desk);
+        }
+        if !desk.unwoken.is_empty() {
+            self.wake_sleepers(thread, desk);
         }
         any
     }

@@ -5,9 +5,10 @@ use crate::{
     RdmaConfig, RdmaError,
     host::Host,
     link::Link,
-    message::Message,
+    message::{Message, Told},
     place::{Place, refused},
     seat::{Seat, completion_queue},
+    sleepers::Sleepers,
     verbs::{Endpoint, Pd},
 };
 use std::{
@@ -71,7 +72,7 @@ pub(crate) fn join(carrier: Arc<dyn Carrier>, config: RdmaConfig) -> Result<Join
         carrier.watch(thread, &*cq)?;
         seats.push(Seat::new(hosts, cq));
     }
-    let host = Host::new(carrier, pd, place, config, seats);
+    let host = Host::new(carrier, pd, place, config, seats).map_err(refused("register memory"))?;
     let (lanes, bell) = service_lanes(&host)?;
     let mut joining = Joining::new(host, lanes, bell)?;
     joining.run().map_err(|failure| match failure {
@@ -114,8 +115,9 @@ struct Progress {
 /// What is to be done about something that a peer has said while hosts join.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// Connect the queue pairs with these ends of its own, which answer so much at a time.
-    Connect { answering: u8, ends: Vec<Endpoint> },
+    /// Connect the queue pairs with these ends of its own, which answer so much at a time; `row` is
+    /// where it hears who sleeps.
+    Connect { answering: u8, row: Told, ends: Vec<Endpoint> },
     /// Nothing: it is ready.
     Ready,
     /// It is for the service thread, later.
@@ -127,11 +129,13 @@ impl Progress {
     /// then is ready once, and then may say anything else.
     fn hear(&mut self, message: Message) -> Result<Step, String> {
         match message {
-            Message::Hello { answering, ends }
-                if !self.has_greeted && ends.len() == self.ours.len() =>
+            Message::Hello { answering, row, ends }
+                if !self.has_greeted
+                    && ends.len() == self.ours.len()
+                    && row.len == Sleepers::row_bytes(ends.len() as u32) as u64 =>
             {
                 self.has_greeted = true;
-                Ok(Step::Connect { answering, ends })
+                Ok(Step::Connect { answering, row, ends })
             }
             Message::Hello { ends, .. } => {
                 Err(format!("a second greeting, or one of {} threads", ends.len()))
@@ -190,8 +194,10 @@ impl Joining {
     fn run(&mut self) -> Result<(), Failure> {
         let (start, patience) = (Instant::now(), self.host.config.join_patience);
         for index in 0..self.lanes.len() {
-            let ends = self.progress[index].ours.clone();
-            self.say(index, &Message::Hello { answering: self.host.place.answering(), ends });
+            let (answering, ends) =
+                (self.host.place.answering(), self.progress[index].ours.clone());
+            let row = self.host.sleepers.row(self.lanes[index].peer());
+            self.say(index, &Message::Hello { answering, row, ends });
         }
         loop {
             for index in 0..self.lanes.len() {
@@ -228,7 +234,10 @@ impl Joining {
             let heard = Message::heard(from, self.host.threads, &bytes);
             let step = heard.and_then(|message| self.progress[index].hear(message));
             match step.map_err(|what| RdmaError::Nonsense(peer, what))? {
-                Step::Connect { answering, ends } => self.connect(index, answering, &ends)?,
+                Step::Connect { answering, row, ends } => {
+                    self.host.sleepers.say_at(peer, self.host.id, &row);
+                    self.connect(index, answering, &ends)?;
+                }
                 Step::Ready => {}
                 Step::Early(message) => self.early.push((peer, message)),
             }
@@ -262,14 +271,20 @@ mod tests {
         Progress { ours: vec![END; 2], has_greeted: false, is_ready: false }
     }
 
-    fn hello(threads: usize) -> Message {
-        Message::Hello { answering: 4, ends: vec![END; threads] }
+    /// Where a host of so many threads says which of them sleep.
+    fn row(threads: u32) -> Told {
+        let (rights, len) = (transport_api::Rights::WRITE, u64::from(threads) * 8);
+        Told { rights, generation: 0, len, address: 4096, remote_key: 1 }
+    }
+
+    fn hello(threads: u32) -> Message {
+        Message::Hello { answering: 4, row: row(threads), ends: vec![END; threads as usize] }
     }
 
     #[test]
     fn a_peer_greets_is_ready_and_then_may_say_more() {
         let mut peer = progress();
-        let connect = Step::Connect { answering: 4, ends: vec![END; 2] };
+        let connect = Step::Connect { answering: 4, row: row(2), ends: vec![END; 2] };
         assert_eq!(peer.hear(hello(2)), Ok(connect));
         assert_eq!(peer.hear(Message::Ready), Ok(Step::Ready));
         let early = Message::Forgotten { number: 1 };
@@ -285,6 +300,7 @@ mod tests {
             vec![revoke()],
             vec![hello(1)],
             vec![hello(3)],
+            vec![Message::Hello { answering: 4, row: row(1), ends: vec![END; 2] }],
             vec![hello(2), hello(2)],
             vec![hello(2), revoke()],
             vec![hello(2), Message::Ready, Message::Ready],

@@ -11,7 +11,9 @@ use crate::{
 };
 use primitive::{SharedBytes, sync::Ordering};
 use std::sync::Arc;
-use transport_api::{Event, HostId, Lane, Mailbox, OpError, PeerEvent, RemoteRegion, Rights};
+use transport_api::{
+    Event, HostId, Lane, Mailbox, OpError, PeerEvent, RemoteRegion, Rights, ThreadId,
+};
 
 /// Polls from one look at the carrier's lane to the next: it costs a system call. Whoever has slept
 /// looks at once.
@@ -205,11 +207,7 @@ impl Lane for RdmaLane {
         if thread >= self.host.threads || self.mailbox.is_over() {
             return;
         }
-        self.with(|link, note| {
-            if !link.wake(thread) {
-                link.post(note);
-            }
-        });
+        self.host.wake(self.thread, ThreadId { host: self.peer, thread });
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {

@@ -29,7 +29,8 @@
 //! 6. `notices`, `link`: what the ends of a queue pair tell each other, and the queue pair with its
 //!    memory.
 //! 7. `exports`, `imports`: regions.
-//! 8. `seat`, `host`: who looks at which completions when, and what all threads share.
+//! 8. `seat`, `host`: who looks at which completions when, and what all threads share; `sleepers`:
+//!    who is woken when.
 //! 9. `lane`, `local`, `bell`: what runtime threads hold.
 //! 10. `message`, `join`, `dealings`, `service`: how hosts find each other's queue pairs and
 //!     regions, and what the service thread does.
@@ -39,6 +40,9 @@
 #![deny(unsafe_code)]
 
 mod bell;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
 mod config;
 mod dealings;
 mod error;
@@ -62,6 +66,7 @@ mod rdma;
 mod ring;
 mod seat;
 mod service;
+mod sleepers;
 #[allow(unsafe_code, reason = "the only module that calls libibverbs; see the ledger")]
 mod verbs;
 

@@ -22,12 +22,23 @@ pub(crate) struct Told {
     pub(crate) remote_key: u32,
 }
 
+impl Told {
+    fn put(&self, put: &mut impl FnMut(&[u8])) {
+        put(&[self.rights.bits()]);
+        put(&self.generation.to_le_bytes());
+        put(&self.len.to_le_bytes());
+        put(&self.address.to_le_bytes());
+        put(&self.remote_key.to_le_bytes());
+    }
+}
+
 /// What one service thread says to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     /// How the queue pairs towards the receiver can be reached, by thread; and how many READs and
-    /// atomics each of them answers at a time.
-    Hello { answering: u8, ends: Vec<Endpoint> },
+    /// atomics each of them answers at a time. In `row` the receiver's threads say whether they
+    /// sleep.
+    Hello { answering: u8, row: Told, ends: Vec<Endpoint> },
     /// The sender's queue pairs towards the receiver are connected.
     Ready,
     /// Asks for a region, for so many milliseconds.
@@ -48,8 +59,9 @@ impl Message {
         let mut out = Vec::new();
         let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
         match self {
-            Message::Hello { answering, ends } => {
+            Message::Hello { answering, row, ends } => {
                 put(&[1, *answering]);
+                row.put(&mut put);
                 put(&(ends.len() as u16).to_le_bytes());
                 for end in ends {
                     put(&end.gid);
@@ -69,11 +81,7 @@ impl Message {
                 put(&number.to_le_bytes());
                 put(&[region.is_some().into()]);
                 if let Some(region) = region {
-                    put(&[region.rights.bits()]);
-                    put(&region.generation.to_le_bytes());
-                    put(&region.len.to_le_bytes());
-                    put(&region.address.to_le_bytes());
-                    put(&region.remote_key.to_le_bytes());
+                    region.put(&mut put);
                 }
             }
             Message::Revoke { number, key, generation } => {
@@ -151,12 +159,12 @@ impl Rest<'_> {
     fn message(&mut self) -> Option<Message> {
         Some(match self.byte()? {
             1 => {
-                let (answering, count) = (self.byte()?, self.half()?);
+                let (answering, row, count) = (self.byte()?, self.told()?, self.half()?);
                 if usize::from(count) > THREADS_PER_HOST {
                     return None;
                 }
                 let ends = (0..count).map(|_| self.endpoint()).collect::<Option<_>>()?;
-                Message::Hello { answering, ends }
+                Message::Hello { answering, row, ends }
             }
             2 => Message::Ready,
             3 => Message::Ask {
@@ -228,8 +236,8 @@ mod tests {
         };
         let (number, key) = (5, RegionKey(u64::MAX));
         vec![
-            Message::Hello { answering: 16, ends: vec![end; 3] },
-            Message::Hello { answering: 0, ends: Vec::new() },
+            Message::Hello { answering: 16, row: region, ends: vec![end; 3] },
+            Message::Hello { answering: 0, row: region, ends: Vec::new() },
             Message::Ready,
             Message::Ask { number, key, patience: 1000 },
             Message::Told { number, region: Some(region) },

@@ -20,7 +20,7 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use transport_api::{HostId, LossReason};
+use transport_api::{HostId, LossReason, ThreadId};
 
 /// A thread's queue pairs.
 #[derive(Default)]
@@ -34,6 +34,9 @@ pub(crate) struct Desk {
     /// Whether anything of that concerned the thread itself, since somebody last asked: most of
     /// what it hears while it sleeps may be for others.
     pub(crate) concerned: bool,
+    /// Threads of other hosts that seemed to be awake, and have not been woken for what was started
+    /// for them.
+    pub(crate) unwoken: Vec<ThreadId>,
 }
 
 impl Desk {

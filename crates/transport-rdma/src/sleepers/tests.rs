@@ -1,0 +1,102 @@
+//! Who is woken when, on devices.
+
+use crate::{RdmaTransport, common};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use transport_api::{Bell, HostId, Lane, ThreadId, Transport};
+
+/// How soon anything must show.
+const SOON: Duration = Duration::from_secs(20);
+
+const SLEEPER: ThreadId = ThreadId { host: HostId(1), thread: 0 };
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < SOON, "{what}");
+    }
+}
+
+/// Two hosts, a lane of the first to the other, and the bell of the other's thread.
+type Pair = (Vec<Arc<RdmaTransport>>, Box<dyn Lane>, Box<dyn Bell>);
+
+fn pair() -> Pair {
+    let hosts = common::hosts(2, 1);
+    let (lane, bell) = (hosts[0].lane(0, SLEEPER.host), hosts[1].bell(0));
+    (hosts, lane.expect("a lane"), bell.expect("a bell"))
+}
+
+fn unwoken(host: &RdmaTransport) -> Vec<ThreadId> {
+    host.host().seat(0).desk().unwoken.clone()
+}
+
+/// Has the thread sleep, and does `meanwhile` until it has woken.
+fn asleep(bell: &mut dyn Bell, mut meanwhile: impl FnMut()) {
+    let has_woken = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            bell.sleep(10 * SOON, &mut || false);
+            has_woken.store(true, Ordering::Release);
+        });
+        until("it sleeps on", || {
+            meanwhile();
+            has_woken.load(Ordering::Acquire)
+        });
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn who_is_awake_is_woken_as_soon_as_it_sleeps() {
+    let (hosts, mut lane, mut bell) = pair();
+    lane.wake(0);
+    lane.wake(0);
+    lane.flush().expect("a flush");
+    lane.poll(&mut |_| ());
+    assert_eq!(unwoken(&hosts[0]), [SLEEPER], "it was awake");
+    asleep(&mut *bell, || {
+        lane.poll(&mut |_| ());
+    });
+    assert_eq!(unwoken(&hosts[0]), []);
+    // Nor does it wait for a writer that does not poll.
+    lane.wake(0);
+    asleep(&mut *bell, || thread::sleep(Duration::from_millis(1)));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn who_sleeps_is_woken_at_once_and_says_that_it_is_awake() {
+    let (hosts, mut lane, mut bell) = pair();
+    let host = hosts[0].host();
+    let mut is_woken = false;
+    asleep(&mut *bell, || {
+        if !is_woken && host.sleepers.is_asleep(SLEEPER) {
+            is_woken = true;
+            lane.wake(0);
+            assert_eq!(unwoken(&hosts[0]), []);
+        }
+    });
+    until("it does not say that it is awake", || !host.sleepers.is_asleep(SLEEPER));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn who_goes_to_sleep_has_woken_all() {
+    let (hosts, mut lane, _) = pair();
+    let mut own = hosts[0].bell(0).expect("a bell");
+    lane.wake(0);
+    assert_eq!(unwoken(&hosts[0]), [SLEEPER]);
+    own.sleep(Duration::ZERO, &mut || false);
+    assert_eq!(unwoken(&hosts[0]), []);
+    let target = hosts[1].host();
+    until("the other is not told", || {
+        target.pump(SLEEPER.thread);
+        target.seat(SLEEPER.thread).desk().was_concerned()
+    });
+}
