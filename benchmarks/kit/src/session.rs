@@ -52,8 +52,8 @@ impl Options {
         Ok(suites)
     }
 
-    /// Runs the suites on these cores, printing tables; whether everything that this machine has the programs for
-    /// came to a figure.
+    /// Runs the suites on these cores, printing tables; whether everything that this machine has the
+    /// programs for came to a figure.
     ///
     /// # Errors
     /// When nothing was measured, or the list cannot be written.

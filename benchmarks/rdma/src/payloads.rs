@@ -35,8 +35,10 @@ impl Way {
 const CARRIED: u64 = 0;
 /// The payload is to be read.
 const OFFERED: u64 = 1;
+/// The payload is there.
+const ARRIVED: u64 = 2;
 /// There are no more.
-const OVER: u64 = 2;
+const OVER: u64 = 3;
 /// Where payloads are read from.
 const KEY: RegionKey = RegionKey(1);
 
@@ -65,7 +67,7 @@ pub(crate) fn trip_us(
                 if payload.len() != bytes || payload.last() != Some(&7) {
                     return Err(failed("another payload came than was sent"));
                 }
-                give(&mut *server, OVER, Vec::new())?;
+                give(&mut *server, ARRIVED, Vec::new())?;
             }
         });
         let client = scope.spawn(move || {

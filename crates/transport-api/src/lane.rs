@@ -176,7 +176,9 @@ pub trait Lane: Send {
     /// Makes sure that runtime thread `thread` of the peer, if there is one, does not sleep through
     /// what was started before, once that is flushed. Where memory is shared it costs a fence and
     /// one load when that thread is awake. Where it has to travel, call it in front of the flush,
-    /// which then takes it along; behind the flush it is a message of its own.
+    /// which then takes it along; behind the flush it is a message of its own. A thread that
+    /// seems to be awake may be woken later, once it is seen to sleep: at a poll of any lane of this
+    /// thread, before this thread sleeps itself, or within some milliseconds if it does neither.
     fn wake(&mut self, thread: u32);
 
     /// Hands every event that is there to `sink` and makes progress; true if there was any event

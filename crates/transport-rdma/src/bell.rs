@@ -59,8 +59,8 @@ impl Bell for RdmaBell {
         let (host, thread) = (self.host.clone(), self.thread);
         let seat = host.seat(thread);
         seat.is_asleep.store(true, Ordering::Release);
-        // What the thread took itself it knows already. What comes because it says that it sleeps, it
-        // does not.
+        // Forgets what the thread took itself, before others can see that it sleeps: what they send
+        // then is news.
         seat.desk().was_concerned();
         host.fall_asleep(thread);
         self.doze(timeout, ready);

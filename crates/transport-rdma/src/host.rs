@@ -145,9 +145,7 @@ impl Host {
         if any {
             self.deal_with(thread, desk);
         }
-        if !desk.unwoken.is_empty() {
-            self.wake_sleepers(thread, desk);
-        }
+        self.wake_next(thread, desk);
         any
     }
 

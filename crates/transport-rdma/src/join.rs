@@ -130,10 +130,9 @@ impl Progress {
     fn hear(&mut self, message: Message) -> Result<Step, String> {
         match message {
             Message::Hello { answering, row, ends }
-                if !self.has_greeted
-                    && ends.len() == self.ours.len()
-                    && row.len == Sleepers::row_bytes(ends.len() as u32) as u64 =>
+                if !self.has_greeted && ends.len() == self.ours.len() =>
             {
+                Sleepers::objection(&row, ends.len()).map_or(Ok(()), Err)?;
                 self.has_greeted = true;
                 Ok(Step::Connect { answering, row, ends })
             }

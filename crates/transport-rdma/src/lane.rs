@@ -212,6 +212,8 @@ impl Lane for RdmaLane {
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         self.host.attendance.attend(self.thread);
+        // For all lanes of the thread: also where this one is over.
+        let mut moved = self.host.pump(self.thread);
         if self.mailbox.is_over() {
             // The carrier may find out later, and keeps the thread awake until somebody hears it.
             if !self.carrier_ended {
@@ -219,7 +221,6 @@ impl Lane for RdmaLane {
             }
             return false;
         }
-        let mut moved = self.host.pump(self.thread);
         let host = self.host.clone();
         moved |= host.take(&mut self.mailbox, sink);
         let ended = host.end_of(self.peer).is_some();

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   block (whole huge pages)
-//!   | staging memory of all lanes     | region | region |   | region |    ...free... |
+//!   | who sleeps | staging memory of all lanes | region | region |   | region |    ...free... |
 //! ```
 //!
 //! Each region has a registration of its own, of just its bytes. What is given back is not given

@@ -5,7 +5,8 @@
 //! read there, and completions here. As with connections over TCP, the thread itself does that:
 //! whenever it polls, and when its bell wakes, since the completion queue wakes it. For a thread
 //! that does neither, because its own code keeps it busy, the service thread does it at every
-//! [tick](transport_api::Attendance::TICK). So the lock is free whenever its thread wants it,
+//! [tick](transport_api::Attendance::TICK); it also looks then whether threads sleep that were not
+//! woken ([`sleepers`](crate::sleepers)). So the lock is free whenever its thread wants it,
 //! nearly.
 
 use crate::{
@@ -37,6 +38,8 @@ pub(crate) struct Desk {
     /// Threads of other hosts that seemed to be awake, and have not been woken for what was started
     /// for them.
     pub(crate) unwoken: Vec<ThreadId>,
+    /// Which of them was looked at last.
+    pub(crate) looked_at: usize,
 }
 
 impl Desk {

@@ -330,17 +330,19 @@ impl Service {
             for thread in 0..host.threads {
                 host.pump(thread);
                 host.with(thread, peer, |link, _| link.end());
+                host.seat(thread).desk().unwoken.retain(|target| target.host != peer);
             }
             self.dealings.end(peer);
         }
     }
 
-    /// Takes the completions of threads that neither poll nor sleep.
+    /// Takes the completions of threads that neither poll nor sleep, and wakes whom they should.
     fn tick(&mut self) {
         let host = &self.host;
         let is_away = |thread| host.seat(thread).is_asleep.load(Ordering::Acquire);
         self.stand_in.look(&host.attendance, Instant::now(), is_away, |thread| {
             host.pump(thread);
+            host.wake_sleepers(thread);
             true
         });
     }

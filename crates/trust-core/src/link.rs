@@ -40,7 +40,7 @@ impl Link {
     /// and wakes it.
     ///
     /// Where the transport maps the region, `pair` is the other side's own memory and the signal
-    /// is one store; elsewhere everything travels in one write, and the wake with it.
+    /// is one store; elsewhere everything travels in one write, with the wake, if one is due.
     #[inline(always)]
     pub(crate) fn give(
         &self,
@@ -72,7 +72,7 @@ impl Link {
         if let Some(arrival) = self.arrival {
             lane.signal(&self.remote, arrival, u64::from(handover.sequence))?;
         }
-        // In front of the flush, so that it needs no message of its own.
+        // In front of the flush, so that if it is due it needs no message of its own.
         lane.wake(self.peer.thread);
         lane.flush()
     }

@@ -152,3 +152,10 @@ fn start(subject: &dyn Subject, setting: Setting, room: &Room) -> Result<Started
     let hog = core.map(Hog::on).transpose()?;
     Ok((running, hog))
 }
+
+/// Whether a storm is answered. It may be over before a busy machine has let anybody work; so there
+/// are several.
+#[cfg(test)]
+pub(crate) fn is_answered(running: &mut dyn Running) -> bool {
+    (0..1000).any(|_| running.storm(Duration::from_millis(5)).expect("answers") > 0)
+}

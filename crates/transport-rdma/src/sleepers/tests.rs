@@ -9,7 +9,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{Bell, HostId, Lane, ThreadId, Transport};
+use transport_api::{Bell, Event, HostId, Lane, ThreadId, Transport};
 
 /// How soon anything must show.
 const SOON: Duration = Duration::from_secs(20);
@@ -65,7 +65,10 @@ fn who_is_awake_is_woken_as_soon_as_it_sleeps() {
     });
     assert_eq!(unwoken(&hosts[0]), []);
     // Nor does it wait for a writer that does not poll.
+    let host = hosts[0].host();
+    until("it does not say that it is awake", || !host.sleepers.is_asleep(SLEEPER));
     lane.wake(0);
+    assert_eq!(unwoken(&hosts[0]), [SLEEPER]);
     asleep(&mut *bell, || thread::sleep(Duration::from_millis(1)));
 }
 
@@ -83,6 +86,26 @@ fn who_sleeps_is_woken_at_once_and_says_that_it_is_awake() {
         }
     });
     until("it does not say that it is awake", || !host.sleepers.is_asleep(SLEEPER));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn whoever_polls_any_lane_looks_whether_others_sleep() {
+    let hosts = common::hosts(3, 1);
+    let mut lane = hosts[0].lane(0, SLEEPER.host).expect("a lane");
+    let mut other = hosts[0].lane(0, HostId(2)).expect("a lane");
+    let mut bell = hosts[1].bell(0).expect("a bell");
+    lane.wake(0);
+    assert_eq!(unwoken(&hosts[0]), [SLEEPER]);
+    hosts[2].sever();
+    let mut is_over = false;
+    until("the loss is not reported", || {
+        other.poll(&mut |event| is_over |= matches!(event, Event::Peer(_)));
+        is_over
+    });
+    asleep(&mut *bell, || {
+        other.poll(&mut |_| ());
+    });
 }
 
 #[test]
