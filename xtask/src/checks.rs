@@ -100,7 +100,7 @@ const OPTIONAL_TESTS: &str = "test --workspace --features gossamer/tokio --test 
 /// its own: each unit of code has constants of its own then.
 const DIVIDED_TESTS: &str = "test --release --package gossamer-trust-core \
     --test many_clients --test traffic \
-    --config profile.release.codegen-units=16 --config profile.release.lto=false";
+    --config profile.release.codegen-units=16";
 
 /// `cargo xtask test`: README's command, the tests of optional features and of another profile, and
 /// the extras that were asked for.
@@ -178,7 +178,6 @@ pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
             .env("RUSTFLAGS", "--cfg loom")
             .env("CARGO_TARGET_DIR", &folder)
             // Building takes longer than exploring.
-            .env("CARGO_PROFILE_RELEASE_LTO", "false")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
         counted(step, &format!("models in {package}'s {model}"))?;
     }

@@ -186,9 +186,7 @@ pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> Result<()> {
             say_if_ucx_is_missing(&workspace.root);
             say_if_prototype_is_missing();
             // The key-value store is measured by its own program.
-            // As everything that it is measured beside.
-            let build = "build --release --package gossamer-apps --bin kv \
-                --config profile.release.lto='thin'";
+            let build = "build --release --package gossamer-apps --bin kv";
             Step::cargo(&workspace.root, build).run()?;
             let kv = workspace.target().join("release/kv");
             let folder = workspace.benchmarks("core")?;

@@ -2,9 +2,9 @@
 //!
 //! To wake a thread uses up a receive of its queue pair and costs it a completion, which a small
 //! request notices (`docs/decisions/0024-who-is-woken.md`). Whoever looks for work anyhow needs
-//! neither. So a thread says that it sleeps, and that it no longer does, by a word in the memory of every other host,
-//! which its device writes and nobody there is disturbed by. Whoever has something for a thread that
-//! seems to be awake remembers it, and looks at its word again:
+//! neither. So a thread says that it sleeps, and that it no longer does, by a word in the memory of
+//! every other host, which its device writes and nobody there is disturbed by. Whoever has something
+//! for a thread that seems to be awake remembers it, and looks at its word again:
 //!
 //! ```text
 //!   writer                                    target
@@ -57,16 +57,11 @@ impl Sleepers {
         hosts: usize,
         threads: u32,
     ) -> io::Result<Self> {
-        let len = Self::row_bytes(threads);
+        let len = threads as usize * WORD;
         let words = memory.take(hosts * len)?;
         let heard = |host| Mr::new(pd, &words.slice(host * len, len), Rights::WRITE);
         let heard = (0..hosts).map(heard).collect::<Result<_, _>>()?;
         Ok(Self { heard, rows: (0..hosts).map(|_| OnceLock::new()).collect() })
-    }
-
-    /// Bytes of the row of a host.
-    pub(crate) fn row_bytes(threads: u32) -> usize {
-        threads as usize * WORD
     }
 
     /// Where the threads of `peer` say it to this host.
