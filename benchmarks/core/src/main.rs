@@ -1,7 +1,7 @@
 //! `core-bench`: measures the delegation core beside its peers; a table, and a list for machines.
 //!
-//! In reading order: [`suites`], the cases and who is held against whom; the rest is bench-kit's. It
-//! measures racks whose threads share memory, beside locks, channels, fibers and IPC libraries.
+//! In reading order: [`suites`], the cases and who is held against whom; the rest is bench-kit's.
+//! Racks whose threads share memory stand beside locks, channels, fibers and IPC libraries.
 //!
 //! It succeeds when every case that this machine has the programs for came to a figure; what the
 //! figures are, and whether bars hold, is for the reader to judge.
