@@ -68,8 +68,8 @@ pub struct TcpConfig {
     pub loss_bound: Duration,
     /// How long all hosts may take to find each other, in [`join`](crate::TcpTransport::join).
     pub join_patience: Duration,
-    /// How long one connection may take to say who it is. Within it, connections that never say
-    /// make room for others.
+    /// How long one connection may take until who dials has said who it is. Within it, connections
+    /// that never say make room for others.
     pub handshake_patience: Duration,
 }
 

@@ -226,7 +226,8 @@ impl Joining {
     /// Gets on with one connection.
     fn go_on(&mut self, mut pending: Pending, is_ready: bool) -> Result<(), JoinError> {
         if !is_ready {
-            if pending.since.elapsed() < self.config.handshake_patience {
+            let is_in_time = pending.since.elapsed() < self.config.handshake_patience;
+            if is_in_time || pending.has_said_who_it_is() {
                 self.pending.push(pending);
                 return Ok(());
             }

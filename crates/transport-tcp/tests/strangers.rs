@@ -371,3 +371,20 @@ fn hosts_that_do_not_come_are_named() {
     let missing = TcpTransport::join(alone).err().expect("no rack").to_string();
     assert!(missing.contains("host 0, host 2"), "{missing}");
 }
+
+#[test]
+fn a_host_that_comes_late_finds_those_that_have_waited() {
+    let authority = Authority::new();
+    let secure = configs(2, 1, |host| authority.of(host));
+    let insecure = configs(2, 1, |_| Credentials::InsecureLoopback);
+    for mut configs in [secure, insecure] {
+        // Its listener is there before it is, and holds what was said to it meanwhile.
+        configs[1].handshake_patience = Duration::from_millis(200);
+        let early = configs.pop().expect("a last host");
+        let early = thread::spawn(|| TcpTransport::join(early));
+        thread::sleep(Duration::from_millis(800));
+        let late = configs.pop().map(TcpTransport::join).expect("a first host");
+        let early = early.join().expect("no panic");
+        assert!(late.is_ok() && early.is_ok(), "{:?}, {:?}", late.err(), early.err());
+    }
+}
