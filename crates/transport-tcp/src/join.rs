@@ -225,15 +225,6 @@ impl Joining {
 
     /// Gets on with one connection.
     fn go_on(&mut self, mut pending: Pending, is_ready: bool) -> Result<(), JoinError> {
-        if !is_ready {
-            let is_in_time = pending.since.elapsed() < self.config.handshake_patience;
-            if is_in_time || pending.has_said_who_it_is() {
-                self.pending.push(pending);
-                return Ok(());
-            }
-            let late = Failure::Broken(Broken::Failed("it has not said in time who it is".into()));
-            return self.failed(pending, late);
-        }
         let Self { given, ours, tls, config, .. } = self;
         let mut judge = |hello: &Hello| {
             let taken = || {
@@ -250,7 +241,13 @@ impl Joining {
             };
             hello.objection(ours).or_else(neighbour).or_else(taken)
         };
-        match pending.advance(tls.as_ref(), &mut judge) {
+        let advanced = if is_ready { pending.advance(tls.as_ref(), &mut judge) } else { Ok(None) };
+        let is_late = || pending.since.elapsed() >= config.handshake_patience;
+        match advanced {
+            Ok(None) if is_late() && !pending.has_said_who_it_is() => {
+                let late = Broken::Failed("it has not said in time who it is".into());
+                return self.failed(pending, Failure::Broken(late));
+            }
             Ok(None) => self.pending.push(pending),
             Ok(Some(seat)) => drop(self.seated.insert(seat, pending.into_wire())),
             Err(failure) => return self.failed(pending, failure),
