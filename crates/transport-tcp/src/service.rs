@@ -275,7 +275,7 @@ impl Service {
             let control = &mut self.controls[index];
             control.ping();
             control.heard = control.heard.max(now.min(control.heard + late));
-            let longest = self.bound + self.beat;
+            let longest = self.bound.saturating_add(self.beat);
             let silent = |control: &Control| now.saturating_duration_since(control.heard) > longest;
             if silent(control) {
                 // What it said may not have been read yet.

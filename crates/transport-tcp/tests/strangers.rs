@@ -364,6 +364,15 @@ fn settings_that_make_no_rack_are_refused_with_words() {
 }
 
 #[test]
+fn a_bound_may_be_longer_than_the_kernel_can_count() {
+    for bound in [Duration::from_hours(24 * 30), Duration::MAX] {
+        let mut configs = configs(2, 1, |_| Credentials::InsecureLoopback);
+        configs.iter_mut().for_each(|config| config.loss_bound = bound);
+        attacked(configs, |_| ());
+    }
+}
+
+#[test]
 fn hosts_that_do_not_come_are_named() {
     let mut alone = configs(3, 1, |_| Credentials::InsecureLoopback).remove(1);
     alone.join_patience = Duration::from_millis(200);
