@@ -16,7 +16,9 @@ use primitive::limits::{HOSTS, THREADS_PER_HOST};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, connect, listen, socket_with},
+    net::{
+        AddressFamily, Shutdown, SocketFlags, SocketType, connect, listen, shutdown, socket_with,
+    },
 };
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -115,6 +117,8 @@ impl Joining {
             self.dial()?;
             let missing = self.missing();
             if missing.is_empty() {
+                // Whoever handed the listener over may have other descriptors of it.
+                shutdown(&self.config.listener, Shutdown::Both).map_err(io::Error::from)?;
                 return Ok(Wires(self.seated));
             }
             if start.elapsed() >= patience {
