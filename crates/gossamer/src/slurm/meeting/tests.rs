@@ -3,6 +3,10 @@
 use super::*;
 use crate::{authority::JobAuthority, slurm::Secret};
 use proptest::prelude::*;
+use std::{
+    io::{Read, Write},
+    iter,
+};
 use transport_tcp::Credentials;
 
 fn tls(secret: u8, step: &str, rank: u32) -> Tls {
@@ -87,12 +91,40 @@ fn whoever_listens_in_place_of_task_0_is_told_nothing() {
         let socket = listener.accept().unwrap().0;
         // Its certificate is good, but for another job.
         let connection = tls(2, "0", 0).listen().unwrap();
-        receive::<Introduction>(&mut Channel { connection, socket }).unwrap_err()
+        let until = Instant::now() + HANDSHAKE;
+        receive::<Introduction>(&mut Channel::new(connection, socket, until).unwrap()).unwrap_err()
     });
     let soon = Instant::now() + Duration::from_secs(1);
     let error = ask(&tls(1, "0", 1), at, &introduction(1, 3), soon).unwrap_err();
     assert!(error.to_string().contains("certificate"), "{error}");
     stranger.join().unwrap();
+}
+
+#[test]
+fn who_says_little_by_little_is_not_waited_for_any_longer() {
+    let listener = listen(0).unwrap();
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()));
+    for connection in [tls(1, "0", 0).listen().unwrap(), tls(1, "0", 1).dial(HostId(0)).unwrap()] {
+        let socket = TcpStream::connect(at).unwrap();
+        let mut other = listener.accept().unwrap().0;
+        // The beginning of a handshake that makes this side expect 16 KiB.
+        let words = [0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc].into_iter().chain(iter::repeat(0));
+        let drip = thread::spawn(move || {
+            for word in words.take(1000) {
+                thread::sleep(Duration::from_millis(5));
+                if other.write_all(&[word]).is_err() {
+                    return false;
+                }
+            }
+            true
+        });
+        let until = Instant::now() + Duration::from_millis(100);
+        let mut channel = Channel::new(connection, socket, until).unwrap();
+        let error = receive::<Introduction>(&mut channel).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        drop(channel);
+        assert!(!drip.join().unwrap(), "it was heard out");
+    }
 }
 
 #[test]
