@@ -179,6 +179,26 @@ struct Undecided {
 }
 
 impl Undecided {
+    /// Hears who has connected, on a thread of its own.
+    fn listen_to(
+        socket: TcpStream,
+        tls: &Tls,
+        me: &Introduction,
+        decided: &mpsc::Sender<Result<Guest, String>>,
+    ) -> io::Result<Undecided> {
+        let (tls, decided, other) = (tls.clone(), decided.clone(), socket.try_clone()?);
+        let (rank, tasks, fate) = (me.rank, me.tasks, Fate::default());
+        let theirs = fate.clone();
+        let greet = move || {
+            let decision = greet(&tls, socket, rank, tasks);
+            if theirs.decide() {
+                let _ = decided.send(decision);
+            }
+        };
+        let greeting = thread::Builder::new().spawn(greet)?;
+        Ok(Undecided { socket: other, fate, greeting })
+    }
+
     /// Cuts it off, unless it was heard out meanwhile. Its thread ends with it.
     fn cut(&self) {
         if self.fate.decide() {
@@ -199,24 +219,21 @@ fn gather(
     let (decided, decisions) = mpsc::channel::<Result<Guest, String>>();
     let mut last = None;
     let outcome = loop {
-        while let Ok((socket, _)) = listener.accept() {
+        while let Ok((socket, from)) = listener.accept() {
             undecided.retain(|other| !other.greeting.is_finished());
             if undecided.len() >= STRANGERS + guests.len()
                 && let Some(oldest) = undecided.pop_front()
             {
                 oldest.cut();
             }
-            let (tls, decided, other) = (tls.clone(), decided.clone(), socket.try_clone()?);
-            let (rank, tasks, fate) = (me.rank, me.tasks, Fate::default());
-            let theirs = fate.clone();
-            let greet = move || {
-                let decision = greet(&tls, socket, rank, tasks);
-                if theirs.decide() {
-                    let _ = decided.send(decision);
+            match Undecided::listen_to(socket, tls, me, &decided) {
+                Ok(other) => undecided.push_back(other),
+                Err(error) => {
+                    last = Some(format!("from {from}: {error}"));
+                    // The process is short of something, which strangers may be sitting on.
+                    undecided.drain(..).for_each(|other| other.cut());
                 }
-            };
-            let greeting = thread::Builder::new().spawn(greet)?;
-            undecided.push_back(Undecided { socket: other, fate, greeting });
+            }
         }
         while let Ok(decision) = decisions.try_recv() {
             match decision {

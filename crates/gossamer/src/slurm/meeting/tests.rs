@@ -163,3 +163,45 @@ fn who_was_heard_out_is_not_cut_off_any_more() {
         assert_eq!(told.len(), usize::from(is_heard_out));
     }
 }
+
+/// Set in the process that gets too few threads.
+const IS_SHORT: &str = "GOSSAMER_TEST_SHORT";
+
+/// Bytes of the stack of each of its threads, and of all its memory: some fit, and 16 do not.
+const STACK: u64 = 1 << 30;
+const MEMORY: u64 = 8 * STACK;
+
+#[test]
+fn a_leader_without_a_thread_for_a_stranger_goes_on() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+
+    if std::env::var_os(IS_SHORT).is_none() {
+        // The size of stacks is read once, when a process begins.
+        let mut short = std::process::Command::new(std::env::current_exe().unwrap());
+        let name = "slurm::meeting::tests::a_leader_without_a_thread_for_a_stranger_goes_on";
+        short.args([name, "--exact"]).env(IS_SHORT, "1");
+        let ended = short.env("RUST_MIN_STACK", STACK.to_string()).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let place = place();
+    let at = (place.hosts[1].as_str(), place.ports[0]);
+    let (leader, first) = (task(0, &place), task(1, &place));
+    setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) }).unwrap();
+    let connect = || loop {
+        if let Ok(socket) = TcpStream::connect(at) {
+            break socket;
+        }
+        assert!(!leader.is_finished());
+    };
+    let strangers: Vec<_> = (0..16).map(|_| connect()).collect();
+    // Some are sent away, at the latest when they are late.
+    let _ = (&strangers[0]).read(&mut [0]);
+    assert!(!leader.is_finished(), "{:?}", leader.join().unwrap());
+    drop(strangers);
+    let hosts = meet(&tls(1, "0", 2), &place, &introduction(2, 3)).unwrap();
+    for task in [leader, first] {
+        assert_eq!(task.join().unwrap().unwrap(), hosts);
+    }
+}
