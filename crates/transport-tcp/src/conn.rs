@@ -3,9 +3,9 @@
 //! Its socket is watched in two places: where its thread sleeps, always, and at the service thread
 //! while that has adopted it. Closing the socket ends both.
 //!
-//! Whoever pushes has the connection to itself, and others may wait for it, the service thread among
-//! them. So it pushes only so much at a time, also into a socket that is emptied as fast as it is
-//! filled; the rest counts as waiting for room, of which it hears at once.
+//! Whoever pushes has the connection to itself, and others may wait for it, the service thread
+//! among them. So it pushes only so much at a time, also into a socket that is emptied as fast as
+//! it is filled; the rest counts as waiting for room, of which it hears at once.
 
 use crate::{
     machine::{Machine, Port},

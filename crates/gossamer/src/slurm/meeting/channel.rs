@@ -1,5 +1,5 @@
-//! [`Channel`]: messages under TLS between two tasks, of which neither waits for the other for longer
-//! than it says, however often the other says a little.
+//! [`Channel`]: messages under TLS between two tasks, of which neither waits for the other for
+//! longer than it says, however often the other says a little.
 
 use rustls::Connection;
 use serde::{Serialize, de::DeserializeOwned};
