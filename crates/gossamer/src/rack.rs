@@ -13,13 +13,13 @@ use crate::{
     processes::{Others, setting},
     shared::Shared,
     start::{self, Joined},
-    worker::Worker,
+    worker::{StartError, Worker},
 };
 use fiber::{Config, JoinError, JoinHandle};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::{
     env, panic,
-    sync::{Arc, Barrier},
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
@@ -362,34 +362,44 @@ impl Rack {
         R: Send + 'static,
     {
         let (host, count) = (shared.transport.local(), shared.transport.threads());
-        let remotes = Mutex::new(vec![None; count as usize]);
-        let ready = Barrier::new(count as usize + 1);
+        // It is open once all threads are up, and also when they never will be.
+        let gate = RwLock::new(());
         thread::scope(|scope| {
-            let threads: Vec<_> = (0..count)
-                .map(|number| {
-                    let (ready, remotes) = (&ready, &remotes);
-                    let run = move || {
-                        let _guard = StopIfPanicking(shared);
-                        if self.pin {
-                            let before = ThreadId { host, thread: 0 }.number(count);
-                            pin(self.neighbours.unwrap_or(before) + number);
-                        }
-                        let worker = Worker::new(shared.clone(), wiring, number);
-                        remotes.lock()[number as usize] = worker.as_ref().ok().map(Worker::remote);
-                        ready.wait();
-                        ready.wait();
-                        worker.map(|worker| worker.run())
-                    };
-                    let name = format!("gossamer-{}.{number}", host.0);
-                    thread::Builder::new().name(name).spawn_scoped(scope, run)
-                })
-                .collect::<Result<_, _>>()
-                .map_err(|error| RackError::Start(error.into()))?;
-            ready.wait();
-            let all: Option<Vec<_>> = remotes.lock().drain(..).collect();
-            match all {
-                Some(all) => drop(shared.remotes.set(all)),
-                None => shared.stop(),
+            let closed = gate.write();
+            let (up, ups) = mpsc::channel();
+            let spawn = |number| {
+                let (gate, up) = (&gate, up.clone());
+                let run = move || {
+                    let _guard = StopIfPanicking(shared);
+                    if self.pin {
+                        let before = ThreadId { host, thread: 0 }.number(count);
+                        pin(self.neighbours.unwrap_or(before) + number);
+                    }
+                    let worker = Worker::new(shared.clone(), wiring, number);
+                    if let Ok(worker) = &worker {
+                        // Nobody listens any more if another thread could not be started.
+                        let _ = up.send((number, worker.remote()));
+                    }
+                    drop(up);
+                    drop(gate.read());
+                    worker.map(|worker| worker.run())
+                };
+                let name = format!("gossamer-{}.{number}", host.0);
+                thread::Builder::new().name(name).spawn_scoped(scope, run)
+            };
+            let threads: Vec<_> =
+                (0..count).map(spawn).collect::<Result<_, _>>().map_err(|error| {
+                    shared.stop();
+                    RackError::Start(StartError::Thread(error))
+                })?;
+            drop(up);
+            let mut all: Vec<_> = ups.iter().collect();
+            all.sort_unstable_by_key(|(number, _)| *number);
+            if all.len() == count as usize {
+                let all = all.into_iter().map(|(_, remote)| remote).collect();
+                drop(shared.remotes.set(all));
+            } else {
+                shared.stop();
             }
             let main = main.filter(|_| !shared.is_stopping()).map(|main| {
                 let (outcome, check_leaks) = (outcome.clone(), self.check_leaks);
@@ -399,7 +409,7 @@ impl Rack {
                     end::end_rack(&inside, check_leaks && matches!(*outcome.lock(), Some(Ok(_))));
                 })
             });
-            ready.wait();
+            drop(closed);
             // Otherwise it ends the rack itself, or is unwound when the rack ends.
             if let Some(Err(JoinError::NotStarted(error))) = main.map(JoinHandle::join) {
                 shared.fail(RackError::Start(error.into()));

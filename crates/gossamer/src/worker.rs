@@ -34,6 +34,9 @@ pub(crate) fn shared() -> Option<Arc<Shared>> {
 /// Why a runtime thread, or `main` on the first of them, could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// The thread itself.
+    #[error("the system starts no more threads for this process: {0}")]
+    Thread(io::Error),
     /// The thread's fibers.
     #[error("cannot start a fiber scheduler: {0}")]
     Scheduler(#[from] io::Error),

@@ -50,7 +50,8 @@ pub struct TcpConfig {
     pub host: HostId,
     /// Where every host listens, by number, this host included.
     pub addresses: Vec<SocketAddr>,
-    /// This host's own address, bound by whoever told the others of it.
+    /// This host's own address, bound by whoever told the others of it. It listens no more, by
+    /// whatever descriptor, once the rack is complete.
     pub listener: TcpListener,
     /// Hosts that another transport joins with this one, which therefore does not connect with
     /// them: they are no hosts to it. None if not set.
@@ -68,8 +69,8 @@ pub struct TcpConfig {
     pub loss_bound: Duration,
     /// How long all hosts may take to find each other, in [`join`](crate::TcpTransport::join).
     pub join_patience: Duration,
-    /// How long one connection may take to say who it is. Within it, connections that never say
-    /// make room for others.
+    /// How long one connection may take until who dials has said who it is. Within it, connections
+    /// that never say make room for others.
     pub handshake_patience: Duration,
 }
 

@@ -2,6 +2,10 @@
 //!
 //! Its socket is watched in two places: where its thread sleeps, always, and at the service thread
 //! while that has adopted it. Closing the socket ends both.
+//!
+//! Whoever pushes has the connection to itself, and others may wait for it, the service thread
+//! among them. So it pushes only so much at a time, also into a socket that is emptied as fast as
+//! it is filled; the rest counts as waiting for room, of which it hears at once.
 
 use crate::{
     machine::{Machine, Port},
@@ -11,12 +15,15 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use std::{io, os::fd::OwnedFd};
 use transport_api::HostId;
 
+/// Bytes that one push writes, at most.
+const PUSH_BYTES: usize = 1 << 20;
+
 /// A data connection.
 pub(crate) struct Conn {
     pub(crate) machine: Machine,
     /// `None` once it is closed.
     wire: Option<Wire>,
-    /// Whether something waits for room in the socket.
+    /// Whether something waits for room in the socket, or for its turn.
     is_blocked: bool,
     /// Whether the service thread is to hear of what arrives.
     armed: bool,
@@ -85,10 +92,11 @@ impl Conn {
         }
     }
 
-    /// Writes what waits, as far as there is room.
+    /// Writes what waits, as far as there is room, and not too much of it at a time.
     pub(crate) fn push(&mut self) -> Result<(), Broken> {
         self.is_blocked = false;
         let Some(wire) = &mut self.wire else { return Ok(()) };
+        let mut left = PUSH_BYTES;
         loop {
             if !wire.flush()? {
                 break;
@@ -97,8 +105,12 @@ impl Conn {
             if outgoing.is_empty() {
                 return Ok(());
             }
-            let count = wire.send(outgoing)?;
+            if left == 0 {
+                break;
+            }
+            let count = wire.send(&outgoing[..left.min(outgoing.len())])?;
             self.machine.sent(count);
+            left -= count;
             if count == 0 {
                 break;
             }
@@ -109,5 +121,43 @@ impl Conn {
 
     pub(crate) fn close(&mut self) {
         self.wire = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::{ErrorKind, Read},
+        net::{TcpListener, TcpStream},
+    };
+    use transport_api::ThreadId;
+
+    #[test]
+    fn a_push_is_short_however_much_there_is_room_for() {
+        const PAYLOAD: usize = 32 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let socket = TcpStream::connect(address).expect("a connection");
+        let mut reader = listener.accept().expect("a connection").0;
+        for end in [&socket, &reader] {
+            end.set_nonblocking(true).expect("a socket");
+        }
+        let machine = Machine::new(ThreadId { host: HostId(1), thread: 0 }, 1);
+        let mut conn = Conn::new(Wire::new(socket, None), machine);
+        conn.machine.bulk(0, 7, vec![1; PAYLOAD]);
+        let (mut buffer, mut come, mut pushes) = (vec![0; 1 << 16], 0, 0);
+        while come < PAYLOAD || conn.is_blocked {
+            conn.push().expect("a push");
+            pushes += 1;
+            loop {
+                match reader.read(&mut buffer) {
+                    Ok(count) => come += count,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert!(come <= pushes * PUSH_BYTES, "{come} bytes by {pushes} pushes");
+        }
     }
 }

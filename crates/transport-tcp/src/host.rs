@@ -5,7 +5,7 @@
 //! not wait for a thread that does neither, because its own code keeps it busy (or because the
 //! program has no such thread yet). Such a thread's connections are *adopted* by the service
 //! thread, until it polls again. So on the paths that matter no byte changes threads, and no thread
-//! holds anybody up for longer than two [ticks](Attendance::TICK).
+//! holds anybody up for longer than two [ticks](Attendance::TICK) and one [push](Conn::push).
 
 use crate::{
     bulk,

@@ -16,7 +16,9 @@ use primitive::limits::{HOSTS, THREADS_PER_HOST};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, connect, listen, socket_with},
+    net::{
+        AddressFamily, Shutdown, SocketFlags, SocketType, connect, listen, shutdown, socket_with,
+    },
 };
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -115,6 +117,8 @@ impl Joining {
             self.dial()?;
             let missing = self.missing();
             if missing.is_empty() {
+                // Whoever handed the listener over may have other descriptors of it.
+                shutdown(&self.config.listener, Shutdown::Both).map_err(io::Error::from)?;
                 return Ok(Wires(self.seated));
             }
             if start.elapsed() >= patience {
@@ -225,14 +229,6 @@ impl Joining {
 
     /// Gets on with one connection.
     fn go_on(&mut self, mut pending: Pending, is_ready: bool) -> Result<(), JoinError> {
-        if !is_ready {
-            if pending.since.elapsed() < self.config.handshake_patience {
-                self.pending.push(pending);
-                return Ok(());
-            }
-            let late = Failure::Broken(Broken::Failed("it has not said in time who it is".into()));
-            return self.failed(pending, late);
-        }
         let Self { given, ours, tls, config, .. } = self;
         let mut judge = |hello: &Hello| {
             let taken = || {
@@ -249,7 +245,13 @@ impl Joining {
             };
             hello.objection(ours).or_else(neighbour).or_else(taken)
         };
-        match pending.advance(tls.as_ref(), &mut judge) {
+        let advanced = if is_ready { pending.advance(tls.as_ref(), &mut judge) } else { Ok(None) };
+        let is_late = || pending.since.elapsed() >= config.handshake_patience;
+        match advanced {
+            Ok(None) if is_late() && !pending.has_said_who_it_is() => {
+                let late = Broken::Failed("it has not said in time who it is".into());
+                return self.failed(pending, Failure::Broken(late));
+            }
             Ok(None) => self.pending.push(pending),
             Ok(Some(seat)) => drop(self.seated.insert(seat, pending.into_wire())),
             Err(failure) => return self.failed(pending, failure),

@@ -78,6 +78,14 @@ impl Pending {
         Self { role, since: now, wire, step: Step::Securing, words, found: None, refusal: None }
     }
 
+    /// Whether this side has begun to say, on a connection that it dialled, who it is. The other
+    /// may hear that at any later time and give the place away, also if this side has hung up by
+    /// then.
+    pub(crate) fn has_said_who_it_is(&self) -> bool {
+        let says = matches!(self.step, Step::Speaking { .. } | Step::Hearing { .. });
+        matches!(self.role, Role::Dialled(..)) && says
+    }
+
     /// What it waits for.
     pub(crate) fn waits_for(&self) -> PollFlags {
         match self.step {

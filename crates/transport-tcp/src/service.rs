@@ -162,7 +162,7 @@ impl Service {
         let mut events = Vec::with_capacity(READY);
         while self.follow_orders() {
             self.tick();
-            self.beat();
+            self.beat(Instant::now());
             self.settle();
             let timeout = timespec(self.next().saturating_duration_since(Instant::now()));
             let epoll = &self.host.desk.epoll;
@@ -263,29 +263,26 @@ impl Service {
     }
 
     /// Gives signs of life, and judges those of the peers.
-    fn beat(&mut self) {
-        let now = Instant::now();
+    fn beat(&mut self, now: Instant) {
         if now < self.next_beat {
             return;
         }
-        // Whoever was held up itself cannot tell how long others were silent.
-        let held_up = now - self.next_beat > self.beat;
+        // Whoever was held up itself cannot tell how long others were silent meanwhile. What they
+        // were silent before counts: it may be held up again and again.
+        let late = Some(now - self.next_beat).filter(|late| *late > self.beat).unwrap_or_default();
         self.next_beat = now + self.beat;
         for index in 0..self.controls.len() {
-            self.controls[index].ping();
-            let longest = self.bound + self.beat;
+            let control = &mut self.controls[index];
+            control.ping();
+            control.heard = control.heard.max(now.min(control.heard + late));
+            let longest = self.bound.saturating_add(self.beat);
             let silent = |control: &Control| now.saturating_duration_since(control.heard) > longest;
-            if !held_up && silent(&self.controls[index]) {
+            if silent(control) {
                 // What it said may not have been read yet.
                 self.listen(index);
             }
             let control = &mut self.controls[index];
-            if held_up {
-                control.heard = control.heard.max(now);
-            } else if control.is_open()
-                && silent(control)
-                && self.host.end_of(control.peer).is_none()
-            {
+            if control.is_open() && silent(control) && self.host.end_of(control.peer).is_none() {
                 let text = format!("it was silent for more than {:?}", self.bound);
                 self.host.lose(control.peer, Broken::Failed(text));
             }
@@ -347,4 +344,35 @@ fn adopt(host: &Host, thread: u32) {
 /// What a peer is told when it is given up.
 fn told(host: &Host, reason: &LossReason) -> String {
     format!("{} has given this host up: {reason}", host.local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{host::Peer, wire::Wire};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_silent_peer_is_lost_also_by_a_host_that_is_always_held_up() {
+        const BOUND: Duration = Duration::from_secs(800);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let socket = TcpStream::connect(address).expect("a connection");
+        socket.set_nonblocking(true).expect("a socket");
+        let desk = Desk::new().expect("a desk");
+        let peers = vec![Peer::new(Vec::new()), Peer::new(Vec::new())];
+        let host = Host::new(HostId(0), peers, Vec::new(), desk);
+        let begin = Instant::now();
+        let control = Control::new(HostId(1), Wire::new(socket, None), begin);
+        let mut service = Service::new(host.clone(), vec![control], BOUND);
+        // Each time two beats late, which are nobody's silence: three pass, and one counts.
+        let (late, beats) = (3 * service.beat, BEATS + 1);
+        for beat in 0..beats {
+            service.beat(begin + beat * late);
+            assert_eq!(host.end_of(HostId(1)), None, "after {beat} beats");
+        }
+        service.beat(begin + beats * late);
+        service.beat(begin + (beats + 1) * late);
+        assert!(matches!(host.end_of(HostId(1)), Some(PeerEvent::Lost(..))));
+    }
 }

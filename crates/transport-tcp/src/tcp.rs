@@ -79,7 +79,8 @@ impl TcpTransport {
         let patience = config.join_patience;
         let mut wires = Joining::new(config)?.run()?;
         let begins = deadline(Instant::now(), patience);
-        let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1);
+        // The kernel takes an `int`, and none is negative.
+        let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX as u128) as u32;
         let (mut peers, mut controls) = (Vec::new(), Vec::new());
         for peer in (0..hosts as u32).map(HostId) {
             if peer == local || neighbours.contains(&peer) {
@@ -88,15 +89,15 @@ impl TcpTransport {
             }
             let control = wires.control(peer)?;
             // What the kernel is to notice within the bound, also when the bound is all there is.
-            let acknowledged = millis(bound * UNACKNOWLEDGED / BEATS);
-            sockopt::set_tcp_user_timeout(&control, acknowledged).map_err(std::io::Error::from)?;
+            let acknowledged = millis(bound / BEATS * UNACKNOWLEDGED);
+            sockopt::set_tcp_user_timeout(&control, acknowledged).map_err(io::Error::from)?;
             controls.push(Control::new(peer, control, begins));
             let mut links = Vec::new();
             for thread in 0..threads {
                 let wire = wires.thread(peer, thread)?;
                 // Its window may be full as long as the process at the other end is stopped.
-                sockopt::set_tcp_user_timeout(&wire, millis(2 * bound))
-                    .map_err(std::io::Error::from)?;
+                sockopt::set_tcp_user_timeout(&wire, millis(bound.saturating_mul(2)))
+                    .map_err(io::Error::from)?;
                 let machine = Machine::new(ThreadId { host: peer, thread }, threads);
                 links.push(Conn::new(wire, machine));
             }

@@ -16,6 +16,7 @@ use rustls::{
 use std::{
     fs,
     io::{ErrorKind, Read, Write},
+    iter,
     net::{SocketAddr, TcpListener, TcpStream},
     sync::Arc,
     thread,
@@ -25,6 +26,9 @@ use transport_api::{HostId, RegionKey, Rights, Transport};
 
 /// Nothing takes longer unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The beginning of a handshake that makes the other side expect 16 KiB.
+const LARGE_RECORD: [u8; 9] = [0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc];
 
 /// Has host 0 of `configs` wait for the others while `attack` is under way against its address, and
 /// lets them come afterwards. They must find each other and work.
@@ -273,17 +277,16 @@ fn who_speaks_too_slowly_is_shown_out() {
     let authority = Authority::new();
     let secure = configs(2, 1, |host| authority.of(host));
     let insecure = configs(2, 1, |_| Credentials::InsecureLoopback);
-    for (mut configs, words) in [(secure, [0x16; 5].to_vec()), (insecure, hello(JOB.0))] {
+    for (mut configs, words) in [(secure, LARGE_RECORD.to_vec()), (insecure, hello(JOB.0))] {
         configs[0].handshake_patience = Duration::from_millis(300);
         attacked(configs, |address| {
             let mut slow = patient(address);
-            let start = Instant::now();
-            // A byte from time to time, and never enough of them.
-            let mut words = words.into_iter().cycle().take(79);
+            // A byte before anything else happens, time after time, and never enough of them.
+            let mut words = words.into_iter().chain(iter::repeat(0)).take(79);
             while words.next().is_some_and(|byte| slow.write_all(&[byte]).is_ok()) {
-                assert!(start.elapsed() < DEADLINE, "nobody minds");
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(15));
             }
+            assert!(words.next().is_some(), "nobody minds");
             let _ = until_closed(&mut slow);
         });
     }
@@ -315,9 +318,8 @@ fn ten_thousand_connections_are_no_burden() {
         let before = resident();
         for n in 0..count {
             let mut socket = patient(address);
-            // The beginning of a handshake that makes the other side expect 16 KiB.
             if n % 2 == 0 {
-                let _ = socket.write_all(&[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc]);
+                let _ = socket.write_all(&LARGE_RECORD);
             }
             held.push(socket);
         }
@@ -331,6 +333,32 @@ fn ten_thousand_connections_are_no_burden() {
         open += usize::from(read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
     }
     assert_eq!(open, 0, "once the rack is complete, all strangers are gone");
+}
+
+#[test]
+fn nobody_listens_once_the_rack_is_complete() {
+    let configs = configs(2, 1, |_| Credentials::InsecureLoopback);
+    // As a process of a job has, whose daemon has handed it one.
+    let copy = |config: &TcpConfig| config.listener.try_clone().expect("another descriptor");
+    let listeners: Vec<_> = configs.iter().map(copy).collect();
+    let hosts = join_all(configs);
+    assert!(hosts.iter().all(Result::is_ok));
+    for listener in listeners {
+        let address = listener.local_addr().expect("an address");
+        let refused = TcpStream::connect(address).expect_err("nobody listens");
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    }
+}
+
+#[test]
+fn a_rack_of_one_host_follows_another_with_the_same_listener() {
+    let first = configs(1, 1, |_| Credentials::InsecureLoopback).remove(0);
+    let mut second = configs(1, 1, |_| Credentials::InsecureLoopback).remove(0);
+    second.listener = first.listener.try_clone().expect("another descriptor");
+    for config in [first, second] {
+        let joined = TcpTransport::join(config);
+        assert!(joined.is_ok(), "{:?}", joined.err());
+    }
 }
 
 #[test]
@@ -365,9 +393,35 @@ fn settings_that_make_no_rack_are_refused_with_words() {
 }
 
 #[test]
+fn a_bound_may_be_longer_than_the_kernel_can_count() {
+    for bound in [Duration::from_hours(24 * 30), Duration::MAX] {
+        let mut configs = configs(2, 1, |_| Credentials::InsecureLoopback);
+        configs.iter_mut().for_each(|config| config.loss_bound = bound);
+        attacked(configs, |_| ());
+    }
+}
+
+#[test]
 fn hosts_that_do_not_come_are_named() {
     let mut alone = configs(3, 1, |_| Credentials::InsecureLoopback).remove(1);
     alone.join_patience = Duration::from_millis(200);
     let missing = TcpTransport::join(alone).err().expect("no rack").to_string();
     assert!(missing.contains("host 0, host 2"), "{missing}");
+}
+
+#[test]
+fn a_host_that_comes_late_finds_those_that_have_waited() {
+    let authority = Authority::new();
+    let secure = configs(2, 1, |host| authority.of(host));
+    let insecure = configs(2, 1, |_| Credentials::InsecureLoopback);
+    for mut configs in [secure, insecure] {
+        // Its listener is there before it is, and holds what was said to it meanwhile.
+        configs[1].handshake_patience = Duration::from_millis(200);
+        let early = configs.pop().expect("a last host");
+        let early = thread::spawn(|| TcpTransport::join(early));
+        thread::sleep(Duration::from_millis(800));
+        let late = configs.pop().map(TcpTransport::join).expect("a first host");
+        let early = early.join().expect("no panic");
+        assert!(late.is_ok() && early.is_ok(), "{:?}, {:?}", late.err(), early.err());
+    }
 }

@@ -3,12 +3,14 @@
 //! says is looked at, and so does task 0. What a stranger can occupy is bounded: so many connections
 //! may be undecided at a time, each for so long, and the oldest makes room for the next.
 
+mod channel;
+
 use crate::job::JobHost;
-use rustls::Connection;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use channel::{Channel, receive, send};
+use serde::{Deserialize, Serialize};
 use std::{
     collections::VecDeque,
-    io::{self, Read, Write},
+    io,
     net::{
         IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs,
     },
@@ -32,8 +34,6 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Undecided connections that strangers may have, beside those of the tasks.
 const STRANGERS: usize = 64;
-/// Bytes of the largest message: where all hosts of a rack listen.
-const LARGEST: usize = 1 << 18;
 /// Bytes of the longest name of a node.
 const LONGEST_NAME: usize = 255;
 
@@ -152,6 +152,7 @@ fn lead(tls: &Tls, place: &Place, me: &Introduction) -> Result<Vec<JobHost>, Mee
     let mut guests = gather(tls, &listener, me)?;
     let hosts = seat(me, &guests)?;
     for guest in &mut guests {
+        guest.channel.until = Instant::now() + HANDSHAKE;
         // One that is gone meanwhile will be missed when the hosts connect.
         let _ = send(&mut guest.channel, &Answer::Hosts(hosts.clone()));
     }
@@ -178,6 +179,26 @@ struct Undecided {
 }
 
 impl Undecided {
+    /// Hears who has connected, on a thread of its own.
+    fn listen_to(
+        socket: TcpStream,
+        tls: &Tls,
+        me: &Introduction,
+        decided: &mpsc::Sender<Result<Guest, String>>,
+    ) -> io::Result<Undecided> {
+        let (tls, decided, other) = (tls.clone(), decided.clone(), socket.try_clone()?);
+        let (rank, tasks, fate) = (me.rank, me.tasks, Fate::default());
+        let theirs = fate.clone();
+        let greet = move || {
+            let decision = greet(&tls, socket, rank, tasks);
+            if theirs.decide() {
+                let _ = decided.send(decision);
+            }
+        };
+        let greeting = thread::Builder::new().spawn(greet)?;
+        Ok(Undecided { socket: other, fate, greeting })
+    }
+
     /// Cuts it off, unless it was heard out meanwhile. Its thread ends with it.
     fn cut(&self) {
         if self.fate.decide() {
@@ -198,24 +219,21 @@ fn gather(
     let (decided, decisions) = mpsc::channel::<Result<Guest, String>>();
     let mut last = None;
     let outcome = loop {
-        while let Ok((socket, _)) = listener.accept() {
+        while let Ok((socket, from)) = listener.accept() {
             undecided.retain(|other| !other.greeting.is_finished());
             if undecided.len() >= STRANGERS + guests.len()
                 && let Some(oldest) = undecided.pop_front()
             {
                 oldest.cut();
             }
-            let (tls, decided, other) = (tls.clone(), decided.clone(), socket.try_clone()?);
-            let (rank, tasks, fate) = (me.rank, me.tasks, Fate::default());
-            let theirs = fate.clone();
-            let greet = move || {
-                let decision = greet(&tls, socket, rank, tasks);
-                if theirs.decide() {
-                    let _ = decided.send(decision);
+            match Undecided::listen_to(socket, tls, me, &decided) {
+                Ok(other) => undecided.push_back(other),
+                Err(error) => {
+                    last = Some(format!("from {from}: {error}"));
+                    // The process is short of something, which strangers may be sitting on.
+                    undecided.drain(..).for_each(|other| other.cut());
                 }
-            };
-            let greeting = thread::Builder::new().spawn(greet)?;
-            undecided.push_back(Undecided { socket: other, fate, greeting });
+            }
         }
         while let Ok(decision) = decisions.try_recv() {
             match decision {
@@ -246,9 +264,9 @@ fn greet(tls: &Tls, socket: TcpStream, rank: u32, tasks: u32) -> Result<Guest, S
     let from = socket.peer_addr().map_err(|error| error.to_string())?;
     let failed = |error: io::Error| format!("from {from}: {error}");
     socket.set_nonblocking(false).map_err(failed)?;
-    patient(&socket, HANDSHAKE).map_err(failed)?;
     let connection = tls.listen().map_err(|error| error.to_string())?;
-    let mut channel = Channel { connection, socket };
+    let until = Instant::now() + HANDSHAKE;
+    let mut channel = Channel::new(connection, socket, until).map_err(failed)?;
     let introduction: Introduction = receive(&mut channel).map_err(failed)?;
     let host = HostId(introduction.rank);
     let objection = if introduction.rank == rank || introduction.rank >= tasks {
@@ -258,7 +276,7 @@ fn greet(tls: &Tls, socket: TcpStream, rank: u32, tasks: u32) -> Result<Guest, S
     } else if introduction.node.len() > LONGEST_NAME {
         Some("the name of its node is too long".to_owned())
     } else {
-        tls.objection(&channel.connection, host)
+        tls.objection(channel.connection(), host)
     };
     match objection {
         None => Ok(Guest { introduction, channel }),
@@ -275,7 +293,7 @@ fn greet(tls: &Tls, socket: TcpStream, rank: u32, tasks: u32) -> Result<Guest, S
 /// it, and has the address by which the others reach task 0.
 fn seat(me: &Introduction, guests: &[Guest]) -> io::Result<Vec<JobHost>> {
     let addresses = guests.iter().map(|guest| {
-        let socket = &guest.channel.socket;
+        let socket = guest.channel.socket();
         let ends = (socket.local_addr()?, socket.peer_addr()?);
         Ok((ends.0.ip().to_canonical(), ends.1.ip().to_canonical()))
     });
@@ -336,91 +354,15 @@ fn ask(tls: &Tls, place: (&str, u16), me: &Introduction, deadline: Instant) -> i
                 continue;
             }
         };
-        patient(&socket, HANDSHAKE)?;
         let connection = tls.dial(HostId(0)).map_err(io::Error::other)?;
-        let mut channel = Channel { connection, socket };
+        let until = Instant::now() + HANDSHAKE;
+        let mut channel = Channel::new(connection, socket, until)?;
         send(&mut channel, me)?;
         // Task 0 answers when all have come.
-        let left = deadline.saturating_duration_since(Instant::now());
-        patient(&channel.socket, left.max(HANDSHAKE))?;
+        channel.until = deadline.max(until);
         return receive(&mut channel);
     }
     Err(last)
-}
-
-fn patient(socket: &TcpStream, patience: Duration) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(patience))?;
-    socket.set_write_timeout(Some(patience))
-}
-
-/// A connection under TLS, whose reads and writes wait, but not longer than the socket does.
-struct Channel {
-    connection: Connection,
-    socket: TcpStream,
-}
-
-impl Channel {
-    /// Exchanges what TLS wants to; during the handshake, all of it.
-    fn exchange(&mut self) -> io::Result<()> {
-        match self.connection.complete_io(&mut self.socket) {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "it says nothing"))
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
-
-impl Read for Channel {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.connection.reader().read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.exchange()?,
-                read => return read,
-            }
-        }
-    }
-}
-
-impl Write for Channel {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Nothing is said to somebody who has not proved who it is.
-        while self.connection.is_handshaking() {
-            self.exchange()?;
-        }
-        let written = self.connection.writer().write(bytes)?;
-        self.flush()?;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        while self.connection.wants_write() {
-            self.connection.write_tls(&mut self.socket)?;
-        }
-        Ok(())
-    }
-}
-
-fn send(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    let json = serde_json::to_vec(message).map_err(io::Error::other)?;
-    let length = u32::try_from(json.len()).map_err(io::Error::other)?;
-    stream.write_all(&length.to_be_bytes())?;
-    stream.write_all(&json)?;
-    stream.flush()
-}
-
-fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
-    let mut length = [0; 4];
-    stream.read_exact(&mut length)?;
-    let length = u32::from_be_bytes(length) as usize;
-    if length > LARGEST {
-        return Err(io::Error::other(format!("a message of {length} bytes")));
-    }
-    let mut json = Vec::new();
-    stream.by_ref().take(length as u64).read_to_end(&mut json)?;
-    serde_json::from_slice(&json).map_err(io::Error::other)
 }
 
 #[cfg(test)]

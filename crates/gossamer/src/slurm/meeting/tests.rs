@@ -3,6 +3,10 @@
 use super::*;
 use crate::{authority::JobAuthority, slurm::Secret};
 use proptest::prelude::*;
+use std::{
+    io::{Read, Write},
+    iter,
+};
 use transport_tcp::Credentials;
 
 fn tls(secret: u8, step: &str, rank: u32) -> Tls {
@@ -87,12 +91,40 @@ fn whoever_listens_in_place_of_task_0_is_told_nothing() {
         let socket = listener.accept().unwrap().0;
         // Its certificate is good, but for another job.
         let connection = tls(2, "0", 0).listen().unwrap();
-        receive::<Introduction>(&mut Channel { connection, socket }).unwrap_err()
+        let until = Instant::now() + HANDSHAKE;
+        receive::<Introduction>(&mut Channel::new(connection, socket, until).unwrap()).unwrap_err()
     });
     let soon = Instant::now() + Duration::from_secs(1);
     let error = ask(&tls(1, "0", 1), at, &introduction(1, 3), soon).unwrap_err();
     assert!(error.to_string().contains("certificate"), "{error}");
     stranger.join().unwrap();
+}
+
+#[test]
+fn who_says_little_by_little_is_not_waited_for_any_longer() {
+    let listener = listen(0).unwrap();
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()));
+    for connection in [tls(1, "0", 0).listen().unwrap(), tls(1, "0", 1).dial(HostId(0)).unwrap()] {
+        let socket = TcpStream::connect(at).unwrap();
+        let mut other = listener.accept().unwrap().0;
+        // The beginning of a handshake that makes this side expect 16 KiB.
+        let words = [0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc].into_iter().chain(iter::repeat(0));
+        let drip = thread::spawn(move || {
+            for word in words.take(1000) {
+                thread::sleep(Duration::from_millis(5));
+                if other.write_all(&[word]).is_err() {
+                    return false;
+                }
+            }
+            true
+        });
+        let until = Instant::now() + Duration::from_millis(100);
+        let mut channel = Channel::new(connection, socket, until).unwrap();
+        let error = receive::<Introduction>(&mut channel).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        drop(channel);
+        assert!(!drip.join().unwrap(), "it was heard out");
+    }
 }
 
 #[test]
@@ -129,5 +161,47 @@ fn who_was_heard_out_is_not_cut_off_any_more() {
         let mut told = Vec::new();
         task.read_to_end(&mut told).unwrap();
         assert_eq!(told.len(), usize::from(is_heard_out));
+    }
+}
+
+/// Set in the process that gets too few threads.
+const IS_SHORT: &str = "GOSSAMER_TEST_SHORT";
+
+/// Bytes of the stack of each of its threads, and of all its memory: some fit, and 16 do not.
+const STACK: u64 = 1 << 30;
+const MEMORY: u64 = 8 * STACK;
+
+#[test]
+fn a_leader_without_a_thread_for_a_stranger_goes_on() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+
+    if std::env::var_os(IS_SHORT).is_none() {
+        // The size of stacks is read once, when a process begins.
+        let mut short = std::process::Command::new(std::env::current_exe().unwrap());
+        let name = "slurm::meeting::tests::a_leader_without_a_thread_for_a_stranger_goes_on";
+        short.args([name, "--exact"]).env(IS_SHORT, "1");
+        let ended = short.env("RUST_MIN_STACK", STACK.to_string()).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let place = place();
+    let at = (place.hosts[1].as_str(), place.ports[0]);
+    let (leader, first) = (task(0, &place), task(1, &place));
+    setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) }).unwrap();
+    let connect = || loop {
+        if let Ok(socket) = TcpStream::connect(at) {
+            break socket;
+        }
+        assert!(!leader.is_finished());
+    };
+    let strangers: Vec<_> = (0..16).map(|_| connect()).collect();
+    // Some are sent away, at the latest when they are late.
+    let _ = (&strangers[0]).read(&mut [0]);
+    assert!(!leader.is_finished(), "{:?}", leader.join().unwrap());
+    drop(strangers);
+    let hosts = meet(&tls(1, "0", 2), &place, &introduction(2, 3)).unwrap();
+    for task in [leader, first] {
+        assert_eq!(task.join().unwrap().unwrap(), hosts);
     }
 }
