@@ -60,6 +60,7 @@ mod message;
 mod notices;
 #[allow(unsafe_code, reason = "the only module that maps memory; see the ledger")]
 mod pages;
+mod payloads;
 mod place;
 mod queue;
 mod rdma;
