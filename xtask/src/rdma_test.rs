@@ -37,7 +37,7 @@ struct Suite {
 const SUITES: [Suite; 3] = [
     Suite {
         package: "gossamer-transport-rdma",
-        programs: &["gossamer_transport_rdma", "conformance", "killed", "link_down"],
+        programs: &["gossamer_transport_rdma", "conformance", "payloads", "killed", "link_down"],
         kernels: &[Version::Six1, Version::Six12],
     },
     Suite { package: "gossamer", programs: &["rdma"], kernels: &[Version::Six12] },
@@ -47,8 +47,8 @@ const SUITES: [Suite; 3] = [
 /// Arguments of test programs: those that need devices are ignored where nobody asks for them.
 const ARGUMENTS: &str = "--include-ignored";
 /// How the programs are built.
-const BUILD: &str = "--lib --test conformance --test killed --test link_down --test rdma \
-    --no-run --message-format json-render-diagnostics";
+const BUILD: &str = "--lib --test conformance --test payloads --test killed --test link_down \
+    --test rdma --no-run --message-format json-render-diagnostics";
 /// What is optimised in them: what racks do in the guest. The rest is as it is for all other tests,
 /// and need not be built again.
 const OPTIMISED: [&str; 8] = [

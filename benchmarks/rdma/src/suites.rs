@@ -11,7 +11,7 @@ use bench_kit::product::share::FIBERS;
 
 use crate::Host;
 use crate::lanes::{self, Joining, Telling};
-use crate::payloads::{self, Way};
+use crate::payloads;
 use crate::perftest::{self, Test};
 use crate::rack::{self, Plan, Sender};
 
@@ -130,10 +130,10 @@ fn payloads(hosts: &[Host; 2]) -> Suite {
                     Ok(Reading::of(payloads::trip_us(room, &hosts, way, kib << 10)?))
                 })
             };
-            let carried = case("by the carrier", Way::Carried(joining));
+            let carried = case("by the carrier", (joining, false));
             let peer = Peer::case(carried.name());
             suite.push(carried);
-            suite.push(case("read by the other side", Way::Fetched(joining)).beside(peer));
+            suite.push(case("read by the other side", (joining, true)).beside(peer));
         }
     }
     suite

@@ -1,6 +1,9 @@
 //! [`RdmaConfig`]: which device, and how patient and how large its queue pairs are.
 
-use crate::queue::LEAST_DEPTH;
+use crate::{
+    payloads::BLOCKS,
+    queue::{LEAST_DEPTH, PART},
+};
 use std::{net::IpAddr, time::Duration};
 
 /// Settings of the transport. [`RdmaConfig::default`] serves on a lossless network.
@@ -38,6 +41,11 @@ pub struct RdmaConfig {
     /// Bytes of registered memory through which one lane sends and receives. Every thread has as
     /// much for every remote host, and it is pinned.
     pub staging_bytes: usize,
+    /// Whether payloads that have no room in a slot are read by the peer's device, from memory that
+    /// is registered for that: each lane has twice its [`staging_bytes`](Self::staging_bytes) of it.
+    /// What is read there is not encrypted. Otherwise they go over the carrier, encrypted if that
+    /// is.
+    pub reads_payloads: bool,
     /// How long the other hosts may take to be ready.
     pub join_patience: Duration,
 }
@@ -55,6 +63,7 @@ impl Default for RdmaConfig {
             depth: 256,
             inline_bytes: 256,
             staging_bytes: 256 << 10,
+            reads_payloads: true,
             join_patience: Duration::from_secs(20),
         }
     }
@@ -71,6 +80,16 @@ impl RdmaConfig {
     pub fn patience(&self) -> Duration {
         let timeout = Duration::from_nanos(4096 << self.timeout_exponent.min(31));
         timeout * (u32::from(self.retries) + 1)
+    }
+
+    /// Bytes that one work request sends or reads, at most.
+    pub(crate) fn most(&self) -> usize {
+        self.staging_bytes / PART
+    }
+
+    /// Bytes of memory from which the payloads of one lane are read.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        if self.reads_payloads { self.most() * BLOCKS } else { 0 }
     }
 
     /// What is wrong with the settings, in words.

@@ -48,6 +48,7 @@ fn reasons(a: &Arc<RdmaTransport>, b: &Arc<RdmaTransport>, break_it: impl FnOnce
     // Whoever does not know yet may start it; nobody hears of it but by the end of the peer.
     lane.write(&remote, 0, &SharedBytes::heap(8)).unwrap();
     lane.fetch_add(&remote, 8, 1, 7).unwrap();
+    lane.bulk(0, 1, vec![1; 4 << 20]).unwrap();
     lane.flush().unwrap();
     [end(&mut *lane), end(&mut *back)].map(|event| {
         let PeerEvent::Lost(_, LossReason::Connection(text)) = event else {

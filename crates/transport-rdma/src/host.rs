@@ -7,12 +7,15 @@ use crate::{
     imports::Imports,
     link::{Incident, Link},
     memory::Memory,
+    message::Told,
+    payloads::cost_of,
     place::Place,
     seat::{Desk, Seat},
     service::{Order, Orders},
     sleepers::Sleepers,
     verbs::{Mr, Pd},
 };
+use primitive::SharedBytes;
 use std::{
     collections::BTreeMap,
     io,
@@ -48,6 +51,10 @@ pub(crate) struct Host {
     pub(crate) seats: Vec<Seat>,
     pub(crate) orders: Orders,
     pub(crate) sleepers: Sleepers,
+    /// By host: where it fetches payloads from, a part for each thread; nothing for this host, and
+    /// where the carrier has them. Each is registered by itself, so that a peer can read what is for
+    /// it only.
+    offered: Vec<Option<Mr>>,
 }
 
 impl Host {
@@ -62,6 +69,12 @@ impl Host {
         let (local, hosts, threads) = (carrier.local(), carrier.hosts(), seats.len() as u32);
         let memory = Memory::default();
         let sleepers = Sleepers::new(&pd, &memory, hosts as usize, threads)?;
+        let bytes = threads as usize * config.payload_bytes();
+        let offered = (0..hosts).map(|host| {
+            let is_wanted = bytes > 0 && HostId(host) != local;
+            is_wanted.then(|| Mr::new(&pd, &memory.take(bytes)?, Rights::READ)).transpose()
+        });
+        let offered = offered.collect::<io::Result<_>>()?;
         Ok(Arc::new(Self {
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             local,
@@ -78,6 +91,7 @@ impl Host {
             seats,
             orders: Orders::default(),
             sleepers,
+            offered,
         }))
     }
 
@@ -168,7 +182,9 @@ impl Host {
     fn happened(&self, thread: u32, index: usize, incident: Incident, desk: &mut Desk) {
         let peer = HostId(index as u32);
         desk.concerned |= match incident {
-            Incident::Wake(to) | Incident::Notified { thread: to, .. } => to == thread,
+            Incident::Wake(to)
+            | Incident::Notified { thread: to, .. }
+            | Incident::Payload { thread: to, .. } => to == thread,
             Incident::Event(_) | Incident::Failed(_) => true,
         };
         match incident {
@@ -183,6 +199,7 @@ impl Host {
                     link.post(&mut |incident| desk.incidents.push((index, incident)));
                 }
             }
+            Incident::Payload { thread: to, event } => self.deliver(to, peer, event),
             Incident::Wake(to) => self.carrier.ring(to),
             // The peer may have said why, elsewhere.
             Incident::Failed(reason) => self.leave(Order::Ended { peer, reason }),
@@ -196,6 +213,24 @@ impl Host {
         let all = each.checked_mul(links).ok_or(io::ErrorKind::OutOfMemory)?;
         let nothing = Rights::from_bits(0).expect("no right at all");
         Ok((each, Mr::new(&self.pd, &self.memory.take(all)?, nothing)?))
+    }
+
+    /// Where the lane of `thread` to `peer` has its payloads fetched from, if it has.
+    pub(crate) fn offered(&self, thread: u32, peer: HostId) -> Option<SharedBytes> {
+        let mr = self.offered[peer.0 as usize].as_ref()?;
+        let each = self.config.payload_bytes();
+        Some(mr.memory().slice(thread as usize * each, each))
+    }
+
+    /// What `peer` is told of where it fetches payloads from.
+    pub(crate) fn tell_offered(&self, peer: HostId) -> Option<Told> {
+        self.offered[peer.0 as usize].as_ref().map(|mr| Told {
+            rights: Rights::READ,
+            generation: 0,
+            len: mr.memory().len() as u64,
+            address: mr.address(),
+            remote_key: mr.remote_key(),
+        })
     }
 
     // ---- What becomes of peers.
@@ -230,19 +265,25 @@ impl Host {
     }
 
     /// Hands what has arrived for the lane of `mailbox`, which leads to another host, to `sink`,
-    /// and tells the peer's threads how many of their notifications were taken; whether there was
-    /// anything.
+    /// and tells the peer's threads how many of their notifications and payloads were taken; whether
+    /// there was anything.
     pub(crate) fn take(&self, mailbox: &mut Mailbox, sink: &mut dyn FnMut(Event)) -> bool {
-        let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
+        // By thread of the peer: notifications, and what payloads were charged.
+        let mut taken: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
         let any = mailbox.take(&mut |event| {
-            if let Event::Notified { from, .. } = &event {
-                *taken.entry(from.thread).or_default() += 1;
+            match &event {
+                Event::Notified { from, .. } => taken.entry(from.thread).or_default().0 += 1,
+                Event::Bulk { from, payload, .. } => {
+                    taken.entry(from.thread).or_default().1 += cost_of(payload.len());
+                }
+                _ => {}
             }
             sink(event);
         });
-        for (of, count) in taken {
+        for (of, (notifications, cost)) in taken {
             self.with(of, mailbox.peer(), |link, note| {
-                link.taken(count);
+                link.taken(notifications);
+                link.took(mailbox.thread(), cost);
                 link.post(note);
             });
         }

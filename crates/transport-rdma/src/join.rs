@@ -4,8 +4,10 @@
 use crate::{
     RdmaConfig, RdmaError,
     host::Host,
+    imports::Remote,
     link::Link,
     message::{Message, Told},
+    payloads,
     place::{Place, refused},
     seat::{Seat, completion_queue},
     sleepers::Sleepers,
@@ -18,7 +20,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use transport_api::{Bell, Carrier, Event, HostId, Lane, ThreadId};
+use transport_api::{Bell, Carrier, Event, HostId, Lane, RegionKey, ThreadId};
 
 /// How long the service thread sleeps between looks while hosts join.
 const LOOK: Duration = Duration::from_millis(20);
@@ -106,8 +108,9 @@ impl From<RdmaError> for Failure {
 
 /// How far one peer has come.
 struct Progress {
-    /// This host's ends of the connections to it, by thread.
+    /// This host's ends of the connections to it, by thread, and what each reads at a time.
     ours: Vec<Endpoint>,
+    most: usize,
     has_greeted: bool,
     is_ready: bool,
 }
@@ -116,8 +119,8 @@ struct Progress {
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// Connect the queue pairs with these ends of its own, which answer so much at a time; `row` is
-    /// where it hears who sleeps.
-    Connect { answering: u8, row: Told, ends: Vec<Endpoint> },
+    /// where it hears who sleeps, and `payloads` where it has payloads fetched from.
+    Connect { answering: u8, row: Told, payloads: Option<Told>, ends: Vec<Endpoint> },
     /// Nothing: it is ready.
     Ready,
     /// It is for the service thread, later.
@@ -129,12 +132,16 @@ impl Progress {
     /// then is ready once, and then may say anything else.
     fn hear(&mut self, message: Message) -> Result<Step, String> {
         match message {
-            Message::Hello { answering, row, ends }
+            Message::Hello { answering, row, payloads, ends }
                 if !self.has_greeted && ends.len() == self.ours.len() =>
             {
-                Sleepers::objection(&row, ends.len()).map_or(Ok(()), Err)?;
+                let threads = ends.len();
+                Sleepers::objection(&row, threads).map_or(Ok(()), Err)?;
+                let blocks = payloads.as_ref();
+                let wrong = blocks.and_then(|told| payloads::objection(told, threads, self.most));
+                wrong.map_or(Ok(()), Err)?;
                 self.has_greeted = true;
-                Ok(Step::Connect { answering, row, ends })
+                Ok(Step::Connect { answering, row, payloads, ends })
             }
             Message::Hello { ends, .. } => {
                 Err(format!("a second greeting, or one of {} threads", ends.len()))
@@ -178,13 +185,14 @@ impl Joining {
                 let seat = host.seat(thread);
                 let other = ThreadId { host: peer, thread };
                 let memory = parts.next().expect("a part for each link");
-                let from = (&seat.cq, &memory);
+                let from = (&seat.cq, &memory, host.offered(thread, peer));
                 let link = Link::new(from, &host.config, other, host.threads)
                     .map_err(|source| refused("make a queue pair", source))?;
                 ours.push(host.place.endpoint(link.qp.number(), first_packet()));
                 seat.desk().put(peer, link);
             }
-            progress.push(Progress { ours, has_greeted: false, is_ready: false });
+            let most = host.config.most();
+            progress.push(Progress { ours, most, has_greeted: false, is_ready: false });
         }
         Ok(Self { host, lanes, bell, progress, early: Vec::new() })
     }
@@ -195,8 +203,9 @@ impl Joining {
         for index in 0..self.lanes.len() {
             let (answering, ends) =
                 (self.host.place.answering(), self.progress[index].ours.clone());
-            let row = self.host.sleepers.row(self.lanes[index].peer());
-            self.say(index, &Message::Hello { answering, row, ends });
+            let peer = self.lanes[index].peer();
+            let (row, payloads) = (self.host.sleepers.row(peer), self.host.tell_offered(peer));
+            self.say(index, &Message::Hello { answering, row, payloads, ends });
         }
         loop {
             for index in 0..self.lanes.len() {
@@ -233,8 +242,11 @@ impl Joining {
             let heard = Message::heard(from, self.host.threads, &bytes);
             let step = heard.and_then(|message| self.progress[index].hear(message));
             match step.map_err(|what| RdmaError::Nonsense(peer, what))? {
-                Step::Connect { answering, row, ends } => {
+                Step::Connect { answering, row, payloads, ends } => {
                     self.host.sleepers.say_at(peer, self.host.id, &row);
+                    if let Some(told) = &payloads {
+                        self.fetch_from(peer, told);
+                    }
                     self.connect(index, answering, &ends)?;
                 }
                 Step::Ready => {}
@@ -242,6 +254,18 @@ impl Joining {
             }
         }
         gone.map_or(Ok(()), |event| Err(RdmaError::Gone(event).into()))
+    }
+
+    /// A peer has said where payloads are to be fetched from, a part by each thread.
+    fn fetch_from(&self, peer: HostId, told: &Told) {
+        let each = told.len / u64::from(self.host.threads);
+        for thread in 0..self.host.threads {
+            let at = told.address + u64::from(thread) * each;
+            // It is not among the imports, so it is never withdrawn.
+            let blocks = Remote::new(self.host.id, RegionKey(u64::MAX), at, told.remote_key);
+            self.host
+                .with(thread, peer, |link, _| link.fetches_from(Arc::new(blocks), each as usize));
+        }
     }
 
     /// A peer has said where its queue pairs are.
@@ -267,7 +291,7 @@ mod tests {
     const END: Endpoint = Endpoint { gid: [7; 16], lid: 0, mtu: 3, qp: 17, first: 1 };
 
     fn progress() -> Progress {
-        Progress { ours: vec![END; 2], has_greeted: false, is_ready: false }
+        Progress { ours: vec![END; 2], most: 64 << 10, has_greeted: false, is_ready: false }
     }
 
     /// Where a host of so many threads says which of them sleep.
@@ -277,13 +301,22 @@ mod tests {
     }
 
     fn hello(threads: u32) -> Message {
-        Message::Hello { answering: 4, row: row(threads), ends: vec![END; threads as usize] }
+        let ends = vec![END; threads as usize];
+        Message::Hello { answering: 4, row: row(threads), payloads: blocks(2, 64 << 10), ends }
+    }
+
+    /// Where a host of so many threads has payloads fetched from, in blocks of so many bytes.
+    fn blocks(threads: usize, each: usize) -> Option<Told> {
+        let len = (threads * payloads::BLOCKS * each) as u64;
+        let rights = transport_api::Rights::READ;
+        Some(Told { rights, generation: 0, len, address: 4096, remote_key: 1 })
     }
 
     #[test]
     fn a_peer_greets_is_ready_and_then_may_say_more() {
         let mut peer = progress();
-        let connect = Step::Connect { answering: 4, row: row(2), ends: vec![END; 2] };
+        let payloads = blocks(2, 64 << 10);
+        let connect = Step::Connect { answering: 4, row: row(2), payloads, ends: vec![END; 2] };
         assert_eq!(peer.hear(hello(2)), Ok(connect));
         assert_eq!(peer.hear(Message::Ready), Ok(Step::Ready));
         let early = Message::Forgotten { number: 1 };
@@ -292,6 +325,8 @@ mod tests {
 
     #[test]
     fn whoever_does_not_keep_the_order_is_refused_in_words() {
+        let greets =
+            |row, payloads| Message::Hello { answering: 4, row, payloads, ends: vec![END; 2] };
         let revoke =
             || Message::Revoke { number: 1, key: transport_api::RegionKey(1), generation: 0 };
         let wrong = [
@@ -299,7 +334,9 @@ mod tests {
             vec![revoke()],
             vec![hello(1)],
             vec![hello(3)],
-            vec![Message::Hello { answering: 4, row: row(1), ends: vec![END; 2] }],
+            vec![greets(row(1), None)],
+            vec![greets(row(2), blocks(2, 128 << 10))],
+            vec![greets(row(2), Some(Told { len: 8, ..row(2) }))],
             vec![hello(2), hello(2)],
             vec![hello(2), revoke()],
             vec![hello(2), Message::Ready, Message::Ready],

@@ -1,7 +1,8 @@
 //! [`RdmaLane`]: a thread's lane to another host.
 //!
 //! Everything that can be checked is checked here: a device refuses what is out of bounds or not
-//! allowed, too, but ends the queue pair over it. Bulk payloads go over the carrier.
+//! allowed, too, but ends the queue pair over it. Bulk payloads are fetched by the peer's device, or
+//! go over the carrier, as the settings say.
 
 use crate::{
     host::Host,
@@ -187,6 +188,11 @@ impl Lane for RdmaLane {
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
         self.mailbox.check_thread(thread)?;
         self.mailbox.there()?;
+        if self.host.config.reads_payloads {
+            OpError::check_payload(payload.len())?;
+            self.with(|link, _| link.offer(thread, tag, payload));
+            return Ok(());
+        }
         self.has_bulk = true;
         // Where its answer is looked for at every poll.
         self.until_carrier = 0;

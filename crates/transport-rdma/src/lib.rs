@@ -9,11 +9,11 @@
 //!   host 0                                        host 1
 //!   thread 0: lane ==== queue pair ====== lane :thread 0
 //!   thread 1: lane ==== queue pair ====== lane :thread 1
-//!   service thread ------ carrier ------ service thread       keys, bulk payloads, losses
+//!   service thread ------ carrier ------ service thread       keys, losses
 //! ```
 //!
 //! What the hosts must tell each other beforehand travels over a carrier, another transport that
-//! has joined them, which also carries bulk payloads. Its connections are authenticated and may be
+//! has joined them, which also carries bulk payloads if the settings say so. Its connections are authenticated and may be
 //! encrypted; what queue pairs carry is **not encrypted**.
 //!
 //! Everything here is behind the feature `verbs`, which needs libclang, cmake and libibverbs to
@@ -26,8 +26,8 @@
 //! 3. `place`: which device, and where it is.
 //! 4. `ring`, `queue`: the work requests of a lane, without the device.
 //! 5. `pages`, `memory`: where registered memory comes from.
-//! 6. `notices`, `link`: what the ends of a queue pair tell each other, and the queue pair with its
-//!    memory.
+//! 6. `notices`, `payloads`, `link`: what the ends of a queue pair tell each other, how they hand
+//!    over what has no room in a slot, and the queue pair with its memory.
 //! 7. `exports`, `imports`: regions.
 //! 8. `seat`, `host`: who looks at which completions when, and what all threads share; `sleepers`:
 //!    who is woken when.
@@ -60,6 +60,7 @@ mod message;
 mod notices;
 #[allow(unsafe_code, reason = "the only module that maps memory; see the ledger")]
 mod pages;
+mod payloads;
 mod place;
 mod queue;
 mod rdma;

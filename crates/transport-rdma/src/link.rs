@@ -5,13 +5,15 @@ use crate::{
     imports::Remote,
     memory::Memory,
     notices::{Notice, Notices, RECEIVES, RECORD, Record},
-    queue::{Asked, Queue},
+    payloads::{Fetches, Offers, PIECE},
+    queue::{Asked, Outcome, Queue},
     verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Qp, Receive, Verb},
 };
 use primitive::SharedBytes;
 use std::{io, sync::Arc};
 use transport_api::{Event, LossReason, RegionKey, ThreadId};
 
+mod bulk;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +30,8 @@ pub(crate) enum Incident {
     Event(Event),
     /// A notification for a thread of this host: of which region and generation, and the event.
     Notified { thread: u32, key: RegionKey, generation: u32, event: Event },
+    /// A payload for a thread of this host.
+    Payload { thread: u32, event: Event },
     /// A thread of this host must not sleep.
     Wake(u32),
     /// The queue pair has failed.
@@ -39,6 +43,10 @@ pub(crate) struct Link<P = Qp> {
     pub(crate) qp: P,
     queue: Queue,
     notices: Notices,
+    offers: Offers,
+    fetches: Fetches,
+    /// Where the peer's payloads are fetched from, if it has them fetched.
+    blocks: Option<Arc<Remote>>,
     /// What the queue pair sends from and reads into.
     staging: SharedBytes,
     /// What it receives in.
@@ -56,9 +64,10 @@ impl Link {
     }
 
     /// A queue pair that reports to `cq` and uses `memory`, [as much](Self::bytes) as it takes, with
-    /// all its receives in place.
+    /// all its receives in place. If payloads are fetched, they are from `offered`, which stays
+    /// registered as long as the queue pair is there.
     pub(crate) fn new(
-        (cq, memory): (&Arc<Cq>, &Mr),
+        (cq, memory, offered): (&Arc<Cq>, &Mr, Option<SharedBytes>),
         config: &RdmaConfig,
         peer: ThreadId,
         threads: u32,
@@ -68,7 +77,12 @@ impl Link {
         let (messages, staging) = (memory.part(0, MESSAGES), memory.part(MESSAGES, staging_bytes));
         let reached = (staging.memory().clone(), messages.memory().clone());
         let qp = Qp::new((staging, messages), cq, port, limits)?;
-        Link::over(qp, reached, depth, Notices::new(peer, threads))
+        Link::over(
+            qp,
+            reached,
+            depth,
+            (Notices::new(peer, threads), Offers::new(offered), Fetches::new(peer, threads)),
+        )
     }
 }
 
@@ -79,11 +93,20 @@ impl<P: Pair> Link<P> {
         qp: P,
         (staging, messages): (SharedBytes, SharedBytes),
         depth: u32,
-        notices: Notices,
+        (notices, offers, fetches): (Notices, Offers, Fetches),
     ) -> io::Result<Self> {
-        let queue = Queue::new(depth as usize, staging.len());
-        let mut link =
-            Self { qp, queue, notices, staging, messages, has_failed: false, failure: None };
+        let mut link = Self {
+            qp,
+            queue: Queue::new(depth as usize, staging.len()),
+            notices,
+            offers,
+            fetches,
+            blocks: None,
+            staging,
+            messages,
+            has_failed: false,
+            failure: None,
+        };
         (0..u64::from(RECEIVES)).try_for_each(|slot| link.receive(slot))?;
         Ok(link)
     }
@@ -220,15 +243,33 @@ impl<P: Pair> Link<P> {
         let slot = Some(id ^ IS_RECEIVE).filter(|slot| *slot < u64::from(RECEIVES));
         match (completion.result, slot) {
             (Err(failure), _) => self.broken(&failure, sink),
-            (Ok(Done::Sent), None) => {
-                let mut event = |event| sink(Incident::Event(event));
-                self.queue.completed(id, &self.staging, &mut event);
-            }
+            (Ok(Done::Sent), None) => self.done(id, sink),
             (Ok(Done::Notice(word)), Some(slot)) => self.noticed(slot, word, sink),
             (Ok(Done::Message(len)), Some(slot)) => self.message(slot, len, sink),
             (Ok(done), _) => {
                 self.fail(&format!("the RDMA device has completed {id:#x} as {done:?}"), sink);
             }
+        }
+    }
+
+    fn done(&mut self, id: u64, sink: &mut dyn FnMut(Incident)) {
+        let Self { queue, fetches, staging, .. } = self;
+        let (mut any, mut wrong) = (false, None);
+        queue.completed(id, staging, &mut |outcome| match outcome {
+            Outcome::Event(event) => sink(Incident::Event(event)),
+            Outcome::Piece { at } => {
+                any = true;
+                match fetches.arrived(staging, at) {
+                    Ok(Some((thread, event))) => sink(Incident::Payload { thread, event }),
+                    Ok(None) => {}
+                    Err(what) => wrong = wrong.take().or(Some(what)),
+                }
+            }
+        });
+        match wrong {
+            Some(what) => self.nonsense(what, sink),
+            None if any => self.fetch_more(sink),
+            None => {}
         }
     }
 
@@ -248,6 +289,14 @@ impl<P: Pair> Link<P> {
                 self.notify_more();
                 self.post(sink);
             }
+            Ok(Notice::Fetched(count)) => {
+                let right = self.offers.fetched(count);
+                self.offered_before(right, sink);
+            }
+            Ok(Notice::Granted { thread, cost }) => {
+                let right = self.offers.granted(thread, cost);
+                self.offered_before(right, sink);
+            }
             Err(what) => self.nonsense(what, sink),
         }
     }
@@ -256,6 +305,9 @@ impl<P: Pair> Link<P> {
         let mut bytes = [0; RECORD];
         self.messages.read_into(slot as usize * RECORD, &mut bytes);
         self.again(slot, sink);
+        if bytes.ends_with(&PIECE) {
+            return self.announced(&bytes, len, sink);
+        }
         match self.notices.notified(&bytes, len) {
             Ok((Record { thread, key, generation, .. }, event)) => {
                 sink(Incident::Notified { thread, key, generation, event });
@@ -304,6 +356,8 @@ impl<P: Pair> Link<P> {
         if !std::mem::replace(&mut self.has_failed, true) {
             self.queue.clear();
             self.notices.clear();
+            self.offers.clear();
+            self.fetches.clear();
             // It fails if the queue pair is of no use any more.
             let _ = self.qp.fail();
         }
@@ -327,7 +381,9 @@ impl<P: Pair> Link<P> {
 
     /// Whether nothing at all is under way or waiting.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.has_failed || self.notices.is_quiet() && self.queue.is_quiet()
+        let is_quiet =
+            || self.notices.is_quiet() && self.offers.is_quiet() && self.queue.is_quiet();
+        self.has_failed || is_quiet()
     }
 }
 

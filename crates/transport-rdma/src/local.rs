@@ -47,7 +47,8 @@ impl LocalLane {
         let (_, memory) = self.host.memory_for(1)?;
         let seat = self.host.seat(self.thread);
         let me = ThreadId { host: *local, thread: self.thread };
-        let mut link = Link::new((&seat.cq, &memory), config, me, *threads)?;
+        let from = (&seat.cq, &memory, self.host.offered(self.thread, *local));
+        let mut link = Link::new(from, config, me, *threads)?;
         crate::join::connect_to_itself(&mut link, place, config)?;
         seat.desk().put(*local, link);
         Ok(())

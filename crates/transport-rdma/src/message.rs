@@ -23,6 +23,13 @@ pub(crate) struct Told {
 }
 
 impl Told {
+    fn put_any(region: Option<&Told>, put: &mut impl FnMut(&[u8])) {
+        put(&[region.is_some().into()]);
+        if let Some(region) = region {
+            region.put(put);
+        }
+    }
+
     fn put(&self, put: &mut impl FnMut(&[u8])) {
         put(&[self.rights.bits()]);
         put(&self.generation.to_le_bytes());
@@ -37,8 +44,8 @@ impl Told {
 pub(crate) enum Message {
     /// How the queue pairs towards the receiver can be reached, by thread; and how many READs and
     /// atomics each of them answers at a time. In `row` the receiver's threads say whether they
-    /// sleep.
-    Hello { answering: u8, row: Told, ends: Vec<Endpoint> },
+    /// sleep, and from `payloads` they fetch what has no room in a slot, unless the carrier has it.
+    Hello { answering: u8, row: Told, payloads: Option<Told>, ends: Vec<Endpoint> },
     /// The sender's queue pairs towards the receiver are connected.
     Ready,
     /// Asks for a region, for so many milliseconds.
@@ -59,9 +66,10 @@ impl Message {
         let mut out = Vec::new();
         let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
         match self {
-            Message::Hello { answering, row, ends } => {
+            Message::Hello { answering, row, payloads, ends } => {
                 put(&[1, *answering]);
                 row.put(&mut put);
+                Told::put_any(payloads.as_ref(), &mut put);
                 put(&(ends.len() as u16).to_le_bytes());
                 for end in ends {
                     put(&end.gid);
@@ -79,10 +87,7 @@ impl Message {
             Message::Told { number, region } => {
                 put(&[4]);
                 put(&number.to_le_bytes());
-                put(&[region.is_some().into()]);
-                if let Some(region) = region {
-                    region.put(&mut put);
-                }
+                Told::put_any(region.as_ref(), &mut put);
             }
             Message::Revoke { number, key, generation } => {
                 put(&[5]);
@@ -159,12 +164,13 @@ impl Rest<'_> {
     fn message(&mut self) -> Option<Message> {
         Some(match self.byte()? {
             1 => {
-                let (answering, row, count) = (self.byte()?, self.told()?, self.half()?);
+                let (answering, row) = (self.byte()?, self.told()?);
+                let (payloads, count) = (self.any_told()?, self.half()?);
                 if usize::from(count) > THREADS_PER_HOST {
                     return None;
                 }
                 let ends = (0..count).map(|_| self.endpoint()).collect::<Option<_>>()?;
-                Message::Hello { answering, row, ends }
+                Message::Hello { answering, row, payloads, ends }
             }
             2 => Message::Ready,
             3 => Message::Ask {
@@ -172,15 +178,7 @@ impl Rest<'_> {
                 key: RegionKey(self.word()?),
                 patience: self.word()?,
             },
-            4 => {
-                let number = self.word()?;
-                let region = match self.byte()? {
-                    0 => None,
-                    1 => Some(self.told()?),
-                    _ => return None,
-                };
-                Message::Told { number, region }
-            }
+            4 => Message::Told { number: self.word()?, region: self.any_told()? },
             5 => Message::Revoke {
                 number: self.word()?,
                 key: RegionKey(self.word()?),
@@ -205,6 +203,16 @@ impl Rest<'_> {
         };
         let is_valid = (1..=5).contains(&end.mtu) && end.qp < 1 << 24 && end.first < 1 << 24;
         is_valid.then_some(end)
+    }
+
+    /// A region, if there is one.
+    #[allow(clippy::option_option, reason = "no region is a good answer, no answer is not")]
+    fn any_told(&mut self) -> Option<Option<Told>> {
+        match self.byte()? {
+            0 => Some(None),
+            1 => Some(Some(self.told()?)),
+            _ => None,
+        }
     }
 
     fn told(&mut self) -> Option<Told> {
@@ -236,8 +244,8 @@ mod tests {
         };
         let (number, key) = (5, RegionKey(u64::MAX));
         vec![
-            Message::Hello { answering: 16, row: region, ends: vec![end; 3] },
-            Message::Hello { answering: 0, row: region, ends: Vec::new() },
+            Message::Hello { answering: 16, row: region, payloads: None, ends: vec![end; 3] },
+            Message::Hello { answering: 0, row: region, payloads: Some(region), ends: Vec::new() },
             Message::Ready,
             Message::Ask { number, key, patience: 1000 },
             Message::Told { number, region: Some(region) },

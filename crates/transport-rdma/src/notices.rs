@@ -2,13 +2,18 @@
 //!
 //! Two things use up receives of the peer, of which every queue pair has [`RECEIVES`]:
 //!
-//! - a *notice*, the word that a write may carry: which thread must not sleep, or how many
-//!   notifications have been taken;
-//! - a *record*, a message of [`RECORD`] bytes: a notification (`write_notify`), behind its data.
+//! - a *notice*, the word that a write may carry: which thread must not sleep, how many
+//!   notifications have been taken, or what became of payloads ([`payloads`](crate::payloads));
+//! - a *record*, a message of [`RECORD`] bytes: a notification (`write_notify`), behind its data, or
+//!   a piece of a payload.
 //!
 //! ```text
-//!   notice   | 0 .. 0 | thread |     or   | 1 | notifications taken |
+//!   notice   | 0: 2 bits | thread: 30 |                 must not sleep
+//!            | 1 | pieces: 30 |                         have been fetched
+//!            | 2 | notifications: 30 |                  have been taken
+//!            | 3 | thread: 10 | cost: 20 |              is granted
 //!   record   | key: 8 | at: 8 | value: 4 | thread: 4 | generation: 4 | zero: 4 |
+//!            | tag: 8 | total: 4 | len: 4 | thread: 4 | zero: 8 | one: 4 |
 //! ```
 //!
 //! The place of a message is used again at once. So that notifications which nobody takes need no
@@ -27,8 +32,19 @@ pub(crate) const RECORD: usize = 32;
 /// Notifications that may be on their way or wait to be taken.
 pub(crate) const WINDOW: u32 = 64;
 
-/// The bit of a notice that counts notifications.
+/// What a notice begins with that counts pieces of payloads, or notifications; one that does with
+/// both grants room for payloads.
+pub(crate) const FETCHED: u32 = 1 << 30;
 pub(crate) const TAKEN: u32 = 1 << 31;
+const GRANTED: u32 = FETCHED | TAKEN;
+
+/// Bits of a cost.
+const COST: u32 = 20;
+
+/// The notice that `thread` has taken payloads that were charged `cost`.
+pub(crate) fn granted(thread: u32, cost: u32) -> u32 {
+    GRANTED | thread << COST | cost
+}
 
 /// A notification, as it travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +91,10 @@ pub(crate) enum Notice {
     Wake(u32),
     /// Some notifications have been taken: there is room for more.
     Room,
+    /// So many pieces of payloads have been fetched.
+    Fetched(u32),
+    /// Payloads for a thread that were charged so much have been taken.
+    Granted { thread: u32, cost: u32 },
 }
 
 /// What one end of a queue pair has to keep in mind.
@@ -124,11 +144,23 @@ impl Notices {
     /// # Errors
     /// In words, if no peer of this build would.
     pub(crate) fn noticed(&mut self, word: u32) -> Result<Notice, String> {
-        if word & TAKEN == 0 {
-            let is_one = word < self.threads;
-            return is_one.then_some(Notice::Wake(word)).ok_or(format!("a wake of thread {word}"));
+        let count = word & !GRANTED;
+        match word & GRANTED {
+            TAKEN => {}
+            FETCHED => return Ok(Notice::Fetched(count)),
+            GRANTED => {
+                return Ok(Notice::Granted {
+                    thread: count >> COST,
+                    cost: count & ((1 << COST) - 1),
+                });
+            }
+            _ => {
+                let is_one = word < self.threads;
+                return is_one
+                    .then_some(Notice::Wake(word))
+                    .ok_or(format!("a wake of thread {word}"));
+            }
         }
-        let count = word & !TAKEN;
         let left = self.out.checked_sub(count);
         self.out = left.ok_or(format!("{count} notifications taken, of {}", self.out))?;
         Ok(Notice::Room)

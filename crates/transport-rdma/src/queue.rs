@@ -35,7 +35,7 @@ const EARLY: usize = 32;
 
 /// Of the queue and of the staging memory, the part that may go unsignalled; also the part of the
 /// staging memory that one request may take.
-const PART: usize = 4;
+pub(crate) const PART: usize = 4;
 
 /// Requests that a queue needs at least.
 pub(crate) const LEAST_DEPTH: usize = 2 * PART;
@@ -47,6 +47,17 @@ pub(crate) enum Asked {
     Word { token: u64 },
     /// A part of a read, which goes to byte `at` of `into`; `total` is on the last.
     Part { token: u64, into: SharedBytes, at: usize, total: Option<usize> },
+    /// A piece of a payload.
+    Piece,
+}
+
+/// What a completed request has brought.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// What the caller is told.
+    Event(Event),
+    /// A piece of a payload, at this byte of the staging memory, for now.
+    Piece { at: usize },
 }
 
 impl Asked {
@@ -54,7 +65,7 @@ impl Asked {
     fn token(&self) -> Option<u64> {
         match self {
             Asked::Word { token } | Asked::Part { token, total: Some(_), .. } => Some(*token),
-            Asked::Part { .. } => None,
+            Asked::Part { .. } | Asked::Piece => None,
         }
     }
 }
@@ -217,7 +228,7 @@ impl Queue {
         &mut self,
         id: u64,
         staging: &SharedBytes,
-        sink: &mut dyn FnMut(Event),
+        sink: &mut dyn FnMut(Outcome),
     ) {
         while self.flights.front().is_some_and(|flight| flight.id <= id) {
             let Some(flight) = self.flights.pop_front() else { return };
@@ -227,12 +238,14 @@ impl Queue {
                 None => {}
                 Some(Asked::Word { token }) => {
                     let value = staging.load(at, Ordering::Relaxed);
-                    sink(Event::Completed { token, value });
+                    sink(Outcome::Event(Event::Completed { token, value }));
                 }
+                Some(Asked::Piece) => sink(Outcome::Piece { at }),
                 Some(Asked::Part { token, into, at: to, total }) => {
                     into.copy_part(to, staging, at..at + len);
                     if let Some(total) = total {
-                        sink(Event::Completed { token, value: total as u64 });
+                        let value = total as u64;
+                        sink(Outcome::Event(Event::Completed { token, value }));
                     }
                 }
             }

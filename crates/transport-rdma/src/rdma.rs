@@ -32,8 +32,8 @@ const LOOK: Duration = Duration::from_micros(100);
 /// One process's place in a rack whose hosts reach each other's memory by RDMA.
 ///
 /// It stands on a *carrier*, a transport that has joined the hosts already: over its authenticated
-/// connections travel the keys of regions and the numbers of queue pairs, bulk payloads, and notice
-/// of peers that leave or are lost. The data itself does not, and is **not encrypted**: whoever can
+/// connections travel the keys of regions and the numbers of queue pairs, and notice of peers that
+/// leave or are lost. The data itself does not, and is **not encrypted**: whoever can
 /// read or forge packets on the network between the devices can read and change what lanes carry.
 ///
 /// Dropping it severs the carrier: peers that have not seen a goodbye report it as lost.

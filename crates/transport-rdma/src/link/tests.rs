@@ -2,7 +2,9 @@
 //! devices that do.
 
 use super::*;
-use crate::notices::{TAKEN, WINDOW};
+use crate::notices::{FETCHED, TAKEN, WINDOW, granted};
+use crate::payloads;
+use crate::payloads::{BLOCKS, Piece};
 use crate::verbs::Work;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -12,6 +14,9 @@ use transport_api::HostId;
 const THREADS: u32 = 2;
 
 const KEY: RegionKey = RegionKey(5);
+
+/// Bytes of a block for payloads.
+const BLOCK: usize = 256;
 
 /// A queue pair that only keeps what it is given.
 #[derive(Default)]
@@ -48,8 +53,12 @@ impl Pair for Fake {
 
 fn link() -> Link<Fake> {
     let memory = (SharedBytes::heap(4096), SharedBytes::heap(RECEIVES as usize * RECORD));
-    let notices = Notices::new(ThreadId { host: HostId(1), thread: 0 }, THREADS);
-    Link::over(Fake::default(), memory, 64, notices).expect("it takes receives")
+    let peer = ThreadId { host: HostId(1), thread: 0 };
+    let offers = Offers::new(Some(SharedBytes::heap(BLOCKS * BLOCK)));
+    let said = (Notices::new(peer, THREADS), offers, Fetches::new(peer, THREADS));
+    let mut link = Link::over(Fake::default(), memory, 64, said).expect("it takes receives");
+    link.fetches_from(Arc::new(Remote::new(0, KEY, 0, 0)), BLOCKS * BLOCK);
+    link
 }
 
 /// What comes of a completion.
@@ -70,6 +79,23 @@ fn gets(link: &mut Link<Fake>, bytes: &[u8; RECORD], len: usize) -> Vec<Incident
     let receive = link.qp.receives.pop_front().expect("a receive");
     link.messages.write_from(receive.local.at, bytes);
     completed(link, receive.id, Ok(Done::Message(len)))
+}
+
+/// What comes of it that the peer offers a piece of a payload.
+fn gets_piece(link: &mut Link<Fake>, piece: Piece) -> Vec<Incident> {
+    gets(link, &piece.encode(), RECORD)
+}
+
+/// What comes of it that the next READ completes.
+fn read(link: &mut Link<Fake>) -> Vec<Incident> {
+    let is_read = |work: &Work| work.verb == Verb::Read;
+    let index = link.qp.posted.iter().position(is_read).expect("a READ");
+    let work = link.qp.posted.remove(index).expect("just found");
+    completed(link, work.id, Ok(Done::Sent))
+}
+
+fn piece(thread: u32, total: u32, len: u32) -> Piece {
+    Piece { tag: 4, total, len, thread }
 }
 
 fn record(thread: u32, value: u32) -> Record {
@@ -112,12 +138,15 @@ fn is_over(link: &mut Link<Fake>) -> bool {
     link.write(&remote, 0, &SharedBytes::heap(64));
     link.notify((KEY, 0), 0, 0, 1);
     link.wake(0);
+    link.offer(0, 1, vec![1; 8]);
     link.taken(0);
+    link.took(0, payloads::WINDOW);
     link.post(&mut |incident| panic!("{incident:?}"));
     link.qp.posted.len() == posted
         && link.is_quiet()
         && hears(link, 0).is_empty()
         && gets(link, &record(0, 1).encode(), RECORD).is_empty()
+        && gets_piece(link, piece(0, 8, 8)).is_empty()
         && completed(link, 0, Ok(Done::Sent)).is_empty()
 }
 
@@ -160,13 +189,50 @@ fn notifications_wait_for_those_that_nobody_has_taken() {
 /// What a peer that breaks the rules does.
 type Wrong = fn(&mut Link<Fake>) -> Vec<Incident>;
 
-const WRONG: [(&str, Wrong); 9] = [
+const WRONG: [(&str, Wrong); 20] = [
     ("wakes a thread that is not there", |link| hears(link, THREADS)),
     ("wakes a thread that cannot be", |link| hears(link, TAKEN - 1)),
     ("takes a notification that was not sent", |link| hears(link, TAKEN | 1)),
     ("takes more notifications than there are", |link| {
         link.notify((KEY, 0), 0, 0, 1);
-        hears(link, u32::MAX)
+        hears(link, TAKEN | 2)
+    }),
+    ("has fetched what was not offered", |link| hears(link, FETCHED | 1)),
+    ("grants room for what was not sent", |link| hears(link, granted(1, 1))),
+    ("grants more than it was sent", |link| {
+        link.offer(1, 0, vec![1; 64]);
+        hears(link, granted(1, 3))
+    }),
+    ("has a thread fetch that is not there", |link| gets_piece(link, piece(THREADS, 8, 8))),
+    ("has more fetched than a block", |link| gets_piece(link, piece(0, 1 << 20, BLOCK as u32 + 1))),
+    ("has more fetched than the limit", |link| gets_piece(link, piece(0, u32::MAX, 8))),
+    ("has more fetched than it has blocks", |link| {
+        for _ in 0..BLOCKS {
+            assert!(gets_piece(link, piece(0, 8, 8)).is_empty());
+        }
+        gets_piece(link, piece(0, 8, 8))
+    }),
+    ("says more of a payload than there is", |link| {
+        assert!(gets_piece(link, piece(0, 8, 16)).is_empty());
+        read(link)
+    }),
+    ("says nothing of a payload", |link| {
+        assert!(gets_piece(link, piece(0, 8, 0)).is_empty());
+        read(link)
+    }),
+    ("says less and then something else", |link| {
+        assert!(gets_piece(link, piece(0, 32, 16)).is_empty());
+        assert!(gets_piece(link, piece(0, 24, 8)).is_empty());
+        assert!(read(link).is_empty());
+        read(link)
+    }),
+    ("buries a thread that takes nothing", |link| {
+        for _ in 0..payloads::WINDOW / 2 {
+            assert!(gets_piece(link, piece(0, 8, 8)).is_empty());
+            assert_eq!(read(link).len(), 1);
+        }
+        assert!(gets_piece(link, piece(0, 8, 8)).is_empty());
+        read(link)
     }),
     ("sends an empty message", |link| gets(link, &[0; RECORD], 0)),
     ("sends a short message", |link| gets(link, &record(0, 1).encode(), RECORD - 1)),
@@ -263,6 +329,8 @@ proptest! {
                 (0..THREADS).prop_map(|thread| (Some(thread), [0; RECORD], 0)),
                 (any::<[u8; RECORD]>(), 0..=RECORD).prop_map(|(bytes, len)| (None, bytes, len)),
                 any::<u32>().prop_map(|value| (None, record(value % 3, value).encode(), RECORD)),
+                (0..3u32, 0..600u32, 0..300u32)
+                    .prop_map(|(thread, total, len)| (None, piece(thread, total, len).encode(), RECORD)),
             ],
             1..200,
         ),

@@ -45,7 +45,10 @@ impl Device {
                 _ => {}
             }
             if work.is_signalled {
-                queue.completed(work.id, &self.staging, sink);
+                queue.completed(work.id, &self.staging, &mut |outcome| match outcome {
+                    Outcome::Event(event) => sink(event),
+                    Outcome::Piece { at } => panic!("a piece at {at} that nobody asked for"),
+                });
                 if queue.release(&self.staging, sink) {
                     self.post(queue);
                 }

@@ -1,0 +1,82 @@
+//! Payloads that have no room in a slot: what a queue pair does for [`Offers`](crate::payloads::Offers)
+//! and [`Fetches`](crate::payloads::Fetches).
+
+use super::{Incident, Link};
+use crate::{
+    imports::Remote,
+    notices::{self, RECORD},
+    payloads::BLOCKS,
+    queue::Asked,
+    verbs::{Pair, Verb},
+};
+use std::sync::Arc;
+
+impl<P: Pair> Link<P> {
+    /// The peer has its payloads fetched from `blocks`, which has so many bytes.
+    pub(crate) fn fetches_from(&mut self, blocks: Arc<Remote>, len: usize) {
+        self.fetches.blocks_of(len / BLOCKS);
+        self.blocks = Some(blocks);
+    }
+
+    /// Leaves a payload for `thread` of the peer.
+    pub(crate) fn offer(&mut self, thread: u32, tag: u64, payload: Vec<u8>) {
+        if !self.has_failed {
+            self.offers.push(thread, tag, payload);
+            self.offer_more();
+        }
+    }
+
+    fn offer_more(&mut self) {
+        while let Some(piece) = self.offers.next() {
+            let bytes = piece.encode();
+            self.send(Verb::Send, None, RECORD, |each| each(&bytes));
+        }
+    }
+
+    /// The peer has said what became of payloads, and may have been `right`: then there may be room
+    /// for more.
+    pub(super) fn offered_before(
+        &mut self,
+        right: Result<(), String>,
+        sink: &mut dyn FnMut(Incident),
+    ) {
+        match right {
+            Ok(()) => {
+                self.offer_more();
+                self.post(sink);
+            }
+            Err(what) => self.nonsense(what, sink),
+        }
+    }
+
+    /// A record of `len` bytes announces a piece.
+    pub(super) fn announced(
+        &mut self,
+        bytes: &[u8; RECORD],
+        len: usize,
+        sink: &mut dyn FnMut(Incident),
+    ) {
+        match self.fetches.announced(bytes, len) {
+            Ok(()) => self.fetch_more(sink),
+            Err(what) => self.nonsense(what, sink),
+        }
+    }
+
+    /// Reads what is to be read next, and tells the peer what was.
+    pub(super) fn fetch_more(&mut self, sink: &mut dyn FnMut(Incident)) {
+        while let Some((blocks, (at, len))) = self.blocks.clone().zip(self.fetches.next()) {
+            self.ask(Verb::Read, (&blocks, at), len, Asked::Piece);
+        }
+        if let Some(count) = self.fetches.tell() {
+            self.notice(notices::FETCHED | count);
+        }
+        self.post(sink);
+    }
+
+    /// `thread` of this host has taken payloads that were charged `cost`.
+    pub(crate) fn took(&mut self, thread: u32, cost: u32) {
+        if let Some(cost) = self.fetches.taken(thread, cost) {
+            self.notice(notices::granted(thread, cost));
+        }
+    }
+}
