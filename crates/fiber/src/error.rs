@@ -1,7 +1,7 @@
 //! What can go wrong: one enum for starting a fiber, one for waiting for its result.
 
 use std::any::Any;
-use std::io;
+use std::{fmt, io};
 
 /// Why a fiber could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum SpawnError {
 }
 
 /// Why a fiber has no result.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
     /// The fiber's closure panicked.
@@ -75,6 +75,21 @@ impl JoinError {
     }
 }
 
+/// As if derived, but with the text of a panic, which is all that whoever unwraps it gets to see.
+impl fmt::Debug for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::Panicked { fiber, payload } => {
+                let text = panic_text(&**payload);
+                f.debug_struct("Panicked").field("fiber", fiber).field("payload", &text).finish()
+            }
+            JoinError::Cancelled => f.write_str("Cancelled"),
+            JoinError::NotStarted(error) => f.debug_tuple("NotStarted").field(error).finish(),
+            JoinError::WouldDeadlock => f.write_str("WouldDeadlock"),
+        }
+    }
+}
+
 fn panic_text(payload: &(dyn Any + Send)) -> &str {
     if let Some(text) = payload.downcast_ref::<&'static str>() {
         text
@@ -82,5 +97,21 @@ fn panic_text(payload: &(dyn Any + Send)) -> &str {
         text
     } else {
         "(a payload that is not text)"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_unwraps_a_failed_join_sees_why() {
+        let panicked = |payload| JoinError::Panicked { fiber: "eater".into(), payload };
+        let shown = format!("{:?}", panicked(Box::new("no bread".to_owned())));
+        assert_eq!(shown, r#"Panicked { fiber: "eater", payload: "no bread" }"#);
+        assert!(format!("{:?}", panicked(Box::new(7))).contains("not text"));
+        assert_eq!(format!("{:?}", JoinError::Cancelled), "Cancelled");
+        let closed = JoinError::NotStarted(SpawnError::Closed);
+        assert_eq!(format!("{closed:?}"), "NotStarted(Closed)");
     }
 }

@@ -145,8 +145,8 @@ fn report(core: &Core, block: &Block, stack: &Stack) -> ! {
         core.thread_name.as_bytes(),
         b"' has overflowed its stack of ",
         decimal((stack.usable_bytes() / 1024) as u64, &mut kib),
-        b" KiB; give it a larger one with Builder::stack_bytes, or all fibers with \
-          Config::stack_bytes\n",
+        b" KiB; give fibers larger ones with Rack::stack_bytes, or without a rack with \
+          Config::stack_bytes or Builder::stack_bytes\n",
     ])
 }
 

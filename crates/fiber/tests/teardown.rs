@@ -256,7 +256,7 @@ fn an_overflow_names_the_fiber() {
     let (message, signal) = run_child("an_overflow_names_the_fiber");
     let expected = "fiber 'deep' on thread 'worker 7' has overflowed its stack of ";
     assert!(message.contains(expected), "{message}");
-    assert!(message.contains(" KiB; give it a larger one with Builder::stack_bytes"), "{message}");
+    assert!(message.contains(" KiB; give fibers larger ones with Rack::stack_bytes"), "{message}");
     assert_eq!(signal, Some(libc::SIGABRT));
 }
 

@@ -50,7 +50,7 @@ pub enum RackError {
         reason: LossReason,
     },
     /// Requests that nobody waited for have failed.
-    #[error("{count} requests failed that nobody waited for; the first: {first}")]
+    #[error("{} failed that nobody waited for; the first: {first}", requests(*count))]
     Unobserved {
         /// How many.
         count: usize,
@@ -58,7 +58,7 @@ pub enum RackError {
         first: DelegateError,
     },
     /// Requests that nobody waited for have failed, as another host says.
-    #[error("{count} requests failed on {host} that nobody waited for; the first: {first}")]
+    #[error("{} failed on {host} that nobody waited for; the first: {first}", requests(*count))]
     UnobservedAt {
         /// The host that knows of them.
         host: HostId,
@@ -77,6 +77,10 @@ pub enum RackError {
          link it statically (no `-C prefer-dynamic`, no `dylib`)"
     )]
     TwoImages,
+}
+
+fn requests(count: usize) -> String {
+    format!("{count} request{}", if count == 1 { "" } else { "s" })
 }
 
 /// As `Display`: a `main` that returns this error prints it with `Debug`, and should say what is

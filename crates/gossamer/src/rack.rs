@@ -211,8 +211,9 @@ impl Rack {
     /// Runs the rack: `main` runs once, in a fiber of thread 0 of host 0, and when it returns the
     /// rack ends. Fibers that are still waiting then are unwound.
     ///
-    /// In a process that a daemon has started (`gossamer run`), the rack is that of the job, over
-    /// TCP and TLS; in a task of a Slurm step (`srun`) it is that of the step, in the same way;
+    /// In a process that a daemon has started (`gossamer run`), the rack is that of the job: over TCP
+    /// and TLS, or over RDMA if it was built for that; processes of one machine that were not share
+    /// its memory. In a task of a Slurm step (`srun`) it is that of the step, in the same way;
     /// elsewhere this call starts the processes of the other hosts.
     ///
     /// In the processes of other hosts this call does not return: they exit when the rack has
