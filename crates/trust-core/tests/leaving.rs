@@ -2,7 +2,7 @@
 //! node, or while fibers wait there, gets an error in words, and what they go on using stays.
 #![cfg(not(loom))]
 
-use gossamer_trust_core::{EnteredNode, Node, Trust, Wiring, local_trustee, run_job};
+use gossamer_trust_core::{EnteredNode, Latch, Node, Trust, Wiring, local_trustee, run_job};
 use serde::{Deserialize, Serialize, Serializer};
 use std::{
     cell::{Cell, RefCell},
@@ -28,6 +28,16 @@ impl Serialize for Leaver {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         leave();
         serializer.serialize_unit()
+    }
+}
+
+/// A value that leaves the node when it is dropped.
+#[derive(Serialize, Deserialize)]
+struct LeaverAtLast;
+
+impl Drop for LeaverAtLast {
+    fn drop(&mut self) {
+        leave();
     }
 }
 
@@ -70,6 +80,32 @@ fn a_closure_cannot_end_its_node() {
 fn a_value_that_is_encoded_cannot_end_the_node() {
     let (_wiring, here, there) = enter();
     stays(&here, || there.apply_with_then(|_, _: Leaver| (), Leaver, |()| {}));
+}
+
+/// A trust whose property is gone, and one whose property is not.
+fn gone<T: 'static>(value: T) -> (Wiring, Trust<T>, Trust<u8>) {
+    let (wiring, _, _) = enter();
+    let gone = local_trustee().entrust(value);
+    ENTERED.with_borrow(|entered| entered.as_ref().expect("a node").clear());
+    (wiring, gone, local_trustee().entrust(1))
+}
+
+#[test]
+fn arguments_for_what_is_gone_cannot_end_the_node() {
+    let (_wiring, gone, here) = gone(5);
+    stays(&here, || gone.try_apply_with(|_, _: LeaverAtLast| (), LeaverAtLast));
+}
+
+#[test]
+fn arguments_for_what_is_gone_cannot_end_the_node_without_a_wait() {
+    let (_wiring, gone, here) = gone(5);
+    stays(&here, || gone.try_apply_with_then(|_, _: LeaverAtLast| (), LeaverAtLast, drop));
+}
+
+#[test]
+fn arguments_for_a_latch_that_is_gone_cannot_end_the_node() {
+    let (_wiring, gone, here) = gone(Latch::new(5));
+    stays(&here, || gone.launch_with_then(|_, _: LeaverAtLast| (), LeaverAtLast, drop));
 }
 
 #[test]
