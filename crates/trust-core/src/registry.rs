@@ -164,8 +164,9 @@ pub(crate) fn registry() -> &'static Registry {
     REGISTRY.get_or_init(Registry::read)
 }
 
+/// Where the table of the image begins that the core was linked into.
 #[inline(never)]
-fn core_image_start() -> usize {
+pub(crate) fn core_image_start() -> usize {
     (&raw const START).addr()
 }
 
