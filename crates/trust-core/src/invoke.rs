@@ -33,6 +33,12 @@ pub trait Delegable: Copy + Send + 'static {}
 impl<F: Copy + Send + 'static> Delegable for F {}
 
 /// A closure that may be delegated: it captures nothing that refers to this process's memory.
+///
+/// # Tokens
+///
+/// A token, whose existence proves something, crosses the rack if it is `NoRef` and `Send`, whether
+/// or not it is `Copy`: it is moved, to a process that may have made one of its own. Where it proves
+/// something about its process, exclude it: `impl !NoRef for Token {}`.
 #[cfg(feature = "nightly")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be delegated: it captures something that cannot leave this thread",
