@@ -379,8 +379,8 @@ impl Core {
             unwound += 1;
             block.state.set(State::Cancelled);
             HERE.with(|here| here.running.set(block));
-            // SAFETY: a block that is not free holds a loaded execution; it is suspended, because no
-            // `run` is under way.
+            // SAFETY: a block that is not free holds a loaded execution; it is suspended, because
+            // no `run` is under way.
             unsafe { block.switch.unwind() };
             HERE.with(|here| here.running.set(std::ptr::null()));
             self.retire(block);

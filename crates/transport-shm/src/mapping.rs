@@ -3,8 +3,8 @@
 //! This is the crate's only file with `unsafe`. What it must uphold: a mapping lives as long as the
 //! [`SharedBytes`] that show it, and cannot be cut short underneath them. The second is what the
 //! seals are for: touching a mapped page beyond the end of a file that shrank ends the process with
-//! SIGBUS, so a peer's file is mapped only if it can never shrink again. So does touching a huge page
-//! when there is none left, so it is mapped only if it is of ordinary pages.
+//! SIGBUS, so a peer's file is mapped only if it can never shrink again. So does touching a huge
+//! page when there is none left, so it is mapped only if it is of ordinary pages.
 
 use primitive::SharedBytes;
 use rustix::{
@@ -79,8 +79,8 @@ pub(crate) fn shared(len: usize, peers_write: bool) -> io::Result<(SharedBytes, 
     Ok((memory, file))
 }
 
-/// Maps what a peer handed over: at least `len` bytes, sealed, in ordinary pages. If `writable` is false, the caller
-/// must never write to the result: the write would fault.
+/// Maps what a peer handed over: at least `len` bytes, sealed, in ordinary pages. If `writable` is
+/// false, the caller must never write to the result: the write would fault.
 pub(crate) fn of_peer(file: &OwnedFd, len: usize, writable: bool) -> io::Result<SharedBytes> {
     let seals = fcntl_get_seals(file)?;
     if !seals.contains(FIXED) {
@@ -107,8 +107,8 @@ fn map(file: &OwnedFd, len: usize, writable: bool) -> io::Result<SharedBytes> {
     let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours. The file
-    // is as long as the mapping, cannot shrink, and is of ordinary pages: `shared` has just made it,
-    // `of_peer` has checked.
+    // is as long as the mapping, cannot shrink, and is of ordinary pages: `shared` has just made
+    // it, `of_peer` has checked.
     unsafe { adopt(mmap(null_mut(), len, access, flags, file.as_fd(), 0)?, len) }
 }
 

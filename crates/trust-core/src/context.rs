@@ -58,9 +58,9 @@ impl ContextCell {
         Entered { cell: self, before: self.context.replace(context) }
     }
 
-    /// As [`enter`](Self::enter), from any context. That may be one in which another fiber waits and
-    /// which ends first, after which the cell may say that the context is free: whoever calls this
-    /// keeps the node by other means.
+    /// As [`enter`](Self::enter), from any context. That may be one in which another fiber waits
+    /// and which ends first, after which the cell may say that the context is free: whoever calls
+    /// this keeps the node by other means.
     pub(crate) fn enter_within(&self, context: Context) -> EnteredWithin<'_> {
         EnteredWithin { cell: self, before: self.context.replace(context) }
     }

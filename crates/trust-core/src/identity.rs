@@ -53,8 +53,8 @@ unsafe extern "C" fn list_program(
             && header.p_flags & (libc::PF_R | libc::PF_W) == libc::PF_R
         {
             let start = std::ptr::with_exposed_provenance(base + header.p_vaddr as usize);
-            // SAFETY: a loaded segment is mapped for its whole size as long as its program runs, and
-            // this one is readable and never written.
+            // SAFETY: a loaded segment is mapped for its whole size as long as its program runs,
+            // and this one is readable and never written.
             segments.push(unsafe { std::slice::from_raw_parts(start, header.p_memsz as usize) });
         }
     }
