@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -47,6 +48,8 @@ pub(crate) struct Core {
     end: Cell<usize>,
     live: Cell<usize>,
     started: Cell<u64>,
+    /// Whether `run` is under way, and the fibers of this core perhaps not all suspended.
+    runs: Cell<bool>,
     closing: Cell<bool>,
     stack_bytes: usize,
     pooled_stacks: usize,
@@ -73,6 +76,7 @@ impl Core {
             end: Cell::new(0),
             live: Cell::new(0),
             started: Cell::new(0),
+            runs: Cell::new(false),
             closing: Cell::new(false),
             stack_bytes: stack_bytes.max(MIN_STACK_BYTES),
             pooled_stacks,
@@ -197,6 +201,7 @@ impl Core {
     /// next one. Whoever gets the processor notes that it is the one that runs.
     #[inline]
     pub(crate) fn run(&self, limit: usize) -> usize {
+        self.runs.set(true);
         let start = self.queue.position();
         self.end.set(start.wrapping_add(limit));
         while let Some(block) = self.take_next() {
@@ -211,6 +216,7 @@ impl Core {
             }
         }
         HERE.with(|here| here.running.set(std::ptr::null()));
+        self.runs.set(false);
         self.queue.position().wrapping_sub(start)
     }
 
@@ -350,7 +356,14 @@ impl Core {
     // -----------------------------------------------------------------------------------
 
     /// Refuses new fibers, unwinds the suspended ones, and returns how many there were.
-    pub(crate) fn close(&self) -> usize {
+    ///
+    /// While fibers run, it only sees to it that the core stays for good: the process is ending,
+    /// since a fiber has called `exit`, which drops what is in thread-locals under `run`.
+    pub(crate) fn close(self: &Rc<Self>) -> usize {
+        if self.runs.get() {
+            std::mem::forget(Rc::clone(self));
+            return 0;
+        }
         self.closing.set(true);
         // Before entering: dropping what others have sent runs their code, which must find this
         // thread's fiber running, if there is one, and not run another scheduler on its stack.
@@ -367,8 +380,7 @@ impl Core {
             block.state.set(State::Cancelled);
             HERE.with(|here| here.running.set(block));
             // SAFETY: a block that is not free holds a loaded execution; it is suspended, because
-            // `Scheduler::run` borrows the scheduler while a fiber runs, and whoever drops the
-            // scheduler owns it.
+            // no `run` is under way.
             unsafe { block.switch.unwind() };
             HERE.with(|here| here.running.set(std::ptr::null()));
             self.retire(block);

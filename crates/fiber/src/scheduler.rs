@@ -65,7 +65,9 @@ impl fmt::Debug for Config {
 /// Dropping the scheduler unwinds the fibers that have not ended: their destructors run, and
 /// whoever joins them gets [`JoinError::Cancelled`](crate::JoinError::Cancelled). A fiber that is
 /// being unwound must not wait again: a destructor that parks, sleeps, yields or joins, and a loop
-/// that catches the unwinding and waits once more, end the process with a message.
+/// that catches the unwinding and waits once more, end the process with a message. A scheduler in a
+/// thread-local that goes because one of its fibers has called [`exit`](std::process::exit) unwinds
+/// none: the process ends as it is.
 ///
 /// ```
 /// use gossamer_fiber::{Config, Scheduler, spawn_local, yield_now};

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ fn settle(scheduler: &Scheduler) {
 }
 
 /// Runs `test` of this binary in a child in which `CHILD` is set, and returns its standard error
-/// and the signal that ended it.
-fn run_child(test: &str) -> (String, Option<i32>) {
+/// and how it ended.
+fn run_child(test: &str) -> (String, ExitStatus) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, "1")
         .output()
         .unwrap();
-    (String::from_utf8_lossy(&output.stderr).into_owned(), output.status.signal())
+    (String::from_utf8_lossy(&output.stderr).into_owned(), output.status)
 }
 
 fn is_child() -> bool {
@@ -198,9 +198,9 @@ fn a_fiber_that_never_ends_is_reported() {
         drop(scheduler);
         unreachable!("the process ends before");
     }
-    let (message, signal) = run_child("a_fiber_that_never_ends_is_reported");
+    let (message, status) = run_child("a_fiber_that_never_ends_is_reported");
     assert!(message.contains("fiber 'stubborn' waits while it is unwound"), "{message}");
-    assert_eq!(signal, Some(libc::SIGABRT));
+    assert_eq!(status.signal(), Some(libc::SIGABRT));
 }
 
 #[test]
@@ -223,9 +223,35 @@ fn a_destructor_that_parks_is_reported() {
         drop(scheduler);
         unreachable!("the process ends before");
     }
-    let (message, signal) = run_child("a_destructor_that_parks_is_reported");
+    let (message, status) = run_child("a_destructor_that_parks_is_reported");
     assert!(message.contains("fiber 'fiber 1' waits while it is unwound"), "{message}");
-    assert_eq!(signal, Some(libc::SIGABRT));
+    assert_eq!(status.signal(), Some(libc::SIGABRT));
+}
+
+#[test]
+fn a_fiber_may_end_the_process_under_a_scheduler_in_a_thread_local() {
+    thread_local! {
+        static SCHEDULER: Scheduler = scheduler();
+    }
+    if is_child() {
+        SCHEDULER.with(|scheduler| {
+            scheduler.enter(|| {
+                let _ended = spawn_local(|| {
+                    let notes = Rc::new(RefCell::new(Vec::new()));
+                    let _note = Note(Rc::clone(&notes), "never");
+                    yield_now();
+                    // On the stack where the fiber was suspended before.
+                    let values: [Vec<&str>; 64] = std::array::from_fn(|_| vec!["lost"; 3]);
+                    std::process::exit(values.len() as i32);
+                });
+            });
+            settle(scheduler);
+        });
+        unreachable!("the process ends before");
+    }
+    let (message, status) =
+        run_child("a_fiber_may_end_the_process_under_a_scheduler_in_a_thread_local");
+    assert_eq!(status.code(), Some(64), "{status}: {message}");
 }
 
 /// Uses more stack with every level.
@@ -253,11 +279,11 @@ fn an_overflow_names_the_fiber() {
             settle(&scheduler);
         });
     }
-    let (message, signal) = run_child("an_overflow_names_the_fiber");
+    let (message, status) = run_child("an_overflow_names_the_fiber");
     let expected = "fiber 'deep' on thread 'worker 7' has overflowed its stack of ";
     assert!(message.contains(expected), "{message}");
     assert!(message.contains(" KiB; give fibers larger ones with Rack::stack_bytes"), "{message}");
-    assert_eq!(signal, Some(libc::SIGABRT));
+    assert_eq!(status.signal(), Some(libc::SIGABRT));
 }
 
 #[test]
@@ -274,9 +300,9 @@ fn an_overflow_by_the_first_frame_names_the_fiber() {
             scheduler.run(1);
         });
     }
-    let (message, signal) = run_child("an_overflow_by_the_first_frame_names_the_fiber");
+    let (message, status) = run_child("an_overflow_by_the_first_frame_names_the_fiber");
     assert!(message.contains("'large'"), "{message}");
-    assert!(signal.is_some());
+    assert!(status.signal().is_some());
 }
 
 #[test]
@@ -294,9 +320,9 @@ fn an_overflow_in_an_unnamed_fiber_counts_it() {
             settle(&scheduler);
         });
     }
-    let (message, signal) = run_child("an_overflow_in_an_unnamed_fiber_counts_it");
+    let (message, status) = run_child("an_overflow_in_an_unnamed_fiber_counts_it");
     assert!(message.contains("fiber 'fiber 1' on thread 'worker' has overflowed"), "{message}");
-    assert_eq!(signal, Some(libc::SIGABRT));
+    assert_eq!(status.signal(), Some(libc::SIGABRT));
 }
 
 #[test]
@@ -309,9 +335,9 @@ fn an_overflow_of_the_threads_own_stack_is_still_the_standard_librarys() {
             descend(0);
         });
     }
-    let (message, signal) =
+    let (message, status) =
         run_child("an_overflow_of_the_threads_own_stack_is_still_the_standard_librarys");
     assert!(!message.contains("fiber '"), "{message}");
     assert!(message.contains("has overflowed its stack"), "{message}");
-    assert_eq!(signal, Some(libc::SIGABRT));
+    assert_eq!(status.signal(), Some(libc::SIGABRT));
 }

@@ -3,11 +3,15 @@
 //! This is the crate's only file with `unsafe`. What it must uphold: a mapping lives as long as the
 //! [`SharedBytes`] that show it, and cannot be cut short underneath them. The second is what the
 //! seals are for: touching a mapped page beyond the end of a file that shrank ends the process with
-//! SIGBUS, so a peer's file is mapped only if it can never shrink again.
+//! SIGBUS, so a peer's file is mapped only if it can never shrink again. So does touching a huge
+//! page when there is none left, so it is mapped only if it is of ordinary pages.
 
 use primitive::SharedBytes;
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create},
+    fs::{
+        FsWord, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+        memfd_create,
+    },
     io::Errno,
     mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
 };
@@ -20,6 +24,10 @@ use std::{
 
 /// Seals without which a peer's file is not mapped: its size is final, and so are the seals.
 const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// The kind of file system that files in memory are on, unless they are made of huge pages
+/// (`TMPFS_MAGIC` in statfs(2)).
+const ORDINARY_PAGES: FsWord = 0x0102_1994;
 
 /// A mapping that is unmapped when dropped.
 struct Mapping {
@@ -71,12 +79,20 @@ pub(crate) fn shared(len: usize, peers_write: bool) -> io::Result<(SharedBytes, 
     Ok((memory, file))
 }
 
-/// Maps what a peer handed over: at least `len` bytes, sealed. If `writable` is false, the caller
-/// must never write to the result: the write would fault.
+/// Maps what a peer handed over: at least `len` bytes, sealed, in ordinary pages. If `writable` is
+/// false, the caller must never write to the result: the write would fault.
 pub(crate) fn of_peer(file: &OwnedFd, len: usize, writable: bool) -> io::Result<SharedBytes> {
     let seals = fcntl_get_seals(file)?;
     if !seals.contains(FIXED) {
         let text = format!("a peer's memory must be sealed against resizing, and has {seals:?}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    // Huge pages may run out behind a mapping, and cannot be unmapped but as a whole.
+    let kind = fstatfs(file)?.f_type;
+    if kind != ORDINARY_PAGES {
+        let text = format!(
+            "a peer's memory must be of ordinary pages, and is on a file system of kind {kind:#x}"
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     }
     let size = fstat(file)?.st_size;
@@ -91,8 +107,8 @@ fn map(file: &OwnedFd, len: usize, writable: bool) -> io::Result<SharedBytes> {
     let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
     let flags = MapFlags::SHARED | MapFlags::NORESERVE;
     // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours. The file
-    // is as long as the mapping and cannot shrink: `shared` has just made it, `of_peer` has
-    // checked.
+    // is as long as the mapping, cannot shrink, and is of ordinary pages: `shared` has just made
+    // it, `of_peer` has checked.
     unsafe { adopt(mmap(null_mut(), len, access, flags, file.as_fd(), 0)?, len) }
 }
 
@@ -121,6 +137,17 @@ mod tests {
         fcntl_add_seals(&file, SealFlags::GROW).expect("a seal");
         let refused = of_peer(&file, 8192, true).expect_err("it may shrink");
         assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn memory_in_huge_pages_is_refused() {
+        // Making such a file takes no huge page: touching it would.
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let file = memfd_create("huge", flags).expect("a kernel with huge pages");
+        ftruncate(&file, 1 << 30).expect("a size");
+        fcntl_add_seals(&file, FIXED).expect("seals");
+        let refused = of_peer(&file, 8192, true).expect_err("it may have no page");
+        assert!(refused.to_string().contains("must be of ordinary pages"), "{refused}");
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl<T: 'static> Trust<T> {
         I: Invoke<T, V>,
     {
         let Some(property) = node.properties().find(self.property, self.tag) else {
-            return Err(no_such_property(node, self.property));
+            return Err(no_such_property(node, self.property, (invoke, arguments), place));
         };
         let _context = node.context().enter(Context::Inline(place));
         // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
@@ -291,8 +291,13 @@ impl<T: 'static> Trust<T> {
     }
 }
 
+/// What a closure that cannot run is told. Its arguments are dropped in the context that they would
+/// have been dropped in, since the caller goes on using the node.
 #[cold]
-fn no_such_property(node: &Node, number: u32) -> DelegateError {
+fn no_such_property<A>(node: &Node, number: u32, unused: A, place: Place) -> DelegateError {
+    let context = node.context().enter(Context::Inline(place));
+    drop(unused);
+    drop(context);
     DelegateError::Refused {
         trustee: node.me,
         reason: format!("there is no property {number} of the trust's type here"),

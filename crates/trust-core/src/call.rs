@@ -243,7 +243,8 @@ where
         let arguments = codec::decode::<V>(arguments)
             .map_err(|error| format!("the arguments cannot be decoded: {error}"))?;
         // SAFETY: these are the bytes that `with_capture` took of a closure of this very type; the
-        // sender forgot it, so this is a move.
+        // sender forgot it, so this is a move. (An honest sender: see `rebuild`, and `noref.rs` for
+        // closures with bytes.)
         Ok((unsafe { rebuild::<I>(capture) }, arguments))
     })
 }
@@ -291,8 +292,9 @@ unsafe fn copy_frozen(to: *mut u8, from: *const u8, len: usize) {
 ///
 /// # Safety
 /// `bytes` are all the bytes of one closure of type `F`, made by [`with_capture`], of which no
-/// other instance is made. With no bytes this needs nothing: the sender held such a closure, and a
-/// value without bytes can be made from its type.
+/// other instance is made. With no bytes that is only what an honest sender did: any other may name
+/// a closure that it never held. A value without bytes can be made from its type all the same, and
+/// the tokens that it may hold are warned of ([`Delegable`](crate::Delegable)).
 #[inline(always)]
 unsafe fn rebuild<F>(bytes: &[u8]) -> F {
     let mut closure = MaybeUninit::<F>::uninit();

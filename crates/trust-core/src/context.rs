@@ -51,10 +51,18 @@ impl ContextCell {
         matches!(self.context.get(), Context::Free)
     }
 
-    /// Enters `context` until the guard is dropped.
+    /// Enters `context` until the guard is dropped. Only from free context or inside a poll: then
+    /// contexts end in the reverse order of their beginning, and while one lasts the cell says so.
     #[inline(always)]
     pub(crate) fn enter(&self, context: Context) -> Entered<'_> {
         Entered { cell: self, before: self.context.replace(context) }
+    }
+
+    /// As [`enter`](Self::enter), from any context. That may be one in which another fiber waits
+    /// and which ends first, after which the cell may say that the context is free: whoever calls
+    /// this keeps the node by other means.
+    pub(crate) fn enter_within(&self, context: Context) -> EnteredWithin<'_> {
+        EnteredWithin { cell: self, before: self.context.replace(context) }
     }
 
     #[inline(always)]
@@ -116,6 +124,21 @@ impl Drop for Entered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.cell.context.set(self.before);
+    }
+}
+
+/// Ends a context that was entered from any other.
+pub(crate) struct EnteredWithin<'a> {
+    cell: &'a ContextCell,
+    before: Context,
+}
+
+impl Drop for EnteredWithin<'_> {
+    fn drop(&mut self) {
+        // Where the context is free, that before has ended meanwhile and must not come back.
+        if !self.cell.is_free() {
+            self.cell.context.set(self.before);
+        }
     }
 }
 

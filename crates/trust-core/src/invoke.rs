@@ -19,6 +19,10 @@ use std::any::type_name;
 /// instance of the captured value, on whatever host that is. So a zero-sized token, whose existence
 /// proves something, crosses the rack if it is `Copy` and `Send`. Where it proves something about
 /// its process (a device is open, a table is loaded), it must not be both, or must have a field.
+///
+/// The trustee takes the request's word for it that its sender had such a token. A peer that breaks
+/// the rules can name any delegated closure of the program, also one whose token no process has
+/// ever made: it must not be what keeps memory safe where hosts are not trusted.
 #[cfg(not(feature = "nightly"))]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be delegated: it captures something that cannot leave this thread",
@@ -33,6 +37,12 @@ pub trait Delegable: Copy + Send + 'static {}
 impl<F: Copy + Send + 'static> Delegable for F {}
 
 /// A closure that may be delegated: it captures nothing that refers to this process's memory.
+///
+/// # Tokens
+///
+/// A token, whose existence proves something, crosses the rack if it is `NoRef` and `Send`, whether
+/// or not it is `Copy`: it is moved, to a process that may have made one of its own. Where it
+/// proves something about its process, exclude it: `impl !NoRef for Token {}`.
 #[cfg(feature = "nightly")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be delegated: it captures something that cannot leave this thread",

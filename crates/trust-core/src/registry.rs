@@ -13,7 +13,8 @@
 //! The entries are distances, so they hold wherever the program is loaded; an entry's position is
 //! the closure's id, the same in every process of the same build. Inlining may leave several
 //! entries for one closure: all are valid. Which build it is, the handshake compares
-//! ([`build_identity`](crate::build_identity)).
+//! ([`build_identity`](crate::build_identity)). Another release of this crate in the same program
+//! would write to the same section: the `links` of the manifest has Cargo refuse that.
 //!
 //! An id that arrives is looked up in the table read at start-up and refused if it is beyond it.
 //! Each closure has the *tag* of the property type it works on, a dense number for the type; it is
@@ -163,8 +164,9 @@ pub(crate) fn registry() -> &'static Registry {
     REGISTRY.get_or_init(Registry::read)
 }
 
+/// Where the table of the image begins that the core was linked into.
 #[inline(never)]
-fn core_image_start() -> usize {
+pub(crate) fn core_image_start() -> usize {
     (&raw const START).addr()
 }
 
@@ -180,7 +182,8 @@ impl Registry {
     #[allow(clippy::disallowed_methods, reason = "the linker's table, which no peer can write")]
     fn read() -> Registry {
         // SAFETY: the linker defines both symbols as the bounds of the section, which holds only
-        // entries written by `entry_of`: pairs of 4-byte words, without gaps, never written.
+        // entries written by `entry_of`, since a program has one release of this crate (`links`):
+        // pairs of 4-byte words, without gaps, never written.
         let entries = unsafe {
             let (start, stop) = (&raw const START, &raw const STOP);
             let count = (stop.addr() - start.addr()) / ENTRY_BYTES;

@@ -130,7 +130,8 @@ impl Node {
             if meant { awaited.try_remove(place) } else { None }
         };
         if let Some(Awaited { completion, .. }) = ended {
-            let _context = self.context().enter(Context::Callback);
+            let _stay = self.stay();
+            let _context = self.context().enter_within(Context::Callback);
             catch(&mut |panic| self.report_panic(panic), || completion(outcome));
         }
     }

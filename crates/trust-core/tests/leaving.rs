@@ -2,7 +2,7 @@
 //! node, or while fibers wait there, gets an error in words, and what they go on using stays.
 #![cfg(not(loom))]
 
-use gossamer_trust_core::{EnteredNode, Node, Trust, Wiring, local_trustee, run_job};
+use gossamer_trust_core::{EnteredNode, Latch, Node, Trust, Wiring, local_trustee, run_job};
 use serde::{Deserialize, Serialize, Serializer};
 use std::{
     cell::{Cell, RefCell},
@@ -31,13 +31,23 @@ impl Serialize for Leaver {
     }
 }
 
+/// A value that leaves the node when it is dropped.
+#[derive(Serialize, Deserialize)]
+struct LeaverAtLast;
+
+impl Drop for LeaverAtLast {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
 /// Makes this thread a node, which has a property of its own and one on a thread that serves
 /// nobody.
-fn enter() -> (Wiring, Trust<u8>, Trust<u8>) {
+fn enter() -> (Wiring, Trust<u8>, Trust<Latch<u8>>) {
     let wiring = Wiring::connect(ShmTransport::threads(2).unwrap(), 0, Duration::from_secs(10));
     let wiring = wiring.expect("a wired rack");
     let other = Node::enter(wiring.node(1).expect("a node"));
-    let there = local_trustee().entrust(2);
+    let there = local_trustee().entrust(Latch::new(2));
     drop(other);
     ENTERED.set(Some(Node::enter(wiring.node(0).expect("a node"))));
     let here = local_trustee().entrust(1);
@@ -72,6 +82,32 @@ fn a_value_that_is_encoded_cannot_end_the_node() {
     stays(&here, || there.apply_with_then(|_, _: Leaver| (), Leaver, |()| {}));
 }
 
+/// A trust whose property is gone, and one whose property is not.
+fn gone<T: 'static>(value: T) -> (Wiring, Trust<T>, Trust<u8>) {
+    let (wiring, _, _) = enter();
+    let gone = local_trustee().entrust(value);
+    ENTERED.with_borrow(|entered| entered.as_ref().expect("a node").clear());
+    (wiring, gone, local_trustee().entrust(1))
+}
+
+#[test]
+fn arguments_for_what_is_gone_cannot_end_the_node() {
+    let (_wiring, gone, here) = gone(5);
+    stays(&here, || gone.try_apply_with(|_, _: LeaverAtLast| (), LeaverAtLast));
+}
+
+#[test]
+fn arguments_for_what_is_gone_cannot_end_the_node_without_a_wait() {
+    let (_wiring, gone, here) = gone(5);
+    stays(&here, || gone.try_apply_with_then(|_, _: LeaverAtLast| (), LeaverAtLast, drop));
+}
+
+#[test]
+fn arguments_for_a_latch_that_is_gone_cannot_end_the_node() {
+    let (_wiring, gone, here) = gone(Latch::new(5));
+    stays(&here, || gone.launch_with_then(|_, _: LeaverAtLast| (), LeaverAtLast, drop));
+}
+
 #[test]
 fn a_visitor_cannot_end_the_node() {
     let (_wiring, here, _) = enter();
@@ -89,7 +125,7 @@ fn a_job_cannot_end_its_node() {
 }
 
 /// A scheduler with one fiber, which waits for room for more requests.
-fn waiting_for_room(there: Trust<u8>) -> fiber::Scheduler {
+fn waiting_for_room(there: Trust<Latch<u8>>) -> fiber::Scheduler {
     let fibers = fiber::Scheduler::new(fiber::Config::default()).expect("a scheduler");
     let sent = Rc::new(Cell::new(0));
     let counter = sent.clone();
@@ -111,6 +147,54 @@ fn a_node_cannot_end_while_fibers_wait_for_room() {
     let (_wiring, here, there) = enter();
     let _fibers = waiting_for_room(there);
     stays(&here, leave);
+}
+
+/// A value whose encoding fails.
+#[derive(Deserialize)]
+struct Unfit;
+
+impl Serialize for Unfit {
+    fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        panic!("unfit")
+    }
+}
+
+/// A value that waits when it is dropped.
+struct Lingerer;
+
+impl Drop for Lingerer {
+    fn drop(&mut self) {
+        fiber::park();
+    }
+}
+
+/// A callback begins while a fiber waits inside a closure, which it must not, and ends after it.
+#[test]
+fn a_node_cannot_end_under_a_callback_that_outlasts_a_closure() {
+    let (_wiring, here, there) = enter();
+    let trust = here.clone();
+    let fibers = fiber::Scheduler::new(fiber::Config::default()).expect("a scheduler");
+    let (closure, callback) = fibers.enter(|| {
+        let closure = fiber::spawn_local(move || trust.apply(|_| fiber::park()));
+        let callback = fiber::spawn_local(move || {
+            let lingerer = Lingerer;
+            let then = move |()| drop(lingerer);
+            let launch = || there.launch_with_then(|_, _: Unfit| (), Unfit, then);
+            drop(catch_unwind(AssertUnwindSafe(launch)));
+        });
+        (closure.id(), callback.id())
+    });
+    fibers.run(2);
+    fibers.unpark(closure);
+    fibers.run(1);
+    assert_eq!(fibers.live(), 1, "the closure has ended, the callback waits");
+    // In silence, since the callback's fiber is unwinding: the node stays nevertheless.
+    leave();
+    assert_eq!(here.apply(|n| *n), 1, "the node goes on");
+    fibers.unpark(callback);
+    fibers.run(1);
+    assert_eq!(fibers.live(), 0, "the callback has ended");
+    assert_eq!(here.apply(|n| *n), 1, "nothing is left of the closure's context");
 }
 
 #[test]
