@@ -122,7 +122,8 @@ impl Conversation<'_> {
         if let Err(error) = killed.await {
             tracing::warn!(%error, "some processes of the job cannot be ended");
         }
-        let _ = child.wait().await;
+        // It may be what cannot be ended.
+        let _ = timeout(LAST_OUTPUT, child.wait()).await;
 
         end.send_replace(true);
         let all_said = async { while pumps.join_next().await.is_some() {} };
