@@ -69,7 +69,7 @@ pub(crate) async fn run_job(args: RunArgs) -> Result<u8, CommandError> {
 }
 
 /// Says which hosts did not answer; the answers of the others.
-fn answered(answers: Vec<(Name, Result<Answer, CallError>)>) -> (Vec<(Name, Answer)>, u8) {
+fn answered<T>(answers: Vec<(Name, Result<T, CallError>)>) -> (Vec<(Name, T)>, u8) {
     let mut status = 0;
     let mut good = Vec::new();
     for (host, answer) in answers {
@@ -95,12 +95,13 @@ fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, CommandError> {
 }
 
 pub(crate) async fn ps(who: Who, as_json: bool) -> Result<u8, CommandError> {
-    let (answers, status) = ask_all(&who.caller()?, &Request::Jobs).await;
-    let jobs = answers.into_iter().filter_map(|(host, answer)| match answer {
-        Answer::Jobs(jobs) => Some((host, jobs)),
+    let caller = who.caller()?;
+    let take = |answer| match answer {
+        Answer::Job(summary) => Some(*summary),
         _ => None,
-    });
-    let rows = tables::jobs(&jobs.collect::<Vec<_>>());
+    };
+    let (jobs, status) = answered(caller.list_all(&caller.hosts(), &Request::Jobs, take).await);
+    let rows = tables::jobs(&jobs);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     if as_json {
         print(&json(&rows)?)?;

@@ -127,6 +127,6 @@ mod tests {
         let log = Answer::Log(Process { number: 1, of: 2 }, Stream::Out, b"a line".to_vec());
         let refused = Answer::Refused("no".into());
         put(3, "answers", &[Answer::Killed(true), log, Answer::LogEnd, refused, Answer::Alive]);
-        put(3, "jobs", &[Answer::Jobs(Vec::new())]);
+        put(3, "jobs", &[Answer::JobsEnd]);
     }
 }

@@ -11,6 +11,8 @@ const KEPT: usize = 256 << 10;
 const END: usize = 16 << 10;
 /// Lines in a report.
 const LAST_LINES: usize = 10;
+/// Bytes of a line in a report.
+const LONGEST_LINE: usize = 1 << 10;
 
 /// What a process has said.
 #[derive(Debug)]
@@ -101,7 +103,8 @@ impl Log {
 
 fn lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(END)..]).into_owned();
-    text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| line[..line.floor_char_boundary(LONGEST_LINE)].to_owned()).collect()
 }
 
 /// `thread 'main' panicked at src/main.rs:2:5: the message`.
@@ -147,6 +150,17 @@ mod tests {
         let expected = "thread 'main' (7) panicked at src/main.rs:2:5: index out of bounds";
         assert_eq!(panic.as_deref(), Some(expected));
         assert_eq!(lines.len(), 4);
+    }
+
+    #[test]
+    fn a_long_line_is_cut() {
+        let log = Log::default();
+        // What is no text grows as it becomes some.
+        log.append(Stream::Err, "thread 'main' panicked at src/main.rs:\n".as_bytes());
+        log.append(Stream::Err, &[0xff; END / 2]);
+        let (lines, panic) = log.last_words();
+        assert_eq!(lines[1].chars().count(), LONGEST_LINE / 3, "{lines:?}");
+        assert!(panic.unwrap().len() < 2 * LONGEST_LINE);
     }
 
     #[test]

@@ -288,8 +288,8 @@ pub enum Answer {
     Refused(String),
     /// To [`Request::Describe`].
     Host(Box<HostReport>),
-    /// To [`Request::Jobs`].
-    Jobs(Vec<JobSummary>),
+    /// To [`Request::Jobs`]: one process of a job; one for each.
+    Job(Box<JobSummary>),
     /// To [`Request::Kill`]: whether there was such a job to end.
     Killed(bool),
     /// To [`Request::Logs`]: what one of the processes has said next.
@@ -302,6 +302,8 @@ pub enum Answer {
     Statistics(Box<JobStatistics>),
     /// To [`Request::Statistics`]: that was all.
     StatisticsEnd,
+    /// To [`Request::Jobs`]: that was all.
+    JobsEnd,
 }
 
 /// What the threads of a job on one host have done, at the last two times that its process said so.

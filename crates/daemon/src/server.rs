@@ -167,7 +167,7 @@ async fn answer(daemon: Arc<Daemon>, place: Option<OwnedSemaphorePermit>, asked:
         (None, Request::Describe) => {
             timely(sender.send(&Answer::Host(Box::new(daemon.report())))).await
         }
-        (None, Request::Jobs) => timely(sender.send(&Answer::Jobs(daemon.jobs.summaries()))).await,
+        (None, Request::Jobs) => show_jobs(&daemon, &mut sender).await,
         (None, Request::Kill(job)) => {
             tracing::info!("killing");
             let killed = daemon.jobs.kill(job, &format!("{} ({})", member.name, member.role));
@@ -191,6 +191,17 @@ async fn timely(
     sending: impl Future<Output = Result<(), ConnectionError>>,
 ) -> Result<(), ConnectionError> {
     timeout(ANSWER, sending).await.unwrap_or(Err(ConnectionError::Silent(ANSWER)))
+}
+
+/// Sends what is known of all jobs.
+async fn show_jobs<W: AsyncWrite + Unpin>(
+    daemon: &Daemon,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    for summary in daemon.jobs.summaries() {
+        timely(sender.send(&Answer::Job(Box::new(summary)))).await?;
+    }
+    timely(sender.send(&Answer::JobsEnd)).await
 }
 
 /// Sends what the threads of all jobs do.

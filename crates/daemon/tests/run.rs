@@ -245,6 +245,20 @@ fn jobs_run_side_by_side_and_can_be_listed_read_and_killed() {
 }
 
 #[test]
+fn jobs_are_listed_however_long_their_last_words_are() {
+    let rack = Rack::new(&["a"]);
+    let script = "{ echo \"thread 'main' panicked at src/main.rs:\"; \
+                  head -c 16000 /dev/zero | tr '\\0' '\\377'; } >&2; exit 101";
+    let run = ["run", "--hosts", "a", "--processes-per-host", "16", "--", "sh", "-c", script];
+    let ran = rack.gossamer(&run).output().unwrap();
+    assert_eq!(ran.status.code(), Some(101), "{ran:?}");
+    let ran = Ran::from(rack.gossamer(&["ps", "--json"]).output().unwrap());
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let jobs: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(jobs[0]["on"].as_object().unwrap().len(), 16, "{jobs}");
+}
+
+#[test]
 fn hosts_are_described() {
     let mut rack = Rack::new(&["a", "b"]);
     let ran = Ran::from(rack.gossamer(&["hosts", "--json"]).output().unwrap());
