@@ -180,6 +180,13 @@ impl Conversation<'_> {
     /// The program's file, received from the controller if it is not here.
     async fn program(&mut self) -> Result<PathBuf, NotRun> {
         let store = self.daemon.state.store();
+        // Several processes of a job on this host ask for it at once.
+        let program = self.request.program.clone();
+        let _turn = tokio::select! {
+            biased;
+            turn = store.turn(&program) => turn,
+            said = self.hear() => return Err(said.err().unwrap_or(NotRun::OutOfTurn)),
+        };
         if let Some(path) = store.find(&self.request.program) {
             return Ok(path);
         }

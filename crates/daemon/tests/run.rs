@@ -146,6 +146,21 @@ fn a_program_is_sent_to_whom_it_is_missing_and_only_once() {
     assert_eq!(entries(&store), 2);
 }
 
+#[test]
+fn a_program_is_sent_once_to_a_host_that_runs_it_several_times() {
+    let rack = Rack::new(&["a"]);
+    let program = rack.path("program");
+    let text = format!("#!/bin/sh\n# {}\n", "x".repeat(1 << 20));
+    fs::write(&program, &text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = ["run", "--hosts", "a", "--processes-per-host", "4", "--", &program];
+    let ran = Ran::from(rack.gossamer(&run).output().unwrap());
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let metrics = rack.metrics(0);
+    let bytes = format!("\ngossamer_program_bytes_total {}\n", text.len());
+    assert!(metrics.contains(&bytes), "{metrics}");
+}
+
 /// Run as a process of the job below, and of no use otherwise.
 #[test]
 #[ignore = "run by the_description_of_a_job_reaches_its_processes"]
