@@ -90,7 +90,7 @@ pub(crate) async fn run<R, W>(
     }
     drop(conversation);
     // Ends when all is sent, or nobody takes it.
-    let _ = timeout(SILENCE, speaking).await;
+    let _ = speaking.await;
     listening.abort();
 }
 
@@ -117,12 +117,13 @@ async fn speak<W: AsyncWrite + Unpin>(
             Ok(None) => break,
             Err(_) => FromDaemon::Alive,
         };
-        if sender.send(&message).await.is_err() {
+        // A controller that takes nothing for so long is as good as gone.
+        if !matches!(timeout(SILENCE, sender.send(&message)).await, Ok(Ok(()))) {
             return;
         }
     }
     // The controller may be gone, and then need not be told.
-    let _ = sender.close().await;
+    let _ = timeout(SILENCE, sender.close()).await;
 }
 
 struct Conversation<'a> {
@@ -289,5 +290,21 @@ where
             // Not started because the runtime is going: and this task with it.
             Err(_) => pending().await,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Stream;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_takes_nothing_is_not_spoken_to_for_ever() {
+        let (ours, _theirs) = tokio::io::duplex(10);
+        let (tell, told) = mpsc::unbounded_channel();
+        tell.send(FromDaemon::Output(Stream::Out, vec![0; 100])).unwrap();
+        drop(tell);
+        let spoken = timeout(10 * SILENCE, speak(Sender::new(ours), told)).await;
+        assert!(spoken.is_ok(), "it still speaks");
     }
 }
