@@ -18,13 +18,14 @@ use crate::{
     kept::{Kept, KeptError, start},
     message::{ALIVE_EVERY, FromController, FromDaemon, RunRequest, SILENCE},
     processes,
+    state::State,
 };
 use gossamer::job::{JobDescription, JobError};
 use std::{
     future::pending,
     io,
     path::{Path, PathBuf},
-    sync::atomic::Ordering::Relaxed,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 use thiserror::Error;
@@ -70,7 +71,7 @@ type Said = mpsc::Receiver<Result<FromController, ConnectionError>>;
 
 /// Runs a process as `request` says.
 pub(crate) async fn run<R, W>(
-    daemon: &Daemon,
+    daemon: &Arc<Daemon>,
     owner: &Member,
     request: RunRequest,
     receiver: Receiver<R>,
@@ -127,7 +128,7 @@ async fn speak<W: AsyncWrite + Unpin>(
 }
 
 struct Conversation<'a> {
-    daemon: &'a Daemon,
+    daemon: &'a Arc<Daemon>,
     request: RunRequest,
     hears: Said,
     tell: mpsc::UnboundedSender<FromDaemon>,
@@ -145,7 +146,7 @@ impl Conversation<'_> {
         let description = self.description(&admitted.job).await?;
 
         let mark = format!("{}.{}", self.request.job, self.request.host);
-        let work = self.daemon.state.note(&mark).map_err(NotRun::Start)?;
+        let work = self.on_disk(&mark, State::note).await.map_err(NotRun::Start)?;
         let started = self.start(&program, &work, &mark, &description, listener).await;
         let result = match started {
             Ok(kept) => {
@@ -155,10 +156,20 @@ impl Conversation<'_> {
             }
             Err(error) => Err(error),
         };
-        if let Err(error) = self.daemon.state.forget(&mark) {
+        if let Err(error) = self.on_disk(&mark, State::forget).await {
             tracing::warn!(%error, "cannot remove what the job has left on disk");
         }
         result
+    }
+
+    /// Does something with what is on disk of a process, which may make this wait.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        mark: &str,
+        act: fn(&State, &str) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let (daemon, mark) = (self.daemon.clone(), mark.to_owned());
+        blocking(move || act(&daemon.state, &mark)).await
     }
 
     fn say(&self, message: FromDaemon) {
