@@ -17,10 +17,12 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
+use rustix::fs::{FlockOperation, flock};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -32,6 +34,7 @@ const AUTHORITY_LIFE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
 /// By how much the clocks of a rack may differ.
 const SKEW: Duration = Duration::from_secs(60 * 60);
 const RACK: &str = "rack.toml";
+const LOCK: &str = "lock";
 
 /// Why no certificate was made.
 #[derive(Debug, Error)]
@@ -59,12 +62,14 @@ pub enum AuthorityError {
     Card(String),
 }
 
-/// Who can sign certificates of a rack.
+/// Who can sign certificates of a rack. Only one at a time: whoever opens it waits for the others.
 pub struct Authority {
     rack: Name,
     directory: PathBuf,
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
+    /// Locked as long as it is open.
+    _lock: File,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -111,7 +116,7 @@ impl Authority {
         Self::open(directory)
     }
 
-    /// The authority in `directory`/ca.
+    /// The authority in `directory`/ca, when nobody else uses it.
     ///
     /// # Errors
     /// [`AuthorityError`], if there is none.
@@ -119,11 +124,12 @@ impl Authority {
         let place = directory.join("ca");
         let key_file = place.join(identity::KEY);
         files::only_for_owner(&key_file).map_err(in_file(&key_file))?;
+        let lock = lock(&place.join(LOCK)).map_err(in_file(&place.join(LOCK)))?;
         let key = KeyPair::from_pem(&get(&key_file)?)?;
         let certificate = get(&place.join(identity::CERTIFICATE))?;
         let RackFile { rack } = identity::read_toml(&place.join(RACK))?;
         let issuer = Issuer::from_ca_cert_pem(&certificate, key)?;
-        Ok(Self { rack, directory: directory.to_owned(), certificate, issuer })
+        Ok(Self { rack, directory: directory.to_owned(), certificate, issuer, _lock: lock })
     }
 
     /// Signs what a newcomer asks for. Of the request only the key is used: what its holder is
@@ -295,6 +301,17 @@ pub(crate) fn params(name: &str, until: SystemTime) -> Result<CertificateParams,
     Ok(params)
 }
 
+/// Locks a file, when nobody else has, for as long as it is open.
+fn lock(path: &Path) -> io::Result<File> {
+    let file = File::create(path)?;
+    while let Err(error) = flock(&file, FlockOperation::LockExclusive) {
+        if error != rustix::io::Errno::INTR {
+            return Err(error.into());
+        }
+    }
+    Ok(file)
+}
+
 fn in_file(path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
     let path = path.to_owned();
     move |error| IdentityError::File { path, error }
@@ -411,6 +428,26 @@ mod tests {
         assert!(Identity::load(&place.path().join("admin")).unwrap().revoked.is_some());
         authority.revoke(&name("a")).unwrap();
         assert!(authority.hosts().unwrap().hosts.is_empty(), "nobody looks for it any more");
+    }
+
+    #[test]
+    fn what_is_signed_at_the_same_time_can_all_be_revoked() {
+        let place = tempfile::tempdir().unwrap();
+        init_rack(place.path(), &name("r"), None).unwrap();
+        let asked = request(&place.path().join("b")).unwrap();
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let (place, asked) = (place.path(), &asked);
+                scope.spawn(move || {
+                    let authority = Authority::open(place).unwrap();
+                    authority.sign(asked, &name("b"), Role::Viewer, good_for(1)).unwrap();
+                    authority.note_host(&name(&format!("h{number}")), "node").unwrap();
+                });
+            }
+        });
+        let authority = Authority::open(place.path()).unwrap();
+        assert_eq!(authority.hosts().unwrap().hosts.len(), 8);
+        assert_eq!(authority.revoke(&name("b")).unwrap().1, 8);
     }
 
     #[test]

@@ -391,8 +391,9 @@ fn rack(command: RackCommand) -> Result<(), CommandError> {
             print(text.as_bytes())
         }
         RackCommand::Sign { dir, name, role, address, days, request } => {
-            let authority = Authority::open(&dir)?;
+            // Which may take its time, and others wait for the authority.
             let text = read(&request)?;
+            let authority = Authority::open(&dir)?;
             if let Some(address) = address.filter(|_| role == Role::Host) {
                 authority.note_host(&name, &address)?;
             }
