@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
     io,
+    net::Ipv6Addr,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -221,10 +222,7 @@ impl Authority {
     /// [`AuthorityError`], if the list cannot be written.
     pub fn note_host(&self, name: &Name, address: &str) -> Result<(), AuthorityError> {
         let mut hosts = self.hosts()?;
-        let has_port =
-            address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let address = if has_port { address.to_owned() } else { format!("{address}:{PORT}") };
-        hosts.hosts.insert(name.clone(), address);
+        hosts.hosts.insert(name.clone(), with_port(address));
         put_toml(&self.hosts_file(), &hosts)
     }
 
@@ -299,6 +297,15 @@ pub(crate) fn params(name: &str, until: SystemTime) -> Result<CertificateParams,
     params.not_before = (SystemTime::now() - SKEW).into();
     params.not_after = until.into();
     Ok(params)
+}
+
+/// An address with its port, or with [`PORT`] if it has none.
+fn with_port(address: &str) -> String {
+    if address.parse::<Ipv6Addr>().is_ok() {
+        return format!("[{address}]:{PORT}");
+    }
+    let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port { address.to_owned() } else { format!("{address}:{PORT}") }
 }
 
 /// Locks a file, when nobody else has, for as long as it is open.
@@ -392,6 +399,15 @@ mod tests {
 
     #[test]
     fn a_host_without_a_port_has_the_usual_one() {
+        for (address, expected) in [
+            ("node1", "node1:7474"),
+            ("node1:1", "node1:1"),
+            ("fd00::1", "[fd00::1]:7474"),
+            ("[fd00::1]", "[fd00::1]:7474"),
+            ("[fd00::1]:1", "[fd00::1]:1"),
+        ] {
+            assert_eq!(with_port(address), expected);
+        }
         let place = tempfile::tempdir().unwrap();
         let admin = init_rack(place.path(), &name("r"), Some((&name("a"), "node1"))).unwrap();
         assert_eq!(admin.hosts.hosts[&name("a")], "node1:7474");
