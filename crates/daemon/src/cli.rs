@@ -394,10 +394,10 @@ fn rack(command: RackCommand) -> Result<(), CommandError> {
             // Which may take its time, and others wait for the authority.
             let text = read(&request)?;
             let authority = Authority::open(&dir)?;
+            let card = authority.sign(&text, &name, role, authority::good_for(days))?;
             if let Some(address) = address.filter(|_| role == Role::Host) {
                 authority.note_host(&name, &address)?;
             }
-            let card = authority.sign(&text, &name, role, authority::good_for(days))?;
             let text = toml::to_string(&card)
                 .map_err(|error| CommandError::Other(format!("cannot write the card: {error}")))?;
             print(text.as_bytes())

@@ -312,6 +312,23 @@ fn what_cannot_run_says_why() {
 }
 
 #[test]
+fn what_cannot_be_signed_is_no_host() {
+    let place = tempfile::tempdir().unwrap();
+    let gossamer = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gossamer"));
+        Ran::from(command.current_dir(place.path()).args(arguments).output().unwrap())
+    };
+    let made = gossamer(&["rack", "init", "--name", "r", "--dir", "."]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    fs::write(place.path().join("request"), "nothing of the kind").unwrap();
+    let sign = ["rack", "sign", "--dir", ".", "--name", "b", "--role", "host", "--address", "b"];
+    let signed = gossamer(&[&sign[..], &["request"]].concat());
+    assert_eq!(signed.status, Some(125), "{signed:?}");
+    let hosts = fs::read_to_string(place.path().join("admin/hosts.toml")).unwrap();
+    assert!(!hosts.contains('b'), "{hosts}");
+}
+
+#[test]
 fn completions_and_the_manual_are_printed() {
     let gossamer = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_gossamer")).args(arguments).output().unwrap();
