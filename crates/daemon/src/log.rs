@@ -5,8 +5,10 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use tokio::sync::watch;
 
-/// Bytes that are kept of what a process says.
+/// Bytes that are kept of what a process says, with what it costs to keep them.
 const KEPT: usize = 256 << 10;
+/// Bytes that it costs to keep what was said at once, about.
+const PART: usize = 64;
 /// Bytes at the end in which last words are looked for.
 const END: usize = 16 << 10;
 /// Lines in a report.
@@ -46,10 +48,10 @@ impl Log {
     pub(crate) fn append(&self, stream: Stream, bytes: &[u8]) {
         let mut said = self.said.lock();
         said.parts.push_back((stream, bytes.to_vec()));
-        said.bytes += bytes.len();
+        said.bytes += bytes.len() + PART;
         while said.bytes > KEPT {
             let Some((_, forgotten)) = said.parts.pop_front() else { break };
-            said.bytes -= forgotten.len();
+            said.bytes -= forgotten.len() + PART;
             said.first += 1;
         }
         self.changed.send_modify(|changes| *changes += 1);
@@ -125,7 +127,7 @@ mod tests {
     #[test]
     fn the_latest_part_is_kept() {
         let log = Log::default();
-        let part = vec![b'x'; KEPT / 4];
+        let part = vec![b'x'; KEPT / 4 - PART];
         let mut position = Position::default();
         log.append(Stream::Out, b"first");
         assert_eq!(log.since(&mut position).0.len(), 1);
@@ -138,6 +140,14 @@ mod tests {
         assert_eq!(parts.len(), 4, "what was forgotten is passed over");
         assert!(has_ended);
         assert!(log.since(&mut position).0.is_empty());
+    }
+
+    #[test]
+    fn many_small_parts_are_not_all_kept() {
+        let log = Log::default();
+        (0..KEPT).for_each(|_| log.append(Stream::Out, b"x"));
+        let (parts, _) = log.since(&mut Position::default());
+        assert_eq!(parts.len(), KEPT / (PART + 1));
     }
 
     #[test]
