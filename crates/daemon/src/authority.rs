@@ -36,6 +36,9 @@ const AUTHORITY_LIFE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
 const SKEW: Duration = Duration::from_secs(60 * 60);
 const RACK: &str = "rack.toml";
 const LOCK: &str = "lock";
+/// Where the authority is kept, in the directory of the rack; and until all of that is made.
+const CA: &str = "ca";
+const UNFINISHED: &str = "ca.part";
 
 /// Why no certificate was made.
 #[derive(Debug, Error)]
@@ -67,6 +70,7 @@ pub enum AuthorityError {
 pub struct Authority {
     rack: Name,
     directory: PathBuf,
+    place: PathBuf,
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
     /// Locked as long as it is open.
@@ -96,16 +100,19 @@ pub struct Card {
 }
 
 impl Authority {
-    /// Makes the authority of a new rack in `directory`/ca.
-    ///
-    /// # Errors
-    /// [`AuthorityError`], if there is one already, or it cannot be written.
-    pub fn create(directory: &Path, rack: &Name) -> Result<Self, AuthorityError> {
-        let place = directory.join("ca");
-        if place.exists() {
+    /// Makes the authority of a new rack, which is to be [settled](Self::settle) when all else is
+    /// made: whoever is interrupted before can begin again.
+    fn create(directory: &Path, rack: &Name) -> Result<Self, AuthorityError> {
+        if directory.join(CA).exists() {
             return Err(AuthorityError::Exists(directory.to_owned()));
         }
-        make_directory(&place)?;
+        let place = directory.join(UNFINISHED);
+        match fs::remove_dir_all(&place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(in_file(&place)(error).into());
+            }
+            _ => make_directory(&place)?,
+        }
         let key = KeyPair::generate()?;
         let mut params = params(&format!("rack {rack}"), SystemTime::now() + AUTHORITY_LIFE)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -114,7 +121,13 @@ impl Authority {
         put(&place.join(identity::KEY), key.serialize_pem().as_bytes(), 0o600)?;
         put(&place.join(identity::CERTIFICATE), certificate.as_bytes(), 0o644)?;
         put_toml(&place.join(RACK), &RackFile { rack: rack.clone() })?;
-        Self::open(directory)
+        Self::load(directory, place)
+    }
+
+    /// Gives a new authority its name.
+    fn settle(self) -> Result<(), AuthorityError> {
+        let place = self.directory.join(CA);
+        Ok(fs::rename(&self.place, &place).map_err(in_file(&place))?)
     }
 
     /// The authority in `directory`/ca, when nobody else uses it.
@@ -122,7 +135,10 @@ impl Authority {
     /// # Errors
     /// [`AuthorityError`], if there is none.
     pub fn open(directory: &Path) -> Result<Self, AuthorityError> {
-        let place = directory.join("ca");
+        Self::load(directory, directory.join(CA))
+    }
+
+    fn load(directory: &Path, place: PathBuf) -> Result<Self, AuthorityError> {
         let key_file = place.join(identity::KEY);
         files::only_for_owner(&key_file).map_err(in_file(&key_file))?;
         let lock = lock(&place.join(LOCK)).map_err(in_file(&place.join(LOCK)))?;
@@ -130,7 +146,8 @@ impl Authority {
         let certificate = get(&place.join(identity::CERTIFICATE))?;
         let RackFile { rack } = identity::read_toml(&place.join(RACK))?;
         let issuer = Issuer::from_ca_cert_pem(&certificate, key)?;
-        Ok(Self { rack, directory: directory.to_owned(), certificate, issuer, _lock: lock })
+        let directory = directory.to_owned();
+        Ok(Self { rack, directory, place, certificate, issuer, _lock: lock })
     }
 
     /// Signs what a newcomer asks for. Of the request only the key is used: what its holder is
@@ -184,8 +201,7 @@ impl Authority {
         }
         let list = certificates.list(&self.issuer)?;
         put_toml(&self.place(CERTIFICATES), &certificates)?;
-        for directory in ["ca", "admin"] {
-            let file = self.directory.join(directory).join(REVOKED);
+        for file in [self.place(REVOKED), self.directory.join("admin").join(REVOKED)] {
             put(&file, list.as_bytes(), 0o644)?;
         }
         if revoked.contains(&Role::Host) {
@@ -203,7 +219,7 @@ impl Authority {
     }
 
     fn place(&self, name: &str) -> PathBuf {
-        self.directory.join("ca").join(name)
+        self.place.join(name)
     }
 
     /// Where the rack's daemons listen.
@@ -354,12 +370,16 @@ pub fn init_rack(
     let authority = Authority::create(directory, rack)?;
     let admin = "admin".parse()?;
     make_directory(&directory.join("admin"))?;
+    // One that was interrupted may have noted another host.
+    put_toml(&authority.hosts_file(), &Hosts::default())?;
     if let Some((host, address)) = first {
         authority.note_host(host, address)?;
         authority.make_member(host, Role::Host)?;
     }
     let place = authority.make_member(&admin, Role::Admin)?;
-    Ok(Identity::load(&place)?)
+    let identity = Identity::load(&place)?;
+    authority.settle()?;
+    Ok(identity)
 }
 
 #[cfg(test)]
@@ -384,6 +404,19 @@ mod tests {
         let again =
             init_rack(place.path(), &name("r"), Some((&name("a"), "127.0.0.1:1"))).unwrap_err();
         assert!(matches!(again, AuthorityError::Exists(_)));
+    }
+
+    #[test]
+    fn a_rack_that_was_not_finished_is_made_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let authority = Authority::create(place.path(), &name("r")).unwrap();
+        authority.make_member(&name("admin"), Role::Admin).unwrap();
+        authority.note_host(&name("a"), "node1").unwrap();
+        drop(authority);
+        let admin = init_rack(place.path(), &name("r"), Some((&name("b"), "node2"))).unwrap();
+        assert_eq!(admin.hosts.hosts.keys().collect::<Vec<_>>(), [&name("b")]);
+        assert!(!place.path().join(UNFINISHED).exists());
+        Authority::open(place.path()).unwrap().revoke(&name("b")).unwrap();
     }
 
     #[test]
