@@ -13,7 +13,9 @@ use crate::{
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use gossamer::job::JobId;
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     io::{self, Read, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -264,12 +266,13 @@ fn finish(result: Result<u8, CommandError>) -> ExitCode {
 
 /// The commands by which a daemon starts itself in another part, which are for nobody else.
 fn hidden_command() -> Option<ExitCode> {
-    let words: Vec<String> = env::args().collect();
-    match words.get(1).map(String::as_str) {
+    let words: Vec<OsString> = env::args_os().collect();
+    match words.get(1)?.to_str() {
         Some(keeper::KEEPER) if words.len() == 2 => Some(keeper::keep()),
         Some(keeper::STEP) => {
             let [_, _, parent, program, name, arguments @ ..] = &words[..] else { return None };
-            Some(keeper::step(parent.parse().ok()?, Path::new(program), name, arguments))
+            let parent = parent.to_str()?.parse().ok()?;
+            Some(keeper::step(parent, Path::new(program), name, arguments))
         }
         _ => None,
     }

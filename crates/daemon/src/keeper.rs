@@ -36,6 +36,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, IoSlice, IoSliceMut, Read, Write},
     mem::MaybeUninit,
@@ -286,13 +287,13 @@ fn reap(socket: &UnixStream, program: Pid) {
 
 /// Is the step between a keeper and a program: makes a session of its own, ties its life to that
 /// of process `keeper`, and becomes `program`.
-pub(crate) fn step(keeper: i32, program: &Path, name: &str, arguments: &[String]) -> ExitCode {
+pub(crate) fn step(keeper: i32, program: &Path, name: &OsStr, arguments: &[OsString]) -> ExitCode {
     let error = become_program(keeper, program, name, arguments);
-    let _ = writeln!(io::stderr(), "gossamer: cannot start {name}: {error}");
+    let _ = writeln!(io::stderr(), "gossamer: cannot start {}: {error}", name.display());
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-fn become_program(keeper: i32, program: &Path, name: &str, arguments: &[String]) -> io::Error {
+fn become_program(keeper: i32, program: &Path, name: &OsStr, arguments: &[OsString]) -> io::Error {
     let tie = || {
         rustix::process::setsid()?;
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))

@@ -5,6 +5,7 @@ mod common;
 use common::{Rack, Ran, entries, eventually, finish, read_until, send};
 use gossamer::job::JobDescription;
 use std::{
+    ffi::OsStr,
     fs,
     io::Write,
     os::unix::fs::PermissionsExt,
@@ -326,6 +327,15 @@ fn what_cannot_be_signed_is_no_host() {
     assert_eq!(signed.status, Some(125), "{signed:?}");
     let hosts = fs::read_to_string(place.path().join("admin/hosts.toml")).unwrap();
     assert!(!hosts.contains('b'), "{hosts}");
+}
+
+#[test]
+fn an_argument_that_is_no_text_is_a_mistake_and_no_panic() {
+    let argument = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"\xff");
+    for program in [env!("CARGO_BIN_EXE_gossamer"), env!("CARGO_BIN_EXE_gossamerd")] {
+        let ran = Ran::from(Command::new(program).arg(argument).output().unwrap());
+        assert_eq!(ran.status, Some(2), "{ran:?}");
+    }
 }
 
 #[test]
