@@ -166,25 +166,39 @@ pub(crate) async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, Comma
         let (caller, request) = (caller.clone(), request.clone());
         asking.spawn(async move {
             let mut begun = BTreeMap::new();
-            let asked = caller.ask_on(&host, &request, |answer| {
-                let Answer::Log(process, stream, bytes) = answer else { return Next::Enough };
-                let lines =
-                    begun.entry(process).or_insert_with(|| Lines::new(&process.name(&host)));
-                write(stream, &lines.take(stream, &bytes));
-                Next::More
+            let mut is_known = false;
+            let asked = caller.ask_on(&host, &request, |answer| match answer {
+                Answer::Log(process, stream, bytes) => {
+                    let lines =
+                        begun.entry(process).or_insert_with(|| Lines::new(&process.name(&host)));
+                    write(stream, &lines.take(stream, &bytes));
+                    Next::More
+                }
+                answer => {
+                    is_known = answer == Answer::LogEnd(true);
+                    Next::Enough
+                }
             });
             let asked = asked.await;
             let last = begun.into_values().flat_map(Lines::finish);
             last.for_each(|(stream, text)| write(stream, &text));
-            asked
+            asked.map(|()| is_known)
         });
     }
     let mut status = 0;
+    let mut is_known = false;
     while let Some(asked) = asking.join_next().await {
-        if let Err(error) = asked.map_err(io::Error::other)? {
-            let _ = writeln!(io::stderr(), "gossamer: {error}");
-            status = 1;
+        match asked.map_err(io::Error::other)? {
+            Ok(is_known_there) => is_known |= is_known_there,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "gossamer: {error}");
+                status = 1;
+            }
         }
+    }
+    if !is_known {
+        let _ = writeln!(io::stderr(), "gossamer: no host that answers knows a job {job}");
+        status = 1;
     }
     Ok(status)
 }

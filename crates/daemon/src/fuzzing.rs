@@ -126,7 +126,11 @@ mod tests {
         put(2, "ended", &[output, ended, FromDaemon::Refused("no".into()), FromDaemon::Alive]);
         let log = Answer::Log(Process { number: 1, of: 2 }, Stream::Out, b"a line".to_vec());
         let refused = Answer::Refused("no".into());
-        put(3, "answers", &[Answer::Killed(true), log, Answer::LogEnd, refused, Answer::Alive]);
+        put(
+            3,
+            "answers",
+            &[Answer::Killed(true), log, Answer::LogEnd(true), refused, Answer::Alive],
+        );
         put(3, "jobs", &[Answer::JobsEnd]);
     }
 }

@@ -294,8 +294,8 @@ pub enum Answer {
     Killed(bool),
     /// To [`Request::Logs`]: what one of the processes has said next.
     Log(Process, Stream, #[serde(with = "serde_bytes")] Vec<u8>),
-    /// To [`Request::Logs`]: that was all.
-    LogEnd,
+    /// To [`Request::Logs`]: that was all; whether there is such a job.
+    LogEnd(bool),
     /// Nothing; the daemon is alive.
     Alive,
     /// To [`Request::Statistics`]: what the threads of one job that runs do; one for each.

@@ -221,6 +221,7 @@ async fn show_logs<W: AsyncWrite + Unpin>(
     follow: bool,
     sender: &mut Sender<W>,
 ) -> Result<(), ConnectionError> {
+    let is_known = !processes.is_empty();
     // Nothing is read ahead of what is sent: it stays where it is bounded.
     let (say, mut said) = mpsc::channel(1);
     // They end when this does.
@@ -232,7 +233,7 @@ async fn show_logs<W: AsyncWrite + Unpin>(
     loop {
         let answer = match timeout(ALIVE_EVERY, said.recv()).await {
             Ok(Some(answer)) => answer,
-            Ok(None) => return timely(sender.send(&Answer::LogEnd)).await,
+            Ok(None) => return timely(sender.send(&Answer::LogEnd(is_known))).await,
             Err(_) => Answer::Alive,
         };
         timely(sender.send(&answer)).await?;

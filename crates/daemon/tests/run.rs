@@ -242,6 +242,10 @@ fn jobs_run_side_by_side_and_can_be_listed_read_and_killed() {
         let ran = as_viewer(rack.gossamer(&["logs", &first]));
         (ran.out.lines().count() == 2).then_some(ran)
     });
+    assert_eq!(logs.status, Some(0), "{logs:?}");
+    let unknown = as_viewer(rack.gossamer(&["logs", &"7".repeat(32)]));
+    assert_eq!(unknown.status, Some(1), "{unknown:?}");
+    assert!(unknown.err.contains("no host that answers knows a job"), "{unknown:?}");
     assert!(logs.out.contains("[a] this is one\n") && logs.out.contains("[b] this is one\n"));
 
     let killed = Ran::from(rack.gossamer(&["kill", &first]).output().unwrap());
