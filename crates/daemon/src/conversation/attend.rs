@@ -12,7 +12,6 @@ use crate::{
     processes, statistics,
 };
 use std::{
-    future::pending,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -96,7 +95,7 @@ impl Conversation<'_> {
                     });
                     None
                 }
-                () = at(force_at) => {
+                () = sleep_until(force_at.unwrap_or_else(Instant::now)), if force_at.is_some() => {
                     let _ = orders.send(ToKeeper::Kill);
                     was_forced = true;
                     force_at = None;
@@ -174,12 +173,5 @@ fn take(message: FromController, window: &Semaphore, input: &mut Option<Input>) 
         }
         FromController::Alive | FromController::Stop { .. } | FromController::Signal(_) => true,
         FromController::Program(_) | FromController::ProgramEnd | FromController::Start(_) => false,
-    }
-}
-
-async fn at(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => pending().await,
     }
 }
