@@ -16,7 +16,7 @@ use crate::{
     jobs::Job,
     keeper::Launch,
     kept::{Kept, KeptError, start},
-    message::{ALIVE_EVERY, FromController, FromDaemon, RunRequest, SILENCE},
+    message::{ALIVE_EVERY, FromController, FromDaemon, RunRequest, SILENCE, ToldBy},
     processes,
     state::State,
 };
@@ -62,7 +62,7 @@ pub(crate) enum NotRun {
     #[error("cannot start the program: {0}")]
     Start(io::Error),
     #[error("{0} ended the job before it had started")]
-    Killed(String),
+    Killed(ToldBy),
     #[error(transparent)]
     Kept(#[from] KeptError),
 }
@@ -275,7 +275,7 @@ impl Conversation<'_> {
     }
 }
 
-async fn who(killed: &mut watch::Receiver<Option<String>>) -> String {
+async fn who(killed: &mut watch::Receiver<Option<ToldBy>>) -> ToldBy {
     let by = killed.wait_for(Option::is_some).await.ok().and_then(|by| by.clone());
     match by {
         Some(by) => by,

@@ -55,7 +55,7 @@ fn read<T: Serialize + DeserializeOwned>(bytes: &[u8], cut: usize) -> (Vec<Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Ending, How, Process, Program, RunRequest, Stream};
+    use crate::message::{Ending, How, Process, Program, RunRequest, Stream, ToldBy};
     use gossamer::job::{JobId, SecretPem};
     use std::{fs, path::PathBuf};
 
@@ -118,7 +118,7 @@ mod tests {
         put(2, "prepared", &[FromDaemon::SendProgram, prepared, started, FromDaemon::Taken(6)]);
         let ended = FromDaemon::Ended(Ending {
             how: How::Killed(9),
-            told_by: Some("a".into()),
+            told_by: Some(ToldBy::Daemon("a".into())),
             panic: Some("main.rs:1: oh".into()),
             last_lines: vec!["oh".into()],
         });

@@ -13,7 +13,7 @@ use crate::{
     identity::Member,
     jobs::Job,
     log::Position,
-    message::{ALIVE_EVERY, Answer, Request},
+    message::{ALIVE_EVERY, Answer, Request, ToldBy},
     tls::{self, TlsError},
 };
 use std::{
@@ -170,7 +170,7 @@ async fn answer(daemon: Arc<Daemon>, place: Option<OwnedSemaphorePermit>, asked:
         (None, Request::Jobs) => show_jobs(&daemon, &mut sender).await,
         (None, Request::Kill(job)) => {
             tracing::info!("killing");
-            let killed = daemon.jobs.kill(job, &format!("{} ({})", member.name, member.role));
+            let killed = daemon.jobs.kill(job, &ToldBy::Member(member.name, member.role));
             timely(sender.send(&Answer::Killed(killed))).await
         }
         (None, Request::Statistics) => show_statistics(&daemon, &mut sender).await,

@@ -7,7 +7,7 @@ use crate::{
     jobs::Admitted,
     keeper::{FromKeeper, ToKeeper},
     kept::Kept,
-    message::{Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream},
+    message::{Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream, ToldBy},
     pipes::{Input, LAST_OUTPUT, Pump},
     processes, statistics,
 };
@@ -53,7 +53,7 @@ impl Conversation<'_> {
         let mut input = input.map(|pipe| Input::new(pipe, self.tell.clone()));
 
         let mut killed = job.killed_by();
-        let mut told_by: Option<String> = None;
+        let mut told_by: Option<ToldBy> = None;
         let mut was_forced = false;
         let mut force_at = None;
         let mut is_there = true;
@@ -67,11 +67,12 @@ impl Conversation<'_> {
                     }
                     Some(Ok(FromController::Stop { signal, grace_ms })) => {
                         let grace = Duration::from_millis(grace_ms.into()).min(LONGEST_GRACE);
-                        Some(("the controller".to_owned(), signal, grace))
+                        Some((ToldBy::Controller, signal, grace))
                     }
                     Some(Ok(message)) => {
                         let is_fine = take(message, &window, &mut input);
-                        (!is_fine).then(|| ("the daemon, for words out of turn".into(), 15, GRACE))
+                        let why = || ToldBy::Daemon("for words out of turn".into());
+                        (!is_fine).then(|| (why(), 15, GRACE))
                     }
                     Some(Err(_)) | None => {
                         is_there = false;
@@ -83,7 +84,8 @@ impl Conversation<'_> {
                             _ => ConnectionError::Closed,
                         };
                         tracing::warn!(%error, "the controller is gone");
-                        Some((format!("the daemon, whose controller is gone ({error})"), 15, GRACE))
+                        let why = format!("whose controller is gone ({error})");
+                        Some((ToldBy::Daemon(why), 15, GRACE))
                     }
                 },
                 by = who(&mut killed), if told_by.is_none() => Some((by, 15, GRACE)),
@@ -130,7 +132,7 @@ impl Conversation<'_> {
         let is_all = timeout(LAST_OUTPUT, &mut all_said).await.is_ok();
         let (last_lines, panic) = job.log.last_words();
         let ending = Ending { how: how.unwrap_or(How::Unwatched), told_by, panic, last_lines };
-        tracing::info!(how = %ending.how, told_by = ending.told_by, "ended");
+        tracing::info!(how = %ending.how, told_by = ending.told_by.as_ref().map(display), "ended");
         if ending.told_by.is_none() && ending.how != How::Exited(0) {
             self.daemon.counts.failed.fetch_add(1, Relaxed);
         }
