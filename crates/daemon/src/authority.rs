@@ -17,10 +17,13 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
+use rustix::fs::{FlockOperation, flock};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
+    net::Ipv6Addr,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -32,6 +35,10 @@ const AUTHORITY_LIFE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
 /// By how much the clocks of a rack may differ.
 const SKEW: Duration = Duration::from_secs(60 * 60);
 const RACK: &str = "rack.toml";
+const LOCK: &str = "lock";
+/// Where the authority is kept, in the directory of the rack; and until all of that is made.
+const CA: &str = "ca";
+const UNFINISHED: &str = "ca.part";
 
 /// Why no certificate was made.
 #[derive(Debug, Error)]
@@ -59,12 +66,15 @@ pub enum AuthorityError {
     Card(String),
 }
 
-/// Who can sign certificates of a rack.
+/// Who can sign certificates of a rack. Only one at a time: whoever opens it waits for the others.
 pub struct Authority {
     rack: Name,
     directory: PathBuf,
+    place: PathBuf,
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
+    /// Locked as long as it is open.
+    _lock: File,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -90,16 +100,19 @@ pub struct Card {
 }
 
 impl Authority {
-    /// Makes the authority of a new rack in `directory`/ca.
-    ///
-    /// # Errors
-    /// [`AuthorityError`], if there is one already, or it cannot be written.
-    pub fn create(directory: &Path, rack: &Name) -> Result<Self, AuthorityError> {
-        let place = directory.join("ca");
-        if place.exists() {
+    /// Makes the authority of a new rack, which is to be [settled](Self::settle) when all else is
+    /// made: whoever is interrupted before can begin again.
+    fn create(directory: &Path, rack: &Name) -> Result<Self, AuthorityError> {
+        if directory.join(CA).exists() {
             return Err(AuthorityError::Exists(directory.to_owned()));
         }
-        make_directory(&place)?;
+        let place = directory.join(UNFINISHED);
+        match fs::remove_dir_all(&place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(in_file(&place)(error).into());
+            }
+            _ => make_directory(&place)?,
+        }
         let key = KeyPair::generate()?;
         let mut params = params(&format!("rack {rack}"), SystemTime::now() + AUTHORITY_LIFE)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -108,22 +121,33 @@ impl Authority {
         put(&place.join(identity::KEY), key.serialize_pem().as_bytes(), 0o600)?;
         put(&place.join(identity::CERTIFICATE), certificate.as_bytes(), 0o644)?;
         put_toml(&place.join(RACK), &RackFile { rack: rack.clone() })?;
-        Self::open(directory)
+        Self::load(directory, place)
     }
 
-    /// The authority in `directory`/ca.
+    /// Gives a new authority its name.
+    fn settle(self) -> Result<(), AuthorityError> {
+        let place = self.directory.join(CA);
+        Ok(fs::rename(&self.place, &place).map_err(in_file(&place))?)
+    }
+
+    /// The authority in `directory`/ca, when nobody else uses it.
     ///
     /// # Errors
     /// [`AuthorityError`], if there is none.
     pub fn open(directory: &Path) -> Result<Self, AuthorityError> {
-        let place = directory.join("ca");
+        Self::load(directory, directory.join(CA))
+    }
+
+    fn load(directory: &Path, place: PathBuf) -> Result<Self, AuthorityError> {
         let key_file = place.join(identity::KEY);
         files::only_for_owner(&key_file).map_err(in_file(&key_file))?;
+        let lock = lock(&place.join(LOCK)).map_err(in_file(&place.join(LOCK)))?;
         let key = KeyPair::from_pem(&get(&key_file)?)?;
         let certificate = get(&place.join(identity::CERTIFICATE))?;
         let RackFile { rack } = identity::read_toml(&place.join(RACK))?;
         let issuer = Issuer::from_ca_cert_pem(&certificate, key)?;
-        Ok(Self { rack, directory: directory.to_owned(), certificate, issuer })
+        let directory = directory.to_owned();
+        Ok(Self { rack, directory, place, certificate, issuer, _lock: lock })
     }
 
     /// Signs what a newcomer asks for. Of the request only the key is used: what its holder is
@@ -177,8 +201,7 @@ impl Authority {
         }
         let list = certificates.list(&self.issuer)?;
         put_toml(&self.place(CERTIFICATES), &certificates)?;
-        for directory in ["ca", "admin"] {
-            let file = self.directory.join(directory).join(REVOKED);
+        for file in [self.place(REVOKED), self.directory.join("admin").join(REVOKED)] {
             put(&file, list.as_bytes(), 0o644)?;
         }
         if revoked.contains(&Role::Host) {
@@ -196,7 +219,7 @@ impl Authority {
     }
 
     fn place(&self, name: &str) -> PathBuf {
-        self.directory.join("ca").join(name)
+        self.place.join(name)
     }
 
     /// Where the rack's daemons listen.
@@ -215,10 +238,7 @@ impl Authority {
     /// [`AuthorityError`], if the list cannot be written.
     pub fn note_host(&self, name: &Name, address: &str) -> Result<(), AuthorityError> {
         let mut hosts = self.hosts()?;
-        let has_port =
-            address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let address = if has_port { address.to_owned() } else { format!("{address}:{PORT}") };
-        hosts.hosts.insert(name.clone(), address);
+        hosts.hosts.insert(name.clone(), with_port(address));
         put_toml(&self.hosts_file(), &hosts)
     }
 
@@ -295,6 +315,26 @@ pub(crate) fn params(name: &str, until: SystemTime) -> Result<CertificateParams,
     Ok(params)
 }
 
+/// An address with its port, or with [`PORT`] if it has none.
+fn with_port(address: &str) -> String {
+    if address.parse::<Ipv6Addr>().is_ok() {
+        return format!("[{address}]:{PORT}");
+    }
+    let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port { address.to_owned() } else { format!("{address}:{PORT}") }
+}
+
+/// Locks a file, when nobody else has, for as long as it is open.
+fn lock(path: &Path) -> io::Result<File> {
+    let file = File::create(path)?;
+    while let Err(error) = flock(&file, FlockOperation::LockExclusive) {
+        if error != rustix::io::Errno::INTR {
+            return Err(error.into());
+        }
+    }
+    Ok(file)
+}
+
 fn in_file(path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
     let path = path.to_owned();
     move |error| IdentityError::File { path, error }
@@ -330,12 +370,16 @@ pub fn init_rack(
     let authority = Authority::create(directory, rack)?;
     let admin = "admin".parse()?;
     make_directory(&directory.join("admin"))?;
+    // One that was interrupted may have noted another host.
+    put_toml(&authority.hosts_file(), &Hosts::default())?;
     if let Some((host, address)) = first {
         authority.note_host(host, address)?;
         authority.make_member(host, Role::Host)?;
     }
     let place = authority.make_member(&admin, Role::Admin)?;
-    Ok(Identity::load(&place)?)
+    let identity = Identity::load(&place)?;
+    authority.settle()?;
+    Ok(identity)
 }
 
 #[cfg(test)]
@@ -363,6 +407,19 @@ mod tests {
     }
 
     #[test]
+    fn a_rack_that_was_not_finished_is_made_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let authority = Authority::create(place.path(), &name("r")).unwrap();
+        authority.make_member(&name("admin"), Role::Admin).unwrap();
+        authority.note_host(&name("a"), "node1").unwrap();
+        drop(authority);
+        let admin = init_rack(place.path(), &name("r"), Some((&name("b"), "node2"))).unwrap();
+        assert_eq!(admin.hosts.hosts.keys().collect::<Vec<_>>(), [&name("b")]);
+        assert!(!place.path().join(UNFINISHED).exists());
+        Authority::open(place.path()).unwrap().revoke(&name("b")).unwrap();
+    }
+
+    #[test]
     fn a_rack_without_hosts_gets_them_later() {
         let place = tempfile::tempdir().unwrap();
         let admin = init_rack(place.path(), &name("r"), None).unwrap();
@@ -375,6 +432,15 @@ mod tests {
 
     #[test]
     fn a_host_without_a_port_has_the_usual_one() {
+        for (address, expected) in [
+            ("node1", "node1:7474"),
+            ("node1:1", "node1:1"),
+            ("fd00::1", "[fd00::1]:7474"),
+            ("[fd00::1]", "[fd00::1]:7474"),
+            ("[fd00::1]:1", "[fd00::1]:1"),
+        ] {
+            assert_eq!(with_port(address), expected);
+        }
         let place = tempfile::tempdir().unwrap();
         let admin = init_rack(place.path(), &name("r"), Some((&name("a"), "node1"))).unwrap();
         assert_eq!(admin.hosts.hosts[&name("a")], "node1:7474");
@@ -411,6 +477,26 @@ mod tests {
         assert!(Identity::load(&place.path().join("admin")).unwrap().revoked.is_some());
         authority.revoke(&name("a")).unwrap();
         assert!(authority.hosts().unwrap().hosts.is_empty(), "nobody looks for it any more");
+    }
+
+    #[test]
+    fn what_is_signed_at_the_same_time_can_all_be_revoked() {
+        let place = tempfile::tempdir().unwrap();
+        init_rack(place.path(), &name("r"), None).unwrap();
+        let asked = request(&place.path().join("b")).unwrap();
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let (place, asked) = (place.path(), &asked);
+                scope.spawn(move || {
+                    let authority = Authority::open(place).unwrap();
+                    authority.sign(asked, &name("b"), Role::Viewer, good_for(1)).unwrap();
+                    authority.note_host(&name(&format!("h{number}")), "node").unwrap();
+                });
+            }
+        });
+        let authority = Authority::open(place.path()).unwrap();
+        assert_eq!(authority.hosts().unwrap().hosts.len(), 8);
+        assert_eq!(authority.revoke(&name("b")).unwrap().1, 8);
     }
 
     #[test]

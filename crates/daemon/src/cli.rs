@@ -13,7 +13,9 @@ use crate::{
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use gossamer::job::JobId;
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     io::{self, Read, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -264,12 +266,13 @@ fn finish(result: Result<u8, CommandError>) -> ExitCode {
 
 /// The commands by which a daemon starts itself in another part, which are for nobody else.
 fn hidden_command() -> Option<ExitCode> {
-    let words: Vec<String> = env::args().collect();
-    match words.get(1).map(String::as_str) {
+    let words: Vec<OsString> = env::args_os().collect();
+    match words.get(1)?.to_str() {
         Some(keeper::KEEPER) if words.len() == 2 => Some(keeper::keep()),
         Some(keeper::STEP) => {
             let [_, _, parent, program, name, arguments @ ..] = &words[..] else { return None };
-            Some(keeper::step(parent.parse().ok()?, Path::new(program), name, arguments))
+            let parent = parent.to_str()?.parse().ok()?;
+            Some(keeper::step(parent, Path::new(program), name, arguments))
         }
         _ => None,
     }
@@ -391,12 +394,13 @@ fn rack(command: RackCommand) -> Result<(), CommandError> {
             print(text.as_bytes())
         }
         RackCommand::Sign { dir, name, role, address, days, request } => {
-            let authority = Authority::open(&dir)?;
+            // Which may take its time, and others wait for the authority.
             let text = read(&request)?;
+            let authority = Authority::open(&dir)?;
+            let card = authority.sign(&text, &name, role, authority::good_for(days))?;
             if let Some(address) = address.filter(|_| role == Role::Host) {
                 authority.note_host(&name, &address)?;
             }
-            let card = authority.sign(&text, &name, role, authority::good_for(days))?;
             let text = toml::to_string(&card)
                 .map_err(|error| CommandError::Other(format!("cannot write the card: {error}")))?;
             print(text.as_bytes())

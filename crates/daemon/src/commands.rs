@@ -69,7 +69,7 @@ pub(crate) async fn run_job(args: RunArgs) -> Result<u8, CommandError> {
 }
 
 /// Says which hosts did not answer; the answers of the others.
-fn answered(answers: Vec<(Name, Result<Answer, CallError>)>) -> (Vec<(Name, Answer)>, u8) {
+fn answered<T>(answers: Vec<(Name, Result<T, CallError>)>) -> (Vec<(Name, T)>, u8) {
     let mut status = 0;
     let mut good = Vec::new();
     for (host, answer) in answers {
@@ -95,12 +95,13 @@ fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, CommandError> {
 }
 
 pub(crate) async fn ps(who: Who, as_json: bool) -> Result<u8, CommandError> {
-    let (answers, status) = ask_all(&who.caller()?, &Request::Jobs).await;
-    let jobs = answers.into_iter().filter_map(|(host, answer)| match answer {
-        Answer::Jobs(jobs) => Some((host, jobs)),
+    let caller = who.caller()?;
+    let take = |answer| match answer {
+        Answer::Job(summary) => Some(*summary),
         _ => None,
-    });
-    let rows = tables::jobs(&jobs.collect::<Vec<_>>());
+    };
+    let (jobs, status) = answered(caller.list_all(&caller.hosts(), &Request::Jobs, take).await);
+    let rows = tables::jobs(&jobs);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     if as_json {
         print(&json(&rows)?)?;
@@ -165,25 +166,39 @@ pub(crate) async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, Comma
         let (caller, request) = (caller.clone(), request.clone());
         asking.spawn(async move {
             let mut begun = BTreeMap::new();
-            let asked = caller.ask_on(&host, &request, |answer| {
-                let Answer::Log(process, stream, bytes) = answer else { return Next::Enough };
-                let lines =
-                    begun.entry(process).or_insert_with(|| Lines::new(&process.name(&host)));
-                write(stream, &lines.take(stream, &bytes));
-                Next::More
+            let mut is_known = false;
+            let asked = caller.ask_on(&host, &request, |answer| match answer {
+                Answer::Log(process, stream, bytes) => {
+                    let lines =
+                        begun.entry(process).or_insert_with(|| Lines::new(&process.name(&host)));
+                    write(stream, &lines.take(stream, &bytes));
+                    Next::More
+                }
+                answer => {
+                    is_known = answer == Answer::LogEnd(true);
+                    Next::Enough
+                }
             });
             let asked = asked.await;
             let last = begun.into_values().flat_map(Lines::finish);
             last.for_each(|(stream, text)| write(stream, &text));
-            asked
+            asked.map(|()| is_known)
         });
     }
     let mut status = 0;
+    let mut is_known = false;
     while let Some(asked) = asking.join_next().await {
-        if let Err(error) = asked.map_err(io::Error::other)? {
-            let _ = writeln!(io::stderr(), "gossamer: {error}");
-            status = 1;
+        match asked.map_err(io::Error::other)? {
+            Ok(is_known_there) => is_known |= is_known_there,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "gossamer: {error}");
+                status = 1;
+            }
         }
+    }
+    if !is_known {
+        let _ = writeln!(io::stderr(), "gossamer: no host that answers knows a job {job}");
+        status = 1;
     }
     Ok(status)
 }

@@ -16,15 +16,16 @@ use crate::{
     jobs::Job,
     keeper::Launch,
     kept::{Kept, KeptError, start},
-    message::{ALIVE_EVERY, FromController, FromDaemon, RunRequest, SILENCE},
+    message::{ALIVE_EVERY, FromController, FromDaemon, RunRequest, SILENCE, ToldBy},
     processes,
+    state::State,
 };
 use gossamer::job::{JobDescription, JobError};
 use std::{
     future::pending,
     io,
     path::{Path, PathBuf},
-    sync::atomic::Ordering::Relaxed,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 use thiserror::Error;
@@ -61,7 +62,7 @@ pub(crate) enum NotRun {
     #[error("cannot start the program: {0}")]
     Start(io::Error),
     #[error("{0} ended the job before it had started")]
-    Killed(String),
+    Killed(ToldBy),
     #[error(transparent)]
     Kept(#[from] KeptError),
 }
@@ -70,7 +71,7 @@ type Said = mpsc::Receiver<Result<FromController, ConnectionError>>;
 
 /// Runs a process as `request` says.
 pub(crate) async fn run<R, W>(
-    daemon: &Daemon,
+    daemon: &Arc<Daemon>,
     owner: &Member,
     request: RunRequest,
     receiver: Receiver<R>,
@@ -90,7 +91,7 @@ pub(crate) async fn run<R, W>(
     }
     drop(conversation);
     // Ends when all is sent, or nobody takes it.
-    let _ = timeout(SILENCE, speaking).await;
+    let _ = speaking.await;
     listening.abort();
 }
 
@@ -117,16 +118,17 @@ async fn speak<W: AsyncWrite + Unpin>(
             Ok(None) => break,
             Err(_) => FromDaemon::Alive,
         };
-        if sender.send(&message).await.is_err() {
+        // A controller that takes nothing for so long is as good as gone.
+        if !matches!(timeout(SILENCE, sender.send(&message)).await, Ok(Ok(()))) {
             return;
         }
     }
     // The controller may be gone, and then need not be told.
-    let _ = sender.close().await;
+    let _ = timeout(SILENCE, sender.close()).await;
 }
 
 struct Conversation<'a> {
-    daemon: &'a Daemon,
+    daemon: &'a Arc<Daemon>,
     request: RunRequest,
     hears: Said,
     tell: mpsc::UnboundedSender<FromDaemon>,
@@ -144,7 +146,7 @@ impl Conversation<'_> {
         let description = self.description(&admitted.job).await?;
 
         let mark = format!("{}.{}", self.request.job, self.request.host);
-        let work = self.daemon.state.note(&mark).map_err(NotRun::Start)?;
+        let work = self.on_disk(&mark, State::note).await.map_err(NotRun::Start)?;
         let started = self.start(&program, &work, &mark, &description, listener).await;
         let result = match started {
             Ok(kept) => {
@@ -154,10 +156,20 @@ impl Conversation<'_> {
             }
             Err(error) => Err(error),
         };
-        if let Err(error) = self.daemon.state.forget(&mark) {
+        if let Err(error) = self.on_disk(&mark, State::forget).await {
             tracing::warn!(%error, "cannot remove what the job has left on disk");
         }
         result
+    }
+
+    /// Does something with what is on disk of a process, which may make this wait.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        mark: &str,
+        act: fn(&State, &str) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let (daemon, mark) = (self.daemon.clone(), mark.to_owned());
+        blocking(move || act(&daemon.state, &mark)).await
     }
 
     fn say(&self, message: FromDaemon) {
@@ -180,6 +192,13 @@ impl Conversation<'_> {
     /// The program's file, received from the controller if it is not here.
     async fn program(&mut self) -> Result<PathBuf, NotRun> {
         let store = self.daemon.state.store();
+        // Several processes of a job on this host ask for it at once.
+        let program = self.request.program.clone();
+        let _turn = tokio::select! {
+            biased;
+            turn = store.turn(&program) => turn,
+            said = self.hear() => return Err(said.err().unwrap_or(NotRun::OutOfTurn)),
+        };
         if let Some(path) = store.find(&self.request.program) {
             return Ok(path);
         }
@@ -256,7 +275,7 @@ impl Conversation<'_> {
     }
 }
 
-async fn who(killed: &mut watch::Receiver<Option<String>>) -> String {
+async fn who(killed: &mut watch::Receiver<Option<ToldBy>>) -> ToldBy {
     let by = killed.wait_for(Option::is_some).await.ok().and_then(|by| by.clone());
     match by {
         Some(by) => by,
@@ -282,5 +301,21 @@ where
             // Not started because the runtime is going: and this task with it.
             Err(_) => pending().await,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Stream;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_takes_nothing_is_not_spoken_to_for_ever() {
+        let (ours, _theirs) = tokio::io::duplex(10);
+        let (tell, told) = mpsc::unbounded_channel();
+        tell.send(FromDaemon::Output(Stream::Out, vec![0; 100])).unwrap();
+        drop(tell);
+        let spoken = timeout(10 * SILENCE, speak(Sender::new(ours), told)).await;
+        assert!(spoken.is_ok(), "it still speaks");
     }
 }

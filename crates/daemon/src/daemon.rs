@@ -5,7 +5,7 @@ use crate::{
     gate::Gate,
     identity::{Identity, IdentityError, Member, Role},
     jobs::Jobs,
-    message::HostReport,
+    message::{HostReport, ToldBy},
     metrics::{self, Counts},
     server,
     state::{State, StateError},
@@ -107,7 +107,7 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
         () = stop.asked() => {}
     }
     tracing::info!("stopping");
-    daemon.jobs.close("the daemon, which is stopping", FAREWELL).await;
+    daemon.jobs.close(&ToldBy::Daemon("which is stopping".into()), FAREWELL).await;
     Ok(())
 }
 

@@ -55,7 +55,7 @@ fn read<T: Serialize + DeserializeOwned>(bytes: &[u8], cut: usize) -> (Vec<Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Ending, How, Process, Program, RunRequest, Stream};
+    use crate::message::{Ending, How, Process, Program, RunRequest, Stream, ToldBy};
     use gossamer::job::{JobId, SecretPem};
     use std::{fs, path::PathBuf};
 
@@ -118,7 +118,7 @@ mod tests {
         put(2, "prepared", &[FromDaemon::SendProgram, prepared, started, FromDaemon::Taken(6)]);
         let ended = FromDaemon::Ended(Ending {
             how: How::Killed(9),
-            told_by: Some("a".into()),
+            told_by: Some(ToldBy::Daemon("a".into())),
             panic: Some("main.rs:1: oh".into()),
             last_lines: vec!["oh".into()],
         });
@@ -126,7 +126,11 @@ mod tests {
         put(2, "ended", &[output, ended, FromDaemon::Refused("no".into()), FromDaemon::Alive]);
         let log = Answer::Log(Process { number: 1, of: 2 }, Stream::Out, b"a line".to_vec());
         let refused = Answer::Refused("no".into());
-        put(3, "answers", &[Answer::Killed(true), log, Answer::LogEnd, refused, Answer::Alive]);
-        put(3, "jobs", &[Answer::Jobs(Vec::new())]);
+        put(
+            3,
+            "answers",
+            &[Answer::Killed(true), log, Answer::LogEnd(true), refused, Answer::Alive],
+        );
+        put(3, "jobs", &[Answer::JobsEnd]);
     }
 }

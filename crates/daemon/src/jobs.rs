@@ -4,7 +4,7 @@
 use crate::{
     identity::Name,
     log::Log,
-    message::{Ending, JobStatistics, JobSummary, OverRdma, RunRequest},
+    message::{Ending, JobStatistics, JobSummary, OverRdma, RunRequest, ToldBy},
     statistics::Samples,
 };
 use gossamer::job::JobId;
@@ -40,7 +40,7 @@ pub(crate) struct Job {
     pub(crate) log: Log,
     pub(crate) samples: Samples,
     /// Who wants it to end.
-    killed_by: watch::Sender<Option<String>>,
+    killed_by: watch::Sender<Option<ToldBy>>,
 }
 
 impl Job {
@@ -67,7 +67,7 @@ impl Job {
     }
 
     /// Tells who wants the job to end, once somebody does.
-    pub(crate) fn killed_by(&self) -> watch::Receiver<Option<String>> {
+    pub(crate) fn killed_by(&self) -> watch::Receiver<Option<ToldBy>> {
         self.killed_by.subscribe()
     }
 }
@@ -172,16 +172,16 @@ impl Jobs {
     }
 
     /// Asks a job to end; false if there is none that runs.
-    pub(crate) fn kill(&self, job: JobId, by: &str) -> bool {
+    pub(crate) fn kill(&self, job: JobId, by: &ToldBy) -> bool {
         let running: Vec<_> = self.of(job).into_iter().filter(|job| job.runs()).collect();
         for job in &running {
-            job.killed_by.send_replace(Some(by.to_owned()));
+            job.killed_by.send_replace(Some(by.clone()));
         }
         !running.is_empty()
     }
 
     /// Asks all jobs to end, admits no others, and waits for them, for at most `patience`.
-    pub(crate) async fn close(&self, by: &str, patience: Duration) {
+    pub(crate) async fn close(&self, by: &ToldBy, patience: Duration) {
         let jobs: Vec<_> = {
             let mut table = self.0.lock();
             table.is_closed = true;
@@ -254,7 +254,7 @@ mod tests {
         admitted.job.has_ended(ending());
         drop(admitted);
         assert!(matches!(jobs.admit(&request(1), &owner), Err(NotAdmitted::Known(_))));
-        assert!(!jobs.kill(JobId(1), "me"), "it has ended");
+        assert!(!jobs.kill(JobId(1), &ToldBy::Controller), "it has ended");
         assert_eq!(jobs.running(), 0);
     }
 
@@ -269,10 +269,10 @@ mod tests {
         assert!(matches!(jobs.admit(&process(1), &owner), Err(NotAdmitted::Known(_))));
         assert_eq!((jobs.running(), jobs.of(JobId(1)).len(), jobs.that_run().len()), (2, 2, 3));
         one.job.has_ended(ending());
-        assert!(jobs.kill(JobId(1), "me"), "one of its processes runs");
-        assert_eq!(other.job.killed_by().borrow().as_deref(), Some("me"));
+        assert!(jobs.kill(JobId(1), &ToldBy::Controller), "one of its processes runs");
+        assert_eq!(other.job.killed_by().borrow().as_ref(), Some(&ToldBy::Controller));
         other.job.has_ended(ending());
-        assert_eq!((jobs.running(), jobs.kill(JobId(1), "me")), (1, false));
+        assert_eq!((jobs.running(), jobs.kill(JobId(1), &ToldBy::Controller)), (1, false));
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! - The daemon dies, even by SIGKILL: its end of the socket closes, and the keeper kills all that
 //!   descends from it. It is a *subreaper*, so that what the program's children leave behind also
 //!   descends from it, in whatever session it hides.
-//! - The program ends: the keeper kills what it left, tells the daemon, and ends.
+//! - The program ends: the keeper kills what it left, tells the daemon, and ends, even if something
+//!   cannot be killed.
 //! - The keeper is killed: the kernel kills the program (`PR_SET_PDEATHSIG`), and the daemon kills
 //!   what is left by the mark in its environment.
 //!
@@ -35,6 +36,7 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, IoSlice, IoSliceMut, Read, Write},
     mem::MaybeUninit,
@@ -175,6 +177,12 @@ fn keep_what_is_sent() -> io::Result<()> {
     thread::Builder::new().spawn(move || {
         follow(&mut orders, program);
         kill_descendants();
+        if processes::descendants(std::process::id() as i32)
+            .is_ok_and(|left| left.iter().any(|p| p.pid == program.as_raw_nonzero().get()))
+        {
+            // It will not be reaped; that the socket closes tells the daemon to go on without it.
+            std::process::exit(1);
+        }
     })?;
     reap(&socket, program);
     Ok(())
@@ -255,34 +263,37 @@ fn kill_descendants() {
     let _ = processes::kill_all(PATIENCE, || processes::descendants(this));
 }
 
-/// Takes leave of every process that ends, until none is left.
+/// Takes leave of every process that ends, until the program has.
 fn reap(socket: &UnixStream, program: Pid) {
-    loop {
+    let status = loop {
         match rustix::process::wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if pid == program => {
-                // Reported when everything is gone, so that whoever hears of it can rely on that.
-                kill_descendants();
-                let ending = match (status.exit_status(), status.terminating_signal()) {
-                    (Some(code), _) => FromKeeper::Exited(code),
-                    (None, signal) => FromKeeper::Killed(signal.unwrap_or_default()),
-                };
-                let _ = tell(socket, &ending);
-            }
+            Ok(Some((pid, status))) if pid == program => break status,
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,
         }
-    }
+    };
+    // Reported when everything is gone, so that whoever hears of it can rely on that.
+    kill_descendants();
+    // What cannot be killed is not waited for.
+    while let Ok(Some(_)) | Err(rustix::io::Errno::INTR) =
+        rustix::process::wait(WaitOptions::NOHANG)
+    {}
+    let ending = match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => FromKeeper::Exited(code),
+        (None, signal) => FromKeeper::Killed(signal.unwrap_or_default()),
+    };
+    let _ = tell(socket, &ending);
 }
 
 /// Is the step between a keeper and a program: makes a session of its own, ties its life to that
 /// of process `keeper`, and becomes `program`.
-pub(crate) fn step(keeper: i32, program: &Path, name: &str, arguments: &[String]) -> ExitCode {
+pub(crate) fn step(keeper: i32, program: &Path, name: &OsStr, arguments: &[OsString]) -> ExitCode {
     let error = become_program(keeper, program, name, arguments);
-    let _ = writeln!(io::stderr(), "gossamer: cannot start {name}: {error}");
+    let _ = writeln!(io::stderr(), "gossamer: cannot start {}: {error}", name.display());
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-fn become_program(keeper: i32, program: &Path, name: &str, arguments: &[String]) -> io::Error {
+fn become_program(keeper: i32, program: &Path, name: &OsStr, arguments: &[OsString]) -> io::Error {
     let tie = || {
         rustix::process::setsid()?;
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))

@@ -5,12 +5,16 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use tokio::sync::watch;
 
-/// Bytes that are kept of what a process says.
+/// Bytes that are kept of what a process says, with what it costs to keep them.
 const KEPT: usize = 256 << 10;
+/// Bytes that it costs to keep what was said at once, about.
+const PART: usize = 64;
 /// Bytes at the end in which last words are looked for.
 const END: usize = 16 << 10;
 /// Lines in a report.
 const LAST_LINES: usize = 10;
+/// Bytes of a line in a report.
+const LONGEST_LINE: usize = 1 << 10;
 
 /// What a process has said.
 #[derive(Debug)]
@@ -44,10 +48,10 @@ impl Log {
     pub(crate) fn append(&self, stream: Stream, bytes: &[u8]) {
         let mut said = self.said.lock();
         said.parts.push_back((stream, bytes.to_vec()));
-        said.bytes += bytes.len();
+        said.bytes += bytes.len() + PART;
         while said.bytes > KEPT {
             let Some((_, forgotten)) = said.parts.pop_front() else { break };
-            said.bytes -= forgotten.len();
+            said.bytes -= forgotten.len() + PART;
             said.first += 1;
         }
         self.changed.send_modify(|changes| *changes += 1);
@@ -101,7 +105,8 @@ impl Log {
 
 fn lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(END)..]).into_owned();
-    text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| line[..line.floor_char_boundary(LONGEST_LINE)].to_owned()).collect()
 }
 
 /// `thread 'main' panicked at src/main.rs:2:5: the message`.
@@ -122,7 +127,7 @@ mod tests {
     #[test]
     fn the_latest_part_is_kept() {
         let log = Log::default();
-        let part = vec![b'x'; KEPT / 4];
+        let part = vec![b'x'; KEPT / 4 - PART];
         let mut position = Position::default();
         log.append(Stream::Out, b"first");
         assert_eq!(log.since(&mut position).0.len(), 1);
@@ -138,6 +143,14 @@ mod tests {
     }
 
     #[test]
+    fn many_small_parts_are_not_all_kept() {
+        let log = Log::default();
+        (0..KEPT).for_each(|_| log.append(Stream::Out, b"x"));
+        let (parts, _) = log.since(&mut Position::default());
+        assert_eq!(parts.len(), KEPT / (PART + 1));
+    }
+
+    #[test]
     fn a_panic_is_found_with_its_message() {
         let log = Log::default();
         log.append(Stream::Out, b"result: 7\n");
@@ -147,6 +160,17 @@ mod tests {
         let expected = "thread 'main' (7) panicked at src/main.rs:2:5: index out of bounds";
         assert_eq!(panic.as_deref(), Some(expected));
         assert_eq!(lines.len(), 4);
+    }
+
+    #[test]
+    fn a_long_line_is_cut() {
+        let log = Log::default();
+        // What is no text grows as it becomes some.
+        log.append(Stream::Err, "thread 'main' panicked at src/main.rs:\n".as_bytes());
+        log.append(Stream::Err, &[0xff; END / 2]);
+        let (lines, panic) = log.last_words();
+        assert_eq!(lines[1].chars().count(), LONGEST_LINE / 3, "{lines:?}");
+        assert!(panic.unwrap().len() < 2 * LONGEST_LINE);
     }
 
     #[test]

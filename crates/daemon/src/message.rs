@@ -228,11 +228,32 @@ pub struct Ending {
     /// By itself, or by a signal.
     pub how: How,
     /// Who had told it to end, if somebody had: then its end is no cause of anything.
-    pub told_by: Option<String>,
+    pub told_by: Option<ToldBy>,
     /// Where and with what it panicked, if that is among its last words.
     pub panic: Option<String>,
     /// The last lines of its standard error, or of its output if there are none.
     pub last_lines: Vec<String>,
+}
+
+/// Who tells a process to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToldBy {
+    /// The controller of its job.
+    Controller,
+    /// Its daemon, for this reason.
+    Daemon(String),
+    /// A member of the rack.
+    Member(Name, Role),
+}
+
+impl fmt::Display for ToldBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Controller => f.write_str("the controller"),
+            Self::Daemon(why) => write!(f, "the daemon, {why}"),
+            Self::Member(name, role) => write!(f, "{name} ({role})"),
+        }
+    }
 }
 
 /// The number of the signal that no process survives.
@@ -288,20 +309,22 @@ pub enum Answer {
     Refused(String),
     /// To [`Request::Describe`].
     Host(Box<HostReport>),
-    /// To [`Request::Jobs`].
-    Jobs(Vec<JobSummary>),
+    /// To [`Request::Jobs`]: one process of a job; one for each.
+    Job(Box<JobSummary>),
     /// To [`Request::Kill`]: whether there was such a job to end.
     Killed(bool),
     /// To [`Request::Logs`]: what one of the processes has said next.
     Log(Process, Stream, #[serde(with = "serde_bytes")] Vec<u8>),
-    /// To [`Request::Logs`]: that was all.
-    LogEnd,
+    /// To [`Request::Logs`]: that was all; whether there is such a job.
+    LogEnd(bool),
     /// Nothing; the daemon is alive.
     Alive,
     /// To [`Request::Statistics`]: what the threads of one job that runs do; one for each.
     Statistics(Box<JobStatistics>),
     /// To [`Request::Statistics`]: that was all.
     StatisticsEnd,
+    /// To [`Request::Jobs`]: that was all.
+    JobsEnd,
 }
 
 /// What the threads of a job on one host have done, at the last two times that its process said so.

@@ -108,13 +108,15 @@ pub(crate) fn marked(mark: &str) -> io::Result<Vec<Process>> {
 /// processes were killed.
 ///
 /// # Errors
-/// What the system says, or that some process did not end.
+/// What the system says, or that some process did not end. That one cannot be sent a signal keeps
+/// none of the others alive.
 pub(crate) fn kill_all(
     patience: Duration,
     mut find: impl FnMut() -> io::Result<Vec<Process>>,
 ) -> io::Result<usize> {
     let deadline = Instant::now() + patience;
     let mut killed: Vec<Process> = Vec::new();
+    let mut refused = None;
     loop {
         let found = find()?;
         if found.is_empty() {
@@ -122,10 +124,14 @@ pub(crate) fn kill_all(
         }
         if Instant::now() >= deadline {
             let pids: Vec<_> = found.iter().map(|process| process.pid).collect();
-            return Err(io::Error::other(format!("processes {pids:?} do not end")));
+            let why = refused.map(|error: io::Error| format!(": {error}")).unwrap_or_default();
+            return Err(io::Error::other(format!("processes {pids:?} do not end{why}")));
         }
         for process in found {
-            process.signal(Signal::KILL)?;
+            if let Err(error) = process.signal(Signal::KILL) {
+                refused = Some(error);
+                continue;
+            }
             if !killed.iter().any(|known| known.is_same(&process)) {
                 killed.push(process);
             }
@@ -169,6 +175,30 @@ mod tests {
         assert!(other.try_wait().unwrap().is_none(), "the other is alive");
         other.kill().unwrap();
         other.wait().unwrap();
+    }
+
+    #[test]
+    fn one_that_cannot_be_sent_a_signal_keeps_no_other_alive() {
+        let mut child = sleeper("beside another");
+        let process = Process::look(child.id() as i32).unwrap();
+        // A thread is not to be had as a process, whoever asks.
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let own = fs::read_link("/proc/thread-self").unwrap();
+            tell.send(own.file_name().unwrap().to_str().unwrap().parse().unwrap()).unwrap();
+            let _ = ended.recv();
+        });
+        let refuses = Process::look(told.recv().unwrap()).unwrap();
+        refuses.signal(Signal::KILL).unwrap_err();
+        let find = || {
+            let is_there = Process::look(process.pid).is_some_and(|now| !now.is_dead);
+            Ok(if is_there { vec![refuses, process] } else { vec![] })
+        };
+        assert_eq!(kill_all(Duration::from_secs(60), find).unwrap(), 1);
+        child.wait().unwrap();
+        drop(end);
+        thread.join().unwrap();
     }
 
     #[test]

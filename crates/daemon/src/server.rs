@@ -13,7 +13,7 @@ use crate::{
     identity::Member,
     jobs::Job,
     log::Position,
-    message::{ALIVE_EVERY, Answer, Request},
+    message::{ALIVE_EVERY, Answer, Request, ToldBy},
     tls::{self, TlsError},
 };
 use std::{
@@ -167,10 +167,10 @@ async fn answer(daemon: Arc<Daemon>, place: Option<OwnedSemaphorePermit>, asked:
         (None, Request::Describe) => {
             timely(sender.send(&Answer::Host(Box::new(daemon.report())))).await
         }
-        (None, Request::Jobs) => timely(sender.send(&Answer::Jobs(daemon.jobs.summaries()))).await,
+        (None, Request::Jobs) => show_jobs(&daemon, &mut sender).await,
         (None, Request::Kill(job)) => {
             tracing::info!("killing");
-            let killed = daemon.jobs.kill(job, &format!("{} ({})", member.name, member.role));
+            let killed = daemon.jobs.kill(job, &ToldBy::Member(member.name, member.role));
             timely(sender.send(&Answer::Killed(killed))).await
         }
         (None, Request::Statistics) => show_statistics(&daemon, &mut sender).await,
@@ -193,6 +193,17 @@ async fn timely(
     timeout(ANSWER, sending).await.unwrap_or(Err(ConnectionError::Silent(ANSWER)))
 }
 
+/// Sends what is known of all jobs.
+async fn show_jobs<W: AsyncWrite + Unpin>(
+    daemon: &Daemon,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    for summary in daemon.jobs.summaries() {
+        timely(sender.send(&Answer::Job(Box::new(summary)))).await?;
+    }
+    timely(sender.send(&Answer::JobsEnd)).await
+}
+
 /// Sends what the threads of all jobs do.
 async fn show_statistics<W: AsyncWrite + Unpin>(
     daemon: &Daemon,
@@ -210,6 +221,7 @@ async fn show_logs<W: AsyncWrite + Unpin>(
     follow: bool,
     sender: &mut Sender<W>,
 ) -> Result<(), ConnectionError> {
+    let is_known = !processes.is_empty();
     // Nothing is read ahead of what is sent: it stays where it is bounded.
     let (say, mut said) = mpsc::channel(1);
     // They end when this does.
@@ -221,7 +233,7 @@ async fn show_logs<W: AsyncWrite + Unpin>(
     loop {
         let answer = match timeout(ALIVE_EVERY, said.recv()).await {
             Ok(Some(answer)) => answer,
-            Ok(None) => return timely(sender.send(&Answer::LogEnd)).await,
+            Ok(None) => return timely(sender.send(&Answer::LogEnd(is_known))).await,
             Err(_) => Answer::Alive,
         };
         timely(sender.send(&answer)).await?;

@@ -111,7 +111,11 @@ impl State {
     pub(crate) fn note(&self, mark: &str) -> io::Result<PathBuf> {
         files::write(&self.directory.join("jobs").join(mark), b"", 0o600)?;
         let work = self.directory.join("work").join(mark);
-        files::private_directory(&work)?;
+        if let Err(error) = files::private_directory(&work) {
+            // What goes wrong now, too, is the next daemon's to clean up.
+            let _ = self.forget(mark);
+            return Err(error);
+        }
         Ok(work)
     }
 
@@ -145,6 +149,16 @@ mod tests {
         assert!(matches!(State::open(place.path(), 0), Err(StateError::InUse(_))));
         drop(state);
         State::open(place.path(), 0).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_noted_leaves_no_note() {
+        let place = tempfile::tempdir().unwrap();
+        let state = State::open(place.path(), 0).unwrap();
+        fs::remove_dir(place.path().join("work")).unwrap();
+        fs::write(place.path().join("work"), b"").unwrap();
+        state.note("job.0").unwrap_err();
+        assert_eq!(fs::read_dir(place.path().join("jobs")).unwrap().count(), 0);
     }
 
     #[test]

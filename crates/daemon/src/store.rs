@@ -2,13 +2,17 @@
 //! in it. A program is there whole or not at all, and nobody but the daemon's user can change it.
 
 use crate::{files, message::Program};
+use parking_lot::Mutex;
 use std::{
+    collections::HashMap,
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::{Arc, Weak},
     time::SystemTime,
 };
 use thiserror::Error;
+use tokio::sync::OwnedMutexGuard;
 
 /// Bytes of the largest program.
 pub const LARGEST_PROGRAM: u64 = 4 << 30;
@@ -38,7 +42,11 @@ pub struct Store {
     directory: PathBuf,
     /// How many bytes of programs are kept, at most, beside the one that came last.
     limit: u64,
+    /// Who receives which program, by its digest.
+    turns: Arc<Mutex<HashMap<[u8; 32], Weak<Turn>>>>,
 }
+
+type Turn = tokio::sync::Mutex<()>;
 
 impl Store {
     /// Opens the store in `directory`, and makes it if it is not there.
@@ -54,7 +62,7 @@ impl Store {
                 fs::remove_file(file.path())?;
             }
         }
-        Ok(Self { directory: directory.to_owned(), limit })
+        Ok(Self { directory: directory.to_owned(), limit, turns: Arc::default() })
     }
 
     /// Where `program` lies, if it is there.
@@ -71,6 +79,22 @@ impl Store {
 
     fn path(&self, program: &Program) -> PathBuf {
         self.directory.join(blake3::Hash::from_bytes(program.digest).to_hex().as_str())
+    }
+
+    /// Waits until nobody else receives `program`, which may then be there. What this returns is to
+    /// be held while it is received.
+    pub(crate) async fn turn(&self, program: &Program) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.turns.lock();
+            turns.retain(|_, turn| turn.strong_count() > 0);
+            let turn = turns.entry(program.digest).or_default();
+            turn.upgrade().unwrap_or_else(|| {
+                let new = Arc::default();
+                *turn = Arc::downgrade(&new);
+                new
+            })
+        };
+        turn.lock_owned().await
     }
 
     /// Begins to store `program`.
@@ -111,7 +135,11 @@ impl Store {
             if total <= self.limit {
                 break;
             }
-            fs::remove_file(path)?;
+            match fs::remove_file(path) {
+                // Another program was stored at the same time, and this one removed for that.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
             total -= bytes;
         }
         Ok(())
@@ -219,6 +247,39 @@ mod tests {
         assert_eq!(fs::read_dir(&store.directory).unwrap().count(), 1);
         Store::open(&store.directory, 1000).unwrap();
         assert_eq!(fs::read_dir(&store.directory).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn programs_may_be_stored_at_the_same_time_where_there_is_no_room() {
+        let (_place, store) = open(0);
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let store = &store;
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        put(store, format!("{number} {round}").as_bytes());
+                    }
+                });
+            }
+        });
+    }
+
+    #[tokio::test]
+    async fn a_program_is_received_by_one_at_a_time() {
+        let (_place, store) = open(1000);
+        let one = program(b"one");
+        let first = store.turn(&one).await;
+        let _other = store.turn(&program(b"two")).await;
+        let mut second = std::pin::pin!(store.turn(&one));
+        tokio::select! {
+            biased;
+            _ = &mut second => panic!("it is another's turn"),
+            () = std::future::ready(()) => {}
+        }
+        drop(first);
+        drop(second.await);
+        let _third = store.turn(&one).await;
+        assert_eq!(store.turns.lock().len(), 2, "what is over is forgotten");
     }
 
     #[test]

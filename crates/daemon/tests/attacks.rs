@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Rack, Ran, eventually};
+use common::{Rack, Ran};
 use gossamer::job::JobId;
 use gossamer_daemon::{
     authority::{self, Authority},
@@ -378,16 +378,7 @@ fn ten_thousand_connections_cost_little_and_keep_nobody_out() {
 fn metrics_are_served() {
     let rack = Rack::new(&["a"]);
     rack.script("a", "exit 3");
-    let log = eventually("the daemon says where", || {
-        let log = fs::read_to_string(rack.log_file(0)).unwrap();
-        log.contains("serving metrics").then_some(log)
-    });
-    let line = log.lines().find(|line| line.contains("serving metrics")).unwrap();
-    let (_, address) = line.rsplit_once("address=").unwrap();
-    let mut stream = StdStream::connect(address.trim()).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
+    let page = rack.metrics(0);
     assert!(page.contains("\ngossamer_processes_started_total 1\n"), "{page}");
     assert!(page.contains("\ngossamer_processes_failed_total 1\n"), "{page}");
 }

@@ -5,6 +5,7 @@ mod common;
 use common::{Rack, Ran, entries, eventually, finish, read_until, send};
 use gossamer::job::JobDescription;
 use std::{
+    ffi::OsStr,
     fs,
     io::Write,
     os::unix::fs::PermissionsExt,
@@ -146,6 +147,21 @@ fn a_program_is_sent_to_whom_it_is_missing_and_only_once() {
     assert_eq!(entries(&store), 2);
 }
 
+#[test]
+fn a_program_is_sent_once_to_a_host_that_runs_it_several_times() {
+    let rack = Rack::new(&["a"]);
+    let program = rack.path("program");
+    let text = format!("#!/bin/sh\n# {}\n", "x".repeat(1 << 20));
+    fs::write(&program, &text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = ["run", "--hosts", "a", "--processes-per-host", "4", "--", &program];
+    let ran = Ran::from(rack.gossamer(&run).output().unwrap());
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let metrics = rack.metrics(0);
+    let bytes = format!("\ngossamer_program_bytes_total {}\n", text.len());
+    assert!(metrics.contains(&bytes), "{metrics}");
+}
+
 /// Run as a process of the job below, and of no use otherwise.
 #[test]
 #[ignore = "run by the_description_of_a_job_reaches_its_processes"]
@@ -226,6 +242,10 @@ fn jobs_run_side_by_side_and_can_be_listed_read_and_killed() {
         let ran = as_viewer(rack.gossamer(&["logs", &first]));
         (ran.out.lines().count() == 2).then_some(ran)
     });
+    assert_eq!(logs.status, Some(0), "{logs:?}");
+    let unknown = as_viewer(rack.gossamer(&["logs", &"7".repeat(32)]));
+    assert_eq!(unknown.status, Some(1), "{unknown:?}");
+    assert!(unknown.err.contains("no host that answers knows a job"), "{unknown:?}");
     assert!(logs.out.contains("[a] this is one\n") && logs.out.contains("[b] this is one\n"));
 
     let killed = Ran::from(rack.gossamer(&["kill", &first]).output().unwrap());
@@ -242,6 +262,20 @@ fn jobs_run_side_by_side_and_can_be_listed_read_and_killed() {
     assert_eq!(Ran::from(rack.gossamer(&["kill", &second]).output().unwrap()).status, Some(0));
     assert_eq!(finish(two).status, Some(143));
     rack.assert_nothing_left();
+}
+
+#[test]
+fn jobs_are_listed_however_long_their_last_words_are() {
+    let rack = Rack::new(&["a"]);
+    let script = "{ echo \"thread 'main' panicked at src/main.rs:\"; \
+                  head -c 16000 /dev/zero | tr '\\0' '\\377'; } >&2; exit 101";
+    let run = ["run", "--hosts", "a", "--processes-per-host", "16", "--", "sh", "-c", script];
+    let ran = rack.gossamer(&run).output().unwrap();
+    assert_eq!(ran.status.code(), Some(101), "{ran:?}");
+    let ran = Ran::from(rack.gossamer(&["ps", "--json"]).output().unwrap());
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    let jobs: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(jobs[0]["on"].as_object().unwrap().len(), 16, "{jobs}");
 }
 
 #[test]
@@ -280,6 +314,32 @@ fn what_cannot_run_says_why() {
     assert_eq!(ran.status, Some(127));
     assert!(ran.err.contains("cannot start"), "{ran:?}");
     rack.assert_nothing_left();
+}
+
+#[test]
+fn what_cannot_be_signed_is_no_host() {
+    let place = tempfile::tempdir().unwrap();
+    let gossamer = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gossamer"));
+        Ran::from(command.current_dir(place.path()).args(arguments).output().unwrap())
+    };
+    let made = gossamer(&["rack", "init", "--name", "r", "--dir", "."]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    fs::write(place.path().join("request"), "nothing of the kind").unwrap();
+    let sign = ["rack", "sign", "--dir", ".", "--name", "b", "--role", "host", "--address", "b"];
+    let signed = gossamer(&[&sign[..], &["request"]].concat());
+    assert_eq!(signed.status, Some(125), "{signed:?}");
+    let hosts = fs::read_to_string(place.path().join("admin/hosts.toml")).unwrap();
+    assert!(!hosts.contains('b'), "{hosts}");
+}
+
+#[test]
+fn an_argument_that_is_no_text_is_a_mistake_and_no_panic() {
+    let argument = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"\xff");
+    for program in [env!("CARGO_BIN_EXE_gossamer"), env!("CARGO_BIN_EXE_gossamerd")] {
+        let ran = Ran::from(Command::new(program).arg(argument).output().unwrap());
+        assert_eq!(ran.status, Some(2), "{ran:?}");
+    }
 }
 
 #[test]

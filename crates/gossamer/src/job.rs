@@ -25,8 +25,8 @@ pub const JOB_FD: &str = "GOSSAMER_JOB_FD";
 /// The environment variable with the number of the descriptor of the listening socket.
 pub const LISTEN_FD: &str = "GOSSAMER_LISTEN_FD";
 
-/// Bytes of the largest description that is read: room for ten thousand hosts.
-const LARGEST: u64 = 4 << 20;
+/// Bytes of the largest description that is read: no daemon is sent a larger one.
+const LARGEST: u64 = 1 << 20;
 
 /// A private key in PEM, which `Debug` does not show.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,15 +1,21 @@
 //! [`Cluster`]: a Slurm whose nodes are all this machine.
 
-use super::until;
+use super::{LOOK_EVERY, until};
+use crate::deploy::interrupt::Interrupt;
+use crate::netns::world::signal;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 use std::{env, io::Read, process};
 
 const NODES: u16 = 4;
+/// How long the daemons may take to end, and what is killed to be gone.
+const FAREWELL: Duration = Duration::from_secs(10);
 
 /// What is run, and the Debian package that has it.
 const PROGRAMS: [(&str, &str); 6] = [
@@ -49,11 +55,11 @@ fn find(name: &str) -> Option<PathBuf> {
 
 impl Cluster {
     /// Starts the daemons and waits until all nodes are ready.
-    pub(super) fn start() -> Result<Self> {
+    pub(super) fn start(interrupt: &Interrupt) -> Result<Self> {
         let place = env::temp_dir().join(format!("gossamer-slurm-{}", process::id()));
         fs::create_dir(&place).with_context(|| format!("cannot make {}", place.display()))?;
         let mut cluster = Self { place, daemons: Vec::new() };
-        match cluster.bring_up() {
+        match cluster.bring_up(interrupt) {
             Ok(()) => Ok(cluster),
             Err(error) => {
                 eprintln!("{}", cluster.logs());
@@ -63,7 +69,7 @@ impl Cluster {
         }
     }
 
-    fn bring_up(&mut self) -> Result<()> {
+    fn bring_up(&mut self, interrupt: &Interrupt) -> Result<()> {
         for folder in ["munge", "state", "spool"] {
             fs::create_dir(self.file(folder))?;
         }
@@ -83,12 +89,12 @@ impl Cluster {
         let log = format!("--log-file={}", self.file("munged.log").display());
         self.daemon("munged", &[&["--foreground".to_owned(), log], &files[..]].concat())?;
         let socket = self.file("munge").join("socket");
-        until("munged listens", || socket.exists().then_some(()))?;
+        until("munged listens", interrupt, || socket.exists().then_some(()))?;
         self.daemon("slurmctld", &["-D".into(), "-c".into()])?;
         for node in 1..=NODES {
             self.daemon("slurmd", &["-D".into(), "-N".into(), format!("n{node}")])?;
         }
-        until("all nodes are ready", || {
+        until("all nodes are ready", interrupt, || {
             let sinfo =
                 self.command("sinfo").args(["-h", "-t", "idle", "-o", "%D"]).output().ok()?;
             (String::from_utf8_lossy(&sinfo.stdout).trim() == NODES.to_string()).then_some(())
@@ -148,23 +154,30 @@ impl Cluster {
         command
     }
 
+    /// The processes of this cluster, its daemons among them, and their environments.
+    fn processes(&self) -> impl Iterator<Item = (u32, String)> {
+        let conf = format!("SLURM_CONF={}", self.file("slurm.conf").display());
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(move |entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let environment = fs::read(entry.path().join("environ")).ok()?;
+            let environment = String::from_utf8_lossy(&environment).into_owned();
+            let is_ours = environment.split('\0').any(|variable| variable == conf);
+            is_ours.then_some((pid, environment))
+        })
+    }
+
     /// The processes of this cluster's tasks that have runtime threads, by the number of their task.
     pub(super) fn tasks(&self) -> Vec<u32> {
-        let conf = format!("SLURM_CONF={}", self.file("slurm.conf").display());
-        let number = |path: &Path| -> Option<(u32, u32)> {
-            let pid = path.file_name()?.to_str()?.parse().ok()?;
-            let environment =
-                String::from_utf8_lossy(&fs::read(path.join("environ")).ok()?).into_owned();
+        let number = |(pid, environment): (u32, String)| -> Option<(u32, u32)> {
             let mut variables = environment.split('\0');
-            variables.clone().find(|variable| *variable == conf)?;
             let task = variables.find_map(|variable| variable.strip_prefix("SLURM_PROCID="))?;
-            let threads = fs::read_dir(path.join("task")).ok()?.flatten();
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
             let mut names = threads.map(|thread| fs::read_to_string(thread.path().join("comm")));
             let works = names.any(|name| name.is_ok_and(|name| name.starts_with("gossamer-")));
             works.then_some((task.parse().ok()?, pid))
         };
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let mut tasks: Vec<_> = entries.filter_map(|entry| number(&entry.path())).collect();
+        let mut tasks: Vec<_> = self.processes().filter_map(number).collect();
         tasks.sort();
         tasks.into_iter().map(|(_, pid)| pid).collect()
     }
@@ -179,13 +192,18 @@ impl Cluster {
             .collect()
     }
 
-    /// Ends the daemons, the last first, and removes the folder.
+    /// Ends the daemons, the last first, and what they have started, and removes the folder.
     pub(super) fn stop(&mut self) {
+        let deadline = Instant::now() + FAREWELL;
         for mut daemon in self.daemons.drain(..).rev() {
             // One that has ended already is what is wanted.
-            let _ = Command::new("kill").arg(daemon.id().to_string()).status();
-            let _ = daemon.wait();
+            signal(daemon.id(), "TERM");
+            wait(deadline, || !matches!(daemon.try_wait(), Ok(None)));
         }
+        // Tasks, and who watches them, outlive their daemons.
+        wait(Instant::now() + FAREWELL, || {
+            self.processes().map(|(pid, _)| signal(pid, "KILL")).count() == 0
+        });
         let _ = fs::remove_dir_all(&self.place);
     }
 }
@@ -193,6 +211,13 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Waits until something has happened, or for as long as that may take.
+fn wait(deadline: Instant, mut happened: impl FnMut() -> bool) {
+    while !happened() && Instant::now() < deadline {
+        sleep(LOOK_EVERY);
     }
 }
 

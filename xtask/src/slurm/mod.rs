@@ -7,6 +7,8 @@
 
 mod cluster;
 
+use crate::deploy::interrupt::Interrupt;
+use crate::netns::world::signal;
 use crate::programs::check_bench;
 use crate::step::Step;
 use crate::workspace::Workspace;
@@ -14,11 +16,13 @@ use anyhow::{Context, Result, ensure};
 use cluster::Cluster;
 use std::fs;
 use std::process::{Command, Output, Stdio};
-use std::thread::sleep;
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 /// How long anything may take that has to happen.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How often to look whether something has happened.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// A bench that ends soon.
 const SMALL: [&str; 5] = ["bench", "--records", "2000", "--operations", "20000"];
 /// A bench that goes on until it is ended.
@@ -30,8 +34,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     cluster::check()?;
     let programs = "--package gossamer-daemon --package gossamer-apps --bins";
     Step::cargo(&workspace.root, &format!("build --release {programs}")).run()?;
-    let mut cluster = Cluster::start()?;
-    let proved = prove(&cluster, workspace);
+    let interrupt = Interrupt::new()?;
+    let mut cluster = Cluster::start(&interrupt)?;
+    let proved = prove(&cluster, workspace, &interrupt);
     if proved.is_err() {
         eprintln!("{}", cluster.logs());
     }
@@ -39,7 +44,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     proved
 }
 
-fn prove(cluster: &Cluster, workspace: &Workspace) -> Result<()> {
+fn prove(cluster: &Cluster, workspace: &Workspace, interrupt: &Interrupt) -> Result<()> {
     let programs = workspace.target().join("release");
     let (kv, gossamer) = (programs.join("kv"), programs.join("gossamer"));
     let secret = Command::new(&gossamer).arg("secret").output()?;
@@ -51,12 +56,12 @@ fn prove(cluster: &Cluster, workspace: &Workspace) -> Result<()> {
         srun
     };
 
-    let ran = output(srun(&["-N", "4"]).args(SMALL).env("GOSSAMER_SECRET", &secret))?;
+    let ran = output(srun(&["-N", "4"]).args(SMALL).env("GOSSAMER_SECRET", &secret), interrupt)?;
     let rate = result(&ran, 4).context("four nodes with one task each")?;
     println!("slurm: a rack of four nodes, {rate} operations per second");
 
     let two = ["-N", "2", "-n", "4"];
-    let ran = output(srun(&two).args(SMALL).env("GOSSAMER_SECRET", &secret))?;
+    let ran = output(srun(&two).args(SMALL).env("GOSSAMER_SECRET", &secret), interrupt)?;
     let rate = result(&ran, 4).context("two nodes with two tasks each")?;
     println!("slurm: a rack of two nodes with two tasks each, {rate} operations per second");
 
@@ -69,12 +74,13 @@ fn prove(cluster: &Cluster, workspace: &Workspace) -> Result<()> {
     );
     fs::write(&script, text)?;
     let mut sbatch = cluster.command("sbatch");
-    let mut ran = output(sbatch.args(["--wait", "-N", "3", "-o"]).arg(&said).arg(&script))?;
+    let mut ran =
+        output(sbatch.args(["--wait", "-N", "3", "-o"]).arg(&said).arg(&script), interrupt)?;
     ran.stdout = fs::read(&said).unwrap_or_default();
     let rate = result(&ran, 3).context("a batch script")?;
     println!("slurm: a batch script with a rack of three nodes, {rate} operations per second");
 
-    let ran = output(srun(&["-N", "2"]).args(SMALL))?;
+    let ran = output(srun(&["-N", "2"]).args(SMALL), interrupt)?;
     let errors = String::from_utf8_lossy(&ran.stderr);
     ensure!(!ran.status.success(), "without a secret the tasks have become a rack: {ran:?}");
     let says = errors.contains("export GOSSAMER_SECRET=$(gossamer secret)");
@@ -84,7 +90,7 @@ fn prove(cluster: &Cluster, workspace: &Workspace) -> Result<()> {
     let mut job = srun(&["-N", "4"]);
     job.args(ENDLESS).env("GOSSAMER_SECRET", &secret).stdout(Stdio::null()).stderr(Stdio::null());
     let mut job = job.spawn()?;
-    let killed = kill_a_task(cluster);
+    let killed = kill_a_task(cluster, interrupt);
     if killed.is_err() {
         job.kill()?;
     }
@@ -96,19 +102,35 @@ fn prove(cluster: &Cluster, workspace: &Workspace) -> Result<()> {
 }
 
 /// Kills one task of the rack that runs; how long it took until all were gone.
-fn kill_a_task(cluster: &Cluster) -> Result<Duration> {
+fn kill_a_task(cluster: &Cluster, interrupt: &Interrupt) -> Result<Duration> {
     // Runtime threads have names, and are there when the tasks have found each other.
-    let tasks = until("all tasks work", || Some(cluster.tasks()).filter(|tasks| tasks.len() == 4))?;
+    let all = || Some(cluster.tasks()).filter(|tasks| tasks.len() == 4);
+    let tasks = until("all tasks work", interrupt, all)?;
     let start = Instant::now();
     let killed = Command::new("kill").args(["-KILL", &tasks[2].to_string()]).status()?;
     ensure!(killed.success(), "the task was gone already");
-    until("all tasks are gone", || cluster.tasks().is_empty().then_some(()))?;
+    until("all tasks are gone", interrupt, || cluster.tasks().is_empty().then_some(()))?;
     Ok(start.elapsed())
 }
 
-fn output(command: &mut Command) -> Result<Output> {
+/// What a program says until it ends; it is told to if this command is.
+fn output(command: &mut Command, interrupt: &Interrupt) -> Result<Output> {
     let shown = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {shown}"))
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().with_context(|| format!("cannot run {shown}"))?;
+    let pid = child.id();
+    let waiting = spawn(|| child.wait_with_output());
+    let mut is_told = false;
+    while !waiting.is_finished() {
+        if !is_told && interrupt.check().is_err() {
+            signal(pid, "TERM");
+            is_told = true;
+        }
+        sleep(LOOK_EVERY);
+    }
+    interrupt.check()?;
+    let output = waiting.join().expect("waiting does not panic");
+    output.with_context(|| format!("cannot run {shown}"))
 }
 
 /// The throughput that a bench on so many hosts reports, which ended well.
@@ -119,13 +141,18 @@ fn result(ran: &Output, hosts: usize) -> Result<f64> {
     check_bench(&said, hosts).with_context(|| format!("it has said:\n{said}{errors}"))
 }
 
-fn until<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> Result<T> {
+fn until<T>(
+    what: &str,
+    interrupt: &Interrupt,
+    mut happened: impl FnMut() -> Option<T>,
+) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(value) = happened() {
             return Ok(value);
         }
+        interrupt.check()?;
         ensure!(Instant::now() < deadline, "this has not happened in {PATIENCE:?}: {what}");
-        sleep(Duration::from_millis(20));
+        sleep(LOOK_EVERY);
     }
 }

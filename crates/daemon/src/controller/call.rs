@@ -159,13 +159,51 @@ impl Caller {
         hosts: &[Name],
         request: &Request,
     ) -> Vec<(Name, Result<Answer, CallError>)> {
+        let ask = |caller: Self, host| {
+            let request = request.clone();
+            async move { caller.ask(&host, &request).await }
+        };
+        self.on_all(hosts, ask).await
+    }
+
+    /// Asks many daemons at a time for a list, of which `take` finds the next item in each answer,
+    /// and none in the last; the lists are in the order of `hosts`.
+    pub async fn list_all<T: Send + 'static>(
+        &self,
+        hosts: &[Name],
+        request: &Request,
+        take: fn(Answer) -> Option<T>,
+    ) -> Vec<(Name, Result<Vec<T>, CallError>)> {
+        let ask = |caller: Self, host| {
+            let request = request.clone();
+            async move {
+                let mut list = Vec::new();
+                let take = |answer| match take(answer) {
+                    Some(item) => {
+                        list.push(item);
+                        Next::More
+                    }
+                    None => Next::Enough,
+                };
+                caller.ask_on(&host, &request, take).await.map(|()| list)
+            }
+        };
+        self.on_all(hosts, ask).await
+    }
+
+    async fn on_all<T, F>(
+        &self,
+        hosts: &[Name],
+        ask: impl Fn(Self, Name) -> F,
+    ) -> Vec<(Name, Result<T, CallError>)>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, CallError>> + Send + 'static,
+    {
         let mut asking = JoinSet::new();
         for (number, host) in hosts.iter().cloned().enumerate() {
-            let (caller, request) = (self.clone(), request.clone());
-            asking.spawn(async move {
-                let answer = caller.ask(&host, &request).await;
-                (number, (host, answer))
-            });
+            let answer = ask(self.clone(), host.clone());
+            asking.spawn(async move { (number, (host, answer.await)) });
         }
         let mut answers = asking.join_all().await;
         answers.sort_by_key(|(number, _)| *number);

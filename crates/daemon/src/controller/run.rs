@@ -29,7 +29,6 @@ use gossamer::{
 use std::{
     env,
     ffi::OsStr,
-    future::pending,
     io, iter,
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
@@ -272,7 +271,7 @@ impl Job {
                         if is_second { (SIGKILL, 0) } else { (signal, INTERRUPT_GRACE_MS) };
                     self.stop(signal, grace_ms);
                 }},
-                () = at(farewell) => {
+                () = sleep_until(farewell.unwrap_or_else(Instant::now)), if farewell.is_some() => {
                     farewell = None;
                     self.stop(SIGTERM, GRACE_MS);
                 }
@@ -394,13 +393,6 @@ async fn forward_input(link: Link, room: Arc<Semaphore>) {
         }
     }
     link.say(FromController::InputEnd);
-}
-
-async fn at(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => pending().await,
-    }
 }
 
 #[cfg(test)]

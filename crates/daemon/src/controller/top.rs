@@ -1,13 +1,10 @@
 //! `gossamer top`: what the threads of all jobs do, once or until `q`.
 
 use super::{
-    call::{CallError, Caller, Next},
+    call::{CallError, Caller},
     rates::{self, HEAD, ThreadRow, cells},
 };
-use crate::{
-    identity::Name,
-    message::{Answer, JobStatistics, Request},
-};
+use crate::message::{Answer, Request};
 use ratatui::{
     Frame,
     crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
@@ -17,7 +14,7 @@ use ratatui::{
     widgets::{Row, Table, TableState},
 };
 use std::{io, thread, time::Duration};
-use tokio::{sync::mpsc, task::JoinSet, time::sleep};
+use tokio::{sync::mpsc, time::sleep};
 
 /// How often the daemons are asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -31,23 +28,14 @@ pub(crate) struct View {
 
 /// Asks all daemons.
 pub(crate) async fn ask(caller: &Caller) -> View {
-    let mut asking = JoinSet::new();
-    for host in caller.hosts() {
-        let caller = caller.clone();
-        asking.spawn(async move {
-            let mut jobs: Vec<(Name, JobStatistics)> = Vec::new();
-            let asked = caller.ask_on(&host, &Request::Statistics, |answer| {
-                let Answer::Statistics(job) = answer else { return Next::Enough };
-                jobs.push((host.clone(), *job));
-                Next::More
-            });
-            asked.await.map(|()| jobs)
-        });
-    }
+    let take = |answer| match answer {
+        Answer::Statistics(job) => Some(*job),
+        _ => None,
+    };
     let (mut said, mut errors) = (Vec::new(), Vec::new());
-    for answer in asking.join_all().await {
+    for (host, answer) in caller.list_all(&caller.hosts(), &Request::Statistics, take).await {
         match answer {
-            Ok(jobs) => said.extend(jobs),
+            Ok(jobs) => said.extend(jobs.into_iter().map(|job| (host.clone(), job))),
             Err(error) => errors.push(error),
         }
     }

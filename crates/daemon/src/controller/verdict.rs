@@ -6,7 +6,7 @@
 //! first: a lost host, then a process killed by a signal, then a panic, then a bad exit status,
 //! which is also what a process has that misses another.
 
-use crate::message::{Ending, How};
+use crate::message::{Ending, How, ToldBy};
 use gossamer::job::JobId;
 use std::fmt;
 
@@ -79,7 +79,7 @@ impl Verdict {
             return Self { job, cause, told_by, status };
         }
         let told_by = fates.iter().find_map(|(_, fate)| match fate {
-            Fate::Ended(Ending { told_by: Some(by), .. }) => Some(by.clone()),
+            Fate::Ended(Ending { told_by: Some(by), .. }) => Some(by),
             _ => None,
         });
         match cause {
@@ -89,7 +89,8 @@ impl Verdict {
             }
             None => {
                 // A job that its own controller ended has ended well: host 0 was done.
-                let told_by = told_by.filter(|by| by != "the controller");
+                let told_by =
+                    told_by.filter(|by| **by != ToldBy::Controller).map(ToldBy::to_string);
                 let status = if told_by.is_some() { 128 + 15 } else { 0 };
                 Self { job, cause: None, told_by, status }
             }
@@ -127,14 +128,15 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::identity::Role;
 
     fn ended(how: How) -> Fate {
         let last_lines = vec!["last".to_owned()];
         Fate::Ended(Ending { how, told_by: None, panic: None, last_lines })
     }
 
-    fn told(by: &str) -> Fate {
-        let (told_by, panic, last_lines) = (Some(by.into()), None, vec![]);
+    fn told(by: ToldBy) -> Fate {
+        let (told_by, panic, last_lines) = (Some(by), None, vec![]);
         Fate::Ended(Ending { how: How::Killed(15), told_by, panic, last_lines })
     }
 
@@ -160,7 +162,7 @@ mod tests {
         let lost = Fate::Lost("the connection was closed".into());
         let verdict = judge(vec![exited.clone(), ended(How::Killed(9)), lost], None);
         assert_eq!((cause(&verdict), verdict.status), ("h2", NO_JOB));
-        let verdict = judge(vec![told("the controller"), exited.clone(), exited], None);
+        let verdict = judge(vec![told(ToldBy::Controller), exited.clone(), exited], None);
         assert_eq!((cause(&verdict), verdict.status), ("h1", 1));
     }
 
@@ -175,16 +177,17 @@ mod tests {
 
     #[test]
     fn a_job_that_was_told_to_end_has_no_cause() {
-        let verdict = judge(vec![told("ann (admin)"), told("ann (admin)")], None);
+        let ann = ToldBy::Member("ann".parse().unwrap(), Role::Admin);
+        let verdict = judge(vec![told(ann.clone()), told(ann)], None);
         assert_eq!((verdict.cause.is_none(), verdict.status), (true, 143));
         assert!(verdict.to_string().contains("was ended by ann (admin)"));
-        let verdict = judge(vec![ended(How::Killed(2)), told("the controller")], Some(2));
+        let verdict = judge(vec![ended(How::Killed(2)), told(ToldBy::Controller)], Some(2));
         assert_eq!((verdict.cause.is_none(), verdict.status), (true, 130));
     }
 
     #[test]
     fn a_job_that_ended_well() {
-        let verdict = judge(vec![ended(How::Exited(0)), told("the controller")], None);
+        let verdict = judge(vec![ended(How::Exited(0)), told(ToldBy::Controller)], None);
         assert_eq!(
             (verdict.cause.is_none(), verdict.told_by.is_none(), verdict.status),
             (true, true, 0)

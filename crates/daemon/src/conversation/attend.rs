@@ -7,12 +7,11 @@ use crate::{
     jobs::Admitted,
     keeper::{FromKeeper, ToKeeper},
     kept::Kept,
-    message::{Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream},
+    message::{Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream, ToldBy},
     pipes::{Input, LAST_OUTPUT, Pump},
     processes, statistics,
 };
 use std::{
-    future::pending,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -54,7 +53,7 @@ impl Conversation<'_> {
         let mut input = input.map(|pipe| Input::new(pipe, self.tell.clone()));
 
         let mut killed = job.killed_by();
-        let mut told_by: Option<String> = None;
+        let mut told_by: Option<ToldBy> = None;
         let mut was_forced = false;
         let mut force_at = None;
         let mut is_there = true;
@@ -68,11 +67,12 @@ impl Conversation<'_> {
                     }
                     Some(Ok(FromController::Stop { signal, grace_ms })) => {
                         let grace = Duration::from_millis(grace_ms.into()).min(LONGEST_GRACE);
-                        Some(("the controller".to_owned(), signal, grace))
+                        Some((ToldBy::Controller, signal, grace))
                     }
                     Some(Ok(message)) => {
                         let is_fine = take(message, &window, &mut input);
-                        (!is_fine).then(|| ("the daemon, for words out of turn".into(), 15, GRACE))
+                        let why = || ToldBy::Daemon("for words out of turn".into());
+                        (!is_fine).then(|| (why(), 15, GRACE))
                     }
                     Some(Err(_)) | None => {
                         is_there = false;
@@ -84,7 +84,8 @@ impl Conversation<'_> {
                             _ => ConnectionError::Closed,
                         };
                         tracing::warn!(%error, "the controller is gone");
-                        Some((format!("the daemon, whose controller is gone ({error})"), 15, GRACE))
+                        let why = format!("whose controller is gone ({error})");
+                        Some((ToldBy::Daemon(why), 15, GRACE))
                     }
                 },
                 by = who(&mut killed), if told_by.is_none() => Some((by, 15, GRACE)),
@@ -96,7 +97,7 @@ impl Conversation<'_> {
                     });
                     None
                 }
-                () = at(force_at) => {
+                () = sleep_until(force_at.unwrap_or_else(Instant::now)), if force_at.is_some() => {
                     let _ = orders.send(ToKeeper::Kill);
                     was_forced = true;
                     force_at = None;
@@ -122,7 +123,8 @@ impl Conversation<'_> {
         if let Err(error) = killed.await {
             tracing::warn!(%error, "some processes of the job cannot be ended");
         }
-        let _ = child.wait().await;
+        // It may be what cannot be ended.
+        let _ = timeout(LAST_OUTPUT, child.wait()).await;
 
         end.send_replace(true);
         let all_said = async { while pumps.join_next().await.is_some() {} };
@@ -130,7 +132,7 @@ impl Conversation<'_> {
         let is_all = timeout(LAST_OUTPUT, &mut all_said).await.is_ok();
         let (last_lines, panic) = job.log.last_words();
         let ending = Ending { how: how.unwrap_or(How::Unwatched), told_by, panic, last_lines };
-        tracing::info!(how = %ending.how, told_by = ending.told_by, "ended");
+        tracing::info!(how = %ending.how, told_by = ending.told_by.as_ref().map(display), "ended");
         if ending.told_by.is_none() && ending.how != How::Exited(0) {
             self.daemon.counts.failed.fetch_add(1, Relaxed);
         }
@@ -173,12 +175,5 @@ fn take(message: FromController, window: &Semaphore, input: &mut Option<Input>) 
         }
         FromController::Alive | FromController::Stop { .. } | FromController::Signal(_) => true,
         FromController::Program(_) | FromController::ProgramEnd | FromController::Start(_) => false,
-    }
-}
-
-async fn at(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => pending().await,
     }
 }

@@ -8,7 +8,8 @@
 
 use std::{
     fs,
-    io::Read,
+    io::{Read, Write},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::OnceLock,
@@ -148,6 +149,21 @@ impl Rack {
 
     pub(crate) fn log_file(&self, number: usize) -> PathBuf {
         self.place.path().join(format!("{}.log", self.names[number]))
+    }
+
+    /// What a daemon has counted, as it serves it.
+    pub(crate) fn metrics(&self, number: usize) -> String {
+        let log = eventually("the daemon says where it serves metrics", || {
+            let log = fs::read_to_string(self.log_file(number)).unwrap();
+            log.contains("serving metrics").then_some(log)
+        });
+        let line = log.lines().find(|line| line.contains("serving metrics")).unwrap();
+        let (_, address) = line.rsplit_once("address=").unwrap();
+        let mut stream = TcpStream::connect(address.trim()).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
     }
 
     /// Where a daemon listens.
