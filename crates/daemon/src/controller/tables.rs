@@ -1,8 +1,9 @@
 //! What daemons answer, as tables for people and as JSON for programs.
 
+use super::verdict::{Fate, Verdict};
 use crate::{
     identity::Name,
-    message::{HostReport, JobSummary},
+    message::{Ending, HostReport, JobSummary},
     topology::Topology,
 };
 use gossamer::job::JobId;
@@ -33,11 +34,19 @@ impl JobRow {
         let running = self.on.values().filter(|on| on.ended.is_none()).count();
         let started = self.on.values().filter(|on| on.ended.is_none() && on.pid.is_some()).count();
         if running == 0 {
-            let bad = self.on.iter().find_map(|(name, on)| {
-                let ending = on.ended.as_ref()?;
-                (ending.how.status() != 0).then(|| format!("ended, {name} {}", ending.how))
-            });
-            bad.unwrap_or_else(|| "ended well".into())
+            // As its controller has judged, as far as the hosts that were asked know.
+            let fates = self
+                .on
+                .iter()
+                .filter_map(|(name, on)| Some((name.clone(), Fate::Ended(on.ended.clone()?))));
+            let fates: Vec<_> = fates.collect();
+            match Verdict::of(self.job, &fates, None) {
+                Verdict { cause: Some((name, Fate::Ended(Ending { how, .. }))), .. } => {
+                    format!("ended, {name} {how}")
+                }
+                Verdict { told_by: Some(by), .. } => format!("ended by {by}"),
+                _ => "ended well".into(),
+            }
         } else if started == 0 {
             "starting".into()
         } else {
@@ -178,7 +187,8 @@ fn age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Ending, How, OverRdma, Process};
+    use crate::identity::Role;
+    use crate::message::{Ending, How, OverRdma, Process, ToldBy};
 
     fn summary(job: u128, host: u32, ended: Option<How>) -> JobSummary {
         let ended = ended.map(|how| Ending { how, told_by: None, panic: None, last_lines: vec![] });
@@ -215,6 +225,28 @@ mod tests {
         assert!(lines[3].ends_with("ended, b was killed by signal 9 (SIGKILL)"), "{table}");
         let json = serde_json::to_value(&rows).unwrap();
         assert_eq!(json[1]["on"]["b"]["host"], 1);
+    }
+
+    #[test]
+    fn a_job_has_ended_as_its_controller_said() {
+        let state = |on: [JobSummary; 2]| {
+            let [a, b] = on;
+            jobs(&[(name("a"), vec![a]), (name("b"), vec![b])])[0].state()
+        };
+        let on = |host, how| summary(1, host, Some(how));
+        let state_of = |first, second| state([on(0, first), on(1, second)]);
+        assert_eq!(
+            state_of(How::Exited(1), How::Killed(9)),
+            "ended, b was killed by signal 9 (SIGKILL)"
+        );
+        assert_eq!(state_of(How::Exited(1), How::Exited(3)), "ended, b exited with status 3");
+        let told = |host| {
+            let mut summary = on(host, How::Killed(15));
+            let ann = ToldBy::Member(name("ann"), Role::Admin);
+            summary.ended.as_mut().unwrap().told_by = Some(ann);
+            summary
+        };
+        assert_eq!(state([told(0), told(1)]), "ended by ann (admin)");
     }
 
     #[test]

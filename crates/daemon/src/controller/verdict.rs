@@ -3,8 +3,9 @@
 //! When one process of a job ends badly the others end soon after, because they miss it or because
 //! they are told to. News of that comes from many hosts, without an order that could be relied on.
 //! An ending that somebody asked for is no cause. Among the rest, what cannot be a consequence goes
-//! first: a lost host, then a process killed by a signal, then a panic, then a bad exit status,
-//! which is also what a process has that misses another.
+//! first: a lost host, then a process killed by a signal, then an exit status that the program has
+//! chosen, then a panic, which may be over a process that is missed, and last the status with which
+//! a process ends that misses another.
 
 use crate::message::{Ending, How, ToldBy};
 use gossamer::job::JobId;
@@ -12,6 +13,9 @@ use std::fmt;
 
 /// The exit status for a job that did not run, or whose host was lost.
 pub const NO_JOB: u8 = 125;
+
+/// The statuses of programs that end well, with an error of `main`, or by a panic.
+const COMMON: [i32; 3] = [0, 1, 101];
 
 /// What became of a host of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +44,9 @@ impl Fate {
             Self::Ended(Ending { how: How::Unwatched, .. }) => 1,
             Self::Ended(Ending { how: How::Killed(_), .. }) => 2,
             Self::Refused(_) => 3,
-            Self::Ended(Ending { panic: Some(_), .. }) => 4,
-            Self::Ended(_) => 5,
+            Self::Ended(Ending { how: How::Exited(status), .. }) if !COMMON.contains(status) => 4,
+            Self::Ended(Ending { panic: Some(_), .. }) => 5,
+            Self::Ended(_) => 6,
         }
     }
 
@@ -67,8 +72,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Judges the fates of a job's processes, by their names, in the order in which they became known. `interrupted` is
-    /// the signal with which the user ended the job, if so.
+    /// Judges the fates of a job's processes, by their names, in the order in which they became
+    /// known. `interrupted` is the signal with which the user ended the job, if so.
     pub fn of(job: JobId, fates: &[(String, Fate)], interrupted: Option<i32>) -> Self {
         let cause = fates.iter().filter(|(_, fate)| fate.is_bad()).min_by_key(|(_, f)| f.rank());
         if let Some(signal) = interrupted {
@@ -167,12 +172,15 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_goes_before_an_exit_status() {
+    fn a_panic_goes_before_a_status_that_says_nothing() {
         let Fate::Ended(ending) = ended(How::Exited(101)) else { unreachable!("made so above") };
         let panicked = Fate::Ended(Ending { panic: Some("thread 'a' panicked".into()), ..ending });
-        let verdict = judge(vec![ended(How::Exited(1)), panicked], None);
+        let verdict = judge(vec![ended(How::Exited(1)), panicked.clone()], None);
         assert_eq!(verdict.status, 101);
         assert!(verdict.to_string().contains("status 101, thread 'a' panicked"));
+        // But not before one that nobody has who misses another.
+        let verdict = judge(vec![panicked, ended(How::Exited(3))], None);
+        assert_eq!((cause(&verdict), verdict.status), ("h1", 3));
     }
 
     #[test]
