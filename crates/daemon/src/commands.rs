@@ -10,7 +10,7 @@ use crate::{
         run::{self, RunOptions},
         tables, top,
     },
-    identity::{Identity, Name},
+    identity::{self, Identity, Name, Role},
     message::{Answer, Request},
 };
 use gossamer::job::JobId;
@@ -33,7 +33,7 @@ impl Who {
                 }
             },
         };
-        if !directory.is_dir() {
+        if !directory.join(identity::CERTIFICATE).exists() {
             let directory = directory.display();
             return Err(CommandError::Other(format!(
                 "no identity in {directory}: name one with --identity DIR or GOSSAMER_IDENTITY \
@@ -41,7 +41,15 @@ impl Who {
                  asks to join one)"
             )));
         }
-        Ok(Caller::new(&Identity::load(&directory)?)?)
+        let identity = Identity::load(&directory)?;
+        if identity.member.role == Role::Host {
+            let (directory, name) = (directory.display(), &identity.member.name);
+            return Err(CommandError::Other(format!(
+                "{directory} is the identity of the host {name}, which may call nobody: name that \
+                 of an administrator or a viewer with --identity DIR or GOSSAMER_IDENTITY"
+            )));
+        }
+        Ok(Caller::new(&identity)?)
     }
 }
 
@@ -150,7 +158,9 @@ pub(crate) async fn kill(who: Who, jobs: Vec<JobId>) -> Result<u8, CommandError>
     for job in jobs {
         let (answers, failed) = ask_all(&caller, &Request::Kill(job)).await;
         status |= failed;
-        if !answers.iter().any(|(_, answer)| *answer == Answer::Killed(true)) {
+        // Where nobody has answered, the reasons were said.
+        let is_known = answers.iter().any(|(_, answer)| *answer == Answer::Killed(true));
+        if !answers.is_empty() && !is_known {
             let _ = writeln!(io::stderr(), "gossamer: no job {job} runs on the hosts that answer");
             status = 1;
         }

@@ -226,6 +226,10 @@ fn a_viewer_may_look_and_nothing_else() {
     assert_eq!(common::entries(&rack.state(0).join("store")), 0, "and sends no program");
     let ran = as_viewer(rack.gossamer(&["kill", &JobId(7).to_string()]));
     assert!(ran.err.contains("may not kill a job"), "{ran:?}");
+    assert!(!ran.err.contains("no job"), "nobody has said whether it runs: {ran:?}");
+    let mut command = rack.gossamer(&["ps"]);
+    let ran = Ran::from(command.env("GOSSAMER_IDENTITY", rack.path("rack/a")).output().unwrap());
+    assert!(ran.err.contains("is the identity of the host a, which may call nobody"), "{ran:?}");
     assert_eq!(as_viewer(rack.gossamer(&["ps"])).status, Some(0));
 }
 

@@ -279,6 +279,14 @@ fn jobs_are_listed_however_long_their_last_words_are() {
 }
 
 #[test]
+fn a_host_starts_more_processes_than_it_lets_strangers_wait() {
+    let rack = Rack::new(&["a"]);
+    let run = ["run", "--hosts", "a", "--processes-per-host", "200", "--", "/bin/true"];
+    let ran = Ran::from(rack.gossamer(&run).output().unwrap());
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+}
+
+#[test]
 fn hosts_are_described() {
     let mut rack = Rack::new(&["a", "b"]);
     let ran = Ran::from(rack.gossamer(&["hosts", "--json"]).output().unwrap());

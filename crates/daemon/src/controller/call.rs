@@ -12,6 +12,7 @@ use thiserror::Error;
 use tokio::{
     io::{ReadHalf, WriteHalf, split},
     net::TcpStream,
+    sync::Semaphore,
     task::JoinSet,
     time::timeout,
 };
@@ -19,6 +20,10 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// How long a daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections that one caller makes at a time. A daemon lets only so many wait that have asked
+/// nothing yet, and turns the oldest away for others; a job may have many processes on one host.
+const AT_ONCE: usize = 16;
 
 pub(crate) type FromHost = Receiver<ReadHalf<TlsStream<TcpStream>>>;
 pub(crate) type ToHost = Sender<WriteHalf<TlsStream<TcpStream>>>;
@@ -71,6 +76,7 @@ pub struct Caller {
     pub(crate) rack: Name,
     hosts: Arc<Hosts>,
     connector: TlsConnector,
+    turns: Arc<Semaphore>,
 }
 
 impl Caller {
@@ -81,7 +87,8 @@ impl Caller {
     pub fn new(identity: &Identity) -> Result<Self, CallError> {
         let connector = TlsConnector::from(tls::client(identity)?);
         let hosts = Arc::new(identity.hosts.clone());
-        Ok(Self { rack: identity.member.rack.clone(), hosts, connector })
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        Ok(Self { rack: identity.member.rack.clone(), hosts, connector, turns })
     }
 
     /// The hosts that are known.
@@ -89,8 +96,14 @@ impl Caller {
         self.hosts.hosts.keys().cloned().collect()
     }
 
-    /// Connects to the daemon of `host`.
-    pub(crate) async fn connect(&self, host: &Name) -> Result<(FromHost, ToHost), CallError> {
+    /// Connects to the daemon of `host`, and asks it something.
+    pub(crate) async fn connect(
+        &self,
+        host: &Name,
+        request: &Request,
+    ) -> Result<(FromHost, ToHost), CallError> {
+        // It is never closed.
+        let _turn = self.turns.acquire().await;
         let Some(address) = self.hosts.hosts.get(host) else {
             let known: Vec<_> = self.hosts.hosts.keys().map(Name::as_str).collect();
             return Err(CallError::UnknownHost { host: host.clone(), known: known.join(", ") });
@@ -105,10 +118,14 @@ impl Caller {
             Ok(connected) => connected,
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
         };
-        let (host, address) = (host.clone(), address.clone());
-        let stream = connected.map_err(|error| CallError::Connect { host, address, error })?;
+        let (name, address) = (host.clone(), address.clone());
+        let stream =
+            connected.map_err(|error| CallError::Connect { host: name, address, error })?;
         let (reading, writing) = split(stream);
-        Ok((Receiver::new(reading), Sender::new(writing)))
+        let mut to = Sender::new(writing);
+        let failed = |error| CallError::Connection { host: host.clone(), error };
+        to.send(request).await.map_err(failed)?;
+        Ok((Receiver::new(reading), to))
     }
 
     /// Asks one thing of one daemon, and hands over each of its answers until `take` has enough.
@@ -122,8 +139,8 @@ impl Caller {
         mut take: impl FnMut(Answer) -> Next,
     ) -> Result<(), CallError> {
         let failed = |error| CallError::Connection { host: host.clone(), error };
-        let (mut from, mut to) = self.connect(host).await?;
-        to.send(request).await.map_err(failed)?;
+        // The other direction stays open: closed, it would end what was asked for.
+        let (mut from, _to) = self.connect(host, request).await?;
         loop {
             match from.receive(PATIENCE).await.map_err(failed)? {
                 Answer::Alive => {}

@@ -34,9 +34,7 @@ impl Link {
         request: Request,
         heard: mpsc::Sender<Heard>,
     ) -> Result<Self, CallError> {
-        let (from, mut to) = caller.connect(host).await?;
-        let failed = |error| CallError::Connection { host: host.clone(), error };
-        to.send(&request).await.map_err(failed)?;
+        let (from, to) = caller.connect(host, &request).await?;
         let (send, queue) = mpsc::unbounded_channel();
         tokio::spawn(listen(number, from, heard));
         tokio::spawn(speak(to, queue));
