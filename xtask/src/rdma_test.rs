@@ -1,7 +1,8 @@
 //! `cargo xtask rdma-test`: clippy on what needs the libraries of RDMA, which `cargo xtask lint`
 //! leaves out, and the tests that need RDMA devices. Their programs are built here, and run in a
 //! guest of [`rdma_vm`], on both of Debian's kernels: 6.1 is fast, and on 6.12 a WRITE becomes
-//! visible with its tail first.
+//! visible with its tail first. Tests of the same programs that need no device run here, where
+//! nothing is emulated.
 //!
 //! A guest may be emulated on two processors. So the programs are optimised, still with all of
 //! their checks, and run one test at a time: more threads that poll than there are processors wait
@@ -44,8 +45,8 @@ const SUITES: [Suite; 3] = [
     Suite { package: "gossamer-daemon", programs: &["rdma"], kernels: &[Version::Six12] },
 ];
 
-/// Arguments of test programs: those that need devices are ignored where nobody asks for them.
-const ARGUMENTS: &str = "--include-ignored";
+/// What test programs are told where devices are: tests that need some are ignored elsewhere.
+const ON_DEVICES: &str = "--ignored";
 /// How the programs are built.
 const BUILD: &str = "--lib --test conformance --test payloads --test killed --test link_down \
     --test rdma --no-run --message-format json-render-diagnostics";
@@ -107,6 +108,7 @@ pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
     });
     let programs = programs?;
     fetched?;
+    run_here(workspace, &programs, &test.arguments, &mut times)?;
     for kernel in kernels {
         let is_here =
             |program: &&Program| test.kernel.is_some() || program.kernels.contains(&kernel);
@@ -136,6 +138,23 @@ fn build(workspace: &Workspace, times: &mut Times) -> Result<Vec<Program>> {
     programs_in(&messages, &packages.collect())
 }
 
+/// Runs those tests of the programs that need no device.
+fn run_here(
+    workspace: &Workspace,
+    programs: &[Program],
+    more: &[String],
+    times: &mut Times,
+) -> Result<()> {
+    let script = script(programs, "", more)?;
+    let step = Step::program(&workspace.root, "sh", "-c").arg(script);
+    let said = times.of("tests without devices", || step.read_timed())?;
+    let lines: String = said.iter().flat_map(|(_, line)| [line, "\n"]).collect();
+    let count = passed(&lines);
+    ensure!(count > 0 || !more.is_empty(), "no tests without devices ran");
+    println!("{count} tests passed without devices");
+    Ok(())
+}
+
 /// Runs the programs in a guest with this kernel.
 fn run_on(
     workspace: &Workspace,
@@ -145,7 +164,7 @@ fn run_on(
     times: &mut Times,
 ) -> Result<()> {
     let file = workspace.target().join("rdma-vm/tests.sh");
-    fs::write(&file, script(programs, more)?)?;
+    fs::write(&file, script(programs, ON_DEVICES, more)?)?;
     let kernel = kernel.name();
     let arguments = format!("rdma-vm --kernel {kernel} --timeout {TIMEOUT} --");
     let step = Step::program(&workspace.root, env::current_exe()?, &arguments);
@@ -188,17 +207,16 @@ fn programs_in(messages: &[u8], packages: &HashMap<&Utf8PathBuf, &str>) -> Resul
     Ok(all)
 }
 
-/// What runs the programs one after the other, all of them, with more arguments; it fails if one
-/// fails.
-fn script(programs: &[Program], more: &[String]) -> Result<String> {
+/// What runs the programs one after the other, all of them, told `which` of their tests and more;
+/// it fails if one fails.
+fn script(programs: &[Program], which: &str, more: &[String]) -> Result<String> {
     let more: String = more.iter().map(|word| format!(" {}", quote(word))).collect();
     let mut script = String::from("export RUST_TEST_THREADS=1\nfailed=0\n");
     for Program { path, folder, .. } in programs {
         let [path, folder] = [path, folder].map(|path| path.to_str().map(quote));
         let (path, folder) = path.zip(folder).context("a path in UTF-8")?;
-        script += &format!(
-            "cd {folder} && echo \"{MARK}\"{path} && {path} {ARGUMENTS}{more} || failed=1\n"
-        );
+        script +=
+            &format!("cd {folder} && echo \"{MARK}\"{path} && {path} {which}{more} || failed=1\n");
     }
     Ok(script + "exit $failed\n")
 }
@@ -272,14 +290,13 @@ mod tests {
         };
         let all = ["/bin/echo", "/bin/false", "/bin/true"].map(program);
         let run = |programs: &[Program]| {
-            let script = script(programs, &["it's".into()]).unwrap();
+            let script = script(programs, ON_DEVICES, &["it's".into()]).unwrap();
             let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
             (String::from_utf8(output.stdout).unwrap(), output.status.code())
         };
-        let said =
-            "==> /bin/echo\n--include-ignored it's\n==> /bin/false\n==> /bin/true\n".to_owned();
+        let said = "==> /bin/echo\n--ignored it's\n==> /bin/false\n==> /bin/true\n".to_owned();
         assert_eq!(run(&all), (said, Some(1)));
-        assert!(script(&all, &[]).unwrap().contains("\ncd / && "), "where the package is");
+        assert!(script(&all, "", &[]).unwrap().contains("\ncd / && "), "where the package is");
         assert_eq!(run(&all[..1]).1, Some(0));
     }
 

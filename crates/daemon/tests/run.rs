@@ -212,6 +212,31 @@ fn the_description_of_a_job_reaches_its_processes() {
 }
 
 #[test]
+fn threads_are_pinned_where_a_job_has_the_cores_for_itself() {
+    let rack = Rack::with(&["a"], "exclusive_cores = true\n");
+    let this = std::env::current_exe().unwrap();
+    let says = |threads: usize| {
+        let mut run = rack.gossamer(&["run", "--hosts", "a", "--threads", &threads.to_string()]);
+        run.arg(&this).args(["--ignored", "--exact", "a_process_of_a_job", "--nocapture"]);
+        Ran::from(run.output().unwrap()).out
+    };
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert!(says(cores).contains("pin true"), "{}", says(cores));
+    assert!(
+        says(cores + 1).contains("pin false"),
+        "they have not a core each: {}",
+        says(cores + 1)
+    );
+    let other = rack.run("a", &["sleep", "600"]).spawn().unwrap();
+    eventually("the other job runs", || {
+        Ran::from(rack.gossamer(&["ps"]).output().unwrap()).out.contains("sleep").then_some(())
+    });
+    assert!(says(1).contains("pin false"), "they share them with another job: {}", says(1));
+    send(other.id(), "TERM");
+    finish(other);
+}
+
+#[test]
 fn jobs_run_side_by_side_and_can_be_listed_read_and_killed() {
     let rack = Rack::new(&["a", "b"]);
     rack.add_viewer();

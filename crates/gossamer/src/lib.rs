@@ -18,9 +18,10 @@
 //!
 //! Reading order: [`Rack`] (`start.rs`: how the processes of a rack find each other;
 //! `processes.rs`: those that a program starts itself; `rack.rs`: how one of them runs; `end.rs`:
-//! how the rack ends), `mixed.rs` (racks over memory and TCP), `worker.rs` (one thread) and `shared.rs` (what the threads of a process
-//! share), `place.rs` (where fibers and properties go), `job` (what a daemon tells a process that
-//! it starts), `statistics` (what such a process tells its daemon), `slurm` (how the tasks of a
+//! how the rack ends), `mixed.rs` (racks over memory and TCP), `worker.rs` (one thread),
+//! `processors.rs` (where it is pinned) and `shared.rs` (what the threads of a process share),
+//! `place.rs` (where fibers and properties go), `job` (what a daemon tells a process that it
+//! starts), `statistics` (what such a process tells its daemon), `slurm` (how the tasks of a
 //! step of Slurm become a rack), `authority` (who signs the certificates of a job), [`Sharded`],
 //! [`Barrier`]. What is delegated and how is `trust-core`, re-exported here.
 
@@ -37,6 +38,7 @@ pub mod job;
 mod mixed;
 mod place;
 mod processes;
+mod processors;
 mod rack;
 mod sharded;
 mod shared;

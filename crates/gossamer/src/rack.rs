@@ -11,6 +11,7 @@ use crate::statistics::Reporter;
 use crate::{
     RackError, end,
     processes::{Others, setting},
+    processors::Processors,
     shared::Shared,
     start::{self, Joined},
     worker::{StartError, Worker},
@@ -200,8 +201,9 @@ impl Rack {
         self
     }
 
-    /// Pins each runtime thread to a core of its own, counting through all hosts of this machine.
-    /// Off by default: pinned threads suffer most from whoever else uses their core.
+    /// Pins each runtime thread to a core of its own, counting through all hosts of this machine:
+    /// the cores of one NUMA node first, and the second processors of cores when all cores are
+    /// taken. Off by default: pinned threads suffer most from whoever else uses their core.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
@@ -363,18 +365,19 @@ impl Rack {
         R: Send + 'static,
     {
         let (host, count) = (shared.transport.local(), shared.transport.threads());
+        let processors = self.pin.then(Processors::allowed);
         // It is open once all threads are up, and also when they never will be.
         let gate = RwLock::new(());
         thread::scope(|scope| {
             let closed = gate.write();
             let (up, ups) = mpsc::channel();
             let spawn = |number| {
-                let (gate, up) = (&gate, up.clone());
+                let (gate, up, processors) = (&gate, up.clone(), &processors);
                 let run = move || {
                     let _guard = StopIfPanicking(shared);
-                    if self.pin {
+                    if let Some(processors) = processors {
                         let before = ThreadId { host, thread: 0 }.number(count);
-                        pin(self.neighbours.unwrap_or(before) + number);
+                        processors.pin(self.neighbours.unwrap_or(before) + number);
                     }
                     let worker = Worker::new(shared.clone(), wiring, number);
                     if let Ok(worker) = &worker {
@@ -441,15 +444,4 @@ impl Drop for StopIfPanicking<'_> {
             self.0.stop();
         }
     }
-}
-
-/// Pins the current thread to the core with this number, counting round those that it may use.
-fn pin(number: u32) {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-    let Ok(allowed) = sched_getaffinity(None) else { return };
-    let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect();
-    let mut one = CpuSet::new();
-    one.set(cores[number as usize % cores.len()]);
-    // A thread that may not be pinned runs where it is.
-    let _ = sched_setaffinity(None, &one);
 }

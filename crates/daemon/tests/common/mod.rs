@@ -60,6 +60,8 @@ pub(crate) struct Rack {
     pub(crate) place: TempDir,
     names: Vec<String>,
     daemons: Vec<Option<Child>>,
+    /// Lines of the configuration of every daemon.
+    settings: &'static str,
     pub(crate) tag: String,
 }
 
@@ -67,11 +69,16 @@ impl Rack {
     /// A rack with these hosts, whose daemons run: the first made by `rack init`, the others by
     /// `rack join` and `rack sign`.
     pub(crate) fn new(names: &[&str]) -> Self {
+        Self::with(names, "")
+    }
+
+    /// The same, with more lines of configuration.
+    pub(crate) fn with(names: &[&str], settings: &'static str) -> Self {
         let place = tempfile::tempdir().unwrap();
         let tag = format!("{}-{}", std::process::id(), place.path().display());
         let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
         let daemons = names.iter().map(|_| None).collect();
-        let mut rack = Self { place, names, daemons, tag };
+        let mut rack = Self { place, names, daemons, settings, tag };
         let dir = rack.path("rack");
         let first = rack.names[0].clone();
         let made = rack
@@ -125,7 +132,8 @@ impl Rack {
         let config = self.path(&format!("{name}.toml"));
         let text = format!(
             "identity = \"rack/{name}\"\nstate = \"state-{name}\"\nlisten = \"127.0.0.1:0\"\n\
-             metrics = \"127.0.0.1:0\"\n"
+             metrics = \"127.0.0.1:0\"\n{}",
+            self.settings
         );
         fs::write(&config, text).unwrap();
         let address = state.join("address");
