@@ -232,14 +232,16 @@ impl Authority {
     }
 
     /// Notes where a host's daemon listens (at [`PORT`] if `address` names none), for cards to
-    /// come, and for the member `admin` of this directory, whose list this is.
+    /// come, and for the member `admin` of this directory, whose list this is. Returns where else
+    /// it had listened, if that was noted.
     ///
     /// # Errors
     /// [`AuthorityError`], if the list cannot be written.
-    pub fn note_host(&self, name: &Name, address: &str) -> Result<(), AuthorityError> {
-        let mut hosts = self.hosts()?;
-        hosts.hosts.insert(name.clone(), with_port(address));
-        put_toml(&self.hosts_file(), &hosts)
+    pub fn note_host(&self, name: &Name, address: &str) -> Result<Option<String>, AuthorityError> {
+        let (mut hosts, address) = (self.hosts()?, with_port(address));
+        let before = hosts.hosts.insert(name.clone(), address.clone());
+        put_toml(&self.hosts_file(), &hosts)?;
+        Ok(before.filter(|before| *before != address))
     }
 
     fn hosts_file(&self) -> PathBuf {
@@ -425,7 +427,8 @@ mod tests {
         let admin = init_rack(place.path(), &name("r"), None).unwrap();
         assert!(admin.hosts.hosts.is_empty());
         let authority = Authority::open(place.path()).unwrap();
-        authority.note_host(&name("b"), "10.0.0.2").unwrap();
+        assert_eq!(authority.note_host(&name("b"), "10.0.0.2").unwrap(), None);
+        assert_eq!(authority.note_host(&name("b"), "10.0.0.2:7474").unwrap(), None);
         let admin = Identity::load(&place.path().join("admin")).unwrap();
         assert_eq!(admin.hosts.hosts[&name("b")], "10.0.0.2:7474");
     }

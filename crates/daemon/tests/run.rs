@@ -367,6 +367,20 @@ fn what_cannot_be_signed_is_no_host() {
 }
 
 #[test]
+fn a_host_that_is_signed_at_another_address_is_told_of() {
+    let rack = Rack::new(&["a"]);
+    let (dir, request) = (rack.path("rack"), rack.path("request"));
+    let asked =
+        rack.gossamer(&["rack", "join", "--identity", &rack.path("other")]).output().unwrap();
+    assert!(asked.status.success(), "{asked:?}");
+    fs::write(&request, asked.stdout).unwrap();
+    let sign = ["rack", "sign", "--dir", &dir, "--name", "a", "--role", "host", "--address"];
+    let ran = Ran::from(rack.gossamer(&sign).args(["10.1.2.3", &request]).output().unwrap());
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert!(ran.err.contains("a was at 127.0.0.1:"), "{ran:?}");
+}
+
+#[test]
 fn an_argument_that_is_no_text_is_a_mistake_and_no_panic() {
     let argument = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"\xff");
     for program in [env!("CARGO_BIN_EXE_gossamer"), env!("CARGO_BIN_EXE_gossamerd")] {
