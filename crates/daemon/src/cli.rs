@@ -398,14 +398,14 @@ fn rack(command: RackCommand) -> Result<(), CommandError> {
             let text = read(&request)?;
             let authority = Authority::open(&dir)?;
             let card = authority.sign(&text, &name, role, authority::good_for(days))?;
-            if let Some(address) = address.filter(|_| role == Role::Host) {
-                if let Some(before) = authority.note_host(&name, &address)? {
-                    let _ = writeln!(
-                        io::stderr(),
-                        "gossamer: {name} was at {before}: whoever has been told so goes on calling \
-                         it there"
-                    );
-                }
+            if let Some(address) = address.filter(|_| role == Role::Host)
+                && let Some(before) = authority.note_host(&name, &address)?
+            {
+                let _ = writeln!(
+                    io::stderr(),
+                    "gossamer: {name} was at {before}: whoever has been told so goes on calling it \
+                     there"
+                );
             }
             let text = toml::to_string(&card)
                 .map_err(|error| CommandError::Other(format!("cannot write the card: {error}")))?;
