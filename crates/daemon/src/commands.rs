@@ -17,7 +17,7 @@ use gossamer::job::JobId;
 use std::{
     collections::BTreeMap,
     env,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     time::{Duration, SystemTime},
 };
 
@@ -137,6 +137,11 @@ pub(crate) async fn hosts(who: Who, as_json: bool) -> Result<u8, CommandError> {
 pub(crate) async fn top(who: Who, once: bool, as_json: bool) -> Result<u8, CommandError> {
     let caller = who.caller()?;
     if !once && !as_json {
+        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+            let text =
+                "top draws on a terminal, and there is none: --once prints a table, --json a list";
+            return Err(CommandError::Other(text.into()));
+        }
         top::show(&caller).await?;
         return Ok(0);
     }

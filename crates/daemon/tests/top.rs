@@ -2,12 +2,19 @@
 
 mod common;
 
-use common::{ENDLESS, Rack, eventually, finish, kv, send};
-use std::process::Child;
+use common::{ENDLESS, Rack, Ran, eventually, finish, kv, send};
+use std::process::{Child, Stdio};
 
 /// Starts a bench on two hosts that goes on until it is ended.
 fn start(rack: &Rack) -> Child {
     rack.run("a,b", &[kv(), "bench"]).args(ENDLESS).spawn().expect("it starts")
+}
+
+#[test]
+fn without_a_terminal_it_says_what_else_there_is() {
+    let rack = Rack::new(&["a"]);
+    let ran = Ran::from(rack.gossamer(&["top"]).stdin(Stdio::null()).output().unwrap());
+    assert!(ran.status == Some(125) && ran.err.contains("--once prints a table"), "{ran:?}");
 }
 
 #[test]
