@@ -224,13 +224,7 @@ impl Host {
 
     /// What `peer` is told of where it fetches payloads from.
     pub(crate) fn tell_offered(&self, peer: HostId) -> Option<Told> {
-        self.offered[peer.0 as usize].as_ref().map(|mr| Told {
-            rights: Rights::READ,
-            generation: 0,
-            len: mr.memory().len() as u64,
-            address: mr.address(),
-            remote_key: mr.remote_key(),
-        })
+        self.offered[peer.0 as usize].as_ref().map(|mr| Told::of(mr, Rights::READ))
     }
 
     // ---- What becomes of peers.

@@ -25,6 +25,11 @@ impl Remote {
         Self { issuer, region, address, key, live: AtomicBool::new(true) }
     }
 
+    /// Memory that is no exported region, and is not among the imports: it is never withdrawn.
+    pub(crate) fn for_good(issuer: u64, address: u64, key: u32) -> Self {
+        Self::new(issuer, RegionKey(u64::MAX), address, key)
+    }
+
     /// Whether its owner has not withdrawn it. While the lock of the lane's desk is held, it is not
     /// withdrawn: see `service`.
     pub(crate) fn is_live(&self) -> bool {

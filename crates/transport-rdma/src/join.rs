@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use transport_api::{Bell, Carrier, Event, HostId, Lane, RegionKey, ThreadId};
+use transport_api::{Bell, Carrier, Event, HostId, Lane, ThreadId};
 
 /// How long the service thread sleeps between looks while hosts join.
 const LOOK: Duration = Duration::from_millis(20);
@@ -261,8 +261,7 @@ impl Joining {
         let each = told.len / u64::from(self.host.threads);
         for thread in 0..self.host.threads {
             let at = told.address + u64::from(thread) * each;
-            // It is not among the imports, so it is never withdrawn.
-            let blocks = Remote::new(self.host.id, RegionKey(u64::MAX), at, told.remote_key);
+            let blocks = Remote::for_good(self.host.id, at, told.remote_key);
             self.host
                 .with(thread, peer, |link, _| link.fetches_from(Arc::new(blocks), each as usize));
         }

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! What the hosts must tell each other beforehand travels over a carrier, another transport that
-//! has joined them, which also carries bulk payloads if the settings say so. Its connections are authenticated and may be
-//! encrypted; what queue pairs carry is **not encrypted**.
+//! has joined them, which also carries bulk payloads if the settings say so. Its connections are
+//! authenticated and may be encrypted; what queue pairs carry is **not encrypted**.
 //!
 //! Everything here is behind the feature `verbs`, which needs libclang, cmake and libibverbs to
 //! build: on Debian the packages `cmake`, `libclang-dev` and `libibverbs-dev`, on Fedora `cmake`,

@@ -262,7 +262,7 @@ impl<P: Pair> Link<P> {
                 match fetches.arrived(staging, at) {
                     Ok(Some((thread, event))) => sink(Incident::Payload { thread, event }),
                     Ok(None) => {}
-                    Err(what) => wrong = wrong.take().or(Some(what)),
+                    Err(what) => drop(wrong.get_or_insert(what)),
                 }
             }
         });

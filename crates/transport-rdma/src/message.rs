@@ -4,7 +4,7 @@
 //! authenticated and encrypted: remote keys are secrets. All numbers are little-endian; the first
 //! byte says what a message is, and nothing may be missing or left over.
 
-use crate::verbs::Endpoint;
+use crate::verbs::{Endpoint, Mr};
 use primitive::limits::THREADS_PER_HOST;
 use transport_api::{RegionKey, Rights, ThreadId};
 
@@ -23,6 +23,12 @@ pub(crate) struct Told {
 }
 
 impl Told {
+    /// All of `mr`, to which peers have `rights` until the host ends.
+    pub(crate) fn of(mr: &Mr, rights: Rights) -> Self {
+        let (address, remote_key) = (mr.address(), mr.remote_key());
+        Told { rights, generation: 0, len: mr.memory().len() as u64, address, remote_key }
+    }
+
     fn put_any(region: Option<&Told>, put: &mut impl FnMut(&[u8])) {
         put(&[region.is_some().into()]);
         if let Some(region) = region {

@@ -32,7 +32,7 @@ use std::{
     io,
     sync::{Arc, OnceLock},
 };
-use transport_api::{HostId, RegionKey, Rights, ThreadId};
+use transport_api::{HostId, Rights, ThreadId};
 
 #[cfg(test)]
 mod tests;
@@ -66,15 +66,12 @@ impl Sleepers {
 
     /// Where the threads of `peer` say it to this host.
     pub(crate) fn row(&self, peer: HostId) -> Told {
-        let row = &self.heard[peer.0 as usize];
-        let (address, remote_key, len) = (row.address(), row.remote_key(), row.memory().len());
-        Told { rights: Rights::WRITE, generation: 0, len: len as u64, address, remote_key }
+        Told::of(&self.heard[peer.0 as usize], Rights::WRITE)
     }
 
     /// `peer` has said that `row` is where this host's threads say it.
     pub(crate) fn say_at(&self, peer: HostId, issuer: u64, row: &Told) {
-        // It is not among the imports, so it is never withdrawn.
-        let remote = Remote::new(issuer, RegionKey(u64::MAX), row.address, row.remote_key);
+        let remote = Remote::for_good(issuer, row.address, row.remote_key);
         // A peer greets once.
         let _ = self.rows[peer.0 as usize].set(Arc::new(remote));
     }

@@ -1,5 +1,5 @@
-//! Payloads that have no room in a slot: what a queue pair does for [`Offers`](crate::payloads::Offers)
-//! and [`Fetches`](crate::payloads::Fetches).
+//! Payloads that have no room in a slot: what a queue pair does for
+//! [`Offers`](crate::payloads::Offers) and [`Fetches`](crate::payloads::Fetches).
 
 use super::{Incident, Link};
 use crate::{
