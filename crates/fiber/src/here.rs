@@ -38,14 +38,13 @@ pub(crate) fn with_core<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
 /// Gives `f` the running fiber and its scheduler.
 #[inline(always)]
 pub(crate) fn with_fiber<R>(f: impl FnOnce(&Core, &Block) -> R) -> Option<R> {
-    HERE.with(|here| {
-        // SAFETY: null, or the block of the fiber that makes this call; blocks live as long as
-        // their core, and the core as in `with_core`.
-        let block = unsafe { here.running.get().as_ref() }?;
-        // SAFETY: while `running` is set, `core` is that fiber's scheduler.
-        let core = unsafe { &*here.core.get() };
-        Some(f(core, block))
-    })
+    // Not all of it inside `with`, which is too large then to become part of its caller.
+    let (core, running) = HERE.with(|here| (here.core.get(), here.running.get()));
+    // SAFETY: null, or the block of the fiber that makes this call; blocks live as long as their
+    // core, and the core as in `with_core`.
+    let block = unsafe { running.as_ref() }?;
+    // SAFETY: while `running` is set, `core` is that fiber's scheduler.
+    Some(f(unsafe { &*core }, block))
 }
 
 /// The running fiber, for whoever is to wake it; `None` outside fibers.

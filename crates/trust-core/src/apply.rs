@@ -4,14 +4,14 @@ use crate::{
     Trust,
     completion::kind_of,
     context::Context,
-    error::{DelegateError, OUTSIDE},
+    error::{DelegateError, Ended, OUTSIDE},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
     node::{Node, Place, current, on_node},
     request::Target,
     tell::{Either, Tell, Then, Told},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use std::{marker::PhantomData, panic::Location};
+use std::{borrow::Borrow, marker::PhantomData, panic::Location};
 
 /// What can cross the rack as an argument or a result.
 #[diagnostic::on_unimplemented(
@@ -81,7 +81,7 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.call(Plain(closure), ())
+        self.call(Plain(closure), ()).map_err(|error| *error)
     }
 
     /// As [`apply_with`](Self::apply_with), but failures come back as errors.
@@ -100,7 +100,7 @@ impl<T: 'static> Trust<T> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.call(With(closure), arguments)
+        self.call(With(closure), arguments).map_err(|error| *error)
     }
 
     /// Runs `closure` on the property without waiting; when its result is here, `then` is called
@@ -189,7 +189,7 @@ impl<T: 'static> Trust<T> {
     /// A call that waits.
     #[inline(always)]
     #[track_caller]
-    fn call<I, V>(&self, invoke: I, arguments: V) -> Result<I::Output, DelegateError>
+    fn call<I, V>(&self, invoke: I, arguments: V) -> Ended<I::Output>
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
@@ -207,7 +207,7 @@ impl<T: 'static> Trust<T> {
                 node.context().check_may_wait("`apply`", place);
                 node.call(self.target(), invoke, arguments)
             }
-            _ => Err(OUTSIDE),
+            _ => Err(OUTSIDE.into()),
         }
     }
 
@@ -219,12 +219,13 @@ impl<T: 'static> Trust<T> {
         invoke: I,
         arguments: V,
         place: Place,
-    ) -> Result<I::Output, DelegateError>
+    ) -> Ended<I::Output>
     where
         I: Invoke<T, V>,
     {
         let Some(property) = node.properties().find(self.property, self.tag) else {
-            return Err(no_such_property(node, self.property, (invoke, arguments), place));
+            let error = no_such_property(node, self.property, (invoke, arguments), place);
+            return Err(error.into());
         };
         let _context = node.context().enter(Context::Inline(place));
         // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
@@ -252,13 +253,13 @@ impl<T: 'static> Trust<T> {
             Some(node) if self.is_at(node) => {
                 self.cast_inline(node, invoke, arguments, then, place);
             }
-            _ => or_raise(Err(OUTSIDE)),
+            _ => or_raise(Err::<(), _>(OUTSIDE)),
         }
     }
 
     /// A call that does not wait, of a property of this thread: it runs now, or when the delegated
-    /// code that runs now has ended.
-    #[inline(always)]
+    /// code that runs now has ended. Not part of its caller, whose registers are for requests.
+    #[inline(never)]
     fn cast_inline<I, V, C>(&self, node: &Node, invoke: I, arguments: V, then: C, place: Place)
     where
         I: Invoke<T, V> + 'static,
@@ -270,7 +271,7 @@ impl<T: 'static> Trust<T> {
             let result = self.run_inline(node, invoke, arguments, place);
             let context = node.context().enter(Context::Callback);
             node.context().set_callback(kind_of::<Tell<C, I::Output>>());
-            then.tell(node, result);
+            then.tell(node, result.map_err(|error| *error));
             drop(context);
             node.run_deferred();
         } else {
@@ -280,7 +281,7 @@ impl<T: 'static> Trust<T> {
                 let result = trust.run_inline(node, invoke, arguments, place);
                 let _context = node.context().enter(Context::Callback);
                 node.context().set_callback(kind_of::<Tell<C, I::Output>>());
-                then.tell(node, result);
+                then.tell(node, result.map_err(|error| *error));
             });
         }
     }
@@ -309,10 +310,10 @@ fn no_such_property<A>(node: &Node, number: u32, unused: A, place: Place) -> Del
 /// of the line that delegated.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn or_raise<U>(result: Result<U, DelegateError>) -> U {
+pub(crate) fn or_raise<U>(result: Result<U, impl Borrow<DelegateError>>) -> U {
     match result {
         Ok(value) => value,
-        Err(error) => raise(&error),
+        Err(error) => raise(error.borrow()),
     }
 }
 

@@ -58,6 +58,9 @@ pub(crate) const NO_SUCH_THREAD: DelegateError =
     DelegateError::NoRack("the trust's trustee is not a thread of this rack");
 pub(crate) const RACK_ENDED: DelegateError = DelegateError::NoRack("the rack has ended");
 
+/// How a call has ended. Its failure is boxed, so that a small result stays in registers.
+pub(crate) type Ended<U> = Result<U, Box<DelegateError>>;
+
 /// What the codec says when a value cannot be encoded or decoded.
 #[derive(Debug, Clone, Error)]
 #[error("{0}")]

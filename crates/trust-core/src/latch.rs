@@ -231,7 +231,7 @@ impl<T: 'static> Trust<Latch<T>> {
         with_node(|node| {
             let node = node.filter(|node| node.seat.rack() == self.home.rack()).ok_or(OUTSIDE)?;
             node.context().check_may_wait("`launch`", place);
-            wait(|wake| self.start(node, invoke, arguments, wake, place))
+            wait(|wake| self.start(node, invoke, arguments, wake, place)).map_err(|error| *error)
         })
     }
 
@@ -247,7 +247,7 @@ impl<T: 'static> Trust<Latch<T>> {
         or_raise(with_node(|node| {
             let node = node.filter(|node| node.seat.rack() == self.home.rack()).ok_or(OUTSIDE)?;
             self.start(node, invoke, arguments, completion, place);
-            Ok(())
+            Ok::<_, DelegateError>(())
         }));
     }
 
@@ -270,7 +270,8 @@ impl<T: 'static> Trust<Latch<T>> {
         } else {
             let trust = self.clone();
             node.run_or_defer(move |node| {
-                started.end(trust.run_inline(node, Launch(invoke), arguments, place));
+                let result = trust.run_inline(node, Launch(invoke), arguments, place);
+                started.end(result.map_err(|error| *error));
             });
         }
     }

@@ -5,7 +5,7 @@ use crate::{
     call::{Apply, MIDDLING, too_large, with_capture},
     codec,
     completion::{Completion, Outcome},
-    error::{CodecError, DelegateError, OUTSIDE},
+    error::{CodecError, DelegateError, Ended, OUTSIDE},
     invoke::Invoke,
     node::Node,
     outbox::{Arguments, Request},
@@ -31,14 +31,14 @@ impl Node {
         target: Target<T>,
         invoke: I,
         arguments: V,
-    ) -> Result<I::Output, DelegateError>
+    ) -> Ended<I::Output>
     where
         T: 'static,
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
     {
-        let Some(fiber) = fiber::waiting() else { return Err(OUTSIDE) };
+        let Some(fiber) = fiber::waiting() else { return Err(OUTSIDE.into()) };
         let waiter = Waiter::new(fiber);
         self.request(target, invoke, &arguments, waiter.wake());
         // The arguments are dropped when this returns: their destructors may wait, which must not

@@ -220,7 +220,7 @@ impl Trustee {
                 let arguments = (reply_to, arguments);
                 node.request(self.runtime(), Start(closure), &arguments, started);
             }
-            Ok(handle)
+            Ok::<_, DelegateError>(handle)
         }))
     }
 
@@ -277,7 +277,7 @@ impl Trustee {
                 return Ok(invoke.invoke(&mut Runtime, arguments));
             }
             node.context().check_may_wait(what, place);
-            node.call(self.runtime(), invoke, arguments)
+            node.call(self.runtime(), invoke, arguments).map_err(|error| *error)
         })
     }
 }

@@ -7,7 +7,7 @@
 use crate::{
     apply::Portable,
     completion::{Completion, Outcome},
-    error::{CodecError, DelegateError, OUTSIDE},
+    error::{CodecError, DelegateError, Ended, OUTSIDE},
 };
 use fiber::Waiting;
 use std::{
@@ -16,8 +16,8 @@ use std::{
 };
 
 /// Parks the current fiber until the completion that `send` is given has run.
-pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Result<U, DelegateError> {
-    let Some(fiber) = fiber::waiting() else { return Err(OUTSIDE) };
+pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Ended<U> {
+    let Some(fiber) = fiber::waiting() else { return Err(OUTSIDE.into()) };
     let waiter = Waiter::new(fiber);
     send(waiter.wake());
     // What has been sent may have run code of users, and that have waited and used up the token.
@@ -72,7 +72,7 @@ impl<U> Waiter<U> {
     /// It parks before it looks: what has ended already has left the token that lets the fiber go
     /// on, unless code that could park has run between the sending and this.
     #[inline(always)]
-    pub(crate) fn wait(&self) -> Result<U, DelegateError> {
+    pub(crate) fn wait(&self) -> Ended<U> {
         fiber::park();
         while self.state.get() != Wait::Done {
             if let Some(error) = self.failure() {
@@ -86,7 +86,7 @@ impl<U> Waiter<U> {
     /// What the wait has ended with, if it has and nobody has taken it. The states are compared one
     /// by one, since a jump table would cost every wait an indirect jump.
     #[inline(always)]
-    fn taken(&self) -> Option<Result<U, DelegateError>> {
+    fn taken(&self) -> Option<Ended<U>> {
         if self.state.get() == Wait::Done {
             return Some(Ok(self.value()));
         }
@@ -106,14 +106,14 @@ impl<U> Waiter<U> {
     /// The error that the wait has ended with, if it has.
     #[cold]
     #[inline(never)]
-    fn failure(&self) -> Option<DelegateError> {
+    fn failure(&self) -> Option<Box<DelegateError>> {
         match self.state.get() {
             Wait::Pending => None,
             Wait::Failed => {
                 self.state.set(Wait::Over);
                 // SAFETY: the state said that the completion has written the error, and says now
                 // that it is taken.
-                Some(*unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) })
+                Some(unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) })
             }
             Wait::Done | Wait::Over => unreachable!("a wait ends once"),
         }
