@@ -178,7 +178,16 @@ impl SharedBytes {
     /// # Panics
     /// If they are not inside both.
     pub fn copy_part(&self, at: usize, from: &SharedBytes, part: Range<usize>) {
-        let mut chunk = [0u8; 4096];
+        // What a copy goes through is cleared first, which would be most of a short one.
+        if part.len() <= 256 {
+            self.copy_through::<256>(at, from, part);
+        } else {
+            self.copy_through::<4096>(at, from, part);
+        }
+    }
+
+    fn copy_through<const N: usize>(&self, at: usize, from: &SharedBytes, part: Range<usize>) {
+        let mut chunk = [0u8; N];
         let mut done = 0;
         while done < part.len() {
             let n = chunk.len().min(part.len() - done);

@@ -227,26 +227,25 @@ impl Lane for RdmaLane {
             }
             return false;
         }
-        let host = self.host.clone();
-        moved |= host.take(&mut self.mailbox, sink);
-        let ended = host.end_of(self.peer).is_some();
-        let sleeps = host.seat(self.thread).sleeps.load(Ordering::Relaxed);
+        moved |= self.host.take(&mut self.mailbox, sink);
+        let ended = self.host.end_of(self.peer).is_some();
+        let sleeps = self.host.seat(self.thread).sleeps.load(Ordering::Relaxed);
         if self.until_carrier == 0 || ended || sleeps != self.sleeps {
             self.sleeps = sleeps;
             moved |= self.poll_carrier(sink);
         } else {
             self.until_carrier -= 1;
         }
-        match host.end_of(self.peer) {
+        match self.host.end_of(self.peer) {
             None => return moved,
             // What it has sent before its goodbye is still to come.
             Some(PeerEvent::Left(_)) if !self.carrier_ended => return true,
             Some(_) => {}
         }
         // What completed before the end is reported before it.
-        host.pump(self.thread);
-        host.take(&mut self.mailbox, sink);
-        if let Some(end) = host.end_of(self.peer) {
+        self.host.pump(self.thread);
+        self.host.take(&mut self.mailbox, sink);
+        if let Some(end) = self.host.end_of(self.peer) {
             self.mailbox.report(end, sink);
         }
         true

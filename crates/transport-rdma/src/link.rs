@@ -6,7 +6,7 @@ use crate::{
     memory::Memory,
     notices::{Notice, Notices, RECEIVES, RECORD, Record},
     payloads::{Fetches, Offers, PIECE},
-    queue::{Asked, Outcome, Queue},
+    queue::{Asked, Outcome, Queue, Source},
     verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Qp, Receive, Verb},
 };
 use primitive::SharedBytes;
@@ -123,7 +123,7 @@ impl<P: Pair> Link<P> {
         loop {
             let len = (from.len() - done).min(self.queue.most());
             let target = Some((to, at + done));
-            self.send(Verb::Write(None), target, len, |each| pieces(from, done, len, each));
+            self.send(Verb::Write(None), target, Source::Part(from, done, len));
             done += len;
             if done == from.len() {
                 return;
@@ -133,8 +133,7 @@ impl<P: Pair> Link<P> {
 
     pub(crate) fn signal(&mut self, to: &Arc<Remote>, at: usize, word: u64) {
         // Words are the owner's own: in the order of its processor, which is that of this one.
-        let bytes = word.to_ne_bytes();
-        self.send(Verb::Write(None), Some((to, at)), bytes.len(), |each| each(&bytes));
+        self.send(Verb::Write(None), Some((to, at)), Source::Bytes(&word.to_ne_bytes()));
     }
 
     pub(crate) fn read(&mut self, from: &Arc<Remote>, at: usize, into: &SharedBytes, token: u64) {
@@ -171,8 +170,7 @@ impl<P: Pair> Link<P> {
 
     fn notify_more(&mut self) {
         while let Some(record) = self.notices.next() {
-            let bytes = record.encode();
-            self.send(Verb::Send, None, RECORD, |each| each(&bytes));
+            self.send(Verb::Send, None, Source::Bytes(&record.encode()));
         }
     }
 
@@ -197,15 +195,9 @@ impl<P: Pair> Link<P> {
         }
     }
 
-    fn send(
-        &mut self,
-        verb: Verb,
-        to: Option<(&Arc<Remote>, usize)>,
-        len: usize,
-        fill: impl Fn(&mut dyn FnMut(&[u8])),
-    ) {
+    fn send(&mut self, verb: Verb, to: Option<(&Arc<Remote>, usize)>, from: Source<'_>) {
         if !self.has_failed {
-            self.queue.send(verb, to, len, &self.staging, fill);
+            self.queue.send(verb, to, from, &self.staging);
         }
     }
 
@@ -384,17 +376,5 @@ impl<P: Pair> Link<P> {
         let is_quiet =
             || self.notices.is_quiet() && self.offers.is_quiet() && self.queue.is_quiet();
         self.has_failed || is_quiet()
-    }
-}
-
-/// Hands `len` bytes of `memory` from `at` on to `each`, piece by piece.
-fn pieces(memory: &SharedBytes, at: usize, len: usize, each: &mut dyn FnMut(&[u8])) {
-    let mut piece = [0; 4096];
-    let mut done = 0;
-    while done < len {
-        let count = piece.len().min(len - done);
-        memory.read_into(at + done, &mut piece[..count]);
-        each(&piece[..count]);
-        done += count;
     }
 }

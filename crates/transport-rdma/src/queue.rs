@@ -73,6 +73,39 @@ impl Asked {
 /// Where a request goes: a region, and the byte in it.
 pub(crate) type Target<'a> = (&'a Arc<Remote>, usize);
 
+/// What a request sends.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Bytes(&'a [u8]),
+    /// So many bytes of a memory, from this one on.
+    Part(&'a SharedBytes, usize, usize),
+}
+
+impl Source<'_> {
+    fn len(self) -> usize {
+        match self {
+            Source::Bytes(bytes) => bytes.len(),
+            Source::Part(_, _, len) => len,
+        }
+    }
+
+    fn copy_to(self, memory: &SharedBytes, to: usize) {
+        match self {
+            Source::Bytes(bytes) => memory.write_from(to, bytes),
+            Source::Part(from, at, len) => memory.copy_part(to, from, at..at + len),
+        }
+    }
+
+    fn to_vec(self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        match self {
+            Source::Bytes(from) => bytes.copy_from_slice(from),
+            Source::Part(from, at, _) => from.read_into(at, &mut bytes),
+        }
+        bytes
+    }
+}
+
 /// A request that waits for room.
 struct Held {
     verb: Verb,
@@ -127,27 +160,21 @@ impl Queue {
         self.ring.size() / PART
     }
 
-    /// Starts a request that sends `len` bytes, which `fill` copies to where it is told.
+    /// Starts a request that sends `from`.
     pub(crate) fn send(
         &mut self,
         verb: Verb,
         to: Option<Target<'_>>,
-        len: usize,
+        from: Source<'_>,
         staging: &SharedBytes,
-        fill: impl Fn(&mut dyn FnMut(&[u8])),
     ) {
+        let len = from.len();
         let at = if self.held.is_empty() { self.stage(verb, to, len, None) } else { None };
-        if let Some(mut at) = at {
-            fill(&mut |bytes| {
-                staging.write_from(at, bytes);
-                at += bytes.len();
-            });
-            return;
+        if let Some(at) = at {
+            return from.copy_to(staging, at);
         }
-        let mut bytes = Vec::with_capacity(len);
-        fill(&mut |some| bytes.extend_from_slice(some));
         let to = to.map(|(remote, at)| (remote.clone(), at));
-        self.held.push_back(Held { verb, to, bytes, len, asked: None });
+        self.held.push_back(Held { verb, to, bytes: from.to_vec(), len, asked: None });
     }
 
     /// Starts a request whose result has `len` bytes.
@@ -167,7 +194,7 @@ impl Queue {
             Some(Work { verb: verb @ Verb::Write(None), .. }) if self.held.is_empty() => {
                 *verb = Verb::Write(Some(word));
             }
-            _ => self.send(Verb::Write(Some(word)), None, 0, staging, |_| ()),
+            _ => self.send(Verb::Write(Some(word)), None, Source::Bytes(&[]), staging),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
     config::RdmaConfig,
     link::{Incident, Link},
     notices::RECEIVES,
-    verbs::{AT_ONCE, Cq, Pd},
+    verbs::{AT_ONCE, Cq, Found, Pd},
 };
 use primitive::sync::{AtomicBool, AtomicU64};
 use std::{
@@ -40,6 +40,7 @@ pub(crate) struct Desk {
     pub(crate) unwoken: Vec<ThreadId>,
     /// Which of them was looked at last.
     pub(crate) looked_at: usize,
+    found: Found,
 }
 
 impl Desk {
@@ -53,10 +54,10 @@ impl Desk {
     /// Takes what has completed on `cq`, and starts what has waited for that; true if there was
     /// anything. What comes of it is among the incidents.
     pub(crate) fn pump(&mut self, cq: &Cq) -> bool {
-        let Desk { links, by_number, incidents, .. } = self;
+        let Desk { links, by_number, incidents, found, .. } = self;
         let mut any = false;
         loop {
-            let polled = cq.poll(|completion| {
+            let polled = cq.poll(found, |completion| {
                 let Some(&index) = by_number.get(&completion.qp) else { return };
                 let Some(link) = &mut links[index] else { return };
                 link.take(completion, &mut |incident| incidents.push((index, incident)));

@@ -6,7 +6,7 @@ use crate::{
     imports::Remote,
     notices::{self, RECORD},
     payloads::BLOCKS,
-    queue::Asked,
+    queue::{Asked, Source},
     verbs::{Pair, Verb},
 };
 use std::sync::Arc;
@@ -28,8 +28,7 @@ impl<P: Pair> Link<P> {
 
     fn offer_more(&mut self) {
         while let Some(piece) = self.offers.next() {
-            let bytes = piece.encode();
-            self.send(Verb::Send, None, RECORD, |each| each(&bytes));
+            self.send(Verb::Send, None, Source::Bytes(&piece.encode()));
         }
     }
 

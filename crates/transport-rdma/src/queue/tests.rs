@@ -63,8 +63,7 @@ fn remote() -> Arc<Remote> {
 
 fn write(queue: &mut Queue, device: &Device, at: usize, bytes: &[u8]) {
     let to = remote();
-    let fill = |each: &mut dyn FnMut(&[u8])| each(bytes);
-    queue.send(Verb::Write(None), Some((&to, at)), bytes.len(), &device.staging, fill);
+    queue.send(Verb::Write(None), Some((&to, at)), Source::Bytes(bytes), &device.staging);
 }
 
 fn read(queue: &mut Queue, at: usize, into: &SharedBytes, token: u64) {

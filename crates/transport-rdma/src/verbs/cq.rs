@@ -101,6 +101,11 @@ impl Drop for Channel {
     }
 }
 
+/// Where completions are put before they are looked at. It is kept, since to clear it would be most
+/// of a poll that finds nothing.
+#[derive(Default)]
+pub(crate) struct Found([ffi::ibv_wc; AT_ONCE]);
+
 /// A completion queue with a channel of its own.
 pub(crate) struct Cq {
     cq: NonNull<ffi::ibv_cq>,
@@ -139,12 +144,16 @@ impl Cq {
         &self.device
     }
 
-    /// Hands the next completions, at most [`AT_ONCE`], to `each`; returns how many there were.
+    /// Hands the next completions, at most [`AT_ONCE`], to `each`, by way of `found`; returns how
+    /// many there were.
     ///
     /// # Errors
     /// When the device is beyond help.
-    pub(crate) fn poll(&self, mut each: impl FnMut(Completion)) -> io::Result<usize> {
-        let mut found = [ffi::ibv_wc::default(); AT_ONCE];
+    pub(crate) fn poll(
+        &self,
+        Found(found): &mut Found,
+        mut each: impl FnMut(Completion),
+    ) -> io::Result<usize> {
         // SAFETY: the queue is alive; its own function fills in as many entries as it returns, at
         // most as many as there are.
         let count = unsafe {

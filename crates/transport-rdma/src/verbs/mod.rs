@@ -25,7 +25,7 @@ mod mr;
 mod pd;
 mod qp;
 
-pub(crate) use cq::{AT_ONCE, Completion, Cq, Done, Failure};
+pub(crate) use cq::{AT_ONCE, Completion, Cq, Done, Failure, Found};
 pub(crate) use device::{Abilities, Device, Gid};
 pub(crate) use mr::Mr;
 pub(crate) use pd::Pd;
