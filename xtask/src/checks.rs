@@ -8,8 +8,8 @@ use std::path::Path;
 
 /// README's test command.
 pub(crate) const TEST_COMMAND: &str = "cargo test --workspace";
-/// The crate whose misuse must not compile, and its test of that.
-const UI: &str = "--package gossamer --test ui";
+/// The crate of programs that must not compile, and its test.
+const UI: &str = "--package gossamer-compile-fail --test ui";
 /// Crates with protocols, which must have loom models (test programs called `loom_*`); others may.
 const MODELLED: [&str; 2] = ["gossamer-transport-api", "gossamer-trust-core"];
 /// The feature that only a nightly compiler can build.

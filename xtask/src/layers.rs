@@ -22,7 +22,7 @@ const LAYERS: &[&[&str]] = &[
     &["gossamer-fiber"],
     &["gossamer-trust-core"],
     &[PICKS_TRANSPORTS],
-    &["gossamer-daemon"],
+    &["gossamer-daemon", "gossamer-compile-fail"],
     &["gossamer-apps"],
     &["xtask"],
 ];
