@@ -77,7 +77,7 @@ pub(crate) type Target<'a> = (&'a Arc<Remote>, usize);
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     Bytes(&'a [u8]),
-    /// So many bytes of a memory, from this one on.
+    /// Of a memory, from this byte on, so many bytes.
     Part(&'a SharedBytes, usize, usize),
 }
 
@@ -97,12 +97,14 @@ impl Source<'_> {
     }
 
     fn to_vec(self) -> Vec<u8> {
-        let mut bytes = vec![0; self.len()];
         match self {
-            Source::Bytes(from) => bytes.copy_from_slice(from),
-            Source::Part(from, at, _) => from.read_into(at, &mut bytes),
+            Source::Bytes(bytes) => bytes.to_vec(),
+            Source::Part(from, at, len) => {
+                let mut bytes = vec![0; len];
+                from.read_into(at, &mut bytes);
+                bytes
+            }
         }
-        bytes
     }
 }
 

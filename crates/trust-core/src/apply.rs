@@ -4,7 +4,7 @@ use crate::{
     Trust,
     completion::kind_of,
     context::Context,
-    error::{DelegateError, Ended, OUTSIDE},
+    error::{DelegateError, Ended, OUTSIDE, outside},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
     node::{Node, Place, current, on_node},
     request::Target,
@@ -207,7 +207,7 @@ impl<T: 'static> Trust<T> {
                 node.context().check_may_wait("`apply`", place);
                 node.call(self.target(), invoke, arguments)
             }
-            _ => Err(OUTSIDE.into()),
+            _ => Err(outside()),
         }
     }
 
@@ -224,8 +224,7 @@ impl<T: 'static> Trust<T> {
         I: Invoke<T, V>,
     {
         let Some(property) = node.properties().find(self.property, self.tag) else {
-            let error = no_such_property(node, self.property, (invoke, arguments), place);
-            return Err(error.into());
+            return Err(no_such_property(node, self.property, (invoke, arguments), place));
         };
         let _context = node.context().enter(Context::Inline(place));
         // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
@@ -253,7 +252,7 @@ impl<T: 'static> Trust<T> {
             Some(node) if self.is_at(node) => {
                 self.cast_inline(node, invoke, arguments, then, place);
             }
-            _ => or_raise(Err::<(), _>(OUTSIDE)),
+            _ => raise(&OUTSIDE),
         }
     }
 
@@ -295,14 +294,12 @@ impl<T: 'static> Trust<T> {
 /// What a closure that cannot run is told. Its arguments are dropped in the context that they would
 /// have been dropped in, since the caller goes on using the node.
 #[cold]
-fn no_such_property<A>(node: &Node, number: u32, unused: A, place: Place) -> DelegateError {
+fn no_such_property<A>(node: &Node, number: u32, unused: A, place: Place) -> Box<DelegateError> {
     let context = node.context().enter(Context::Inline(place));
     drop(unused);
     drop(context);
-    DelegateError::Refused {
-        trustee: node.me,
-        reason: format!("there is no property {number} of the trust's type here"),
-    }
+    let reason = format!("there is no property {number} of the trust's type here");
+    Box::new(DelegateError::Refused { trustee: node.me, reason })
 }
 
 /// The result of a request; its failure ends the caller. Called by functions that are themselves

@@ -54,6 +54,13 @@ pub(crate) const OUTSIDE: DelegateError = DelegateError::NoRack(
     "a trust can only be used by a fiber of its rack (inside the closure given to `Rack::run`, or \
      in what it spawns); from other threads use `apply_async`, with the feature `tokio`",
 );
+/// [`OUTSIDE`], for a call.
+#[cold]
+#[inline(never)]
+pub(crate) fn outside() -> Box<DelegateError> {
+    Box::new(OUTSIDE)
+}
+
 pub(crate) const NO_SUCH_THREAD: DelegateError =
     DelegateError::NoRack("the trust's trustee is not a thread of this rack");
 pub(crate) const RACK_ENDED: DelegateError = DelegateError::NoRack("the rack has ended");

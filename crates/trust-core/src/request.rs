@@ -5,7 +5,7 @@ use crate::{
     call::{Apply, MIDDLING, too_large, with_capture},
     codec,
     completion::{Completion, Outcome},
-    error::{CodecError, DelegateError, Ended, OUTSIDE},
+    error::{CodecError, DelegateError, Ended, outside},
     invoke::Invoke,
     node::Node,
     outbox::{Arguments, Request},
@@ -38,7 +38,7 @@ impl Node {
         I::Output: Portable,
         V: Portable,
     {
-        let Some(fiber) = fiber::waiting() else { return Err(OUTSIDE.into()) };
+        let Some(fiber) = fiber::waiting() else { return Err(outside()) };
         let waiter = Waiter::new(fiber);
         self.request(target, invoke, &arguments, waiter.wake());
         // The arguments are dropped when this returns: their destructors may wait, which must not

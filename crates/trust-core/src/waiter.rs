@@ -7,7 +7,7 @@
 use crate::{
     apply::Portable,
     completion::{Completion, Outcome},
-    error::{CodecError, DelegateError, Ended, OUTSIDE},
+    error::{CodecError, DelegateError, Ended, outside},
 };
 use fiber::Waiting;
 use std::{
@@ -17,7 +17,7 @@ use std::{
 
 /// Parks the current fiber until the completion that `send` is given has run.
 pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Ended<U> {
-    let Some(fiber) = fiber::waiting() else { return Err(OUTSIDE.into()) };
+    let Some(fiber) = fiber::waiting() else { return Err(outside()) };
     let waiter = Waiter::new(fiber);
     send(waiter.wake());
     // What has been sent may have run code of users, and that have waited and used up the token.

@@ -101,8 +101,9 @@ impl Drop for Channel {
     }
 }
 
-/// Where completions are put before they are looked at. It is kept, since to clear it would be most
-/// of a poll that finds nothing.
+/// Where completions are put before they are looked at. It is never uninitialised, since drivers need
+/// not fill in every field; and it is kept, since to clear it would be most of a poll that finds
+/// nothing.
 #[derive(Default)]
 pub(crate) struct Found([ffi::ibv_wc; AT_ONCE]);
 
