@@ -16,7 +16,9 @@
 //!    always a completion to come when there is no room, and the send queue cannot overflow.
 //! 3. Nothing overtakes what is held back.
 //! 4. A device may repeat a READ whose answer was lost, after requests behind it have taken effect.
-//!    So whatever changes memory behind a READ is fenced: the device waits.
+//!    So whatever changes memory behind a READ is fenced: the device waits. Not behind that of a
+//!    payload, which its sender leaves alone until it is told that it has come: Soft-RoCE loses the
+//!    end of a fence now and then, and everything behind it waits until more is posted.
 
 use crate::{
     imports::Remote,
@@ -125,7 +127,8 @@ struct Flight {
     mark: u64,
     at: usize,
     len: usize,
-    is_read: bool,
+    /// Whether it is a READ behind which changes wait.
+    needs_fence: bool,
     asked: Option<Asked>,
 }
 
@@ -222,6 +225,7 @@ impl Queue {
             asked.is_some() || count >= self.depth / PART || bytes >= self.ring.size() / PART;
         self.unsignalled = if is_signalled { (0, 0) } else { (count, bytes) };
         let is_read = verb == Verb::Read;
+        let needs_fence = is_read && !matches!(asked, Some(Asked::Piece));
         let id = self.next;
         self.next += 1;
         self.chain.push(Work {
@@ -232,8 +236,9 @@ impl Queue {
             is_signalled,
             is_fenced: self.reads > 0 && !is_read,
         });
-        self.reads += usize::from(is_read);
-        self.flights.push_back(Flight { id, mark: self.ring.mark(), at, len, is_read, asked });
+        self.reads += usize::from(needs_fence);
+        let mark = self.ring.mark();
+        self.flights.push_back(Flight { id, mark, at, len, needs_fence, asked });
         Some(at)
     }
 
@@ -261,7 +266,7 @@ impl Queue {
     ) {
         while self.flights.front().is_some_and(|flight| flight.id <= id) {
             let Some(flight) = self.flights.pop_front() else { return };
-            self.reads -= usize::from(flight.is_read);
+            self.reads -= usize::from(flight.needs_fence);
             let (at, len) = (flight.at, flight.len);
             match flight.asked {
                 None => {}

@@ -103,6 +103,17 @@ fn what_changes_memory_behind_a_read_is_fenced() {
 }
 
 #[test]
+fn nothing_waits_for_the_reading_of_a_payload() {
+    let (mut queue, device) = (Queue::new(DEPTH, STAGING), Device::new());
+    queue.ask(Verb::Read, (&remote(), 0), 64, Asked::Piece);
+    write(&mut queue, &device, 0, &[1; 8]);
+    read(&mut queue, 0, &SharedBytes::heap(8), 1);
+    write(&mut queue, &device, 8, &[2; 8]);
+    let fenced: Vec<_> = queue.chain().iter().map(|work| work.is_fenced).collect();
+    assert_eq!(fenced, [false, false, false, true]);
+}
+
+#[test]
 fn a_notice_goes_with_the_last_write() {
     let (mut queue, device) = (Queue::new(DEPTH, STAGING), Device::new());
     write(&mut queue, &device, 0, &[1; 8]);
