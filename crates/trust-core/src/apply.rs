@@ -11,7 +11,7 @@ use crate::{
     tell::{Either, Tell, Then, Told},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use std::{borrow::Borrow, marker::PhantomData, panic::Location};
+use std::{marker::PhantomData, panic::Location};
 
 /// What can cross the rack as an argument or a result.
 #[diagnostic::on_unimplemented(
@@ -307,10 +307,10 @@ fn no_such_property<A>(node: &Node, number: u32, unused: A, place: Place) -> Box
 /// of the line that delegated.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn or_raise<U>(result: Result<U, impl Borrow<DelegateError>>) -> U {
+pub(crate) fn or_raise<U>(result: Ended<U>) -> U {
     match result {
         Ok(value) => value,
-        Err(error) => raise(error.borrow()),
+        Err(error) => raise(&error),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     apply::{Portable, or_raise},
     completion::{Completion, Outcome, boxed},
     context::check_may_wait,
-    error::{DelegateError, OUTSIDE},
+    error::{DelegateError, Ended, OUTSIDE, outside},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
     launch::{Begun, Started, begin},
     node::{Node, Place, with_node},
@@ -184,7 +184,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: Portable,
     {
         const { check_captures::<F>() };
-        self.launch_call(With(closure), arguments)
+        self.launch_call(With(closure), arguments).map_err(|error| *error)
     }
 
     /// As [`launch`](Self::launch), without waiting; `then` is called with the result.
@@ -221,7 +221,7 @@ impl<T: 'static> Trust<Latch<T>> {
     }
 
     #[track_caller]
-    fn launch_call<I, V>(&self, invoke: I, arguments: V) -> Result<I::Output, DelegateError>
+    fn launch_call<I, V>(&self, invoke: I, arguments: V) -> Ended<I::Output>
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
@@ -229,9 +229,10 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         let place = Location::caller();
         with_node(|node| {
-            let node = node.filter(|node| node.seat.rack() == self.home.rack()).ok_or(OUTSIDE)?;
+            let node =
+                node.filter(|node| node.seat.rack() == self.home.rack()).ok_or_else(outside)?;
             node.context().check_may_wait("`launch`", place);
-            wait(|wake| self.start(node, invoke, arguments, wake, place)).map_err(|error| *error)
+            wait(|wake| self.start(node, invoke, arguments, wake, place))
         })
     }
 
@@ -245,9 +246,10 @@ impl<T: 'static> Trust<Latch<T>> {
     {
         let place = Location::caller();
         or_raise(with_node(|node| {
-            let node = node.filter(|node| node.seat.rack() == self.home.rack()).ok_or(OUTSIDE)?;
+            let node =
+                node.filter(|node| node.seat.rack() == self.home.rack()).ok_or_else(outside)?;
             self.start(node, invoke, arguments, completion, place);
-            Ok::<_, DelegateError>(())
+            Ok(())
         }));
     }
 

@@ -5,7 +5,7 @@ use crate::{
     Trust,
     apply::{Portable, or_raise},
     completion::{Completion, Outcome, boxed},
-    error::{DelegateError, OUTSIDE},
+    error::{DelegateError, Ended, outside},
     invoke::{Delegable, Invoke, check_captures},
     launch::{Begun, Started, begin},
     node::{Node, on_node, with_node},
@@ -31,7 +31,7 @@ pub struct Trustee {
 /// Outside a thread of a rack.
 #[track_caller]
 pub fn local_trustee() -> LocalTrustee {
-    let number = or_raise(on_node(Node::number).ok_or(OUTSIDE));
+    let number = or_raise(on_node(Node::number).ok_or_else(outside));
     LocalTrustee(Trustee { number }, PhantomData)
 }
 
@@ -118,7 +118,7 @@ impl Trustee {
     #[track_caller]
     pub fn numbered(number: u32) -> Option<Trustee> {
         let exists = on_node(|node| node.thread_numbered(number).is_some());
-        or_raise(exists.ok_or(OUTSIDE)).then_some(Trustee { number })
+        or_raise(exists.ok_or_else(outside)).then_some(Trustee { number })
     }
 
     /// The trustee of this thread; `None` if the rack has no such thread.
@@ -128,7 +128,7 @@ impl Trustee {
     #[track_caller]
     pub fn of(thread: ThreadId) -> Option<Trustee> {
         let number = on_node(|node| node.has(thread).then(|| node.number_of(thread)));
-        or_raise(number.ok_or(OUTSIDE)).map(Self::with_number)
+        or_raise(number.ok_or_else(outside)).map(Self::with_number)
     }
 
     pub(crate) fn with_number(number: u32) -> Trustee {
@@ -147,7 +147,7 @@ impl Trustee {
     #[track_caller]
     pub fn thread(&self) -> ThreadId {
         let thread = on_node(|node| node.thread_numbered(self.number)).flatten();
-        or_raise(thread.ok_or(OUTSIDE))
+        or_raise(thread.ok_or_else(outside))
     }
 
     /// Sends `value` to the trustee and entrusts it there. The value crosses the rack encoded; to
@@ -209,8 +209,8 @@ impl Trustee {
     {
         const { check_captures::<F>() };
         or_raise(with_node(|node| {
-            let node = node.ok_or(OUTSIDE)?;
-            let thread = node.thread_numbered(self.number).ok_or(OUTSIDE)?;
+            let node = node.ok_or_else(outside)?;
+            let thread = node.thread_numbered(self.number).ok_or_else(outside)?;
             let (promise, handle) = Promise::new();
             let reply_to = node.await_reply(thread, boxed(Settle(promise)));
             let started = Started::new(reply_to, thread);
@@ -220,7 +220,7 @@ impl Trustee {
                 let arguments = (reply_to, arguments);
                 node.request(self.runtime(), Start(closure), &arguments, started);
             }
-            Ok::<_, DelegateError>(handle)
+            Ok(handle)
         }))
     }
 
@@ -254,7 +254,7 @@ impl Trustee {
         F: FnOnce(&Node, A) -> U + Delegable,
     {
         const { check_captures::<F>() };
-        self.call("`try_visit`", Visit(closure), arguments)
+        self.call("`try_visit`", Visit(closure), arguments).map_err(|error| *error)
     }
 
     fn runtime(&self) -> Target<Runtime> {
@@ -263,7 +263,7 @@ impl Trustee {
 
     /// Calls the runtime of the thread and waits for it, on behalf of the method `what`.
     #[track_caller]
-    fn call<I, V>(&self, what: &str, invoke: I, arguments: V) -> Result<I::Output, DelegateError>
+    fn call<I, V>(&self, what: &str, invoke: I, arguments: V) -> Ended<I::Output>
     where
         I: Invoke<Runtime, V> + 'static,
         I::Output: Portable,
@@ -271,13 +271,13 @@ impl Trustee {
     {
         let place = Location::caller();
         with_node(|node| {
-            let Some(node) = node else { return Err(OUTSIDE) };
+            let Some(node) = node else { return Err(outside()) };
             if self.number == node.number() {
                 let _stay = node.stay();
                 return Ok(invoke.invoke(&mut Runtime, arguments));
             }
             node.context().check_may_wait(what, place);
-            node.call(self.runtime(), invoke, arguments).map_err(|error| *error)
+            node.call(self.runtime(), invoke, arguments)
         })
     }
 }
