@@ -17,8 +17,8 @@
 //! 3. Nothing overtakes what is held back.
 //! 4. A device may repeat a READ whose answer was lost, after requests behind it have taken effect.
 //!    So whatever changes memory behind a READ is fenced: the device waits. Not behind that of a
-//!    payload, which its sender leaves alone until it is told that it has come: Soft-RoCE loses the
-//!    end of a fence now and then, and everything behind it waits until more is posted.
+//!    payload, which its sender leaves alone until it is told that it has come: Soft-RoCE seems to
+//!    lose the end of a fence now and then, and all behind it waits until more is posted.
 
 use crate::{
     imports::Remote,
@@ -69,6 +69,11 @@ impl Asked {
             Asked::Word { token } | Asked::Part { token, total: Some(_), .. } => Some(*token),
             Asked::Part { .. } | Asked::Piece => None,
         }
+    }
+
+    /// Whether it asks for a READ that changes of memory behind it wait for.
+    fn holds_changes_back(&self) -> bool {
+        matches!(self, Asked::Part { .. })
     }
 }
 
@@ -127,8 +132,6 @@ struct Flight {
     mark: u64,
     at: usize,
     len: usize,
-    /// Whether it is a READ behind which changes wait.
-    needs_fence: bool,
     asked: Option<Asked>,
 }
 
@@ -142,6 +145,7 @@ pub(crate) struct Queue {
     next: u64,
     /// Requests and bytes behind the last that was signalled.
     unsignalled: (usize, usize),
+    /// READs under way that hold changes back.
     reads: usize,
 }
 
@@ -225,7 +229,6 @@ impl Queue {
             asked.is_some() || count >= self.depth / PART || bytes >= self.ring.size() / PART;
         self.unsignalled = if is_signalled { (0, 0) } else { (count, bytes) };
         let is_read = verb == Verb::Read;
-        let needs_fence = is_read && !matches!(asked, Some(Asked::Piece));
         let id = self.next;
         self.next += 1;
         self.chain.push(Work {
@@ -236,9 +239,8 @@ impl Queue {
             is_signalled,
             is_fenced: self.reads > 0 && !is_read,
         });
-        self.reads += usize::from(needs_fence);
-        let mark = self.ring.mark();
-        self.flights.push_back(Flight { id, mark, at, len, needs_fence, asked });
+        self.reads += usize::from(asked.as_ref().is_some_and(Asked::holds_changes_back));
+        self.flights.push_back(Flight { id, mark: self.ring.mark(), at, len, asked });
         Some(at)
     }
 
@@ -266,9 +268,9 @@ impl Queue {
     ) {
         while self.flights.front().is_some_and(|flight| flight.id <= id) {
             let Some(flight) = self.flights.pop_front() else { return };
-            self.reads -= usize::from(flight.needs_fence);
-            let (at, len) = (flight.at, flight.len);
-            match flight.asked {
+            let Flight { mark, at, len, asked, .. } = flight;
+            self.reads -= usize::from(asked.as_ref().is_some_and(Asked::holds_changes_back));
+            match asked {
                 None => {}
                 Some(Asked::Word { token }) => {
                     let value = staging.load(at, Ordering::Relaxed);
@@ -283,7 +285,7 @@ impl Queue {
                     }
                 }
             }
-            self.ring.give_back(flight.mark);
+            self.ring.give_back(mark);
         }
     }
 
