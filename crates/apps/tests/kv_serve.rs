@@ -55,6 +55,44 @@ fn large_items_cross_the_rack() {
     }
 }
 
+/// Clients that ask for much and read nothing, of which there are more than answers have room.
+#[test]
+fn clients_that_read_nothing_do_not_fill_the_memory() {
+    let server = Server::start();
+    let value = "x".repeat(1 << 20);
+    let set = |key| format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
+    let keys: Vec<String> = (0..16).map(|number| format!("k{number}")).collect();
+    let sets: String = keys.iter().map(set).collect();
+    assert_eq!(converse(&server, sets.as_bytes()), "STORED\r\n".repeat(keys.len()));
+    let get = format!("get {}\r\n", keys.join(" "));
+    let clients: Vec<TcpStream> = (0..150)
+        .map(|_| {
+            let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+            client.write_all(get.as_bytes()).unwrap();
+            client
+        })
+        .collect();
+    // One that reads is served meanwhile, as often as it asks.
+    for _ in 0..5 {
+        let found = converse(&server, b"get k0\r\n");
+        assert!(found == format!("VALUE k0 0 {}\r\n{value}\r\nEND\r\n", value.len()));
+    }
+    // Until the server has read for them what it will.
+    let reads = || {
+        let stats = converse(&server, b"stats\r\n");
+        stats.lines().find(|line| line.starts_with("STAT cmd_get ")).unwrap().to_owned()
+    };
+    let (mut before, mut now) = (String::new(), reads());
+    while before != now {
+        thread::sleep(Duration::from_millis(500));
+        (before, now) = (now, reads());
+    }
+    drop(clients);
+    // 64 MiB of items, 64 MiB of answers, what is under way between the processes, and the program.
+    let peak = server.peak_memory_bytes();
+    assert!(peak < 400 << 20, "{} MiB, {now}", peak >> 20);
+}
+
 #[test]
 fn clients_at_the_same_time_lose_no_increment() {
     let server = Server::start();

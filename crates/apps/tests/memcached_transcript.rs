@@ -1,7 +1,7 @@
 //! The answers of memcached itself, byte for byte: `fixtures/memcached.txt` replayed without
 //! sockets, whole and byte by byte.
 
-use gossamer_apps::kv::memcached::{Connection, Facts};
+use gossamer_apps::kv::memcached::{Budget, Connection, Facts};
 use gossamer_apps::kv::server::local::LocalShards;
 
 /// What the recording was started with before each conversation, so that none finds the items of
@@ -53,8 +53,13 @@ fn converse(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {
     for piece in input.chunks(size) {
         connection.received(piece);
         while let Some(batch) = connection.next_batch() {
-            connection.completed(batch.run(shards, &NoFacts, 1_700_000_000));
-            answer.extend_from_slice(connection.output());
+            connection.completed(batch.run(
+                shards,
+                &NoFacts,
+                1_700_000_000,
+                &Budget::new(usize::MAX),
+            ));
+            answer.extend_from_slice(&connection.output().to_vec());
             connection.sent(connection.output().len());
         }
     }

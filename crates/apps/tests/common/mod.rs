@@ -25,6 +25,17 @@ impl Server {
     }
 }
 
+#[allow(dead_code)] // Not every test program asks.
+impl Server {
+    /// The largest amount of memory that the process behind the port has had at any time.
+    pub(crate) fn peak_memory_bytes(&self) -> usize {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // The other host ends with this one.

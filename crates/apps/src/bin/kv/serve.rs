@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use gossamer_apps::kv::rack::off_rack;
@@ -21,12 +22,16 @@ pub(super) struct Serve {
     /// change everything
     #[arg(long, default_value = "127.0.0.1")]
     listen: IpAddr,
-    /// Memory for items, in MiB, over all hosts
+    /// Memory for items, in MiB, over all hosts. Answers that clients have not read yet take up to
+    /// 64 MiB more on the host that serves
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     memory: u32,
     /// Connections at a time
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
+    /// Close connections on which nothing comes or goes for this many seconds; 0 keeps them
+    #[arg(long, default_value_t = 600)]
+    idle_timeout: u32,
     /// Requests at a time, a fiber each
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=4096))]
     fibers: u64,
@@ -42,6 +47,8 @@ impl Serve {
         let options = Options {
             connections_max: self.connections as usize,
             threads: gossamer::threads().count(),
+            idle: (self.idle_timeout > 0).then(|| Duration::from_secs(self.idle_timeout.into())),
+            ..Options::default()
         };
         let server = Server::bind(address, options)
             .map_err(|error| format!("cannot listen on {address}: {error}"))?;

@@ -2,21 +2,31 @@
 //!
 //! A [`Batch`] holds the commands that one connection sent without waiting. It runs wherever
 //! blocking on the store is fine (a fiber), and stops when its output has grown enough: what is
-//! left of it goes on when the client has taken the output. So the memory that one connection can
-//! make the server use is bounded, however many keys one `get` names.
+//! left of it goes on when the client has taken the output. It also stops when the [`Budget`] of
+//! all connections has no room for the next answer. So the memory that clients can make the server
+//! use is bounded, however many there are and however many keys one `get` names.
+//!
+//! Room is reserved before a shard is asked. Items are read in two steps: a first request gets data
+//! of up to [`SMALL_BYTES`], and for a larger item its size, for which room is then reserved.
 
 use std::collections::VecDeque;
 
 use super::super::store::number::Decimal;
 use super::super::store::{Control, Request, Response, Seconds, Stats};
 use super::command::Command;
+use super::output::{Budget, Output, Shortage};
 
 /// Bytes of output after which a batch stops, to go on when they are sent.
 pub const OUTPUT_BYTES: usize = 256 * 1024;
 
-/// Keys of one retrieval that are asked for at the same time. Times the largest item, this is what
-/// the output may exceed [`OUTPUT_BYTES`] by.
+/// Keys of one retrieval that are asked for at the same time.
 pub const KEYS_AT_ONCE: usize = 16;
+
+/// Bytes of data that a read gets without asking for its size first.
+pub const SMALL_BYTES: usize = 16 * 1024;
+
+/// Room for what an answer says besides data: a `VALUE` line with its key, or a report of `stats`.
+const WORDS_BYTES: usize = 4096;
 
 /// The store as a whole, wherever its shards are. Calls may block the fiber or thread they are made
 /// on; the clock is the caller's.
@@ -48,12 +58,14 @@ pub struct Batch {
 }
 
 /// How far a batch has come.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Progress {
     /// To be sent to the client.
-    pub output: Vec<u8>,
+    pub output: Output,
     /// What is left to run after that; empty when the batch is done.
     pub rest: Batch,
+    /// Why the batch stopped, if the budget had no room for its next answer.
+    pub shortage: Option<Shortage>,
 }
 
 impl Batch {
@@ -77,21 +89,35 @@ impl Batch {
         self.commands.is_empty()
     }
 
-    /// Runs the commands in order until they are done or the output is large enough.
-    pub fn run(mut self, shards: &dyn Shards, facts: &dyn Facts, now: Seconds) -> Progress {
-        let mut output = Vec::new();
+    /// Runs the commands in order until they are done, the output is large enough, or `budget` has
+    /// no room for the next answer.
+    pub fn run(
+        mut self,
+        shards: &dyn Shards,
+        facts: &dyn Facts,
+        now: Seconds,
+        budget: &Budget,
+    ) -> Progress {
+        let mut output = Output::new(budget);
+        let mut shortage = None;
         while output.len() < OUTPUT_BYTES
+            && shortage.is_none()
             && let Some(command) = self.commands.pop_front()
         {
+            shortage = output.reserve(WORDS_BYTES).err();
+            if shortage.is_some() {
+                self.commands.push_front(command);
+                break;
+            }
             match command {
                 Command::Retrieve { keys, touch, cas } => {
-                    self.keys_done =
-                        retrieve(&keys, self.keys_done, touch, cas, shards, now, &mut output);
+                    let mut retrieval = Retrieval { touch, cas, shards, now, output: &mut output };
+                    shortage = retrieval.run(&keys, &mut self.keys_done).err();
                     if self.keys_done < keys.len() {
                         self.commands.push_front(Command::Retrieve { keys, touch, cas });
                     } else {
                         self.keys_done = 0;
-                        output.extend_from_slice(b"END\r\n");
+                        output.push(b"END\r\n");
                     }
                 }
                 Command::Single { request, quiet } => {
@@ -103,54 +129,89 @@ impl Batch {
                 Command::FlushAll { exptime, quiet } => {
                     shards.control(Control::FlushAll { exptime }, now);
                     if !quiet {
-                        output.extend_from_slice(b"OK\r\n");
+                        output.push(b"OK\r\n");
                     }
                 }
                 Command::Stats => write_stats(shards, facts, now, &mut output),
                 Command::ResetStats => {
                     shards.control(Control::ResetStats, now);
-                    output.extend_from_slice(b"RESET\r\n");
+                    output.push(b"RESET\r\n");
                 }
-                Command::Say(text) => output.extend_from_slice(text.as_bytes()),
+                Command::Say(text) => output.push(text.as_bytes()),
                 Command::Close => {}
             }
+            output.settle();
         }
-        Progress { output, rest: self }
+        Progress { output, rest: self, shortage }
     }
 }
 
-/// Answers the keys from `done` on, a few at a time; returns how many are done in the end.
-fn retrieve(
-    keys: &[Vec<u8>],
-    mut done: usize,
+/// A `get` or one of its relatives that runs.
+struct Retrieval<'a> {
     touch: Option<i32>,
     cas: bool,
-    shards: &dyn Shards,
+    shards: &'a dyn Shards,
     now: Seconds,
-    output: &mut Vec<u8>,
-) -> usize {
-    let request = |key: &Vec<u8>| match touch {
-        None => Request::Get { key: key.clone() },
-        Some(exptime) => Request::GetAndTouch { key: key.clone(), exptime },
-    };
-    while done < keys.len() && output.len() < OUTPUT_BYTES {
-        let end = keys.len().min(done + KEYS_AT_ONCE);
-        let window = &keys[done..end];
-        let responses = match window {
-            [key] => vec![shards.call(request(key), now)],
-            _ => shards.call_all(window.iter().map(request).collect(), now),
-        };
-        for (key, response) in window.iter().zip(&responses) {
-            write_value(key, response, cas, output);
-        }
-        done = end;
-    }
-    done
+    output: &'a mut Output,
 }
 
-fn write_value(key: &[u8], response: &Response, with_cas: bool, output: &mut Vec<u8>) {
+impl Retrieval<'_> {
+    fn request(&self, key: &[u8], most: usize) -> Request {
+        let (key, most) = (key.to_vec(), u32::try_from(most).unwrap_or(u32::MAX));
+        match self.touch {
+            None => Request::Get { key, most },
+            Some(exptime) => Request::GetAndTouch { key, exptime, most },
+        }
+    }
+
+    /// Answers the keys from `done` on, a few at a time, until the output is large enough. `done`
+    /// says how far it came, also when it fails.
+    fn run(&mut self, keys: &[Vec<u8>], done: &mut usize) -> Result<(), Shortage> {
+        while *done < keys.len() && self.output.len() < OUTPUT_BYTES {
+            let mut window = &keys[*done..keys.len().min(*done + KEYS_AT_ONCE)];
+            if self.output.reserve(window.len() * (WORDS_BYTES + SMALL_BYTES)).is_err() {
+                // One at a time, then.
+                window = &window[..1];
+                self.output.reserve(WORDS_BYTES + SMALL_BYTES)?;
+            }
+            let responses = match window {
+                [key] => vec![self.shards.call(self.request(key, SMALL_BYTES), self.now)],
+                _ => {
+                    let requests = window.iter().map(|key| self.request(key, SMALL_BYTES));
+                    self.shards.call_all(requests.collect(), self.now)
+                }
+            };
+            for (key, response) in window.iter().zip(responses) {
+                // Where this fails, the rest of the window is asked for again later.
+                let response = self.whole(key, response)?;
+                write_value(key, &response, self.cas, self.output);
+                *done += 1;
+                if self.output.len() >= OUTPUT_BYTES {
+                    break;
+                }
+            }
+            self.output.settle();
+        }
+        Ok(())
+    }
+
+    /// The answer for `key`, for which there is room in the output, after `response` to a first
+    /// request.
+    fn whole(&mut self, key: &[u8], mut response: Response) -> Result<Response, Shortage> {
+        // More than once only if the item grows in the meantime.
+        while let Response::Large { bytes } = response {
+            let bytes = bytes as usize;
+            self.output.reserve(WORDS_BYTES + bytes)?;
+            response = self.shards.call(self.request(key, bytes), self.now);
+        }
+        Ok(response)
+    }
+}
+
+fn write_value(key: &[u8], response: &Response, with_cas: bool, output: &mut Output) {
     let Response::Value { flags, cas, data } = response else { return };
-    let mut put = |bytes: &[u8]| output.extend_from_slice(bytes);
+    let mut line = Vec::with_capacity(key.len() + 64);
+    let mut put = |bytes: &[u8]| line.extend_from_slice(bytes);
     put(b"VALUE ");
     put(key);
     put(b" ");
@@ -162,11 +223,12 @@ fn write_value(key: &[u8], response: &Response, with_cas: bool, output: &mut Vec
         put(Decimal::new(*cas).as_bytes());
     }
     put(b"\r\n");
-    put(data);
-    put(b"\r\n");
+    output.push(&line);
+    output.push_data(data);
+    output.push(b"\r\n");
 }
 
-fn write_answer(response: &Response, output: &mut Vec<u8>) {
+fn write_answer(response: &Response, output: &mut Output) {
     let text = match response {
         Response::Stored => "STORED\r\n",
         Response::NotStored => "NOT_STORED\r\n",
@@ -178,15 +240,17 @@ fn write_answer(response: &Response, output: &mut Vec<u8>) {
         Response::TooLarge => super::command::TOO_LARGE,
         Response::OutOfMemory => "SERVER_ERROR out of memory storing object\r\n",
         Response::Number(number) => {
-            output.extend_from_slice(Decimal::new(*number).as_bytes());
+            output.push(Decimal::new(*number).as_bytes());
             "\r\n"
         }
-        Response::Done | Response::Value { .. } | Response::Stats(_) => "OK\r\n",
+        Response::Done | Response::Value { .. } | Response::Large { .. } | Response::Stats(_) => {
+            "OK\r\n"
+        }
     };
-    output.extend_from_slice(text.as_bytes());
+    output.push(text.as_bytes());
 }
 
-fn write_stats(shards: &dyn Shards, facts: &dyn Facts, now: Seconds, output: &mut Vec<u8>) {
+fn write_stats(shards: &dyn Shards, facts: &dyn Facts, now: Seconds, output: &mut Output) {
     let mut total = Stats::default();
     for response in shards.control(Control::Stats, now) {
         if let Response::Stats(stats) = response {
@@ -195,7 +259,7 @@ fn write_stats(shards: &dyn Shards, facts: &dyn Facts, now: Seconds, output: &mu
     }
     let mut put = |name: &str, value: &str| {
         for part in ["STAT ", name, " ", value, "\r\n"] {
-            output.extend_from_slice(part.as_bytes());
+            output.push(part.as_bytes());
         }
     };
     for (name, value) in facts.facts(now) {
@@ -204,5 +268,5 @@ fn write_stats(shards: &dyn Shards, facts: &dyn Facts, now: Seconds, output: &mu
     for (name, value) in total.each() {
         put(name, &value.to_string());
     }
-    output.extend_from_slice(b"END\r\n");
+    output.push(b"END\r\n");
 }

@@ -6,6 +6,7 @@
 
 use super::batch::{Batch, OUTPUT_BYTES, Progress};
 use super::command::Command;
+use super::output::{Output, Shortage};
 use super::parser::Parser;
 
 /// Commands of one batch, at most.
@@ -17,23 +18,26 @@ const READ_AHEAD_BYTES: usize = 64 * 1024;
 /// One client, without its socket.
 ///
 /// ```
-/// use gossamer_apps::kv::memcached::{Connection, Progress};
+/// use gossamer_apps::kv::memcached::{Connection, Output, Progress};
 /// let mut connection = Connection::new();
 /// connection.received(b"get a\r\nset b 0 0 1\r\n");
 /// let batch = connection.next_batch().unwrap();
 /// assert_eq!(batch.len(), 1); // the data of `b` is not here yet
-/// connection.completed(Progress { output: b"END\r\n".to_vec(), ..Progress::default() });
-/// assert_eq!(connection.output(), b"END\r\n");
+/// let mut output = Output::default();
+/// output.push(b"END\r\n");
+/// connection.completed(Progress { output, ..Progress::default() });
+/// assert_eq!(connection.output().to_vec(), b"END\r\n");
 /// ```
 #[derive(Debug, Default)]
 pub struct Connection {
     parser: Parser,
-    output: Vec<u8>,
-    sent: usize,
+    output: Output,
     /// A batch is under way.
     running: bool,
-    /// What a batch left to run when its output had grown enough.
+    /// What a batch left to run when its output had grown enough or found no room.
     rest: Batch,
+    /// Nothing runs until there is room for so much.
+    shortage: Option<Shortage>,
     /// The client sends no more.
     ended: bool,
     /// No command will be run after those under way.
@@ -67,10 +71,11 @@ impl Connection {
     }
 
     /// The commands to run next; `None` while a batch runs, while the client is behind with
-    /// reading, or when there is no complete command. The batch must come back through
+    /// reading, while there is no room for answers, or when there is no complete command. The batch must come back through
     /// [`Connection::completed`].
     pub fn next_batch(&mut self) -> Option<Batch> {
-        if self.running || self.output().len() >= OUTPUT_BYTES {
+        let held_up = self.shortage.is_some() || self.output().len() >= OUTPUT_BYTES;
+        if self.running || held_up {
             return None;
         }
         let mut batch = std::mem::take(&mut self.rest);
@@ -92,26 +97,33 @@ impl Connection {
     pub fn completed(&mut self, progress: Progress) {
         self.running = false;
         self.rest = progress.rest;
-        if self.output().is_empty() {
-            self.output = progress.output;
-            self.sent = 0;
-        } else {
-            self.output.extend_from_slice(&progress.output);
-        }
+        self.shortage = progress.shortage;
+        self.output.append(progress.output);
+    }
+
+    /// The room that answers need before anything more is run, if they lack it.
+    pub fn shortage(&self) -> Option<Shortage> {
+        self.shortage
+    }
+
+    /// There is room for answers again. Ask for [`Connection::next_batch`] afterwards.
+    pub fn resume(&mut self) {
+        self.shortage = None;
     }
 
     /// Bytes that wait to be sent.
-    pub fn output(&self) -> &[u8] {
-        &self.output[self.sent..]
+    pub fn output(&self) -> &Output {
+        &self.output
     }
 
     /// Says that so many bytes of the output are sent.
     pub fn sent(&mut self, bytes: usize) {
-        self.sent += bytes;
-        if self.sent == self.output.len() {
-            self.sent = 0;
-            self.output = Vec::new();
-        }
+        self.output.advance(bytes);
+    }
+
+    /// Whether the client is waited for: nothing runs, and nothing waits for room.
+    pub fn is_idle(&self) -> bool {
+        !self.running && self.shortage.is_none()
     }
 
     /// Whether the connection can be closed: the client asked for it or is gone, and everything
@@ -125,6 +137,7 @@ impl Connection {
 mod tests {
     use super::super::super::server::local::LocalShards;
     use super::super::batch::Facts;
+    use super::super::output::Budget;
     use super::*;
 
     struct NoFacts;
@@ -142,8 +155,9 @@ mod tests {
         for piece in input.chunks(size).chain([&b""[..]]) {
             connection.received(piece);
             while let Some(batch) = connection.next_batch() {
-                connection.completed(batch.run(shards, &NoFacts, 1_700_000_000));
-                answers.extend_from_slice(connection.output());
+                let budget = Budget::new(usize::MAX);
+                connection.completed(batch.run(shards, &NoFacts, 1_700_000_000, &budget));
+                answers.extend_from_slice(&connection.output().to_vec());
                 connection.sent(connection.output().len());
             }
         }
@@ -175,14 +189,44 @@ mod tests {
         let (mut parts, mut total) = (0, 0);
         while let Some(batch) = connection.next_batch() {
             assert!(!connection.wants_input() || connection.output().is_empty());
-            connection.completed(batch.run(&shards, &NoFacts, 1_700_000_000));
+            let budget = Budget::new(usize::MAX);
+            connection.completed(batch.run(&shards, &NoFacts, 1_700_000_000, &budget));
             let length = connection.output().len();
-            assert!(length < OUTPUT_BYTES + super::super::batch::KEYS_AT_ONCE * 110_000);
+            assert!(length < OUTPUT_BYTES + 110_000);
             assert!(connection.next_batch().is_none(), "nothing runs before the client has read");
             connection.sent(length);
             (parts, total) = (parts + 1, total + length);
         }
         assert!(parts > 10 && total > 200 * 100_000, "{parts} parts, {total} bytes");
+    }
+
+    #[test]
+    fn a_batch_without_room_goes_on_where_it_stopped() {
+        let shards = LocalShards::new(2, None);
+        let value = "x".repeat(100_000);
+        let input = format!("set k 0 0 100000\r\n{value}\r\nget k k k k k k\r\nversion\r\n");
+        let expected = converse(&shards, input.as_bytes(), usize::MAX);
+        let budget = Budget::new(250_000);
+        let mut connection = Connection::new();
+        connection.received(input.as_bytes());
+        let (mut answers, mut shortages) = (Vec::new(), 0);
+        while let Some(batch) = connection.next_batch() {
+            let progress = batch.run(&shards, &NoFacts, 1_700_000_000, &budget);
+            connection.completed(progress);
+            let held = 250_000 - budget.available();
+            assert_eq!(held, connection.output().len(), "no more than what waits to be sent");
+            if let Some(shortage) = connection.shortage() {
+                assert!(connection.next_batch().is_none(), "nothing runs without room");
+                assert!(shortage.bytes > budget.available());
+                shortages += 1;
+                connection.resume();
+            }
+            answers.extend_from_slice(&connection.output().to_vec());
+            connection.sent(connection.output().len());
+        }
+        assert!(answers == expected, "{} bytes, {} expected", answers.len(), expected.len());
+        assert!(shortages >= 2, "{shortages} shortages");
+        assert_eq!(budget.available(), 250_000);
     }
 
     #[test]
@@ -193,7 +237,7 @@ mod tests {
         connection.input_ended();
         let batch = connection.next_batch().unwrap();
         assert!(!connection.wants_input() && !connection.is_finished());
-        connection.completed(batch.run(&shards, &NoFacts, 0));
+        connection.completed(batch.run(&shards, &NoFacts, 0, &Budget::new(usize::MAX)));
         assert!(connection.next_batch().is_none());
         assert!(!connection.is_finished(), "the answer is not sent yet");
         connection.sent(connection.output().len());

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! In reading order: [`command`] (what a line means), [`parser`] (where a line and its data end),
-//! [`batch`] (running commands and writing answers), [`connection`] (one client: order, limits).
+//! [`output`] (answers and the memory that all of them may take), [`batch`] (running commands and
+//! writing answers), [`connection`] (one client: order, limits).
 
 /// The version that clients are told. It begins with that of the memcached whose answers these are:
 /// clients choose what to expect by it.
@@ -23,6 +24,7 @@ macro_rules! version {
 pub mod batch;
 pub mod command;
 pub mod connection;
+pub mod output;
 pub mod parser;
 
 /// The version that clients are told.
@@ -31,4 +33,5 @@ pub const VERSION: &str = version!();
 pub use batch::{Batch, Facts, Progress, Shards};
 pub use command::{Command, Line};
 pub use connection::Connection;
+pub use output::{Budget, Output, Shortage};
 pub use parser::Parser;

@@ -13,6 +13,10 @@ pub(super) struct ServerFacts {
     threads: usize,
     pub(super) curr_connections: AtomicU64,
     pub(super) total_connections: AtomicU64,
+    /// Connections closed because nothing came or went for too long.
+    pub(super) idle_kicks: AtomicU64,
+    /// Connections closed because answers had no more room and they read nothing.
+    pub(super) stalled_kicks: AtomicU64,
 }
 
 impl ServerFacts {
@@ -22,6 +26,8 @@ impl ServerFacts {
             threads,
             curr_connections: AtomicU64::new(0),
             total_connections: AtomicU64::new(0),
+            idle_kicks: AtomicU64::new(0),
+            stalled_kicks: AtomicU64::new(0),
         }
     }
 }
@@ -37,6 +43,8 @@ impl Facts for ServerFacts {
             ("pointer_size", usize::BITS.to_string()),
             ("curr_connections", count(&self.curr_connections)),
             ("total_connections", count(&self.total_connections)),
+            ("idle_kicks", count(&self.idle_kicks)),
+            ("stalled_kicks", count(&self.stalled_kicks)),
             ("threads", self.threads.to_string()),
         ]
     }

@@ -1,19 +1,22 @@
-//! The I/O thread: every socket, and nothing else.
+//! The I/O thread: every socket, and nothing else. It accepts, gives clients their turns, resumes
+//! those that waited for room, and closes idle and stalled ones.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 
-use super::super::memcached::Connection;
+use super::super::memcached::{Budget, Connection};
+use super::client::{Client, Turn};
 use super::facts::ServerFacts;
-use super::job::{ConnectionId, Done, Execute, Job, ReturnPath};
+use super::job::{ConnectionId, Done, Execute, ReturnPath};
 
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
@@ -21,11 +24,11 @@ const WAKER: Token = Token(usize::MAX - 1);
 /// Bytes that one read takes, at most.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Reads from one connection before the others get their turn.
-const READS_PER_TURN: usize = 8;
-
 /// How long accepting rests after the system refused a connection, as when descriptors run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often stalled clients are looked for while answers have no room.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// How a server serves.
 #[derive(Clone, Debug)]
@@ -34,11 +37,25 @@ pub struct Options {
     pub connections_max: usize,
     /// Threads that run requests, as `stats` reports them.
     pub threads: usize,
+    /// Bytes that the unsent answers of all connections take at most; at least 2 MiB, or the largest
+    /// item could never be read.
+    pub output_bytes: usize,
+    /// While answers have no room, connections whose client reads nothing for this long are closed,
+    /// the longest silent first.
+    pub stall: Duration,
+    /// Connections on which nothing comes or goes for this long are closed.
+    pub idle: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections_max: 1024, threads: 1 }
+        Self {
+            connections_max: 1024,
+            threads: 1,
+            output_bytes: 64 << 20,
+            stall: Duration::from_secs(2),
+            idle: None,
+        }
     }
 }
 
@@ -55,6 +72,10 @@ pub struct Server {
     stop: Arc<AtomicBool>,
     /// There may be connections to accept.
     acceptable: bool,
+    /// Connections whose next answer has no room, in the order in which they found out.
+    short: VecDeque<ConnectionId>,
+    /// When clients are next looked through for stalled and idle ones.
+    next_look: Instant,
 }
 
 /// Ends a server from another thread.
@@ -72,26 +93,6 @@ impl StopHandle {
     }
 }
 
-#[derive(Debug)]
-struct Client {
-    stream: TcpStream,
-    connection: Connection,
-    serial: u64,
-    /// The socket may have more to read; the poll reports it only once.
-    readable: bool,
-    /// The socket may take more; likewise.
-    writable: bool,
-    /// In the list of those that want another turn.
-    queued: bool,
-}
-
-/// What a client's turn came to.
-enum Turn {
-    Waits,
-    WantsAnother,
-    Ended,
-}
-
 impl Server {
     /// Listens on `address`.
     ///
@@ -104,6 +105,7 @@ impl Server {
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let (sender, done) = mpsc::channel();
         let facts = Arc::new(ServerFacts::new(options.threads));
+        let budget = Budget::new(options.output_bytes);
         Ok(Self {
             poll,
             listener,
@@ -111,9 +113,11 @@ impl Server {
             clients: Slab::new(),
             next_serial: 0,
             done,
-            back: ReturnPath { done: sender, waker, facts },
+            back: ReturnPath { done: sender, waker, facts, budget },
             stop: Arc::new(AtomicBool::new(false)),
             acceptable: true,
+            short: VecDeque::new(),
+            next_look: Instant::now(),
         })
     }
 
@@ -139,14 +143,7 @@ impl Server {
         let mut scratch = vec![0; READ_BYTES];
         let mut turns: Vec<usize> = Vec::new();
         while !self.stop.load(Ordering::Acquire) {
-            let timeout = if !turns.is_empty() {
-                Some(Duration::ZERO)
-            } else if self.acceptable && self.clients.len() < self.options.connections_max {
-                Some(ACCEPT_PAUSE)
-            } else {
-                None
-            };
-            match self.poll.poll(&mut events, timeout) {
+            match self.poll.poll(&mut events, self.timeout(&turns)) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
@@ -163,12 +160,15 @@ impl Server {
                     }
                 }
             }
-            self.accept(&mut turns);
-            self.take_back(&mut turns);
+            let now = Instant::now();
+            self.accept(now, &mut turns);
+            self.take_back(now, &mut turns);
+            self.resume(&mut turns);
+            self.look(now);
             for slot in std::mem::take(&mut turns) {
                 let Some(client) = self.clients.get_mut(slot) else { continue };
                 client.queued = false;
-                match client.turn(slot, executor, &self.back, &mut scratch) {
+                match client.turn(slot, now, executor, &self.back, &mut scratch) {
                     Turn::Waits => {}
                     Turn::WantsAnother => queue(client, slot, &mut turns),
                     Turn::Ended => self.remove(slot),
@@ -178,10 +178,22 @@ impl Server {
         Ok(())
     }
 
-    fn accept(&mut self, turns: &mut Vec<usize>) {
+    /// How long to wait for events at most.
+    fn timeout(&self, turns: &[usize]) -> Option<Duration> {
+        if !turns.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let accept = self.acceptable && self.clients.len() < self.options.connections_max;
+        let look =
+            !self.short.is_empty() || (self.options.idle.is_some() && !self.clients.is_empty());
+        let look = look.then(|| self.next_look.saturating_duration_since(Instant::now()));
+        look.into_iter().chain(accept.then_some(ACCEPT_PAUSE)).min()
+    }
+
+    fn accept(&mut self, now: Instant, turns: &mut Vec<usize>) {
         while self.acceptable && self.clients.len() < self.options.connections_max {
             match self.listener.accept() {
-                Ok((stream, _)) => self.admit(stream, turns),
+                Ok((stream, _)) => self.admit(stream, now, turns),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.acceptable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // The client is gone already, or descriptors have run out; `acceptable` stays set,
@@ -191,7 +203,7 @@ impl Server {
         }
     }
 
-    fn admit(&mut self, mut stream: TcpStream, turns: &mut Vec<usize>) {
+    fn admit(&mut self, mut stream: TcpStream, now: Instant, turns: &mut Vec<usize>) {
         let entry = self.clients.vacant_entry();
         let slot = entry.key();
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -209,6 +221,7 @@ impl Server {
             readable: true,
             writable: true,
             queued: true,
+            active: now,
         });
         turns.push(slot);
         self.back.facts.curr_connections.fetch_add(1, Ordering::Relaxed);
@@ -216,7 +229,7 @@ impl Server {
     }
 
     /// Hands the output of finished jobs to their connections.
-    fn take_back(&mut self, turns: &mut Vec<usize>) {
+    fn take_back(&mut self, now: Instant, turns: &mut Vec<usize>) {
         for done in self.done.try_iter() {
             let ConnectionId { slot, serial } = done.connection;
             let Some(client) = self.clients.get_mut(slot).filter(|c| c.serial == serial) else {
@@ -224,12 +237,66 @@ impl Server {
             };
             match done.progress {
                 Some(progress) => {
+                    client.active = now;
                     client.connection.completed(progress);
+                    if client.connection.shortage().is_some() {
+                        self.short.push_back(done.connection);
+                    }
                     queue(client, slot, turns);
                 }
                 None => remove(&mut self.clients, &self.poll, &self.back, slot),
             }
         }
+    }
+
+    /// Lets connections go on for whose answers there is room again, in the order of their waiting.
+    fn resume(&mut self, turns: &mut Vec<usize>) {
+        let mut available = self.back.budget.available();
+        while let Some(&ConnectionId { slot, serial }) = self.short.front() {
+            if let Some(client) = self.clients.get_mut(slot).filter(|c| c.serial == serial)
+                && let Some(shortage) = client.connection.shortage()
+            {
+                if shortage.bytes > available {
+                    return;
+                }
+                available -= shortage.bytes;
+                client.connection.resume();
+                queue(client, slot, turns);
+            }
+            self.short.pop_front();
+        }
+    }
+
+    /// Closes connections that have been idle for too long and, while answers have no room, the one
+    /// whose client has read nothing for the longest time.
+    fn look(&mut self, now: Instant) {
+        if now < self.next_look {
+            return;
+        }
+        let since = |client: &Client| now.saturating_duration_since(client.active);
+        let mut next = Duration::from_secs(1);
+        if let Some(limit) = self.options.idle {
+            let idle = |client: &Client| client.connection.is_idle() && since(client) >= limit;
+            let idle: Vec<_> = self
+                .clients
+                .iter()
+                .filter(|(_, client)| idle(client))
+                .map(|(slot, _)| slot)
+                .collect();
+            self.back.facts.idle_kicks.fetch_add(idle.len() as u64, Ordering::Relaxed);
+            idle.into_iter().for_each(|slot| self.remove(slot));
+            next = next.min(limit);
+        }
+        if !self.short.is_empty() {
+            let owed = self.clients.iter().filter(|(_, c)| !c.connection.output().is_empty());
+            let stalled = owed.max_by_key(|(_, client)| since(client));
+            if let Some((slot, _)) = stalled.filter(|(_, c)| since(c) >= self.options.stall) {
+                self.back.facts.stalled_kicks.fetch_add(1, Ordering::Relaxed);
+                self.remove(slot);
+            }
+            next = SHORTAGE_PAUSE;
+        }
+        self.next_look = now + next;
     }
 
     fn remove(&mut self, slot: usize) {
@@ -249,55 +316,4 @@ fn remove(clients: &mut Slab<Client>, poll: &Poll, back: &ReturnPath, slot: usiz
     // Closing the descriptor takes it out of the poll as well.
     let _ = poll.registry().deregister(&mut client.stream);
     back.facts.curr_connections.fetch_sub(1, Ordering::Relaxed);
-}
-
-impl Client {
-    /// Sends, runs and reads what can be sent, run and read without waiting.
-    fn turn(
-        &mut self,
-        slot: usize,
-        executor: &dyn Execute,
-        back: &ReturnPath,
-        scratch: &mut [u8],
-    ) -> Turn {
-        for _ in 0..READS_PER_TURN {
-            if self.send().is_err() {
-                return Turn::Ended;
-            }
-            if let Some(batch) = self.connection.next_batch() {
-                let connection = ConnectionId { slot, serial: self.serial };
-                executor.start(Job::new(connection, batch, back.clone()));
-            }
-            if self.connection.is_finished() {
-                return Turn::Ended;
-            }
-            if !self.readable || !self.connection.wants_input() {
-                return Turn::Waits;
-            }
-            match self.stream.read(scratch) {
-                Ok(0) => {
-                    self.readable = false;
-                    self.connection.input_ended();
-                }
-                Ok(length) => self.connection.received(&scratch[..length]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Turn::Ended,
-            }
-        }
-        Turn::WantsAnother
-    }
-
-    fn send(&mut self) -> io::Result<()> {
-        while self.writable && !self.connection.output().is_empty() {
-            match self.stream.write(self.connection.output()) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(length) => self.connection.sent(length),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
 }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use mio::Waker;
 
-use super::super::memcached::{Batch, Progress, Shards};
+use super::super::memcached::{Batch, Budget, Progress, Shards};
 use super::super::store::Seconds;
 use super::facts::ServerFacts;
 
@@ -38,6 +38,8 @@ pub(super) struct ReturnPath {
     pub(super) done: Sender<Done>,
     pub(super) waker: Arc<Waker>,
     pub(super) facts: Arc<ServerFacts>,
+    /// What answers may take.
+    pub(super) budget: Budget,
 }
 
 impl ReturnPath {
@@ -68,7 +70,7 @@ impl Job {
     /// Runs the commands and hands their output to the I/O thread. Blocks on the store.
     pub fn run(mut self, shards: &dyn Shards) {
         let Some(batch) = self.batch.take() else { return };
-        let progress = batch.run(shards, &*self.back.facts, unix_time());
+        let progress = batch.run(shards, &*self.back.facts, unix_time(), &self.back.budget);
         self.returned = true;
         self.back.send(Done { connection: self.connection, progress: Some(progress) });
     }

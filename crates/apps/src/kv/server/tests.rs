@@ -117,6 +117,63 @@ fn a_client_that_does_not_read_holds_up_nobody() {
     assert_eq!(total, keys * ("VALUE big 0 1048576\r\n\r\n".len() + value.len()) + 5);
 }
 
+/// Asks for the item `big` so often that the answers fit into no socket buffer, and reads nothing.
+fn reads_nothing(server: &Running, keys: usize) -> TcpStream {
+    let mut client = server.connect();
+    client.write_all(format!("get {}\r\n", "big ".repeat(keys)).as_bytes()).unwrap();
+    client
+}
+
+#[test]
+fn a_client_that_reads_is_served_when_others_have_taken_all_the_room() {
+    let options =
+        Options { output_bytes: 4 << 20, stall: Duration::from_millis(100), ..Options::default() };
+    let shards = Arc::new(LocalShards::new(2, None));
+    let server = Running::with(options, LocalExecutor::new(shards, 2));
+    let value = "x".repeat(1 << 20);
+    let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
+    assert_eq!(server.converse(set.as_bytes()), "STORED\r\n");
+    let silent: Vec<_> = (0..12).map(|_| reads_nothing(&server, 16)).collect();
+    let expected = format!("VALUE big 0 {}\r\n{value}\r\nEND\r\n", value.len());
+    for _ in 0..3 {
+        assert!(server.converse(b"get big\r\n") == expected, "the answer is not the item");
+    }
+    // Twelve clients that are each owed more than a third of the room cannot all be kept, so some
+    // were closed; each of the others still gets everything.
+    let whole = 16 * (expected.len() - 5) + 5;
+    let received = silent.into_iter().map(|mut client| {
+        let mut total = 0;
+        let mut chunk = vec![0; 1 << 20];
+        while total < whole {
+            match client.read(&mut chunk) {
+                Ok(0) | Err(_) => break,
+                Ok(length) => total += length,
+            }
+        }
+        total
+    });
+    let kept = received.filter(|&total| total == whole).count();
+    assert!(kept < 12, "nothing was closed, yet there was room");
+    let stats = server.converse(b"stats\r\n");
+    assert!(stats.contains("STAT stalled_kicks "), "{stats}");
+    assert!(!stats.contains("STAT stalled_kicks 0\r\n"), "{stats}");
+}
+
+#[test]
+fn idle_connections_are_closed() {
+    let options = Options { idle: Some(Duration::from_secs(1)), ..Options::default() };
+    let shards = Arc::new(LocalShards::new(1, None));
+    let server = Running::with(options, LocalExecutor::new(shards, 1));
+    let mut idle = server.connect();
+    assert_eq!(idle.read(&mut [0]).unwrap(), 0, "the server closes it");
+    // Half a command does not count as activity for ever.
+    let mut half = server.connect();
+    half.write_all(b"set k 0 0 10\r\nabc").unwrap();
+    assert_eq!(half.read(&mut [0]).unwrap(), 0);
+    let stats = server.converse(b"stats\r\n");
+    assert!(stats.contains("STAT idle_kicks 2\r\n"), "{stats}");
+}
+
 #[test]
 fn many_connections_at_once() {
     let server = Running::start();

@@ -1,5 +1,9 @@
 //! An item, its size, and when it is dead.
 
+use std::sync::Arc;
+
+use super::data::Data;
+
 /// Whole seconds since the Unix epoch.
 pub type Seconds = u64;
 
@@ -41,9 +45,12 @@ pub fn deadline(exptime: i32, now: Seconds) -> Seconds {
 /// ```text
 ///   bytes  | key (key_bytes) | data ... |
 /// ```
+///
+/// Answers share the allocation ([`Item::shared`]). While one does, a change makes a new allocation
+/// and leaves the old one to the answers.
 #[derive(Debug)]
 pub struct Item {
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
     /// The unique number of this version.
     pub(super) cas: u64,
     /// Hash of the key, kept so that growing the table touches no item memory but this.
@@ -61,9 +68,7 @@ pub struct Item {
 impl Item {
     /// An item without flags or expiry. The key is at most [`KEY_BYTES_MAX`] bytes.
     pub(super) fn new(key: &[u8], hash: u32, data: &[u8]) -> Self {
-        let mut bytes = Vec::with_capacity(key.len() + data.len());
-        bytes.extend_from_slice(key);
-        bytes.extend_from_slice(data);
+        let bytes = concat([key, data, &[]]);
         debug_assert!(key.len() <= KEY_BYTES_MAX);
         let key_bytes = key.len() as u8;
         Self { bytes, cas: 0, hash, expires: 0, generation: 0, flags: 0, key_bytes, fetched: false }
@@ -79,34 +84,31 @@ impl Item {
         &self.bytes[usize::from(self.key_bytes)..]
     }
 
-    /// The data, to be changed in place.
-    pub(super) fn data_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[usize::from(self.key_bytes)..]
+    /// The data, for an answer that outlives the item.
+    pub(super) fn shared(&self) -> Data {
+        Data::behind(Arc::clone(&self.bytes), usize::from(self.key_bytes))
     }
 
-    /// Replaces the data. The allocation is kept when it fits well.
+    /// The data, to be changed in place; copied first if an answer shares it.
+    pub(super) fn data_mut(&mut self) -> &mut [u8] {
+        &mut Arc::make_mut(&mut self.bytes)[usize::from(self.key_bytes)..]
+    }
+
+    /// Replaces the data. The allocation is kept when it fits and no answer shares it.
     pub(super) fn set_data(&mut self, data: &[u8]) {
-        let length = usize::from(self.key_bytes) + data.len();
-        self.bytes.truncate(usize::from(self.key_bytes));
-        if self.bytes.capacity() < length || self.bytes.capacity() / 2 > length {
-            let mut bytes = Vec::with_capacity(length);
-            bytes.extend_from_slice(&self.bytes);
-            self.bytes = bytes;
+        if data.len() == self.data().len()
+            && let Some(bytes) = Arc::get_mut(&mut self.bytes)
+        {
+            bytes[usize::from(self.key_bytes)..].copy_from_slice(data);
+        } else {
+            self.bytes = concat([self.key(), data, &[]]);
         }
-        self.bytes.extend_from_slice(data);
     }
 
     /// Adds `data` behind the data, or before it.
     pub(super) fn extend_data(&mut self, data: &[u8], before: bool) {
-        // Exactly as much as needed: memory is counted by capacity, and doubling would evict
-        // others for nothing.
-        self.bytes.reserve_exact(data.len());
-        let key_bytes = usize::from(self.key_bytes);
-        if before {
-            self.bytes.splice(key_bytes..key_bytes, data.iter().copied());
-        } else {
-            self.bytes.extend_from_slice(data);
-        }
+        let parts = if before { [data, self.data()] } else { [self.data(), data] };
+        self.bytes = concat([self.key(), parts[0], parts[1]]);
     }
 
     /// Whether the item has expired at `now`.
@@ -126,14 +128,27 @@ impl Item {
 
     /// Bytes of memory that the item takes, its places in the tables included.
     pub(super) fn memory(&self) -> usize {
-        Self::memory_for(self.bytes.capacity())
+        Self::memory_for(self.bytes.len())
     }
 
     /// Bytes of memory that an item with `content` bytes of key and data takes.
     pub(super) fn memory_for(content: usize) -> usize {
         // Index and control byte in a table that is filled to 7/8 at most and half that after
-        // growing; the allocator's header.
-        const TABLES: usize = 16 + 16;
+        // growing; the allocator's header; the two reference counts in front of the bytes.
+        const TABLES: usize = 16 + 16 + 16;
         std::mem::size_of::<super::lru::Node<Item>>() + TABLES + content
     }
+}
+
+/// The parts one after the other, in one allocation.
+fn concat(parts: [&[u8]; 3]) -> Arc<[u8]> {
+    let length = parts.iter().map(|part| part.len()).sum();
+    let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, length).collect();
+    let mut rest = Arc::get_mut(&mut bytes).expect("nothing else refers to it yet");
+    for part in parts {
+        let (place, behind) = rest.split_at_mut(part.len());
+        place.copy_from_slice(part);
+        rest = behind;
+    }
+    bytes
 }

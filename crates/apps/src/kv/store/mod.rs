@@ -8,9 +8,9 @@
 //! The semantics are memcached's: items with flags, an expiry and a unique number that changes with
 //! every store; expiry is lazy; with a memory limit, the items used longest ago make room.
 //!
-//! In reading order: [`wire`] (what can be asked), [`item`] (an item and when it dies), [`lru`]
-//! (the order of use), `table` (finding items), `ops` (the operations), [`number`] (numbers in
-//! items), [`stats`] (counters).
+//! In reading order: [`wire`] (what can be asked), [`data`] (the bytes of an item), [`item`] (an item
+//! and when it dies), [`lru`] (the order of use), `table` (finding items), `ops` (the operations),
+//! [`number`] (numbers in items), [`stats`] (counters).
 //!
 //! ```
 //! use gossamer_apps::kv::store::{Limits, Request, Response, Store, Verb};
@@ -18,11 +18,12 @@
 //! let (key, data) = (b"answer".to_vec(), b"42".to_vec());
 //! let set = Request::Store { verb: Verb::Set, key: key.clone(), flags: 7, exptime: 10, data };
 //! assert_eq!(store.execute(set, 1000), Response::Stored);
-//! let get = Request::Get { key };
+//! let get = Request::Get { key, most: 100 };
 //! assert!(matches!(store.execute(get.clone(), 1009), Response::Value { flags: 7, .. }));
 //! assert_eq!(store.execute(get, 1010), Response::Miss);
 //! ```
 
+pub mod data;
 pub mod item;
 pub mod lru;
 pub mod number;
@@ -31,6 +32,7 @@ pub mod stats;
 mod table;
 pub mod wire;
 
+pub use data::Data;
 pub use item::{DATA_BYTES_MAX, KEY_BYTES_MAX, Seconds};
 pub use stats::Stats;
 pub use table::{Limits, Store};

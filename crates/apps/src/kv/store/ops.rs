@@ -11,9 +11,11 @@ impl Store {
     pub fn execute(&mut self, request: Request, now: Seconds) -> Response {
         self.settle_flush(now);
         match request {
-            Request::Get { key } => self.get(&key, now),
+            Request::Get { key, most } => self.get(&key, most, now),
             Request::Touch { key, exptime } => self.touch(&key, exptime, now),
-            Request::GetAndTouch { key, exptime } => self.get_and_touch(&key, exptime, now),
+            Request::GetAndTouch { key, exptime, most } => {
+                self.get_and_touch(&key, exptime, most, now)
+            }
             Request::Store { verb, key, flags, exptime, data } => {
                 self.store(verb, &key, flags, exptime, &data, now)
             }
@@ -50,15 +52,29 @@ impl Store {
         }
     }
 
-    fn get(&mut self, key: &[u8], now: Seconds) -> Response {
-        self.stats.cmd_get += 1;
+    fn get(&mut self, key: &[u8], most: u32, now: Seconds) -> Response {
         let hash = self.hash(key);
+        if let Some(large) = self.larger_than(most, hash, key, now) {
+            return large;
+        }
+        self.stats.cmd_get += 1;
         self.count_dead(hash, key, now);
         let found = self.live(hash, key, now);
         self.got(found)
     }
 
-    fn get_and_touch(&mut self, key: &[u8], exptime: i32, now: Seconds) -> Response {
+    /// The answer to a read of a living item whose data is larger than `most`.
+    fn larger_than(&self, most: u32, hash: u32, key: &[u8], now: Seconds) -> Option<Response> {
+        let item = self.items.get(self.find(hash, key)?);
+        // Lossless: items have at most DATA_BYTES_MAX bytes of data.
+        let bytes = item.data().len() as u32;
+        (bytes > most && !self.is_dead(item, now)).then_some(Response::Large { bytes })
+    }
+
+    fn get_and_touch(&mut self, key: &[u8], exptime: i32, most: u32, now: Seconds) -> Response {
+        if let Some(large) = self.larger_than(most, self.hash(key), key, now) {
+            return large;
+        }
         self.stats.cmd_get += 1;
         let found = self.set_expiry(key, exptime, now);
         self.got(found)
@@ -105,7 +121,7 @@ impl Store {
         self.used(index);
         let item = self.items.get_mut(index);
         item.fetched = true;
-        Response::Value { flags: item.flags, cas: item.cas, data: item.data().to_vec() }
+        Response::Value { flags: item.flags, cas: item.cas, data: item.shared() }
     }
 
     fn delete(&mut self, key: &[u8], now: Seconds) -> Response {

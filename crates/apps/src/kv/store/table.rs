@@ -120,7 +120,7 @@ impl Store {
         self.hasher.hash_one(key) as u32
     }
 
-    fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
+    pub(super) fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
         let same = |&index: &u32| {
             let item = self.items.get(index);
             item.hash == hash && item.key() == key
@@ -128,7 +128,7 @@ impl Store {
         self.index.find(spread(hash), same).copied()
     }
 
-    fn is_dead(&self, item: &Item, now: Seconds) -> bool {
+    pub(super) fn is_dead(&self, item: &Item, now: Seconds) -> bool {
         let flush_due = self.flush_at.is_some_and(|at| at <= now);
         flush_due || item.is_flushed(self.generation) || item.is_expired(now)
     }

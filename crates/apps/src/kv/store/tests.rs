@@ -11,8 +11,8 @@ fn set(store: &mut Store, key: &str, data: &str) -> Response {
 }
 
 fn get_at(store: &mut Store, key: &str, now: Seconds) -> Option<String> {
-    match store.execute(Request::Get { key: key.into() }, now) {
-        Response::Value { data, .. } => Some(String::from_utf8(data).unwrap()),
+    match store.execute(Request::Get { key: key.into(), most: u32::MAX }, now) {
+        Response::Value { data, .. } => Some(String::from_utf8(data.to_vec()).unwrap()),
         Response::Miss => None,
         other => panic!("{other:?}"),
     }
@@ -23,7 +23,7 @@ fn get(store: &mut Store, key: &str) -> Option<String> {
 }
 
 fn cas_of(store: &mut Store, key: &str) -> u64 {
-    match store.execute(Request::Get { key: key.into() }, NOW) {
+    match store.execute(Request::Get { key: key.into(), most: u32::MAX }, NOW) {
         Response::Value { cas, .. } => cas,
         other => panic!("{other:?}"),
     }
@@ -54,11 +54,41 @@ fn each_verb_has_its_condition() {
 }
 
 #[test]
+fn a_read_of_more_than_it_asked_for_learns_the_size_and_changes_nothing() {
+    let mut store = Store::default();
+    set(&mut store, "k", "abc");
+    let get = |most| Request::Get { key: b"k".to_vec(), most };
+    let gat = |most| Request::GetAndTouch { key: b"k".to_vec(), exptime: -1, most };
+    assert_eq!(store.execute(get(2), NOW), Response::Large { bytes: 3 });
+    assert_eq!(store.execute(gat(2), NOW), Response::Large { bytes: 3 });
+    assert_eq!(store.stats().cmd_get, 0);
+    assert!(matches!(store.execute(gat(3), NOW), Response::Value { .. }));
+    assert_eq!(store.execute(get(2), NOW), Response::Miss, "expired by the touch");
+}
+
+#[test]
+fn answers_share_the_data_and_keep_it_when_the_item_changes() {
+    let mut store = Store::default();
+    set(&mut store, "k", "12");
+    let read = |store: &mut Store| match store
+        .execute(Request::Get { key: b"k".to_vec(), most: u32::MAX }, NOW)
+    {
+        Response::Value { data, .. } => data,
+        other => panic!("{other:?}"),
+    };
+    let (first, second) = (read(&mut store), read(&mut store));
+    assert!(std::ptr::eq(&*first, &*second), "one allocation for both answers");
+    assert_eq!(change(&mut store, "k", Direction::Increment, 1), Response::Number(13));
+    assert!(store.write_at(b"k", 1, b"4", NOW));
+    assert_eq!((&*first, &*second, &*read(&mut store)), (&b"12"[..], &b"12"[..], &b"14"[..]));
+}
+
+#[test]
 fn appending_keeps_flags_and_expiry() {
     let mut store = Store::default();
     store.store(Verb::Set, b"k", 5, 10, b"a", NOW);
     store.store(Verb::Append, b"k", 9, 100, b"b", NOW);
-    let value = store.execute(Request::Get { key: b"k".to_vec() }, NOW + 9);
+    let value = store.execute(Request::Get { key: b"k".to_vec(), most: u32::MAX }, NOW + 9);
     assert!(matches!(value, Response::Value { flags: 5, .. }), "{value:?}");
     assert_eq!(get_at(&mut store, "k", NOW + 10), None);
 }
@@ -70,7 +100,7 @@ fn items_expire_lazily_and_touch_moves_the_deadline() {
     let touch = |exptime| Request::Touch { key: b"k".to_vec(), exptime };
     assert_eq!(store.execute(touch(20), NOW), Response::Touched);
     assert_eq!(get_at(&mut store, "k", NOW + 19).as_deref(), Some("v"));
-    let gat = Request::GetAndTouch { key: b"k".to_vec(), exptime: -1 };
+    let gat = Request::GetAndTouch { key: b"k".to_vec(), exptime: -1, most: u32::MAX };
     assert!(matches!(store.execute(gat, NOW + 19), Response::Value { .. }));
     assert_eq!(store.len(), 1, "a dead item stays until somebody asks for it");
     assert_eq!(get_at(&mut store, "k", NOW + 19), None);
@@ -206,13 +236,13 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (verb, key.clone(), exptime.clone(), data).prop_map(|(verb, key, exptime, data)| {
             Step::Ask(Request::Store { verb, key, flags: 0, exptime, data })
         }),
-        4 => key.clone().prop_map(|key| Step::Ask(Request::Get { key })),
+        4 => key.clone().prop_map(|key| Step::Ask(Request::Get { key, most: u32::MAX })),
         1 => key.clone().prop_map(|key| Step::Ask(Request::Delete { key })),
         1 => key.clone().prop_map(|key| Step::Ask(Request::Discard { key })),
         1 => (key.clone(), exptime.clone())
             .prop_map(|(key, exptime)| Step::Ask(Request::Touch { key, exptime })),
         1 => (key.clone(), exptime)
-            .prop_map(|(key, exptime)| Step::Ask(Request::GetAndTouch { key, exptime })),
+            .prop_map(|(key, exptime)| Step::Ask(Request::GetAndTouch { key, exptime, most: u32::MAX })),
         2 => (key, up, any::<u64>()).prop_map(|(key, direction, delta)| {
             Step::Ask(Request::Arithmetic { key, direction, delta })
         }),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::data::Data;
 use super::stats::Stats;
 
 /// How a value is stored.
@@ -39,6 +40,8 @@ pub enum Request {
         /// The key.
         #[serde(with = "serde_bytes")]
         key: Vec<u8>,
+        /// Bytes of data that the answer may carry; see [`Response::Large`].
+        most: u32,
     },
     /// Change when an item expires.
     Touch {
@@ -55,6 +58,8 @@ pub enum Request {
         key: Vec<u8>,
         /// The new expiry.
         exptime: i32,
+        /// Bytes of data that the answer may carry; see [`Response::Large`].
+        most: u32,
     },
     /// Write an item.
     Store {
@@ -100,7 +105,7 @@ impl Request {
     /// The key that the request is about; it decides which shard serves it.
     pub fn key(&self) -> &[u8] {
         match self {
-            Self::Get { key }
+            Self::Get { key, .. }
             | Self::Touch { key, .. }
             | Self::GetAndTouch { key, .. }
             | Self::Store { key, .. }
@@ -135,8 +140,13 @@ pub enum Response {
         /// The number of this version of the item.
         cas: u64,
         /// As stored.
-        #[serde(with = "serde_bytes")]
-        data: Vec<u8>,
+        data: Data,
+    },
+    /// A read found an item with more data than it asked for. It has changed and counted nothing;
+    /// the client makes room for so many bytes and asks again.
+    Large {
+        /// Bytes of data.
+        bytes: u32,
     },
     /// A read found nothing.
     Miss,
