@@ -11,8 +11,9 @@
 //!                     ^-------- Done + wake ---'
 //! ```
 //!
-//! In reading order: [`job`] (what leaves the I/O thread and comes back), `client` (one client's socket),
-//! [`io`] (the I/O thread), [`facts`] (what `stats` says about the server), [`local`] (an executor without a rack).
+//! In reading order: [`job`] (what leaves the I/O thread and comes back), `client` (one client's
+//! socket), [`io`] (the I/O thread), [`facts`] (what `stats` says about the server), [`local`] (an
+//! executor without a rack).
 
 mod client;
 pub mod facts;
