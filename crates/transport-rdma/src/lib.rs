@@ -35,6 +35,7 @@
 //! 10. `message`, `join`, `dealings`, `service`: how hosts find each other's queue pairs and
 //!     regions, and what the service thread does.
 //! 11. `RdmaTransport`: puts them together.
+//! 12. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
 
 #![cfg(feature = "verbs")]
 #![deny(unsafe_code)]
@@ -49,6 +50,8 @@ mod error;
 mod exports;
 #[cfg(test)]
 mod faults;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod host;
 mod imports;
 mod join;

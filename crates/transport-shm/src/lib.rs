@@ -18,12 +18,15 @@
 //! 10. `handshake`, [`Rendezvous`]: how processes become a rack; [`Neighbours`]: how they do if
 //!     none of them has started the others, and how they become part of one.
 //! 11. [`Alarm`]: how threads are woken that wait for other machines, too.
+//! 12. `fuzzing`: what must hold for any packet, for `cargo xtask fuzz`.
 
 #![deny(unsafe_code)]
 
 mod alarm;
 mod control;
 mod export;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod handshake;
 mod host;
 mod join;

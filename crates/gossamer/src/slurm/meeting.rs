@@ -3,7 +3,7 @@
 //! says is looked at, and so does task 0. What a stranger can occupy is bounded: so many connections
 //! may be undecided at a time, each for so long, and the oldest makes room for the next.
 
-mod channel;
+pub(super) mod channel;
 
 use crate::job::JobHost;
 use channel::{Channel, receive, send};
@@ -116,7 +116,7 @@ pub(crate) struct Introduction {
 
 /// What task 0 says to the others.
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
+pub(super) enum Answer {
     Hosts(Vec<JobHost>),
     Refused(String),
 }

@@ -16,6 +16,8 @@
 //! made inside the batch script never gets there.
 
 mod environment;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod meeting;
 mod nodes;
 mod secret;

@@ -11,7 +11,7 @@
 //!
 //! In reading order: [`command`] (what a line means), [`parser`] (where a line and its data end),
 //! [`output`] (answers and the memory that all of them may take), [`batch`] (running commands and
-//! writing answers), [`connection`] (one client: order, limits).
+//! writing answers), [`connection`] (one client: order, limits). For any bytes at all: `fuzzing`.
 
 /// The version that clients are told. It begins with that of the memcached whose answers these are:
 /// clients choose what to expect by it.
@@ -24,6 +24,8 @@ macro_rules! version {
 pub mod batch;
 pub mod command;
 pub mod connection;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod output;
 pub mod parser;
 

@@ -119,7 +119,7 @@ impl Write for Bounded<'_> {
     }
 }
 
-pub(super) fn send(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+pub(in crate::slurm) fn send(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let json = serde_json::to_vec(message).map_err(io::Error::other)?;
     let length = u32::try_from(json.len()).map_err(io::Error::other)?;
     stream.write_all(&length.to_be_bytes())?;
@@ -127,7 +127,7 @@ pub(super) fn send(stream: &mut impl Write, message: &impl Serialize) -> io::Res
     stream.flush()
 }
 
-pub(super) fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
+pub(in crate::slurm) fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length) as usize;

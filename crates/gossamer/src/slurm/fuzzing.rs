@@ -1,0 +1,79 @@
+//! What must hold for anything that a task of another Slurm step can say: the body of a fuzz target.
+//!
+//! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
+//! run it on its committed corpus, `fuzz/corpus/slurm`.
+
+use super::meeting::{Answer, Introduction, channel};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// What tasks say when they meet is read whole or refused, and is written as what reads as the same;
+/// so are lists of nodes.
+///
+/// The first byte says what is read.
+///
+/// # Panics
+/// When that does not hold.
+pub fn slurm(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    match kind % 3 {
+        0 => message::<Introduction>(bytes),
+        1 => message::<Answer>(bytes),
+        _ => {
+            let Ok(list) = std::str::from_utf8(bytes) else { return };
+            let Ok(nodes) = super::nodes::expand(list) else { return };
+            assert!(nodes.iter().all(|node| !node.is_empty()), "a node without a name in {list:?}");
+        }
+    }
+}
+
+fn message<T: Serialize + DeserializeOwned>(mut bytes: &[u8]) {
+    let Ok(message) = channel::receive::<T>(&mut bytes) else { return };
+    let mut sent = Vec::new();
+    channel::send(&mut sent, &message).expect("a vector takes everything");
+    let again: T = channel::receive(&mut &sent[..]).expect("what is sent is read");
+    let mut sent_again = Vec::new();
+    channel::send(&mut sent_again, &again).expect("a vector takes everything");
+    assert_eq!(sent, sent_again, "a message has lost something");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::JobHost;
+    use std::{fs, path::PathBuf};
+
+    fn corpus() -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/slurm")
+    }
+
+    #[test]
+    fn the_corpus_does_no_harm() {
+        let mut count = 0;
+        for entry in fs::read_dir(corpus()).expect("a committed corpus") {
+            let path = entry.expect("an entry").path();
+            println!("{}", path.display());
+            slurm(&fs::read(path).expect("a seed"));
+            count += 1;
+        }
+        assert!(count > 0, "no seeds");
+    }
+
+    #[test]
+    #[ignore = "writes seeds: cargo test -p gossamer --lib write_seeds -- --ignored"]
+    fn write_seeds() {
+        fs::create_dir_all(corpus()).expect("a folder");
+        let put = |name: &str, kind: u8, write: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = vec![kind];
+            write(&mut bytes);
+            fs::write(corpus().join(name), bytes).expect("a seed");
+        };
+        let me = Introduction { rank: 1, tasks: 2, node: "node1".into(), threads: 24, port: 4000 };
+        put("introduction", 0, &|out| channel::send(out, &me).expect("a message"));
+        let address = "127.0.0.1:4000".parse().expect("an address");
+        let hosts = Answer::Hosts(vec![JobHost { name: "node1".into(), address, threads: 24 }]);
+        put("hosts", 1, &|out| channel::send(out, &hosts).expect("a message"));
+        let refused = Answer::Refused("a step of 3 tasks".into());
+        put("refused", 1, &|out| channel::send(out, &refused).expect("a message"));
+        put("nodes", 2, &|out| out.extend_from_slice(b"a[01-03,7],b,rack-[1-2]x"));
+    }
+}

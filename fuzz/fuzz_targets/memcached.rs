@@ -1,0 +1,5 @@
+//! The commands of a client of `kv serve`, which is anyone who can connect.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gossamer_apps::kv::memcached::fuzzing::memcached(data));

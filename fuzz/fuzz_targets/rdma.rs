@@ -1,0 +1,5 @@
+//! Messages of a host over RDMA, and what its queue pairs say beside data.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gossamer_transport_rdma::fuzzing::rdma(data));
