@@ -1,6 +1,7 @@
 //! Trusts counted right whatever happens to them: fibers on every thread of the rack clone them,
-//! use them, send them to each other, keep them in properties and drop them, in any order. The
-//! property dies exactly once, after the last of them.
+//! use them, send them to each other, share them, keep them in properties and drop them, in any
+//! order. The property dies exactly once, after the last of them, and after every request that was
+//! sent through them.
 
 mod common;
 
@@ -8,6 +9,10 @@ use common::{Counted, KINDS, run, within_deadline};
 use gossamer::Trust;
 use proptest::{prelude::*, test_runner::TestRunner};
 use serde::{Deserialize, Serialize};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+};
 
 type Shelf = Vec<Trust<Counted>>;
 
@@ -22,6 +27,10 @@ enum Step {
     ApplyThen(usize),
     /// Sends one along with work for another thread, and takes it back.
     Lend(usize, usize),
+    /// Shares one with fibers on the threads of this host, which use it until the last drops it.
+    Share(usize, usize),
+    /// Moves one through fibers on the threads of this host, which use it, and takes it back.
+    Move(usize, usize),
     /// Gives one away to the shelf of a thread.
     Shelve(usize, usize),
     /// Takes one from the shelf of a thread, if there is one.
@@ -41,12 +50,19 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => n.clone().prop_map(Step::Apply),
         2 => n.clone().prop_map(Step::ApplyThen),
         2 => (n.clone(), m.clone()).prop_map(|(n, m)| Step::Lend(n, m)),
+        1 => (n.clone(), m.clone()).prop_map(|(n, m)| Step::Share(n, m)),
+        1 => (n.clone(), m.clone()).prop_map(|(n, m)| Step::Move(n, m)),
         2 => (n.clone(), m.clone()).prop_map(|(n, m)| Step::Shelve(n, m)),
         2 => m.clone().prop_map(Step::Fetch),
         1 => m.clone().prop_map(Step::CloneShelved),
         1 => m.clone().prop_map(Step::DropShelved),
         1 => Just(Step::Yield),
     ]
+}
+
+/// Sends requests that nobody waits for. If one of them finds the property dead, the rack fails.
+fn use_without_waiting(trust: &Trust<Counted>, times: usize) {
+    (0..times).for_each(|_| trust.apply_then(|_| (), |()| {}));
 }
 
 /// Carries the steps out; what is left is dropped at the end.
@@ -72,6 +88,25 @@ fn walk((trust, shelves, steps): (Trust<Counted>, Vec<Trust<Shelf>>, Vec<Step>))
                 let (one, two) = gossamer::spawn_on_with(to, lend, trust).join().unwrap();
                 one.apply(|_| ());
                 held.push(two);
+            }
+            Step::Share(n, fibers) if count > 0 => {
+                let trust = Arc::new(held.swap_remove(n % count));
+                for i in 0..=fibers % 4 {
+                    let trust = trust.clone();
+                    drop(gossamer::spawn(move || use_without_waiting(&trust, 3 * i)));
+                }
+                use_without_waiting(&trust, 3);
+            }
+            Step::Move(n, fibers) if count > 0 => {
+                let mut trust = held.swap_remove(n % count);
+                for i in 0..=fibers % 4 {
+                    let fiber = gossamer::spawn(move || {
+                        use_without_waiting(&trust, i);
+                        trust
+                    });
+                    trust = fiber.join().unwrap();
+                }
+                held.push(trust);
             }
             Step::Shelve(n, to) if count > 0 => {
                 let trust = held.swap_remove(n % count);
@@ -124,6 +159,77 @@ fn a_property_dies_exactly_once_after_its_last_trust() {
                 Ok(())
             });
             result.unwrap_or_else(|failure| panic!("{kind:?}: {failure}"));
+        }
+    });
+}
+
+/// A property that counts, and leaves the count behind when it dies.
+struct Tally(u64);
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        DIED_AT.store(self.0, SeqCst);
+    }
+}
+
+const ALIVE: u64 = u64::MAX;
+static DIED_AT: AtomicU64 = AtomicU64::new(ALIVE);
+/// How far the trustee has come, and whether it may go on.
+static HELD_UP: AtomicBool = AtomicBool::new(false);
+static GO_ON: AtomicBool = AtomicBool::new(false);
+/// How the trust gets from one thread to the other.
+static ON_ITS_WAY: Mutex<Option<Trust<Tally>>> = Mutex::new(None);
+
+fn count(trust: &Trust<Tally>, times: usize) {
+    (0..times).for_each(|_| trust.apply_then(|tally| tally.0 += 1, |()| {}));
+}
+
+/// Uses the trust and drops it while its trustee is held up in the first of these requests and has
+/// not seen the others: they are in more than one batch, of which one has not left. When this
+/// returns, the trustee may have heard of the drop from every other thread.
+fn use_and_drop(first: Trust<()>) {
+    let trust = ON_ITS_WAY.lock().unwrap().take().expect("a trust");
+    let hold_up = |tally: &mut Tally| {
+        HELD_UP.store(true, SeqCst);
+        while !GO_ON.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        tally.0 += 1;
+    };
+    trust.apply_then(hold_up, |()| {});
+    common::wait_until("the trustee", || HELD_UP.load(SeqCst));
+    count(&trust, 10);
+    gossamer::yield_now();
+    count(&trust, 10);
+    drop(trust);
+    // Behind whatever the drop has asked of the first thread; and then behind what that has sent.
+    first.apply(|()| ());
+    first.apply(|()| ());
+    GO_ON.store(true, SeqCst);
+}
+
+/// The first thread uses a trust, which moves to the second, is used there, and is dropped there.
+#[test]
+fn a_drop_does_not_overtake_what_its_own_thread_has_queued() {
+    within_deadline("a_drop_does_not_overtake_what_its_own_thread_has_queued", || {
+        for kind in KINDS {
+            DIED_AT.store(ALIVE, SeqCst);
+            HELD_UP.store(false, SeqCst);
+            GO_ON.store(false, SeqCst);
+            let ended = run(kind, || {
+                let threads: Vec<_> = gossamer::threads().collect();
+                let first = gossamer::local_trustee();
+                assert_eq!(threads[0], first.trustee());
+                let trust = threads[2].entrust_with(Tally, 0);
+                count(&trust, 1);
+                assert_eq!(trust.apply(|tally| tally.0), 1);
+                *ON_ITS_WAY.lock().unwrap() = Some(trust);
+                let first = first.entrust(());
+                gossamer::spawn_on_with(threads[1], use_and_drop, first).join().unwrap();
+                common::wait_until("its death", || DIED_AT.load(SeqCst) != ALIVE);
+                assert_eq!(DIED_AT.load(SeqCst), 22, "after everything that was queued");
+            });
+            assert!(ended.is_ok(), "{kind:?}: {ended:?}");
         }
     });
 }

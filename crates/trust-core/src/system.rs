@@ -8,11 +8,13 @@ use crate::{
     codec,
     completion::{Completion, Outcome},
     context::Context,
+    count::Release,
     error::{CodecError, DelegateError, Panic, PanicReport, catch},
     invoke::With,
     node::{Node, on_node},
     outbox::{Arguments, Request},
     registry::closure_id,
+    trust::mint,
     wire::Status,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -171,21 +173,27 @@ impl Node {
         });
     }
 
-    /// Toggles trust ids of a property of `home`, behind every request that any of `users` has
-    /// still queued for it.
-    pub(crate) fn release(&self, home: u32, property: u32, ids: Vec<u64>, mut users: Vec<u32>) {
-        let me = self.number();
-        users.retain(|user| *user != me);
-        if let Some(user) = users.pop().and_then(|user| self.thread_numbered(user)) {
-            let relay = Relay { home, property, ids: ids.clone(), users: users.clone() };
-            let pass_on = |_: &mut Runtime, (home, property, ids, users)| {
-                on_node(|node| node.release(home, property, ids, users));
+    /// Serves the drop of a trust: toggles `ids` of a property of `home`, and keeps the property
+    /// alive until everything that `users` have queued for it has been served (`count.rs` says
+    /// how).
+    pub(crate) fn release(&self, home: u32, property: u32, ids: Vec<u64>, users: Vec<u32>) {
+        let Release { ids, users } = Release::new(ids, &users, self.number(), mint);
+        self.toggle_at(home, property, ids);
+        for (user, id) in users {
+            let toggle = |_: &mut Runtime, (home, property, id): (u32, u32, u64)| {
+                on_node(|node| node.toggle_at(home, property, vec![id]));
             };
-            return self.tell_then(user, (home, property, ids, users), pass_on, relay);
+            let user = ThreadId::numbered(user, self.threads());
+            self.tell(user, (home, property, id), toggle);
         }
-        if home == me {
+    }
+
+    /// Toggles ids of a property of `home`, behind everything that this thread has queued for it.
+    fn toggle_at(&self, home: u32, property: u32, ids: Vec<u64>) {
+        if home == self.number() {
             return self.run_or_defer(move |node| node.toggle(property, &ids));
         }
+        // Only a peer that breaks the protocol names a thread that the rack does not have.
         let Some(home) = self.thread_numbered(home) else { return };
         self.tell(home, (property, ids), |_: &mut Runtime, (property, ids)| {
             on_node(|node| node.toggle(property, &ids));
@@ -207,16 +215,6 @@ impl Node {
         V: Serialize + DeserializeOwned + 'static,
         F: FnOnce(&mut Runtime, V) + Copy + 'static,
     {
-        self.tell_then(thread, arguments, closure, Unawaited);
-    }
-
-    /// As [`tell`](Self::tell), with what to do when it has been done or has failed.
-    fn tell_then<V, F, C>(&self, thread: ThreadId, arguments: V, closure: F, completion: C)
-    where
-        V: Serialize + DeserializeOwned + 'static,
-        F: FnOnce(&mut Runtime, V) + Copy + 'static,
-        C: Completion + 'static,
-    {
         const { assert!(size_of::<F>() == 0, "runtime requests capture nothing") };
         if thread == self.me {
             return self.run_or_defer(move |_| closure(&mut Runtime, arguments));
@@ -231,7 +229,7 @@ impl Node {
             arguments: Arguments::Encoded(encoded.bytes()),
             reply_words: 0,
         };
-        self.send(self.number_of(thread), request, completion);
+        self.send(self.number_of(thread), request, Unawaited);
     }
 }
 
@@ -251,35 +249,13 @@ impl Completion for Unawaited {
     }
 }
 
-/// Passes a release on when the user that should have done so is lost: what that user had queued is
-/// lost with it. If it had passed the release on before, the ids are toggled twice, and the
-/// property stays; it never dies too early.
-struct Relay {
-    home: u32,
-    property: u32,
-    ids: Vec<u64>,
-    users: Vec<u32>,
-}
-
-impl Completion for Relay {
-    fn complete(self, outcome: Outcome<'_>) {
-        let Relay { home, property, ids, users } = self;
-        on_node(|node| match outcome.result::<()>() {
-            Ok(()) | Err(DelegateError::NoRack(_)) => {}
-            Err(DelegateError::PeerLost { .. }) => node.release(home, property, ids, users),
-            Err(error) => node.report(error),
-        });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::node::Parts;
 
-    #[test]
-    fn nobody_can_take_the_runtime_away() {
-        let node = Node::new(Parts {
+    fn node() -> std::rc::Rc<Node> {
+        Node::new(Parts {
             me: ThreadId { host: HostId(0), thread: 0 },
             rack: 0,
             threads: 1,
@@ -288,11 +264,30 @@ mod tests {
             arrivals: None,
             lanes: Box::new([]),
             all_mapped: true,
-        });
+        })
+    }
+
+    #[test]
+    fn nobody_can_take_the_runtime_away() {
+        let node = node();
         node.release(0, RUNTIME, vec![0], vec![]);
         assert!(node.properties().type_name(RUNTIME).is_some(), "the runtime is still there");
         let (other, _) = node.insert(5u8, 1);
         node.release(0, other, vec![1], vec![]);
         assert!(node.properties().type_name(other).is_none(), "others die with their last trust");
+    }
+
+    #[test]
+    fn threads_and_properties_that_do_not_exist_are_ignored() {
+        let node = node();
+        let (number, _) = node.insert(5u8, 1);
+        for home in [1, 7, u32::MAX] {
+            node.toggle_at(home, number, vec![1]);
+        }
+        node.toggle_at(0, u32::MAX, vec![1]);
+        assert!(node.properties().type_name(number).is_some(), "its own trust was not toggled");
+        node.toggle_at(0, number, vec![1]);
+        assert!(node.properties().type_name(number).is_none(), "and now it was");
+        assert!(node.take_incidents().is_empty());
     }
 }

@@ -30,7 +30,8 @@ pub struct Trust<T: 'static> {
     pub(crate) home: Seat,
     pub(crate) property: u32,
     pub(crate) tag: Tag,
-    /// The other thread that last sent a request through this trust without waiting for it.
+    /// The thread that last sent a request through this trust without waiting for the reply; never
+    /// the trustee's.
     user: AtomicU64,
     ledger: Mutex<Ledger>,
     _property: PhantomData<fn(T) -> T>,
@@ -41,7 +42,8 @@ struct Ledger {
     id: u64,
     /// The ids of the trusts that were cloned from this one.
     children: Vec<u64>,
-    /// Threads that may still have requests queued that were sent through this trust.
+    /// Threads that have sent requests through this trust without waiting for the replies, and may
+    /// still have some queued.
     users: Vec<u32>,
 }
 
@@ -54,7 +56,8 @@ pub(crate) fn set_host(host: u32) {
     HOST_BITS.store(u64::from(host) << 48, Ordering::Relaxed);
 }
 
-fn mint() -> u64 {
+/// An id that no other trust and no other use of a trust has.
+pub(crate) fn mint() -> u64 {
     HOST_BITS.load(Ordering::Relaxed) | NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
@@ -118,8 +121,8 @@ impl<T: 'static> Trust<T> {
             let mut ids = std::mem::take(&mut ledger.children);
             ids.extend([old, new]);
             drop(ledger);
-            // Nothing queued through this trust needs to come first: its new self keeps the
-            // property alive.
+            // The users stay with the trust: under its new id it keeps the property alive for what
+            // they have queued.
             self.release(ids, Vec::new());
         }
         child

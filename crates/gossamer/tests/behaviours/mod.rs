@@ -50,6 +50,7 @@ macro_rules! behaviours {
             trusts: trusts_are_cloned_and_dropped_in_delegated_context;
             trusts: a_trust_is_dropped_on_a_foreign_thread;
             trusts: a_drop_does_not_overtake_what_was_queued;
+            trusts: a_drop_does_not_overtake_what_was_queued_before_a_move;
         }
     };
 }

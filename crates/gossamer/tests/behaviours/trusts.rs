@@ -2,6 +2,7 @@
 
 use crate::common::{Counted, wait_until};
 use gossamer::{Trust, Trustee};
+use std::time::{Duration, Instant};
 
 fn everywhere() -> Vec<Trustee> {
     gossamer::threads().collect()
@@ -130,5 +131,45 @@ pub(crate) fn a_drop_does_not_overtake_what_was_queued() {
             }
         }
         wait_until("all that was queued", || log.apply(|log| *log) == 50 * 3);
+    }
+}
+
+/// A property that counts, and reports the count when it dies.
+struct Tally {
+    log: Trust<u32>,
+    count: u32,
+}
+
+impl Tally {
+    /// Slower than its clients send, so that they have requests queued.
+    fn count_slowly(&mut self) {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(50) {}
+        self.count += 1;
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.log.apply_with_then(|log, count| *log = count, self.count, |()| {});
+    }
+}
+
+/// A trust is used on one thread, moved to the next, used there, and so on; the last drops it.
+pub(crate) fn a_drop_does_not_overtake_what_was_queued_before_a_move() {
+    for trustee in everywhere() {
+        let log = gossamer::local_trustee().entrust(0u32);
+        let mut tally =
+            trustee.entrust_with(|log: Trust<u32>| Tally { log, count: 0 }, log.clone());
+        for _ in 0..4 {
+            let fiber = gossamer::spawn(move || {
+                (0..100).for_each(|_| tally.apply_then(Tally::count_slowly, |()| {}));
+                tally
+            });
+            tally = fiber.join().unwrap();
+        }
+        gossamer::spawn(move || drop(tally)).join().unwrap();
+        wait_until("all that was queued", || log.apply(|log| *log) > 0);
+        assert_eq!(log.apply(|log| *log), 400);
     }
 }
