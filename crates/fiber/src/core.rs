@@ -13,6 +13,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use primitive::drop_payload;
+
 use crate::block::{Block, FiberId, State, Timer};
 use crate::error::SpawnError;
 use crate::here::{Entered, HERE};
@@ -404,10 +406,9 @@ impl Drop for Core {
 #[inline(never)]
 fn contain(body: impl FnOnce()) {
     // Nothing may unwind out of a fiber. `body` reports panics to its joiner; what is left are
-    // destructors of results that nobody waits for. Their payload is forgotten, because dropping it
-    // could panic again.
+    // destructors of results that nobody waits for.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
-        std::mem::forget(payload);
+        drop_payload(payload);
     }
 }
 
@@ -415,7 +416,7 @@ fn contain(body: impl FnOnce()) {
 fn drop_quietly(messages: Vec<Message>) {
     for message in messages {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(message))) {
-            std::mem::forget(payload);
+            drop_payload(payload);
         }
     }
 }

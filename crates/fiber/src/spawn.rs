@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use primitive::drop_payload;
+
 use crate::block::State;
 use crate::error::{JoinError, SpawnError};
 use crate::here;
@@ -103,7 +105,7 @@ pub(crate) fn run_to_end<T>(f: impl FnOnce() -> T) -> Result<T, JoinError> {
     }));
     result.map_err(|payload| {
         if let Err(second) = catch_unwind(close_locals) {
-            std::mem::forget(second);
+            drop_payload(second);
         }
         how_it_ended(payload)
     })

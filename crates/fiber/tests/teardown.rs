@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, ExitStatus};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gossamer_fiber::{Builder, Config, Scheduler, park, sleep, spawn_local, yield_now};
@@ -108,6 +109,31 @@ fn panics_of_destructors_stay_inside() {
     });
     drop(scheduler);
     assert_eq!(*last.borrow(), ["last"]);
+}
+
+#[test]
+fn payloads_of_panics_that_stay_inside_are_freed() {
+    /// Its destructor panics with what it holds.
+    struct Bad(Option<Arc<()>>);
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            std::panic::panic_any(self.0.take());
+        }
+    }
+    let payload = Arc::new(());
+    let bad = || Bad(Some(payload.clone()));
+    let scheduler = scheduler();
+    scheduler.enter(|| {
+        let (result, never_runs) = (bad(), bad());
+        spawn_local(move || result);
+        settle(&scheduler);
+        assert_eq!(Arc::strong_count(&payload), 2, "that of a result that nobody takes");
+        spawn_local(move || drop(never_runs));
+    });
+    let bad = bad();
+    drop(scheduler.remote().spawn(move || drop(bad)));
+    drop(scheduler);
+    assert_eq!(Arc::strong_count(&payload), 1);
 }
 
 #[test]

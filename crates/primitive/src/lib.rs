@@ -8,11 +8,13 @@
 //! 3. [`CachePadded`]: keeps what two threads write apart.
 //! 4. [`SharedBytes`]: memory that another thread, process or device may write at any moment, and
 //!    [`Words`] and [`WordWriter`], which show it word by word.
+//! 5. [`drop_payload`]: frees what a caught panic leaves behind.
 
 #![deny(unsafe_code)]
 
 pub mod limits;
 mod padded;
+mod payload;
 #[allow(unsafe_code)]
 mod shared;
 pub mod sync;
@@ -20,5 +22,6 @@ pub mod sync;
 mod words;
 
 pub use padded::CachePadded;
+pub use payload::drop_payload;
 pub use shared::SharedBytes;
 pub use words::{WordWriter, Words};

@@ -1,5 +1,6 @@
 //! What can go wrong with a delegated request, and the reports that travel back for it.
 
+use primitive::drop_payload;
 use serde::{Deserialize, Serialize};
 use std::{
     any::Any,
@@ -93,11 +94,12 @@ pub struct PanicReport {
 }
 
 impl PanicReport {
-    /// The report of a caught panic, whose payload is not dropped: its destructor may panic again,
-    /// where nobody catches it.
-    pub(crate) fn taken(payload: Box<dyn std::any::Any + Send>) -> Self {
+    /// The report of a caught panic, whose payload is freed. Its destructor is code of the user:
+    /// call this where that may run.
+    #[cold]
+    pub(crate) fn taken(payload: Panic) -> Self {
         let report = Self::of(&*payload);
-        std::mem::forget(payload);
+        drop_payload(payload);
         report
     }
 

@@ -9,6 +9,7 @@ use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
+use primitive::drop_payload;
 
 use super::{MAX_INLINE_CLOSURE_BYTES, Resumed};
 use crate::stack::Stack;
@@ -135,13 +136,15 @@ impl Switch {
         // SAFETY: as in `resume`.
         let slot = unsafe { &mut *self.coroutine.get() };
         let Some(coroutine) = slot else { return };
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| coroutine.force_unwind())) {
-            // The payload's own destructor could panic as well; a few leaked bytes cannot.
-            std::mem::forget(payload);
+        let ended = catch_unwind(AssertUnwindSafe(|| coroutine.force_unwind()));
+        if ended.is_err() {
             // SAFETY: the panic has left every frame of the execution, or came from the
             // destructor of a closure that never began: nothing on the stack is alive.
             unsafe { coroutine.force_reset() };
         }
         *slot = None;
+        if let Err(payload) = ended {
+            drop_payload(payload);
+        }
     }
 }

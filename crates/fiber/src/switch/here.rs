@@ -27,6 +27,8 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use primitive::drop_payload;
+
 use super::{MAX_INLINE_CLOSURE_BYTES, Resumed};
 use crate::stack::Stack;
 
@@ -220,8 +222,7 @@ impl Switch {
         }));
         RESUMER.set(resumer);
         if let Err(payload) = ended {
-            // The payload's own destructor could panic as well; a few leaked bytes cannot.
-            std::mem::forget(payload);
+            drop_payload(payload);
         }
     }
 }
