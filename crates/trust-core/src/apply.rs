@@ -4,14 +4,17 @@ use crate::{
     Trust,
     completion::kind_of,
     context::Context,
-    error::{DelegateError, Ended, OUTSIDE, outside},
+    error::{DelegateError, Ended, OUTSIDE, PanicReport, outside},
     invoke::{Delegable, Invoke, Plain, With, check_captures},
     node::{Node, Place, current, on_node},
     request::Target,
     tell::{Either, Tell, Then, Told},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use std::{marker::PhantomData, panic::Location};
+use std::{
+    marker::PhantomData,
+    panic::{AssertUnwindSafe, Location, catch_unwind},
+};
 
 /// What can cross the rack as an argument or a result.
 #[diagnostic::on_unimplemented(
@@ -107,12 +110,13 @@ impl<T: 'static> Trust<T> {
     /// with it, on this thread. Allowed everywhere, also in delegated context. (Thesis 2.4.2.)
     ///
     /// Requests of one thread to one trustee are served in the order they were sent. A fiber waits
-    /// here only when there is no room for more requests. If the closure fails, `then` is not
+    /// here only when there is no room for more requests. If the request fails, `then` is not
     /// called and the rack is told ([`Incident::Unobserved`](crate::Incident::Unobserved)); use
     /// [`try_apply_then`](Self::try_apply_then) to handle that.
     ///
     /// # Panics
-    /// Outside a thread of the rack.
+    /// Outside a thread of the rack. If the closure runs at once, because the property is this
+    /// thread's own, a panic of the closure or of `then` goes its ordinary way.
     #[inline(always)]
     #[track_caller]
     pub fn apply_then<F, U, C>(&self, closure: F, then: C)
@@ -128,7 +132,8 @@ impl<T: 'static> Trust<T> {
     /// As [`apply_then`](Self::apply_then), with `arguments` for the closure.
     ///
     /// # Panics
-    /// Outside a thread of the rack.
+    /// As [`apply_then`](Self::apply_then), and if the arguments' own code panics while they are
+    /// encoded.
     #[inline(always)]
     #[track_caller]
     pub fn apply_with_then<F, V, U, C>(&self, closure: F, arguments: V, then: C)
@@ -142,10 +147,16 @@ impl<T: 'static> Trust<T> {
         self.cast(With(closure), arguments, Then(then, PhantomData));
     }
 
-    /// As [`apply_then`](Self::apply_then), but `then` is also told of failures.
+    /// As [`apply_then`](Self::apply_then), but `then` also gets failures.
+    ///
+    /// `then` is called exactly once, on this thread, with the result or with the reason why there
+    /// is none: the closure panicked, on whatever thread it ran, this one included; a value cannot
+    /// be encoded or decoded, or its own code for that panicked; the property or the trustee's host
+    /// is gone; the rack ended first. In the last case it is called while the rack ends, where new
+    /// requests fail too.
     ///
     /// # Panics
-    /// Outside a thread of the rack.
+    /// Outside a thread of the rack; `then` is not called.
     #[inline(always)]
     #[track_caller]
     pub fn try_apply_then<F, U, C>(&self, closure: F, then: C)
@@ -158,10 +169,10 @@ impl<T: 'static> Trust<T> {
         self.cast(Plain(closure), (), Either(then, PhantomData));
     }
 
-    /// As [`apply_with_then`](Self::apply_with_then), but `then` is also told of failures.
+    /// As [`try_apply_then`](Self::try_apply_then), with `arguments` for the closure.
     ///
     /// # Panics
-    /// Outside a thread of the rack.
+    /// As [`try_apply_then`](Self::try_apply_then).
     #[inline(always)]
     #[track_caller]
     pub fn try_apply_with_then<F, V, U, C>(&self, closure: F, arguments: V, then: C)
@@ -267,22 +278,47 @@ impl<T: 'static> Trust<T> {
         C: Told<I::Output>,
     {
         if node.context().is_free() {
-            let result = self.run_inline(node, invoke, arguments, place);
+            let result = self.run_for::<I, V, C>(node, invoke, arguments, place);
             let context = node.context().enter(Context::Callback);
             node.context().set_callback(kind_of::<Tell<C, I::Output>>());
-            then.tell(node, result.map_err(|error| *error));
+            then.tell(result.map_err(|error| *error));
             drop(context);
             node.run_deferred();
         } else {
             // The clone keeps the property until the work is done.
             let trust = self.clone();
             node.run_or_defer(move |node| {
-                let result = trust.run_inline(node, invoke, arguments, place);
+                let result = trust.run_for::<I, V, C>(node, invoke, arguments, place);
                 let _context = node.context().enter(Context::Callback);
                 node.context().set_callback(kind_of::<Tell<C, I::Output>>());
-                then.tell(node, result.map_err(|error| *error));
+                then.tell(result.map_err(|error| *error));
             });
         }
+    }
+
+    /// Runs a closure on a property of this thread for a callback: if that hears of failures, a
+    /// panic of the closure is one of them, as it is when another thread runs it.
+    #[inline(always)]
+    fn run_for<I, V, C>(
+        &self,
+        node: &Node,
+        invoke: I,
+        arguments: V,
+        place: Place,
+    ) -> Ended<I::Output>
+    where
+        I: Invoke<T, V>,
+        C: Told<I::Output>,
+    {
+        let run = || self.run_inline(node, invoke, arguments, place);
+        if const { !C::HEARS_FAILURES } {
+            return run();
+        }
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+            let _context = node.context().enter(Context::Inline(place));
+            let report = PanicReport::taken(panic);
+            Err(Box::new(DelegateError::Panicked { trustee: node.me, report }))
+        })
     }
 
     #[inline(always)]

@@ -99,7 +99,7 @@ fn nonsense(trustee: ThreadId) -> DelegateError {
 }
 
 #[cold]
-fn undecodable(source: crate::CodecError) -> DelegateError {
+pub(crate) fn undecodable(source: crate::CodecError) -> DelegateError {
     DelegateError::Codec { what: "decode the result", source }
 }
 
@@ -138,6 +138,10 @@ pub(crate) trait Completion {
     /// Whether a fiber that finds no room for its request waits until there is: those that wait for
     /// their reply anyhow, and those that are dropping something, do not.
     const WAITS_FOR_ROOM: bool = false;
+
+    /// Whether it is to hear, as of any other failure, that the arguments' own code has panicked
+    /// while they were encoded. If not, it is dropped, and the panic goes its ordinary way.
+    const HEARS_PANICS: bool = false;
 
     /// Does it.
     fn complete(self, outcome: Outcome<'_>);

@@ -74,6 +74,15 @@ pub(crate) type Ended<U> = Result<U, Box<DelegateError>>;
 #[error("{0}")]
 pub struct CodecError(pub(crate) String);
 
+impl CodecError {
+    /// A value's own code panicked while it was encoded or decoded.
+    #[cold]
+    pub(crate) fn of_panic(payload: Panic) -> Self {
+        let report = PanicReport::taken(payload);
+        CodecError(format!("the value's own code panicked: {report}"))
+    }
+}
+
 /// What a caught panic carries.
 pub(crate) type Panic = Box<dyn Any + Send>;
 

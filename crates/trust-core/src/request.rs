@@ -14,7 +14,10 @@ use crate::{
     wire::WORD,
 };
 use primitive::limits::MESSAGE_BYTES;
-use std::marker::PhantomData;
+use std::{
+    marker::PhantomData,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 /// A property on another thread, and its type.
 pub(crate) struct Target<T> {
@@ -87,10 +90,18 @@ impl Node {
         let _stay = self.stay();
         let mut encoded = codec::Encoded::<MIDDLING>::new();
         with_capture(invoke, |capture| encoded.put(capture));
-        let encodable = encoded.encode(arguments).and_then(|()| match encoded.bytes().len() {
-            len if len > MESSAGE_BYTES => Err(CodecError(too_large("a request", len))),
-            _ => Ok(()),
-        });
+        let mut encode = || {
+            encoded.encode(arguments).and_then(|()| match encoded.bytes().len() {
+                len if len > MESSAGE_BYTES => Err(CodecError(too_large("a request", len))),
+                _ => Ok(()),
+            })
+        };
+        let encodable = if const { C::HEARS_PANICS } {
+            catch_unwind(AssertUnwindSafe(encode))
+                .unwrap_or_else(|panic| Err(CodecError::of_panic(panic)))
+        } else {
+            encode()
+        };
         if let Err(source) = encodable {
             let error = DelegateError::Codec { what: "encode the arguments", source };
             return completion.complete(Outcome::Failed(&error));

@@ -2,22 +2,30 @@
 
 use crate::{
     apply::Portable,
-    completion::{Completion, Outcome},
-    error::DelegateError,
-    node::{Node, on_node},
+    completion::{Completion, Outcome, undecodable},
+    error::{CodecError, DelegateError},
+    node::on_node,
 };
-use std::{any::type_name, marker::PhantomData};
+use std::{
+    any::type_name,
+    marker::PhantomData,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 /// What is told of the result of a call that does not wait.
 pub(crate) trait Told<U>: Sized + 'static {
+    /// Whether a callback of the user hears of failures, panics on this thread included. If not,
+    /// such a panic goes its ordinary way.
+    const HEARS_FAILURES: bool;
+
     fn done(self, value: U);
-    fn failed(self, node: &Node, error: DelegateError);
+    fn failed(self, error: DelegateError);
 
     #[inline(always)]
-    fn tell(self, node: &Node, result: Result<U, DelegateError>) {
+    fn tell(self, result: Result<U, DelegateError>) {
         match result {
             Ok(value) => self.done(value),
-            Err(error) => self.failed(node, error),
+            Err(error) => self.failed(error),
         }
     }
 }
@@ -26,13 +34,15 @@ pub(crate) trait Told<U>: Sized + 'static {
 pub(crate) struct Then<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
 impl<U: 'static, C: FnOnce(U) + 'static> Told<U> for Then<C, U> {
+    const HEARS_FAILURES: bool = false;
+
     #[inline(always)]
     fn done(self, value: U) {
         (self.0)(value);
     }
 
-    fn failed(self, node: &Node, error: DelegateError) {
-        node.report(error);
+    fn failed(self, error: DelegateError) {
+        on_node(|node| node.report(error));
     }
 }
 
@@ -40,12 +50,14 @@ impl<U: 'static, C: FnOnce(U) + 'static> Told<U> for Then<C, U> {
 pub(crate) struct Either<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
 impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Told<U> for Either<C, U> {
+    const HEARS_FAILURES: bool = true;
+
     #[inline(always)]
     fn done(self, value: U) {
         (self.0)(Ok(value));
     }
 
-    fn failed(self, _: &Node, error: DelegateError) {
+    fn failed(self, error: DelegateError) {
         (self.0)(Err(error));
     }
 }
@@ -55,6 +67,7 @@ pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
 impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
     const WAITS_FOR_ROOM: bool = true;
+    const HEARS_PANICS: bool = C::HEARS_FAILURES;
 
     #[inline(always)]
     fn complete(self, outcome: Outcome<'_>) {
@@ -72,7 +85,13 @@ impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
 impl<U: Portable, C: Told<U>> Tell<C, U> {
     #[inline(never)]
     fn complete_with(self, outcome: Outcome<'_>) {
-        let result = outcome.result();
-        on_node(|node| self.0.tell(node, result));
+        let result = if const { C::HEARS_FAILURES } {
+            let decode = AssertUnwindSafe(|| outcome.result());
+            catch_unwind(decode)
+                .unwrap_or_else(|panic| Err(undecodable(CodecError::of_panic(panic))))
+        } else {
+            outcome.result()
+        };
+        self.0.tell(result);
     }
 }

@@ -99,7 +99,15 @@ fn arguments_for_what_is_gone_cannot_end_the_node() {
 #[test]
 fn arguments_for_what_is_gone_cannot_end_the_node_without_a_wait() {
     let (_wiring, gone, here) = gone(5);
-    stays(&here, || gone.try_apply_with_then(|_, _: LeaverAtLast| (), LeaverAtLast, drop));
+    let error = Rc::new(RefCell::new(None));
+    let then = {
+        let error = error.clone();
+        move |result: Result<(), _>| *error.borrow_mut() = result.err()
+    };
+    gone.try_apply_with_then(|_, _: LeaverAtLast| (), LeaverAtLast, then);
+    let said = error.take().expect("the callback gets the panic").to_string();
+    assert!(said.contains("cannot stop being a node"), "{said}");
+    assert_eq!(here.apply(|n| *n), 1, "the node goes on");
 }
 
 #[test]

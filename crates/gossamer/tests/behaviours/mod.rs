@@ -37,6 +37,7 @@ macro_rules! behaviours {
             latches: a_panic_in_a_launch_opens_the_latch;
             panics: a_panic_reaches_the_caller_and_the_property_goes_on;
             panics: every_panic_of_a_batch_is_its_own;
+            panics: a_callback_for_failures_is_called_once;
             panics: a_result_whose_drop_panics_is_a_panic_of_its_own;
             panics: waiting_in_a_delegated_closure_names_both_places;
             panics: values_that_cannot_be_encoded_or_decoded;

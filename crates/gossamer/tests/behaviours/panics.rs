@@ -77,6 +77,91 @@ pub(crate) fn waiting_in_a_delegated_closure_names_both_places() {
     assert!(said.contains("`launch` at ") && said.contains("panics.rs"), "{said}");
 }
 
+thread_local! {
+    /// What the callbacks of this thread were called with.
+    static TOLD: RefCell<Vec<Result<u8, DelegateError>>> = const { RefCell::new(Vec::new()) };
+}
+
+fn note(result: Result<u8, DelegateError>) {
+    TOLD.with_borrow_mut(|told| told.push(result));
+}
+
+/// Waits until one callback has been called, and for others that must not be.
+fn the_only_one_told() -> Result<u8, DelegateError> {
+    wait_until("a callback", || TOLD.with_borrow(|told| !told.is_empty()));
+    gossamer::sleep(std::time::Duration::from_millis(2));
+    let mut told = TOLD.take();
+    assert_eq!(told.len(), 1, "{told:?}");
+    told.remove(0)
+}
+
+/// Fails in as many ways as a request can, on this thread and on others.
+pub(crate) fn a_callback_for_failures_is_called_once() {
+    let here = gossamer::local_trustee().entrust(());
+    for trustee in gossamer::threads() {
+        let is_here = trustee == gossamer::local_trustee().trustee();
+        let unit = trustee.entrust(());
+        let fall = |unit: &gossamer::Trust<()>| {
+            unit.try_apply_then(|()| -> u8 { panic!("the closure fell over") }, note);
+        };
+        let is_panic = |told: Result<u8, DelegateError>| match told {
+            Err(DelegateError::Panicked { trustee: at, report }) => {
+                assert_eq!((at, &*report.message), (trustee.thread(), "the closure fell over"));
+            }
+            other => panic!("{other:?}"),
+        };
+        unit.try_apply_then(|()| 7, note);
+        assert_eq!(the_only_one_told().unwrap(), 7);
+        fall(&unit);
+        is_panic(the_only_one_told());
+        // In delegated context, where requests to the own thread are put off.
+        here.apply_with(
+            |(), unit: gossamer::Trust<()>| {
+                unit.try_apply_then(|()| -> u8 { panic!("the closure fell over") }, note);
+            },
+            unit.clone(),
+        );
+        is_panic(the_only_one_told());
+        for (value, expected) in [
+            (Awkward::NotEncoded, "too awkward to encode"),
+            (
+                Awkward::EncodingPanics,
+                "cannot encode the arguments: the value's own code panicked: encoding fell over",
+            ),
+            (Awkward::NotDecoded, "too awkward to decode"),
+            (Awkward::DecodingPanics, "decoding fell over"),
+        ] {
+            unit.try_apply_with_then(|(), _: Awkward| 3, value, note);
+            match the_only_one_told() {
+                Ok(told) => assert!(is_here && told == 3, "what stays here is not encoded"),
+                Err(error) => assert!(error.to_string().contains(expected), "{error}"),
+            }
+        }
+        for (number, expected) in [
+            (0, "too awkward to encode"),
+            (1, "encoding fell over"),
+            (2, "too awkward to decode"),
+            (3, "cannot decode the result: the value's own code panicked: decoding fell over"),
+        ] {
+            let make = |(): &mut (), number: usize| {
+                let all = [
+                    Awkward::NotEncoded,
+                    Awkward::EncodingPanics,
+                    Awkward::NotDecoded,
+                    Awkward::DecodingPanics,
+                ];
+                all.into_iter().nth(number).expect("one of them")
+            };
+            unit.try_apply_with_then(make, number, |result| note(result.map(|_| 3)));
+            match the_only_one_told() {
+                Ok(told) => assert!(is_here && told == 3, "what stays here is not encoded"),
+                Err(error) => assert!(error.to_string().contains(expected), "{error}"),
+            }
+        }
+        assert_eq!(unit.apply(|()| 5), 5, "all goes on");
+    }
+}
+
 /// A result whose destructor panics at the trustee, if it is told to.
 #[derive(Serialize, Deserialize)]
 struct Fragile {

@@ -101,7 +101,8 @@ impl EnteredNode {
     }
 
     /// Ends every request under way and every one to come: the rack has ended. After this no fiber
-    /// waits for a reply, so that fibers can be unwound.
+    /// waits for a reply, so that fibers can be unwound. Requests of this thread to itself still
+    /// run, those that were put off included.
     ///
     /// # Panics
     /// Inside delegated code or callbacks.
@@ -109,16 +110,18 @@ impl EnteredNode {
         self.0.check_idle("close");
         self.0.closed.set(true);
         self.0.polling.set(true);
-        let _context = self.0.context.enter(Context::Callback);
+        let context = self.0.context.enter(Context::Callback);
         let caught = &mut |panic: Panic| self.0.report_panic(panic);
         for outbox in self.0.outboxes.iter().flatten() {
             outbox.close(&RACK_ENDED, caught, fiber::unpark);
         }
         self.0.system.fail(|_| true, || RACK_ENDED, caught);
+        drop(context);
         self.0.polling.set(false);
+        self.0.run_deferred();
     }
 
-    /// Drops all properties, for the end of the rack.
+    /// Drops all properties, for the end of the rack, and runs what their destructors put off.
     ///
     /// # Panics
     /// Inside delegated code or callbacks.
@@ -127,6 +130,7 @@ impl EnteredNode {
         for dead in self.0.properties.clear() {
             self.0.bury(Some(dead));
         }
+        self.0.run_deferred();
     }
 }
 
