@@ -10,7 +10,7 @@
 //!    (`future.rs`), errors (`error.rs`).
 //! 2. The protocol: words (`wire.rs`), handing buffers back and forth ([`slot`]) and seeing
 //!    that they are whole (`whole.rs`), finding out who
-//!    sent something (`arrivals.rs`), giving a buffer away on a lane (`link.rs`).
+//!    sent something ([`arrivals`]), giving a buffer away on a lane ([`link`]).
 //! 3. From a call to a request (`request.rs`) and the two ends of a pair: `outbox.rs` with
 //!    `completion.rs`, `inbox.rs` with `call.rs`; what a reply completes: a fiber that waits
 //!    (`waiter.rs`), a callback (`tell.rs`), the start of a fiber (`launch.rs`).
@@ -21,11 +21,13 @@
 //!    sent and served), `racks.rs` (threads that belong to no rack).
 //! 6. Set-up and idling: `wiring.rs`, [`idle`].
 
-// Under loom only the slot protocol is compiled; most of what it offers is used by the rest.
+// Under loom only the protocol that moves words is compiled; most of what it offers is used by the rest.
 #![cfg_attr(loom, allow(dead_code))]
 #![deny(unsafe_code)]
 #![cfg_attr(feature = "nightly", feature(auto_traits, negative_impls))]
 
+pub mod arrivals;
+pub mod link;
 pub mod slot;
 mod whole;
 mod wire;
@@ -33,8 +35,6 @@ mod wire;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod apply;
-#[cfg(not(loom))]
-mod arrivals;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod call;
@@ -68,8 +68,6 @@ mod invoke;
 mod latch;
 #[cfg(not(loom))]
 mod launch;
-#[cfg(not(loom))]
-mod link;
 #[cfg(not(loom))]
 mod node;
 #[cfg(feature = "nightly")]

@@ -5,7 +5,7 @@ use primitive::{SharedBytes, sync::Ordering};
 use transport_api::{Lane, OpError, RemoteRegion, ThreadId};
 
 /// One side of a pair of threads: how what this side wrote becomes visible to the other.
-pub(crate) struct Link {
+pub struct Link {
     peer: ThreadId,
     remote: RemoteRegion,
     /// Where the pair's memory begins in the region.
@@ -16,18 +16,16 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(
-        peer: ThreadId,
-        remote: RemoteRegion,
-        pair: usize,
-        arrival: Option<usize>,
-    ) -> Self {
+    /// The way to `peer`, whose memory for the pair begins at byte `pair` of `remote`; `arrival` is
+    /// the byte of this client's arrival word there, if this side is a client and the trustee looks
+    /// at those.
+    pub fn new(peer: ThreadId, remote: RemoteRegion, pair: usize, arrival: Option<usize>) -> Self {
         let mapped = remote.mapped().cloned();
         Self { peer, remote, pair, arrival, mapped }
     }
 
     /// Whether the other side has memory of its own for the pair.
-    pub(crate) fn is_apart(&self) -> bool {
+    pub fn is_apart(&self) -> bool {
         self.mapped.is_none()
     }
 
@@ -41,8 +39,11 @@ impl Link {
     ///
     /// Where the transport maps the region, `pair` is the other side's own memory and the signal
     /// is one store; elsewhere everything travels in one write, with the wake, if one is due.
+    ///
+    /// # Errors
+    /// What the lane says when it refuses the write.
     #[inline(always)]
-    pub(crate) fn give(
+    pub fn give(
         &self,
         pair: &SharedBytes,
         handover: Handover,

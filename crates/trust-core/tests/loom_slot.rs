@@ -3,34 +3,29 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
-use gossamer_trust_core::slot::{ClientSlot, Handover, PAIR_BYTES, TrusteeSlot};
-use primitive::{
-    SharedBytes,
-    limits::{BUFFERS, SLOT_STRIDE},
-    sync::Ordering,
+mod lanes;
+
+use gossamer_trust_core::{
+    link::Link,
+    slot::{ClientSlot, Handover, PAIR_BYTES, TrusteeSlot},
 };
+use lanes::{Bare, copied, link, mapped};
+use primitive::{SharedBytes, limits::BUFFERS, sync::Ordering};
 
 const WORD: usize = 8;
 
 /// What a request of one word becomes when it is answered.
 const ANSWERED: u64 = 1000;
 
-/// One side's way to give a buffer to the other.
-struct Link {
-    /// The other side's copy of the pair's memory; `None` where both use the same.
-    theirs: Option<SharedBytes>,
+/// One side's way to give a buffer to the other: where both use the same memory, or to the other
+/// side's copy of it.
+fn link_to(theirs: &SharedBytes, copies: bool) -> Link {
+    let region = if copies { copied(theirs) } else { mapped(theirs) };
+    link(region, 0, None)
 }
 
-impl Link {
-    fn give(&self, ours: &SharedBytes, handover: Handover) {
-        let Some(theirs) = &self.theirs else {
-            let start = handover.buffer * SLOT_STRIDE;
-            return ours.store(start, handover.word, Ordering::Release);
-        };
-        // As a transport may: in no order.
-        let bytes = handover.in_one_write(ours);
-        theirs.copy_from(bytes.start, &ours.slice(bytes.start, bytes.len()));
-    }
+fn give(link: &Link, ours: &SharedBytes, handover: Handover) {
+    link.give(ours, handover, &mut Bare).expect("a lane that takes everything");
 }
 
 fn pair() -> SharedBytes {
@@ -51,7 +46,7 @@ fn client(slot: &ClientSlot, link: &Link, batches: &[&[u64]]) {
                 places[sent].push(place.expect("a fresh buffer has room for two requests"));
             }
             let handover = slot.seal(batches[sent].len()).expect("a batch");
-            link.give(slot.memory(), handover);
+            give(link, slot.memory(), handover);
             (sent, moved) = (sent + 1, true);
         }
         if slot.answered().is_some() {
@@ -85,7 +80,7 @@ fn trustee(slot: &TrusteeSlot, link: &Link, batches: &[&[u64]]) {
             assert_eq!(buffer.load(at, Ordering::Relaxed), *request);
             buffer.store(at, request + ANSWERED, Ordering::Relaxed);
         }
-        link.give(slot.memory(), slot.answer(arrival, arrival.end));
+        give(link, slot.memory(), slot.answer(arrival, arrival.end));
     }
     assert_eq!(slot.arrived(), None, "nothing is served twice");
 }
@@ -97,8 +92,7 @@ fn model(preemptions: usize, copies: bool, batches: &'static [&'static [u64]]) {
     model.check(move || {
         let ours = pair();
         let theirs = if copies { pair() } else { ours.clone() };
-        let to_trustee = Link { theirs: copies.then(|| theirs.clone()) };
-        let to_client = Link { theirs: copies.then(|| ours.clone()) };
+        let (to_trustee, to_client) = (link_to(&theirs, copies), link_to(&ours, copies));
         let serving = loom::thread::spawn(move || {
             trustee(&TrusteeSlot::new(theirs, copies), &to_client, batches);
         });

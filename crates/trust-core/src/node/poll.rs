@@ -3,6 +3,7 @@
 
 use super::{Incident, LANE_POLL_EVERY, Node};
 use crate::{
+    arrivals::Visit,
     context::Context,
     error::{DelegateError, Panic},
     outbox::BULK_REQUEST,
@@ -46,7 +47,11 @@ impl Node {
     fn serve(&self) -> bool {
         match &self.arrivals {
             None => self.inboxes.iter().flatten().fold(false, |any, inbox| inbox.serve(self) | any),
-            Some(arrivals) => arrivals.serve(&self.inboxes, self),
+            Some(arrivals) => arrivals.serve(|client| {
+                let Some(Some(inbox)) = self.inboxes.get(client) else { return Visit::default() };
+                let served = inbox.serve(self);
+                Visit { served, again: inbox.is_ready() || inbox.is_paused() }
+            }),
         }
     }
 
