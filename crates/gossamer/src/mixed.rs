@@ -8,7 +8,7 @@
 //!
 //! - A region is exported by the one, and its memory, which is shared, by the other, too.
 //! - A thread sleeps where its connections are; its neighbours, which share its memory, wake it
-//!   there by an eventfd.
+//!   there by a socket.
 
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};

@@ -11,15 +11,13 @@
 //! has answered already, is not heard: the one who asked may have lost its patience.
 
 use crate::message::{Message, Told};
+use primitive::limits::PENDING_IMPORTS;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::mpsc,
     time::{Duration, Instant},
 };
 use transport_api::{HostId, RegionKey, RemoteRegion, deadline};
-
-/// Imports of one peer that may wait for an export here.
-const WAITING: usize = 4096;
 
 /// Where the answer to an import goes: a region, or that there is none.
 pub(crate) type Answer = mpsc::Sender<Option<RemoteRegion>>;
@@ -94,8 +92,8 @@ impl Dealings {
         (number, key, patience): (u64, RegionKey, u64),
         now: Instant,
     ) -> Result<(), String> {
-        if self.waiting.iter().filter(|waiting| waiting.from == from).count() == WAITING {
-            return Err(format!("more than {WAITING} imports at once"));
+        if self.waiting.iter().filter(|waiting| waiting.from == from).count() == PENDING_IMPORTS {
+            return Err(format!("more than {PENDING_IMPORTS} unanswered imports"));
         }
         let deadline = deadline(now, Duration::from_millis(patience));
         self.waiting.push(Waiting { from, number, key, deadline });
@@ -207,7 +205,7 @@ mod tests {
     #[test]
     fn a_peer_cannot_ask_without_end() {
         let (mut dealings, now) = (Dealings::default(), Instant::now());
-        for number in 0..WAITING as u64 {
+        for number in 0..PENDING_IMPORTS as u64 {
             dealings.asked(OTHER, (number, KEY, 1000), now).expect("room");
         }
         assert!(dealings.asked(OTHER, (0, KEY, 1000), now).is_err());

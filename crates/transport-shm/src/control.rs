@@ -82,8 +82,9 @@ impl Layout {
 pub(crate) enum Waking {
     /// They sleep on the word of their bell.
     Futex(futex::Flags),
-    /// They sleep elsewhere, where they also wait for these eventfds, one for each.
-    Alarms(Arc<[OwnedFd]>),
+    /// They sleep elsewhere, and are rung at `ringing`, one for each. The host itself has the other
+    /// ends in `waiting`; of a peer it is empty.
+    Alarms { ringing: Arc<[OwnedFd]>, waiting: Arc<[OwnedFd]> },
 }
 
 impl Waking {
@@ -119,10 +120,10 @@ impl Control {
         Doorbell::new(self.bell(thread))
     }
 
-    /// What rings when `thread` is woken, if it does not sleep on its bell.
+    /// Where `thread` of this host waits to be woken, if it does not sleep on its bell.
     pub(crate) fn alarm(&self, thread: u32) -> Option<&OwnedFd> {
         match &self.waking {
-            Waking::Alarms(alarms) => alarms.get(thread as usize),
+            Waking::Alarms { waiting, .. } => waiting.get(thread as usize),
             Waking::Futex(_) => None,
         }
     }
@@ -142,7 +143,7 @@ impl Control {
         match &self.waking {
             // The only failure is a bad address, and the mapping is ours.
             Waking::Futex(flags) => drop(futex::wake(self.bell(thread), *flags, 1)),
-            Waking::Alarms(alarms) => alarm::ring(&alarms[thread as usize]),
+            Waking::Alarms { ringing, .. } => alarm::ring(&ringing[thread as usize]),
         }
     }
 

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::{
-    alarm,
+    alarm::Alarms,
     control::{Control, Layout, Waking},
     handshake::{End, JoinError, Party, cause, check_size},
     host::Host,
@@ -249,19 +249,19 @@ fn exchange(place: Place, ends: &[End]) -> Result<Vec<Option<Control>>, JoinErro
     let Place { host: local, hosts, threads, has_alarms } = place;
     let bytes = Layout::new(hosts, threads).bytes();
     let (memory, file) = mapping::shared(bytes, true)?;
-    let alarms = if has_alarms { alarm::make(threads)? } else { Vec::new() };
+    let Alarms { waiting, ringing } = Alarms::new(if has_alarms { threads } else { 0 })?;
     for end in ends {
         end.send(Message::Greeting { host: local }, std::slice::from_ref(&file))?;
-        for some in alarms.chunks(MOST_FILES) {
+        for some in ringing.chunks(MOST_FILES) {
             end.send(Message::Alarms { count: some.len() as u32 }, some)?;
         }
     }
-    let waking = |alarms: Vec<OwnedFd>| match has_alarms {
-        true => Waking::Alarms(alarms.into()),
+    let waking = |ringing: Vec<OwnedFd>, waiting: Vec<OwnedFd>| match has_alarms {
+        true => Waking::Alarms { ringing: ringing.into(), waiting: waiting.into() },
         false => Waking::SHARED,
     };
     let mut controls: Vec<Option<Control>> = (0..hosts).map(|_| None).collect();
-    controls[local.0 as usize] = Some(Control::new(memory, waking(alarms)));
+    controls[local.0 as usize] = Some(Control::new(memory, waking(ringing, waiting)));
     for end in ends {
         let file = match end.receive()? {
             (Message::Greeting { host }, mut files) if host == end.host => files.pop(),
@@ -277,7 +277,7 @@ fn exchange(place: Place, ends: &[End]) -> Result<Vec<Option<Control>>, JoinErro
             }
         }
         match controls.get_mut(end.host.0 as usize) {
-            Some(seat @ None) => *seat = Some(Control::new(memory, waking(alarms))),
+            Some(seat @ None) => *seat = Some(Control::new(memory, waking(alarms, Vec::new()))),
             _ => return Err(end.nonsense(format!("a seat for {} among {hosts}", end.host))),
         }
     }

@@ -280,7 +280,7 @@ mod tests {
         let mut lane = waking.join().expect("no panic").lane(0, HostId(4)).expect("a lane");
         let has_rung = |thread: usize| {
             let rung = socket::readable([Some(alarms[thread].as_fd())], Instant::now());
-            rung.expect("eventfds")[0]
+            rung.expect("alarms")[0]
         };
         assert_eq!(alarms.len(), 130);
         for thread in [0, 64, 129] {

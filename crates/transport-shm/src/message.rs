@@ -4,7 +4,7 @@
 use transport_api::{HostId, RegionKey, Rights};
 
 /// The version of these packets and of the layouts in shared memory.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Bytes of the largest packet.
 pub(crate) const LARGEST: usize = 64;
@@ -25,7 +25,7 @@ pub(crate) enum Message {
     Link { host: HostId, pid: u32 },
     /// Both ends of a link: comes with the sender's control memory.
     Greeting { host: HostId },
-    /// More of what wakes the sender's threads, in their order; comes with `count` eventfds.
+    /// More of what wakes the sender's threads, in their order; comes with `count` sockets.
     Alarms { count: u32 },
     /// Asks for a region, waiting up to `patience` milliseconds for it to be exported.
     Import { id: u64, key: RegionKey, patience: u64 },

@@ -12,6 +12,7 @@ use crate::{
     socket::{self, NoPacket, Sender, timespec},
 };
 use parking_lot::Mutex;
+use primitive::limits::PENDING_IMPORTS;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
     process::{WaitId, WaitIdOptions, WaitIdStatus, waitid},
@@ -28,6 +29,9 @@ use transport_api::{HostId, LossReason, PeerEvent, RegionKey, deadline};
 /// How long after a link has closed its process may take to end, so that the report can say how it
 /// ended. Part of the 100 ms within which a loss is reported.
 const CLOSING: Duration = Duration::from_millis(50);
+
+/// Packets of one link that are read before the other links have their turn.
+const PACKETS_A_TURN: usize = 256;
 
 /// What a peer answered to an import: a region and its memory, or that there is none.
 pub(crate) type Answer = Option<(Described, OwnedFd)>;
@@ -81,7 +85,8 @@ pub(crate) struct Link {
     /// Imports that it has not answered yet, by number. They are dropped only after it has been
     /// noted what became of the peer, so that whoever asked can say so.
     asked: HashMap<u64, mpsc::Sender<Answer>>,
-    /// Imports of its that wait for an export here.
+    /// Its imports that wait for an export here. With the answers in `out`, at most
+    /// [`PENDING_IMPORTS`].
     waiting: Vec<(u64, RegionKey, Instant)>,
     /// Since when its socket is closed.
     closed: Option<Instant>,
@@ -190,7 +195,7 @@ impl Service {
     fn keep(&mut self, mut link: Link) -> Option<Link> {
         // Checked before the socket is read: what a dead process said last is then all there.
         let ended = self.has_ended(&link);
-        match link.exchange() {
+        match link.exchange(ended) {
             Fate::Left => {
                 self.host.gone(PeerEvent::Left(link.host));
                 link.asked.clear();
@@ -263,13 +268,24 @@ impl Link {
         }
     }
 
-    /// Sends and receives as much as possible.
-    fn exchange(&mut self) -> Fate {
+    /// Whether the peer has imported as much as it may without an answer that it has read.
+    fn is_full(&self) -> bool {
+        let is_answer = |message: &Message| matches!(message, Message::Export { .. });
+        // Counted only when the peer may be near the limit.
+        self.waiting.len() + self.out.len() >= PENDING_IMPORTS
+            && self.waiting.len() + self.out.iter().filter(|(m, _)| is_answer(m)).count()
+                >= PENDING_IMPORTS
+    }
+
+    /// Sends as much as possible, and receives as much as one turn allows, from a process that has
+    /// `ended` everything. What is left keeps the socket readable.
+    fn exchange(&mut self, ended: bool) -> Fate {
         if self.closed.is_some() {
             return Fate::Fine;
         }
         self.send();
-        loop {
+        // A process that has ended sends no more, so this ends, too.
+        for _ in 0..if ended { usize::MAX } else { PACKETS_A_TURN } {
             let mut received = match socket::receive(&self.socket) {
                 Ok(received) => received,
                 Err(NoPacket::NotYet) => return Fate::Fine,
@@ -288,6 +304,10 @@ impl Link {
             }
             match (received.message, received.files.pop()) {
                 (Message::Goodbye, _) => return Fate::Left,
+                (Message::Import { .. }, _) if self.is_full() => {
+                    let text = format!("more than {PENDING_IMPORTS} unanswered imports");
+                    return Fate::Lost(LossReason::Protocol(text));
+                }
                 (Message::Import { id, key, patience }, _) => {
                     let patience = Duration::from_millis(patience);
                     self.waiting.push((id, key, deadline(Instant::now(), patience)));
@@ -303,6 +323,7 @@ impl Link {
                 }
             }
         }
+        Fate::Fine
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     frame::{Frames, Header, Kind, Nonsense, nonsense},
     wire::{Broken, Wire},
 };
+use primitive::limits::PENDING_IMPORTS;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::{
     collections::HashMap,
@@ -26,9 +27,6 @@ pub(crate) const BEATS: u32 = 8;
 
 /// Of [`BEATS`], how many a sign of life may stay unacknowledged by the peer's kernel.
 pub(crate) const UNACKNOWLEDGED: u32 = 4;
-
-/// Imports of one peer that may wait for an export here.
-const WAITING: usize = 4096;
 
 /// Bytes that may wait for a peer to read them.
 const UNREAD_BYTES: usize = 1 << 20;
@@ -199,8 +197,8 @@ impl Control {
         match header.kind {
             Kind::Ping => {}
             Kind::Ask => {
-                if self.waiting.len() == WAITING {
-                    return Err(nonsense!("more than {WAITING} imports at once"));
+                if self.waiting.len() == PENDING_IMPORTS {
+                    return Err(nonsense!("more than {PENDING_IMPORTS} unanswered imports"));
                 }
                 let deadline = deadline(now, Duration::from_millis(header.word));
                 self.waiting.push((header.at, RegionKey(header.key), deadline));

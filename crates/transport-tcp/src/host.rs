@@ -28,7 +28,7 @@ use transport_api::{
     doorbell::Doorbell,
 };
 
-/// What the epoll of a thread calls its eventfd, and that of another transport; connections have
+/// What the epoll of a thread calls its eventfd, and the alarm of another transport; connections have
 /// the number of their peer.
 pub(crate) const RUNG: u64 = u64::MAX;
 pub(crate) const ALARM: u64 = u64::MAX - 1;

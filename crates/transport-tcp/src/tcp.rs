@@ -138,8 +138,8 @@ impl TcpTransport {
         Ok(Region::new(key, rights, generation, memory, Arc::new((also, region))))
     }
 
-    /// The bell of runtime thread `thread`, which `alarm` rings, too: an eventfd that becomes
-    /// readable anew each time, and is never read.
+    /// The bell of runtime thread `thread`, which `alarm` rings, too: a descriptor that
+    /// becomes readable anew each time. The bell does not read it.
     ///
     /// # Errors
     /// As [`Transport::bell`].

@@ -303,7 +303,8 @@ fn every_closure_on_every_property_runs_or_is_refused_with_a_reason() {
                 scene.request(head(1, *closure, 0, false), &[], node, fibers).contains(UNKNOWN)
             })
             .expect("an end of the table");
-        assert!(closures > 20, "only {closures} closures in the table");
+        // How many there are depends on what the optimiser shares.
+        assert!(closures > 10, "only {closures} closures in the table");
         for closure in 0..closures {
             for property in 1..=PROPERTIES + 1 {
                 for payload in [&[][..], &[0], &[0; 8], &[u64::MAX; 3], &[3, 5]] {

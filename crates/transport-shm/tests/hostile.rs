@@ -1,0 +1,264 @@
+//! Processes that join a rack and then misbehave: the others drop them with a reason that says what
+//! they did, or are not harmed. This program starts itself again as such processes, so it has a
+//! `main` of its own.
+
+use gossamer_transport_shm::{Neighbours, Rendezvous, ShmTransport};
+use primitive::limits::PENDING_IMPORTS;
+use rustix::{
+    buffer::spare_capacity,
+    event::{PollFd, PollFlags, Timespec, epoll, poll},
+    fs::{OFlags, fcntl_setfl},
+    io::Errno,
+    net::{SendFlags, SocketType, send, sockopt},
+    process::{PidfdFlags, PidfdGetfdFlags, getpid, getppid, pidfd_getfd, pidfd_open},
+};
+use std::{
+    env, fs,
+    io::stdin,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    panic::catch_unwind,
+    process::{Child, Command, ExitCode},
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+use transport_api::{Event, HostId, LossReason, PeerEvent, RegionKey, Rights, Transport};
+
+/// Which part a started process plays; unset in the process that runs the tests.
+const ROLE: &str = "GOSSAMER_TEST_ROLE";
+
+/// How long anything here may take before it counts as hung.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+const BUILD: [u8; 32] = [0xb2; 32];
+
+/// A region that the leader exports, and one that it does not.
+const EXPORTED: u64 = 1;
+const UNKNOWN: u64 = 99;
+
+/// Far more imports than a peer may have unanswered.
+const FLOOD: u64 = 50 * PENDING_IMPORTS as u64;
+
+/// As many packets as each import of a flood gets into.
+const WITHIN: u64 = PENDING_IMPORTS as u64 / 2;
+
+const TESTS: [(&str, fn()); 4] = [
+    ("imports_without_end_are_a_violation", imports_without_end_are_a_violation),
+    ("answers_left_unread_are_a_violation", answers_left_unread_are_a_violation),
+    ("many_imports_within_the_limit_are_none", many_imports_within_the_limit_are_none),
+    ("a_sabotaged_alarm_neither_blocks_nor_is_lost", a_sabotaged_alarm_neither_blocks_nor_is_lost),
+];
+
+fn main() -> ExitCode {
+    match env::var(ROLE).as_deref() {
+        Err(_) => run_tests(),
+        Ok("unknown") => flood(UNKNOWN, FLOOD),
+        Ok("unread") => flood(EXPORTED, FLOOD),
+        Ok("within") => flood(UNKNOWN, WITHIN),
+        Ok("sabotage") => sabotage(),
+        Ok(other) => panic!("no role {other}"),
+    }
+}
+
+/// Runs the tests, but for those that `--skip NAME` excludes, as Rust's test programs do.
+fn run_tests() -> ExitCode {
+    let arguments: Vec<_> = env::args().collect();
+    let is_skipped = |name| arguments.windows(2).any(|two| two == ["--skip", name]);
+    let mut failed = 0;
+    let tests = TESTS.iter().filter(|(name, _)| !is_skipped(name));
+    for (name, test) in tests.clone() {
+        let passed = catch_unwind(test).is_ok();
+        println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+        failed += usize::from(!passed);
+    }
+    println!("\n{} passed, {failed} failed", tests.count() - failed);
+    ExitCode::from(u8::from(failed > 0))
+}
+
+/// A started process, which is killed and waited for whatever happens.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Already dead is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn this(role: &str) -> Command {
+    let mut command = Command::new(env::current_exe().expect("this program"));
+    command.env(ROLE, role);
+    command
+}
+
+/// A rack of this process and of one in `role`.
+fn rack_with(role: &str) -> (Arc<ShmTransport>, Running) {
+    let mut rendezvous = Rendezvous::new(2).expect("a rendezvous");
+    let child = Running(rendezvous.spawn(&mut this(role)).expect("a child"));
+    (rendezvous.lead(1, &BUILD).unwrap_or_else(|error| panic!("{error}")), child)
+}
+
+/// Polls the lane to `host` until `found` makes something of an event.
+fn until<T>(rack: &ShmTransport, host: HostId, found: impl Fn(Event) -> Option<T>) -> T {
+    let mut lane = rack.lane(0, host).expect("a lane");
+    let (start, mut result) = (Instant::now(), None);
+    while result.is_none() {
+        lane.poll(&mut |event| result = result.take().or(found(event)));
+        assert!(start.elapsed() < DEADLINE, "waited in vain for {host}");
+        thread::yield_now();
+    }
+    result.expect("a result")
+}
+
+fn end_of(rack: &ShmTransport, host: HostId) -> PeerEvent {
+    until(rack, host, |event| match event {
+        Event::Peer(end) => Some(end),
+        _ => None,
+    })
+}
+
+/// Joins, and then imports `key` again and again over its link to the leader, without reading an
+/// answer, until the leader hangs up or that was `count` times.
+fn flood(key: u64, count: u64) -> ExitCode {
+    // The leader's end of the link stays open through this copy.
+    let link = stdin().as_fd().try_clone_to_owned().expect("a descriptor");
+    let rack = ShmTransport::join_leader(&BUILD).expect("to join");
+    if key == EXPORTED {
+        // From here on every import is answered at once.
+        rack.import(HostId(0), RegionKey(key), DEADLINE).expect("an import");
+    }
+    // Nothing of this process reads the link any more.
+    rack.sever();
+    for id in 0..count {
+        if !import(&link, id, key) {
+            break;
+        }
+    }
+    if count == WITHIN {
+        // Anything but the end of the link means that it was not dropped.
+        drop(link);
+        return ExitCode::from(7);
+    }
+    // Would be a loss of its own.
+    thread::sleep(DEADLINE * 2);
+    ExitCode::FAILURE
+}
+
+/// Sends an import that waits for ever for its region; false if the leader has hung up.
+fn import(link: &OwnedFd, id: u64, key: u64) -> bool {
+    let fields = [id, key, u64::MAX].map(u64::to_le_bytes);
+    let packet = [b"i", fields.as_flattened()].concat();
+    loop {
+        match send(link, &packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(_) => return true,
+            Err(Errno::AGAIN) => {
+                poll(&mut [PollFd::new(link, PollFlags::OUT)], None).expect("to wait");
+            }
+            Err(Errno::PIPE | Errno::CONNRESET) => return false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[track_caller]
+fn assert_violates(end: &PeerEvent) {
+    let PeerEvent::Lost(HostId(1), LossReason::Protocol(text)) = end else { panic!("{end:?}") };
+    assert_eq!(text, "more than 4096 unanswered imports");
+}
+
+fn imports_without_end_are_a_violation() {
+    let (rack, _child) = rack_with("unknown");
+    assert_violates(&end_of(&rack, HostId(1)));
+}
+
+fn answers_left_unread_are_a_violation() {
+    let (rack, _child) = rack_with("unread");
+    let _region = rack.export(RegionKey(EXPORTED), 4096, Rights::ALL).expect("an export");
+    assert_violates(&end_of(&rack, HostId(1)));
+}
+
+fn many_imports_within_the_limit_are_none() {
+    let (rack, _child) = rack_with("within");
+    let end = end_of(&rack, HostId(1));
+    let PeerEvent::Lost(_, LossReason::ProcessEnded { how, .. }) = &end else { panic!("{end:?}") };
+    assert_eq!(how, "exit status 7");
+}
+
+/// Host `host` of two that share a machine, in a rack of three.
+fn neighbours(host: u32, tester: u32) -> Neighbours {
+    let mut secret = [0x78; 32];
+    secret[..4].copy_from_slice(&tester.to_ne_bytes());
+    let (host, members) = (HostId(host), vec![HostId(0), HostId(1)]);
+    Neighbours { host, members, hosts: 3, threads: 1, secret, build: BUILD }
+}
+
+/// The numbers of this process's descriptors.
+fn descriptors() -> Vec<i32> {
+    let entries = fs::read_dir("/proc/self/fd").expect("the descriptors of this process");
+    let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().parse();
+    entries.map(|entry| name(entry.expect("an entry")).expect("a number")).collect()
+}
+
+/// Joins by alarms, harms every descriptor that may be an alarm of the other host as much as it can,
+/// and says so.
+fn sabotage() -> ExitCode {
+    let tester = getppid().expect("a parent").as_raw_nonzero().get() as u32;
+    let before = descriptors();
+    let (rack, _alarms) = ShmTransport::meet(&neighbours(1, tester)).expect("to meet");
+    let this = pidfd_open(getpid(), PidfdFlags::empty()).expect("a handle of this process");
+    for number in descriptors().into_iter().filter(|number| !before.contains(number)) {
+        // A copy of the descriptor, of the same open file. The list's own is closed by now.
+        let Ok(file) = pidfd_getfd(&this, number, PidfdGetfdFlags::empty()) else { continue };
+        let name = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("a name");
+        let is_eventfd = name.to_string_lossy().contains("eventfd");
+        if is_eventfd || sockopt::socket_type(&file) == Ok(SocketType::DGRAM) {
+            // Fills it while it cannot block this process, and only then lets it block.
+            fcntl_setfl(&file, OFlags::NONBLOCK).expect("a flag");
+            let full = if is_eventfd { u64::MAX - 1 } else { 0 };
+            while rustix::io::write(&file, &full.to_ne_bytes()).is_ok() {}
+            fcntl_setfl(&file, OFlags::empty()).expect("no flag");
+        }
+    }
+    rack.lane(0, HostId(0)).expect("a lane").bulk(0, 1, Vec::new()).expect("a payload");
+    thread::sleep(DEADLINE * 2);
+    ExitCode::FAILURE
+}
+
+/// Sleeps as a thread with connections does, edge-triggered; whether it was rung before a second had
+/// passed.
+fn is_rung(epoll: &OwnedFd) -> bool {
+    let mut events = Vec::with_capacity(1);
+    let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+    epoll::wait(epoll, spare_capacity(&mut events), Some(&second)).expect("to wait");
+    !events.is_empty()
+}
+
+fn a_sabotaged_alarm_neither_blocks_nor_is_lost() {
+    let child = Running(this("sabotage").spawn().expect("a child"));
+    let met = ShmTransport::meet(&neighbours(0, std::process::id()));
+    let (rack, alarms) = met.unwrap_or_else(|error| panic!("{error}"));
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&epoll, &alarms[0], epoll::EventData::new_u64(0), flags).expect("to watch");
+    until(&rack, HostId(1), |event| matches!(event, Event::Bulk { .. }).then_some(()));
+
+    // Rings as any thread of this host does, on the open file that the child has sabotaged.
+    let (rang, all_rang) = mpsc::channel();
+    let (ring, to_ring) = mpsc::channel();
+    let ringing = rack.clone();
+    thread::spawn(move || {
+        for () in to_ring {
+            ringing.ring(0);
+            rang.send(()).expect("a test that listens");
+        }
+    });
+    for _ in 0..3 {
+        alarms[0].announce();
+        ring.send(()).expect("a thread that rings");
+        all_rang.recv_timeout(DEADLINE).expect("the ring not to block");
+        assert!(is_rung(&epoll), "a ring is lost");
+        alarms[0].cancel();
+    }
+    drop(child);
+}
