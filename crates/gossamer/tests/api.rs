@@ -10,7 +10,9 @@ macro_rules! on_every_kind {
         on_every_kind! { threads, Threads: $($module $name)* }
         on_every_kind! { hosts, Hosts: $($module $name)* }
         on_every_kind! { copies, Copies: $($module $name)* }
+        #[cfg(feature = "tcp")]
         on_every_kind! { tcp, Tcp: $($module $name)* }
+        #[cfg(feature = "tcp")]
         on_every_kind! { tls, Tls: $($module $name)* }
     };
     ($of:ident, $kind:ident: $($module:ident $name:ident)*) => {

@@ -8,7 +8,9 @@
 mod behaviours;
 mod common;
 
-use gossamer::{LossReason, Rack, RackError, slurm::Secret};
+#[cfg(feature = "tcp")]
+use gossamer::slurm::Secret;
+use gossamer::{LossReason, Rack, RackError};
 use std::{
     env,
     fs::File,
@@ -55,7 +57,7 @@ const MIXED_OWN: &[Case] = &[
 /// Processes of the racks of two machines, half of them on each.
 const TASKS: u32 = 4;
 
-/// What precedes the names of cases on two machines.
+/// What precedes the names of cases on two machines, which need the feature `tcp`.
 const MIXED: &str = "mixed_";
 
 fn rack() -> Rack {
@@ -167,15 +169,25 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    // Arguments as of any test program: those without dashes say which cases to run.
-    let wanted: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    // Arguments as of any test program: those without dashes say which cases to run, and those
+    // behind `--skip` which not to.
+    let (mut wanted, mut skipped, mut words) = (Vec::new(), Vec::new(), env::args().skip(1));
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--skip" => skipped.extend(words.next()),
+            word if word.starts_with('-') => {}
+            _ => wanted.push(word),
+        }
+    }
+    let is_in = |words: &[String], name: &str| words.iter().any(|word| name.contains(word));
     let is_wanted =
-        |name: &String| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
+        |name: &String| (wanted.is_empty() || is_in(&wanted, name)) && !is_in(&skipped, name);
     let names = |prefix: &'static str, cases: &'static [Case]| {
         cases.iter().map(move |(name, _)| format!("{prefix}{name}"))
     };
     let all = names("", OWN).chain(names("", BEHAVIOURS));
-    let all = all.chain(names(MIXED, MIXED_OWN)).chain(names(MIXED, BEHAVIOURS));
+    let mixed = names(MIXED, MIXED_OWN).chain(names(MIXED, BEHAVIOURS));
+    let all = all.chain(mixed.filter(|_| cfg!(feature = "tcp")));
     let listed: Vec<(usize, String)> =
         all.enumerate().filter(|(_, name)| is_wanted(name)).collect();
     if env::args().any(|word| word == "--list") {
@@ -240,7 +252,7 @@ fn start(number: usize, name: &str, output: &File) -> io::Result<Vec<Child>> {
     let task = |rank: u32| {
         let number_of = |number: u32| number.to_string();
         command()?
-            .env("GOSSAMER_SECRET", Secret::new([8; 32]).to_hex())
+            .env("GOSSAMER_SECRET", secret())
             .env("SLURM_JOB_ID", number_of(std::process::id()))
             .env("SLURM_STEP_ID", number_of(number as u32))
             .env("SLURM_STEP_NUM_TASKS", number_of(TASKS))
@@ -250,6 +262,16 @@ fn start(number: usize, name: &str, output: &File) -> io::Result<Vec<Child>> {
             .spawn()
     };
     (0..TASKS).map(task).collect()
+}
+
+#[cfg(feature = "tcp")]
+fn secret() -> String {
+    Secret::new([8; 32]).to_hex()
+}
+
+#[cfg(not(feature = "tcp"))]
+fn secret() -> String {
+    unreachable!("no case on two machines is listed")
 }
 
 /// Waits for the processes; what went wrong, if the first has not ended well (or `all` have not),

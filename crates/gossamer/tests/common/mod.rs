@@ -7,6 +7,7 @@
 mod copying;
 #[cfg(feature = "rdma")]
 pub(crate) mod rdma;
+#[cfg(feature = "tcp")]
 pub(crate) mod tcp;
 
 use copying::Copying;
@@ -19,6 +20,7 @@ use std::{
 };
 use transport_api::Transport;
 use transport_shm::ShmTransport;
+#[cfg(feature = "tcp")]
 use transport_tcp::{Credentials, TcpTransport};
 
 /// How long anything may take before it counts as hung; an emulated guest is slow.
@@ -34,8 +36,10 @@ pub(crate) enum Kind {
     /// Two hosts with two threads each, whose transport copies what they write.
     Copies,
     /// Two hosts with two threads each, over TCP without encryption.
+    #[cfg(feature = "tcp")]
     Tcp,
     /// Two hosts with two threads each, over TCP and TLS.
+    #[cfg(feature = "tcp")]
     Tls,
     /// Two hosts with two threads each, over RDMA devices of this machine.
     #[cfg(feature = "rdma")]
@@ -43,12 +47,16 @@ pub(crate) enum Kind {
 }
 
 /// All that need no device.
+#[cfg(feature = "tcp")]
 pub(crate) const KINDS: [Kind; 5] =
     [Kind::Threads, Kind::Hosts, Kind::Copies, Kind::Tcp, Kind::Tls];
+#[cfg(not(feature = "tcp"))]
+pub(crate) const KINDS: [Kind; 3] = [Kind::Threads, Kind::Hosts, Kind::Copies];
 
 /// The hosts of a rack of a kind that has more than one.
 fn hosts(kind: Kind) -> Vec<Arc<dyn Transport>> {
     let shm = || ShmTransport::in_process(2, 2).expect("a rack in one process").into_iter();
+    #[cfg(feature = "tcp")]
     let tcp = |hosts: Vec<Arc<TcpTransport>>| {
         hosts.into_iter().map(|host| host as Arc<dyn Transport>).collect()
     };
@@ -56,7 +64,9 @@ fn hosts(kind: Kind) -> Vec<Arc<dyn Transport>> {
         Kind::Threads => unreachable!("it has one host"),
         Kind::Hosts => shm().map(|host| host as Arc<dyn Transport>).collect(),
         Kind::Copies => shm().map(|host| Copying::over(host)).collect(),
+        #[cfg(feature = "tcp")]
         Kind::Tcp => tcp(tcp::hosts(2, 2, |_| Credentials::InsecureLoopback)),
+        #[cfg(feature = "tcp")]
         Kind::Tls => tcp(tcp::hosts(2, 2, tcp::of_a_job())),
         #[cfg(feature = "rdma")]
         Kind::Rdma => rdma::hosts(2, 2),
