@@ -289,6 +289,11 @@ mod tests {
         assert!(decoded(told(u64::MAX - 8, 8)).is_ok());
         assert!(decoded(told(u64::MAX - 8, 9)).is_err());
         assert!(decoded(told(1, u64::MAX)).is_err());
+        let (fits, wraps) = (told(4096, 64), told(u64::MAX - 8, 9));
+        for (row, payloads) in [(wraps, None), (wraps, Some(fits)), (fits, Some(wraps))] {
+            let hello = Message::Hello { answering: 4, row, payloads, ends: Vec::new() };
+            assert!(Message::decode(&hello.encode()).is_err(), "{hello:?}");
+        }
     }
 
     #[test]
