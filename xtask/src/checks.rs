@@ -193,7 +193,7 @@ pub(crate) fn hotpath(workspace: &Workspace) -> Result<()> {
 }
 
 /// Runs test programs; an error if no test ran.
-fn counted(step: Step, what: &str) -> Result<()> {
+pub(crate) fn counted(step: Step, what: &str) -> Result<()> {
     match passed(&step.read()?) {
         0 => bail!("no {what} ran"),
         count => {

@@ -26,12 +26,14 @@
 //!    parts took.
 //! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
-//! 5. [`checks`] (cargo's own tools and tests), [`programs`] (demo, chaos, bench), [`netns`],
+//! 5. [`checks`] (cargo's own tools and tests), [`aarch64`], [`programs`] (demo, chaos, bench), [`netns`],
 //!    [`deploy`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`rdma_bench`], [`fuzz`],
 //!    [`ci`].
 
 #![forbid(unsafe_code)]
 
+mod aarch64;
+mod apt;
 mod checks;
 mod ci;
 mod deploy;
@@ -86,6 +88,10 @@ enum Command {
         /// Also run the compile-fail tests with the feature `nightly`, if there is such a toolchain
         #[arg(long)]
         nightly: bool,
+        /// Only the suites of what lies below TCP, built for 64-bit ARM and emulated (needs Debian,
+        /// and apt's sources)
+        #[arg(long, conflicts_with_all = ["clients", "nightly"])]
+        aarch64: bool,
     },
     /// The compile-fail tests: what must not compile, and what the compiler says
     Ui,
@@ -154,7 +160,8 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Unsafe => ledger::run(&workspace),
         Command::Lint => checks::lint(&workspace),
         Command::Doc => checks::doc(&workspace),
-        Command::Test { clients, nightly } => checks::test(&workspace, *clients, *nightly),
+        Command::Test { aarch64: true, .. } => aarch64::test(&workspace),
+        Command::Test { clients, nightly, .. } => checks::test(&workspace, *clients, *nightly),
         Command::Ui => checks::ui(&workspace),
         Command::Loom => checks::loom(&workspace),
         Command::Hotpath => checks::hotpath(&workspace),

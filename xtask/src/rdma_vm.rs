@@ -18,6 +18,7 @@ mod qemu;
 mod run;
 mod watch;
 
+use crate::apt::Apt;
 use crate::deploy::interrupt::Interrupt;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
@@ -25,7 +26,6 @@ use clap::Args;
 use guest::{Layout, Task, Work};
 use kernel::Kernel;
 pub(crate) use kernel::Version;
-use packages::Apt;
 pub(crate) use packages::check;
 use qemu::{Accelerator, utf8};
 use run::Run;
@@ -127,7 +127,7 @@ fn prepare(cache: &Path, version: Version) -> Result<(PathBuf, Kernel)> {
     make_folder(cache)?;
     let lock = File::create(cache.join("lock"))?;
     lock.lock().context("cannot wait for another process that prepares a guest")?;
-    let apt = Apt::new(cache);
+    let apt = Apt::new("rdma-vm", cache, &["amd64"]);
     Ok((packages::ready(cache, &apt)?, Kernel::ready(cache, &apt, version)?))
 }
 

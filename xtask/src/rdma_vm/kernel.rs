@@ -3,7 +3,7 @@
 //! their signatures (checking them is slow, and nobody asks for it).
 
 use super::archive::Archive;
-use super::packages::{Apt, make_empty, run};
+use crate::apt::{Apt, make_empty, run};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use std::collections::BTreeMap;

@@ -95,9 +95,13 @@ pub(super) unsafe fn copy_opaque(to: *mut u8, from: *const u8, len: usize) {
 #[cfg(any(not(target_arch = "x86_64"), test))]
 #[inline(always)]
 unsafe fn copy_words(to: *mut u8, from: *const u8, len: usize) {
+    /// A word at any address, which is one load; an array of bytes would be eight.
+    #[repr(C, packed)]
+    #[derive(Clone, Copy)]
+    struct Loose(u64);
     const WORD: usize = size_of::<u64>();
-    // SAFETY: `at` never passes `len`, and words are only accessed where a whole one is left; a
-    // word of eight bytes has no alignment of its own.
+    // SAFETY: `at` never passes `len`, and words are only accessed where a whole one is left; the
+    // target is aligned from `head` on, and so is the source where it is read as `u64`.
     unsafe {
         let copy_byte = |at| to.add(at).write_volatile(from.add(at).read_volatile());
         let head = to.addr().wrapping_neg() % WORD;
@@ -114,8 +118,8 @@ unsafe fn copy_words(to: *mut u8, from: *const u8, len: usize) {
             }
         } else {
             while at + WORD <= len {
-                let word = from.add(at).cast::<[u8; WORD]>().read_volatile();
-                to.add(at).cast::<u64>().write_volatile(u64::from_ne_bytes(word));
+                let Loose(word) = from.add(at).cast::<Loose>().read_volatile();
+                to.add(at).cast::<u64>().write_volatile(word);
                 at += WORD;
             }
         }

@@ -1,0 +1,214 @@
+//! `cargo xtask test --aarch64`: the suites of everything below TCP, built for 64-bit ARM and run by
+//! QEMU on this machine. It shows that the code of other processors compiles and runs. It does not
+//! show that its orderings are right, since emulation on x86-64 keeps the order of x86-64: that is
+//! what the loom models are for.
+//!
+//! Nothing is installed: a cross compiler, QEMU, and a Rust toolchain if rustup has no standard
+//! library for the target, are Debian's packages, unpacked into a folder of the build output.
+//!
+//! Many tests start their own program again. So the programs run inside a user namespace, in which
+//! the kernel is told (`binfmt_misc`) to run those of the target with that QEMU; nothing outside it
+//! changes.
+
+use crate::apt::{self, Apt, run};
+use crate::checks::counted;
+use crate::step::Step;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result, ensure};
+use std::env;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+
+/// The programs of this machine that are needed, and the Debian packages that have them.
+const PROGRAMS: [(&str, &str); 4] =
+    [("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("mount", "mount"), ("unshare", "util-linux")];
+
+/// Debian's packages: the cross compiler, which links and builds the parts that are C, and QEMU.
+/// They come with what they depend on, unless this machine has that.
+const PACKAGES: [&str; 3] = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user-static"];
+/// A Rust toolchain, needed where rustup has no standard library for the target.
+const TOOLCHAIN: [&str; 2] = ["rustc-web", "libstd-rust-web-dev"];
+/// Its standard library for the target, without what that depends on.
+const TARGET_LIBRARY: &str = "libstd-rust-web-dev:arm64";
+/// Counted up when the way of unpacking changes, so that older folders are made again.
+const RECIPE: u32 = 1;
+
+/// What is tested: arguments of `cargo test`, and a name. Doc tests are left out: each is a program
+/// to link, and what they show does not depend on the processor.
+const SUITES: [(&str, &str); 2] = [
+    (
+        "--package gossamer-primitive --package gossamer-fiber --package gossamer-transport-api \
+         --package gossamer-transport-shm --package gossamer-trust-core",
+        "tests of the layers below gossamer, for aarch64",
+    ),
+    (
+        "--package gossamer --no-default-features --features shm",
+        "tests of gossamer with the feature shm, for aarch64",
+    ),
+];
+
+/// Tests that cannot pass here, each with the reason.
+const SKIPPED: &[(&str, &str)] = &[
+    ("large_regions_cost_what_is_touched", "it would measure the memory of QEMU"),
+    ("another_user_is_refused_by_both", "the namespace has one user"),
+    ("another_user_is_not_met", "the namespace has one user"),
+    ("a_command_that_is_no_host_is_named", "QEMU does not report that a program cannot be started"),
+];
+
+/// Makes the kernel run programs of the target (by their ELF header) with `$1`, and then runs the
+/// rest of its arguments. `F`: the interpreter is opened now, and found whatever the root folder.
+const INSIDE: &str = r#"
+mount -t binfmt_misc none /proc/sys/fs/binfmt_misc &&
+printf '%s' ':gossamer-aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:'"$1:F" > /proc/sys/fs/binfmt_misc/register || exit 1
+shift
+exec "$@"
+"#;
+
+/// Runs the suites; an error if one fails, or has run nothing.
+pub(crate) fn test(workspace: &Workspace) -> Result<()> {
+    ensure!(
+        cfg!(all(target_os = "linux", target_arch = "x86_64")),
+        "`test --aarch64` emulates on Linux on x86-64; this machine is another"
+    );
+    apt::check(&PROGRAMS)?;
+    let tools = Tools::ready(workspace)?;
+    let probe = tools.library.join("lib/ld-linux-aarch64.so.1");
+    ensure!(
+        tools.inside(&workspace.root, &probe).arg("--version").works(),
+        "programs for {TARGET} cannot be run: this needs Linux 6.7 or newer with binfmt_misc, where \
+         user namespaces are allowed (try: unshare --map-root-user --mount true)"
+    );
+    let skip: String = SKIPPED.iter().map(|(test, _)| format!(" --skip {test}")).collect();
+    for (test, why) in SKIPPED {
+        eprintln!("aarch64: skipping {test}: {why}");
+    }
+    let cargo = PathBuf::from(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (suite, name) in SUITES {
+        let step = tools
+            .inside(&workspace.root, &cargo)
+            .args(&format!("test --target {TARGET} --lib --tests {suite} --{skip}"));
+        counted(tools.equip(step, workspace), name)?;
+    }
+    Ok(())
+}
+
+/// What programs for the target are made and run with.
+struct Tools {
+    /// With the wrapper scripts.
+    bin: PathBuf,
+    qemu: PathBuf,
+    /// What the target's dynamic linker takes for its root.
+    library: PathBuf,
+    /// Whether the toolchain is Debian's and not rustup's.
+    has_toolchain: bool,
+}
+
+impl Tools {
+    /// Downloads what is needed, unless it is there; one process after the other.
+    fn ready(workspace: &Workspace) -> Result<Self> {
+        let cache = workspace.target().join("aarch64-tools");
+        fs::create_dir_all(&cache)?;
+        let lock = File::create(cache.join("lock"))?;
+        lock.lock().context("cannot wait for another process that prepares the tools")?;
+        let has_toolchain = !rustup_has_target(&workspace.root);
+        let root = cache.join("root");
+        let toolchain = if has_toolchain { &TOOLCHAIN[..] } else { &[] };
+        let packages = [&PACKAGES[..], toolchain].concat();
+        let (stamp, wanted) = (root.join("stamp"), format!("{RECIPE} {}", packages.join(" ")));
+        if fs::read_to_string(&stamp).is_ok_and(|made| made == wanted) {
+            return Self::in_folder(&cache, &root, has_toolchain);
+        }
+        let apt = Apt::new("aarch64", &cache, &["amd64", "arm64"]);
+        apt.update()?;
+        let mut all = apt.with_missing(&packages)?;
+        if has_toolchain {
+            all.push(TARGET_LIBRARY.to_owned());
+        }
+        apt.unpack(&all, &root)?;
+        let tools = Self::in_folder(&cache, &root, has_toolchain)?;
+        fs::write(stamp, wanted)?;
+        Ok(tools)
+    }
+
+    /// Writes the wrappers for what is unpacked in `root`, and checks that they run.
+    fn in_folder(cache: &Path, root: &Path, has_toolchain: bool) -> Result<Self> {
+        let bin = cache.join("bin");
+        apt::make_empty(&bin)?;
+        let shown = root.display();
+        let wrap = |name: &str, program: &str, arguments: &str| {
+            let path = bin.join(name);
+            let text = format!(
+                "#!/bin/sh\n\
+                 export LD_LIBRARY_PATH='{shown}/usr/lib/x86_64-linux-gnu' \
+                 PATH='{shown}/usr/bin':\"$PATH\"\n\
+                 exec '{shown}/usr/bin/{program}' {arguments} \"$@\"\n"
+            );
+            fs::write(&path, text)?;
+            fs::set_permissions(&path, Permissions::from_mode(0o755))?;
+            // Each of them knows this flag.
+            run(std::process::Command::new(&path).arg("--version"), &[])
+                .with_context(|| format!("Debian's {program} does not run on this machine"))
+        };
+        wrap("cc", "aarch64-linux-gnu-gcc", &format!("--sysroot='{shown}'"))?;
+        wrap("ar", "aarch64-linux-gnu-ar", "")?;
+        if has_toolchain {
+            wrap("rustc", "rustc", &format!("--sysroot '{shown}/usr'"))?;
+        }
+        Ok(Self {
+            bin,
+            qemu: root.join("usr/bin/qemu-aarch64-static"),
+            library: root.join("usr/aarch64-linux-gnu"),
+            has_toolchain,
+        })
+    }
+
+    /// Runs `program` where the kernel knows what to do with programs of the target.
+    fn inside(&self, root: &Path, program: &Path) -> Step {
+        Step::program(root, "unshare", "--map-root-user --mount sh -c")
+            .arg(INSIDE)
+            .arg("sh")
+            .arg(&self.qemu)
+            .arg(program)
+            .env("QEMU_LD_PREFIX", &self.library)
+    }
+
+    /// Tells cargo what to build with.
+    fn equip(&self, step: Step, workspace: &Workspace) -> Step {
+        let step = step
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", self.bin.join("cc"))
+            .env("CC_aarch64_unknown_linux_gnu", self.bin.join("cc"))
+            .env("AR_aarch64_unknown_linux_gnu", self.bin.join("ar"))
+            // Another compiler, hence a folder of its own.
+            .env("CARGO_TARGET_DIR", workspace.target().join("aarch64"))
+            // Emulated code that is not optimised takes ten times as long.
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_DEV_DEBUG", "false");
+        if self.has_toolchain { step.env("RUSTC", self.bin.join("rustc")) } else { step }
+    }
+}
+
+/// Whether the toolchain in use has a standard library for the target.
+fn rustup_has_target(root: &Path) -> bool {
+    let rustc = Step::program(root, "rustc", "--print target-libdir --target").arg(TARGET);
+    let folder = rustc.capture().unwrap_or_default();
+    let folder = String::from_utf8_lossy(&folder);
+    Path::new(folder.trim()).is_dir()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_skipped_exists() {
+        let workspace = Workspace::find().unwrap();
+        let sources = workspace.sources("crates").unwrap();
+        for (test, _) in SKIPPED {
+            let function = format!("fn {test}()");
+            assert!(sources.iter().any(|source| source.text.contains(&function)), "no {test}");
+        }
+    }
+}
