@@ -26,7 +26,8 @@
 //!    parts took.
 //! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
-//! 5. [`checks`] (cargo's own tools and tests), [`aarch64`], [`programs`] (demo, chaos, bench), [`netns`],
+//! 5. [`checks`] (cargo's own tools and tests), [`aarch64`] (the suites for another processor;
+//!    [`apt`] gets it what it needs), [`programs`] (demo, chaos, bench), [`netns`],
 //!    [`deploy`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`rdma_bench`], [`fuzz`],
 //!    [`ci`].
 
