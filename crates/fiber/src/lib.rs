@@ -23,7 +23,7 @@
 //! 5. `here.rs`: the thread-local pointers to the current scheduler and fiber.
 //! 6. `switch.rs`: the seam to the stack switch; `stack.rs`: the memory it switches to.
 //! 7. [`fiber_local!`] (`local.rs`): values per fiber.
-//! 8. `overflow.rs`: from a fault in a guard page to a message.
+//! 8. `overflow.rs`: from a fault in a stack's guard to a message.
 
 #![deny(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Turns a fiber's stack overflow into a message that names the fiber.
 //!
-//! A stack that overflows touches its guard page, and the kernel raises SIGSEGV (SIGBUS on some
+//! A stack that overflows touches its guard, and the kernel raises SIGSEGV (SIGBUS on some
 //! systems). The handler cannot run on the stack that is full, so each thread needs an alternate
 //! one. The handler does only what is allowed in it: reads memory of this thread that nobody is
 //! writing, `write`, `abort`. Every other fault goes to the handler that was there before, such as
@@ -239,5 +239,41 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    /// In a child process, for each distance: the handler aborts.
+    #[test]
+    fn the_whole_guard_is_reported_as_an_overflow() {
+        const CHILD: &str = "GOSSAMER_FIBER_TEST_BELOW_THE_STACK";
+        if let Some(distance) = std::env::var_os(CHILD) {
+            let distance: usize = distance.to_str().unwrap().parse().unwrap();
+            let scheduler = crate::Scheduler::new(crate::Config::default()).unwrap();
+            scheduler.enter(|| {
+                crate::spawn_local(move || {
+                    // SAFETY: the running fiber's stack, which stays where it is.
+                    let touch = crate::here::with_fiber(|_, block| unsafe {
+                        (*block.stack.as_ptr()).as_ref().unwrap().usable_start()
+                    });
+                    let touch = touch.unwrap().wrapping_sub(distance);
+                    // SAFETY: it is in the guard, so this faults, and the handler aborts.
+                    unsafe { touch.write_volatile(1) };
+                })
+            });
+            scheduler.run(1);
+            return;
+        }
+        // The last one is what a frame of 20 KiB that is not touched in order would come to; then
+        // the far end of the guard.
+        for distance in [1, 4096, 4097, 20 * 1024, 64 * 1024] {
+            let test = "overflow::tests::the_whole_guard_is_reported_as_an_overflow";
+            let output = std::process::Command::new(std::env::current_exe().unwrap())
+                .args([test, "--exact", "--nocapture"])
+                .env(CHILD, distance.to_string())
+                .output()
+                .unwrap();
+            let message = String::from_utf8_lossy(&output.stderr);
+            let expected = "has overflowed its stack";
+            assert!(message.contains(expected), "{distance} bytes below: {message}");
+        }
     }
 }

@@ -8,7 +8,11 @@
 //! ^ limit                                                   ^ top
 //! ```
 //!
-//! A stack grows down and dies in the guard. The colour, 0 to 31 steps of 128 bytes, moves the
+//! A stack grows down and dies in the guard. The guard is many pages: Rust's functions touch every
+//! page of a large frame in order, so that one page would stop them, but C's usually do not, and
+//! some of glibc's have frames of 20 KiB, which would step over a guard of one page. It costs address
+//! space only: untouched pages take no memory, and the kernel counts a guard as one mapping whatever
+//! its size. The colour, 0 to 31 steps of 128 bytes, moves the
 //! hottest lines of different stacks into different cache sets: with page-aligned tops they would
 //! all fight for the same ones, which doubles the cost of a switch with 64 fibers.
 
@@ -20,6 +24,9 @@ use std::ptr::{self, NonNull};
 /// The smallest stack, in bytes: room for a panic to be raised and caught. Smaller requests are
 /// raised to it.
 pub const MIN_STACK_BYTES: usize = 16 * 1024;
+
+/// Bytes below a stack whose touch is reported as an overflow, rounded up to whole pages.
+const GUARD_BYTES: usize = 64 * 1024;
 
 const COLOURS: usize = 32;
 const COLOUR_BYTES: usize = 128;
@@ -36,8 +43,9 @@ impl Stack {
     /// Maps a stack of at least `usable_bytes`, coloured by `index`.
     pub(crate) fn map(usable_bytes: usize, index: usize) -> io::Result<Stack> {
         let page = page_bytes();
+        let guard_bytes = GUARD_BYTES.next_multiple_of(page);
         let usable = usable_bytes.max(MIN_STACK_BYTES).checked_next_multiple_of(page);
-        let total = usable.and_then(|bytes| bytes.checked_add(2 * page));
+        let total = usable.and_then(|bytes| bytes.checked_add(guard_bytes + page));
         let Some(mapped_bytes) = total else {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         };
@@ -64,9 +72,9 @@ impl Stack {
             .addr()
             .checked_add(mapped_bytes - colour)
             .ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        let stack = Stack { mapping, mapped_bytes, guard_bytes: page, top };
-        // SAFETY: the range is the lowest page of the mapping made above, which nobody uses yet.
-        if unsafe { libc::mprotect(address, page, libc::PROT_NONE) } != 0 {
+        let stack = Stack { mapping, mapped_bytes, guard_bytes, top };
+        // SAFETY: the range is the lowest part of the mapping made above, which nothing uses yet.
+        if unsafe { libc::mprotect(address, guard_bytes, libc::PROT_NONE) } != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(stack)
@@ -129,6 +137,7 @@ mod tests {
         for index in 0..2 * COLOURS {
             let stack = Stack::map(64 * 1024, index).unwrap();
             assert!(stack.usable_bytes() >= 64 * 1024);
+            assert_eq!(stack.guard().len(), 64 * 1024);
             assert_eq!(stack.top().get() % 128, 0);
             let colour = stack.limit().get() + stack.mapped_bytes - stack.top().get();
             assert_eq!(colour, index % COLOURS * COLOUR_BYTES);
