@@ -60,6 +60,10 @@ mod stack;
 
 mod local;
 
+mod once;
+
+mod thread_local;
+
 #[allow(unsafe_code)] // Handles signals.
 mod overflow;
 
@@ -71,6 +75,7 @@ pub use crate::error::{JoinError, SpawnError};
 pub use crate::here::{unpark_waiting, waiting};
 pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
 pub use crate::local::{AccessError, LocalKey};
+pub use crate::once::{LazyLock, OnceLock};
 pub use crate::ops::{
     current, in_fiber, name, park, park_until, sleep, unpark, unparker, yield_now,
 };
@@ -78,3 +83,4 @@ pub use crate::remote::{Remote, Unparker, WakeHook};
 pub use crate::scheduler::{Config, MayWait, Scheduler};
 pub use crate::spawn::{Builder, spawn_local};
 pub use crate::stack::MIN_STACK_BYTES;
+pub use crate::thread_local::ThreadLocal;

@@ -6,14 +6,18 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::panic::Location;
 use std::rc::Rc;
 
 use crate::here;
 
+type Place = &'static Location<'static>;
+
 /// Declares fiber-local values.
 ///
 /// Every fiber sees its own value, made by the initialiser at the fiber's first access and dropped
-/// when the fiber ends, on the fiber. Outside fibers each thread has one.
+/// when the fiber ends, on the fiber. Outside fibers each thread has one. The initialiser may wait:
+/// nobody but the fiber itself sees its value.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -61,7 +65,8 @@ impl<T: 'static> LocalKey<T> {
     /// Gives `f` this fiber's value. `f` may park.
     ///
     /// # Panics
-    /// Panics when a destructor uses the value after the fiber's values were dropped.
+    /// If the initialiser does or uses the value itself, and in a destructor that runs after the
+    /// fiber's values were dropped.
     #[track_caller]
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> R {
         match self.try_with(f) {
@@ -74,33 +79,76 @@ impl<T: 'static> LocalKey<T> {
     ///
     /// # Errors
     /// [`AccessError`] in a destructor that runs after the fiber's values were dropped.
+    ///
+    /// # Panics
+    /// If the initialiser does or uses the value itself.
+    #[track_caller]
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
+        let place = Location::caller();
         let value =
-            here::with_fiber(|_, block| self.value(&block.locals)).unwrap_or_else(|| {
-                OUTSIDE.try_with(|locals| self.value(locals)).unwrap_or(Err(AccessError))
+            here::with_fiber(|_, block| self.value(&block.locals, place)).unwrap_or_else(|| {
+                OUTSIDE.try_with(|locals| self.value(locals, place)).unwrap_or(Err(AccessError))
             })?;
         Ok(f(&value))
     }
 
-    fn value(&'static self, locals: &RefCell<Locals>) -> Result<Rc<T>, AccessError> {
+    fn value(&'static self, locals: &RefCell<Locals>, place: Place) -> Result<Rc<T>, AccessError> {
         let key = std::ptr::from_ref(self).addr();
-        if let Some(value) = locals.borrow().find(key)? {
-            return value.downcast::<T>().map_err(|_| AccessError);
+        let found = locals.borrow().find(key)?;
+        match found {
+            Some(Slot::Value(value)) => return value.downcast::<T>().map_err(|_| AccessError),
+            Some(Slot::Initialising(outer)) => refuse_recursion::<T>(outer, place),
+            None => {}
         }
+        locals.borrow_mut().values.push((key, Slot::Initialising(place)));
+        let unfinished = Unfinished { locals, key };
         // Not borrowed while it runs: the initialiser may use other values, and may park.
         let value = Rc::new((self.init)());
+        drop(unfinished);
         locals.borrow_mut().insert(key, Rc::<T>::clone(&value))?;
         Ok(value)
     }
+}
+
+/// Takes the note of an initialiser away when it has ended in any way.
+struct Unfinished<'a> {
+    locals: &'a RefCell<Locals>,
+    key: usize,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let mut locals = self.locals.borrow_mut();
+        if let Some(position) = locals.values.iter().position(|(key, _)| *key == self.key) {
+            locals.values.remove(position);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn refuse_recursion<T>(outer: Place, inner: Place) -> ! {
+    panic!(
+        "the initialiser of a fiber-local {}, started at {outer}, uses the value that it is to \
+         make, at {inner}",
+        std::any::type_name::<T>()
+    );
 }
 
 thread_local! {
     static OUTSIDE: RefCell<Locals> = const { RefCell::new(Locals::new()) };
 }
 
+/// A value, or the place of the use that started its initialiser.
+#[derive(Clone)]
+enum Slot {
+    Value(Rc<dyn Any>),
+    Initialising(Place),
+}
+
 /// The values of one fiber.
 pub(crate) struct Locals {
-    values: Vec<(usize, Rc<dyn Any>)>,
+    values: Vec<(usize, Slot)>,
     closed: bool,
 }
 
@@ -126,18 +174,18 @@ impl Locals {
         }
     }
 
-    fn find(&self, key: usize) -> Result<Option<Rc<dyn Any>>, AccessError> {
+    fn find(&self, key: usize) -> Result<Option<Slot>, AccessError> {
         if self.closed {
             return Err(AccessError);
         }
-        Ok(self.values.iter().find(|(k, _)| *k == key).map(|(_, value)| Rc::clone(value)))
+        Ok(self.values.iter().find(|(k, _)| *k == key).map(|(_, slot)| slot.clone()))
     }
 
     fn insert(&mut self, key: usize, value: Rc<dyn Any>) -> Result<(), AccessError> {
         if self.closed {
             return Err(AccessError);
         }
-        self.values.push((key, value));
+        self.values.push((key, Slot::Value(value)));
         Ok(())
     }
 }

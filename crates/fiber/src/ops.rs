@@ -110,8 +110,14 @@ pub fn sleep(duration: Duration) {
 #[inline(always)]
 #[track_caller]
 pub(crate) fn check_may_wait(operation: &str) {
+    check_may_wait_at(operation, Location::caller());
+}
+
+/// As [`check_may_wait`], for a wait on behalf of code at `place`.
+#[inline(always)]
+pub(crate) fn check_may_wait_at(operation: &str, place: &'static Location<'static>) {
     if let Some(Some(check)) = here::with_core(|core| core.may_wait) {
-        check(operation, Location::caller());
+        check(operation, place);
     }
 }
 

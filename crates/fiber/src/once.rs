@@ -1,0 +1,283 @@
+//! Values that are made on first use, by initialisers that may wait: [`OnceLock`] and [`LazyLock`].
+//!
+//! The standard library's types of the same names block the OS thread of whoever comes while the
+//! initialiser runs. On a thread with fibers that is a deadlock: if the initialiser waits, the next
+//! fiber of its thread that comes blocks the thread, and the initialiser never goes on. Here fibers
+//! park instead. Only threads without fibers block.
+//!
+//! ```text
+//!   empty --turn taken--> initialising --value set--> ready, for good
+//!     ^                        |
+//!     +--- panicked, unwound --+          leaving `initialising` wakes all who wait
+//! ```
+//!
+//! The value itself is in a [`std::sync::OnceLock`], which is only ever set, never told to run an
+//! initialiser, so nobody waits inside it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::panic::Location;
+use std::thread::{self, Thread, ThreadId};
+
+use parking_lot::Mutex;
+
+use crate::block::FiberId;
+use crate::here;
+use crate::ops;
+use crate::remote::Unparker;
+
+/// A cell that is written once, by an initialiser that may wait.
+///
+/// As [`std::sync::OnceLock`], but while one fiber's initialiser waits, other fibers that need the
+/// value park instead of blocking their OS threads. Threads that run no fiber block.
+///
+/// ```
+/// use gossamer_fiber::OnceLock;
+///
+/// static PORT: OnceLock<u16> = OnceLock::new();
+///
+/// assert_eq!(PORT.get(), None);
+/// assert_eq!(*PORT.get_or_init(|| 11211), 11211);
+/// assert_eq!(PORT.set(80), Err(80));
+/// ```
+pub struct OnceLock<T> {
+    value: std::sync::OnceLock<T>,
+    gate: Mutex<Gate>,
+}
+
+/// Who makes the value, and who waits for it.
+struct Gate {
+    initialising: Option<Initialiser>,
+    waiters: Vec<Waiter>,
+}
+
+/// The code whose initialiser runs.
+#[derive(Clone, Copy)]
+struct Initialiser {
+    runner: Runner,
+    /// Where it asked for the value.
+    place: &'static Location<'static>,
+}
+
+/// A flow of control: a fiber, or a thread outside fibers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Runner {
+    thread: ThreadId,
+    /// The scheduler and the fiber.
+    fiber: Option<(u64, FiberId)>,
+}
+
+impl Runner {
+    fn current() -> Runner {
+        let fiber = here::with_fiber(|core, block| (core.shared.scheduler, block.id.get()));
+        Runner { thread: thread::current().id(), fiber }
+    }
+}
+
+enum Waiter {
+    Fiber(Unparker),
+    Thread(Thread),
+}
+
+impl<T> OnceLock<T> {
+    /// An empty cell.
+    pub const fn new() -> OnceLock<T> {
+        let gate = Mutex::new(Gate { initialising: None, waiters: Vec::new() });
+        OnceLock { value: std::sync::OnceLock::new(), gate }
+    }
+
+    /// The value, if it is there. Does not wait.
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        self.value.get()
+    }
+
+    /// Sets the value, after waiting for an initialiser that runs.
+    ///
+    /// # Errors
+    /// Gives `value` back if the cell has one already.
+    ///
+    /// # Panics
+    /// As [`get_or_init`](Self::get_or_init).
+    #[track_caller]
+    pub fn set(&self, value: T) -> Result<(), T> {
+        let mut value = Some(value);
+        self.get_or_init(|| value.take().expect("an initialiser runs once"));
+        value.map_or(Ok(()), Err)
+    }
+
+    /// The value, which `init` makes if it is not there. `init` may wait; others who need the value
+    /// wait for it. If it panics, the panic goes to its caller and the next who needs the value runs
+    /// an initialiser of its own.
+    ///
+    /// # Panics
+    /// - If `init` does, or uses the cell that it is to fill.
+    /// - On a thread outside fibers, if a fiber of the same thread runs the initialiser: blocking the
+    ///   thread would keep it from ending.
+    /// - Where it would have to wait and [`Config::may_wait`](crate::Config::may_wait) panics.
+    #[inline]
+    #[track_caller]
+    pub fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
+        match self.value.get() {
+            Some(value) => value,
+            None => self.initialise(init, Location::caller()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn initialise(&self, init: impl FnOnce() -> T, place: &'static Location<'static>) -> &T {
+        if self.take_turn(place) {
+            let turn = Turn(&self.gate);
+            // A turn is only ever had while there is no value.
+            let _ = self.value.set(init());
+            drop(turn);
+        }
+        self.value.get().expect("either it was there, or it has just been set")
+    }
+
+    /// Waits until the value is there (false), or until the caller is the one to make it (true).
+    fn take_turn(&self, place: &'static Location<'static>) -> bool {
+        let me = Runner::current();
+        loop {
+            let other = {
+                let mut gate = self.gate.lock();
+                if self.value.get().is_some() {
+                    return false;
+                }
+                let Some(other) = gate.initialising else {
+                    gate.initialising = Some(Initialiser { runner: me, place });
+                    return true;
+                };
+                other
+            };
+            if other.runner == me {
+                refuse_recursion::<T>(other.place, place);
+            }
+            match ops::unparker() {
+                None if other.runner.thread == me.thread => {
+                    refuse_deadlock::<T>(other.place, place)
+                }
+                None => self.wait(Waiter::Thread(thread::current()), thread::park, place),
+                Some(unparker) => self.wait(Waiter::Fiber(unparker), ops::park, place),
+            }
+        }
+    }
+
+    /// Waits until an initialiser ends, or returns early.
+    fn wait(&self, waiter: Waiter, park: fn(), place: &'static Location<'static>) {
+        ops::check_may_wait_at("the first use of a value", place);
+        let mut gate = self.gate.lock();
+        if gate.initialising.is_some() {
+            gate.waiters.push(waiter);
+            drop(gate);
+            park();
+        }
+    }
+}
+
+/// Ends a turn when the initialiser has ended in any way, and wakes those who wait.
+struct Turn<'a>(&'a Mutex<Gate>);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let waiters = {
+            let mut gate = self.0.lock();
+            gate.initialising = None;
+            std::mem::take(&mut gate.waiters)
+        };
+        for waiter in waiters {
+            match waiter {
+                Waiter::Fiber(unparker) => unparker.unpark(),
+                Waiter::Thread(thread) => thread.unpark(),
+            }
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn refuse_recursion<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
+    panic!(
+        "the initialiser of a {}, started at {outer}, uses the value that it is to make, at {inner}",
+        std::any::type_name::<T>()
+    );
+}
+
+#[cold]
+#[inline(never)]
+fn refuse_deadlock<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
+    panic!(
+        "the first use of a {} at {inner}, outside fibers, would block the thread for ever: its \
+         initialiser, started at {outer}, waits in a fiber of this thread; use the value once in a \
+         fiber before it is used outside fibers",
+        std::any::type_name::<T>()
+    );
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> OnceLock<T> {
+        OnceLock::new()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for OnceLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnceLock").field(&self.get()).finish()
+    }
+}
+
+/// A value that is made on first use, by an initialiser that may wait; for statics.
+///
+/// As [`std::sync::LazyLock`], but while the initialiser waits, other fibers that need the value
+/// park instead of blocking their OS threads; and if the initialiser panics, the next use runs it
+/// again.
+///
+/// ```
+/// use gossamer_fiber::LazyLock;
+///
+/// static PRIMES: LazyLock<Vec<u32>> = LazyLock::new(|| vec![2, 3, 5, 7]);
+///
+/// assert_eq!(PRIMES.len(), 4);
+/// ```
+pub struct LazyLock<T> {
+    cell: OnceLock<T>,
+    init: fn() -> T,
+}
+
+impl<T> LazyLock<T> {
+    /// A value that `init` makes on first use.
+    pub const fn new(init: fn() -> T) -> LazyLock<T> {
+        LazyLock { cell: OnceLock::new(), init }
+    }
+
+    /// The value, which is made now if it is not there.
+    ///
+    /// # Panics
+    /// As [`OnceLock::get_or_init`].
+    #[inline]
+    #[track_caller]
+    pub fn force(this: &LazyLock<T>) -> &T {
+        this.cell.get_or_init(this.init)
+    }
+}
+
+/// Makes the value if it is not there.
+///
+/// # Panics
+/// As [`OnceLock::get_or_init`].
+impl<T> Deref for LazyLock<T> {
+    type Target = T;
+
+    #[inline]
+    #[track_caller]
+    fn deref(&self) -> &T {
+        LazyLock::force(self)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for LazyLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LazyLock").field(&self.cell.get()).finish()
+    }
+}
