@@ -57,7 +57,9 @@ pub use self::{
     sharded::Sharded,
     worker::StartError,
 };
-pub use fiber::{JoinError, JoinHandle, fiber_local, sleep, yield_now};
+pub use fiber::{
+    JoinError, JoinHandle, LazyLock, OnceLock, ThreadLocal, fiber_local, sleep, yield_now,
+};
 pub use transport_api::{HostId, LossReason, ThreadId};
 #[cfg(feature = "rdma")]
 pub use transport_rdma::RdmaConfig;

@@ -17,10 +17,12 @@ fn shared() -> Arc<Shared> {
 }
 
 /// Entrusts `value` to a thread of this host; values are spread over the threads in turn (over the
-/// dedicated trustees, if the rack has them).
+/// dedicated trustees, if the rack has them). It does not wait for that thread, so it also works in
+/// delegated closures, and in initialisers that must not wait, such as those of
+/// [`std::thread_local!`].
 ///
 /// # Panics
-/// Outside a fiber of a rack, and in delegated context.
+/// Outside a thread of a rack, and when the rack has ended.
 #[track_caller]
 pub fn entrust<T: Send + 'static>(value: T) -> Trust<T> {
     let shared = shared();

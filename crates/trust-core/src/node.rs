@@ -25,7 +25,7 @@ use crate::{
     error::{DelegateError, NO_SUCH_THREAD, Panic},
     inbox::Inbox,
     outbox::{LaneRef, Outbox, Request},
-    property::{Dead, Properties},
+    property::{Dead, Handoff, Properties},
     registry::{Closure, Tag, registry},
     system::System,
     traffic::Traffic,
@@ -35,6 +35,7 @@ use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, Location, catch_unwind},
     rc::Rc,
+    sync::Arc,
 };
 use transport_api::{Event, HostId, PeerEvent, ThreadId};
 
@@ -97,6 +98,8 @@ pub struct Node {
     lanes: Box<[LaneRef]>,
     closures: &'static [Closure],
     properties: Properties,
+    /// By thread of this host.
+    handoffs: Arc<[Arc<Handoff>]>,
     context: ContextCell,
     pub(crate) system: System,
     deferred: RefCell<VecDeque<Deferred>>,
@@ -126,11 +129,14 @@ pub(crate) struct Parts {
     pub(crate) lanes: Box<[LaneRef]>,
     /// Whether the memory of every host is mapped, so that lanes bring only what is rare.
     pub(crate) all_mapped: bool,
+    /// By thread of this host.
+    pub(crate) handoffs: Arc<[Arc<Handoff>]>,
 }
 
 impl Node {
     pub(crate) fn new(parts: Parts) -> Rc<Node> {
-        let Parts { me, rack, threads, outboxes, inboxes, arrivals, lanes, all_mapped } = parts;
+        let Parts { me, rack, threads, outboxes, inboxes, arrivals, lanes, .. } = parts;
+        let Parts { all_mapped, handoffs, .. } = parts;
         let node = Node {
             me,
             seat: Seat::new(rack, me.number(threads)),
@@ -140,7 +146,8 @@ impl Node {
             arrivals,
             lanes,
             closures: registry().closures(),
-            properties: Properties::default(),
+            properties: Properties::new(handoffs[me.thread as usize].clone()),
+            handoffs,
             context: ContextCell::new(),
             system: System::default(),
             deferred: RefCell::default(),
@@ -219,6 +226,16 @@ impl Node {
     /// Takes a property into trust on this thread.
     pub(crate) fn insert<T: 'static>(&self, value: T, first: u64) -> (u32, Tag) {
         self.properties.insert(value, first)
+    }
+
+    /// Entrusts a value to another thread of this host, without waiting for it.
+    pub(crate) fn hand_off<T: Send + 'static>(
+        &self,
+        thread: u32,
+        value: T,
+        first: u64,
+    ) -> (u32, Tag) {
+        self.handoffs[thread as usize].hand_off(value, first)
     }
 
     /// Sends a request to the thread with this number. A fiber in free context may wait here for

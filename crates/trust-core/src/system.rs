@@ -264,6 +264,7 @@ mod tests {
             arrivals: None,
             lanes: Box::new([]),
             all_mapped: true,
+            handoffs: [Default::default()].into(),
         })
     }
 

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use primitive::sync::{AtomicU64, Ordering};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use std::{fmt, marker::PhantomData};
+use transport_api::ThreadId;
 
 /// A counted reference to a property: a value of type `T` that one thread of the rack, its
 /// *trustee*, looks after. Everyone else works on it by sending closures to that thread.
@@ -67,6 +68,16 @@ impl<T: 'static> Trust<T> {
         let id = mint();
         let (property, tag) = node.insert(value, id);
         Self::with_id(node.seat, property, tag, id)
+    }
+
+    /// Takes `value` into trust at another thread of `node`'s host, without waiting for it.
+    pub(crate) fn entrust_beside(node: &Node, thread: ThreadId, value: T) -> Self
+    where
+        T: Send,
+    {
+        let id = mint();
+        let (property, tag) = node.hand_off(thread.thread, value, id);
+        Self::with_id(Seat::new(node.seat.rack(), node.number_of(thread)), property, tag, id)
     }
 
     fn with_id(home: Seat, property: u32, tag: Tag, id: u64) -> Self {

@@ -5,7 +5,7 @@ use crate::{
     Trust,
     apply::{Portable, or_raise},
     completion::{Completion, Outcome, boxed},
-    error::{DelegateError, Ended, outside},
+    error::{DelegateError, Ended, RACK_ENDED, outside},
     invoke::{Delegable, Invoke, check_captures},
     launch::{Begun, Started, begin},
     node::{Node, on_node, with_node},
@@ -13,10 +13,8 @@ use crate::{
     system::{RUNTIME, ReplyTo, Runtime},
 };
 use fiber::{JoinError, JoinHandle, Promise};
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use slab::Slab;
-use std::{any::Any, marker::PhantomData, panic::Location};
+use std::{marker::PhantomData, panic::Location};
 use transport_api::ThreadId;
 
 /// A thread of the rack, as somebody to entrust things to.
@@ -57,9 +55,6 @@ impl From<LocalTrustee> for Trustee {
         local.0
     }
 }
-
-/// Values on their way between threads of this process.
-static IN_TRANSIT: Mutex<Slab<Box<dyn Any + Send>>> = Mutex::new(Slab::new());
 
 /// Entrusts a value that came with the request.
 #[derive(Clone, Copy)]
@@ -176,23 +171,25 @@ impl Trustee {
         or_raise(self.call("`entrust_with`", Entrust(make), arguments))
     }
 
-    /// Moves `value` to a thread of this process and entrusts it there, without encoding it.
+    /// Moves `value` to a thread of this process and entrusts it there, without encoding it. This
+    /// does not wait for the thread, so it also works in delegated closures and in initialisers.
     ///
     /// # Panics
-    /// If the trustee is on another host; and as [`Trust::apply_with`].
+    /// If the trustee is on another host; outside a thread of a rack; if the rack has ended.
     #[track_caller]
     pub fn entrust_moved<T: Send + 'static>(&self, value: T) -> Trust<T> {
+        let thread = self.thread();
         let host = on_node(|node| node.me.host);
         assert!(
-            host == Some(self.thread().host),
+            host == Some(thread.host),
             "a value can only be moved to a thread of the same process; use `entrust_with`"
         );
-        let key = IN_TRANSIT.lock().insert(Box::new(value));
-        let take = |key: usize| -> T {
-            let value = IN_TRANSIT.lock().try_remove(key);
-            *value.and_then(|value| value.downcast().ok()).expect("nobody else takes this key")
-        };
-        or_raise(self.call("`entrust_moved`", Entrust(take), key))
+        or_raise(with_node(|node| match node {
+            None => Err(outside()),
+            Some(node) if node.is_closed() => Err(Box::new(RACK_ENDED)),
+            Some(node) if node.me == thread => Ok(Trust::entrust_at(node, value)),
+            Some(node) => Ok(Trust::entrust_beside(node, thread, value)),
+        }))
     }
 
     /// Starts a fiber at this thread, wherever in the rack it is, with `arguments` for its closure.

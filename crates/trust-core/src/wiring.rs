@@ -14,6 +14,7 @@ use crate::{
     link::Link,
     node::{Node, Parts},
     outbox::Outbox,
+    property::Handoff,
     slot::{ClientSlot, PAIR_BYTES, TrusteeSlot},
 };
 use primitive::limits::DIRECT_POLL_CLIENTS;
@@ -54,6 +55,8 @@ pub struct Wiring {
     /// By host: the slots in which its threads are our trustees.
     trustees: Vec<Cell>,
     layout: Layout,
+    /// By thread of this host.
+    handoffs: Arc<[Arc<Handoff>]>,
 }
 
 #[derive(Clone, Copy)]
@@ -128,7 +131,8 @@ impl Wiring {
                 }
             }
         }
-        Ok(Wiring { transport, rack, clients, trustees, layout })
+        let handoffs = (0..threads).map(|_| Arc::default()).collect();
+        Ok(Wiring { transport, rack, clients, trustees, layout, handoffs })
     }
 
     /// The node of runtime thread `thread` of this host. Call it once for each thread, on the
@@ -159,6 +163,7 @@ impl Wiring {
             arrivals: self.layout.has_arrivals.then(|| self.arrivals(thread)),
             lanes,
             all_mapped: (0..self.transport.hosts()).all(|host| self.transport.maps(HostId(host))),
+            handoffs: self.handoffs.clone(),
         }))
     }
 
