@@ -71,6 +71,7 @@ pub struct Rack {
     dedicated: u32,
     sleep_after: Duration,
     fibers: Config,
+    worker_stack_bytes: Option<usize>,
     on_peer_loss: OnPeerLoss,
     check_leaks: bool,
     pin: bool,
@@ -98,6 +99,7 @@ impl Rack {
             dedicated: 0,
             sleep_after: YIELD_FOR,
             fibers: Config::default(),
+            worker_stack_bytes: None,
             on_peer_loss: OnPeerLoss::default(),
             check_leaks: false,
             pin: false,
@@ -180,9 +182,28 @@ impl Rack {
     }
 
     /// Usable bytes of a fiber's stack (128 KiB if not set). Only touched pages take memory.
+    ///
+    /// Closures that other threads delegate do not run on it, but on the stack of the
+    /// [runtime thread](Self::worker_stack_bytes).
     #[must_use]
     pub fn stack_bytes(mut self, bytes: usize) -> Self {
         self.fibers.stack_bytes = bytes;
+        self
+    }
+
+    /// Bytes of the stack of each runtime thread: the OS threads on which the closures run that other
+    /// threads delegate, their callbacks, and the code that encodes and decodes what they are given.
+    /// If not set it is the standard library's default for threads: 2 MiB, or what the environment
+    /// variable `RUST_MIN_STACK` says. Only touched pages take memory. Closures on a fiber's own
+    /// thread run on the stack of [the fiber](Self::stack_bytes).
+    ///
+    /// ```
+    /// let rack = gossamer::Rack::new().worker_stack_bytes(16 << 20);
+    /// # let _ = rack;
+    /// ```
+    #[must_use]
+    pub fn worker_stack_bytes(mut self, bytes: usize) -> Self {
+        self.worker_stack_bytes = Some(bytes);
         self
     }
 
@@ -194,7 +215,7 @@ impl Rack {
     }
 
     /// Makes [`run`](Self::run) fail if properties are still alive when all work has ended: some
-    /// trust was leaked, or trusts keep each other alive. For tests.
+    /// trust was leaked, trusts keep each other alive, or one is in a static. For tests.
     #[must_use]
     pub fn check_leaks(mut self, check: bool) -> Self {
         self.check_leaks = check;
@@ -388,8 +409,12 @@ impl Rack {
                     drop(gate.read());
                     worker.map(|worker| worker.run())
                 };
-                let name = format!("gossamer-{}.{number}", host.0);
-                thread::Builder::new().name(name).spawn_scoped(scope, run)
+                let thread = thread::Builder::new().name(format!("gossamer-{}.{number}", host.0));
+                let thread = match self.worker_stack_bytes {
+                    Some(bytes) => thread.stack_size(bytes),
+                    None => thread,
+                };
+                thread.spawn_scoped(scope, run)
             };
             let threads: Vec<_> =
                 (0..count).map(spawn).collect::<Result<_, _>>().map_err(|error| {
