@@ -2,17 +2,39 @@
 //!
 //! Each OS thread owns one [`Scheduler`] and calls it from its loop; the scheduler resumes ready
 //! fibers in turn, and a fiber runs until it waits. Fibers never move to another thread, so between
-//! two waits nothing else of the thread runs, and thread-local values stay valid across waits.
+//! two waits nothing else of the thread runs, and a fiber finds the same thread-locals after a wait.
 //!
 //! Deliberately absent: fibers that migrate between threads, preemption, a clock (the worker hands
 //! in the time), OS threads, I/O.
 //!
-//! Two things to know about panics. A panic never leaves its fiber: it is caught where the fiber
-//! began and given to whoever joins. And the standard library counts panics per thread, so when a
-//! destructor waits while its fiber panics, [`std::thread::panicking`] is true for the thread's
-//! other fibers too until it has gone on.
+//! # What must not wait
 //!
-//! Reading order:
+//! While a fiber waits, the other fibers of its thread run, in the middle of what it was doing. The
+//! standard library and most crates do not expect that: for them, what is further up the stack of a
+//! thread goes on before anything else happens on that thread. So do not wait (park, sleep, yield,
+//! join, or call what does so) in:
+//!
+//! | Where | What happens | Use instead |
+//! |---|---|---|
+//! | the initialiser of a [`std::thread_local!`] | **undefined behaviour**: another fiber of the thread finds the key empty and initialises it too; then one value replaces the other, which may be borrowed | [`ThreadLocal`], [`fiber_local!`] |
+//! | the initialiser of a [`std::sync::LazyLock`], [`std::sync::OnceLock`] or [`std::sync::Once`] | a deadlock: the next fiber of the thread that comes blocks the thread | [`LazyLock`], [`OnceLock`] |
+//! | the initialiser of a [`std::cell::LazyCell`] or [`std::cell::OnceCell`] that fibers share | a panic in the other fiber, or in this one | [`OnceLock`] |
+//! | the closure of a scoped thread-local (`scoped_thread_local!` and the like) | **undefined behaviour** in some crates: scopes end in another order than they nest, and a reference to a dead value is left in the key | an argument, [`fiber_local!`] |
+//! | while a [`std::cell::RefCell`] that fibers share is borrowed, in a thread-local or not | a panic in the fiber that borrows it next | borrow it again after the wait |
+//! | while a [`std::sync::MutexGuard`] is alive | a deadlock: the next fiber of the thread that locks it blocks the thread | a value that one fiber owns |
+//!
+//! This crate cannot see such a place: `std` does not tell that an initialiser runs, and the fiber that
+//! blocks the thread does so inside `std`. So there is no error, and code without `unsafe` that waits
+//! in a place of the first or the fourth row has undefined behaviour.
+//!
+//! # Panics and fibers
+//!
+//! A panic never leaves its fiber: it is caught where the fiber began and given to the one that
+//! joins. The standard library counts panics per thread, so when a destructor waits while its fiber
+//! panics, [`std::thread::panicking`] is true for the thread's other fibers too until it has gone on.
+//!
+//! # Reading order
+//!
 //! 1. [`Scheduler`] and [`Config`] (`scheduler.rs`): what the thread's worker calls.
 //! 2. [`park`], [`unpark`], [`sleep`] and so on (`ops.rs`): what fibers call.
 //! 3. [`spawn_local`], [`Builder`] (`spawn.rs`), the handles to join (`join.rs`), [`Remote`] and
@@ -22,7 +44,8 @@
 //!    (`timer.rs`).
 //! 5. `here.rs`: the thread-local pointers to the current scheduler and fiber.
 //! 6. `switch.rs`: the seam to the stack switch; `stack.rs`: the memory it switches to.
-//! 7. [`fiber_local!`] (`local.rs`): values per fiber.
+//! 7. Values made on first use: [`fiber_local!`] (`local.rs`), per fiber; [`ThreadLocal`]
+//!    (`thread_local.rs`), per thread; [`LazyLock`] and [`OnceLock`] (`once.rs`), per process.
 //! 8. `overflow.rs`: from a fault in a stack's guard to a message.
 
 #![deny(unsafe_code)]

@@ -16,7 +16,54 @@
 //! # Ok::<(), gossamer::RackError>(())
 //! ```
 //!
-//! Reading order: [`Rack`] (`start.rs`: how the processes of a rack find each other;
+//! # What blocks
+//!
+//! A fiber that blocks its OS thread (`std::thread::sleep`, a contended `std::sync::Mutex`, a socket)
+//! stops everything that the thread serves. Calls that wait for another fiber or thread ([`apply`]
+//! on another thread's property, [`sleep`](fn@sleep), [`yield_now`], [`JoinHandle::join`],
+//! [`Latch::lock`], [`Barrier::wait`]) let the thread's other fibers run instead.
+//!
+//! Because they do, such calls must not be made where code relies on having the thread for itself:
+//! - in the initialiser of a [`std::thread_local!`], which is undefined behaviour: another fiber
+//!   initialises the same key meanwhile. Use [`ThreadLocal`] or [`fiber_local!`].
+//! - in the initialiser of a [`std::sync::LazyLock`] or [`std::sync::OnceLock`], which hangs the
+//!   thread as soon as another fiber of it needs the value. Use [`LazyLock`] or [`OnceLock`] of this
+//!   crate.
+//! - while a scoped thread-local is set, or a [`RefCell`](std::cell::RefCell) that fibers share is
+//!   borrowed, or a `std::sync::MutexGuard` is held.
+//!
+//! The table in the documentation of the `gossamer-fiber` crate has every such place and what happens
+//! there. [`entrust`], [`Trustee::entrust_moved`], `apply_then` and the drop of a trust do not wait, so
+//! they may be used in all of them.
+//!
+//! ```
+//! use gossamer::{LazyLock, Rack, Trust, entrust};
+//!
+//! /// Made by the first fiber that uses it, while others wait for it.
+//! static TOTAL: LazyLock<Trust<u64>> = LazyLock::new(|| {
+//!     let start = entrust(40u64);
+//!     entrust(start.apply(|start| *start)) // waits, if `start` is on another thread
+//! });
+//!
+//! let total = Rack::new().threads(2).run(|| {
+//!     let add = || gossamer::spawn(|| TOTAL.apply(|total| *total += 1));
+//!     [add(), add()].map(|fiber| fiber.join().unwrap());
+//!     TOTAL.apply(|total| *total)
+//! })?;
+//! assert_eq!(total, 42);
+//! # Ok::<(), gossamer::RackError>(())
+//! ```
+//!
+//! A static belongs to its process: in a rack of several hosts each has its own. To share one property
+//! among all of them, make its trust in `run` and pass it on. A trust in a static does not outlive its
+//! rack either: its property ends with the rack, and its use in a later rack of the same process is an
+//! error.
+//!
+//! [`apply`]: Trust::apply
+//!
+//! # Reading order
+//!
+//! [`Rack`] (`start.rs`: how the processes of a rack find each other;
 //! `processes.rs`: those that a program starts itself; `rack.rs`: how one of them runs; `end.rs`:
 //! how the rack ends), `mixed.rs` (racks over memory and TCP), `worker.rs` (one thread),
 //! `processors.rs` (where it is pinned) and `shared.rs` (what the threads of a process share),
