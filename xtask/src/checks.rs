@@ -144,13 +144,21 @@ fn real_clients(root: &Path) -> Result<()> {
     counted(Step::cargo(root, tests), "tests with real clients")
 }
 
-fn on_nightly(workspace: &Workspace) -> Result<()> {
-    let root = &workspace.root;
-    if !Step::program(root, "rustup", "run nightly rustc --version").works() {
+/// Whether there is a nightly toolchain; if not, says that `command` has tested nothing.
+fn has_nightly(root: &Path, command: &str) -> bool {
+    let works = Step::program(root, "rustup", "run nightly rustc --version").works();
+    if !works {
         println!(
-            "test --nightly: no nightly toolchain on this machine, so nothing was tested on one \
+            "{command}: no nightly toolchain on this machine, so nothing was tested on one \
              (rustup toolchain install nightly)"
         );
+    }
+    works
+}
+
+fn on_nightly(workspace: &Workspace) -> Result<()> {
+    let root = &workspace.root;
+    if !has_nightly(root, "test --nightly") {
         return Ok(());
     }
     // A folder of its own: two compilers in one would rebuild each other's work for ever.
@@ -158,6 +166,45 @@ fn on_nightly(workspace: &Workspace) -> Result<()> {
     let step = Step::program(root, "rustup", &arguments)
         .env("CARGO_TARGET_DIR", workspace.target().join(NIGHTLY));
     counted(step, "compile-fail tests on nightly")
+}
+
+/// Crates whose tests run under AddressSanitizer, each with a test that must be among those that
+/// pass. That of fibers is one that only passes if AddressSanitizer sees a mistake in a fiber.
+const SANITIZED: [(&str, &str); 2] = [
+    ("gossamer-fiber", "a_local_of_a_function_that_has_returned_is_used_after_a_switch"),
+    ("gossamer-trust-core", "a_value_entrusted_by_another_thread_is_found_counted_and_dropped"),
+];
+
+/// `cargo xtask asan`: the tests of fibers and of delegation with AddressSanitizer, which is told of
+/// the switches between fibers. Only nightly compilers have it.
+pub(crate) fn asan(workspace: &Workspace) -> Result<()> {
+    let root = &workspace.root;
+    if !has_nightly(root, "asan") {
+        return Ok(());
+    }
+    // With a target named, the flags are not those of build scripts. The standard library is not
+    // built again: AddressSanitizer does not look at what that does inside.
+    let target = "x86_64-unknown-linux-gnu";
+    for (package, proof) in SANITIZED {
+        let arguments =
+            format!("run nightly cargo test --package {package} --lib --tests --target {target}");
+        let step = Step::program(root, "rustup", &arguments)
+            .env("RUSTFLAGS", "-Zsanitizer=address --cfg address_sanitizer")
+            // The stacks of suspended fibers are not searched for pointers, so leaks would be found
+            // where there are none. Faults are left to the handlers that are tested.
+            .env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0")
+            .env("CARGO_TARGET_DIR", workspace.target().join("asan"));
+        let count = passed_with(&step.read()?, proof)?;
+        println!("{count} tests of {package} passed under AddressSanitizer");
+    }
+    Ok(())
+}
+
+/// How many tests have passed according to `printed`; an error if `proof` is not one of them.
+fn passed_with(printed: &str, proof: &str) -> Result<usize> {
+    let is_proof = |line: &str| line.ends_with(&format!("{proof} ... ok"));
+    ensure!(printed.lines().any(is_proof), "the test {proof} did not run, or did not pass");
+    Ok(passed(printed))
 }
 
 /// `cargo xtask ui`.
@@ -218,6 +265,15 @@ mod tests {
         let nothing = "test result: ok. 0 passed; 0 failed; 3 ignored";
         assert_eq!(counted(printed(nothing), "models").unwrap_err().to_string(), "no models ran");
         assert!(counted(printed("test result: ok. 1 passed; 0 failed"), "models").is_ok());
+    }
+
+    #[test]
+    fn a_proof_that_did_not_run_is_a_failure() {
+        let printed = "test tests::seen ... ok\ntest result: ok. 2 passed; 0 failed";
+        assert_eq!(passed_with(printed, "seen").unwrap(), 2);
+        assert!(passed_with(printed, "unseen").is_err());
+        assert!(passed_with("test tests::seen ... FAILED", "seen").is_err());
+        assert!(passed_with("test tests::seen ... ignored", "seen").is_err());
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! cargo xtask layers | unsafe   the rules of ARCHITECTURE.md that a compiler does not know
 //! cargo xtask lint | doc        formatting and clippy; documentation without warnings
 //! cargo xtask test | ui | loom  tests and their extras, compile-fail tests, model checking
+//! cargo xtask asan              tests of fibers and delegation with AddressSanitizer (needs a
+//!                               nightly compiler)
 //! cargo xtask hotpath           no lock, system call or allocation in a request
 //! cargo xtask fuzz              arbitrary bytes for what reads them (needs a nightly compiler)
 //! cargo xtask demo | chaos      the main command in small; processes killed at random
@@ -98,6 +100,8 @@ enum Command {
     Ui,
     /// The loom models: every interleaving of the protocols
     Loom,
+    /// The tests of fibers and delegation with AddressSanitizer, on a nightly compiler if there is one
+    Asan,
     /// A request executes no locked instruction, no system call and no allocation: stepped through
     Hotpath,
     /// The fuzz targets, each from its committed corpus, on a nightly compiler if there is one
@@ -165,6 +169,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Test { clients, nightly, .. } => checks::test(&workspace, *clients, *nightly),
         Command::Ui => checks::ui(&workspace),
         Command::Loom => checks::loom(&workspace),
+        Command::Asan => checks::asan(&workspace),
         Command::Hotpath => checks::hotpath(&workspace),
         Command::Fuzz { seconds } => fuzz::run(&workspace, *seconds),
         Command::Demo => programs::demo(&workspace),

@@ -8,8 +8,11 @@
 //! processor's return predictor: a switch that ends with `ret`, as corosensei's does, throws it out
 //! of step, so that every function between the fiber's beginning and its `park` costs two
 //! mispredictions whenever it waits (`docs/decisions/0014-own-switch.md` has the figures).
-//! `RUSTFLAGS="--cfg switch_elsewhere"` chooses the other one, to test it.
+//! `RUSTFLAGS="--cfg switch_elsewhere"` chooses the other one, to test it. Ours tells
+//! AddressSanitizer of its switches ([`asan`]).
 
+#[cfg(all(target_arch = "x86_64", not(switch_elsewhere)))]
+mod asan;
 #[cfg(any(not(target_arch = "x86_64"), switch_elsewhere))]
 mod elsewhere;
 #[cfg(all(target_arch = "x86_64", not(switch_elsewhere)))]

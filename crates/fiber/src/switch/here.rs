@@ -29,6 +29,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use primitive::drop_payload;
 
+use super::asan::Side;
 use super::{MAX_INLINE_CLOSURE_BYTES, Resumed};
 use crate::stack::Stack;
 
@@ -54,6 +55,7 @@ type Payload = Box<dyn Any + Send>;
 thread_local! {
     /// The stack pointer of whoever called `resume`, while an execution runs.
     static RESUMER: Cell<*mut u8> = const { Cell::new(std::ptr::null_mut()) };
+    static RESUMER_SIDE: Side = const { Side::new() };
 }
 
 #[cold]
@@ -73,6 +75,7 @@ pub(crate) struct Switch {
     closure: Cell<*mut u8>,
     discard: Cell<unsafe fn(*mut u8)>,
     panic: Cell<Option<Payload>>,
+    side: Side,
 }
 
 impl Switch {
@@ -86,6 +89,7 @@ impl Switch {
             closure: Cell::new(std::ptr::null_mut()),
             discard: Cell::new(discard::<()>),
             panic: Cell::new(None),
+            side: Side::new(),
         }
     }
 
@@ -111,6 +115,7 @@ impl Switch {
     /// aligned to 16 at most.
     #[inline]
     unsafe fn load_small<F: FnOnce() + 'static>(&self, stack: &Stack, body: F) {
+        self.side.begin(stack);
         let closure = stack.at_top(size_of::<F>().next_multiple_of(16));
         let frame = closure.wrapping_sub(4 * size_of::<usize>()).cast::<usize>();
         let words = [begin as *const () as usize, start::<F> as *const () as usize];
@@ -137,8 +142,10 @@ impl Switch {
     /// `resume` of the thread is under way, or the caller restores [`RESUMER`] behind this one.
     #[inline(always)]
     pub(crate) unsafe fn resume(&self) {
+        RESUMER_SIDE.with(|side| side.leave_for(&self.side));
         // SAFETY: the execution is suspended, says the caller, so the word is its stack pointer.
         RESUMER.with(|resumer| unsafe { swap(resumer, &self.suspended) });
+        RESUMER_SIDE.with(Side::arrive);
     }
 
     /// What became of the execution that has given the processor back.
@@ -157,9 +164,11 @@ impl Switch {
     /// The caller runs on this execution's stack.
     #[inline(always)]
     pub(crate) unsafe fn suspend(&self) {
+        RESUMER_SIDE.with(|side| self.side.leave_for(side));
         // SAFETY: the `resume` that runs this has written the word, and `unwind`, the only one to
         // resume others on an execution's stack, has put it back.
         RESUMER.with(|resumer| unsafe { swap(&self.suspended, resumer) });
+        self.side.arrive();
         self.go_on();
     }
 
@@ -171,9 +180,11 @@ impl Switch {
     /// one.
     #[inline(always)]
     pub(crate) unsafe fn hand_over(&self, next: &Switch) {
+        self.side.leave_for(&next.side);
         // SAFETY: `next` is suspended, so the word is its stack pointer; or it is this one, and the
         // word becomes its stack pointer before it is read.
         unsafe { swap(&self.suspended, &next.suspended) };
+        self.side.arrive();
         self.go_on();
     }
 
@@ -188,6 +199,7 @@ impl Switch {
     #[cold]
     #[inline(never)]
     fn finished(&self) -> Resumed {
+        self.side.end();
         if let Some(payload) = self.panic.take() {
             resume_unwind(payload);
         }
@@ -203,6 +215,7 @@ impl Switch {
     pub(crate) unsafe fn unwind(&self) {
         // The caller may be an execution itself, which needs its own way back.
         let resumer = RESUMER.get();
+        let side = RESUMER_SIDE.with(Side::saved);
         let ended = catch_unwind(AssertUnwindSafe(|| match self.phase.replace(Phase::Ended) {
             Phase::Ended => {}
             Phase::Loaded => {
@@ -221,6 +234,7 @@ impl Switch {
             }
         }));
         RESUMER.set(resumer);
+        RESUMER_SIDE.with(|resumer| resumer.restore(side));
         if let Err(payload) = ended {
             drop_payload(payload);
         }
@@ -277,6 +291,7 @@ unsafe extern "sysv64" fn begin() {
 unsafe extern "sysv64" fn start<F: FnOnce() + 'static>(switch: *const Switch) -> ! {
     // SAFETY: the caller of `load` keeps the switch in place while the execution lasts.
     let switch = unsafe { &*switch };
+    switch.side.arrive();
     switch.phase.set(Phase::Begun);
     // SAFETY: `load` wrote an `F` there; the phase says that it is taken.
     let body = unsafe { switch.closure.get().cast::<F>().read() };
