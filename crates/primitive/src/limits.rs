@@ -36,6 +36,20 @@ pub const INLINE_BYTES: usize = 8 * 1024;
 /// refused.
 pub const MESSAGE_BYTES: usize = 1 << 30;
 
+/// Bytes of bulk payloads that one thread's unanswered requests to another have, at most: a client
+/// waits before it sends more, and a trustee gives up a host that does not. The largest message fits.
+pub const BULK_REQUEST_BYTES: usize = MESSAGE_BYTES;
+
+/// Bytes of bulk payloads that the replies to one batch have, at most: a trustee answers further
+/// requests with an error. Several of the largest message fit, because a client cannot know the size
+/// of the replies in advance.
+pub const BULK_REPLY_BYTES: usize = 4 * MESSAGE_BYTES;
+
+/// How deep values may be nested in an argument or a result. Encoding and decoding recurse, by about
+/// 0.4 and 1.4 KiB of stack per level of a small enum in a debug build. Encoding runs on a fiber's
+/// stack (128 KiB unless set otherwise: 1 KiB per level), decoding on a worker's (2 MiB: 16 KiB).
+pub const NESTING: u32 = 128;
+
 /// Clients above which a trustee looks at the compact arrival words instead of at every header.
 /// Each header is in a page of its own, so that a sweep of very many waits for page tables;
 /// *measured* with 63 idle clients.

@@ -6,13 +6,14 @@
 //! that hold no reference ([`NoRef`](crate::NoRef)); their bytes travel in front of the arguments.
 
 use crate::{
+    bulk::BATCH_REPLY_BYTES,
     codec::{self, Plain},
     error::PanicReport,
     invoke::Invoke,
     registry::{Delegated, Description},
     wire::{BATCH_WORDS, ReplyHead, RequestHead, SLOT_WORDS, Status, WORD},
 };
-use primitive::{SharedBytes, Words, limits::MESSAGE_BYTES, sync::Ordering};
+use primitive::{SharedBytes, Words, sync::Ordering};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{any::TypeId, marker::PhantomData, mem::MaybeUninit};
 
@@ -34,6 +35,8 @@ pub(crate) struct Batch<'a> {
     pub(crate) bulk: Option<Vec<u8>>,
     /// A reply that must go by the bulk path before anything else is served.
     pub(crate) outsized: Option<Vec<u8>>,
+    /// Bytes of all replies that go by the bulk path.
+    pub(crate) bulk_bytes: usize,
 }
 
 /// One request of a batch.
@@ -97,9 +100,6 @@ impl Batch<'_> {
             return self.refuse(&format!("the result cannot be encoded: {error}"));
         }
         let bytes = encoded.bytes();
-        if bytes.len() > MESSAGE_BYTES {
-            return self.refuse(&too_large("the result", bytes.len()));
-        }
         if bytes.len() <= request.words * WORD {
             self.slot.store(self.at, bytes.len() as u64, Ordering::Relaxed);
             return self.buffer.write_from((self.at + 1) * WORD, bytes);
@@ -114,10 +114,18 @@ impl Batch<'_> {
     fn reply_apart(&mut self, status: Status, bytes: &[u8]) {
         let (at, len, words) = (self.at, bytes.len(), bytes.len().div_ceil(WORD));
         let bulk = self.tail + 1 + words > SLOT_WORDS - BATCH_WORDS;
+        if bulk && status == Status::Done && self.bulk_bytes + len > BATCH_REPLY_BYTES {
+            let reason = format!(
+                "the results of one batch have more than {BATCH_REPLY_BYTES} bytes: ask for fewer \
+                 large results at a time, or for parts of them"
+            );
+            return self.refuse(&reason);
+        }
         let head = ReplyHead { status, bulk, at, len };
         self.slot.store(self.tail, head.pack(), Ordering::Relaxed);
         self.tail += 1;
         if bulk {
+            self.bulk_bytes += len;
             self.outsized = Some(bytes.to_vec());
         } else {
             self.buffer.write_from(self.tail * WORD, bytes);
@@ -146,12 +154,6 @@ impl Batch<'_> {
     pub(crate) fn panicked(&mut self, report: &PanicReport) {
         self.reply_report(Status::Panicked, report);
     }
-}
-
-/// Says that `what` is more than a message may have.
-#[cold]
-pub(crate) fn too_large(what: &str, len: usize) -> String {
-    format!("{what} has {len} bytes encoded, and {MESSAGE_BYTES} are the most: send it in parts")
 }
 
 /// Hands `len` bytes from byte `at` of `buffer` to `read`, after copying them out of the peer's
@@ -240,8 +242,15 @@ where
         let Some((capture, arguments)) = bytes.split_at_checked(size_of::<I>()) else {
             return Err("the request is shorter than what its closure captures".to_owned());
         };
-        let arguments = codec::decode::<V>(arguments)
-            .map_err(|error| format!("the arguments cannot be decoded: {error}"))?;
+        let arguments = if request.head.is_bulk() {
+            codec::decode::<V>(arguments)
+        } else {
+            // The request has room for its result, too: what follows the arguments is left over
+            // from earlier batches.
+            codec::decode_front::<V>(arguments)
+        };
+        let arguments =
+            arguments.map_err(|error| format!("the arguments cannot be decoded: {error}"))?;
         // SAFETY: these are the bytes that `with_capture` took of a closure of this very type; the
         // sender forgot it, so this is a move. (An honest sender: see `rebuild`, and `noref.rs` for
         // closures with bytes.)

@@ -1,88 +1,158 @@
-//! Encoding of arguments and results: the one file that knows bincode.
+//! Encoding of arguments and results.
 //!
-//! Numbers and `()` are *plain*: they travel as one word or nothing, past the codec, so that a
-//! counter's request is one store. Everything else goes through serde and bincode, with fixed-size
-//! integers. Small values are encoded in an array on the stack, larger ones spill into a
-//! vector; a value is encoded once, because encoding a [`Trust`](crate::Trust) makes a new one.
+//! Numbers and `()` are *plain* (`plain.rs`): they travel as one word or nothing, past the codec, so
+//! that a counter's request is one store. Everything else goes through serde, into the format below.
+//! Small values are encoded in an array on the stack, larger ones spill into a vector; a value is
+//! encoded once, because encoding a [`Trust`](crate::Trust) makes a new one.
+//!
+//! ```text
+//!   header                                        body           records
+//!   | body, bytes | fields mod 2^12 | trusts |    | values .. |  | home | property | id | ..
+//!     u32           12 bits           20 bits                      u32    u32        u64
+//! ```
+//!
+//! - Both ends are the same build, so the body describes nothing: integers are little-endian and of
+//!   fixed size, lengths are `u32`, a field has no name. A variant is its index and a digest of its
+//!   name.
+//! - Every element of a sequence and every entry of a map takes at least one byte, so a length that
+//!   exceeds the bytes that are left is refused before anything is allocated for it.
+//! - The header proves that `Deserialize` has read what `Serialize` wrote: all bytes of the body, and
+//!   as many fields of structs and tuples. Attributes that only one of them follows
+//!   (`skip_serializing`, `tag` on a struct, ...) would otherwise turn one value into another.
+//! - Trusts are not in the body but in records behind it, which only `trusts.rs` reads and writes:
+//!   bytes that user code encodes cannot be decoded as a trust.
+//! - Values may be nested [`NESTING`](primitive::limits::NESTING) deep, on both sides.
 
+mod decode;
+mod encode;
+mod fault;
+mod plain;
+#[cfg(test)]
+mod tests;
+pub(crate) mod trusts;
+
+pub(crate) use self::plain::{Plain, from_plain, plain_from_bytes, plain_words, to_plain};
+
+use self::{decode::Decoder, encode::Encoder, trusts::Record};
 use crate::error::CodecError;
-use bincode::{config, enc::write::Writer, error::EncodeError};
 use primitive::limits::MESSAGE_BYTES;
 use serde::{Serialize, de::DeserializeOwned};
-use std::any::Any;
 
-/// A length that claims more than the largest message is refused before anything is allocated for
-/// it; one that merely claims more than there is costs address space for a moment.
-type Config =
-    config::Configuration<config::LittleEndian, config::Fixint, config::Limit<MESSAGE_BYTES>>;
+/// Bytes of the header of an encoded value.
+pub(crate) const HEADER: usize = 8;
 
-const CONFIG: Config = config::standard().with_fixed_int_encoding().with_limit::<MESSAGE_BYTES>();
+/// Where the number of trusts begins in the header, and that of fields.
+const TRUSTS_SHIFT: u32 = 44;
+const FIELDS_SHIFT: u32 = 32;
+const FIELDS_MASK: u64 = (1 << (TRUSTS_SHIFT - FIELDS_SHIFT)) - 1;
+const MAX_TRUSTS: usize = (1 << (64 - TRUSTS_SHIFT)) - 1;
+
+const _: () = assert!(MESSAGE_BYTES <= u32::MAX as usize);
 
 /// An encoded value: up to `N` bytes in place, more in a vector.
 pub(crate) struct Encoded<const N: usize> {
     place: [u8; N],
+    /// Bytes written, also those beyond [`MESSAGE_BYTES`], which are not kept.
     len: usize,
     spilled: Vec<u8>,
-}
-
-impl<const N: usize> Encoded<N> {
-    /// The bytes.
-    #[inline(always)]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        if self.spilled.is_empty() { &self.place[..self.len] } else { &self.spilled }
-    }
-}
-
-impl<const N: usize> Writer for Encoded<N> {
-    #[inline(always)]
-    fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
-        if self.spilled.is_empty() && bytes.len() <= N - self.len {
-            self.place[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-            self.len += bytes.len();
-        } else {
-            self.spill(bytes);
-        }
-        Ok(())
-    }
-}
-
-impl<const N: usize> Encoded<N> {
-    #[cold]
-    #[inline(never)]
-    fn spill(&mut self, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        if self.spilled.is_empty() {
-            self.spilled.reserve((self.len + bytes.len()).next_power_of_two().max(256));
-            self.spilled.extend_from_slice(&self.place[..self.len]);
-        }
-        self.spilled.extend_from_slice(bytes);
-    }
+    /// Fields of structs and tuples written.
+    fields: u64,
+    trusts: Vec<Record>,
 }
 
 impl<const N: usize> Encoded<N> {
     /// Nothing yet.
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Encoded { place: [0; N], len: 0, spilled: Vec::new() }
+        Encoded { place: [0; N], len: 0, spilled: Vec::new(), fields: 0, trusts: Vec::new() }
+    }
+
+    /// The bytes.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if self.spilled.is_empty() { &self.place[..self.len] } else { &self.spilled }
     }
 
     /// Appends bytes as they are.
     #[inline(always)]
     pub(crate) fn put(&mut self, bytes: &[u8]) {
-        // Writing here never fails.
-        let _ = self.write(bytes);
+        let (start, end) = (self.len, self.len + bytes.len());
+        if self.spilled.is_empty() && end <= N {
+            self.place[start..end].copy_from_slice(bytes);
+        } else {
+            spill(&mut self.spilled, &self.place, start, bytes);
+        }
+        // Last, so that the compiler knows the length although it does not look into `spill`.
+        self.len = end;
     }
 
-    /// Appends a value.
+    /// Appends a value, which must be the only one.
+    ///
+    /// # Errors
+    /// The value has no encoding, or has more bytes than a message can have.
     #[inline(always)]
     pub(crate) fn encode<V: Serialize>(&mut self, value: &V) -> Result<(), CodecError> {
-        match bincode::serde::encode_into_writer(value, Borrowed(self), CONFIG) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(refused(&error)),
+        let start = self.len;
+        self.put(&[0; HEADER]);
+        match value.serialize(Encoder::new(self)) {
+            Ok(()) => self.finish(start),
+            Err(fault) => Err(fault.into()),
         }
     }
+
+    /// Writes the header at `start` for what has been written behind it.
+    #[inline(always)]
+    fn finish(&mut self, start: usize) -> Result<(), CodecError> {
+        let body = self.len - start - HEADER;
+        let mut header = body as u64 | (self.fields & FIELDS_MASK) << FIELDS_SHIFT;
+        if !self.trusts.is_empty() {
+            header |= self.put_records()?;
+        }
+        if self.len > MESSAGE_BYTES {
+            return Err(too_large(self.len));
+        }
+        let bytes = if self.spilled.is_empty() { &mut self.place[..] } else { &mut self.spilled };
+        bytes[start..start + HEADER].copy_from_slice(&header.to_le_bytes());
+        Ok(())
+    }
+
+    /// Appends the records of trusts, and returns their number as the header has it.
+    #[inline(never)]
+    fn put_records(&mut self) -> Result<u64, CodecError> {
+        let records = std::mem::take(&mut self.trusts);
+        if records.len() > MAX_TRUSTS {
+            let trusts = records.len();
+            return Err(CodecError(format!(
+                "the value holds {trusts} trusts, expected at most {MAX_TRUSTS}: send it in parts"
+            )));
+        }
+        for record in &records {
+            self.put(&record.to_bytes());
+        }
+        Ok((records.len() as u64) << TRUSTS_SHIFT)
+    }
+}
+
+/// Appends `bytes` to the vector, in front of which belong the first `start` bytes of `place` if it
+/// is empty. Bytes beyond the largest message are not kept: they are refused in the end.
+#[cold]
+#[inline(never)]
+fn spill(spilled: &mut Vec<u8>, place: &[u8], start: usize, bytes: &[u8]) {
+    if bytes.is_empty() || start + bytes.len() > MESSAGE_BYTES {
+        return;
+    }
+    if spilled.is_empty() {
+        spilled.reserve((start + bytes.len()).next_power_of_two().max(256));
+        spilled.extend_from_slice(&place[..start]);
+    }
+    spilled.extend_from_slice(bytes);
+}
+
+#[cold]
+fn too_large(len: usize) -> CodecError {
+    CodecError(format!(
+        "the value has {len} bytes encoded, expected at most {MESSAGE_BYTES}: send it in parts"
+    ))
 }
 
 /// Encodes `value` into a vector; a plain value as its word.
@@ -97,170 +167,65 @@ pub(crate) fn encode_to_vec<V: Serialize + 'static>(value: &V) -> Result<Vec<u8>
     Ok(encoded.spilled)
 }
 
-/// bincode takes writers by value.
-struct Borrowed<'a, const N: usize>(&'a mut Encoded<N>);
-
-impl<const N: usize> Writer for Borrowed<'_, N> {
-    #[inline(always)]
-    fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
-        self.0.write(bytes)
-    }
-}
-
-/// What a plain value is: nothing, or one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plain {
-    Nothing,
-    Word(u64),
-}
-
-impl Plain {
-    /// Words that it takes.
-    #[inline(always)]
-    pub(crate) fn words(self) -> usize {
-        usize::from(self != Plain::Nothing)
-    }
-}
-
-/// Calls `$each!(type, to word, from word)` for every plain type but `()`.
-macro_rules! plain_types {
-    ($each:ident) => {
-        $each!(u64, |v: u64| v, |w: u64| w);
-        $each!(i64, |v: i64| v as u64, |w: u64| w as i64);
-        $each!(usize, |v: usize| v as u64, |w: u64| w as usize);
-        $each!(isize, |v: isize| v as u64, |w: u64| w as isize);
-        $each!(u32, |v: u32| u64::from(v), |w: u64| w as u32);
-        $each!(i32, |v: i32| v as u64, |w: u64| w as i32);
-        $each!(u16, |v: u16| u64::from(v), |w: u64| w as u16);
-        $each!(i16, |v: i16| v as u64, |w: u64| w as i16);
-        $each!(u8, |v: u8| u64::from(v), |w: u64| w as u8);
-        $each!(i8, |v: i8| v as u64, |w: u64| w as i8);
-        $each!(bool, |v: bool| u64::from(v), |w: u64| w != 0);
-        $each!(f64, |v: f64| v.to_bits(), |w: u64| f64::from_bits(w));
-        $each!(f32, |v: f32| u64::from(v.to_bits()), |w: u64| f32::from_bits(w as u32));
-    };
-}
-
-/// The value as a plain one, if it is of a plain type. Which it is, the compiler knows: nothing of
-/// the chain is left in a program.
-#[inline(always)]
-pub(crate) fn to_plain<V: 'static>(value: &V) -> Option<Plain> {
-    let value: &dyn Any = value;
-    if value.is::<()>() {
-        return Some(Plain::Nothing);
-    }
-    macro_rules! try_type {
-        ($type:ty, $to:expr, $_from:expr) => {
-            if let Some(value) = value.downcast_ref::<$type>() {
-                return Some(Plain::Word($to(*value)));
-            }
-        };
-    }
-    plain_types!(try_type);
-    None
-}
-
-/// Whether `V` is a plain type, and if so how many words it takes.
-#[inline(always)]
-pub(crate) fn plain_words<V: 'static>() -> Option<usize> {
-    from_plain::<V>(|| 0).map(|value| to_plain(&value).map_or(0, Plain::words))
-}
-
-/// The value of the plain type `V` with this word (which is only fetched if the type has one);
-/// `None` if `V` is no plain type.
-#[inline(always)]
-pub(crate) fn from_plain<V: 'static>(word: impl FnOnce() -> u64) -> Option<V> {
-    let mut value: Option<V> = None;
-    let place: &mut dyn Any = &mut value;
-    if let Some(place) = place.downcast_mut::<Option<()>>() {
-        *place = Some(());
-        return value;
-    }
-    macro_rules! try_type {
-        ($type:ty, $_to:expr, $from:expr) => {
-            if let Some(place) = place.downcast_mut::<Option<$type>>() {
-                *place = Some($from(word()));
-                return value;
-            }
-        };
-    }
-    plain_types!(try_type);
-    None
-}
-
-/// The value of the plain type `V` from the bytes of its word: how a later reply carries it.
-pub(crate) fn plain_from_bytes<V: 'static>(bytes: &[u8]) -> Result<V, CodecError> {
-    let len = plain_words::<V>().map(|words| words * size_of::<u64>());
-    let mut word = [0; size_of::<u64>()];
-    match len {
-        Some(len) if len == bytes.len() => {
-            word[..len].copy_from_slice(bytes);
-            Ok(from_plain(|| u64::from_le_bytes(word)).expect("a plain type"))
-        }
-        _ => {
-            Err(CodecError(format!("{} bytes are no {}", bytes.len(), std::any::type_name::<V>())))
-        }
-    }
-}
-
-/// Decodes a value from the front of `bytes`; what follows it is padding.
+/// Decodes the value that `bytes` are.
 #[inline(always)]
 pub(crate) fn decode<V: DeserializeOwned>(bytes: &[u8]) -> Result<V, CodecError> {
-    match bincode::serde::decode_from_slice(bytes, CONFIG) {
-        Ok((value, _)) => Ok(value),
-        Err(error) => Err(refused(&error)),
+    decode_from::<V>(bytes, true)
+}
+
+/// Decodes the value in front of `bytes`; what follows it was left there by earlier requests.
+#[inline(always)]
+pub(crate) fn decode_front<V: DeserializeOwned>(bytes: &[u8]) -> Result<V, CodecError> {
+    decode_from::<V>(bytes, false)
+}
+
+#[inline(always)]
+fn decode_from<V: DeserializeOwned>(bytes: &[u8], exactly: bool) -> Result<V, CodecError> {
+    let Some((header, behind)) = bytes.split_first_chunk::<HEADER>() else {
+        return Err(cut_short(bytes.len()));
+    };
+    let header = u64::from_le_bytes(*header);
+    let (body, trusts) = (header as u32 as usize, (header >> TRUSTS_SHIFT) as usize);
+    let len = body + trusts * Record::BYTES;
+    if len > behind.len() || (exactly && len < behind.len()) {
+        return Err(cut_short(bytes.len()));
     }
+    let (body, records) = behind[..len].split_at(body);
+    let mut source = decode::Source { left: body, fields: 0, records };
+    let value = V::deserialize(Decoder::new(&mut source))?;
+    let differs = (source.fields ^ header >> FIELDS_SHIFT) & FIELDS_MASK != 0;
+    if differs || !source.left.is_empty() || !source.records.is_empty() {
+        return Err(disagreement(std::any::type_name::<V>()));
+    }
+    Ok(value)
 }
 
 #[cold]
 #[inline(never)]
-fn refused(error: &dyn std::fmt::Display) -> CodecError {
-    CodecError(error.to_string())
+fn cut_short(len: usize) -> CodecError {
+    CodecError(format!("the header of the value does not match its {len} bytes"))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
+/// What to check when a value does not arrive as it was sent.
+const ASYMMETRY: &str = "a type's `Deserialize` must read what its `Serialize` writes, so \
+                         `#[serde(skip_serializing)]`, `#[serde(skip_deserializing)]`, \
+                         `#[serde(skip_serializing_if)]` and `#[serde(tag)]` cannot be used with \
+                         values that cross the rack (`#[serde(skip)]` on a field can)";
 
-    type Wild = (Vec<String>, Option<u64>, BTreeMap<u32, (i8, char)>, Result<(), [u16; 3]>);
+#[cold]
+#[inline(never)]
+fn disagreement(type_name: &str) -> CodecError {
+    CodecError(format!(
+        "the `Deserialize` of `{type_name}` does not read all that was sent, or more; {ASYMMETRY}"
+    ))
+}
 
-    proptest! {
-        #[test]
-        fn values_come_back(words: Vec<String>, option: Option<u64>, map: BTreeMap<u32, (i8, char)>, result: Result<(), [u16; 3]>) {
-            let value: Wild = (words, option, map, result);
-            let mut encoded = Encoded::<64>::new();
-            encoded.encode(&value).unwrap();
-            let back: Wild = decode(encoded.bytes()).unwrap();
-            prop_assert_eq!(&back, &value);
-            let vec = encode_to_vec(&value).unwrap();
-            prop_assert_eq!(vec.as_slice(), encoded.bytes());
-        }
-
-        #[test]
-        fn plain_values_come_back(a: u64, b: i32, c: f64, d: bool, e: i8) {
-            fn round<V: Copy + PartialEq + std::fmt::Debug + 'static>(value: V) {
-                let Some(Plain::Word(word)) = to_plain(&value) else { panic!("not plain") };
-                assert_eq!(from_plain::<V>(|| word), Some(value));
-                assert_eq!(plain_words::<V>(), Some(1));
-            }
-            round(a);
-            round(b);
-            round(d);
-            round(e);
-            prop_assert_eq!(to_plain(&c), Some(Plain::Word(c.to_bits())));
-            prop_assert_eq!(to_plain(&()), Some(Plain::Nothing));
-            prop_assert_eq!(plain_words::<()>(), Some(0));
-            prop_assert_eq!(to_plain(&"text".to_owned()), None);
-            prop_assert_eq!(plain_words::<(u64, u64)>(), None);
-        }
-
-        #[test]
-        fn any_bytes_decode_or_are_refused(bytes: Vec<u8>) {
-            let _ = decode::<Wild>(&bytes);
-            let _ = decode::<Vec<Vec<u8>>>(&bytes);
-            let _ = decode::<(u64, bool, f32, String)>(&bytes);
-        }
-    }
+/// A variant as it travels: its index, and a digest of its name; `None` if the index is too large.
+#[inline(always)]
+fn variant_word(index: u32, name: &str) -> Option<u32> {
+    let (name, index) = (name.as_bytes(), u16::try_from(index).ok()?);
+    let at = |i: usize| name.get(i).map_or(0, |byte| u32::from(*byte));
+    let ends = at(0) << 8 ^ at(name.len().wrapping_sub(1)) << 4;
+    let digest = (ends ^ at(name.len() / 2) ^ (name.len() as u32) << 12) as u16;
+    Some(u32::from(digest) << 16 | u32::from(index))
 }

@@ -1,6 +1,7 @@
 //! The trustee's end of one pair of threads: requests in, replies out.
 
 use crate::{
+    bulk::{BulkQueue, REQUEST_BYTES},
     call::Batch,
     context::Context,
     error::PanicReport,
@@ -12,10 +13,9 @@ use crate::{
     traffic::{Traffic, add},
     wire::{RequestHead, WORD},
 };
-use primitive::limits::{BATCH_REQUESTS, BUFFERS, MESSAGE_BYTES};
+use primitive::limits::MESSAGE_BYTES;
 use std::{
     cell::{Cell, RefCell},
-    collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 use transport_api::ThreadId;
@@ -27,6 +27,8 @@ struct Progress {
     at: usize,
     /// First word behind the requests and the replies that stand apart.
     tail: usize,
+    /// Bytes of the replies that went by the bulk path.
+    bulk_bytes: usize,
 }
 
 /// The trustee's end of one pair of threads.
@@ -36,7 +38,7 @@ pub(crate) struct Inbox {
     /// A batch that waits for a bulk payload.
     paused: Cell<Option<Progress>>,
     /// Bulk payloads of requests that have arrived.
-    bulk: RefCell<VecDeque<Vec<u8>>>,
+    bulk: RefCell<BulkQueue>,
     gone: Cell<bool>,
     /// What has come and been answered, counted by the batch.
     requests_in: Cell<u64>,
@@ -92,15 +94,11 @@ impl Inbox {
         }
     }
 
-    /// A bulk payload of a request has arrived; false if there are more than there can be requests.
+    /// A bulk payload of a request has arrived; false if no honest client sends it: there are more
+    /// than there can be requests, or they have more bytes.
     pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) -> bool {
         add(&self.words_in, payload.len().div_ceil(WORD));
-        let mut bulk = self.bulk.borrow_mut();
-        let expected = bulk.len() < BUFFERS * BATCH_REQUESTS;
-        if expected {
-            bulk.push_back(payload);
-        }
-        expected
+        self.bulk.borrow_mut().push(payload, REQUEST_BYTES)
     }
 
     /// Serves the batch that has arrived, if one has; true if any request was served.
@@ -113,13 +111,14 @@ impl Inbox {
     }
 
     fn serve_batch(&self, node: &Node, arrival: Arrival) -> bool {
-        let Progress { at, tail } = self.paused.take().unwrap_or_else(|| {
+        let Progress { at, tail, bulk_bytes } = self.paused.take().unwrap_or_else(|| {
             self.slot.prefetch(arrival);
-            Progress { at: 1, tail: arrival.end }
+            Progress { at: 1, tail: arrival.end, bulk_bytes: 0 }
         });
         let buffer = self.slot.buffer(arrival.buffer);
         let (slot, end) = (buffer.words(), arrival.end);
-        let mut batch = Batch { buffer, slot, end, at, tail, bulk: None, outsized: None };
+        let (bulk, outsized) = (None, None);
+        let mut batch = Batch { buffer, slot, end, at, tail, bulk, outsized, bulk_bytes };
         let context = node.context().enter(Context::Serving);
         let finished = loop {
             match catch_unwind(AssertUnwindSafe(|| self.run(node, &mut batch))) {
@@ -129,7 +128,7 @@ impl Inbox {
         };
         drop(context);
         let moved = finished || batch.at != at;
-        let Batch { at, tail, .. } = batch;
+        let Batch { at, tail, bulk_bytes, .. } = batch;
         if finished {
             add(&self.requests_in, self.slot.requests(arrival));
             add(&self.words_in, end);
@@ -139,7 +138,7 @@ impl Inbox {
             // A lane that is broken says so through its peer event.
             let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         } else {
-            self.paused.set(Some(Progress { at, tail }));
+            self.paused.set(Some(Progress { at, tail, bulk_bytes }));
         }
         moved
     }
@@ -185,7 +184,7 @@ impl Inbox {
     /// Gives the next request the bulk payload that belongs to it, if it is there.
     #[cold]
     fn take_bulk(&self, batch: &mut Batch<'_>) -> bool {
-        match self.bulk.borrow_mut().pop_front() {
+        match self.bulk.borrow_mut().pop() {
             Some(payload) => {
                 debug_assert!(payload.len() <= MESSAGE_BYTES);
                 batch.bulk = Some(payload);

@@ -12,10 +12,11 @@
 //!    that they are whole (`whole.rs`), finding out who
 //!    sent something ([`arrivals`]), giving a buffer away on a lane ([`link`]).
 //! 3. From a call to a request (`request.rs`) and the two ends of a pair: `outbox.rs` with
-//!    `completion.rs`, `inbox.rs` with `call.rs`; what a reply completes: a fiber that waits
-//!    (`waiter.rs`), a callback (`tell.rs`), the start of a fiber (`launch.rs`).
+//!    `completion.rs`, `inbox.rs` with `call.rs`; payloads too large for a slot (`bulk.rs`); what a
+//!    reply completes: a fiber that waits (`waiter.rs`), a callback (`tell.rs`), the start of a fiber
+//!    (`launch.rs`).
 //! 4. What closures and properties are called: `registry.rs`, `identity.rs`, `property.rs`,
-//!    `count.rs`; how values are encoded: `codec.rs`.
+//!    `count.rs`; how values are encoded, and trusts among them: `codec.rs`.
 //! 5. A thread's whole: `node.rs` (`node/poll.rs`, `node/entered.rs`), with `context.rs` (may this
 //!    code wait?), `system.rs` (what threads ask of each other), `traffic.rs` (what the thread has
 //!    sent and served), `racks.rs` (threads that belong to no rack).
@@ -35,6 +36,8 @@ mod wire;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod apply;
+#[cfg(not(loom))]
+mod bulk;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod call;

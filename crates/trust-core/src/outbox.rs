@@ -1,19 +1,20 @@
 //! The client's end of one pair of threads: requests out, replies in.
 
 use crate::{
+    bulk::{BATCH_REPLY_BYTES, BulkQueue, BulkSent},
     call::copied_out,
     codec::Plain,
     completion::{Completion, Completions, Outcome},
     context::ContextCell,
     error::{DelegateError, Panic, catch},
     link::Link,
-    slot::{Answer, ClientSlot, start_of},
+    slot::{Answer, ClientSlot, buffer_of, start_of},
     traffic::{Traffic, add},
     wire::{ReplyHead, RequestHead, WORD},
 };
 use fiber::FiberId;
 use primitive::{
-    limits::{BATCH_REQUESTS, BUFFERS, INLINE_BYTES},
+    limits::{BUFFERS, INLINE_BYTES},
     sync::Ordering,
 };
 use std::{
@@ -93,8 +94,10 @@ pub(crate) struct Outbox {
     apart: Cell<usize>,
     /// Whether a reply has come that belongs to no request.
     is_betrayed: Cell<bool>,
+    /// Bulk payloads of unanswered requests.
+    bulk_out: BulkSent,
     /// Bulk payloads of replies that have arrived.
-    bulk: RefCell<VecDeque<Vec<u8>>>,
+    bulk: RefCell<BulkQueue>,
     /// Why requests fail here, once the trustee is gone or the rack has ended.
     closed: RefCell<Option<DelegateError>>,
     is_closed: Cell<bool>,
@@ -118,6 +121,7 @@ impl Outbox {
             thirsty: RefCell::default(),
             apart: Cell::new(0),
             is_betrayed: Cell::new(false),
+            bulk_out: Default::default(),
             bulk: RefCell::default(),
             closed: RefCell::default(),
             is_closed: Cell::new(false),
@@ -185,8 +189,12 @@ impl Outbox {
         let len = request.words();
         let head = RequestHead::new(request.property, request.closure, len, true);
         let length = Some(bytes.len() as u64);
+        if !self.bulk_out.has_room(bytes.len()) {
+            return Err(completion);
+        }
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
         let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
+        self.bulk_out.add(buffer_of(self.slot.filling()), bytes.len());
         // A lane that refuses has lost its peer and will say so: everything here fails then, this
         // request with it.
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
@@ -294,6 +302,7 @@ impl Outbox {
         if finished {
             completions.clear();
             self.apart.set(0);
+            self.bulk_out.forget(answer.buffer);
             add(&self.words_in, answer.end);
             self.slot.take_back();
         }
@@ -337,7 +346,7 @@ impl Outbox {
             if start + at != next.at {
                 completions.run_in_place(next, memory, trustee);
             } else if bulk {
-                let arrived = self.bulk.borrow_mut().pop_front();
+                let arrived = self.bulk.borrow_mut().pop();
                 let Some(payload) = arrived else {
                     completions.put_back(next);
                     return false;
@@ -390,8 +399,10 @@ impl Outbox {
             match self.append(&request, waiting.completion, || lane) {
                 Ok(()) => self.moved.set(self.moved.get() + 1),
                 Err(completion) => {
+                    let len = waiting.encoded.len();
                     self.backlog.borrow_mut().push_front(Waiting { completion, ..waiting });
-                    if !self.open(lane) {
+                    let may_send = len <= INLINE_BYTES || self.bulk_out.has_room(len);
+                    if !self.open(lane) || !may_send {
                         self.slot.block(true);
                         break;
                     }
@@ -425,15 +436,11 @@ impl Outbox {
         sum.unanswered += (listed + self.backlog.borrow().len()) as u64;
     }
 
-    /// A bulk payload of a reply has arrived; false if there are more than there can be replies.
+    /// A bulk payload of a reply has arrived; false if no honest trustee sends it: there are more
+    /// than there can be replies, or they have more bytes.
     pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) -> bool {
         add(&self.words_in, payload.len().div_ceil(WORD));
-        let mut bulk = self.bulk.borrow_mut();
-        let expected = bulk.len() < BUFFERS * BATCH_REQUESTS;
-        if expected {
-            bulk.push_back(payload);
-        }
-        expected
+        self.bulk.borrow_mut().push(payload, BUFFERS * BATCH_REPLY_BYTES)
     }
 
     /// Why requests to this trustee fail, if they do.

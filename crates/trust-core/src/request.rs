@@ -2,7 +2,7 @@
 
 use crate::{
     apply::Portable,
-    call::{Apply, MIDDLING, too_large, with_capture},
+    call::{Apply, MIDDLING, with_capture},
     codec,
     completion::{Completion, Outcome},
     error::{CodecError, DelegateError, Ended, outside},
@@ -13,7 +13,6 @@ use crate::{
     waiter::Waiter,
     wire::WORD,
 };
-use primitive::limits::MESSAGE_BYTES;
 use std::{
     marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -90,12 +89,7 @@ impl Node {
         let _stay = self.stay();
         let mut encoded = codec::Encoded::<MIDDLING>::new();
         with_capture(invoke, |capture| encoded.put(capture));
-        let mut encode = || {
-            encoded.encode(arguments).and_then(|()| match encoded.bytes().len() {
-                len if len > MESSAGE_BYTES => Err(CodecError(too_large("a request", len))),
-                _ => Ok(()),
-            })
-        };
+        let mut encode = || encoded.encode(arguments);
         let encodable = if const { C::HEARS_PANICS } {
             catch_unwind(AssertUnwindSafe(encode))
                 .unwrap_or_else(|panic| Err(CodecError::of_panic(panic)))
@@ -134,5 +128,9 @@ impl Node {
 #[inline(always)]
 fn reply_words<U: 'static>() -> usize {
     let words = const { size_of::<U>().div_ceil(WORD) };
-    if words > 8 || codec::plain_words::<U>().is_some() { 0 } else { words }
+    if words > 8 || codec::plain_words::<U>().is_some() {
+        0
+    } else {
+        words + const { codec::HEADER.div_ceil(WORD) }
+    }
 }

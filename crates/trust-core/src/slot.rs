@@ -68,7 +68,7 @@ pub const PAIR_BYTES: usize = BUFFERS * SLOT_STRIDE;
 const _: () = assert!(SLOT_STRIDE >= SLOT_BYTES + WORD);
 
 #[inline(always)]
-fn buffer_of(sequence: u32) -> usize {
+pub(crate) fn buffer_of(sequence: u32) -> usize {
     const { assert!(BUFFERS == 2, "`next_sequence` alternates between two") };
     sequence as usize % BUFFERS
 }

@@ -1,6 +1,7 @@
 //! [`Trust`]: a counted reference to a property (thesis 2.3.1).
 
 use crate::{
+    codec::trusts::{self, Record},
     count::RENAME_AFTER,
     node::{Node, Seat, with_node},
     racks,
@@ -9,7 +10,7 @@ use crate::{
 };
 use parking_lot::Mutex;
 use primitive::sync::{AtomicU64, Ordering};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::{fmt, marker::PhantomData};
 use transport_api::ThreadId;
 
@@ -23,9 +24,8 @@ use transport_api::ThreadId;
 /// Cloning sends nothing, wherever it happens; dropping sends one small request (`count.rs` says
 /// how they are counted).
 ///
-/// A trust travels inside arguments, results and spawned closures, and only there: serialising it
-/// makes a new trust, which whoever deserialises it must take over. Formats that are not the
-/// rack's own are refused.
+/// A trust travels inside arguments, results and spawned closures, and only there: any serializer or
+/// deserializer but the rack's own gets an error.
 pub struct Trust<T: 'static> {
     /// The trustee's.
     pub(crate) home: Seat,
@@ -175,20 +175,26 @@ impl<T: 'static> fmt::Debug for Trust<T> {
     }
 }
 
+/// Only the rack's own codec can make a trust travel (`codec/trusts.rs`): any other serializer gets an
+/// error, and no trust comes of it.
 impl<T: 'static> Serialize for Trust<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() {
-            return Err(ser::Error::custom(
-                "a trust can only travel as an argument or a result of a delegated call",
-            ));
+        let id = self.mint_child();
+        let child = Self::with_id(self.home, self.property, self.tag, id);
+        let record = Record { home: self.home.number(), property: self.property, id };
+        let (result, taken) = trusts::serialize(record, serializer);
+        if taken {
+            // It is the receiver's now.
+            std::mem::forget(child);
         }
-        (self.home.number(), self.property, self.mint_child()).serialize(serializer)
+        result
     }
 }
 
+/// Only the rack's own codec can make a trust arrive: any other deserializer gets an error.
 impl<'de, T: 'static> Deserialize<'de> for Trust<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (home, property, id) = <(u32, u32, u64)>::deserialize(deserializer)?;
+        let Record { home, property, id } = trusts::deserialize(deserializer)?;
         let tag = registry().tag_of::<T>();
         with_node(|node| match node {
             Some(node) if node.thread_numbered(home).is_some() => {

@@ -12,6 +12,7 @@ use primitive::{
     sync::Ordering,
 };
 use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeSet,
     hint::black_box,
@@ -57,6 +58,10 @@ impl<const N: u64> Sealed<N> {
     }
 }
 
+/// A value that holds one of its own type: one byte per level.
+#[derive(Serialize, Deserialize)]
+struct Chain(Option<Box<Chain>>);
+
 /// Properties that the victim has, beside the one that every node has.
 const PROPERTIES: u32 = 4;
 
@@ -85,6 +90,11 @@ fn delegate_everything(local: LocalTrustee) {
     three.launch_with(|three, words: Vec<u8>| three.touch(words.len() as u64), vec![]);
     let text = local.entrust(String::new());
     text.apply_with(|text, more: char| text.push(more), 'x');
+    text.apply_with(
+        |text, chain: Chain| text.push(if chain.0.is_some() { 'x' } else { 'y' }),
+        Chain(None),
+    );
+    text.apply_with(|_, nothing: Vec<()>| nothing.len() as u64, vec![]);
     let trustee = local.trustee();
     spawn(trustee, |words| words.len() as u64);
     drop(trustee.entrust(5u32));
@@ -348,6 +358,36 @@ fn a_request_cannot_be_longer_than_its_batch_or_its_batch_than_the_buffer() {
     });
 }
 
+/// A payload for the bulk path: the header of an encoded value with this body, and the body.
+fn encoded(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u64).to_le_bytes()[..], body].concat()
+}
+
+#[test]
+fn values_that_would_exhaust_the_stack_or_the_memory_are_refused_with_a_reason() {
+    fill_table();
+    // A chain 30,000 deep; half a gigabyte of text, or a vector of as many elements of no bytes.
+    let claim = (512u32 << 20).to_le_bytes();
+    let payloads =
+        [(encoded(&[1; 30_000]), "nested more than"), (encoded(&claim), "with 0 bytes left")];
+    Scene::with(|scene, node, fibers| {
+        for (payload, reason) in payloads {
+            let mut refused = 0;
+            for closure in 0..1000 {
+                scene.act(&Step::Bulk(0, payload.clone()), fibers);
+                scene.serve(node, fibers);
+                // On the text, which is the fourth property behind the node's own.
+                let said = scene.request(head(4, closure, 1, true), &[0], node, fibers);
+                refused += usize::from(said.contains(reason));
+                if said.contains(UNKNOWN) {
+                    break;
+                }
+            }
+            assert!(refused > 0, "no closure was refused because of {reason:?}");
+        }
+    });
+}
+
 /// The head of a reply that stands apart, of the request whose head was at word `at`.
 fn apart(status: u64, at: usize, len: usize) -> u64 {
     (len as u64) << 32 | (at * WORD) as u64 | status
@@ -359,12 +399,13 @@ fn replies_that_stand_apart_are_taken_for_what_they_are() {
     static ENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
     const NONSENSE: &str = "makes no sense";
     let (done, refused) = (0, 2);
-    let nay = [3u64, u64::from_le_bytes(*b"nay\0\0\0\0\0")];
+    // A header for seven bytes, a length, and the text.
+    let nay = [7u64, u64::from_le_bytes(*b"\x03\0\0\0nay\0")];
     // What the peer writes from word 1 on, where the only request was, the word at which it says
     // that all ends, and what the victim makes of it.
     let cases: [(&[u64], u16, &str); 9] = [
         (&[77], 2, "77"),
-        (&[1, apart(refused, 1, 11), nay[0], nay[1]], 5, "nay"),
+        (&[1, apart(refused, 1, 15), nay[0], nay[1]], 5, "nay"),
         (&[1, apart(done, 1, 8), 78], 4, "78"),
         (&[1, apart(done, 1, 1000), 78], 4, NONSENSE),
         (&[1, apart(done, 1, usize::MAX >> 32), 78], u16::MAX, NONSENSE),
@@ -404,7 +445,16 @@ fn any_head() -> impl Strategy<Value = u64> {
 fn any_words() -> impl Strategy<Value = Vec<u64>> {
     let apart = (0..8u64, 0..12usize, 0..700usize).prop_map(|(bits, at, len)| apart(bits, at, len));
     let word = prop_oneof![any_head(), apart, 0..9u64, any::<u64>(), Just(u64::MAX), Just(0)];
-    prop::collection::vec(word, 0..80)
+    // Some are what an encoded value begins with.
+    let header = (0..80u64, 0..4u64).prop_map(|(body, fields)| fields << 32 | body);
+    (any::<bool>(), header, any_head(), prop::collection::vec(word, 0..80)).prop_map(
+        |(encoded, header, head, mut words)| {
+            if encoded {
+                words.splice(..0, [head, header]);
+            }
+            words
+        },
+    )
 }
 
 fn any_signal() -> impl Strategy<Value = Signal> {
@@ -419,8 +469,10 @@ fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (any_words(), any_signal()).prop_map(|(words, signal)| Step::Write(words, signal)),
         1 => (any::<usize>(), any::<u64>()).prop_map(|(at, word)| Step::Scribble(at, word)),
-        2 => (0..3u64, prop::collection::vec(any::<u8>(), 0..100))
-            .prop_map(|(tag, payload)| Step::Bulk(tag, payload)),
+        2 => (0..3u64, any::<bool>(), prop::collection::vec(any::<u8>(), 0..100))
+            .prop_map(|(tag, valid, payload)| {
+                Step::Bulk(tag, if valid { encoded(&payload) } else { payload })
+            }),
         2 => (any_words(), any_signal()).prop_map(|(words, signal)| Step::Answer(words, signal)),
         1 => Just(Step::Provoke),
     ]
