@@ -75,6 +75,8 @@ pub struct Rack {
     on_peer_loss: OnPeerLoss,
     check_leaks: bool,
     pin: bool,
+    #[cfg(feature = "tcp")]
+    pub(crate) mixed_processors: bool,
     /// How many runtime threads of other hosts come before this host's on this machine, if that is
     /// not all threads of the hosts before it.
     neighbours: Option<u32>,
@@ -103,6 +105,8 @@ impl Rack {
             on_peer_loss: OnPeerLoss::default(),
             check_leaks: false,
             pin: false,
+            #[cfg(feature = "tcp")]
+            mixed_processors: false,
             neighbours: None,
             #[cfg(feature = "rdma")]
             rdma: transport_rdma::RdmaConfig::default(),
@@ -204,6 +208,21 @@ impl Rack {
     #[must_use]
     pub fn worker_stack_bytes(mut self, bytes: usize) -> Self {
         self.worker_stack_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether the hosts of a job may have processors with different features (they may not if not
+    /// set, and a host that differs is refused when the rack starts). Only for programs that delegate
+    /// no closure which captures the proof of a feature, as [`Delegable`](crate::Delegable) explains.
+    ///
+    /// ```
+    /// let rack = gossamer::Rack::new().mixed_processors(true);
+    /// # let _ = rack;
+    /// ```
+    #[cfg(feature = "tcp")]
+    #[must_use]
+    pub fn mixed_processors(mut self, mixed: bool) -> Self {
+        self.mixed_processors = mixed;
         self
     }
 

@@ -11,6 +11,8 @@ use crate::{
     job::{JobDescription, JobError, LISTEN_FD},
     slurm, statistics,
 };
+#[cfg(feature = "tcp")]
+use primitive::CpuFeatures;
 use std::sync::Arc;
 #[cfg(feature = "tcp")]
 use std::{net::TcpListener, os::unix::net::UnixDatagram, time::Duration};
@@ -91,7 +93,10 @@ fn join(
     let credentials = Credentials::Tls { certificate: job.certificate, key: job.key.0, ca: job.ca };
     let config = TcpConfig::new((job.job, build), host, addresses, listener, threads, credentials);
     let loss_bound = Duration::from_millis(job.loss_bound_ms);
-    let config = TcpConfig { loss_bound, ..config };
+    let mut config = TcpConfig { loss_bound, ..config };
+    if rack.mixed_processors {
+        config.cpu = CpuFeatures::NONE;
+    }
     #[cfg(all(feature = "shm", not(feature = "rdma")))]
     if let Some(members) = neighbours(&job.hosts, host) {
         use crate::mixed::Mixed;

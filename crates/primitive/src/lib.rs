@@ -9,9 +9,11 @@
 //! 4. [`SharedBytes`]: memory that another thread, process or device may write at any moment, and
 //!    [`Words`] and [`WordWriter`], which show it word by word.
 //! 5. [`drop_payload`]: frees what a caught panic leaves behind.
+//! 6. [`CpuFeatures`]: what the processor of a host can do.
 
 #![deny(unsafe_code)]
 
+mod cpu;
 pub mod limits;
 mod padded;
 mod payload;
@@ -21,6 +23,7 @@ pub mod sync;
 #[allow(unsafe_code)]
 mod words;
 
+pub use cpu::CpuFeatures;
 pub use padded::CachePadded;
 pub use payload::drop_payload;
 pub use shared::SharedBytes;

@@ -1,6 +1,7 @@
 //! [`TcpConfig`]: what a process must know to take its place in a rack.
 
 use crate::JobId;
+use primitive::CpuFeatures;
 use std::{
     fmt,
     net::{SocketAddr, TcpListener},
@@ -60,6 +61,9 @@ pub struct TcpConfig {
     pub threads: u32,
     /// Which build this is: hosts of other builds are refused.
     pub build: Build,
+    /// What this host's processor can do: hosts whose processors differ are refused. Those of this
+    /// processor if not set; [`CpuFeatures::NONE`] for every host lets them differ.
+    pub cpu: CpuFeatures,
     /// How hosts prove who they are.
     pub credentials: Credentials,
     /// A peer that cannot be reached is reported as lost within this time (the cable is out, the
@@ -92,6 +96,7 @@ impl TcpConfig {
             neighbours: Vec::new(),
             threads,
             build,
+            cpu: CpuFeatures::detected(),
             credentials,
             loss_bound: Duration::from_secs(1),
             join_patience: Duration::from_secs(20),

@@ -9,7 +9,7 @@ use crate::{
     hello::{HELLO, Hello, Seat, VERDICT, VERSION, Verdict},
     machine::{Machine, Name, fake::Fake},
 };
-use primitive::{SharedBytes, sync::Ordering::Relaxed};
+use primitive::{CpuFeatures, SharedBytes, sync::Ordering::Relaxed};
 use transport_api::{Event, HostId, RegionKey, Rights, ThreadId};
 
 /// Bytes of a region.
@@ -69,7 +69,7 @@ pub fn hello(data: &[u8]) {
     {
         assert_eq!(hello.encode(), *bytes, "a hello has two encodings");
         if hello.objection(&ours).is_none() {
-            let key = |hello: &Hello| (hello.job, hello.build, hello.version, hello.threads);
+            let key = |h: &Hello| (h.job, h.build, h.cpu, h.version, h.threads);
             assert_eq!(key(&hello), key(&ours), "a stranger is welcome");
         }
     }
@@ -83,8 +83,8 @@ pub fn hello(data: &[u8]) {
 /// What [`hello`] lets in.
 fn welcome() -> Hello {
     let (from, to, seat) = (HostId(2), HostId(1), Seat::Thread(1));
-    let (job, build) = (JobId(7), [3; 32]);
-    Hello { version: VERSION, from, to, seat, hosts: 3, threads: 2, job, build }
+    let (job, build, cpu) = (JobId(7), [3; 32], CpuFeatures::from_bits(5));
+    Hello { version: VERSION, from, to, seat, hosts: 3, threads: 2, job, build, cpu }
 }
 
 /// A machine with a peer that says anything at any time: nothing is written where it must not be,
@@ -302,6 +302,8 @@ mod tests {
         put("hello", "welcome", &welcome().encode());
         put("hello", "control", &Hello { seat: Seat::Control, ..welcome() }.encode());
         put("hello", "stranger", &Hello { job: JobId(8), ..welcome() }.encode());
+        let cpu = CpuFeatures::from_bits(6);
+        put("hello", "other-processor", &Hello { cpu, ..welcome() }.encode());
         put("hello", "accepted", &Verdict::Welcome.encode());
         put("hello", "refused", &Verdict::Refused("it is another build".into()).encode());
     }

@@ -1,4 +1,5 @@
-//! The first words on a connection: who dials, to whom, for which seat, of which job and build.
+//! The first words on a connection: who dials, to whom, for which seat, of which job and build, on
+//! what kind of processor.
 //!
 //! Both messages have a fixed length, and nothing else is read before they have been checked. The
 //! hello does not prove anything by itself: who the dialler is, the certificate says.
@@ -6,20 +7,21 @@
 //! ```text
 //!   dialler                                     listener
 //!   TLS handshake, both with certificates  <->
-//!   Hello                                  --->  checks: job, rack, build, host, seat
+//!   Hello                                  --->  checks: job, build, processor, rack, host, seat
 //!                                          <---  Verdict: welcome, or why not, in words
 //! ```
 
 use crate::{Build, JobId};
+use primitive::CpuFeatures;
 use transport_api::HostId;
 
 /// The protocol of this crate; hosts of one rack agree on it by being one build.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Bytes of a hello.
-pub(crate) const HELLO: usize = 80;
+pub(crate) const HELLO: usize = 96;
 /// Bytes of a verdict.
-pub(crate) const VERDICT: usize = 256;
+pub(crate) const VERDICT: usize = 1024;
 
 const MAGIC: [u8; 8] = *b"gossamer";
 
@@ -43,6 +45,8 @@ pub(crate) struct Hello {
     pub(crate) threads: u32,
     pub(crate) job: JobId,
     pub(crate) build: Build,
+    /// What the dialler's processor can do.
+    pub(crate) cpu: CpuFeatures,
 }
 
 impl Hello {
@@ -58,15 +62,17 @@ impl Hello {
             at.copy_from_slice(&number.to_le_bytes());
         }
         bytes[32..48].copy_from_slice(&self.job.0.to_le_bytes());
-        bytes[48..].copy_from_slice(&self.build);
+        bytes[48..80].copy_from_slice(&self.build);
+        bytes[80..].copy_from_slice(&self.cpu.bits().to_le_bytes());
         bytes
     }
 
     /// `None` if these are not the words of any build of this project.
     pub(crate) fn decode(bytes: &[u8; HELLO]) -> Option<Hello> {
-        let (mut job, mut build) = ([0; 16], [0; 32]);
+        let (mut job, mut build, mut cpu) = ([0; 16], [0; 32], [0; 16]);
         job.copy_from_slice(&bytes[32..48]);
-        build.copy_from_slice(&bytes[48..]);
+        build.copy_from_slice(&bytes[48..80]);
+        cpu.copy_from_slice(&bytes[80..]);
         let number = |index: usize| {
             let at = 8 + 4 * index;
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -84,6 +90,7 @@ impl Hello {
             threads: number(5),
             job: JobId(u128::from_le_bytes(job)),
             build,
+            cpu: CpuFeatures::from_bits(u128::from_le_bytes(cpu)),
         })
     }
 
@@ -105,6 +112,9 @@ impl Hello {
                 short(&ours.build)
             ));
         }
+        if self.cpu != ours.cpu {
+            return Some(self.other_processor(ours));
+        }
         if (self.hosts, self.threads) != (ours.hosts, ours.threads) {
             return Some(format!(
                 "its rack has {} hosts of {} threads, this has {} of {}",
@@ -123,6 +133,19 @@ impl Hello {
             }
             _ => None,
         }
+    }
+
+    /// What differs between the processors of the two.
+    fn other_processor(&self, ours: &Hello) -> String {
+        let lacks = |host: HostId, lacks: CpuFeatures| match lacks.is_empty() {
+            true => String::new(),
+            false => format!("the processor of {host} lacks {lacks}; "),
+        };
+        format!(
+            "{}{}run the job on processors of one kind, or see `Rack::mixed_processors`",
+            lacks(self.from, ours.cpu.without(self.cpu)),
+            lacks(ours.from, self.cpu.without(ours.cpu)),
+        )
     }
 }
 
@@ -161,7 +184,7 @@ mod tests {
 
     fn hello() -> Hello {
         let (from, to) = (HostId(2), HostId(1));
-        let (job, build) = (JobId(7), [3; 32]);
+        let (job, build, cpu) = (JobId(7), [3; 32], CpuFeatures::from_bits(0b101));
         Hello {
             version: VERSION,
             from,
@@ -171,7 +194,26 @@ mod tests {
             threads: 2,
             job,
             build,
+            cpu,
         }
+    }
+
+    #[test]
+    fn processors_that_differ_are_named_with_their_hosts_and_features() {
+        let ours = Hello { from: HostId(1), ..hello() };
+        let objection = |bits| {
+            let theirs = Hello { cpu: CpuFeatures::from_bits(bits), ..hello() };
+            theirs.objection(&ours).expect("an objection")
+        };
+        let name = |bits| CpuFeatures::from_bits(bits).to_string();
+        let (lacking, other) = (objection(0b001), objection(0b110));
+        assert!(lacking.contains(&format!("host 2 lacks {};", name(0b100))), "{lacking}");
+        assert!(!lacking.contains("host 1 lacks"), "{lacking}");
+        assert!(other.contains(&format!("host 2 lacks {};", name(0b001))), "{other}");
+        assert!(other.contains(&format!("host 1 lacks {};", name(0b010))), "{other}");
+        // Also when they differ in everything.
+        let all = Verdict::Refused(objection(!0b101));
+        assert_eq!(Verdict::decode(&all.encode()), Some(all));
     }
 
     #[test]
@@ -199,11 +241,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_come_back(numbers in any::<[u32; 6]>(), job: u128, build: [u8; 32], why: String) {
+        fn words_come_back(numbers in any::<[u32; 6]>(), job: u128, build: [u8; 32], cpu: u128, why: String) {
             let [version, from, to, seat, hosts, threads] = numbers;
             let seat = if seat == u32::MAX { Seat::Control } else { Seat::Thread(seat) };
             let (from, to, job) = (HostId(from), HostId(to), JobId(job));
-            let hello = Hello { version, from, to, seat, hosts, threads, job, build };
+            let cpu = CpuFeatures::from_bits(cpu);
+            let hello = Hello { version, from, to, seat, hosts, threads, job, build, cpu };
             prop_assert_eq!(Hello::decode(&hello.encode()), Some(hello));
             prop_assert_eq!(Verdict::decode(&Verdict::Welcome.encode()), Some(Verdict::Welcome));
             let refused = Verdict::decode(&Verdict::Refused(why).encode());

@@ -101,9 +101,9 @@ impl Joining {
         config.listener.set_nonblocking(true)?;
         listen(&config.listener, BACKLOG).map_err(io::Error::from)?;
         let (from, to, now) = (config.host, config.host, Instant::now());
-        let (job, build, seat) = (config.job, config.build, Seat::Control);
+        let (job, build, cpu, seat) = (config.job, config.build, config.cpu, Seat::Control);
         let hosts = hosts as u32;
-        let ours = Hello { version: VERSION, from, to, seat, hosts, threads, job, build };
+        let ours = Hello { version: VERSION, from, to, seat, hosts, threads, job, build, cpu };
         let below = (0..config.host.0).map(HostId).filter(|host| !config.is_neighbour(*host));
         let to_dial = below.map(|host| (host, Seat::all(threads).collect(), now)).collect();
         let (pending, given, seated) = (Vec::new(), HashSet::new(), HashMap::new());

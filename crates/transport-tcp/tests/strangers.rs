@@ -7,7 +7,7 @@ use common::{Authority, BUILD, JOB, Joined, configs, join_all};
 use gossamer_transport_tcp::{
     Credentials, JobId, JoinError, TcpConfig, TcpTransport, certificate_name,
 };
-use primitive::sync::Ordering;
+use primitive::{CpuFeatures, sync::Ordering};
 use rcgen::CertificateParams;
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned,
@@ -97,6 +97,14 @@ fn another_job_build_or_shape_is_refused() {
         let rack = || (2, insecure());
         refused(intrude(address, rack(), |config| config.job = JobId(1)), "another job");
         refused(intrude(address, rack(), |config| config.build = [8; 32]), "build 0808");
+        let other = |bits: u128| {
+            let cpu = CpuFeatures::from_bits(CpuFeatures::detected().bits() ^ bits);
+            intrude(address, rack(), |config| config.cpu = cpu)
+        };
+        refused(other(1 << 127), "the processor of host 0 lacks #127;");
+        let first = CpuFeatures::detected().bits().trailing_zeros();
+        let lacks = format!("host 1 lacks {};", CpuFeatures::from_bits(1 << first));
+        refused(other(1 << first), &lacks);
         refused(intrude(address, rack(), |config| config.threads = 2), "of 2 threads");
         refused(intrude(address, (3, insecure()), |_| ()), "has 3 hosts");
     });
@@ -104,6 +112,14 @@ fn another_job_build_or_shape_is_refused() {
     attacked(configs(2, 1, |host| authority.of(host)), |address| {
         let rack = || (2, authority.of(1));
         refused(intrude(address, rack(), |config| config.build = [8; 32]), "build 0808");
+        let other = |bits: u128| {
+            let cpu = CpuFeatures::from_bits(CpuFeatures::detected().bits() ^ bits);
+            intrude(address, rack(), |config| config.cpu = cpu)
+        };
+        refused(other(1 << 127), "the processor of host 0 lacks #127;");
+        let first = CpuFeatures::detected().bits().trailing_zeros();
+        let lacks = format!("host 1 lacks {};", CpuFeatures::from_bits(1 << first));
+        refused(other(1 << first), &lacks);
         // Its own check of the listener's certificate comes first.
         untrusted(intrude(address, rack(), |config| config.job = JobId(1)), "not valid for name");
     });
