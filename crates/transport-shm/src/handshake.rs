@@ -6,11 +6,15 @@
 
 use crate::{
     message::{Message, VERSION},
-    service::{how_it_ended, was_killed},
-    socket::{self, NoPacket, Sender, readable},
+    service::{STATUS_UNKNOWN, how_it_ended, is_running_child, was_killed},
+    socket::{self, NoPacket, Sender, readable, timespec},
 };
 use primitive::limits::{HOSTS, THREADS_PER_HOST};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, getppid, pidfd_open},
+};
 use std::{
     fmt, io,
     os::fd::{AsFd, OwnedFd},
@@ -21,6 +25,12 @@ use transport_api::HostId;
 
 /// How long a process may take from one packet of the handshake to the next, its start included.
 pub const HANDSHAKE: Duration = Duration::from_secs(20);
+
+/// How long a process may take to end after its sockets have closed, and how long a process may
+/// take to be reported as killed after another has failed because of it. The kernel closes the
+/// sockets of a process before it reports the exit status; on a busy machine the process can lose
+/// its processor in between.
+const ENDING: Duration = Duration::from_millis(200);
 
 /// A process on the other side of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,21 +157,49 @@ impl End {
             JoinError::Protocol(party, format!("{pid} as the number of a process"))
         })?;
         let peer = Sender { pid, uid: Sender::this().uid };
-        let pidfd = pidfd_open(process, PidfdFlags::empty())?;
+        let pidfd = pidfd_open(process, PidfdFlags::empty()).map_err(|error| match error {
+            // It ended before this process heard of it, and its parent has reaped it.
+            Errno::SRCH => ended(party),
+            error => error.into(),
+        })?;
         Ok(Self { party, host, peer, socket, pidfd })
+    }
+
+    /// The end whose other end is held by the leader that made `socket` and started this process.
+    ///
+    /// # Errors
+    /// [`JoinError::Ended`] if the leader is no longer the parent of this process; any other
+    /// [`JoinError`].
+    pub(crate) fn of_leader(socket: OwnedFd) -> Result<Self, JoinError> {
+        // Not from `getppid`: a process whose leader has died has another parent.
+        let pid = socket::other_end(&socket)?.pid;
+        let party = Party::Leader(pid);
+        let leader = Self::new(party, HostId(0), pid, socket)?;
+        // The number may have been reused by the time the pidfd was opened, but not if the leader
+        // is the parent even now.
+        let is_parent = getppid().is_some_and(|parent| parent.as_raw_pid().unsigned_abs() == pid);
+        if is_parent { Ok(leader) } else { Err(ended(party)) }
     }
 
     pub(crate) fn send(&self, message: Message, files: &[OwnedFd]) -> Result<(), JoinError> {
         let files: Vec<_> = files.iter().map(OwnedFd::as_fd).collect();
         match socket::send(&self.socket, &message, &files) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(self.closed()),
+            // The latter if the other side closed before it had read everything.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) =>
+            {
+                Err(self.closed())
+            }
             result => Ok(result?),
         }
     }
 
     /// The other side is gone: says how, if it does end.
     fn closed(&self) -> JoinError {
-        let soon = Instant::now() + Duration::from_millis(50);
+        let soon = Instant::now() + ENDING;
         match readable([Some(self.pidfd.as_fd())], soon) {
             Ok([true]) => JoinError::Ended { party: self.party, how: how_it_ended(&self.pidfd) },
             _ => JoinError::HungUp(self.party),
@@ -226,14 +264,37 @@ impl End {
     }
 }
 
+/// `party` ended before this process could watch it.
+fn ended(party: Party) -> JoinError {
+    JoinError::Ended { party, how: STATUS_UNKNOWN.into() }
+}
+
 /// The error to report when `error` has ended a handshake over `ends`. One process that is killed
 /// takes the others along, which may be noticed earlier: the one that was killed is the cause.
+///
+/// Only the parent of the processes can tell them apart, so only the parent waits, up to
+/// [`ENDING`], until one turns out to have been killed or none is left that could.
 pub(crate) fn cause(error: JoinError, ends: &[End]) -> JoinError {
     if !matches!(error, JoinError::Ended { .. } | JoinError::HungUp(_)) {
         return error;
     }
-    let killed = ends.iter().find(|end| was_killed(&end.pidfd));
-    killed.map_or(error, |end| JoinError::Ended { party: end.party, how: how_it_ended(&end.pidfd) })
+    let deadline = Instant::now() + ENDING;
+    loop {
+        // Checked after this for those that were killed, so that none ends unseen in between.
+        let running: Vec<_> = ends.iter().filter(|end| is_running_child(&end.pidfd)).collect();
+        if let Some(killed) = ends.iter().find(|end| was_killed(&end.pidfd)) {
+            return JoinError::Ended { party: killed.party, how: how_it_ended(&killed.pidfd) };
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if running.is_empty() || left.is_zero() {
+            return error;
+        }
+        let mut polled: Vec<_> =
+            running.iter().map(|end| PollFd::new(&end.pidfd, PollFlags::IN)).collect();
+        if poll(&mut polled, Some(&timespec(left))).is_err_and(|error| error != Errno::INTR) {
+            return error;
+        }
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -22,7 +22,6 @@ use crate::{
     shm::ShmTransport,
     socket,
 };
-use rustix::process::getppid;
 use std::{
     io,
     os::fd::{AsFd, OwnedFd},
@@ -122,8 +121,7 @@ impl ShmTransport {
     /// # Errors
     /// Any [`JoinError`].
     pub fn join(socket: OwnedFd, identity: &[u8; 32]) -> Result<Arc<ShmTransport>, JoinError> {
-        let pid = getppid().map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs());
-        let leader = End::new(Party::Leader(pid), HostId(0), pid, socket)?;
+        let leader = End::of_leader(socket)?;
         leader.hello(identity)?;
         leader.expect_hello(identity)?;
         let (host, hosts, threads) = leader.expect_seat()?;

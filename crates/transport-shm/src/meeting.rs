@@ -152,12 +152,6 @@ fn open() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Who is at the other end, as the kernel says: whoever connected, or whoever listened.
-fn other_end(socket: &OwnedFd) -> io::Result<Sender> {
-    let peer = sockopt::socket_peercred(socket)?;
-    Ok(Sender { pid: peer.pid.as_raw_nonzero().get().unsigned_abs(), uid: peer.uid.as_raw() })
-}
-
 /// Waits for all `guests` at the place where the processes meet.
 fn receive_guests(neighbours: &Neighbours, guests: &[HostId]) -> Result<Vec<End>, JoinError> {
     let deadline = Instant::now() + HANDSHAKE;
@@ -195,7 +189,8 @@ fn receive_guests(neighbours: &Neighbours, guests: &[HostId]) -> Result<Vec<End>
             }
         }
         while let Ok(socket) = accept_with(&door, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            let is_ours = other_end(&socket).is_ok_and(|peer| peer.uid == Sender::this().uid);
+            let is_ours =
+                socket::other_end(&socket).is_ok_and(|peer| peer.uid == Sender::this().uid);
             if is_ours && sockopt::set_socket_passcred(&socket, true).is_ok() {
                 if undecided.len() == most {
                     undecided.remove(0);
@@ -226,7 +221,7 @@ fn knock(neighbours: &Neighbours, first: HostId) -> Result<End, JoinError> {
         let socket = open()?;
         match connect(&socket, &address) {
             Ok(()) => {
-                let peer = other_end(&socket)?;
+                let peer = socket::other_end(&socket)?;
                 let leader = End::new(Party::Leader(peer.pid), first, peer.pid, socket)?;
                 leader.check(peer)?;
                 leader.send(Message::Knock { host: neighbours.host, word }, &[])?;

@@ -327,10 +327,24 @@ impl Link {
     }
 }
 
+/// How a process ended, in words, where only its parent can know.
+pub(crate) const STATUS_UNKNOWN: &str = "how is known to its parent only";
+
+/// The status with which the process of `pidfd` ended, or `None` while it runs. Fails if it is not
+/// a child of this process.
+fn child_status(pidfd: &OwnedFd) -> io::Result<Option<WaitIdStatus>> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::PidFd(pidfd.as_fd()), options)?)
+}
+
 /// The status with which the process of `pidfd` ended, if it is a child of this one and has ended.
 fn status_of(pidfd: &OwnedFd) -> Option<WaitIdStatus> {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    waitid(WaitId::PidFd(pidfd.as_fd()), options).ok().flatten()
+    child_status(pidfd).ok().flatten()
+}
+
+/// Whether the process of `pidfd` is a child of this one that has not ended.
+pub(crate) fn is_running_child(pidfd: &OwnedFd) -> bool {
+    matches!(child_status(pidfd), Ok(None))
 }
 
 /// Whether the process of `pidfd` is known to have been ended by a signal.
@@ -340,7 +354,7 @@ pub(crate) fn was_killed(pidfd: &OwnedFd) -> bool {
 
 /// How the process of `pidfd` ended, in words, as far as this process may know.
 pub(crate) fn how_it_ended(pidfd: &OwnedFd) -> String {
-    let Some(status) = status_of(pidfd) else { return "how is known to its parent only".into() };
+    let Some(status) = status_of(pidfd) else { return STATUS_UNKNOWN.into() };
     if let Some(code) = status.exit_status() {
         return format!("exit status {code}");
     }

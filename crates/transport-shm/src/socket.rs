@@ -53,6 +53,13 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((a, b))
 }
 
+/// The process at the other end of `socket`, from the kernel's record: the one that connected,
+/// listened, or made the pair.
+pub(crate) fn other_end(socket: &OwnedFd) -> io::Result<Sender> {
+    let peer = sockopt::socket_peercred(socket)?;
+    Ok(Sender { pid: peer.pid.as_raw_nonzero().get().unsigned_abs(), uid: peer.uid.as_raw() })
+}
+
 /// Sends a packet, with the descriptors that come with it, or fails if there is no room.
 pub(crate) fn send(
     socket: impl AsFd,
@@ -90,7 +97,14 @@ pub(crate) fn receive(socket: impl AsFd) -> Result<Received, NoPacket> {
         [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_FILES + 1), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut packet)];
-    let received = match recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+    let mut take = || recvmsg(&socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
+    // A peer that closes without having read everything resets the connection. The kernel reports
+    // that once, ahead of the packets that the peer sent before and that are still queued here.
+    let received = match take() {
+        Err(Errno::CONNRESET) => take(),
+        first => first,
+    };
+    let received = match received {
         Ok(received) if received.bytes == 0 => return Err(NoPacket::Closed),
         Ok(received) => received,
         Err(Errno::AGAIN) => return Err(NoPacket::NotYet),
@@ -146,5 +160,27 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use transport_api::HostId;
+
+    #[test]
+    fn packets_sent_before_a_reset_are_received() {
+        let (ours, theirs) = pair().expect("a pair of sockets");
+        send(&ours, &Message::Greeting { host: HostId(0) }, &[ours.as_fd()]).expect("room");
+        send(&theirs, &Message::Seat { host: HostId(1), hosts: 2, threads: 1 }, &[]).expect("room");
+        send(&theirs, &Message::Goodbye, &[]).expect("room");
+        // The greeting is unread, so this resets the connection.
+        drop(theirs);
+        let received = [receive(&ours), receive(&ours)].map(|packet| packet.map(|p| p.message));
+        assert!(
+            matches!(received, [Ok(Message::Seat { .. }), Ok(Message::Goodbye)]),
+            "{received:?}"
+        );
+        assert!(matches!(receive(&ours), Err(NoPacket::Closed)));
     }
 }

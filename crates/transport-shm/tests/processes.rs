@@ -1,6 +1,9 @@
 //! Racks of real processes: this program starts itself again as the other hosts. It has a `main` of
 //! its own, because a started host must not run the tests.
 
+#[path = "processes/starting.rs"]
+mod starting;
+
 use gossamer_transport_shm::{JoinError, Neighbours, Rendezvous, ShmTransport};
 use primitive::{SharedBytes, sync::Ordering};
 use std::{
@@ -24,12 +27,15 @@ const ROLE: &str = "GOSSAMER_TEST_ROLE";
 /// How long anything here may take before it counts as hung.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// Between two looks at something that has to change.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// The build that all hosts claim to be, unless they play strangers.
 const BUILD: [u8; 32] = [0xb1; 32];
 
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 10] = [
+const TESTS: [Test; 13] = [
     ("three_processes_share_memory_and_say_goodbye", three_processes_share_memory_and_say_goodbye),
     ("a_killed_process_is_lost_with_its_signal", a_killed_process_is_lost_with_its_signal),
     ("an_exit_without_a_goodbye_is_a_loss", an_exit_without_a_goodbye_is_a_loss),
@@ -40,6 +46,18 @@ const TESTS: [Test; 10] = [
     ("another_user_is_not_met", another_user_is_not_met),
     ("a_process_that_never_joins_is_named", a_process_that_never_joins_is_named),
     ("a_command_that_is_no_host_is_named", a_command_that_is_no_host_is_named),
+    (
+        "a_process_killed_in_the_handshake_is_named",
+        starting::a_process_killed_in_the_handshake_is_named,
+    ),
+    (
+        "a_killed_process_is_named_before_those_it_took_along",
+        starting::a_killed_process_is_named_before_those_it_took_along,
+    ),
+    (
+        "a_leader_that_died_before_the_handshake_is_named",
+        starting::a_leader_that_died_before_the_handshake_is_named,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -54,10 +72,10 @@ fn main() -> ExitCode {
             std::process::exit(7)
         }
         Ok("leader") => lead_and_abort(),
-        Ok("other build") => refused(|error| matches!(error, JoinError::Build { .. })),
+        Ok("other build") => refused(&[0xb2; 32], |error| matches!(error, JoinError::Build { .. })),
         Ok("other user") => {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).expect("setuid");
-            refused(|error| matches!(error, JoinError::Stranger { uid: 0, .. }))
+            refused(&[0xb2; 32], |error| matches!(error, JoinError::Stranger { uid: 0, .. }))
         }
         Ok("meet") => {
             let (rack, alarms) = ShmTransport::meet(&neighbours(3, 0)).expect("to meet");
@@ -74,7 +92,7 @@ fn main() -> ExitCode {
             }
         }
         Ok("never") => ExitCode::from(5),
-        Ok(other) => panic!("no role {other}"),
+        Ok(other) => starting::play(other).unwrap_or_else(|| panic!("no role {other}")),
     }
 }
 
@@ -386,9 +404,9 @@ fn the_others_survive_the_leader_to_tell() {
     assert!(said.contains("host 0 is gone: its process (pid "), "{said}");
 }
 
-/// Plays a host that must be refused, and exits with success if it was, by `expected`.
-fn refused(expected: impl Fn(&JoinError) -> bool) -> ExitCode {
-    match ShmTransport::join_leader(&[0xb2; 32]) {
+/// Plays a host of `build` that must be refused, and exits with success if it was, by `expected`.
+fn refused(build: &[u8; 32], expected: impl Fn(&JoinError) -> bool) -> ExitCode {
+    match ShmTransport::join_leader(build) {
         Err(error) if expected(&error) => ExitCode::SUCCESS,
         Err(error) => panic!("refused for another reason: {error}"),
         Ok(_) => panic!("not refused"),
