@@ -77,6 +77,7 @@
 #[cfg(feature = "tcp")]
 pub mod authority;
 mod barrier;
+mod cause;
 mod end;
 mod error;
 #[cfg(feature = "tcp")]

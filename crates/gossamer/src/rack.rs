@@ -9,7 +9,7 @@
 #[cfg(feature = "tcp")]
 use crate::statistics::Reporter;
 use crate::{
-    RackError, end,
+    RackError, cause, end,
     processes::{Others, setting},
     processors::Processors,
     shared::Shared,
@@ -287,6 +287,7 @@ impl Rack {
             std::process::exit(code);
         }
         let result = self.serve(joined, Some(main));
+        let result = result.map_err(|error| cause::of_failure(error, &mut others.0));
         others.see_off(result.is_ok());
         Ok(or_unwind(result?).expect("host 0 runs main"))
     }
@@ -372,6 +373,7 @@ impl Rack {
         };
         // A host that fails because it has lost another says goodbye: it is not the cause.
         let wiring = Wiring::connect(transport.clone(), registered.number(), PATIENCE)
+            .map_err(|error| cause::of_wiring(&*transport, error))
             .inspect_err(|_| transport.leave())?;
         #[cfg(feature = "tcp")]
         let _reporter = joined

@@ -1,7 +1,7 @@
 //! What the runtime threads of one process share: the transport, each other's inboxes, and how the
 //! rack ends.
 
-use crate::{OnPeerLoss, RackError};
+use crate::{OnPeerLoss, RackError, cause};
 use fiber::{Config, Remote};
 use parking_lot::Mutex;
 use std::{
@@ -17,10 +17,6 @@ use trust_core::DelegateError;
 
 /// What [`Shared::attention`] says when all threads are to stop.
 pub(crate) const STOP: u32 = u32::MAX;
-
-/// How long after a host has left too early the loss of another may be noticed, which is then why:
-/// one sees at once that a connection is closed, another only when the process has ended.
-const CAUSE: Duration = Duration::from_millis(200);
 
 /// What the runtime threads of one process share.
 pub(crate) struct Shared {
@@ -176,7 +172,7 @@ impl Shared {
             self.early.lock().get_or_insert(host);
             let shared = Arc::downgrade(self);
             let late = move || {
-                thread::sleep(CAUSE);
+                thread::sleep(cause::WAIT);
                 if let Some(shared) = shared.upgrade() {
                     shared.peer_lost(host, left_early());
                 }

@@ -88,3 +88,17 @@ fn a_rack_that_fails_without_a_loss_fails_where_main_runs() {
         assert!(matches!(other, Ok(None)), "it is no failure of that host: {other:?}");
     });
 }
+
+#[test]
+fn a_host_that_leaves_a_starting_rack_is_not_blamed_for_the_one_that_died() {
+    let name = "a_host_that_leaves_a_starting_rack_is_not_blamed_for_the_one_that_died";
+    within_deadline(name, || {
+        let mut hosts = tcp::hosts(3, 2, tcp::of_a_job());
+        // As host 1 does when it cannot start because it has lost host 2.
+        hosts[1].leave();
+        hosts[2].sever();
+        let ended = Rack::new().run_on(hosts.remove(0) as Arc<dyn Transport>, || ());
+        let error = ended.expect_err("two of three hosts are gone").to_string();
+        assert!(error.contains("host 2 is gone"), "{error}");
+    });
+}
