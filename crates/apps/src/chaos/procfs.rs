@@ -82,6 +82,14 @@ pub(crate) fn memory_files(pid: u32) -> BTreeSet<(u64, u64)> {
         .collect()
 }
 
+/// Whether runtime threads of `host` run in process `pid`.
+pub(crate) fn runs_threads_of(host: u32, pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let mut names =
+        threads.flatten().flat_map(|entry| fs::read_to_string(entry.path().join("comm")));
+    names.any(|name| name.starts_with(&format!("gossamer-{host}.")))
+}
+
 fn is_memory_file(target: &Path) -> bool {
     target.to_string_lossy().starts_with("/memfd:")
 }
@@ -125,5 +133,21 @@ mod tests {
         let members = members(own.group).expect("a list");
         assert!(members.iter().any(|other| other.pid == own.pid));
         assert!(descriptors("self").len() >= 3);
+    }
+
+    #[test]
+    fn runtime_threads_are_found_by_their_host() {
+        let started = std::sync::Arc::new(std::sync::Barrier::new(2));
+        let thread = {
+            let started = started.clone();
+            let named = std::thread::Builder::new().name("gossamer-1.0".into());
+            named.spawn(move || (started.wait(), started.wait())).expect("a thread")
+        };
+        started.wait();
+        let this = std::process::id();
+        assert!(runs_threads_of(1, this) && !runs_threads_of(0, this));
+        started.wait();
+        thread.join().expect("no panic");
+        assert!(!runs_threads_of(1, u32::MAX), "there is no such process");
     }
 }

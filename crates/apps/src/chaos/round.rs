@@ -1,6 +1,8 @@
 //! The judge of a round: starts a rack, kills one of its processes when the plan says so, and
 //! checks that nothing hangs, nothing is left, and everybody says the right thing.
 
+mod judgement;
+
 use super::{
     Hit, Moment, Plan, Verdict,
     procfs::{self, Process},
@@ -93,6 +95,8 @@ struct Scene {
     checked: Option<BTreeSet<u32>>,
     /// Hosts that a process has said to be lost, and when.
     lost: Vec<(u32, Instant)>,
+    /// Whether another process of the rack was alive when one was killed.
+    has_survivors: bool,
     verdict: Verdict,
 }
 
@@ -137,7 +141,19 @@ impl Scene {
             transcript: Vec::new(),
         };
         let (hosts, running, checked, lost) = (BTreeMap::new(), None, None, Vec::new());
-        Ok(Scene { plan, leader, lines, started, running, hosts, checked, lost, verdict })
+        let has_survivors = false;
+        Ok(Scene {
+            plan,
+            leader,
+            lines,
+            started,
+            running,
+            hosts,
+            checked,
+            lost,
+            has_survivors,
+            verdict,
+        })
     }
 
     fn play(mut self) -> io::Result<Verdict> {
@@ -224,10 +240,16 @@ impl Scene {
     }
 
     /// No process may hold another's memory open: what is handed over is mapped and closed.
+    ///
+    /// On a busy machine the rack may have ended before this looks: a process without runtime
+    /// threads has rightly closed its memory.
     fn check_memory_files(&mut self) {
         let open: Vec<_> =
             self.hosts.iter().map(|(host, pid)| (*host, procfs::memory_files(*pid))).collect();
-        if open.len() != Plan::HOSTS as usize || open.iter().any(|(_, files)| files.is_empty()) {
+        let is_closed = |(host, files): &(u32, BTreeSet<_>)| {
+            files.is_empty() && procfs::runs_threads_of(*host, self.hosts[host])
+        };
+        if open.len() != Plan::HOSTS as usize || open.iter().any(is_closed) {
             return self.fault(format!("the rack does not show its memory: {open:?}"));
         }
         for (index, (host, files)) in open.iter().enumerate() {
@@ -264,6 +286,7 @@ impl Scene {
             let at = Instant::now();
             if pidfd_send_signal(&handle, Signal::KILL).is_ok() {
                 self.verdict.hit = Some(Hit { pid, host: None, leader: pid == leader, at });
+                self.has_survivors = alive.len() > 1;
             }
         }
         Ok(())
@@ -345,50 +368,6 @@ impl Scene {
     fn hear_the_rest(&mut self) {
         if self.listen(Instant::now() + END, |_| false) {
             self.fault("somebody still holds the rack's output open");
-        }
-    }
-
-    /// Whether all is as it must be after this kill.
-    fn judge(&mut self) {
-        let Some(status) = self.verdict.leader else { return };
-        let Some(hit) = self.verdict.hit else {
-            if !status.success() {
-                self.fault(format!("nobody was killed, and the leader says {status}"));
-            }
-            return self.check_lost(None);
-        };
-        if hit.leader {
-            return;
-        }
-        self.check_lost(hit.host);
-        if status.success() {
-            let is_ending = matches!(self.plan.moment, Moment::Ending(_));
-            let seen = self.checked.as_ref().is_some_and(|lost| !lost.is_empty());
-            let goes_on = self.plan.goes_on() && seen;
-            if !is_ending && !goes_on {
-                self.fault(format!("process {} was killed, and the leader did not mind", hit.pid));
-            }
-            return;
-        }
-        if self.plan.goes_on() && matches!(self.plan.moment, Moment::Running(_)) {
-            self.fault(format!("the rack should go on, and the leader says {status}"));
-        }
-        let names_it =
-            |line: &String| line.contains(&format!("pid {}", hit.pid)) && line.contains("SIGKILL");
-        if !self.verdict.transcript.iter().any(names_it) {
-            self.fault(format!("nobody says that process {} was killed", hit.pid));
-        }
-    }
-
-    /// Only the host that was killed may have been found lost.
-    fn check_lost(&mut self, host: Option<u32>) {
-        let lost = self.checked.clone().unwrap_or_default();
-        if !lost.is_subset(&host.into_iter().collect()) {
-            let ends = !self.plan.goes_on();
-            // When the rack ends for one host's loss, the others are lost, too.
-            if !ends || host.is_none() {
-                self.fault(format!("hosts {lost:?} were lost, {host:?} was killed"));
-            }
         }
     }
 }
