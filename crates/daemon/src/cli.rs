@@ -93,7 +93,11 @@ enum Command {
     },
     /// Print a new secret, by which the tasks of a Slurm job know each other:
     /// `export GOSSAMER_SECRET=$(gossamer secret)` before `srun`
-    Secret,
+    Secret {
+        /// Write it to this file with mode 0600 instead, for GOSSAMER_SECRET_FILE; replaces the file
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+    },
     /// Be the daemon of this host (the same as gossamerd)
     Daemon(DaemonArgs),
     /// Print a script that completes this command in a shell
@@ -287,7 +291,14 @@ fn execute(command: Command) -> Result<u8, CommandError> {
         Command::Logs { who, job, follow } => return on_runtime(commands::logs(who, job, follow)),
         Command::Hosts { who, json } => return on_runtime(commands::hosts(who, json)),
         Command::Top { who, once, json } => return on_runtime(commands::top(who, once, json)),
-        Command::Secret => print(format!("{}\n", files::random_secret()?.to_hex()).as_bytes())?,
+        Command::Secret { file } => {
+            let secret = format!("{}\n", files::random_secret()?.to_hex());
+            match file {
+                Some(path) => files::write(&path, secret.as_bytes(), 0o600)
+                    .map_err(|error| CommandError::File { path, error })?,
+                None => print(secret.as_bytes())?,
+            }
+        }
         Command::Daemon(args) => return run_daemon(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -6,6 +6,8 @@
 use gossamer::{Rack, RackError, slurm::Secret};
 use std::{
     env,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
     process::{Child, Command, Output, Stdio},
 };
 
@@ -47,6 +49,7 @@ fn start(rank: u32, tasks: u32, more: &[(&str, &str)]) -> Child {
     });
     command
         .env_remove("GOSSAMER_SECRET")
+        .env_remove("GOSSAMER_SECRET_FILE")
         .env(TASK, "1")
         // Another step for each run of these tests, so that they meet at ports of their own.
         .env("SLURM_JOB_ID", std::process::id().to_string())
@@ -121,4 +124,29 @@ fn the_only_task_of_a_step_is_a_rack_by_itself() {
     let ran = run(1, |_| vec![("GOSSAMER_THREADS", "1".into())]);
     let said = String::from_utf8_lossy(&ran[0].0.stdout);
     assert!(said.contains(&format!("found [({}, 0)].", ran[0].1)), "{ran:?}");
+}
+
+#[test]
+fn the_secret_may_be_in_a_private_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("secret");
+    fs::write(&path, secret(2)).unwrap();
+    let variables = |step: &str| {
+        let file = ("GOSSAMER_SECRET_FILE", path.display().to_string());
+        vec![file, ("SLURM_STEP_ID", step.to_owned()), ("GOSSAMER_THREADS", "1".to_owned())]
+    };
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let ran = run(2, |_| variables("2"));
+    assert!(ran.iter().all(|(output, _)| output.status.success()), "{ran:?}");
+    let said = String::from_utf8_lossy(&ran[0].0.stdout);
+    let expected = [(ran[0].1, 0), (ran[1].1, 1)];
+    assert!(said.contains(&format!("found {expected:?}.")), "{ran:?}");
+
+    fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    for (output, _) in run(2, |_| variables("3")) {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert!(errors.contains("mode 0640, but 0600 or stricter is required"), "{errors}");
+        assert!(errors.contains(&path.display().to_string()), "{errors}");
+    }
 }
