@@ -95,6 +95,8 @@ pub mod slurm;
 mod start;
 #[cfg(feature = "tcp")]
 pub mod statistics;
+#[cfg(any(test, feature = "rdma"))]
+mod unencrypted;
 mod worker;
 
 pub use self::{

@@ -141,7 +141,11 @@ fn connect(rack: &Rack, mut config: TcpConfig) -> Result<Arc<dyn Transport>, Rac
         rdma.device = Some(device);
     }
     let carrier = TcpTransport::join(config)?;
-    Ok(RdmaTransport::over(carrier, rdma)?)
+    let transport = RdmaTransport::over(carrier, rdma)?;
+    if rack.hosts > 1 {
+        crate::unencrypted::warn();
+    }
+    Ok(transport)
 }
 
 /// Refuses to be a host of a second rack: the first has ended on all `hosts`.
