@@ -15,6 +15,10 @@ use std::{
     env,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener},
+    },
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
     sync::Mutex,
     thread,
@@ -43,6 +47,7 @@ behaviours!(cases);
 const OWN: &[Case] = &[
     ("every_host_is_a_process_of_its_own", every_host_is_a_process_of_its_own),
     ("a_host_that_dies_takes_the_rack_down", a_host_that_dies_takes_the_rack_down),
+    ("a_host_killed_while_the_rack_starts_is_named", a_host_killed_while_the_rack_starts_is_named),
     ("main_may_panic", main_may_panic),
     ("a_leak_on_another_host_is_named", a_leak_on_another_host_is_named),
 ];
@@ -87,6 +92,43 @@ fn a_host_that_dies_takes_the_rack_down() {
     match ended {
         Err(RackError::PeerLost { host, .. }) => assert_eq!(host.0, 2),
         other => panic!("{other:?}"),
+    }
+}
+
+/// Threads of host 1 or 2 while it starts: once the first is there it has met the others, once one
+/// of the last two is there it has shared slots with them.
+const STEPS: [&[&str]; 3] = [&[], &["gossamer-shm"], &["gossamer-1.0", "gossamer-2.0"]];
+
+/// Kills this process when it has come as far as its number says, if it is the first host of its
+/// leader to ask.
+fn die_while_starting() {
+    let leader = rustix::process::getppid().expect("a leader").as_raw_nonzero();
+    let name = format!("gossamer-test-victim-{leader}");
+    let address = SocketAddr::from_abstract_name(name).expect("a short name");
+    // It is gone with this process.
+    let Ok(_first) = UnixListener::bind_addr(&address) else { return };
+    let is_there = |steps: &[&str]| {
+        let threads = std::fs::read_dir("/proc/self/task").expect("threads").flatten();
+        let mut names =
+            threads.flat_map(|thread| std::fs::read_to_string(thread.path().join("comm")));
+        steps.is_empty() || names.any(|name| steps.contains(&name.trim()))
+    };
+    let steps = STEPS[std::process::id() as usize % STEPS.len()];
+    while !is_there(steps) {
+        thread::yield_now();
+    }
+    let this = rustix::process::getpid();
+    let _ = rustix::process::kill_process(this, rustix::process::Signal::KILL);
+}
+
+fn a_host_killed_while_the_rack_starts_is_named() {
+    if env::var_os("GOSSAMER_HOST_PROCESS").is_some() {
+        thread::spawn(die_while_starting);
+    }
+    for _ in 0..10 {
+        let ended = rack().run(|| gossamer::sleep(DEADLINE));
+        let error = ended.expect_err("a host has been killed").to_string();
+        assert!(error.contains("(pid ") && error.contains("SIGKILL"), "{error}");
     }
 }
 
