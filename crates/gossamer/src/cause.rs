@@ -73,8 +73,11 @@ pub(crate) fn of_failure(error: RackError, children: &mut [Child]) -> RackError 
         RackError::Wiring(error) => lost_in(error).is_some(),
         _ => false,
     };
+    if !is_loss {
+        return error;
+    }
     let deadline = Instant::now() + WAIT;
-    while is_loss {
+    loop {
         let mut some_run = false;
         for (host, child) in (1..).map(HostId).zip(&mut *children) {
             match child.try_wait() {
@@ -89,11 +92,10 @@ pub(crate) fn of_failure(error: RackError, children: &mut [Child]) -> RackError 
             }
         }
         if !some_run || Instant::now() >= deadline {
-            break;
+            return error;
         }
         thread::sleep(LOOK);
     }
-    error
 }
 
 /// The signal that ended a process, in words, if one did.
