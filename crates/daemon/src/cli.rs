@@ -196,6 +196,13 @@ pub(crate) struct RunArgs {
     /// Pin threads to cores even where the program has not got them for itself
     #[arg(long)]
     pub(crate) pin: bool,
+    /// Memory of each process with all that it starts, in bytes or as 500M or 4G; needs daemons
+    /// with cgroups
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Processes and threads of each process with all that it starts; needs daemons with cgroups
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) pids: Option<u64>,
     /// After how many milliseconds of silence hosts count each other as lost
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     pub(crate) loss_bound: u64,
@@ -209,6 +216,20 @@ struct DaemonArgs {
     /// The settings
     #[arg(long, value_name = "FILE", default_value = "/etc/gossamer/gossamer.toml")]
     config: PathBuf,
+    /// Run as root, and all jobs with it
+    #[arg(long)]
+    allow_root: bool,
+}
+
+/// Bytes, as a number with K, M, G or T behind it for powers of 1024.
+fn bytes(text: &str) -> Result<u64, String> {
+    let wrong =
+        || format!("invalid size {text:?}: use a number of bytes, or one with K, M, G or T");
+    let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
+    let unit = units.into_iter().find_map(|(unit, bits)| Some((text.strip_suffix(unit)?, bits)));
+    let (number, bits) = unit.unwrap_or((text, 0));
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << bits).filter(|bytes| *bytes > 0).ok_or_else(wrong)
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -274,9 +295,9 @@ fn hidden_command() -> Option<ExitCode> {
     match words.get(1)?.to_str() {
         Some(keeper::KEEPER) if words.len() == 2 => Some(keeper::keep()),
         Some(keeper::STEP) => {
-            let [_, _, parent, program, name, arguments @ ..] = &words[..] else { return None };
+            let [_, _, parent, cgroup, name, arguments @ ..] = &words[..] else { return None };
             let parent = parent.to_str()?.parse().ok()?;
-            Some(keeper::step(parent, Path::new(program), name, arguments))
+            Some(keeper::step(parent, Path::new(cgroup), name, arguments))
         }
         _ => None,
     }
@@ -344,6 +365,11 @@ fn on_runtime(command: impl Future<Output = Result<u8, CommandError>>) -> Result
 }
 
 fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {
+    if rustix::process::geteuid().is_root() && !args.allow_root {
+        let text = "the daemon does not run as root, as every job would: start it as a user made \
+                    for it (see dist/gossamerd.service), or with --allow-root";
+        return Err(CommandError::Other(text.into()));
+    }
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let is_terminal = io::IsTerminal::is_terminal(&io::stderr());
     tracing_subscriber::fmt()

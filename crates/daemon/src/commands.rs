@@ -11,7 +11,7 @@ use crate::{
         tables, top,
     },
     identity::{self, Identity, Name, Role},
-    message::{Answer, Request},
+    message::{Answer, Limits, Request},
 };
 use gossamer::job::JobId;
 use std::{
@@ -65,6 +65,7 @@ pub(crate) async fn run_job(args: RunArgs) -> Result<u8, CommandError> {
         directory: args.cwd,
         pin: args.pin,
         loss_bound_ms: args.loss_bound,
+        limits: Limits { memory: args.memory, pids: args.pids },
         program,
         arguments: words.collect(),
     };

@@ -10,21 +10,24 @@
 mod attend;
 
 use crate::{
+    cgroup::Cgroup,
     connection::{ConnectionError, Receiver, Sender},
     daemon::Daemon,
     identity::Member,
     jobs::Job,
     keeper::Launch,
     kept::{Kept, KeptError, start},
-    message::{ALIVE_EVERY, FromController, FromDaemon, RunRequest, SILENCE, ToldBy},
+    message::{ALIVE_EVERY, FromController, FromDaemon, Limits, RunRequest, SILENCE, ToldBy},
     processes,
     state::State,
+    store,
 };
 use gossamer::job::{JobDescription, JobError};
 use std::{
+    fs::File,
     future::pending,
     io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -39,6 +42,8 @@ use tokio::{
 /// How long a controller may take from preparing a host to starting it: others may be receiving a
 /// large program.
 const PREPARED_FOR: Duration = Duration::from_secs(600);
+/// How long what is left of a process may take to be gone when it is killed.
+const LEFT: Duration = Duration::from_secs(60);
 /// Messages of the controller that wait for being acted on.
 const QUEUE: usize = 16;
 
@@ -59,6 +64,13 @@ pub(crate) enum NotRun {
     Description(#[from] JobError),
     #[error("the job description is of another job or host")]
     OtherDescription,
+    #[error(
+        "--memory and --pids need a cgroup for each process, and this daemon has none: {0} (its \
+         systemd unit needs Delegate=yes)"
+    )]
+    NoLimits(String),
+    #[error("the stored program was changed after it was found; run it again")]
+    Changed,
     #[error("cannot start the program: {0}")]
     Start(io::Error),
     #[error("{0} ended the job before it had started")]
@@ -137,6 +149,7 @@ struct Conversation<'a> {
 impl Conversation<'_> {
     async fn hold(&mut self, owner: &Member) -> Result<(), NotRun> {
         let admitted = self.daemon.jobs.admit(&self.request, &owner.name)?;
+        self.check_limits()?;
         let program = self.program().await?;
         let address = self.daemon.config.data_address();
         let listener = std::net::TcpListener::bind((address, 0));
@@ -147,19 +160,71 @@ impl Conversation<'_> {
 
         let mark = format!("{}.{}", self.request.job, self.request.host);
         let work = self.on_disk(&mark, State::note).await.map_err(NotRun::Start)?;
-        let started = self.start(&program, &work, &mark, &description, listener).await;
-        let result = match started {
-            Ok(kept) => {
-                self.daemon.counts.started.fetch_add(1, Relaxed);
-                self.watch(kept, &admitted, &mark).await;
-                Ok(())
-            }
+        let cgroup = self.cgroup(&mark);
+        let result = match cgroup {
             Err(error) => Err(error),
+            Ok(cgroup) => {
+                let started =
+                    self.start(program, &work, &mark, &description, listener, cgroup.clone()).await;
+                match started {
+                    Ok(kept) => {
+                        self.daemon.counts.started.fetch_add(1, Relaxed);
+                        self.watch(kept, &admitted, &mark, cgroup).await;
+                        Ok(())
+                    }
+                    Err(error) => {
+                        self.end_what_is_left(&mark, cgroup).await;
+                        Err(error)
+                    }
+                }
+            }
         };
-        if let Err(error) = self.on_disk(&mark, State::forget).await {
-            tracing::warn!(%error, "cannot remove what the job has left on disk");
-        }
+        let forget = |state: &State, mark: &str| {
+            state.forget(mark);
+            Ok(())
+        };
+        // It does not fail.
+        let _ = self.on_disk(&mark, forget).await;
+        self.daemon.sweep.notify_one();
         result
+    }
+
+    /// Fails if the process is to have limits and there is nothing to limit it by.
+    fn check_limits(&self) -> Result<(), NotRun> {
+        let limits = &self.request.limits;
+        let checked = match &self.daemon.cgroups {
+            Ok(cgroups) => cgroups.check(limits),
+            Err(_) if *limits == Limits::default() => Ok(()),
+            Err(reason) => Err(reason.clone()),
+        };
+        checked.map_err(NotRun::NoLimits)
+    }
+
+    /// Makes the cgroup of the process, where the daemon has some.
+    fn cgroup(&self, mark: &str) -> Result<Option<Cgroup>, NotRun> {
+        let Ok(cgroups) = &self.daemon.cgroups else { return Ok(None) };
+        cgroups.create(mark, &self.request.limits).map(Some).map_err(|error| {
+            let root = cgroups.root().display();
+            NotRun::Start(io::Error::other(format!("cannot make a cgroup in {root}: {error}")))
+        })
+    }
+
+    /// Ends what the keeper could not end, because it was killed itself.
+    async fn end_what_is_left(&self, mark: &str, cgroup: Option<Cgroup>) {
+        let (daemon, mark) = (self.daemon.clone(), mark.to_owned());
+        let ended = blocking(move || {
+            // Each of these, whatever comes of the others.
+            let in_cgroup = match (&daemon.cgroups, cgroup) {
+                (Ok(cgroups), Some(cgroup)) => cgroups.end(cgroup),
+                _ => Ok(()),
+            };
+            let strays = daemon.keepers.kill_strays(LEFT);
+            let marked = processes::kill_all(LEFT, processes::looks_for_marked(&mark));
+            in_cgroup.and(strays).and(marked)
+        });
+        if let Err(error) = ended.await {
+            tracing::warn!(%error, "some processes of the job cannot be ended");
+        }
     }
 
     /// Does something with what is on disk of a process, which may make this wait.
@@ -190,8 +255,8 @@ impl Conversation<'_> {
     }
 
     /// The program's file, received from the controller if it is not here.
-    async fn program(&mut self) -> Result<PathBuf, NotRun> {
-        let store = self.daemon.state.store();
+    async fn program(&mut self) -> Result<File, NotRun> {
+        let store = self.daemon.state.store().clone();
         // Several processes of a job on this host ask for it at once.
         let program = self.request.program.clone();
         let _turn = tokio::select! {
@@ -199,8 +264,9 @@ impl Conversation<'_> {
             turn = store.turn(&program) => turn,
             said = self.hear() => return Err(said.err().unwrap_or(NotRun::OutOfTurn)),
         };
-        if let Some(path) = store.find(&self.request.program) {
-            return Ok(path);
+        let (there, wanted) = (store.clone(), program.clone());
+        if let Some(file) = blocking(move || Ok::<_, NotRun>(there.find(&wanted))).await? {
+            return Ok(file);
         }
         let mut incoming = store.receive(&self.request.program)?;
         self.say(FromDaemon::SendProgram);
@@ -249,11 +315,12 @@ impl Conversation<'_> {
 
     async fn start(
         &self,
-        program: &Path,
+        file: File,
         work: &Path,
         mark: &str,
         description: &JobDescription,
         listener: std::net::TcpListener,
+        cgroup: Option<Cgroup>,
     ) -> Result<Kept, NotRun> {
         const INHERITED: [&str; 7] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR"];
         let inherited = INHERITED.iter().filter_map(|name| {
@@ -263,7 +330,7 @@ impl Conversation<'_> {
         let request = &self.request;
         let name = std::iter::once(request.program.name.clone());
         let launch = Launch {
-            program: utf8(program)?,
+            cgroup,
             arguments: name.chain(request.arguments.iter().cloned()).collect(),
             environment: inherited
                 .chain(request.environment.clone())
@@ -271,7 +338,16 @@ impl Conversation<'_> {
                 .collect(),
             directory: request.directory.clone().map_or_else(|| utf8(work), Ok)?,
         };
-        Ok(start(&launch, mark, description, listener, request.input).await?)
+        // Others may have taken their time to get ready. What is executed is what is read here.
+        let program = request.program.clone();
+        let file = blocking(move || match store::is_program(&file, &program) {
+            Ok(true) => Ok(file),
+            Ok(false) => Err(NotRun::Changed),
+            Err(error) => Err(NotRun::Start(error)),
+        })
+        .await?;
+        let keepers = &self.daemon.keepers;
+        Ok(start(keepers, file, &launch, mark, description, listener, request.input).await?)
     }
 }
 

@@ -1,10 +1,12 @@
 //! `gossamerd`: what a daemon is made of, and its life from its settings to SIGTERM.
 
 use crate::{
+    cgroup::Cgroups,
     config::Config,
     gate::Gate,
     identity::{Identity, IdentityError, Member, Role},
     jobs::Jobs,
+    keepers::Keepers,
     message::{HostReport, ToldBy},
     metrics::{self, Counts},
     server,
@@ -14,11 +16,20 @@ use crate::{
 };
 use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::{
+    net::TcpListener,
+    sync::Notify,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
 use tracing::Instrument;
 
 /// How long the processes of jobs may take to end when the daemon stops.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// How often to try again what could not be ended or removed.
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
+/// How long what did not end when it was killed may take the next time.
+const ONCE_MORE: Duration = Duration::from_secs(1);
 
 /// Why a daemon does not run.
 #[derive(Debug, Error)]
@@ -56,6 +67,11 @@ pub(crate) struct Daemon {
     pub(crate) state: State,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) keepers: Keepers,
+    /// A cgroup for each process, or why there is none.
+    pub(crate) cgroups: Result<Cgroups, String>,
+    /// Notified when there is something to remove.
+    pub(crate) sweep: Notify,
 }
 
 impl Daemon {
@@ -67,6 +83,30 @@ impl Daemon {
             running: self.jobs.running() as u32,
             topology: Topology::read(Path::new("/")),
             over_rdma: self.jobs.over_rdma(),
+        }
+    }
+
+    /// Removes what jobs have left, and tries again to end what did not end.
+    fn sweep(&self) {
+        self.state.sweep();
+        if let Err(error) = self.keepers.retry(ONCE_MORE) {
+            tracing::warn!(%error, "processes of jobs go on");
+        }
+        if let Ok(cgroups) = &self.cgroups {
+            cgroups.retry();
+        }
+    }
+}
+
+/// Removes what jobs have left, whenever there is something to remove.
+async fn sweep(daemon: Arc<Daemon>) {
+    loop {
+        let daemon_too = daemon.clone();
+        // It does not panic.
+        let _ = spawn_blocking(move || daemon_too.sweep()).await;
+        tokio::select! {
+            () = daemon.sweep.notified() => {}
+            () = sleep(SWEEP_EVERY) => {}
         }
     }
 }
@@ -89,7 +129,16 @@ pub async fn run(config: Config) -> Result<(), DaemonError> {
 async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     let member = identity.member.clone();
     let gate = Gate::new(identity, config.identity.clone())?;
+    let keepers = Keepers::adopt()?;
     let state = State::open(&config.state, config.store_bytes)?;
+    let cgroups = Cgroups::take();
+    match &cgroups {
+        Ok(cgroups) => {
+            tracing::info!(root = %cgroups.root().display(), "each process gets a cgroup");
+            cgroups.clean()?;
+        }
+        Err(reason) => tracing::info!(reason, "processes get no cgroups"),
+    }
     let (listener, address) = listen(config.listen).await?;
     let (jobs, counts) = (Arc::<Jobs>::default(), Arc::<Counts>::default());
     if let Some(address) = config.metrics {
@@ -99,7 +148,19 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
         tokio::spawn(metrics::serve(listener, host, counts.clone(), jobs.clone()));
     }
     state.note_address(address)?;
-    let daemon = Arc::new(Daemon { identity: member, config, state, jobs, counts });
+    let sweep_now = Notify::new();
+    let daemon = Daemon {
+        identity: member,
+        config,
+        state,
+        jobs,
+        counts,
+        keepers,
+        cgroups,
+        sweep: sweep_now,
+    };
+    let daemon = Arc::new(daemon);
+    let sweeping = tokio::spawn(sweep(daemon.clone()).in_current_span());
     tracing::info!(%address, "serving");
     let mut stop = Stop::new()?;
     tokio::select! {
@@ -108,6 +169,9 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     }
     tracing::info!("stopping");
     daemon.jobs.close(&ToldBy::Daemon("which is stopping".into()), FAREWELL).await;
+    // What is left is the next daemon's to remove.
+    sweeping.abort();
+    let _ = timeout(FAREWELL, spawn_blocking(move || daemon.state.sweep())).await;
     Ok(())
 }
 

@@ -87,6 +87,7 @@ mod tests {
             environment: vec![("RUST_LOG".into(), "info".into())],
             directory: Some("/tmp".into()),
             input: true,
+            limits: Default::default(),
         }
     }
 

@@ -238,6 +238,7 @@ mod tests {
             environment: vec![],
             directory: None,
             input: false,
+            limits: Default::default(),
         }
     }
 

@@ -10,16 +10,19 @@
 //!   descends from it, in whatever session it hides.
 //! - The program ends: the keeper kills what it left, tells the daemon, and ends, even if something
 //!   cannot be killed.
-//! - The keeper is killed: the kernel kills the program (`PR_SET_PDEATHSIG`), and the daemon kills
-//!   what is left by the mark in its environment.
+//! - The keeper is killed: the kernel kills the program (`PR_SET_PDEATHSIG`). The daemon is a
+//!   subreaper too, and kills what it inherits ([`strays`](processes::strays)).
+//! - Where the daemon has a cgroup, the program runs in one of its own, and everything in that is
+//!   killed at once ([`cgroup`]).
 //!
 //! The program is started in two steps. The keeper starts the daemon's binary again as its
 //! [`step`], which makes a session, ties its life to the keeper's, and becomes the program. So no
 //! code runs between `fork` and `exec`, where almost nothing is allowed, and no `unsafe` is needed.
 
 use crate::{
+    cgroup::Cgroup,
     frame::{self, Decoder},
-    processes,
+    processes::{self, Look, Process},
 };
 use gossamer::{
     job::{JOB_FD, LISTEN_FD},
@@ -42,7 +45,7 @@ use std::{
     mem::MaybeUninit,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::{net::UnixStream, process::CommandExt},
+        unix::{fs::FileExt, net::UnixStream, process::CommandExt},
     },
     path::Path,
     process::{Command, ExitCode, Stdio},
@@ -68,8 +71,8 @@ const BUSY: Duration = Duration::from_secs(2);
 /// What a keeper is to start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
-    /// The program's file.
-    pub(crate) program: String,
+    /// The cgroup that the program is to run in, if it has one.
+    pub(crate) cgroup: Option<Cgroup>,
     /// Its name, and its arguments.
     pub(crate) arguments: Vec<String>,
     /// Its whole environment but for the numbers of descriptors.
@@ -78,8 +81,10 @@ pub(crate) struct Launch {
     pub(crate) directory: String,
 }
 
-/// The descriptors that a program is given.
+/// The descriptors that a program is started with.
 pub(crate) struct Descriptors {
+    /// Its file, open for reading, verified.
+    pub(crate) program: OwnedFd,
     /// Its job description.
     pub(crate) job: OwnedFd,
     /// The socket that it listens on.
@@ -114,18 +119,30 @@ pub(crate) enum FromKeeper {
 
 /// Hands a keeper the descriptors of its program. To be done before anything else is sent.
 pub(crate) fn send_descriptors(socket: &UnixStream, what: &Descriptors) -> io::Result<()> {
-    let Descriptors { job, listener, statistics, input } = what;
-    let files = [job.as_fd(), listener.as_fd(), statistics.as_fd(), input.as_fd()];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(4))];
+    let Descriptors { program, job, listener, statistics, input } = what;
+    send_files(socket, &[program, job, listener, statistics, input].map(AsFd::as_fd))
+}
+
+fn receive_descriptors(socket: &UnixStream) -> io::Result<Descriptors> {
+    let [program, job, listener, statistics, input] = receive_files(socket)?;
+    Ok(Descriptors { program, job, listener, statistics, input })
+}
+
+/// The most files that are sent at once.
+const FILES: usize = 5;
+
+fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&files));
+    control.push(SendAncillaryMessage::ScmRights(files));
     sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-fn receive_descriptors(socket: &UnixStream) -> io::Result<Descriptors> {
+/// Receives files, which no program inherits unless that is asked for.
+fn receive_files<const N: usize>(socket: &UnixStream) -> io::Result<[OwnedFd; N]> {
     let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(4))];
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut byte)];
     recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -134,9 +151,8 @@ fn receive_descriptors(socket: &UnixStream) -> io::Result<Descriptors> {
         _ => None,
     });
     let files: Vec<OwnedFd> = rights.flatten().collect();
-    let [job, listener, statistics, input] = <[OwnedFd; 4]>::try_from(files)
-        .map_err(|files| io::Error::other(format!("{} descriptors, not 4", files.len())))?;
-    Ok(Descriptors { job, listener, statistics, input })
+    <[OwnedFd; N]>::try_from(files)
+        .map_err(|files| io::Error::other(format!("{} descriptors, not {N}", files.len())))
 }
 
 /// Is a keeper: its standard input is the socket to the daemon, its standard output and error are
@@ -174,23 +190,26 @@ fn keep_what_is_sent() -> io::Result<()> {
     rustix::stdio::dup2_stderr(&nothing)?;
     // A daemon that is gone is noticed by the thread below.
     let _ = tell(&socket, &FromKeeper::Started(program.as_raw_nonzero().get() as u32));
+    let cgroup = launch.cgroup;
+    let same = cgroup.clone();
     thread::Builder::new().spawn(move || {
         follow(&mut orders, program);
-        kill_descendants();
-        if processes::descendants(std::process::id() as i32)
+        kill_descendants(cgroup.as_ref(), <[_]>::is_empty);
+        if processes::descendants()
             .is_ok_and(|left| left.iter().any(|p| p.pid == program.as_raw_nonzero().get()))
         {
             // It will not be reaped; that the socket closes tells the daemon to go on without it.
             std::process::exit(1);
         }
     })?;
-    reap(&socket, program);
+    reap(&socket, program, same.as_ref());
     Ok(())
 }
 
-/// Starts the program by way of [`step`].
+/// Starts the program by way of [`step`], which is handed the program's file and input by its own
+/// standard input.
 fn start(launch: &Launch, descriptors: Descriptors) -> io::Result<Pid> {
-    let Descriptors { job, listener, statistics, input } = descriptors;
+    let Descriptors { program, job, listener, statistics, input } = descriptors;
     let Some((name, arguments)) = launch.arguments.split_first() else {
         return Err(io::Error::other("a program without a name"));
     };
@@ -198,8 +217,12 @@ fn start(launch: &Launch, descriptors: Descriptors) -> io::Result<Pid> {
         return Err(io::Error::other(format!("directory {}: {error}", launch.directory)));
     }
     let mut command = Command::new(THIS_PROGRAM);
-    command.arg0(name).arg(STEP).arg(std::process::id().to_string()).arg(&launch.program);
-    command.arg(name).args(arguments).current_dir(&launch.directory).stdin(Stdio::from(input));
+    let cgroup = launch.cgroup.as_ref().map_or(Path::new(""), Cgroup::path);
+    command.arg0(name).arg(STEP).arg(std::process::id().to_string()).arg(cgroup);
+    let (ours, theirs) = UnixStream::pair()?;
+    send_files(&ours, &[program.as_fd(), input.as_fd()])?;
+    command.arg(name).args(arguments).current_dir(&launch.directory);
+    command.stdin(Stdio::from(OwnedFd::from(theirs)));
     command.env_clear().envs(launch.environment.iter().map(|(name, value)| (name, value)));
     for (variable, file) in
         [(JOB_FD, job.as_fd()), (LISTEN_FD, listener.as_fd()), (STATISTICS_FD, statistics.as_fd())]
@@ -249,7 +272,7 @@ fn follow(orders: &mut Orders, program: Pid) {
     while let Ok(Some(ToKeeper::Signal(number))) = orders.next() {
         let Some(signal) = Signal::from_named_raw(number) else { continue };
         let program = program.as_raw_nonzero().get();
-        let found = processes::descendants(std::process::id() as i32).unwrap_or_default();
+        let found = processes::descendants().unwrap_or_default();
         for process in found.iter().filter(|p| p.pid == program || p.group == program) {
             // One that cannot be sent a signal will be killed if it does not end.
             let _ = process.signal(signal);
@@ -257,14 +280,19 @@ fn follow(orders: &mut Orders, program: Pid) {
     }
 }
 
-/// Kills what descends from this process. What cannot be killed has to be left.
-fn kill_descendants() {
-    let this = std::process::id() as i32;
-    let _ = processes::kill_all(PATIENCE, || processes::descendants(this));
+/// Kills what descends from this process until `is_over`, which is told what lives. What cannot be
+/// killed has to be left.
+fn kill_descendants(cgroup: Option<&Cgroup>, is_over: impl Fn(&[Process]) -> bool) {
+    // Nothing in the cgroup can run away from this. If it fails, the other way is left.
+    let _ = cgroup.map(Cgroup::kill);
+    let _ = processes::kill_all(PATIENCE, || {
+        let alive = processes::descendants()?;
+        Ok(Look { is_over: is_over(&alive), alive })
+    });
 }
 
-/// Takes leave of every process that ends, until the program has.
-fn reap(socket: &UnixStream, program: Pid) {
+/// Reaps every process that ends, until the program has.
+fn reap(socket: &UnixStream, program: Pid, cgroup: Option<&Cgroup>) {
     let status = loop {
         match rustix::process::wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == program => break status,
@@ -272,12 +300,8 @@ fn reap(socket: &UnixStream, program: Pid) {
             Err(_) => return,
         }
     };
-    // Reported when everything is gone, so that whoever hears of it can rely on that.
-    kill_descendants();
-    // What cannot be killed is not waited for.
-    while let Ok(Some(_)) | Err(rustix::io::Errno::INTR) =
-        rustix::process::wait(WaitOptions::NOHANG)
-    {}
+    // Reported when everything is gone, so that the daemon can rely on that.
+    kill_descendants(cgroup, |_| has_no_child());
     let ending = match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => FromKeeper::Exited(code),
         (None, signal) => FromKeeper::Killed(signal.unwrap_or_default()),
@@ -285,32 +309,69 @@ fn reap(socket: &UnixStream, program: Pid) {
     let _ = tell(socket, &ending);
 }
 
+/// Reaps what has ended. Returns whether this process has no child: then nothing descends from it,
+/// as whatever loses its parent becomes its child.
+fn has_no_child() -> bool {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+            Ok(None) => return false,
+            Err(_) => return true,
+        }
+    }
+}
+
 /// Is the step between a keeper and a program: makes a session of its own, ties its life to that
-/// of process `keeper`, and becomes `program`.
-pub(crate) fn step(keeper: i32, program: &Path, name: &OsStr, arguments: &[OsString]) -> ExitCode {
-    let error = become_program(keeper, program, name, arguments);
+/// of process `keeper`, joins `cgroup` if it is not empty, and becomes the program whose file it is
+/// sent.
+pub(crate) fn step(keeper: i32, cgroup: &Path, name: &OsStr, arguments: &[OsString]) -> ExitCode {
+    let error = become_program(keeper, cgroup, name, arguments);
     let _ = writeln!(io::stderr(), "gossamer: cannot start {}: {error}", name.display());
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-fn become_program(keeper: i32, program: &Path, name: &OsStr, arguments: &[OsString]) -> io::Error {
-    let tie = || {
+fn become_program(keeper: i32, cgroup: &Path, name: &OsStr, arguments: &[OsString]) -> io::Error {
+    let prepare = || {
         rustix::process::setsid()?;
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let [program, input] = receive_files(&socket)?;
+        rustix::stdio::dup2_stdin(input)?;
+        let program = File::from(program);
+        if is_script(&program)? {
+            // Its interpreter opens it once more, by the number of the descriptor.
+            inherit(program.as_fd())?;
+        }
+        Ok(program)
     };
-    if let Err(error) = tie() {
-        return error.into();
-    }
+    let program = match prepare() {
+        Ok(program) => program,
+        Err(error) => return error,
+    };
     // It may have died before the tie was made.
     if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(keeper) {
         return io::Error::other("the process that watches it is gone");
     }
+    if !cgroup.as_os_str().is_empty()
+        && let Err(error) = Cgroup::at(cgroup).join()
+    {
+        let text = format!("cannot join the cgroup {}: {error}", cgroup.display());
+        return io::Error::other(text);
+    }
+    // The file that was verified, whatever has its name by now.
+    let path = format!("/proc/self/fd/{}", program.as_raw_fd());
     let deadline = Instant::now() + BUSY;
     loop {
-        let error = Command::new(program).arg0(name).args(arguments).exec();
+        let error = Command::new(&path).arg0(name).args(arguments).exec();
         if error.kind() != io::ErrorKind::ExecutableFileBusy || Instant::now() >= deadline {
             return error;
         }
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether a program begins with the name of its interpreter.
+fn is_script(program: &File) -> io::Result<bool> {
+    let mut start = [0; 2];
+    Ok(program.read_at(&mut start, 0)? == 2 && &start == b"#!")
 }

@@ -4,6 +4,7 @@ use crate::connection::{ConnectionError, Receiver};
 use crate::{
     frame,
     keeper::{self, Descriptors, FromKeeper, KEEPER, Launch, THIS_PROGRAM, ToKeeper},
+    keepers::Keepers,
     processes::MARK,
 };
 use gossamer::job::JobDescription;
@@ -20,8 +21,9 @@ use thiserror::Error;
 use tokio::{
     io::AsyncWriteExt,
     net::{UnixDatagram, unix::pipe},
-    process::{Child, ChildStderr, ChildStdout, Command},
+    process::{ChildStderr, ChildStdout, Command},
     sync::mpsc,
+    task::JoinHandle,
 };
 
 /// How long a keeper may take to start a program. It waits for nothing but the disk.
@@ -42,8 +44,8 @@ pub(crate) enum KeptError {
 pub(crate) struct Kept {
     /// The number of the process.
     pub(crate) pid: u32,
-    /// The keeper.
-    pub(crate) child: Child,
+    /// Ends when the keeper has ended.
+    pub(crate) keeper: JoinHandle<()>,
     /// How the process ends; closed when the keeper is gone.
     pub(crate) events: mpsc::Receiver<FromKeeper>,
     /// What the keeper is to do.
@@ -58,8 +60,10 @@ pub(crate) struct Kept {
     pub(crate) input: Option<pipe::Sender>,
 }
 
-/// Starts a program in the care of a keeper.
+/// Starts a program, which has been verified, in the care of a keeper.
 pub(crate) async fn start(
+    keepers: &Keepers,
+    program: File,
     launch: &Launch,
     mark: &str,
     description: &JobDescription,
@@ -76,13 +80,17 @@ pub(crate) async fn start(
     let (statistics, reports) = UnixDatagram::pair()?;
     let reports = OwnedFd::from(reports.into_std()?);
     let listener = listener.into();
-    let descriptors = Descriptors { job, listener, statistics: reports, input: theirs };
+    let program = program.into();
+    let descriptors = Descriptors { program, job, listener, statistics: reports, input: theirs };
 
-    let (socket, keepers) = UnixStream::pair()?;
+    let (socket, theirs) = UnixStream::pair()?;
     let mut command = Command::new(THIS_PROGRAM);
     command.arg0("gossamer-keeper").arg(KEEPER).env(MARK, mark);
-    command.stdin(OwnedFd::from(keepers)).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
+    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = keepers.start(&mut command)?;
+    let output = child.stdout.take();
+    let errors = child.stderr.take();
+    let keeper = keepers.wait(child);
     // Its copy of the keeper's end would keep the socket open.
     drop(command);
     keeper::send_descriptors(&socket, &descriptors)?;
@@ -120,9 +128,8 @@ pub(crate) async fn start(
         }
     });
     let missing = || io::Error::other("a pipe that was asked for is not there");
-    let output = child.stdout.take().ok_or_else(missing)?;
-    let errors = child.stderr.take().ok_or_else(missing)?;
-    Ok(Kept { pid, child, events, orders, output, errors, statistics, input })
+    let (output, errors) = (output.ok_or_else(missing)?, errors.ok_or_else(missing)?);
+    Ok(Kept { pid, keeper, events, orders, output, errors, statistics, input })
 }
 
 /// A file in memory that nobody can change any more.

@@ -7,14 +7,17 @@
 //!
 //! Reading order. Who is who: [`identity`], [`authority`],
 //! `revocation`, [`tls`], `gate`. What is said: [`frame`],
-//! [`connection`], [`message`]. What a host has: [`topology`], [`store`], [`state`]. A process and
-//! its keeper: `processes`, `keeper`, `kept`. The daemon: [`config`], `jobs`, `log`, `metrics`,
+//! [`connection`], [`message`]. What a host has: [`topology`], [`store`], `aside`, [`state`]. A
+//! process and its keeper: `processes`, `cgroup`, `keeper`, `keepers`,
+//! `kept`. The daemon: [`config`], `jobs`, `log`, `metrics`,
 //! `pipes`, `statistics`, `conversation`, `server`, [`daemon`]. The command: [`controller`],
 //! `commands`, [`cli`]. For any bytes at all: `fuzzing`.
 
 #![forbid(unsafe_code)]
 
+mod aside;
 pub mod authority;
+mod cgroup;
 pub mod cli;
 mod commands;
 pub mod config;
@@ -30,6 +33,7 @@ mod gate;
 pub mod identity;
 mod jobs;
 mod keeper;
+mod keepers;
 mod kept;
 mod log;
 pub mod message;

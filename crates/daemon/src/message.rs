@@ -121,6 +121,17 @@ pub struct RunRequest {
     pub directory: Option<String>,
     /// Whether its standard input comes from the controller.
     pub input: bool,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+/// What a process of a job may use, with all that it starts. It needs a daemon that has a cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
 }
 
 /// A program by its content.
@@ -431,6 +442,7 @@ mod tests {
             environment: vec![],
             directory: None,
             input: false,
+            limits: Limits::default(),
         }))
     }
 

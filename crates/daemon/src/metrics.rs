@@ -211,6 +211,7 @@ mod tests {
             environment: vec![],
             directory: None,
             input: false,
+            limits: Default::default(),
         };
         let admitted = jobs.admit(&request, &"ann".parse().unwrap()).unwrap();
         admitted.job.has_started(17);

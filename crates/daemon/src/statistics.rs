@@ -87,6 +87,7 @@ mod tests {
             environment: vec![],
             directory: None,
             input: false,
+            limits: Default::default(),
         };
         let jobs = Arc::new(Jobs::default());
         let admitted = jobs.admit(&request, &"ann".parse().unwrap()).unwrap();

@@ -1,12 +1,25 @@
 //! The programs that a host has, by their content: a file's name is the BLAKE3 digest of what is
 //! in it. A program is there whole or not at all, and nobody but the daemon's user can change it.
+//!
+//! Jobs run as that user. So a program is read and compared with its digest each time that it is
+//! started, and what is executed is the file that was read, not what has its name by then. It is
+//! not copied to where nothing can change it: a panic in it could not name lines, which are read
+//! from the file. What that leaves is a job that runs on the same host at the same time and writes
+//! to the file in the moment between; it could as well change the process that is started.
 
-use crate::{files, message::Program};
+use crate::{
+    aside::{self, Aside},
+    files,
+    message::Program,
+};
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    ffi::OsStr,
+    fs::{self, File, OpenOptions, Permissions},
     io::{self, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{Arc, Weak},
     time::SystemTime,
@@ -42,6 +55,7 @@ pub struct Store {
     directory: PathBuf,
     /// How many bytes of programs are kept, at most, beside the one that came last.
     limit: u64,
+    aside: Aside,
     /// Who receives which program, by its digest.
     turns: Arc<Mutex<HashMap<[u8; 32], Weak<Turn>>>>,
 }
@@ -49,32 +63,44 @@ pub struct Store {
 type Turn = tokio::sync::Mutex<()>;
 
 impl Store {
-    /// Opens the store in `directory`, and makes it if it is not there.
+    /// Opens the store in `directory`, and makes it if it is not there. What is no program is set
+    /// aside beside it.
     ///
     /// # Errors
     /// What the file system says.
     pub fn open(directory: &Path, limit: u64) -> io::Result<Self> {
-        files::private_directory(directory)?;
+        let aside = Aside::within(directory.parent().unwrap_or(directory));
+        aside.put_if(directory, |kind| !kind.is_dir())?;
+        aside::own_directory(directory)?;
         for file in fs::read_dir(directory)? {
             let file = file?;
-            // What was on its way when a daemon was killed.
-            if file.file_name().as_encoded_bytes().ends_with(b".part") {
-                fs::remove_file(file.path())?;
+            // It may have been on its way when a daemon was killed.
+            let is_program = file.file_type()?.is_file() && is_digest(&file.file_name());
+            if !is_program && let Err(error) = aside.put(&file.path()) {
+                let path = file.path();
+                tracing::warn!(path = %path.display(), %error, "cannot set this aside");
             }
         }
-        Ok(Self { directory: directory.to_owned(), limit, turns: Arc::default() })
+        Ok(Self { directory: directory.to_owned(), limit, aside, turns: Arc::default() })
     }
 
-    /// Where `program` lies, if it is there.
-    pub fn find(&self, program: &Program) -> Option<PathBuf> {
+    /// The file of `program`, if it is there and, by its digest, what it should be. Another file in
+    /// its place is set aside.
+    pub fn find(&self, program: &Program) -> Option<File> {
         let path = self.path(program);
-        let file = File::open(&path).ok()?;
-        if file.metadata().ok()?.len() != program.bytes {
-            return None;
+        match open_program(&path, program) {
+            Ok(Some(file)) => Some(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            found => {
+                let why = found.err().map_or("its digest is another".into(), |e| e.to_string());
+                let shown = path.display();
+                tracing::warn!(path = %shown, why, "a stored program was changed: set aside");
+                if let Err(error) = self.aside.put(&path) {
+                    tracing::warn!(path = %shown, %error, "cannot set it aside");
+                }
+                None
+            }
         }
-        // What was used last is kept longest. If the time cannot be set it only goes earlier.
-        let _ = file.set_modified(SystemTime::now());
-        Some(path)
     }
 
     fn path(&self, program: &Program) -> PathBuf {
@@ -135,9 +161,9 @@ impl Store {
             if total <= self.limit {
                 break;
             }
-            match fs::remove_file(path) {
+            match fs::remove_file(&path) {
                 // Another program was stored at the same time, and this one removed for that.
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => self.aside.put(&path)?,
                 _ => {}
             }
             total -= bytes;
@@ -171,17 +197,23 @@ impl Incoming {
         self.file.write_all(bytes).map_err(self.store.failed())
     }
 
-    /// Checks that it is what was announced, and gives it its name.
+    /// Checks that it is what was announced, gives it its name, and opens it.
     ///
     /// # Errors
     /// [`StoreError`], if it is something else.
-    pub fn finish(self) -> Result<PathBuf, StoreError> {
+    pub fn finish(self) -> Result<File, StoreError> {
         if *self.hasher.finalize().as_bytes() != self.program.digest {
             return Err(StoreError::OtherContent);
         }
-        files::settle(&self.file, &self.temporary, &self.path).map_err(self.store.failed())?;
-        self.store.shrink(&self.path).map_err(self.store.failed())?;
-        Ok(self.path.clone())
+        let settle = || {
+            // By the name that nothing else removes.
+            let file = open(&self.temporary)?;
+            self.store.aside.put_if(&self.path, |kind| !kind.is_file())?;
+            files::settle(&self.file, &self.temporary, &self.path)?;
+            self.store.shrink(&self.path)?;
+            Ok(file)
+        };
+        settle().map_err(self.store.failed())
     }
 }
 
@@ -192,10 +224,56 @@ impl Drop for Incoming {
     }
 }
 
+/// Whether a file is, by its digest, `program`. All of it is read.
+///
+/// # Errors
+/// What the file system says.
+pub fn is_program(file: &File, program: &Program) -> io::Result<bool> {
+    if file.metadata()?.len() != program.bytes {
+        return Ok(false);
+    }
+    let mut hasher = blake3::Hasher::new();
+    let mut chunk = vec![0; 256 << 10];
+    let mut at = 0;
+    loop {
+        match file.read_at(&mut chunk, at) {
+            Ok(0) => return Ok(*hasher.finalize().as_bytes() == program.digest),
+            Ok(bytes) => {
+                hasher.update(&chunk[..bytes]);
+                at += bytes as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Opens the file at `path`, not what it may link to; does not wait, should it be a pipe.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// Opens the file at `path`, if it is `program`, and marks it as used.
+fn open_program(path: &Path, program: &Program) -> io::Result<Option<File>> {
+    let file = open(path)?;
+    if !file.metadata()?.is_file() || !is_program(&file, program)? {
+        return Ok(None);
+    }
+    file.set_permissions(Permissions::from_mode(0o500))?;
+    // What was used last is kept longest. If the time cannot be set it only goes earlier.
+    let _ = file.set_modified(SystemTime::now());
+    Ok(Some(file))
+}
+
+/// Whether a file has the name of a program.
+fn is_digest(name: &OsStr) -> bool {
+    name.len() == 64 && name.as_encoded_bytes().iter().all(u8::is_ascii_hexdigit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn program(content: &[u8]) -> Program {
         let digest = *blake3::hash(content).as_bytes();
@@ -205,10 +283,11 @@ mod tests {
     fn put(store: &Store, content: &[u8]) -> PathBuf {
         let mut incoming = store.receive(&program(content)).unwrap();
         incoming.write(content).unwrap();
-        incoming.finish().unwrap()
+        incoming.finish().unwrap();
+        store.path(&program(content))
     }
 
-    fn open(limit: u64) -> (tempfile::TempDir, Store) {
+    fn store(limit: u64) -> (tempfile::TempDir, Store) {
         let place = tempfile::tempdir().unwrap();
         let store = Store::open(&place.path().join("store"), limit).unwrap();
         (place, store)
@@ -216,10 +295,10 @@ mod tests {
 
     #[test]
     fn what_was_stored_is_found_by_its_content() {
-        let (_place, store) = open(1000);
-        assert_eq!(store.find(&program(b"one")), None);
+        let (_place, store) = store(1000);
+        assert!(store.find(&program(b"one")).is_none());
         let path = put(&store, b"one");
-        assert_eq!(store.find(&program(b"one")), Some(path.clone()));
+        assert!(is_program(&store.find(&program(b"one")).unwrap(), &program(b"one")).unwrap());
         assert_eq!(fs::read(&path).unwrap(), b"one");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o500);
         let directory = fs::metadata(path.parent().unwrap()).unwrap();
@@ -227,8 +306,61 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_was_changed_is_none() {
+        type Change = fn(&Path);
+        let changes: [Change; 4] = [
+            |path| {
+                fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
+                fs::write(path, b"two").unwrap();
+            },
+            |path| {
+                fs::remove_file(path).unwrap();
+                fs::create_dir(path).unwrap();
+            },
+            |path| {
+                fs::remove_file(path).unwrap();
+                std::os::unix::fs::symlink("/bin/sh", path).unwrap();
+            },
+            |path| {
+                let file = store_file(path);
+                file.set_len(7).unwrap();
+            },
+        ];
+        for change in changes {
+            let (place, store) = store(1000);
+            let path = put(&store, b"one");
+            change(&path);
+            assert!(store.find(&program(b"one")).is_none());
+            assert!(fs::symlink_metadata(&path).is_err(), "it is still in the way");
+            assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2, "it was set aside");
+            put(&store, b"one");
+            assert!(store.find(&program(b"one")).is_some());
+        }
+    }
+
+    fn store_file(path: &Path) -> File {
+        fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
+        OpenOptions::new().write(true).open(path).unwrap()
+    }
+
+    #[test]
+    fn what_is_no_program_keeps_no_store_from_opening() {
+        let (_place, store) = store(1000);
+        put(&store, b"one");
+        fs::create_dir_all(store.directory.join("x.part/y")).unwrap();
+        fs::create_dir(store.directory.join("0".repeat(64))).unwrap();
+        fs::write(store.directory.join("other"), b"").unwrap();
+        let again = Store::open(&store.directory, 1000).unwrap();
+        assert_eq!(fs::read_dir(&store.directory).unwrap().count(), 1);
+        assert!(again.find(&program(b"one")).is_some());
+        fs::remove_dir_all(&store.directory).unwrap();
+        fs::write(&store.directory, b"").unwrap();
+        Store::open(&store.directory, 1000).unwrap();
+    }
+
+    #[test]
     fn other_content_is_refused_and_leaves_nothing() {
-        let (_place, store) = open(1000);
+        let (_place, store) = store(1000);
         let mut incoming = store.receive(&program(b"one")).unwrap();
         incoming.write(b"two").unwrap();
         assert!(matches!(incoming.finish(), Err(StoreError::OtherContent)));
@@ -242,7 +374,7 @@ mod tests {
 
     #[test]
     fn what_was_on_its_way_when_a_daemon_was_killed_is_removed() {
-        let (_place, store) = open(1000);
+        let (_place, store) = store(1000);
         std::mem::forget(store.receive(&program(b"one")).unwrap());
         assert_eq!(fs::read_dir(&store.directory).unwrap().count(), 1);
         Store::open(&store.directory, 1000).unwrap();
@@ -251,7 +383,7 @@ mod tests {
 
     #[test]
     fn programs_may_be_stored_at_the_same_time_where_there_is_no_room() {
-        let (_place, store) = open(0);
+        let (_place, store) = store(0);
         std::thread::scope(|scope| {
             for number in 0..4 {
                 let store = &store;
@@ -266,7 +398,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_is_received_by_one_at_a_time() {
-        let (_place, store) = open(1000);
+        let (_place, store) = store(1000);
         let one = program(b"one");
         let first = store.turn(&one).await;
         let _other = store.turn(&program(b"two")).await;
@@ -284,7 +416,7 @@ mod tests {
 
     #[test]
     fn what_was_not_used_for_longest_goes_first() {
-        let (_place, store) = open(3);
+        let (_place, store) = store(3);
         for content in [b"one", b"two"] {
             let path = put(&store, content);
             let long_ago = SystemTime::UNIX_EPOCH;

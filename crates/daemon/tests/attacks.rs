@@ -129,6 +129,7 @@ fn run_request() -> RunRequest {
         environment: vec![],
         directory: None,
         input: false,
+        limits: Default::default(),
     }
 }
 

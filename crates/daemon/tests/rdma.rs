@@ -26,7 +26,8 @@ fn hosts_show_one_queue_pair_for_each_thread_and_other_process() {
     let devices = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
     let device = devices.map(|entry| entry.file_name().into_string().unwrap()).min();
     let device = device.expect("no RDMA device: run `cargo xtask rdma-test`");
-    let rack = Rack::new(&["a", "b"]);
+    // In the guest, devices are root's.
+    let rack = Rack::as_own_user(&["a", "b"]);
     // The daemons are sent this program; what only a debugger reads is most of it.
     let program = rack.path("program");
     let mut strip = Command::new("strip");

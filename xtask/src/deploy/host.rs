@@ -25,6 +25,7 @@ pub(crate) fn look(rack: &str, host: &Host) -> String {
     let runs = runs(rack, host);
     format!(
         r#"echo arch=$(uname -m)
+echo user=$(id -u)
 echo libc=$(getconf GNU_LIBC_VERSION 2>/dev/null)
 echo memory=$(grep MemAvailable /proc/meminfo | tr -dc 0-9)
 echo rdma=$(ls /sys/class/infiniband 2>/dev/null)
@@ -79,17 +80,20 @@ pub(crate) fn join(host: &Host) -> String {
 /// (Re)starts the daemon, waits until it listens, and notes of what it was started.
 pub(crate) fn start(rack: &str, host: &Host, stamp: &str) -> String {
     let (folder, runs) = (&host.folder, runs(rack, host));
-    let detached = r#"setsid bin/gossamerd --config gossamer.toml </dev/null >gossamerd.log 2>&1 &
+    let detached = format!(
+        r#"setsid bin/gossamerd --config gossamer.toml{} </dev/null >gossamerd.log 2>&1 &
 echo $! >gossamerd.pid
-log="tail -n 20 gossamerd.log""#;
+log="tail -n 20 gossamerd.log""#,
+        root_flag(host)
+    );
     let launch = if host.systemd {
-        let (as_unit, detached) = (indented(&start_unit(rack)), indented(detached));
+        let (as_unit, detached) = (indented(&start_unit(rack)), indented(&detached));
         format!(
             "if systemctl --user show-environment >/dev/null 2>&1 && \
              loginctl enable-linger >/dev/null 2>&1; then\n{as_unit}else\n{detached}fi"
         )
     } else {
-        detached.to_owned()
+        detached
     };
     format!(
         r#"cd {folder} || exit 1
@@ -139,18 +143,35 @@ fn unit_name(rack: &str) -> String {
     format!("gossamerd-{rack}.service")
 }
 
-/// The unit of the daemon, for the user's own systemd.
+/// The unit of the daemon, for the user's own systemd: that of dist/ with other names, without what
+/// only a unit of the system can have.
 pub(crate) fn unit(rack: &str, host: &Host) -> String {
+    const UNIT: &str = include_str!("../../../dist/gossamerd.service");
+    const SYSTEM_ONLY: &str = "\n# Only where this is a unit of the system";
+    let service = UNIT.split_once("[Service]\n").map_or("", |(_, service)| service);
+    let service = service.split_once(SYSTEM_ONLY).map_or("", |(service, _)| service);
     // A relative folder is one in the home directory, which systemd calls %h.
     let home = if host.folder.starts_with('/') { "" } else { "%h/" };
     let folder = format!("{home}{}", host.folder);
+    let start = format!(
+        "ExecStart={folder}/bin/gossamerd --config {folder}/gossamer.toml{}",
+        root_flag(host)
+    );
+    let lines = service.lines().map(|line| {
+        let line = if line.starts_with("ExecStart=") { &start } else { line };
+        format!("{line}\n")
+    });
     format!(
-        "[Unit]\nDescription=Gossamer: {name}, a host of the rack {rack}\n\n\
-         [Service]\nExecStart={folder}/bin/gossamerd --config {folder}/gossamer.toml\n\
-         Restart=on-failure\nKillMode=mixed\nTimeoutStopSec=15\n\n\
-         [Install]\nWantedBy=default.target\n",
-        name = host.name
+        "[Unit]\nDescription=Gossamer: {}, a host of the rack {rack}\n\n\
+         [Service]\n{}\n[Install]\nWantedBy=default.target\n",
+        host.name,
+        lines.collect::<String>()
     )
+}
+
+/// What lets the daemon run as root.
+fn root_flag(host: &Host) -> &'static str {
+    if host.allow_root { " --allow-root" } else { "" }
 }
 
 /// What a host has told of itself.
@@ -166,6 +187,8 @@ pub(crate) struct Needs {
     pub(crate) glibc: (u32, u32),
     /// Free room on disk.
     pub(crate) disk_kib: u64,
+    /// Whether the daemon may run as root.
+    pub(crate) allow_root: bool,
 }
 
 impl Facts {
@@ -213,6 +236,13 @@ impl Facts {
                 let (there, wanted) = (there >> 10, wanted.div_ceil(1 << 10));
                 problems.push(format!("it has {there} MiB {what}, and {wanted} MiB are needed"));
             }
+        }
+        if self.get("user") == "0" && !needs.allow_root {
+            problems.push(
+                "ssh leads to root, as whom all jobs would run: use another user, or set \
+                 `allow_root = true`"
+                    .into(),
+            );
         }
         problems
     }
@@ -268,13 +298,15 @@ mod tests {
             port: 1,
             folder: folder.into(),
             systemd: true,
+            allow_root: false,
         }
     }
 
-    const TOLD: &str = "arch=x86_64\nlibc=glibc 2.36\nmemory=400000\nrdma=\ndisk=90000\n";
+    const TOLD: &str =
+        "arch=x86_64\nuser=1000\nlibc=glibc 2.36\nmemory=400000\nrdma=\ndisk=90000\n";
 
     fn needs() -> Needs {
-        Needs { arch: "x86_64".into(), glibc: (2, 34), disk_kib: 80_000 }
+        Needs { arch: "x86_64".into(), glibc: (2, 34), disk_kib: 80_000, allow_root: false }
     }
 
     #[test]
@@ -295,12 +327,15 @@ mod tests {
             ("glibc 2.36", "", "it has no glibc"),
             ("400000", "9000", "8 MiB of memory available, and 256 MiB are needed"),
             ("disk=90000", "disk=900", "0 MiB free on the disk of its folder, and 79 MiB are"),
+            ("user=1000", "user=0", "ssh leads to root, as whom all jobs would run"),
         ] {
             let problems = Facts::read(&TOLD.replace(told, instead)).problems(&needs());
             assert_eq!(problems.len(), 1, "{instead}: {problems:?}");
             assert!(problems[0].contains(reason), "{instead}: {problems:?}");
         }
         assert_eq!(Facts::read("").problems(&needs()).len(), 4);
+        let root = Facts::read(&TOLD.replace("user=1000", "user=0"));
+        assert!(root.problems(&Needs { allow_root: true, ..needs() }).is_empty());
     }
 
     #[test]
@@ -376,6 +411,32 @@ mod tests {
         let systemctl = "case $* in *restart*) touch state/address;; esac";
         starts_as("unit", &[("systemctl", systemctl), ("loginctl", "")]);
         starts_as("detached", &[("systemctl", systemctl), ("loginctl", "exit 1")]);
+    }
+
+    #[test]
+    fn the_unit_is_hardened_as_that_of_the_system() {
+        let unit = unit("lab", &host("g"));
+        for line in [
+            "Delegate=yes",
+            "KillMode=mixed",
+            "LimitCORE=0",
+            "LimitNOFILE=1048576",
+            "NoNewPrivileges=yes",
+            "OOMPolicy=continue",
+            "TasksMax=65536",
+            "WantedBy=default.target",
+        ] {
+            assert!(unit.lines().any(|other| other == line), "no {line} in {unit}");
+        }
+        let starts: Vec<_> = unit.lines().filter(|line| line.starts_with("ExecStart=")).collect();
+        assert_eq!(starts, ["ExecStart=%h/g/bin/gossamerd --config %h/g/gossamer.toml"]);
+        for word in ["User=", "StateDirectory", "multi-user", "PrivateTmp", "--allow-root"] {
+            assert!(!unit.contains(word), "{word} in {unit}");
+        }
+        let root = Host { allow_root: true, ..host("g") };
+        for text in [super::unit("lab", &root), start("lab", &root, "0")] {
+            assert!(text.contains("gossamer.toml --allow-root"), "{text}");
+        }
     }
 
     #[test]

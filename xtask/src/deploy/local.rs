@@ -64,7 +64,7 @@ impl Local<'_> {
             let address = address(number);
             format!(
                 "\n[[hosts]]\nname = \"{name}\"\nssh = \"{name}\"\naddress = \"{address}\"\n\
-                 folder = \"{}\"\nsystemd = false\n",
+                 folder = \"{}\"\nsystemd = false\nallow_root = true\n",
                 path(&folder)
             )
         });

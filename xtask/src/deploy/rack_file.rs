@@ -39,6 +39,9 @@ pub(crate) struct Host {
     /// Whether the daemon is a unit of the user's systemd, where there is one.
     #[serde(default = "systemd")]
     pub(crate) systemd: bool,
+    /// Whether its daemon may run as root, if that is the user of ssh.
+    #[serde(default)]
+    pub(crate) allow_root: bool,
 }
 
 fn systemd() -> bool {

@@ -171,7 +171,7 @@ impl<'a> Site<'a> {
             let found = Facts::read(&self.on(host, &host::look(&self.rack.name, host))?);
             if self.mode == Mode::Do {
                 self.say(format!("{name}: {}", found.summary()));
-                let lacks = found.problems(&self.needs(&found)?);
+                let lacks = found.problems(&self.needs(host, &found)?);
                 ensure!(lacks.is_empty(), "{}", lacks.join("; "));
             }
             Ok(found)
@@ -179,8 +179,9 @@ impl<'a> Site<'a> {
     }
 
     /// What the programs ask of a host that has told these facts.
-    fn needs(&self, facts: &Facts) -> Result<Needs> {
-        let mut needs = Needs { arch: ARCH.into(), glibc: (0, 0), disk_kib: SPARE_KIB };
+    fn needs(&self, host: &Host, facts: &Facts) -> Result<Needs> {
+        let allow_root = host.allow_root;
+        let mut needs = Needs { arch: ARCH.into(), glibc: (0, 0), disk_kib: SPARE_KIB, allow_root };
         for name in PROGRAMS {
             let file = self.program(name);
             let program = fs::read(&file).with_context(|| path(&file))?;

@@ -155,7 +155,12 @@ impl World {
         )?;
         let log = self.file(&format!("{name}.log"));
         let mut command = self.inside(name, &self.program("gossamerd"));
-        command.arg("--config").arg(&settings).stdout(Stdio::null()).stderr(File::create(&log)?);
+        // Only root makes namespaces.
+        command
+            .args(["--allow-root", "--config"])
+            .arg(&settings)
+            .stdout(Stdio::null())
+            .stderr(File::create(&log)?);
         // It stays when the command that has started it is done, or interrupted.
         let mut daemon = command.process_group(0).spawn().context("cannot start a daemon")?;
         let deadline = Instant::now() + PATIENCE;

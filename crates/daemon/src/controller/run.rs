@@ -18,8 +18,8 @@ use crate::{
     files,
     identity::Name,
     message::{
-        CHUNK, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, Process, Program, Request,
-        RunRequest, SIGKILL,
+        CHUNK, Ending, FromController, FromDaemon, How, Limits, OUTPUT_WINDOW, Process, Program,
+        Request, RunRequest, SIGKILL,
     },
 };
 use gossamer::{
@@ -72,6 +72,8 @@ pub struct RunOptions {
     pub pin: bool,
     /// After how many milliseconds of silence the processes count each other as lost.
     pub loss_bound_ms: u64,
+    /// What each process may use.
+    pub limits: Limits,
     /// The program: a path, or a name to be looked for in `PATH`.
     pub program: String,
     /// Its arguments.
@@ -177,6 +179,7 @@ impl Job {
                 environment: options.environment.clone(),
                 directory: options.directory.clone(),
                 input: number == 0,
+                limits: options.limits,
             };
             let (caller, hear) = (caller.clone(), hear.clone());
             opening.spawn(async move {

@@ -1,15 +1,16 @@
 //! The second half of a conversation: a process runs, and is served until it and all its output are
 //! gone.
 
-use super::{Conversation, blocking, who};
+use super::{Conversation, who};
 use crate::{
+    cgroup::Cgroup,
     connection::ConnectionError,
     jobs::Admitted,
     keeper::{FromKeeper, ToKeeper},
     kept::Kept,
     message::{Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream, ToldBy},
     pipes::{Input, LAST_OUTPUT, Pump},
-    processes, statistics,
+    statistics,
 };
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -27,8 +28,14 @@ const LONGEST_GRACE: Duration = Duration::from_secs(60);
 
 impl Conversation<'_> {
     /// Serves a process until it and all its output are gone.
-    pub(super) async fn watch(&mut self, kept: Kept, admitted: &Admitted, mark: &str) {
-        let Kept { pid, mut child, mut events, orders, output, errors, statistics, input } = kept;
+    pub(super) async fn watch(
+        &mut self,
+        kept: Kept,
+        admitted: &Admitted,
+        mark: &str,
+        cgroup: Option<Cgroup>,
+    ) {
+        let Kept { pid, keeper, mut events, orders, output, errors, statistics, input } = kept;
         let job = &admitted.job;
         job.has_started(pid);
         // Stops when it is dropped.
@@ -116,15 +123,9 @@ impl Conversation<'_> {
             // Somebody else has killed it: the order to end has only overtaken the news of that.
             told_by = None;
         }
-        // What the keeper could not see to, because it was killed itself.
-        let marked = mark.to_owned();
-        let killed =
-            blocking(move || processes::kill_all(LONGEST_GRACE, || processes::marked(&marked)));
-        if let Err(error) = killed.await {
-            tracing::warn!(%error, "some processes of the job cannot be ended");
-        }
         // It may be what cannot be ended.
-        let _ = timeout(LAST_OUTPUT, child.wait()).await;
+        let _ = timeout(LAST_OUTPUT, keeper).await;
+        self.end_what_is_left(mark, cgroup).await;
 
         end.send_replace(true);
         let all_said = async { while pumps.join_next().await.is_some() {} };

@@ -3,6 +3,9 @@
 //!
 //! Every process of a test's jobs has the test's tag in its environment, so that a test can count
 //! what is left.
+//!
+//! Daemons refuse to run as root, and root is refused nothing. So where the tests are run by root,
+//! the daemons and the command run as another user.
 
 #![allow(dead_code, reason = "every test program uses a part of this")]
 
@@ -10,6 +13,10 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::OnceLock,
@@ -20,6 +27,54 @@ use tempfile::TempDir;
 
 /// How long something may take that has to happen. Nothing is asserted about how long it takes.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// As whom daemons run where the tests are run by root: nobody, on every system.
+pub(crate) const USER: u32 = 65534;
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A command of a user who is not root.
+pub(crate) fn as_user(program: &str) -> Command {
+    let mut command = Command::new(program);
+    if is_root() {
+        command.uid(USER).gid(USER);
+    }
+    command
+}
+
+/// A program of this workspace, where every user can run it.
+pub(crate) fn program(built: &str) -> String {
+    let is_open = |folder: &Path| {
+        fs::metadata(folder).is_ok_and(|metadata| metadata.permissions().mode() & 0o001 != 0)
+    };
+    if !is_root() || Path::new(built).ancestors().skip(1).all(is_open) {
+        return built.to_owned();
+    }
+    static COPIES: OnceLock<TempDir> = OnceLock::new();
+    let copies = COPIES.get_or_init(|| {
+        let copies = tempfile::tempdir().unwrap();
+        fs::set_permissions(copies.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        copies
+    });
+    let copy = copies.path().join(Path::new(built).file_name().unwrap());
+    // Whole or not at all: other tests use it.
+    let part = tempfile::NamedTempFile::new_in(copies.path()).unwrap();
+    fs::copy(built, part.path()).unwrap();
+    part.persist(&copy).unwrap();
+    copy.to_str().unwrap().to_owned()
+}
+
+pub(crate) fn gossamerd() -> &'static str {
+    static PROGRAM: OnceLock<String> = OnceLock::new();
+    PROGRAM.get_or_init(|| program(env!("CARGO_BIN_EXE_gossamerd")))
+}
+
+fn gossamer() -> &'static str {
+    static PROGRAM: OnceLock<String> = OnceLock::new();
+    PROGRAM.get_or_init(|| program(env!("CARGO_BIN_EXE_gossamer")))
+}
 
 /// Waits until `happened` has something to give.
 pub(crate) fn eventually<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
@@ -48,7 +103,7 @@ fn build_kv() -> String {
     cargo.args(["build", "--workspace", "--bin", "kv", "--profile", profile]).arg("--target-dir");
     let built = cargo.arg(folder.parent().expect("a target folder")).output().expect("cargo runs");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    folder.join("kv").to_str().expect("a name").to_owned()
+    program(folder.join("kv").to_str().expect("a name"))
 }
 
 /// A bench that goes on until it is ended.
@@ -62,6 +117,10 @@ pub(crate) struct Rack {
     daemons: Vec<Option<Child>>,
     /// Lines of the configuration of every daemon.
     settings: &'static str,
+    /// Whether daemons run as whoever runs the tests, even if that is root.
+    is_own_user: bool,
+    /// The cgroup in which daemons are started.
+    cgroup: Option<PathBuf>,
     pub(crate) tag: String,
 }
 
@@ -74,11 +133,33 @@ impl Rack {
 
     /// The same, with more lines of configuration.
     pub(crate) fn with(names: &[&str], settings: &'static str) -> Self {
+        Self::made(names, settings, false, None)
+    }
+
+    /// A rack whose daemons run as the tests' user, even if that is root.
+    pub(crate) fn as_own_user(names: &[&str]) -> Self {
+        Self::made(names, "", true, None)
+    }
+
+    /// A rack of one daemon, which is started in a cgroup.
+    pub(crate) fn in_cgroup(name: &str, cgroup: &Path) -> Self {
+        Self::made(&[name], "", false, Some(cgroup.to_owned()))
+    }
+
+    fn made(
+        names: &[&str],
+        settings: &'static str,
+        is_own_user: bool,
+        cgroup: Option<PathBuf>,
+    ) -> Self {
         let place = tempfile::tempdir().unwrap();
+        if is_root() && !is_own_user {
+            chown(place.path(), Some(USER), Some(USER)).unwrap();
+        }
         let tag = format!("{}-{}", std::process::id(), place.path().display());
         let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
         let daemons = names.iter().map(|_| None).collect();
-        let mut rack = Self { place, names, daemons, settings, tag };
+        let mut rack = Self { place, names, daemons, settings, is_own_user, cgroup, tag };
         let dir = rack.path("rack");
         let first = rack.names[0].clone();
         let made = rack
@@ -139,8 +220,26 @@ impl Rack {
         let address = state.join("address");
         let _ = fs::remove_file(&address);
         let log = fs::File::options().create(true).append(true).open(self.log_file(number));
-        let daemon = Command::new(env!("CARGO_BIN_EXE_gossamerd"))
-            .args(["--config", &config])
+        let mut command = match &self.cgroup {
+            None => self.command(gossamerd()),
+            Some(cgroup) => {
+                // Root puts it there, and makes it another user.
+                let script = "echo 0 >\"$0/cgroup.procs\" && exec setpriv --reuid \"$1\" --regid \
+                              \"$1\" --clear-groups \"$2\" --config \"$3\"";
+                let mut command = Command::new("sh");
+                let user = USER.to_string();
+                command.args(["-c", script, cgroup.to_str().unwrap(), &user, gossamerd()]);
+                command.arg(&config);
+                command
+            }
+        };
+        if self.cgroup.is_none() {
+            command.args(["--config", &config]);
+        }
+        if self.is_own_user {
+            command.arg("--allow-root");
+        }
+        let daemon = command
             .env("RUST_LOG", "debug")
             .stdin(Stdio::null())
             .stderr(log.unwrap())
@@ -211,9 +310,13 @@ impl Rack {
         daemon.wait().unwrap();
     }
 
+    fn command(&self, program: &str) -> Command {
+        if self.is_own_user { Command::new(program) } else { as_user(program) }
+    }
+
     /// The `gossamer` command as the administrator.
     pub(crate) fn gossamer(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gossamer"));
+        let mut command = self.command(gossamer());
         command.env("GOSSAMER_IDENTITY", self.path("rack/admin")).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

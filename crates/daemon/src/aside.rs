@@ -1,0 +1,280 @@
+//! What jobs leave in a daemon's directory and what is in the way there: it is *set aside*, which
+//! takes a moment, and removed later, which may take long or fail.
+//!
+//! A job runs as the daemon's user, so what it leaves may be anything: directories without
+//! permissions, or nested deeper than a path or a stack can hold, or links that lead elsewhere.
+//! Removing it
+//!
+//! 1. goes from directory to directory by descriptors, follows no link and enters no other file
+//!    system, so that nothing outside is touched, even if a process of the job is still there;
+//! 2. gives this user all permissions on a directory before it goes in;
+//! 3. moves inner directories up to the outermost, so that there is never a path to follow and two
+//!    descriptors are enough.
+
+use crate::files;
+use rustix::{
+    fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, openat, openat2, renameat, unlinkat},
+    io::Errno,
+};
+use std::{
+    ffi::CString,
+    fs::{self, File, Permissions},
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::{
+            ffi::OsStrExt,
+            fs::{MetadataExt, PermissionsExt},
+        },
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// What the names of what was set aside begin with.
+const ASIDE: &str = "aside.";
+/// How long removing one thing may take. What takes longer is left for the next time: something may
+/// still be writing there.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The place for what is set aside.
+#[derive(Clone, Debug)]
+pub(crate) struct Aside {
+    directory: PathBuf,
+}
+
+impl Aside {
+    /// Sets things aside in `directory`, under names of their own.
+    pub(crate) fn within(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
+    /// Sets what is at `path` aside, whatever it is; a link itself, not what it leads to.
+    ///
+    /// # Errors
+    /// What the file system says: [`io::ErrorKind::NotFound`] if there is nothing.
+    pub(crate) fn put(&self, path: &Path) -> io::Result<()> {
+        let name = format!("{ASIDE}{:032x}", files::random_number()?);
+        if let (Some(parent), Some(last)) = (path.parent(), path.file_name()) {
+            // A directory can only be moved if it can be written to. If it is something else, or
+            // not this user's, there is nothing to do here.
+            let last = CString::new(last.as_bytes())?;
+            let _ = File::open(parent).map(|parent| enter(parent.as_fd(), &last));
+        }
+        fs::rename(path, self.directory.join(name))
+    }
+
+    /// Sets what is at `path` aside if `is_wrong` for what it is.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn put_if(
+        &self,
+        path: &Path,
+        is_wrong: impl Fn(&fs::FileType) -> bool,
+    ) -> io::Result<()> {
+        match fs::symlink_metadata(path) {
+            Ok(there) if is_wrong(&there.file_type()) => {
+                tracing::warn!(path = %path.display(), "something else was in its place: set aside");
+                self.put(path)
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what was set aside; what cannot be removed is logged, and left for the next time.
+    pub(crate) fn sweep(&self) {
+        let swept = File::open(&self.directory).and_then(|directory| {
+            for name in names(directory.as_fd())? {
+                if name.as_bytes().starts_with(ASIDE.as_bytes())
+                    && let Err(error) = remove(directory.as_fd(), &name)
+                {
+                    let path = self.directory.join(name.to_string_lossy().as_ref());
+                    tracing::warn!(path = %path.display(), %error, "cannot remove what was set aside");
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = swept {
+            tracing::warn!(%error, "cannot remove what was set aside");
+        }
+    }
+}
+
+/// Makes a directory that only this user may look into, unless it is there; and gives this user all
+/// permissions on it, which a job may have taken away.
+pub(crate) fn own_directory(path: &Path) -> io::Result<()> {
+    files::private_directory(path)?;
+    let mode = fs::metadata(path)?.mode();
+    if mode & 0o700 != 0o700 {
+        fs::set_permissions(path, Permissions::from_mode(mode & 0o777 | 0o700))?;
+    }
+    Ok(())
+}
+
+/// Removes `name` in the directory `parent`, with all that is in it.
+fn remove(parent: impl AsFd, name: &CString) -> io::Result<()> {
+    let parent = parent.as_fd();
+    if is_unlinked(parent, name)? {
+        return Ok(());
+    }
+    empty(&enter(parent, name)?)?;
+    Ok(unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+}
+
+/// Removes what is not a directory; false if it is one.
+fn is_unlinked(parent: impl AsFd, name: &CString) -> io::Result<bool> {
+    match unlinkat(parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::ISDIR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes all that is in a directory.
+fn empty(top: &OwnedFd) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let entries = names(top)?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut failed = None;
+        let mut is_any_gone = false;
+        for name in entries {
+            match is_unlinked(top, &name)
+                .and_then(|gone| if gone { Ok(()) } else { lift(top, &name) })
+            {
+                Ok(()) => is_any_gone = true,
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if !is_any_gone => return Err(error),
+            _ if Instant::now() >= deadline => {
+                return Err(io::Error::other("it does not become empty"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Removes the directory `name` in `top`; the directories in it are moved to `top`.
+fn lift(top: &OwnedFd, name: &CString) -> io::Result<()> {
+    let directory = enter(top, name)?;
+    for inner in names(&directory)? {
+        if !is_unlinked(&directory, &inner)? {
+            drop(enter(&directory, &inner)?);
+            let unique = CString::new(format!("{:032x}", files::random_number()?))?;
+            renameat(&directory, &inner, top, &unique)?;
+        }
+    }
+    Ok(unlinkat(top, name, AtFlags::REMOVEDIR)?)
+}
+
+/// Opens a directory to read it, with all permissions on it for this user.
+fn enter(parent: impl AsFd, name: &CString) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let found = openat2(parent, name, flags, Mode::empty(), resolve)?;
+    let path = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let mode = fs::metadata(&path)?.mode();
+    if mode & 0o700 != 0o700 {
+        fs::set_permissions(&path, Permissions::from_mode(mode & 0o777 | 0o700))?;
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(&found, c".", flags, Mode::empty())?)
+}
+
+/// The names in a directory.
+fn names(directory: impl AsFd) -> io::Result<Vec<CString>> {
+    let names = Dir::read_from(directory)?.map(|entry| Ok(entry?.file_name().to_owned()));
+    let names: io::Result<Vec<CString>> = names.collect();
+    Ok(names?.into_iter().filter(|name| ![c".", c".."].contains(&name.as_c_str())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn place() -> (tempfile::TempDir, Aside) {
+        let place = tempfile::tempdir().unwrap();
+        let aside = Aside::within(place.path());
+        (place, aside)
+    }
+
+    fn entries(path: &Path) -> usize {
+        fs::read_dir(path).unwrap().count()
+    }
+
+    #[test]
+    fn what_is_set_aside_is_out_of_the_way_at_once_and_removed_later() {
+        let (place, aside) = place();
+        let work = place.path().join("work");
+        fs::create_dir_all(work.join("d/e")).unwrap();
+        fs::write(work.join("d/f"), "").unwrap();
+        for (path, mode) in [("d/e", 0o000), ("d", 0o555), ("", 0o000)] {
+            fs::set_permissions(work.join(path), Permissions::from_mode(mode)).unwrap();
+        }
+        aside.put(&work).unwrap();
+        assert!(!work.exists());
+        assert_eq!(entries(place.path()), 1);
+        aside.sweep();
+        assert_eq!(entries(place.path()), 0);
+        let none = aside.put(&work).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn nothing_behind_a_link_is_touched() {
+        let (place, aside) = place();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("precious"), "").unwrap();
+        fs::set_permissions(outside.path(), Permissions::from_mode(0o555)).unwrap();
+        let work = place.path().join("work");
+        fs::create_dir_all(work.join("d")).unwrap();
+        symlink(outside.path(), work.join("d/link")).unwrap();
+        symlink(outside.path(), place.path().join("link")).unwrap();
+        aside.put(&place.path().join("link")).unwrap();
+        aside.put(&work).unwrap();
+        aside.sweep();
+        assert_eq!(entries(place.path()), 0);
+        assert_eq!(entries(outside.path()), 1);
+        assert_eq!(fs::metadata(outside.path()).unwrap().mode() & 0o777, 0o555);
+        let parent = File::open(place.path()).unwrap();
+        symlink(outside.path(), place.path().join("link")).unwrap();
+        enter(&parent, &c"link".to_owned()).unwrap_err();
+    }
+
+    #[test]
+    fn directories_may_be_nested_deeper_than_a_path_or_a_stack_can_hold() {
+        let (place, aside) = place();
+        // Built from the inside, since no path leads to the innermost.
+        let (one, other) = (place.path().join("one"), place.path().join("other"));
+        fs::create_dir(&one).unwrap();
+        for _ in 0..5000 {
+            fs::create_dir(&other).unwrap();
+            fs::rename(&one, other.join("d")).unwrap();
+            fs::rename(&other, &one).unwrap();
+        }
+        aside.put(&one).unwrap();
+        aside.sweep();
+        assert_eq!(entries(place.path()), 0);
+    }
+
+    #[test]
+    fn only_what_is_wrong_is_set_aside() {
+        let (place, aside) = place();
+        let path = place.path().join("store");
+        aside.put_if(&path, |kind| !kind.is_dir()).unwrap();
+        fs::create_dir(&path).unwrap();
+        aside.put_if(&path, |kind| !kind.is_dir()).unwrap();
+        assert!(path.exists());
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        aside.put_if(&path, |kind| !kind.is_dir()).unwrap();
+        assert!(!path.exists());
+    }
+}
