@@ -78,7 +78,7 @@ impl fmt::Display for Name {
 }
 
 /// What a certificate lets its holder do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// May run and kill jobs, and look at everything.

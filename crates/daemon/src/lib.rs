@@ -8,10 +8,9 @@
 //! Reading order. Who is who: [`identity`], [`authority`],
 //! `revocation`, [`tls`], `gate`. What is said: [`frame`],
 //! [`connection`], [`message`]. What a host has: [`topology`], [`store`], `aside`, [`state`]. A
-//! process and its keeper: `processes`, `cgroup`, `keeper`, `keepers`,
-//! `kept`. The daemon: [`config`], `jobs`, `log`, `metrics`,
-//! `pipes`, `statistics`, `conversation`, `server`, [`daemon`]. The command: [`controller`],
-//! `commands`, [`cli`]. For any bytes at all: `fuzzing`.
+//! process and its keeper: `processes`, `cgroup`, `keeper`, `keepers`, `kept`. The daemon:
+//! [`config`], `jobs`, `log`, `metrics`, `pipes`, `statistics`, `conversation`, `limits`, `server`,
+//! [`daemon`]. The command: [`controller`], `commands`, [`cli`]. For any bytes at all: `fuzzing`.
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +34,7 @@ mod jobs;
 mod keeper;
 mod keepers;
 mod kept;
+mod limits;
 mod log;
 pub mod message;
 mod metrics;

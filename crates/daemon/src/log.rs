@@ -34,8 +34,13 @@ struct Said {
 }
 
 /// Where in a log somebody has got to.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
+
+impl Position {
+    /// Behind everything that is ever said.
+    pub(crate) const MAX: Self = Self(u64::MAX);
+}
 
 impl Default for Log {
     fn default() -> Self {
@@ -63,12 +68,33 @@ impl Log {
         self.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// What was said since `position`, which moves on; and whether that was all.
-    pub(crate) fn since(&self, position: &mut Position) -> (Vec<(Stream, Vec<u8>)>, bool) {
+    /// Whether nothing more will be said.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.said.lock().has_ended
+    }
+
+    /// The position behind what was said so far.
+    pub(crate) fn end_position(&self) -> Position {
         let said = self.said.lock();
-        let skip = position.0.saturating_sub(said.first) as usize;
-        position.0 = said.first + said.parts.len() as u64;
-        (said.parts.iter().skip(skip).cloned().collect(), said.has_ended)
+        Position(said.first + said.parts.len() as u64)
+    }
+
+    /// The part that was said at `position`, which moves behind it; `None` at `last`, and if nothing
+    /// was said there yet. Parts that were forgotten are passed over. One part at a time, so that a
+    /// reader costs no copy of the log.
+    pub(crate) fn next(
+        &self,
+        position: &mut Position,
+        last: Position,
+    ) -> Option<(Stream, Vec<u8>)> {
+        let said = self.said.lock();
+        let next = Position(position.0.max(said.first));
+        if next >= last {
+            return None;
+        }
+        let part = said.parts.get((next.0 - said.first) as usize)?.clone();
+        *position = Position(next.0 + 1);
+        Some(part)
     }
 
     /// Tells when something is said. To be taken before the log is read.
@@ -124,30 +150,44 @@ fn panic_in(lines: &[String]) -> Option<String> {
 mod tests {
     use super::*;
 
+    /// How many parts there are from `position` on, which moves behind them.
+    fn count(log: &Log, position: &mut Position) -> usize {
+        std::iter::from_fn(|| log.next(position, Position::MAX)).count()
+    }
+
     #[test]
     fn the_latest_part_is_kept() {
         let log = Log::default();
         let part = vec![b'x'; KEPT / 4 - PART];
         let mut position = Position::default();
         log.append(Stream::Out, b"first");
-        assert_eq!(log.since(&mut position).0.len(), 1);
-        assert_eq!(log.since(&mut position).0.len(), 0);
+        assert_eq!(count(&log, &mut position), 1);
+        assert_eq!(count(&log, &mut position), 0);
         for _ in 0..100 {
             log.append(Stream::Out, &part);
         }
+        assert!(!log.has_ended());
         log.end();
-        let (parts, has_ended) = log.since(&mut position);
-        assert_eq!(parts.len(), 4, "what was forgotten is passed over");
-        assert!(has_ended);
-        assert!(log.since(&mut position).0.is_empty());
+        assert_eq!(count(&log, &mut position), 4, "what was forgotten is passed over");
+        assert!(log.has_ended());
+        assert_eq!(count(&log, &mut position), 0);
+    }
+
+    #[test]
+    fn a_reader_can_stop_where_the_log_ended_when_it_began() {
+        let log = Log::default();
+        log.append(Stream::Out, b"one");
+        let (mut position, last) = (Position::default(), log.end_position());
+        log.append(Stream::Out, b"two");
+        assert_eq!(log.next(&mut position, last), Some((Stream::Out, b"one".to_vec())));
+        assert_eq!(log.next(&mut position, last), None);
     }
 
     #[test]
     fn many_small_parts_are_not_all_kept() {
         let log = Log::default();
         (0..KEPT).for_each(|_| log.append(Stream::Out, b"x"));
-        let (parts, _) = log.since(&mut Position::default());
-        assert_eq!(parts.len(), KEPT / (PART + 1));
+        assert_eq!(count(&log, &mut Position::default()), KEPT / (PART + 1));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Until a connection has shown a certificate of the rack and asked one thing, it is worth little:
 //! there are at most [`PENDING`] such, each for at most [`PATIENCE`], and a new one pushes out the
 //! oldest. So garbage, slow talkers and thousands of connections cost a bounded amount of memory,
-//! and whoever has a certificate, and is done in milliseconds, still gets through.
+//! and whoever has a certificate, and is done in milliseconds, still gets through. Those who have
+//! asked share places ([`limits`](crate::limits)), so that no member keeps the others out.
 
 use crate::{
     connection::{ConnectionError, Receiver, Sender},
@@ -12,6 +13,7 @@ use crate::{
     gate::Gate,
     identity::Member,
     jobs::Job,
+    limits::{LimitReached, Limits, Permit},
     log::Position,
     message::{ALIVE_EVERY, Answer, Request, ToldBy},
     tls::{self, TlsError},
@@ -28,7 +30,7 @@ use thiserror::Error;
 use tokio::{
     io::{AsyncWrite, ReadHalf, WriteHalf, split},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::mpsc,
     task::{AbortHandle, JoinSet},
     time::{sleep, timeout},
 };
@@ -41,8 +43,6 @@ const PENDING: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long an answer may take to be taken.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Members that are served at a time.
-const SERVED: usize = 1024;
 
 type Stream = TlsStream<TcpStream>;
 
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     mut gate: Gate,
 ) -> Infallible {
-    let places = Arc::new(Semaphore::new(SERVED));
+    let limits = Arc::new(Limits::default());
     let mut pending: VecDeque<AbortHandle> = VecDeque::with_capacity(PENDING);
     loop {
         let (stream, from) = match listener.accept().await {
@@ -84,13 +84,13 @@ pub(crate) async fn serve(
                 daemon.counts.strangers.fetch_add(1, Relaxed);
             }
         }
-        let (daemon, acceptor, places) = (daemon.clone(), gate.acceptor(), places.clone());
+        let (daemon, acceptor, limits) = (daemon.clone(), gate.acceptor(), limits.clone());
         let meeting = async move {
             match timeout(PATIENCE, meet(&daemon, acceptor, stream))
                 .await
                 .unwrap_or(Err(Turned::Slow))
             {
-                Ok(asked) => admit(daemon, places, from, asked),
+                Ok(asked) => admit(daemon, &limits, from, asked),
                 Err(reason) => {
                     daemon.counts.strangers.fetch_add(1, Relaxed);
                     tracing::debug!(%from, %reason, "turned away");
@@ -122,9 +122,14 @@ async fn meet(daemon: &Daemon, acceptor: TlsAcceptor, stream: TcpStream) -> Resu
 }
 
 /// Lets a request go on in a task of its own, which a newcomer does not push out.
-fn admit(daemon: Arc<Daemon>, places: Arc<Semaphore>, from: SocketAddr, asked: Asked) {
-    let place = places.try_acquire_owned().ok();
+fn admit(daemon: Arc<Daemon>, limits: &Arc<Limits>, from: SocketAddr, asked: Asked) {
     let Asked { member, request, .. } = &asked;
+    let place = match request {
+        // Takes no place, because it must work when there is none; its answer is a few bytes.
+        Request::Kill(_) => Ok(None),
+        Request::Logs { follow, .. } => limits.acquire(member, *follow).map(Some),
+        _ => limits.acquire(member, false).map(Some),
+    };
     let span = tracing::info_span!(
         "request",
         %from,
@@ -137,15 +142,17 @@ fn admit(daemon: Arc<Daemon>, places: Arc<Semaphore>, from: SocketAddr, asked: A
     tokio::spawn(answer(daemon, place, asked).instrument(span));
 }
 
-async fn answer(daemon: Arc<Daemon>, place: Option<OwnedSemaphorePermit>, asked: Asked) {
+/// Serves a request, or says why not. `place` is held until the connection is closed.
+async fn answer(daemon: Arc<Daemon>, place: Result<Option<Permit>, LimitReached>, asked: Asked) {
     let Asked { member, request, receiver, mut sender } = asked;
     let refusal = if !request.is_allowed_to(member.role) {
         daemon.counts.forbidden.fetch_add(1, Relaxed);
         let what = request.verb();
         tracing::warn!(role = %member.role, what, "forbidden");
         Some(format!("the {} {} may not {what}", member.role, member.name))
-    } else if place.is_none() {
-        Some(format!("the daemon serves {SERVED} requests already"))
+    } else if let Err(reached) = &place {
+        tracing::debug!(%reached, "refused");
+        Some(reached.to_string())
     } else {
         None
     };
@@ -245,15 +252,18 @@ async fn read_log(job: Arc<Job>, follow: bool, say: mpsc::Sender<Answer>) {
     let process = job.summary().process();
     let mut changes = job.log.changes();
     let mut position = Position::default();
+    // A process that writes all the time would never be read to its end.
+    let last = if follow { Position::MAX } else { job.log.end_position() };
     loop {
         changes.mark_unchanged();
-        let (parts, was_all) = job.log.since(&mut position);
-        for (stream, bytes) in parts {
+        // Looked at first: what was said before the end is read then.
+        let has_ended = job.log.has_ended();
+        while let Some((stream, bytes)) = job.log.next(&mut position, last) {
             if say.send(Answer::Log(process, stream, bytes)).await.is_err() {
                 return;
             }
         }
-        if was_all || !follow || changes.changed().await.is_err() {
+        if has_ended || !follow || changes.changed().await.is_err() {
             return;
         }
     }

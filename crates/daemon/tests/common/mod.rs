@@ -9,6 +9,8 @@
 
 #![allow(dead_code, reason = "every test program uses a part of this")]
 
+pub(crate) mod calls;
+
 use std::{
     fs,
     io::{Read, Write},
