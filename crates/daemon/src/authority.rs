@@ -10,7 +10,7 @@ use crate::{
     config::PORT,
     files,
     identity::{self, Hosts, Identity, IdentityError, Member, Name, Role},
-    revocation::{CERTIFICATES, Certificates, REVOKED},
+    revocation::{self, CERTIFICATES, Certificates, List, REVOKED},
     tls,
 };
 use rcgen::{
@@ -18,7 +18,9 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustix::fs::{FlockOperation, flock};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject,
+};
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
@@ -199,7 +201,8 @@ impl Authority {
         if revoked.is_empty() {
             return Err(AuthorityError::NotSigned(name.clone()));
         }
-        let list = certificates.list(&self.issuer)?;
+        let last = revocation::read(&self.place)?.and_then(|list| self.verified(list));
+        let list = certificates.list(&self.issuer, last.as_ref())?;
         put_toml(&self.place(CERTIFICATES), &certificates)?;
         for file in [self.place(REVOKED), self.directory.join("admin").join(REVOKED)] {
             put(&file, list.as_bytes(), 0o644)?;
@@ -210,6 +213,12 @@ impl Authority {
             put_toml(&self.hosts_file(), &hosts)?;
         }
         Ok((self.place(REVOKED), revoked.len()))
+    }
+
+    /// A list, if this authority has signed it.
+    fn verified(&self, list: CertificateRevocationListDer<'static>) -> Option<List> {
+        let ca = CertificateDer::from_pem_slice(self.certificate.as_bytes()).ok()?;
+        List::verify(list, &ca).ok()
     }
 
     /// What was signed.
@@ -283,7 +292,8 @@ pub fn request(directory: &Path) -> Result<String, AuthorityError> {
     Ok(CertificateParams::default().serialize_request(&key)?.pem()?)
 }
 
-/// Puts a card beside the key that it was made for.
+/// Puts a card beside the key that it was made for. A list of revoked certificates that is there
+/// stays if it is newer than the card's.
 ///
 /// # Errors
 /// [`AuthorityError`], if it is for another key, or cannot be written.
@@ -298,13 +308,26 @@ pub fn accept(directory: &Path, card: &Card) -> Result<Member, AuthorityError> {
     }
     put(&directory.join(identity::CERTIFICATE), card.certificate.as_bytes(), 0o644)?;
     put(&directory.join(identity::CA), card.ca.as_bytes(), 0o644)?;
-    if let Some(list) = &card.revoked {
+    if let Some(list) = &card.revoked
+        && !has_newer_list(directory, card, list)
+    {
         put(&directory.join(REVOKED), list.as_bytes(), 0o644)?;
     }
     if member.role != Role::Host {
         put_toml(&directory.join(identity::HOSTS), &card.hosts)?;
     }
     Ok(member)
+}
+
+/// Whether the list of revoked certificates in `directory` is of the card's authority, and newer than
+/// `list`.
+fn has_newer_list(directory: &Path, card: &Card, list: &str) -> bool {
+    let Ok(ca) = CertificateDer::from_pem_slice(card.ca.as_bytes()) else { return false };
+    let verified = |der| List::verify(der, &ca).ok();
+    let offered = CertificateRevocationListDer::from_pem_slice(list.as_bytes());
+    let offered = offered.ok().and_then(verified);
+    let known = revocation::read(directory).ok().flatten().and_then(verified);
+    matches!((offered, known), (Some(offered), Some(known)) if offered.is_older_than(&known))
 }
 
 /// What all certificates have in common.
@@ -480,6 +503,32 @@ mod tests {
         assert!(Identity::load(&place.path().join("admin")).unwrap().revoked.is_some());
         authority.revoke(&name("a")).unwrap();
         assert!(authority.hosts().unwrap().hosts.is_empty(), "nobody looks for it any more");
+    }
+
+    #[test]
+    fn an_old_card_does_not_bring_an_old_list_back() {
+        let place = tempfile::tempdir().unwrap();
+        init_rack(place.path(), &name("r"), None).unwrap();
+        let authority = Authority::open(place.path()).unwrap();
+        let directory = place.path().join("b");
+        let asked = request(&directory).unwrap();
+        let sign_and_revoke = |who: &str| {
+            authority.sign(&asked, &name(who), Role::Viewer, good_for(1)).unwrap();
+            authority.revoke(&name(who)).unwrap();
+            authority.sign(&asked, &name("b"), Role::Viewer, good_for(1)).unwrap()
+        };
+        let [old, new] = ["c", "d"].map(sign_and_revoke);
+        let list = || fs::read_to_string(directory.join(REVOKED)).ok();
+        accept(&directory, &old).unwrap();
+        assert_eq!(list(), old.revoked);
+        accept(&directory, &new).unwrap();
+        assert_eq!(list(), new.revoked);
+        accept(&directory, &old).unwrap();
+        assert_eq!(list(), new.revoked, "the newer list stays");
+        // What cannot be read is no reason to be without a list.
+        fs::write(directory.join(REVOKED), "garbage").unwrap();
+        accept(&directory, &old).unwrap();
+        assert_eq!(list(), old.revoked);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::{
     cgroup::Cgroups,
     config::Config,
-    gate::Gate,
+    gate::{Gate, GateError},
     identity::{Identity, IdentityError, Member, Role},
     jobs::Jobs,
     keepers::Keepers,
@@ -11,7 +11,6 @@ use crate::{
     metrics::{self, Counts},
     server,
     state::{State, StateError},
-    tls::TlsError,
     topology::Topology,
 };
 use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -47,7 +46,7 @@ pub enum DaemonError {
     },
     /// Encryption does not work with what it has.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Gate(#[from] GateError),
     /// Its directory is not usable.
     #[error(transparent)]
     State(#[from] StateError),
@@ -128,9 +127,9 @@ pub async fn run(config: Config) -> Result<(), DaemonError> {
 
 async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     let member = identity.member.clone();
-    let gate = Gate::new(identity, config.identity.clone())?;
     let keepers = Keepers::adopt()?;
     let state = State::open(&config.state, config.store_bytes)?;
+    let gate = Gate::new(identity, config.identity.clone(), &config.state)?;
     let cgroups = Cgroups::take();
     match &cgroups {
         Ok(cgroups) => {

@@ -1,18 +1,26 @@
 //! [`Gate`]: who is let in, as far as certificates say, by the list of revoked ones as it is now.
+//!
+//! The list only ever becomes newer. The newest that a daemon has seen is kept in its state directory,
+//! so that this also holds after a restart.
 
 use crate::{
+    files,
     identity::{Identity, IdentityError},
-    revocation::{self, REVOKED},
+    revocation::{self, List, ListError, REVOKED},
     tls::{self, TlsError},
 };
+use rustls::pki_types::CertificateDer;
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::SystemTime,
 };
 use thiserror::Error;
 use tokio_rustls::TlsAcceptor;
+
+/// The newest list that a daemon has seen, in its state directory, as DER.
+const NEWEST: &str = "revoked.crl";
 
 /// Tells one content of a file from the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,46 +30,102 @@ struct Stamp {
     modified: Option<SystemTime>,
 }
 
+/// Why nobody can be let in.
+#[derive(Debug, Error)]
+pub enum GateError {
+    /// Encryption does not work with this identity.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The list of revoked certificates cannot be used.
+    #[error("cannot use {}: {reason}", path.display())]
+    Revoked {
+        /// The list.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
 /// Why a list is not used.
 #[derive(Debug, Error)]
 enum NotUsed {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]
+    List(#[from] ListError),
+    #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error("the list is gone; the last one counts")]
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("the file was removed")]
     Gone,
+    #[error("{offered} is older than {known}, the newest that this daemon has seen")]
+    Older { offered: List, known: List },
 }
 
 /// Makes encrypted connections with members of the rack, unless their certificates are revoked.
 pub(crate) struct Gate {
     identity: Identity,
     directory: PathBuf,
+    /// Where the newest list is kept.
+    kept: PathBuf,
+    /// The newest list, which counts.
+    newest: Option<List>,
     acceptor: TlsAcceptor,
     /// The list as it was last looked at.
     seen: Option<Stamp>,
 }
 
 impl Gate {
-    /// The gate of the daemon whose identity is in `directory`.
+    /// The gate of the daemon whose identity is in `directory`, and whose own files are in `state`.
     ///
     /// # Errors
-    /// [`TlsError`], if the identity is not usable.
-    pub(crate) fn new(identity: Identity, directory: PathBuf) -> Result<Self, TlsError> {
+    /// [`GateError`], if the identity is not usable, or its list of revoked certificates is not from
+    /// the rack's authority.
+    pub(crate) fn new(
+        identity: Identity,
+        directory: PathBuf,
+        state: &Path,
+    ) -> Result<Self, GateError> {
+        let path = directory.join(REVOKED);
+        let offered = identity.revoked.clone().map(|list| List::verify(list, &identity.ca));
+        let offered = offered
+            .transpose()
+            .map_err(|error| GateError::Revoked { path, reason: error.to_string() })?;
         let acceptor = TlsAcceptor::from(tls::server(&identity)?);
+        let kept = state.join(NEWEST);
+        let newest = newest_seen(&kept, &identity.ca);
+        let mut gate = Self { identity, directory, kept, newest, acceptor, seen: None };
+        match (offered, gate.newest.clone()) {
+            // Also if it is the same: then what is kept is whole.
+            (Some(offered), known) => match gate.check(offered) {
+                Ok(list) => gate.adopt(list)?,
+                Err(error) => {
+                    tracing::error!(%error, "{REVOKED} is refused; using the newest list");
+                    known.map_or(Ok(()), |known| gate.adopt(known))?;
+                }
+            },
+            (None, Some(known)) => {
+                tracing::error!("there is no {REVOKED}; using {known}, which was there before");
+                gate.adopt(known)?;
+            }
+            (None, None) => {}
+        }
         // Nothing has been seen: the list may have been replaced since the identity was read.
-        Ok(Self { identity, directory, acceptor, seen: None })
+        Ok(gate)
     }
 
-    /// For the next connection. A new list is read when there is one; if it is of no use, the old
-    /// one still counts.
+    /// For the next connection. A new list is read when there is one; if it is of no use, or older,
+    /// the old one still counts.
     pub(crate) fn acceptor(&mut self) -> TlsAcceptor {
         let now = stamp(&self.directory);
         if now != self.seen {
             self.seen = now;
             match self.read() {
                 Ok(()) => tracing::info!("a new list of revoked certificates counts"),
-                Err(error) => tracing::error!(%error, "cannot use {REVOKED}"),
+                Err(error) => {
+                    tracing::error!(%error, "cannot use {REVOKED}; still using the last list");
+                }
             }
         }
         self.acceptor.clone()
@@ -69,19 +133,145 @@ impl Gate {
 
     fn read(&mut self) -> Result<(), NotUsed> {
         let list = revocation::read(&self.directory)?.ok_or(NotUsed::Gone)?;
-        let last = self.identity.revoked.replace(list);
+        let list = self.check(List::verify(list, &self.identity.ca)?)?;
+        Ok(self.adopt(list)?)
+    }
+
+    /// Refuses a list that is older than the newest one.
+    fn check(&self, offered: List) -> Result<List, NotUsed> {
+        match &self.newest {
+            Some(known) if offered.is_older_than(known) => {
+                Err(NotUsed::Older { offered, known: known.clone() })
+            }
+            _ => Ok(offered),
+        }
+    }
+
+    /// Lets `list` count from now on, and keeps it for the next daemon.
+    fn adopt(&mut self, list: List) -> Result<(), TlsError> {
+        let last = self.identity.revoked.replace(list.der().clone());
         match tls::server(&self.identity) {
             Ok(config) => self.acceptor = TlsAcceptor::from(config),
             Err(error) => {
                 self.identity.revoked = last;
-                return Err(error.into());
+                return Err(error);
             }
         }
+        let is_new = self.newest.as_ref() != Some(&list);
+        if is_new && let Err(error) = files::write(&self.kept, list.der(), 0o600) {
+            // It counts until the daemon ends.
+            let path = self.kept.display();
+            tracing::error!(%error, "cannot keep the list of revoked certificates in {path}");
+        }
+        self.newest = Some(list);
         Ok(())
     }
+}
+
+/// The newest list that was kept at `path`, if it is of the authority `ca`.
+fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
+    let read = match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        read => read.map_err(NotUsed::from),
+    };
+    let verified = read.and_then(|der| Ok(List::verify(der.into(), ca)?));
+    verified
+        .map_err(|error| {
+            // As after the rack was made anew.
+            tracing::warn!(%error, "ignoring the list that was kept in {}", path.display());
+        })
+        .ok()
 }
 
 fn stamp(directory: &Path) -> Option<Stamp> {
     let file = fs::metadata(directory.join(REVOKED)).ok()?;
     Some(Stamp { inode: file.ino(), bytes: file.len(), modified: file.modified().ok() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        authority::{Authority, good_for, init_rack},
+        identity::Role,
+    };
+    use tempfile::TempDir;
+
+    /// A rack with a host and two lists of its authority, in the order in which they were signed.
+    struct Rack {
+        place: TempDir,
+        lists: Vec<Vec<u8>>,
+    }
+
+    impl Rack {
+        fn new() -> Self {
+            let place = tempfile::tempdir().unwrap();
+            let host = "a".parse().unwrap();
+            init_rack(place.path(), &"r".parse().unwrap(), Some((&host, "127.0.0.1"))).unwrap();
+            let authority = Authority::open(place.path()).unwrap();
+            let asked = crate::authority::request(&place.path().join("b")).unwrap();
+            let revoke = |name: &str| {
+                let name = name.parse().unwrap();
+                authority.sign(&asked, &name, Role::Viewer, good_for(1)).unwrap();
+                fs::read(authority.revoke(&name).unwrap().0).unwrap()
+            };
+            let lists = ["b", "c"].map(revoke).to_vec();
+            fs::create_dir(place.path().join("state")).unwrap();
+            Self { place, lists }
+        }
+
+        fn put(&self, list: &[u8]) {
+            fs::write(self.place.path().join("a").join(REVOKED), list).unwrap();
+        }
+
+        /// The newer of its lists.
+        fn newest(&self) -> List {
+            self.put(&self.lists[1]);
+            self.start().unwrap().newest.unwrap()
+        }
+
+        fn start(&self) -> Result<Gate, GateError> {
+            let directory = self.place.path().join("a");
+            let identity = Identity::load(&directory).unwrap();
+            Gate::new(identity, directory, &self.place.path().join("state"))
+        }
+    }
+
+    #[test]
+    fn a_list_only_becomes_newer_also_after_a_restart() {
+        let rack = Rack::new();
+        let mut gate = rack.start().unwrap();
+        assert_eq!(gate.newest, None);
+        rack.put(&rack.lists[1]);
+        gate.acceptor();
+        let newest = gate.newest.clone().unwrap();
+        rack.put(&rack.lists[0]);
+        let error = gate.read().unwrap_err();
+        assert!(matches!(error, NotUsed::Older { .. }), "{error}");
+        assert_eq!(gate.newest, Some(newest.clone()));
+        // The older list, or none, is all that the next daemon finds beside its identity.
+        let gate = rack.start().unwrap();
+        assert_eq!(gate.newest, Some(newest.clone()));
+        assert_eq!(gate.identity.revoked.as_ref(), Some(newest.der()));
+        fs::remove_file(rack.place.path().join("a").join(REVOKED)).unwrap();
+        assert_eq!(rack.start().unwrap().identity.revoked.as_ref(), Some(newest.der()));
+    }
+
+    #[test]
+    fn a_list_of_another_rack_is_refused_and_does_not_outlive_its_rack() {
+        let (rack, other) = (Rack::new(), Rack::new());
+        rack.put(&other.lists[0]);
+        let refused = rack.start().err().unwrap().to_string();
+        assert!(refused.ends_with("is not signed by this rack's authority"), "{refused}");
+        // The rack was made anew with another authority: the list that the daemon kept of the one
+        // before does not count, though its number is higher.
+        let kept = rack.place.path().join("state").join(NEWEST);
+        let theirs = other.newest();
+        fs::write(&kept, theirs.der()).unwrap();
+        rack.put(&rack.lists[0]);
+        let gate = rack.start().unwrap();
+        let newest = gate.newest.unwrap();
+        assert!(newest.is_older_than(&theirs), "{newest} and {theirs}");
+        assert_eq!(fs::read(&kept).unwrap(), newest.der().as_ref());
+    }
 }

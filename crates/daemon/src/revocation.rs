@@ -4,6 +4,9 @@
 //! it signs as a list (a CRL, RFC 5280) into `revoked.pem`, a file that is no secret: it travels as
 //! cards do, and lies in a member's directory beside the authority's certificate ([`read`]). TLS
 //! compares every certificate that is shown with it.
+//!
+//! Each list has a number (RFC 5280, section 5.2.3) that is higher than those of all lists before, so
+//! that an old list does not replace a newer one ([`List::is_older_than`]).
 
 use crate::{
     files,
@@ -13,14 +16,19 @@ use rcgen::{
     CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
 };
 use rustls::pki_types::{
-    CertificateRevocationListDer,
+    CertificateDer, CertificateRevocationListDer,
     pem::{self, PemObject},
 };
 use serde::{Deserialize, Serialize};
 use std::{
-    io,
+    fmt, io,
     path::Path,
     time::{Duration, SystemTime},
+};
+use thiserror::Error;
+use x509_parser::{
+    num_bigint::BigUint,
+    prelude::{CertificateRevocationList, FromDer, X509Certificate},
 };
 
 /// The list in the directory of a member, and in that of the authority.
@@ -90,9 +98,16 @@ impl Certificates {
         valid.map(revoke).collect()
     }
 
-    /// The list of what was taken back and has not ended, signed, in PEM.
-    pub(crate) fn list(&self, issuer: &Issuer<'static, KeyPair>) -> Result<String, rcgen::Error> {
+    /// The list of what was taken back and has not ended, signed, in PEM. Its number is higher than
+    /// that of `last`, also if the clock was set back.
+    pub(crate) fn list(
+        &self,
+        issuer: &Issuer<'static, KeyPair>,
+        last: Option<&List>,
+    ) -> Result<String, rcgen::Error> {
         let now = SystemTime::now();
+        let by_clock = BigUint::from(seconds(now));
+        let number = last.map_or(by_clock.clone(), |last| by_clock.max(&last.number + 1u32));
         let revoked_certs = self.certificates.iter().filter_map(|signed| {
             let number = u128::from_str_radix(&signed.serial, 16).ok()?;
             Some(RevokedCertParams {
@@ -105,12 +120,67 @@ impl Certificates {
         let list = CertificateRevocationListParams {
             this_update: now.into(),
             next_update: (now + LIFE).into(),
-            crl_number: seconds(now).into(),
+            crl_number: number.to_bytes_be().into(),
             issuing_distribution_point: None,
             revoked_certs: revoked_certs.collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
         list.signed_by(issuer)?.pem()
+    }
+}
+
+/// A list that the rack's authority has signed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct List {
+    number: BigUint,
+    der: CertificateRevocationListDer<'static>,
+}
+
+/// Why a list is not one of this rack.
+#[derive(Debug, Error)]
+pub(crate) enum ListError {
+    #[error("this is not a list of revoked certificates")]
+    Malformed,
+    #[error("the list of revoked certificates has no number")]
+    Unnumbered,
+    #[error("the list of revoked certificates is not signed by this rack's authority")]
+    Foreign,
+}
+
+impl List {
+    /// Takes a list that the authority with the certificate `ca` has signed.
+    pub(crate) fn verify(
+        der: CertificateRevocationListDer<'static>,
+        ca: &CertificateDer<'_>,
+    ) -> Result<Self, ListError> {
+        let (_, authority) = X509Certificate::from_der(ca).map_err(|_| ListError::Foreign)?;
+        let (_, list) =
+            CertificateRevocationList::from_der(&der).map_err(|_| ListError::Malformed)?;
+        list.verify_signature(authority.public_key()).map_err(|_| ListError::Foreign)?;
+        let number = list.crl_number().ok_or(ListError::Unnumbered)?.clone();
+        Ok(Self { number, der })
+    }
+
+    /// Whether the authority has signed `other` later.
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
+        self.number < other.number
+    }
+
+    /// As TLS takes it.
+    pub(crate) fn der(&self) -> &CertificateRevocationListDer<'static> {
+        &self.der
+    }
+}
+
+impl fmt::Debug for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("List").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "list {}", self.number)
     }
 }
 
@@ -127,5 +197,50 @@ pub(crate) fn read(
             let reason = "it is no list of revoked certificates".into();
             Err(IdentityError::Content { path, reason })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authority::{Authority, good_for, init_rack, request};
+    use std::{fs, path::PathBuf};
+
+    /// A rack whose authority has signed two lists, in this order.
+    fn two_lists(place: &Path) -> [List; 2] {
+        init_rack(place, &"r".parse().unwrap(), None).unwrap();
+        let (authority, ca) = (Authority::open(place).unwrap(), certificate(place));
+        let asked = request(&place.join("b")).unwrap();
+        ["b", "c"].map(|name| {
+            let name = name.parse().unwrap();
+            authority.sign(&asked, &name, Role::Viewer, good_for(1)).unwrap();
+            authority.revoke(&name).unwrap();
+            List::verify(read(&place.join("ca")).unwrap().unwrap(), &ca).unwrap()
+        })
+    }
+
+    fn certificate(place: &Path) -> CertificateDer<'static> {
+        let path: PathBuf = place.join("ca/certificate.pem");
+        CertificateDer::from_pem_slice(&fs::read(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn lists_are_ordered_also_within_a_second() {
+        let place = tempfile::tempdir().unwrap();
+        let [first, second] = two_lists(place.path());
+        assert!(first.is_older_than(&second) && !second.is_older_than(&first));
+        assert!(!first.is_older_than(&first));
+    }
+
+    #[test]
+    fn a_list_of_another_authority_is_refused() {
+        let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        two_lists(ours.path());
+        let [list, _] = two_lists(theirs.path());
+        let verified = List::verify(list.der, &certificate(ours.path()));
+        assert!(matches!(verified, Err(ListError::Foreign)), "{verified:?}");
+        let garbage = CertificateRevocationListDer::from(vec![0x30, 0x01]);
+        let verified = List::verify(garbage, &certificate(ours.path()));
+        assert!(matches!(verified, Err(ListError::Malformed)), "{verified:?}");
     }
 }

@@ -4,6 +4,7 @@
 //! ```text
 //!   STATE/lock                 held by the daemon that runs
 //!   STATE/address              where it listens
+//!   STATE/revoked.crl          the newest list of revoked certificates that a daemon has seen
 //!   STATE/store/DIGEST         programs
 //!   STATE/jobs/MARK            a job that runs; its processes are known by the mark
 //!   STATE/work/MARK/           the directory that they run in, if none was asked for

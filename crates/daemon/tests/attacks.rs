@@ -3,18 +3,20 @@
 
 mod common;
 
-use common::{Rack, Ran};
+use common::{
+    Rack, Ran,
+    calls::{PATIENCE, as_member, ask, connect, ends, member, runtime},
+};
 use gossamer::job::JobId;
 use gossamer_daemon::{
     authority::{self, Authority},
-    connection::{ConnectionError, Receiver, Sender},
     identity::{Identity, Role},
-    message::{Answer, FromController, FromDaemon, Program, Request, RunRequest},
+    message::{FromController, FromDaemon, Program, Request, RunRequest},
     tls,
 };
 use rustls::{
     ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 use std::{
     fs,
@@ -24,43 +26,10 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf, split},
-    net::TcpStream,
-};
-use tokio_rustls::{TlsConnector, client::TlsStream};
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-type Stream = TlsStream<TcpStream>;
-
-async fn connect(rack: &Rack, config: Arc<ClientConfig>) -> std::io::Result<Stream> {
-    let stream = TcpStream::connect(rack.address(0)).await?;
-    TlsConnector::from(config).connect(ServerName::try_from("a").unwrap(), stream).await
-}
-
-fn ends(stream: Stream) -> (Receiver<ReadHalf<Stream>>, Sender<WriteHalf<Stream>>) {
-    let (reading, writing) = split(stream);
-    (Receiver::new(reading), Sender::new(writing))
-}
-
-/// What the daemon answers to somebody with `config`.
-async fn ask(
-    rack: &Rack,
-    config: Arc<ClientConfig>,
-    request: &Request,
-) -> Result<Answer, ConnectionError> {
-    let (mut from, mut to) = ends(connect(rack, config).await?);
-    to.send(request).await?;
-    from.receive(PATIENCE).await
-}
-
-fn member(rack: &Rack, name: &str) -> Identity {
-    Identity::load(&rack.place.path().join("rack").join(name)).unwrap()
-}
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn admin(rack: &Rack) -> Arc<ClientConfig> {
-    tls::client(&member(rack, "admin")).unwrap()
+    as_member(rack, "admin")
 }
 
 /// The daemon has not restarted, and serves an administrator.
@@ -116,6 +85,43 @@ fn what_is_revoked_is_refused_at_once() {
     assert!(!ran.err.contains("a: "), "{ran:?}");
 }
 
+/// An old list of revoked certificates takes nothing back that a newer one says, also if the daemon
+/// starts again with nothing else beside its identity.
+#[test]
+fn an_old_list_does_not_let_the_revoked_in_again() {
+    let mut rack = Rack::new(&["a"]);
+    let dir = rack.path("rack");
+    let lists = ["first", "second"].map(|name| {
+        rack.join(name, "viewer");
+        let ran = rack.gossamer(&["rack", "revoke", "--dir", &dir, name]).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        fs::read(rack.path("rack/ca/revoked.pem")).unwrap()
+    });
+    let revoked = rack.path("rack/a/revoked.pem");
+    let is_served = |rack: &Rack, name: &str| {
+        let asked = ask(rack, as_member(rack, name), &Request::Describe);
+        runtime().block_on(asked).is_ok()
+    };
+    fs::write(&revoked, &lists[0]).unwrap();
+    assert!(!is_served(&rack, "first") && is_served(&rack, "second"));
+    fs::write(&revoked, &lists[1]).unwrap();
+    assert!(!is_served(&rack, "second"));
+    fs::write(&revoked, &lists[0]).unwrap();
+    assert!(!is_served(&rack, "second"), "the older list is refused");
+    let log = fs::read_to_string(rack.log_file(0)).unwrap();
+    assert!(log.contains("is older than list "), "{log}");
+    for list in [Some(&lists[0]), None] {
+        rack.end_daemon(0, "TERM");
+        match list {
+            Some(list) => fs::write(&revoked, list).unwrap(),
+            None => fs::remove_file(&revoked).unwrap(),
+        }
+        rack.start_daemon(0);
+        assert!(!is_served(&rack, "second"), "a new daemon knows the newest list");
+        assert!(is_served(&rack, "admin"));
+    }
+}
+
 fn run_request() -> RunRequest {
     let program = Program { digest: [7; 32], bytes: 7, name: "p".into() };
     RunRequest {
@@ -131,10 +137,6 @@ fn run_request() -> RunRequest {
         input: false,
         limits: Default::default(),
     }
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 #[test]
