@@ -21,6 +21,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+/// Processes that a job may have on one host: no daemon runs more.
+const PROCESSES: usize = 256;
+
 impl Who {
     fn caller(&self) -> Result<Caller, CommandError> {
         let directory = match &self.identity {
@@ -184,6 +187,12 @@ pub(crate) async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, Comma
             let mut begun = BTreeMap::new();
             let mut is_known = false;
             let asked = caller.ask_on(&host, &request, |answer| match answer {
+                // Each may have begun lines that are kept until they end.
+                Answer::Log(process, ..)
+                    if begun.len() >= PROCESSES && !begun.contains_key(&process) =>
+                {
+                    Next::Refuse(format!("logs of more than {PROCESSES} processes of one job"))
+                }
                 Answer::Log(process, stream, bytes) => {
                     let lines =
                         begun.entry(process).or_insert_with(|| Lines::new(&process.name(&host)));

@@ -21,6 +21,9 @@ pub enum ConnectionError {
     /// What came is no message.
     #[error(transparent)]
     Frame(#[from] FrameError),
+    /// A message that the peer may not send, or not now.
+    #[error("protocol violation: {0}")]
+    Violation(String),
     /// The system says why.
     #[error("the connection broke: {0}")]
     Io(io::Error),
@@ -45,12 +48,13 @@ pub struct Receiver<R> {
     stream: R,
     decoder: Decoder,
     chunk: Vec<u8>,
+    received: u64,
 }
 
 impl<R: AsyncRead + Unpin> Receiver<R> {
     /// Messages from `stream`.
     pub fn new(stream: R) -> Self {
-        Self { stream, decoder: Decoder::default(), chunk: vec![0; 16 << 10] }
+        Self { stream, decoder: Decoder::default(), chunk: vec![0; 16 << 10], received: 0 }
     }
 
     /// The next message; given up when nothing arrives for `silence`. Nothing is lost if this is
@@ -69,9 +73,17 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
             let read = timeout(silence, self.stream.read(&mut self.chunk)).await;
             match read.map_err(|_| ConnectionError::Silent(silence))?? {
                 0 => return Err(ConnectionError::Closed),
-                bytes => self.decoder.push(&self.chunk[..bytes]),
+                bytes => {
+                    self.received += bytes as u64;
+                    self.decoder.push(&self.chunk[..bytes]);
+                }
             }
         }
+    }
+
+    /// Bytes that have arrived, those of messages that were not returned yet among them.
+    pub fn received(&self) -> u64 {
+        self.received
     }
 }
 
@@ -129,6 +141,7 @@ mod tests {
             let received: u32 = receiver.receive(Duration::from_secs(60)).await.unwrap();
             assert_eq!(received, number);
         }
+        assert_eq!(receiver.received(), 100 * 5);
         let end = receiver.receive::<u32>(Duration::from_secs(60)).await.unwrap_err();
         assert!(matches!(end, ConnectionError::Closed), "{end}");
         sending.await.unwrap();

@@ -25,6 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// nothing yet, and turns the oldest away for others; a job may have many processes on one host.
 const AT_ONCE: usize = 16;
 
+/// Bytes of the longest list that a daemon may answer with: that of a host that runs as many
+/// processes as it can, with many threads each, has a tenth of it.
+const LONGEST_LIST: u64 = 64 << 20;
+
 pub(crate) type FromHost = Receiver<ReadHalf<TlsStream<TcpStream>>>;
 pub(crate) type ToHost = Sender<WriteHalf<TlsStream<TcpStream>>>;
 
@@ -131,18 +135,34 @@ impl Caller {
     /// Asks one thing of one daemon, and hands over each of its answers until `take` has enough.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`], also if `take` refuses an answer.
     pub async fn ask_on(
         &self,
         host: &Name,
         request: &Request,
+        take: impl FnMut(Answer) -> Next,
+    ) -> Result<(), CallError> {
+        self.ask_within(host, request, u64::MAX, take).await
+    }
+
+    /// As [`ask_on`](Self::ask_on), for answers of at most `longest` bytes together.
+    async fn ask_within(
+        &self,
+        host: &Name,
+        request: &Request,
+        longest: u64,
         mut take: impl FnMut(Answer) -> Next,
     ) -> Result<(), CallError> {
         let failed = |error| CallError::Connection { host: host.clone(), error };
         // The other direction stays open: closed, it would end what was asked for.
         let (mut from, _to) = self.connect(host, request).await?;
         loop {
-            match from.receive(PATIENCE).await.map_err(failed)? {
+            let answer = from.receive(PATIENCE).await.map_err(failed)?;
+            if from.received() > longest {
+                let text = format!("a list of more than {longest} bytes");
+                return Err(failed(ConnectionError::Violation(text)));
+            }
+            match answer {
                 Answer::Alive => {}
                 Answer::Refused(reason) => {
                     return Err(CallError::Refused { host: host.clone(), reason });
@@ -150,6 +170,7 @@ impl Caller {
                 answer => match take(answer) {
                     Next::More => {}
                     Next::Enough => return Ok(()),
+                    Next::Refuse(why) => return Err(failed(ConnectionError::Violation(why))),
                 },
             }
         }
@@ -202,7 +223,8 @@ impl Caller {
                     }
                     None => Next::Enough,
                 };
-                caller.ask_on(&host, &request, take).await.map(|()| list)
+                let asked = caller.ask_within(&host, &request, LONGEST_LIST, take).await;
+                asked.map(|()| list)
             }
         };
         self.on_all(hosts, ask).await
@@ -229,10 +251,12 @@ impl Caller {
 }
 
 /// Whether somebody who asked wants to hear more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Yes.
     More,
     /// No.
     Enough,
+    /// No, because the daemon may not answer so, for this reason.
+    Refuse(String),
 }

@@ -1,13 +1,18 @@
 //! The controller's connection to one host of a job: two tasks, one for each direction.
+//!
+//! A controller trusts daemons no more than they trust it: [`Conduct`] checks the order of what a
+//! daemon says and that it keeps to its window, so that a daemon can neither fill the controller's
+//! memory nor confuse it. One that does not is cut off.
 
+use super::conduct::{Conduct, Windows};
 use crate::{
     connection::ConnectionError,
     controller::call::{CallError, Caller, FromHost, ToHost},
     identity::Name,
     message::{ALIVE_EVERY, CHUNK, FromController, FromDaemon, Request, SILENCE},
 };
-use std::{io, path::PathBuf};
-use tokio::{fs::File, io::AsyncReadExt, sync::mpsc, time::timeout};
+use std::{io, path::PathBuf, sync::Arc};
+use tokio::{fs::File, io::AsyncReadExt, sync::mpsc, task::AbortHandle, time::timeout};
 
 /// What a host says, or that it says nothing more.
 pub(crate) type Heard = (usize, Result<FromDaemon, ConnectionError>);
@@ -23,7 +28,10 @@ pub(crate) enum ToSend {
 /// The controller's end of a conversation with a daemon. Dropped, the conversation ends, and with
 /// it the process there.
 #[derive(Clone, Debug)]
-pub(crate) struct Link(mpsc::UnboundedSender<ToSend>);
+pub(crate) struct Link {
+    queue: mpsc::UnboundedSender<ToSend>,
+    windows: Arc<Windows>,
+}
 
 impl Link {
     /// Asks `host`, number `number` of the job, for a process, and hands on what it says.
@@ -36,29 +44,49 @@ impl Link {
     ) -> Result<Self, CallError> {
         let (from, to) = caller.connect(host, &request).await?;
         let (send, queue) = mpsc::unbounded_channel();
-        tokio::spawn(listen(number, from, heard));
-        tokio::spawn(speak(to, queue));
-        Ok(Self(send))
+        let windows = Arc::new(Windows::default());
+        let speaking = tokio::spawn(speak(to, queue)).abort_handle();
+        tokio::spawn(listen(number, from, heard, Conduct::new(windows.clone()), speaking));
+        Ok(Self { queue: send, windows })
     }
 
     /// Sends a message, when those before it are sent. Whether the host is gone is noticed where
     /// it is listened to.
     pub(crate) fn say(&self, message: FromController) {
-        let _ = self.0.send(ToSend::Message(message));
+        if let FromController::Input(bytes) = &message {
+            self.windows.sends_input(bytes.len());
+        }
+        let _ = self.queue.send(ToSend::Message(message));
+    }
+
+    /// Tells the host that `bytes` of its output were printed, so that it may send more.
+    pub(crate) fn printed(&self, bytes: usize) {
+        self.windows.has_printed(bytes);
+        self.say(FromController::Printed(bytes as u32));
     }
 
     /// Sends a program.
     pub(crate) fn push(&self, file: PathBuf) {
-        let _ = self.0.send(ToSend::Program(file));
+        let _ = self.queue.send(ToSend::Program(file));
     }
 }
 
-async fn listen(number: usize, mut from: FromHost, heard: mpsc::Sender<Heard>) {
+async fn listen(
+    number: usize,
+    mut from: FromHost,
+    heard: mpsc::Sender<Heard>,
+    mut conduct: Conduct,
+    speaking: AbortHandle,
+) {
     loop {
-        let message = from.receive(SILENCE).await;
-        let is_last = message.is_err();
+        let message = from.receive(SILENCE).await.and_then(|message| conduct.check(message));
         if matches!(message, Ok(FromDaemon::Alive)) {
             continue;
+        }
+        let is_last = message.is_err();
+        if matches!(message, Err(ConnectionError::Violation(_))) {
+            // With this direction, which ends below, that closes the connection.
+            speaking.abort();
         }
         if heard.send((number, message)).await.is_err() || is_last {
             return;

@@ -1,10 +1,12 @@
 //! What the `gossamer` command does: calls daemons, runs jobs on them, and says how they ended.
 //!
 //! Reading order: [`call`] (one question to one daemon or many), [`run`] (a job, from its program
-//! to its exit status; with `credentials`, `link`, `lines`, `printer`, `signals` and [`verdict`]),
+//! to its exit status; with `credentials`, `link`, `conduct`, `lines`, `printer`, `signals` and
+//! [`verdict`]),
 //! [`tables`], [`rates`] and `top` (what is shown of jobs, hosts and threads).
 
 pub mod call;
+mod conduct;
 mod credentials;
 pub(crate) mod lines;
 mod link;

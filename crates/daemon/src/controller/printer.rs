@@ -3,7 +3,7 @@
 
 use crate::{
     controller::{lines::Lines, link::Link},
-    message::{FromController, Stream},
+    message::Stream,
 };
 use std::{
     io::{self, Write},
@@ -33,7 +33,7 @@ impl Printer {
             let mut lines: Vec<_> = hosts.iter().map(|(name, _)| Lines::new(name)).collect();
             for Part { host, stream, bytes } in queue {
                 write(stream, &lines[host].take(stream, &bytes));
-                hosts[host].1.say(FromController::Printed(bytes.len() as u32));
+                hosts[host].1.printed(bytes.len());
             }
             for lines in lines {
                 lines.finish().into_iter().for_each(|(stream, text)| write(stream, &text));

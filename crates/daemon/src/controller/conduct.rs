@@ -1,0 +1,201 @@
+//! [`Conduct`]: what a daemon may say next about a process of a job, as `message.rs` draws it.
+
+use crate::{
+    connection::ConnectionError,
+    message::{FromDaemon, OUTPUT_WINDOW},
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+/// Bytes that are on their way between a controller and a process.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    /// Output that has come and was not printed yet.
+    unprinted: AtomicUsize,
+    /// Input that was sent and that the process has not taken yet, as far as the daemon has said.
+    untaken: AtomicUsize,
+}
+
+impl Windows {
+    /// Notes that input is about to be sent.
+    pub(crate) fn sends_input(&self, bytes: usize) {
+        self.untaken.fetch_add(bytes, Relaxed);
+    }
+
+    /// Notes that output was printed, before the daemon is told.
+    pub(crate) fn has_printed(&self, bytes: usize) {
+        self.unprinted.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// How far a daemon has got with a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Asked,
+    Sending,
+    Prepared,
+    Started,
+    Ended,
+}
+
+/// Checks what one daemon says about one process.
+#[derive(Debug)]
+pub(crate) struct Conduct {
+    stage: Stage,
+    windows: Arc<Windows>,
+}
+
+impl Conduct {
+    pub(crate) fn new(windows: Arc<Windows>) -> Self {
+        Self { stage: Stage::Asked, windows }
+    }
+
+    /// Passes a message on if the daemon may send it now.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Violation`], after which nothing else is to be believed.
+    pub(crate) fn check(&mut self, message: FromDaemon) -> Result<FromDaemon, ConnectionError> {
+        use Stage::{Asked, Ended, Prepared, Sending, Started};
+        let (is_in_turn, next) = match &message {
+            FromDaemon::Alive => (true, self.stage),
+            FromDaemon::SendProgram => (self.stage == Asked, Sending),
+            FromDaemon::Prepared { .. } => (self.stage < Prepared, Prepared),
+            FromDaemon::Started { .. } => (self.stage == Prepared, Started),
+            FromDaemon::Refused(_) => (self.stage < Started, Ended),
+            FromDaemon::Ended(_) => (self.stage == Started, Ended),
+            FromDaemon::Output(..) | FromDaemon::Taken(_) => (self.stage >= Started, self.stage),
+        };
+        if !is_in_turn {
+            let text = format!("{} after {:?}", kind(&message), self.stage);
+            return Err(ConnectionError::Violation(text));
+        }
+        self.stage = next;
+        match &message {
+            FromDaemon::Output(_, bytes) => self.takes_output(bytes.len())?,
+            FromDaemon::Taken(bytes) => self.input_was_taken(*bytes as usize)?,
+            _ => {}
+        }
+        Ok(message)
+    }
+
+    fn takes_output(&self, bytes: usize) -> Result<(), ConnectionError> {
+        let unprinted = self.windows.unprinted.fetch_add(bytes, Relaxed) + bytes;
+        // Messages without output would cost memory, and no window.
+        if bytes > 0 && unprinted <= OUTPUT_WINDOW {
+            return Ok(());
+        }
+        Err(ConnectionError::Violation(format!(
+            "{bytes} bytes of output, {unprinted} with those that are not printed yet, and at most \
+             {OUTPUT_WINDOW} are allowed"
+        )))
+    }
+
+    fn input_was_taken(&self, bytes: usize) -> Result<(), ConnectionError> {
+        let less = |untaken: usize| untaken.checked_sub(bytes);
+        match self.windows.untaken.fetch_update(Relaxed, Relaxed, less) {
+            Ok(_) => Ok(()),
+            Err(untaken) => Err(ConnectionError::Violation(format!(
+                "{bytes} bytes of input reported as taken, and {untaken} were sent"
+            ))),
+        }
+    }
+}
+
+fn kind(message: &FromDaemon) -> &'static str {
+    match message {
+        FromDaemon::Refused(_) => "Refused",
+        FromDaemon::SendProgram => "SendProgram",
+        FromDaemon::Prepared { .. } => "Prepared",
+        FromDaemon::Started { .. } => "Started",
+        FromDaemon::Taken(_) => "Taken",
+        FromDaemon::Output(..) => "Output",
+        FromDaemon::Ended(_) => "Ended",
+        FromDaemon::Alive => "Alive",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Ending, How, Stream};
+
+    fn prepared() -> FromDaemon {
+        FromDaemon::Prepared { address: ([127, 0, 0, 1], 1).into(), owns_cores: false }
+    }
+
+    fn output(bytes: usize) -> FromDaemon {
+        FromDaemon::Output(Stream::Out, vec![b'x'; bytes])
+    }
+
+    fn ended() -> FromDaemon {
+        let how = How::Exited(0);
+        FromDaemon::Ended(Ending { how, told_by: None, panic: None, last_lines: vec![] })
+    }
+
+    /// What is wrong with the last of `messages`, after the others, which must be fine.
+    fn wrong(messages: &[FromDaemon]) -> Option<String> {
+        let mut conduct = Conduct::new(Arc::default());
+        let (last, before) = messages.split_last().unwrap();
+        before.iter().for_each(|message| drop(conduct.check(message.clone()).unwrap()));
+        conduct.check(last.clone()).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_process_from_its_program_to_its_last_output_is_fine() {
+        let started = FromDaemon::Started { pid: 1 };
+        let all = [
+            FromDaemon::SendProgram,
+            prepared(),
+            FromDaemon::Alive,
+            started,
+            output(1),
+            ended(),
+            output(1),
+        ];
+        assert_eq!(wrong(&all), None);
+        assert_eq!(wrong(&[prepared(), FromDaemon::Refused("no".into())]), None);
+    }
+
+    #[test]
+    fn what_is_out_of_turn_is_a_violation() {
+        let started = FromDaemon::Started { pid: 1 };
+        let refused = FromDaemon::Refused("no".into());
+        for (messages, expected) in [
+            (vec![FromDaemon::SendProgram, FromDaemon::SendProgram], "SendProgram after Sending"),
+            (vec![prepared(), FromDaemon::SendProgram], "SendProgram after Prepared"),
+            (vec![prepared(), prepared()], "Prepared after Prepared"),
+            (vec![started.clone()], "Started after Asked"),
+            (vec![prepared(), output(1)], "Output after Prepared"),
+            (vec![prepared(), started.clone(), refused.clone()], "Refused after Started"),
+            (vec![refused.clone(), refused], "Refused after Ended"),
+            (vec![prepared(), started, ended(), ended()], "Ended after Ended"),
+        ] {
+            assert_eq!(wrong(&messages), Some(format!("protocol violation: {expected}")));
+        }
+    }
+
+    #[test]
+    fn output_keeps_to_its_window() {
+        let windows = Arc::new(Windows::default());
+        let mut conduct = Conduct { stage: Stage::Started, windows: windows.clone() };
+        conduct.check(output(OUTPUT_WINDOW)).unwrap();
+        windows.has_printed(10);
+        conduct.check(output(10)).unwrap();
+        let error = conduct.check(output(1)).unwrap_err().to_string();
+        assert!(error.contains("1048577 with those that are not printed yet"), "{error}");
+        let mut conduct = Conduct { stage: Stage::Started, windows: Arc::default() };
+        assert!(conduct.check(output(0)).is_err(), "it would cost memory and no window");
+    }
+
+    #[test]
+    fn only_input_that_was_sent_is_taken() {
+        let windows = Arc::new(Windows::default());
+        let mut conduct = Conduct { stage: Stage::Started, windows: windows.clone() };
+        windows.sends_input(10);
+        conduct.check(FromDaemon::Taken(4)).unwrap();
+        let error = conduct.check(FromDaemon::Taken(7)).unwrap_err().to_string();
+        assert!(error.contains("7 bytes of input reported as taken, and 6 were sent"), "{error}");
+    }
+}

@@ -1,0 +1,127 @@
+//! A host that was taken over: the `gossamer` command calls a daemon that has the host's certificate
+//! and does not keep to the protocol. It can fail its own part of a job, and nothing else.
+
+mod common;
+
+use common::{
+    Rack, Ran,
+    calls::{PATIENCE, ends, member, runtime},
+    finish,
+};
+use gossamer_daemon::{
+    connection::ConnectionError,
+    identity::Identity,
+    message::{CHUNK, FromController, FromDaemon, OUTPUT_WINDOW, Request, Stream},
+    tls,
+};
+use std::{fs, process::Child};
+use tokio::{
+    io::{ReadHalf, WriteHalf},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+type Receiver = gossamer_daemon::connection::Receiver<ReadHalf<TlsStream<TcpStream>>>;
+type Sender = gossamer_daemon::connection::Sender<WriteHalf<TlsStream<TcpStream>>>;
+
+/// Listens in place of the daemon of host `a`.
+struct FalseDaemon {
+    listener: TcpListener,
+    identity: Identity,
+}
+
+impl FalseDaemon {
+    async fn new(rack: &Rack) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let hosts = format!("[hosts]\na = \"{}\"\n", listener.local_addr().unwrap());
+        fs::write(rack.path("rack/admin/hosts.toml"), hosts).unwrap();
+        Self { listener, identity: member(rack, "a") }
+    }
+
+    /// The next caller, and what it asks.
+    async fn accept(&self) -> (Request, Receiver, Sender) {
+        let (stream, _) = self.listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        let acceptor = TlsAcceptor::from(tls::server(&self.identity).unwrap());
+        let (mut from, to) = ends(acceptor.accept(stream).await.unwrap());
+        (from.receive(PATIENCE).await.unwrap(), from, to)
+    }
+
+    /// Serves a job until its process is said to have started.
+    async fn start(&self) -> (Receiver, Sender) {
+        let (request, mut from, mut to) = self.accept().await;
+        assert!(matches!(request, Request::Run(_)), "{request:?}");
+        to.send(&prepared()).await.unwrap();
+        while !matches!(from.receive(PATIENCE).await.unwrap(), FromController::Start(_)) {}
+        to.send(&FromDaemon::Started { pid: 1 }).await.unwrap();
+        (from, to)
+    }
+}
+
+fn prepared() -> FromDaemon {
+    FromDaemon::Prepared { address: ([127, 0, 0, 1], 1).into(), owns_cores: false }
+}
+
+/// Starts `gossamer run`. Its outputs are pipes that are not read yet.
+fn run(rack: &Rack) -> Child {
+    rack.run("a", &["true"]).spawn().unwrap()
+}
+
+#[test]
+fn output_beyond_the_window_ends_the_connection() {
+    const ATTEMPTED: usize = 400 << 20;
+    let rack = Rack::new(&["a"]);
+    let (job, sent) = runtime().block_on(async {
+        let daemon = FalseDaemon::new(&rack).await;
+        let job = run(&rack);
+        let (_from, mut to) = daemon.start().await;
+        let output = FromDaemon::Output(Stream::Out, vec![b'x'; CHUNK]);
+        let mut sent = 0;
+        while sent < ATTEMPTED {
+            match timeout(PATIENCE, to.send(&output)).await {
+                Ok(Ok(())) => sent += CHUNK,
+                Ok(Err(ConnectionError::Closed)) => break,
+                other => panic!("neither taken nor closed: {other:?}"),
+            }
+        }
+        (job, sent)
+    });
+    // What does not come from the window is in the buffers of the sockets.
+    assert!(sent < 64 << 20, "{sent} bytes were taken by a controller that prints nothing");
+    let ran = finish(job);
+    assert_eq!(ran.status, Some(125), "{}", ran.err);
+    let expected = format!("with those that are not printed yet, and at most {OUTPUT_WINDOW}");
+    assert!(ran.err.contains("a: its daemon was lost: protocol violation: "), "{}", ran.err);
+    assert!(ran.err.contains(&expected), "{}", ran.err);
+}
+
+#[test]
+fn what_a_daemon_says_out_of_turn_ends_the_connection() {
+    let rack = Rack::new(&["a"]);
+    let violation = |messages: &[FromDaemon]| {
+        let job = runtime().block_on(async {
+            let daemon = FalseDaemon::new(&rack).await;
+            let job = run(&rack);
+            let (mut from, mut to) = daemon.start().await;
+            for message in messages {
+                to.send(message).await.unwrap();
+            }
+            // The controller closes; it would send that it is alive for ever.
+            let closed = timeout(PATIENCE, async {
+                while from.receive::<FromController>(PATIENCE).await.is_ok() {}
+            });
+            assert!(closed.await.is_ok(), "the connection stays open after {messages:?}");
+            job
+        });
+        let Ran { status, err, .. } = finish(job);
+        assert_eq!(status, Some(125), "{err}");
+        let (_, violation) = err.split_once("protocol violation: ").expect(&err);
+        violation.trim().to_owned()
+    };
+    // Input that was never sent would make room for more than the window.
+    let taken = violation(&[FromDaemon::Taken(u32::MAX)]);
+    assert!(taken.ends_with("bytes of input reported as taken, and 0 were sent"), "{taken}");
+    assert_eq!(violation(&[FromDaemon::SendProgram]), "SendProgram after Started");
+    assert_eq!(violation(&[prepared()]), "Prepared after Started");
+}
