@@ -8,14 +8,14 @@ use crate::{
     daemon::{self, DaemonError},
     files,
     identity::{IdentityError, Name, Role},
-    keeper,
+    keeper, visible,
 };
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use gossamer::job::JobId;
 use std::{
     env,
     ffi::OsString,
-    fs,
+    fmt, fs,
     io::{self, Read, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -282,8 +282,7 @@ fn finish(result: Result<u8, CommandError>) -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            // Where nobody reads what is wrong, the status says that something is.
-            let _ = writeln!(io::stderr(), "gossamer: {error}");
+            complain(&error);
             ExitCode::from(NO_JOB)
         }
     }
@@ -384,6 +383,12 @@ fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {
     })
 }
 
+/// Says on the standard error what is wrong, without anything that drives a terminal: it may quote
+/// other hosts, files and programs. If that cannot be written, the exit status tells.
+pub(crate) fn complain(what: &impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "gossamer: {}", visible::text(&what.to_string()));
+}
+
 pub(crate) fn print(bytes: &[u8]) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     Ok(out.write_all(bytes).and_then(|()| out.flush())?)
@@ -438,11 +443,9 @@ fn rack(command: RackCommand) -> Result<(), CommandError> {
             if let Some(address) = address.filter(|_| role == Role::Host)
                 && let Some(before) = authority.note_host(&name, &address)?
             {
-                let _ = writeln!(
-                    io::stderr(),
-                    "gossamer: {name} was at {before}: whoever has been told so goes on calling it \
-                     there"
-                );
+                complain(&format!(
+                    "{name} was at {before}: whoever has been told so goes on calling it there"
+                ));
             }
             let text = toml::to_string(&card)
                 .map_err(|error| CommandError::Other(format!("cannot write the card: {error}")))?;

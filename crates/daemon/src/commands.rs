@@ -1,7 +1,7 @@
 //! The commands that call daemons.
 
 use crate::{
-    cli::{CommandError, RunArgs, Who, print},
+    cli::{CommandError, RunArgs, Who, complain, print},
     controller::{
         call::{CallError, Caller, Next},
         lines::Lines,
@@ -12,12 +12,13 @@ use crate::{
     },
     identity::{self, Identity, Name, Role},
     message::{Answer, Limits, Request},
+    visible::{self, Colours},
 };
 use gossamer::job::JobId;
 use std::{
     collections::BTreeMap,
     env,
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     time::{Duration, SystemTime},
 };
 
@@ -74,8 +75,7 @@ pub(crate) async fn run_job(args: RunArgs) -> Result<u8, CommandError> {
     };
     let verdict = run::run(&caller, &options).await?;
     if verdict.cause.is_some() || verdict.told_by.is_some() {
-        // The status says it, too.
-        let _ = writeln!(io::stderr(), "gossamer: {verdict}");
+        complain(&verdict);
     }
     Ok(verdict.status)
 }
@@ -88,7 +88,7 @@ fn answered<T>(answers: Vec<(Name, Result<T, CallError>)>) -> (Vec<(Name, T)>, u
         match answer {
             Ok(answer) => good.push((host, answer)),
             Err(error) => {
-                let _ = writeln!(io::stderr(), "gossamer: {error}");
+                complain(&error);
                 status = 1;
             }
         }
@@ -103,7 +103,7 @@ async fn ask_all(caller: &Caller, request: &Request) -> (Vec<(Name, Answer)>, u8
 fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, CommandError> {
     let text = serde_json::to_string_pretty(value);
     let text = text.map_err(|error| CommandError::Other(format!("cannot write JSON: {error}")))?;
-    Ok(format!("{text}\n").into_bytes())
+    Ok(format!("{}\n", visible::json(&text)).into_bytes())
 }
 
 pub(crate) async fn ps(who: Who, as_json: bool) -> Result<u8, CommandError> {
@@ -151,7 +151,7 @@ pub(crate) async fn top(who: Who, once: bool, as_json: bool) -> Result<u8, Comma
     }
     let view = top::ask(&caller).await;
     for error in &view.errors {
-        let _ = writeln!(io::stderr(), "gossamer: {error}");
+        complain(error);
     }
     if as_json {
         print(&json(&view.rows)?)?;
@@ -170,7 +170,7 @@ pub(crate) async fn kill(who: Who, jobs: Vec<JobId>) -> Result<u8, CommandError>
         // Where nobody has answered, the reasons were said.
         let is_known = answers.iter().any(|(_, answer)| *answer == Answer::Killed(true));
         if !answers.is_empty() && !is_known {
-            let _ = writeln!(io::stderr(), "gossamer: no job {job} runs on the hosts that answer");
+            complain(&format!("no job {job} runs on the hosts that answer"));
             status = 1;
         }
     }
@@ -196,7 +196,7 @@ pub(crate) async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, Comma
                 Answer::Log(process, stream, bytes) => {
                     let lines =
                         begun.entry(process).or_insert_with(|| Lines::new(&process.name(&host)));
-                    write(stream, &lines.take(stream, &bytes));
+                    write(stream, &lines.take(stream, &bytes), Colours::Shown);
                     Next::More
                 }
                 answer => {
@@ -206,7 +206,7 @@ pub(crate) async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, Comma
             });
             let asked = asked.await;
             let last = begun.into_values().flat_map(Lines::finish);
-            last.for_each(|(stream, text)| write(stream, &text));
+            last.for_each(|(stream, text)| write(stream, &text, Colours::Shown));
             asked.map(|()| is_known)
         });
     }
@@ -216,13 +216,13 @@ pub(crate) async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, Comma
         match asked.map_err(io::Error::other)? {
             Ok(is_known_there) => is_known |= is_known_there,
             Err(error) => {
-                let _ = writeln!(io::stderr(), "gossamer: {error}");
+                complain(&error);
                 status = 1;
             }
         }
     }
     if !is_known {
-        let _ = writeln!(io::stderr(), "gossamer: no host that answers knows a job {job}");
+        complain(&format!("no host that answers knows a job {job}"));
         status = 1;
     }
     Ok(status)

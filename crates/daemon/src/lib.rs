@@ -10,7 +10,8 @@
 //! [`connection`], [`message`]. What a host has: [`topology`], [`store`], `aside`, [`state`]. A
 //! process and its keeper: `processes`, `cgroup`, `keeper`, `keepers`, `kept`. The daemon:
 //! [`config`], `jobs`, `log`, `metrics`, `pipes`, `statistics`, `conversation`, `limits`, `server`,
-//! [`daemon`]. The command: [`controller`], `commands`, [`cli`]. For any bytes at all: `fuzzing`.
+//! [`daemon`]. The command: `visible`, [`controller`], `commands`, [`cli`]. For any bytes at all:
+//! `fuzzing`.
 
 #![forbid(unsafe_code)]
 
@@ -47,3 +48,4 @@ mod statistics;
 pub mod store;
 pub mod tls;
 pub mod topology;
+mod visible;

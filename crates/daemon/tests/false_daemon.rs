@@ -5,63 +5,16 @@ mod common;
 
 use common::{
     Rack, Ran,
-    calls::{PATIENCE, ends, member, runtime},
+    calls::{PATIENCE, runtime},
+    false_daemon::{FalseDaemon, prepared},
     finish,
 };
 use gossamer_daemon::{
     connection::ConnectionError,
-    identity::Identity,
-    message::{CHUNK, FromController, FromDaemon, OUTPUT_WINDOW, Request, Stream},
-    tls,
+    message::{CHUNK, FromController, FromDaemon, OUTPUT_WINDOW, Stream},
 };
-use std::{fs, process::Child};
-use tokio::{
-    io::{ReadHalf, WriteHalf},
-    net::{TcpListener, TcpStream},
-    time::timeout,
-};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
-
-type Receiver = gossamer_daemon::connection::Receiver<ReadHalf<TlsStream<TcpStream>>>;
-type Sender = gossamer_daemon::connection::Sender<WriteHalf<TlsStream<TcpStream>>>;
-
-/// Listens in place of the daemon of host `a`.
-struct FalseDaemon {
-    listener: TcpListener,
-    identity: Identity,
-}
-
-impl FalseDaemon {
-    async fn new(rack: &Rack) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let hosts = format!("[hosts]\na = \"{}\"\n", listener.local_addr().unwrap());
-        fs::write(rack.path("rack/admin/hosts.toml"), hosts).unwrap();
-        Self { listener, identity: member(rack, "a") }
-    }
-
-    /// The next caller, and what it asks.
-    async fn accept(&self) -> (Request, Receiver, Sender) {
-        let (stream, _) = self.listener.accept().await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let acceptor = TlsAcceptor::from(tls::server(&self.identity).unwrap());
-        let (mut from, to) = ends(acceptor.accept(stream).await.unwrap());
-        (from.receive(PATIENCE).await.unwrap(), from, to)
-    }
-
-    /// Serves a job until its process is said to have started.
-    async fn start(&self) -> (Receiver, Sender) {
-        let (request, mut from, mut to) = self.accept().await;
-        assert!(matches!(request, Request::Run(_)), "{request:?}");
-        to.send(&prepared()).await.unwrap();
-        while !matches!(from.receive(PATIENCE).await.unwrap(), FromController::Start(_)) {}
-        to.send(&FromDaemon::Started { pid: 1 }).await.unwrap();
-        (from, to)
-    }
-}
-
-fn prepared() -> FromDaemon {
-    FromDaemon::Prepared { address: ([127, 0, 0, 1], 1).into(), owns_cores: false }
-}
+use std::process::Child;
+use tokio::time::timeout;
 
 /// Starts `gossamer run`. Its outputs are pipes that are not read yet.
 fn run(rack: &Rack) -> Child {

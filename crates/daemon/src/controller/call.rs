@@ -5,6 +5,7 @@ use crate::{
     identity::{Hosts, Identity, Name},
     message::{Answer, Request},
     tls::{self, TlsError},
+    visible,
 };
 use rustls::pki_types::ServerName;
 use std::{io, sync::Arc, time::Duration};
@@ -165,6 +166,7 @@ impl Caller {
             match answer {
                 Answer::Alive => {}
                 Answer::Refused(reason) => {
+                    let reason = visible::name(&reason).into_owned();
                     return Err(CallError::Refused { host: host.clone(), reason });
                 }
                 answer => match take(answer) {

@@ -4,9 +4,10 @@
 use crate::{
     controller::{lines::Lines, link::Link},
     message::Stream,
+    visible::{self, Colours},
 };
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     sync::mpsc,
     thread,
 };
@@ -32,11 +33,12 @@ impl Printer {
         let run = move || {
             let mut lines: Vec<_> = hosts.iter().map(|(name, _)| Lines::new(name)).collect();
             for Part { host, stream, bytes } in queue {
-                write(stream, &lines[host].take(stream, &bytes));
+                write(stream, &lines[host].take(stream, &bytes), Colours::Passed);
                 hosts[host].1.printed(bytes.len());
             }
             for lines in lines {
-                lines.finish().into_iter().for_each(|(stream, text)| write(stream, &text));
+                let last = lines.finish();
+                last.into_iter().for_each(|(stream, text)| write(stream, &text, Colours::Passed));
             }
         };
         let thread = thread::Builder::new().name("printer".into()).spawn(run)?;
@@ -57,14 +59,22 @@ impl Printer {
     }
 }
 
-/// Writes to the output or error of this process. If nobody reads it any more the job goes on, as
-/// under nohup.
-pub(crate) fn write(stream: Stream, text: &[u8]) {
-    fn to(mut to: impl Write, text: &[u8]) {
+/// Writes whole lines to the output or error of this process. A terminal is not driven by them, except
+/// to show `colours`; files and pipes get every byte as it is. If nobody reads it any more the job goes
+/// on, as under nohup.
+pub(crate) fn write(stream: Stream, text: &[u8], colours: Colours) {
+    fn to(mut to: impl Write + IsTerminal, text: &[u8], colours: Colours) {
+        let shown;
+        let text = if to.is_terminal() {
+            shown = visible::lines(text, colours);
+            &shown
+        } else {
+            text
+        };
         let _ = to.write_all(text).and_then(|()| to.flush());
     }
     match stream {
-        Stream::Out => to(io::stdout().lock(), text),
-        Stream::Err => to(io::stderr().lock(), text),
+        Stream::Out => to(io::stdout().lock(), text, colours),
+        Stream::Err => to(io::stderr().lock(), text, colours),
     }
 }

@@ -1,7 +1,7 @@
 //! What `gossamer top` shows: from counts at two times, how much there is of it in a second.
 
 use super::tables::{size, table};
-use crate::{identity::Name, message::JobStatistics};
+use crate::{identity::Name, message::JobStatistics, visible};
 use gossamer::{job::JobId, statistics::ThreadStatistics};
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ pub(crate) fn cells(row: &ThreadRow) -> [String; HEAD.len()] {
     let rate = |of: fn(&Rates) -> String| row.rates.as_ref().map_or_else(|| "-".into(), of);
     [
         row.job.to_string().chars().take(8).collect(),
-        row.program.clone(),
+        visible::name(&row.program).into_owned(),
         row.host.clone(),
         row.thread.to_string(),
         rate(|rates| count(rates.requests_in)),

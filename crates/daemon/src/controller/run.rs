@@ -21,6 +21,7 @@ use crate::{
         CHUNK, Ending, FromController, FromDaemon, How, Limits, OUTPUT_WINDOW, Process, Program,
         Request, RunRequest, SIGKILL,
     },
+    visible,
 };
 use gossamer::{
     authority::AuthorityError,
@@ -214,6 +215,7 @@ impl Job {
                     prepared[number] = Some((address, owns_cores));
                 }
                 Ok(FromDaemon::Refused(reason)) => {
+                    let reason = visible::name(&reason).into_owned();
                     return Err(CallError::Refused { host: host(), reason }.into());
                 }
                 Ok(_) => {

@@ -5,6 +5,7 @@ use crate::{
     identity::Name,
     message::{Ending, HostReport, JobSummary},
     topology::Topology,
+    visible,
 };
 use gossamer::job::JobId;
 use serde::Serialize;
@@ -150,7 +151,9 @@ pub(crate) fn table<const N: usize>(
     head: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> String {
-    let rows: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
+    let shown = |row: [String; N]| row.map(|cell| visible::name(&cell).into_owned());
+    let rows = std::iter::once(head.map(str::to_owned)).chain(rows).map(shown);
+    let rows: Vec<[String; N]> = rows.collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();

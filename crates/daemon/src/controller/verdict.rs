@@ -7,7 +7,10 @@
 //! chosen, then a panic, which may be over a process that is missed, and last the status with which
 //! a process ends that misses another.
 
-use crate::message::{Ending, How, ToldBy};
+use crate::{
+    message::{Ending, How, ToldBy},
+    visible,
+};
 use gossamer::job::JobId;
 use std::fmt;
 
@@ -94,8 +97,8 @@ impl Verdict {
             }
             None => {
                 // A job that its own controller ended has ended well: host 0 was done.
-                let told_by =
-                    told_by.filter(|by| **by != ToldBy::Controller).map(ToldBy::to_string);
+                let told_by = told_by.filter(|by| **by != ToldBy::Controller);
+                let told_by = told_by.map(|by| visible::name(&by.to_string()).into_owned());
                 let status = if told_by.is_some() { 128 + 15 } else { 0 };
                 Self { job, cause: None, told_by, status }
             }
@@ -111,16 +114,17 @@ impl fmt::Display for Verdict {
                 write!(f, "job {job} has ended because of {host}: ")?;
                 match fate {
                     Fate::Lost(reason) => write!(f, "its daemon was lost: {reason}"),
-                    Fate::Refused(reason) => f.write_str(reason),
+                    Fate::Refused(reason) => f.write_str(&visible::name(reason)),
                     Fate::Ended(Ending { how, panic, last_lines, .. }) => {
                         write!(f, "the program {how}")?;
                         if let Some(panic) = panic {
-                            write!(f, ", {panic}")?;
+                            write!(f, ", {}", visible::line(panic))?;
                         }
                         if !last_lines.is_empty() {
                             write!(f, "\nThe last lines of {host}:")?;
                         }
-                        last_lines.iter().try_for_each(|line| write!(f, "\n  | {line}"))
+                        let mut lines = last_lines.iter().map(|line| visible::line(line));
+                        lines.try_for_each(|line| write!(f, "\n  | {line}"))
                     }
                 }
             }

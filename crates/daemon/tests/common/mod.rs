@@ -10,6 +10,7 @@
 #![allow(dead_code, reason = "every test program uses a part of this")]
 
 pub(crate) mod calls;
+pub(crate) mod false_daemon;
 
 use std::{
     fs,
