@@ -30,7 +30,7 @@ struct Stamp {
     modified: Option<SystemTime>,
 }
 
-/// Why nobody can be let in.
+/// Why a daemon cannot accept connections.
 #[derive(Debug, Error)]
 pub enum GateError {
     /// Encryption does not work with this identity.

@@ -9,7 +9,7 @@
 //! `revocation`, [`tls`], `gate`. What is said: [`frame`],
 //! [`connection`], [`message`]. What a host has: [`topology`], [`store`], `aside`, [`state`]. A
 //! process and its keeper: `processes`, `cgroup`, `keeper`, `keepers`, `kept`. The daemon:
-//! [`config`], `jobs`, `log`, `metrics`, `pipes`, `statistics`, `conversation`, `limits`, `server`,
+//! [`config`], `jobs`, `log`, `metrics`, `pipes`, `statistics`, `conversation`, `quotas`, `server`,
 //! [`daemon`]. The command: `visible`, [`controller`], `commands`, [`cli`]. For any bytes at all:
 //! `fuzzing`.
 
@@ -35,12 +35,12 @@ mod jobs;
 mod keeper;
 mod keepers;
 mod kept;
-mod limits;
 mod log;
 pub mod message;
 mod metrics;
 mod pipes;
 mod processes;
+mod quotas;
 mod revocation;
 mod server;
 pub mod state;

@@ -4,7 +4,7 @@
 //! there are at most [`PENDING`] such, each for at most [`PATIENCE`], and a new one pushes out the
 //! oldest. So garbage, slow talkers and thousands of connections cost a bounded amount of memory,
 //! and whoever has a certificate, and is done in milliseconds, still gets through. Those who have
-//! asked share places ([`limits`](crate::limits)), so that no member keeps the others out.
+//! asked share places ([`quotas`](crate::quotas)), so that no member keeps the others out.
 
 use crate::{
     connection::{ConnectionError, Receiver, Sender},
@@ -13,9 +13,9 @@ use crate::{
     gate::Gate,
     identity::Member,
     jobs::Job,
-    limits::{LimitReached, Limits, Permit},
     log::Position,
     message::{ALIVE_EVERY, Answer, Request, ToldBy},
+    quotas::{Permit, QuotaReached, Quotas},
     tls::{self, TlsError},
 };
 use std::{
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     mut gate: Gate,
 ) -> Infallible {
-    let limits = Arc::new(Limits::default());
+    let quotas = Arc::new(Quotas::default());
     let mut pending: VecDeque<AbortHandle> = VecDeque::with_capacity(PENDING);
     loop {
         let (stream, from) = match listener.accept().await {
@@ -84,13 +84,13 @@ pub(crate) async fn serve(
                 daemon.counts.strangers.fetch_add(1, Relaxed);
             }
         }
-        let (daemon, acceptor, limits) = (daemon.clone(), gate.acceptor(), limits.clone());
+        let (daemon, acceptor, quotas) = (daemon.clone(), gate.acceptor(), quotas.clone());
         let meeting = async move {
             match timeout(PATIENCE, meet(&daemon, acceptor, stream))
                 .await
                 .unwrap_or(Err(Turned::Slow))
             {
-                Ok(asked) => admit(daemon, &limits, from, asked),
+                Ok(asked) => admit(daemon, &quotas, from, asked),
                 Err(reason) => {
                     daemon.counts.strangers.fetch_add(1, Relaxed);
                     tracing::debug!(%from, %reason, "turned away");
@@ -122,13 +122,13 @@ async fn meet(daemon: &Daemon, acceptor: TlsAcceptor, stream: TcpStream) -> Resu
 }
 
 /// Lets a request go on in a task of its own, which a newcomer does not push out.
-fn admit(daemon: Arc<Daemon>, limits: &Arc<Limits>, from: SocketAddr, asked: Asked) {
+fn admit(daemon: Arc<Daemon>, quotas: &Arc<Quotas>, from: SocketAddr, asked: Asked) {
     let Asked { member, request, .. } = &asked;
     let place = match request {
         // Takes no place, because it must work when there is none; its answer is a few bytes.
         Request::Kill(_) => Ok(None),
-        Request::Logs { follow, .. } => limits.acquire(member, *follow).map(Some),
-        _ => limits.acquire(member, false).map(Some),
+        Request::Logs { follow, .. } => quotas.acquire(member, *follow).map(Some),
+        _ => quotas.acquire(member, false).map(Some),
     };
     let span = tracing::info_span!(
         "request",
@@ -143,7 +143,7 @@ fn admit(daemon: Arc<Daemon>, limits: &Arc<Limits>, from: SocketAddr, asked: Ask
 }
 
 /// Serves a request, or says why not. `place` is held until the connection is closed.
-async fn answer(daemon: Arc<Daemon>, place: Result<Option<Permit>, LimitReached>, asked: Asked) {
+async fn answer(daemon: Arc<Daemon>, place: Result<Option<Permit>, QuotaReached>, asked: Asked) {
     let Asked { member, request, receiver, mut sender } = asked;
     let refusal = if !request.is_allowed_to(member.role) {
         daemon.counts.forbidden.fetch_add(1, Relaxed);

@@ -30,7 +30,7 @@ const FOLLOWED_BY_ADMIN: usize = 64;
 
 /// The limit that keeps a request from being served.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub(crate) enum LimitReached {
+pub(crate) enum QuotaReached {
     #[error("{role} {name} has {limit} requests under way here, the limit: wait for one to end")]
     Member { name: Name, role: Role, limit: usize },
     #[error("{role} {name} follows {limit} logs here, the limit: stop following one")]
@@ -43,7 +43,7 @@ pub(crate) enum LimitReached {
 
 /// The requests that are served.
 #[derive(Debug, Default)]
-pub(crate) struct Limits(Mutex<Table>);
+pub(crate) struct Quotas(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -58,16 +58,16 @@ struct Count {
     followed: usize,
 }
 
-impl Limits {
+impl Quotas {
     /// Takes a place for a request of `member`, which `follows` a log or not.
     ///
     /// # Errors
-    /// [`LimitReached`], if the member, all viewers or all members have too many already.
+    /// [`QuotaReached`], if the member, all viewers or all members have too many already.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         member: &Member,
         follows: bool,
-    ) -> Result<Permit, LimitReached> {
+    ) -> Result<Permit, QuotaReached> {
         let is_admin = member.role == Role::Admin;
         let (requests, followed) = if is_admin {
             (PER_ADMIN, FOLLOWED_BY_ADMIN)
@@ -79,37 +79,37 @@ impl Limits {
         let mut table = self.0.lock();
         let theirs = table.members.get(&key);
         if theirs.is_some_and(|count| count.requests >= requests) {
-            return Err(LimitReached::Member { name, role, limit: requests });
+            return Err(QuotaReached::Member { name, role, limit: requests });
         }
         if follows && theirs.is_some_and(|count| count.followed >= followed) {
-            return Err(LimitReached::Followed { name, role, limit: followed });
+            return Err(QuotaReached::Followed { name, role, limit: followed });
         }
         if !is_admin && table.viewers >= VIEWERS {
-            return Err(LimitReached::Viewers);
+            return Err(QuotaReached::Viewers);
         }
         if table.total >= TOTAL {
-            return Err(LimitReached::Total);
+            return Err(QuotaReached::Total);
         }
         table.total += 1;
         table.viewers += usize::from(!is_admin);
         let count = table.members.entry(key.clone()).or_default();
         count.requests += 1;
         count.followed += usize::from(follows);
-        Ok(Permit { limits: self.clone(), key, follows })
+        Ok(Permit { quotas: self.clone(), key, follows })
     }
 }
 
 /// A place of a request, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    limits: Arc<Limits>,
+    quotas: Arc<Quotas>,
     key: (Name, Role),
     follows: bool,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut table = self.limits.0.lock();
+        let mut table = self.quotas.0.lock();
         table.total -= 1;
         table.viewers -= usize::from(self.key.1 != Role::Admin);
         if let Entry::Occupied(mut theirs) = table.members.entry(self.key.clone()) {
@@ -134,13 +134,13 @@ mod tests {
 
     /// Takes all places that `member` gets, and why it gets no more.
     fn take_all(
-        limits: &Arc<Limits>,
+        quotas: &Arc<Quotas>,
         member: &Member,
         follows: bool,
-    ) -> (Vec<Permit>, LimitReached) {
+    ) -> (Vec<Permit>, QuotaReached) {
         let mut taken = Vec::new();
         loop {
-            match limits.acquire(member, follows) {
+            match quotas.acquire(member, follows) {
                 Ok(permit) => taken.push(permit),
                 Err(reached) => return (taken, reached),
             }
@@ -149,45 +149,45 @@ mod tests {
 
     #[test]
     fn a_viewer_follows_few_logs_and_may_ask_more() {
-        let limits = Arc::new(Limits::default());
+        let quotas = Arc::new(Quotas::default());
         let viewer = member("v", Role::Viewer);
-        let (followed, reached) = take_all(&limits, &viewer, true);
+        let (followed, reached) = take_all(&quotas, &viewer, true);
         assert_eq!(followed.len(), FOLLOWED_BY_VIEWER);
-        assert!(matches!(reached, LimitReached::Followed { .. }), "{reached}");
-        let (others, reached) = take_all(&limits, &viewer, false);
+        assert!(matches!(reached, QuotaReached::Followed { .. }), "{reached}");
+        let (others, reached) = take_all(&quotas, &viewer, false);
         assert_eq!(others.len(), PER_VIEWER - FOLLOWED_BY_VIEWER);
         let text = "viewer v has 64 requests under way here, the limit: wait for one to end";
         assert_eq!(reached.to_string(), text);
         drop(followed);
-        assert!(limits.acquire(&viewer, true).is_ok(), "a place that was given back is free");
+        assert!(quotas.acquire(&viewer, true).is_ok(), "a place that was given back is free");
     }
 
     #[test]
     fn all_viewers_together_leave_most_places_to_administrators() {
-        let limits = Arc::new(Limits::default());
+        let quotas = Arc::new(Quotas::default());
         let mut held = Vec::new();
         for number in 0..=VIEWERS / PER_VIEWER {
             let viewer = member(&format!("v{number}"), Role::Viewer);
-            let (taken, reached) = take_all(&limits, &viewer, false);
+            let (taken, reached) = take_all(&quotas, &viewer, false);
             let is_last = number == VIEWERS / PER_VIEWER;
             assert_eq!(taken.is_empty(), is_last);
-            assert_eq!(reached == LimitReached::Viewers, is_last, "{reached}");
+            assert_eq!(reached == QuotaReached::Viewers, is_last, "{reached}");
             held.extend(taken);
         }
-        let (first, _) = take_all(&limits, &member("a", Role::Admin), false);
-        let (second, reached) = take_all(&limits, &member("b", Role::Admin), false);
+        let (first, _) = take_all(&quotas, &member("a", Role::Admin), false);
+        let (second, reached) = take_all(&quotas, &member("b", Role::Admin), false);
         assert_eq!(first.len(), PER_ADMIN);
-        assert_eq!((second.len(), reached), (TOTAL - VIEWERS - PER_ADMIN, LimitReached::Total));
+        assert_eq!((second.len(), reached), (TOTAL - VIEWERS - PER_ADMIN, QuotaReached::Total));
     }
 
     #[test]
     fn members_who_are_gone_are_forgotten() {
-        let limits = Arc::new(Limits::default());
+        let quotas = Arc::new(Quotas::default());
         for number in 0..100 {
             let viewer = member(&format!("v{number}"), Role::Viewer);
-            drop(limits.acquire(&viewer, number % 2 == 0).unwrap());
+            drop(quotas.acquire(&viewer, number % 2 == 0).unwrap());
         }
-        let table = limits.0.lock();
+        let table = quotas.0.lock();
         assert_eq!((table.members.len(), table.viewers, table.total), (0, 0, 0));
     }
 }
