@@ -11,6 +11,7 @@ const GATES: &[(&str, &str)] = &[
     ("formatting and clippy", "xtask lint"),
     ("the layers", "xtask layers"),
     ("unsafe and its reasons", "xtask unsafe"),
+    ("licences, bans and sources of dependencies; advisories where they can be had", "xtask deny"),
     ("documentation", "xtask doc"),
     (
         "README's test command (compile-fail tests among them), real clients, a nightly compiler",

@@ -4,6 +4,7 @@
 //! cargo xtask ci                all gates, in order, stopping at the first that fails
 //! cargo xtask layers | unsafe   the rules of ARCHITECTURE.md that a compiler does not know
 //! cargo xtask lint | doc        formatting and clippy; documentation without warnings
+//! cargo xtask deny              licences, bans, sources and advisories of dependencies
 //! cargo xtask test | ui | loom  tests and their extras, compile-fail tests, model checking
 //! cargo xtask asan              tests of fibers and delegation with AddressSanitizer (needs a
 //!                               nightly compiler)
@@ -20,7 +21,7 @@
 //! ```
 //!
 //! One rule binds them all: **a gate that looked at nothing fails.** Only what needs a nightly
-//! compiler says so and passes where there is none.
+//! compiler, or the database of advisories, says so and passes where there is none.
 //!
 //! Reading order:
 //! 1. [`workspace`]: where the workspace is, what is in it, its sources as tokens.
@@ -29,7 +30,7 @@
 //! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 5. [`checks`] (cargo's own tools and tests), [`aarch64`] (the suites for another processor;
-//!    [`apt`] gets it what it needs), [`programs`] (demo, chaos, bench), [`netns`],
+//!    [`apt`] gets it what it needs), [`deny`], [`programs`] (demo, chaos, bench), [`netns`],
 //!    [`deploy`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`rdma_bench`], [`fuzz`],
 //!    [`ci`].
 
@@ -39,6 +40,7 @@ mod aarch64;
 mod apt;
 mod checks;
 mod ci;
+mod deny;
 mod deploy;
 mod fuzz;
 mod layers;
@@ -83,6 +85,8 @@ enum Command {
     Lint,
     /// The documentation of every crate, warnings denied
     Doc,
+    /// What deny.toml says about dependencies, by cargo-deny; advisories where they can be fetched
+    Deny,
     /// README's test command, and on request what needs more than a Rust toolchain
     Test {
         /// Also drive `kv serve` with real memcached clients (pymemcache, memccapable)
@@ -165,6 +169,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Unsafe => ledger::run(&workspace),
         Command::Lint => checks::lint(&workspace),
         Command::Doc => checks::doc(&workspace),
+        Command::Deny => deny::run(&workspace),
         Command::Test { aarch64: true, .. } => aarch64::test(&workspace),
         Command::Test { clients, nightly, .. } => checks::test(&workspace, *clients, *nightly),
         Command::Ui => checks::ui(&workspace),

@@ -126,6 +126,14 @@ impl Step {
         succeeded(output.status, &self.shown).map(|()| output.stdout)
     }
 
+    /// As [`capture`](Self::capture), but what it wrote to standard error.
+    pub(crate) fn capture_errors(mut self) -> Result<String> {
+        eprintln!("$ {}", self.shown);
+        let output = self.command.output().with_context(|| format!("cannot run {}", self.shown))?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        succeeded(output.status, &self.shown).map(|()| errors)
+    }
+
     /// Whether the program can be run at all and succeeds, shown nowhere.
     pub(crate) fn works(mut self) -> bool {
         let silent = self.command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -220,6 +228,12 @@ mod tests {
     #[test]
     fn what_was_printed_is_read() {
         assert_eq!(shell("echo a; printf c").read().unwrap(), "a\nc\n");
+    }
+
+    #[test]
+    fn what_was_said_of_errors_is_read() {
+        assert_eq!(shell("echo a; echo b >&2").capture_errors().unwrap(), "b\n");
+        assert!(shell("echo b >&2; exit 1").capture_errors().is_err());
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! `cargo xtask deny`: what `deny.toml` says about dependencies, by cargo-deny.
+//!
+//! Bans, licences and sources need no network beyond the registry that the build needs anyway.
+//! Advisories come from a repository on GitHub; where that cannot be reached the gate says that they
+//! were not checked, and passes.
+
+use crate::step::Step;
+use crate::workspace::Workspace;
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// What is checked without the network.
+const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
+
+/// Checks all dependencies.
+pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    let deny = |arguments: &str| {
+        Step::cargo(&workspace.root, &format!("deny --workspace --locked {arguments}"))
+    };
+    ensure!(deny("--version").works(), "cargo-deny is missing: cargo install --locked cargo-deny");
+    let checks = OFFLINE.join(" ");
+    // For people: what is wrong, and where.
+    deny("--log-level error check --hide-inclusion-graph --allow=duplicate").args(&checks).run()?;
+    // For us: whether it looked at anything.
+    let said = deny("--format json check").args(&checks).capture_errors()?;
+    let packages = checked(&said, workspace.metadata.packages.len())?;
+    println!("deny: {} of {packages} packages are as deny.toml says", OFFLINE.join(", "));
+
+    if !deny("fetch db").works() {
+        println!(
+            "deny: ADVISORIES WERE NOT CHECKED: the advisory database cannot be fetched from here \
+             (cargo deny fetch db says why)"
+        );
+        return Ok(());
+    }
+    deny("--offline check --hide-inclusion-graph advisories").run()
+}
+
+/// The last line of cargo-deny's JSON.
+#[derive(Deserialize)]
+struct Summary {
+    fields: BTreeMap<String, Count>,
+}
+
+/// What one check has found.
+#[derive(Deserialize)]
+struct Count {
+    errors: u64,
+    /// One for each package that the check accepts, with a reason.
+    helps: u64,
+}
+
+/// How many packages had their licences checked, if all checks ran and found nothing wrong. There
+/// must be more than the workspace has itself.
+fn checked(said: &str, members: usize) -> Result<u64> {
+    let last = said.lines().rfind(|line| line.contains("\"type\":\"summary\""));
+    let summary: Summary = serde_json::from_str(last.context("cargo-deny printed no summary")?)
+        .context("cargo-deny printed a summary of another kind")?;
+    for check in OFFLINE {
+        let count = summary.fields.get(check);
+        let count = count.with_context(|| format!("cargo-deny did not check {check}"))?;
+        ensure!(count.errors == 0, "cargo-deny found {} errors in {check}", count.errors);
+    }
+    let packages = summary.fields["licenses"].helps;
+    ensure!(
+        packages > members as u64,
+        "cargo-deny looked at {packages} packages, and the workspace alone has {members}"
+    );
+    Ok(packages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(bans: u64, licenses: u64) -> String {
+        format!(
+            "{{\"fields\":{{\"message\":\"x\"}},\"type\":\"diagnostic\"}}\n\
+             {{\"fields\":{{\"bans\":{{\"errors\":{bans},\"helps\":0,\"notes\":0,\"warnings\":5}},\
+             \"licenses\":{{\"errors\":0,\"helps\":{licenses},\"notes\":1,\"warnings\":0}},\
+             \"sources\":{{\"errors\":0,\"helps\":0,\"notes\":0,\"warnings\":0}}}},\
+             \"type\":\"summary\"}}\n"
+        )
+    }
+
+    #[test]
+    fn all_checks_must_have_looked_at_the_dependencies() {
+        assert_eq!(checked(&summary(0, 228), 17).unwrap(), 228);
+        let refused = |said: &str| checked(said, 17).unwrap_err().to_string();
+        assert!(refused("").contains("no summary"));
+        assert!(refused(&summary(1, 228)).contains("1 errors in bans"));
+        assert!(refused(&summary(0, 0)).contains("looked at 0 packages"));
+        assert!(refused(&summary(0, 17)).contains("looked at 17 packages"));
+        let without_sources = summary(0, 228).replace("sources", "advisories");
+        assert!(refused(&without_sources).contains("did not check sources"));
+    }
+}
