@@ -10,7 +10,7 @@ use crate::{
     config::PORT,
     files,
     identity::{self, Hosts, Identity, IdentityError, Member, Name, Role},
-    revocation::{self, CERTIFICATES, Certificates, List, REVOKED},
+    revocation::{self, CERTIFICATES, Certificates, REVOKED},
     tls,
 };
 use rcgen::{
@@ -18,9 +18,7 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustix::fs::{FlockOperation, flock};
-use rustls::pki_types::{
-    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
@@ -201,7 +199,7 @@ impl Authority {
         if revoked.is_empty() {
             return Err(AuthorityError::NotSigned(name.clone()));
         }
-        let last = revocation::read(&self.place)?.and_then(|list| self.verified(list));
+        let last = revocation::known(&self.place, &self.certificate);
         let list = certificates.list(&self.issuer, last.as_ref())?;
         put_toml(&self.place(CERTIFICATES), &certificates)?;
         for file in [self.place(REVOKED), self.directory.join("admin").join(REVOKED)] {
@@ -213,12 +211,6 @@ impl Authority {
             put_toml(&self.hosts_file(), &hosts)?;
         }
         Ok((self.place(REVOKED), revoked.len()))
-    }
-
-    /// A list, if this authority has signed it.
-    fn verified(&self, list: CertificateRevocationListDer<'static>) -> Option<List> {
-        let ca = CertificateDer::from_pem_slice(self.certificate.as_bytes()).ok()?;
-        List::verify(list, &ca).ok()
     }
 
     /// What was signed.
@@ -309,7 +301,7 @@ pub fn accept(directory: &Path, card: &Card) -> Result<Member, AuthorityError> {
     put(&directory.join(identity::CERTIFICATE), card.certificate.as_bytes(), 0o644)?;
     put(&directory.join(identity::CA), card.ca.as_bytes(), 0o644)?;
     if let Some(list) = &card.revoked
-        && !has_newer_list(directory, card, list)
+        && !revocation::has_newer(directory, list, &card.ca)
     {
         put(&directory.join(REVOKED), list.as_bytes(), 0o644)?;
     }
@@ -317,17 +309,6 @@ pub fn accept(directory: &Path, card: &Card) -> Result<Member, AuthorityError> {
         put_toml(&directory.join(identity::HOSTS), &card.hosts)?;
     }
     Ok(member)
-}
-
-/// Whether the list of revoked certificates in `directory` is of the card's authority, and newer than
-/// `list`.
-fn has_newer_list(directory: &Path, card: &Card, list: &str) -> bool {
-    let Ok(ca) = CertificateDer::from_pem_slice(card.ca.as_bytes()) else { return false };
-    let verified = |der| List::verify(der, &ca).ok();
-    let offered = CertificateRevocationListDer::from_pem_slice(list.as_bytes());
-    let offered = offered.ok().and_then(verified);
-    let known = revocation::read(directory).ok().flatten().and_then(verified);
-    matches!((offered, known), (Some(offered), Some(known)) if offered.is_older_than(&known))
 }
 
 /// What all certificates have in common.

@@ -200,6 +200,21 @@ pub(crate) fn read(
     }
 }
 
+/// The list in a member's directory, if the authority with the certificate `ca`, in PEM, has signed it.
+pub(crate) fn known(directory: &Path, ca: &str) -> Option<List> {
+    let ca = CertificateDer::from_pem_slice(ca.as_bytes()).ok()?;
+    List::verify(read(directory).ok()??, &ca).ok()
+}
+
+/// Whether the list in a member's directory is newer than `list`, both of the authority with the
+/// certificate `ca`; the latter two are in PEM.
+pub(crate) fn has_newer(directory: &Path, list: &str, ca: &str) -> bool {
+    let offered = CertificateRevocationListDer::from_pem_slice(list.as_bytes()).ok();
+    let ca_der = CertificateDer::from_pem_slice(ca.as_bytes()).ok();
+    let offered = offered.zip(ca_der).and_then(|(list, ca)| List::verify(list, &ca).ok());
+    offered.zip(known(directory, ca)).is_some_and(|(offered, known)| offered.is_older_than(&known))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
