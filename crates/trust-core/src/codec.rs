@@ -77,8 +77,14 @@ impl<const N: usize> Encoded<N> {
     #[inline(always)]
     pub(crate) fn put(&mut self, bytes: &[u8]) {
         let (start, end) = (self.len, self.len + bytes.len());
-        if self.spilled.is_empty() && end <= N {
-            self.place[start..end].copy_from_slice(bytes);
+        if self.spilled.is_empty() {
+            if end <= N {
+                self.place[start..end].copy_from_slice(bytes);
+            } else {
+                spill(&mut self.spilled, &self.place, start, bytes);
+            }
+        } else if bytes.len() <= self.spilled.capacity() - self.spilled.len() {
+            self.spilled.extend_from_slice(bytes);
         } else {
             spill(&mut self.spilled, &self.place, start, bytes);
         }
