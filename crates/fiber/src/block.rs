@@ -99,8 +99,10 @@ pub(crate) struct Block {
     pub(crate) stack: Cell<Option<Stack>>,
     /// Whether the stack has the scheduler's standard size and may be pooled.
     pub(crate) standard: Cell<bool>,
-    /// How often the fiber went on waiting after its cancellation.
+    /// How often the fiber caught its cancellation and waited again.
     pub(crate) defiance: Cell<u32>,
+    /// How many waits of its destructors returned at once, after its cancellation.
+    pub(crate) futile_waits: Cell<u32>,
     /// Counts the fibers of the thread, for the default name.
     pub(crate) serial: Cell<u64>,
     pub(crate) name: Cell<Option<Cow<'static, str>>>,
@@ -118,6 +120,7 @@ impl Block {
             stack: Cell::new(None),
             standard: Cell::new(true),
             defiance: Cell::new(0),
+            futile_waits: Cell::new(0),
             serial: Cell::new(0),
             name: Cell::new(None),
             locals: RefCell::new(Locals::new()),

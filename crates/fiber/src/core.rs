@@ -31,6 +31,9 @@ pub const MAX_FIBERS: usize = 1 << 20;
 /// How often a cancelled fiber may catch its own unwinding and wait again before the process is
 /// aborted.
 const MAX_DEFIANCE: u32 = 64;
+/// How many waits of destructors may return at once, in a cancelled fiber, before the process is
+/// aborted: they are in a loop that waits for something that cannot happen any more.
+const MAX_FUTILE_WAITS: u32 = 1 << 20;
 
 /// What is thrown in a fiber that waits after its cancellation.
 struct Cancellation;
@@ -261,6 +264,7 @@ impl Core {
         block.id.set(FiberId { index, generation: generation.wrapping_add(1) });
         block.state.set(State::Free);
         block.defiance.set(0);
+        block.futile_waits.set(0);
         block.name.set(None);
         self.live.set(self.live.get() - 1);
         let mut pooled = self.pooled.borrow_mut();
@@ -287,28 +291,47 @@ impl Core {
         }
     }
 
-    /// Uses up the token that makes a wait return at once. Returns whether there was one.
+    /// Uses up the token that makes a wait return at once. Returns whether there was one; for a
+    /// cancelled fiber, there is none.
     #[cold]
     #[inline(never)]
     fn take_token(block: &Block) -> bool {
-        Core::refuse_if_cancelled(block);
-        block.state.replace(State::Active) == State::Notified
+        !Core::returns_at_once(block) && block.state.replace(State::Active) == State::Notified
+    }
+
+    /// As [`park`](Self::park). In a destructor of a cancelled fiber it unwinds the other fibers
+    /// instead, which may be what the caller waits for, and returns false.
+    pub(crate) fn park_or_unwind_others(&self, block: &Block) -> bool {
+        if Core::returns_at_once(block) {
+            self.unwind_suspended();
+            return false;
+        }
+        self.park(block);
+        true
     }
 
     /// Lets the other ready fibers run first.
     #[inline(always)]
     pub(crate) fn yield_now(&self, block: &Block) {
-        if block.state.get() == State::Cancelled {
-            Core::refuse_if_cancelled(block);
+        if block.state.get() == State::Cancelled && Core::returns_at_once(block) {
+            return;
         }
         self.queue.push(block);
         // SAFETY: `block` is the running fiber, and not cancelled.
         unsafe { self.leave(block) };
     }
 
+    /// As [`yield_now`](Self::yield_now), but ends the round of [`run`](Self::run) first.
+    pub(crate) fn yield_to_worker(&self, block: &Block) {
+        self.end.set(self.queue.position());
+        self.yield_now(block);
+    }
+
     /// Suspends the running fiber until `deadline` has been reported to `expire`.
     pub(crate) fn sleep_until(&self, block: &Block, deadline: Instant) {
-        Core::refuse_if_cancelled(block);
+        if Core::returns_at_once(block) {
+            return;
+        }
         block.timer.set(Timer::Sleep(deadline));
         self.timers.insert(deadline, block.id.get().index);
         // SAFETY: `block` is the running fiber, and not cancelled.
@@ -316,8 +339,18 @@ impl Core {
         block.timer.set(Timer::Unset);
     }
 
+    /// Suspends the running fiber until it is cancelled.
+    pub(crate) fn sleep_for_ever(&self, block: &Block) {
+        while !Core::returns_at_once(block) {
+            self.park(block);
+        }
+    }
+
     /// Parks until `deadline` at most; returns whether it was an unpark that ended the wait.
     pub(crate) fn park_until(&self, block: &Block, deadline: Instant) -> bool {
+        if Core::returns_at_once(block) {
+            return false;
+        }
         if block.state.get() != State::Active && Core::take_token(block) {
             return true;
         }
@@ -334,24 +367,42 @@ impl Core {
         }
     }
 
-    /// A cancelled fiber never suspends again: it is unwound, and if it stands in the way of that,
+    /// Whether the fiber is cancelled, so that its wait must return without suspending it.
+    ///
+    /// A cancelled fiber never suspends again. Destructors that run while it unwinds go on without
+    /// having waited, because another panic would abort the process. Elsewhere (the fiber has
+    /// caught the unwinding) the wait throws it again. If the fiber does not end in spite of both,
     /// the process ends with a message instead of hanging.
+    ///
+    /// The count of panics is the thread's, so that it may be another fiber that panics: then the
+    /// fiber goes on, and is thrown nothing.
+    #[inline]
+    fn returns_at_once(block: &Block) -> bool {
+        block.state.get() == State::Cancelled && Core::refuse_to_wait(block)
+    }
+
     #[cold]
-    fn refuse_if_cancelled(block: &Block) {
-        if block.state.get() != State::Cancelled {
-            return;
-        }
-        let defiance = block.defiance.get() + 1;
-        block.defiance.set(defiance);
-        if std::thread::panicking() || defiance > MAX_DEFIANCE {
+    #[inline(never)]
+    fn refuse_to_wait(block: &Block) -> bool {
+        let unwinds = std::thread::panicking();
+        let (count, limit) = if unwinds {
+            (&block.futile_waits, MAX_FUTILE_WAITS)
+        } else {
+            (&block.defiance, MAX_DEFIANCE)
+        };
+        count.set(count.get() + 1);
+        if count.get() > limit {
             crate::overflow::die(&[
                 b"fiber '",
                 block.name().as_bytes(),
-                b"' waits while it is unwound because its scheduler was dropped: a destructor \
-                  must not park, sleep, yield or join, and a loop must not catch the unwinding\n",
+                b"' does not end although its scheduler was dropped: its destructors must not wait \
+                  in a loop, and a loop must not catch the unwinding\n",
             ]);
         }
-        std::panic::resume_unwind(Box::new(Cancellation));
+        if !unwinds {
+            std::panic::resume_unwind(Box::new(Cancellation));
+        }
+        true
     }
 
     // ---- the end
@@ -370,24 +421,30 @@ impl Core {
         // Before entering: dropping what others have sent runs their code, which must find this
         // thread's fiber running, if there is one, and not run another scheduler on its stack.
         drop_quietly(self.shared.close());
+        let unwound = self.live();
+        self.unwind_suspended();
+        unwound
+    }
+
+    /// Unwinds the fibers that are suspended. May be called by a fiber that is being unwound, and
+    /// then leaves out that one and those that wait in this function: they are cancelled already.
+    fn unwind_suspended(&self) {
         let _entered = Entered::for_teardown(self);
-        let mut unwound = 0;
         let mut index = 0;
         while let Some(block) = self.at(index) {
             index += 1;
-            if block.state.get() == State::Free {
+            if matches!(block.state.get(), State::Free | State::Cancelled) {
                 continue;
             }
-            unwound += 1;
             block.state.set(State::Cancelled);
             HERE.with(|here| here.running.set(block));
-            // SAFETY: a block that is not free holds a loaded execution; it is suspended, because
-            // no `run` is under way.
+            // SAFETY: a block that is neither free nor cancelled holds a loaded execution; it is
+            // suspended, because no `run` is under way, and the fibers whose stacks this runs on are
+            // cancelled.
             unsafe { block.switch.unwind() };
             HERE.with(|here| here.running.set(std::ptr::null()));
             self.retire(block);
         }
-        unwound
     }
 }
 

@@ -89,7 +89,7 @@ impl<T> LocalJoinHandle<T> {
     ///
     /// # Errors
     /// [`JoinError::Panicked`] with the payload of its panic, [`JoinError::Cancelled`] when its
-    /// scheduler was dropped, and [`JoinError::WouldDeadlock`] when it has not ended and the caller
+    /// scheduler was dropped, or the caller's was and this is called by a destructor, and [`JoinError::WouldDeadlock`] when it has not ended and the caller
     /// is not a fiber, since then nobody would run it; the fiber is detached.
     ///
     /// # Panics
@@ -103,7 +103,9 @@ impl<T> LocalJoinHandle<T> {
             };
             while !self.is_finished() {
                 self.packet.waiter.set(Some(id));
-                ops::park();
+                if !ops::park_or_give_up() {
+                    break;
+                }
             }
         }
         self.packet.outcome.take().unwrap_or(Err(JoinError::Cancelled))
@@ -235,15 +237,24 @@ impl<T> JoinHandle<T> {
         if !self.is_finished() {
             ops::check_may_wait("`join`");
             match ops::unparker() {
-                Some(unparker) => self.wait(|| Waiter::Fiber(unparker.clone()), ops::park),
+                Some(unparker) => {
+                    self.wait(|| Waiter::Fiber(unparker.clone()), ops::park_or_give_up)
+                }
                 None if self.runs_here() => return Err(JoinError::WouldDeadlock),
-                None => self.wait(|| Waiter::Thread(std::thread::current()), std::thread::park),
+                None => self.wait(
+                    || Waiter::Thread(std::thread::current()),
+                    || {
+                        std::thread::park();
+                        true
+                    },
+                ),
             }
         }
         self.packet.inner.lock().outcome.take().unwrap_or(Err(JoinError::Cancelled))
     }
 
-    fn wait(&self, waiter: impl Fn() -> Waiter, park: fn()) {
+    /// Waits until the outcome is there, or `park` gives up.
+    fn wait(&self, waiter: impl Fn() -> Waiter, park: fn() -> bool) {
         loop {
             {
                 let mut inner = self.packet.inner.lock();
@@ -252,7 +263,9 @@ impl<T> JoinHandle<T> {
                 }
                 inner.waiter = Some(waiter());
             }
-            park();
+            if !park() {
+                return;
+            }
         }
     }
 

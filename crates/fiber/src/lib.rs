@@ -100,7 +100,8 @@ pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
 pub use crate::local::{AccessError, LocalKey};
 pub use crate::once::{LazyLock, OnceLock};
 pub use crate::ops::{
-    current, in_fiber, name, park, park_until, sleep, unpark, unparker, yield_now,
+    current, in_fiber, name, park, park_or_give_up, park_until, sleep, unpark, unparker, yield_now,
+    yield_to_worker,
 };
 pub use crate::remote::{Remote, Unparker, WakeHook};
 pub use crate::scheduler::{Config, MayWait, Scheduler};

@@ -45,6 +45,21 @@ pub fn park() {
     }
 }
 
+/// As [`park`], for waits that can be given up. Returns false, without having parked, in a
+/// destructor of a fiber that is unwound because its scheduler was dropped. All other fibers of the
+/// scheduler have been unwound then, so what one of them would have done has happened, or never
+/// will: look once more, and give up.
+///
+/// # Panics
+/// Panics outside fibers.
+#[track_caller]
+pub fn park_or_give_up() -> bool {
+    match here::with_fiber(Core::park_or_unwind_others) {
+        Some(parked) => parked,
+        None => outside("park_or_give_up"),
+    }
+}
+
 /// Like [`park`], until `deadline` at most. Returns whether the token came (before the deadline was
 /// reported to [`Scheduler::expire`](crate::Scheduler::expire)).
 ///
@@ -85,6 +100,20 @@ pub fn yield_now() {
     }
 }
 
+/// Lets every other ready fiber of the thread run once, and before that the thread's worker: the
+/// round of [`Scheduler::run`](crate::Scheduler::run) ends here, even if the running fiber is the
+/// only one. For code that would otherwise keep the worker from polling.
+///
+/// # Panics
+/// Panics outside fibers. It does not ask [`Config::may_wait`](crate::Config::may_wait).
+#[cold]
+#[track_caller]
+pub fn yield_to_worker() {
+    if here::with_fiber(Core::yield_to_worker).is_none() {
+        outside("yield_to_worker");
+    }
+}
+
 /// Suspends the running fiber for at least `duration`. Unparks do not end it; their token is there
 /// afterwards.
 ///
@@ -97,9 +126,7 @@ pub fn sleep(duration: Duration) {
     let deadline = Instant::now().checked_add(duration);
     let slept = here::with_fiber(|core, block| match deadline {
         Some(deadline) => core.sleep_until(block, deadline),
-        None => loop {
-            core.park(block);
-        },
+        None => core.sleep_for_ever(block),
     });
     if slept.is_none() {
         outside("sleep");

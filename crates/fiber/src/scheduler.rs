@@ -64,8 +64,11 @@ impl fmt::Debug for Config {
 ///
 /// Dropping the scheduler unwinds the fibers that have not ended: their destructors run, and
 /// whoever joins them gets [`JoinError::Cancelled`](crate::JoinError::Cancelled). A fiber that is
-/// being unwound must not wait again: a destructor that parks, sleeps, yields or joins, and a loop
-/// that catches the unwinding and waits once more, end the process with a message. A scheduler in a
+/// being unwound is never suspended again. What its destructors call returns at once: `sleep`,
+/// `yield_now`, `park` and `park_until` without having waited, `join` with `Cancelled` if the fiber
+/// that it waits for still has not ended after all others were unwound. A fiber that has caught the
+/// unwinding and waits is unwound again. If it does not end in spite of that, because a destructor
+/// waits in a loop or a loop catches the unwinding, the process ends with a message. A scheduler in a
 /// thread-local that goes because one of its fibers has called [`exit`](std::process::exit) unwinds
 /// none: the process ends as it is.
 ///
@@ -124,7 +127,8 @@ impl Scheduler {
     }
 
     /// Takes in what other threads have sent, then resumes up to `limit` ready fibers, each until
-    /// it waits or ends. Returns how many were resumed: less than `limit` means that none is ready.
+    /// it waits or ends. Returns how many were resumed: less than `limit` means that none is ready,
+    /// or that one called [`yield_to_worker`](crate::yield_to_worker).
     ///
     /// Called on one of its own fibers, it does nothing and returns 0.
     ///

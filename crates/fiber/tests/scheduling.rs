@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gossamer_fiber::{
     Builder, Config, Scheduler, current, fiber_local, in_fiber, name, park, park_until, sleep,
-    spawn_local, unpark, unparker, yield_now,
+    spawn_local, unpark, unparker, yield_now, yield_to_worker,
 };
 
 fn scheduler() -> Scheduler {
@@ -44,6 +44,31 @@ fn ready_fibers_take_turns_in_order() {
     assert!(!scheduler.has_ready());
     assert_eq!(scheduler.live(), 0);
     assert_eq!(scheduler.run(0), 0);
+}
+
+#[test]
+fn a_yield_to_the_worker_ends_the_round_and_loses_no_turn() {
+    let scheduler = scheduler();
+    let log = Log::default();
+    scheduler.enter(|| {
+        for (fiber, yields) in [(1, yield_to_worker as fn()), (2, yield_now)] {
+            let log = Rc::clone(&log);
+            spawn_local(move || {
+                for _ in 0..3 {
+                    log.borrow_mut().push(fiber);
+                    yields();
+                }
+            });
+        }
+    });
+    assert_eq!(scheduler.run(64), 1, "the round ends although another fiber is ready");
+    assert_eq!(*log.borrow(), [1]);
+    assert_eq!(scheduler.run(64), 2, "whose turn is next");
+    assert_eq!(*log.borrow(), [1, 2, 1]);
+    assert!(scheduler.has_ready());
+    while scheduler.run(64) > 0 {}
+    assert_eq!(*log.borrow(), [1, 2, 1, 2, 1, 2]);
+    assert_eq!(scheduler.live(), 0);
 }
 
 #[test]

@@ -7,9 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, ExitStatus};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use gossamer_fiber::{Builder, Config, Scheduler, park, sleep, spawn_local, yield_now};
+use gossamer_fiber::{
+    Builder, Config, JoinError, JoinHandle, LocalJoinHandle, Promise, Scheduler, park,
+    park_or_give_up, park_until, sleep, spawn_local, yield_now, yield_to_worker,
+};
 
 const CHILD: &str = "GOSSAMER_FIBER_TEST_CHILD";
 
@@ -225,32 +228,106 @@ fn a_fiber_that_never_ends_is_reported() {
         unreachable!("the process ends before");
     }
     let (message, status) = run_child("a_fiber_that_never_ends_is_reported");
-    assert!(message.contains("fiber 'stubborn' waits while it is unwound"), "{message}");
+    let expected = "fiber 'stubborn' does not end although its scheduler was dropped";
+    assert!(message.contains(expected), "{message}");
     assert_eq!(status.signal(), Some(libc::SIGABRT));
 }
 
-#[test]
-fn a_destructor_that_parks_is_reported() {
-    struct Parks;
-    impl Drop for Parks {
-        fn drop(&mut self) {
+/// Runs a closure when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A fiber that parks for ever with a destructor on its stack.
+fn parks_with(destructor: impl FnMut() + 'static) -> LocalJoinHandle<()> {
+    spawn_local(move || {
+        let _on_drop = OnDrop(destructor);
+        loop {
             park();
         }
-    }
+    })
+}
+
+#[test]
+fn destructors_that_wait_while_their_fiber_is_unwound_go_on() {
+    let scheduler = scheduler();
+    let log = Rc::new(RefCell::new(Vec::new()));
+    scheduler.enter(|| {
+        let told = Rc::clone(&log);
+        parks_with(move || {
+            park();
+            told.borrow_mut().push("parked");
+            yield_now();
+            yield_to_worker();
+            told.borrow_mut().push("yielded");
+            sleep(Duration::from_secs(3600));
+            sleep(Duration::MAX);
+            told.borrow_mut().push("slept");
+            let deadline = Instant::now() + Duration::from_secs(3600);
+            assert!(!park_until(deadline), "no token came");
+            assert!(!park_or_give_up());
+            told.borrow_mut().push("gave up");
+        });
+    });
+    settle(&scheduler);
+    assert_eq!(scheduler.abandon(), 1);
+    assert_eq!(*log.borrow(), ["parked", "yielded", "slept", "gave up"]);
+}
+
+#[test]
+fn a_destructor_that_joins_gets_what_the_other_fiber_ended_with() {
+    let scheduler = scheduler();
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let joined = Rc::new(RefCell::new(None));
+    scheduler.enter(|| {
+        let (told, joins) = (Rc::clone(&log), Rc::clone(&joined));
+        parks_with(move || {
+            let handle: Option<LocalJoinHandle<()>> = joins.take();
+            let ended = handle.map(LocalJoinHandle::join);
+            assert!(matches!(ended, Some(Err(JoinError::Cancelled))), "{ended:?}");
+            told.borrow_mut().push("joined");
+        });
+        let told = Rc::clone(&log);
+        let other = parks_with(move || told.borrow_mut().push("the other"));
+        *joined.borrow_mut() = Some(other);
+        let told = Rc::clone(&log);
+        // Nothing will ever settle this one.
+        let (promise, handle) = Promise::<()>::new();
+        let mut handle = Some(handle);
+        parks_with(move || {
+            let ended = handle.take().map(JoinHandle::join);
+            assert!(matches!(ended, Some(Err(JoinError::Cancelled))), "{ended:?}");
+            told.borrow_mut().push("gave up");
+        });
+        std::mem::forget(promise);
+    });
+    settle(&scheduler);
+    assert_eq!(scheduler.abandon(), 3);
+    assert_eq!(*log.borrow(), ["the other", "gave up", "joined"]);
+}
+
+#[test]
+fn a_destructor_that_waits_for_ever_is_reported() {
     if is_child() {
         let scheduler = scheduler();
         scheduler.enter(|| {
-            spawn_local(|| {
-                let _parks = Parks;
-                park();
-            });
+            parks_with(|| {
+                loop {
+                    park();
+                }
+            })
         });
         settle(&scheduler);
         drop(scheduler);
         unreachable!("the process ends before");
     }
-    let (message, status) = run_child("a_destructor_that_parks_is_reported");
-    assert!(message.contains("fiber 'fiber 1' waits while it is unwound"), "{message}");
+    let (message, status) = run_child("a_destructor_that_waits_for_ever_is_reported");
+    let expected = "fiber 'fiber 1' does not end although its scheduler was dropped";
+    assert!(message.contains(expected), "{message}");
     assert_eq!(status.signal(), Some(libc::SIGABRT));
 }
 
