@@ -66,3 +66,7 @@ pub const THREADS_PER_HOST: usize = 256;
 
 /// Hosts of one rack, at most.
 pub const HOSTS: usize = 256;
+
+/// Launched closures that may wait for each other in one chain, at most: what a launch carries of
+/// them, 12 bytes each, stays far below what travels inside a slot.
+pub const LAUNCH_DEPTH: usize = 256;

@@ -18,10 +18,11 @@ use transport_api::ThreadId;
 /// Whether a fiber has been started, or why not.
 pub(crate) type Begun = Result<(), String>;
 
-/// Starts a fiber on this thread that runs `body` and sends what comes of it to `reply_to`.
+/// Starts a fiber on this thread that runs `body` and sends what comes of it to `reply_to`: a result,
+/// or why there is none.
 pub(crate) fn begin<U: Serialize + 'static>(
     reply_to: ReplyTo,
-    body: impl FnOnce() -> U + 'static,
+    body: impl FnOnce() -> Result<U, String> + 'static,
 ) -> Begun {
     let fiber = Builder::new().spawn_local(move || {
         let result = catch_unwind(AssertUnwindSafe(body));

@@ -14,7 +14,7 @@
 //! 3. From a call to a request (`request.rs`) and the two ends of a pair: `outbox.rs` with
 //!    `completion.rs`, `inbox.rs` with `call.rs`; payloads too large for a slot (`bulk.rs`); what a
 //!    reply completes: a fiber that waits (`waiter.rs`), a callback (`tell.rs`), the start of a fiber
-//!    (`launch.rs`).
+//!    (`launch.rs`), and who waits for that (`chain.rs`).
 //! 4. What closures and properties are called: `registry.rs`, `identity.rs`, `property.rs`,
 //!    `count.rs`; how values are encoded, and trusts among them: `codec.rs`.
 //! 5. A thread's whole: `node.rs` (`node/poll.rs`, `node/entered.rs`), with `context.rs` (may this
@@ -41,6 +41,8 @@ mod bulk;
 #[cfg(not(loom))]
 #[allow(unsafe_code)]
 mod call;
+#[cfg(not(loom))]
+mod chain;
 #[cfg(not(loom))]
 mod codec;
 #[cfg(not(loom))]

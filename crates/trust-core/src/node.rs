@@ -20,6 +20,7 @@ pub(crate) use self::entered::{current, on_node, with_node};
 
 use crate::{
     arrivals::Arrivals,
+    chain::Launched,
     completion::{Completion, Outcome, boxed},
     context::{Context, ContextCell},
     error::{DelegateError, NO_SUCH_THREAD, Panic},
@@ -102,6 +103,7 @@ pub struct Node {
     handoffs: Arc<[Arc<Handoff>]>,
     context: ContextCell,
     pub(crate) system: System,
+    pub(crate) launched: Launched,
     deferred: RefCell<VecDeque<Deferred>>,
     has_deferred: Cell<bool>,
     runs_deferred: Cell<bool>,
@@ -150,6 +152,7 @@ impl Node {
             handoffs,
             context: ContextCell::new(),
             system: System::default(),
+            launched: Launched::default(),
             deferred: RefCell::default(),
             has_deferred: Cell::new(false),
             runs_deferred: Cell::new(false),

@@ -11,7 +11,7 @@ use crate::{
     count::Release,
     error::{CodecError, DelegateError, Panic, PanicReport, catch},
     invoke::With,
-    node::{Node, on_node},
+    node::{Node, Place, on_node},
     outbox::{Arguments, Request},
     registry::closure_id,
     trust::mint,
@@ -43,6 +43,8 @@ struct Awaited {
     /// The upper half of its token: places in the table are used again.
     generation: u32,
     trustee: ThreadId,
+    /// Where it was made.
+    place: Place,
     completion: Box<dyn FnOnce(Outcome<'_>)>,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct System {
 }
 
 /// Where a later reply goes: a thread and what it knows the call by.
-#[derive(Clone, Copy, Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub(crate) struct ReplyTo {
     thread: u32,
     token: u64,
@@ -64,6 +66,11 @@ impl ReplyTo {
     /// What the waiting thread knows the call by.
     pub(crate) fn token(self) -> u64 {
         self.token
+    }
+
+    /// The number of the waiting thread.
+    pub(crate) fn thread(self) -> u32 {
+        self.thread
     }
 }
 
@@ -109,17 +116,25 @@ impl System {
 }
 
 impl Node {
-    /// Expects a later reply from `trustee`, which ends with `completion`.
+    /// Expects a later reply from `trustee` to a call made at `place`, which ends with `completion`.
     pub(crate) fn await_reply(
         &self,
         trustee: ThreadId,
+        place: Place,
         completion: Box<dyn FnOnce(Outcome<'_>)>,
     ) -> ReplyTo {
         let generation = self.system.generation.get().wrapping_add(1);
         self.system.generation.set(generation);
-        let awaited = Awaited { generation, trustee, completion };
+        let awaited = Awaited { generation, trustee, place, completion };
         let place = self.system.awaited.borrow_mut().insert(awaited) as u64;
         ReplyTo { thread: self.number(), token: u64::from(generation) << 32 | place }
+    }
+
+    /// Where the call that expects a later reply was made; `None` if it has ended.
+    pub(crate) fn place_of(&self, token: u64) -> Option<Place> {
+        let awaited = self.system.awaited.borrow();
+        let call = awaited.get(token as u32 as usize)?;
+        (u64::from(call.generation) == token >> 32).then_some(call.place)
     }
 
     /// Ends a call that expected a later reply. Tokens that mean nothing are ignored: the call has
@@ -138,15 +153,16 @@ impl Node {
         }
     }
 
-    /// Sends the later reply of a call: its result, or its panic.
+    /// Sends the later reply of a call: its result, its panic, or why it did not run.
     pub(crate) fn reply_later<U: Serialize + 'static>(
         &self,
         to: ReplyTo,
-        result: Result<U, PanicReport>,
+        result: Result<Result<U, String>, PanicReport>,
     ) {
         let _stay = self.stay();
         let encode = AssertUnwindSafe(|| match &result {
-            Ok(value) => (Status::Done, codec::encode_to_vec(value)),
+            Ok(Ok(value)) => (Status::Done, codec::encode_to_vec(value)),
+            Ok(Err(reason)) => (Status::Refused, codec::encode_to_vec(reason)),
             Err(report) => (Status::Panicked, codec::encode_to_vec(report)),
         });
         // The caller must hear of it, whatever the result's own code does.

@@ -97,7 +97,7 @@ where
 {
     type Output = Begun;
     fn invoke(self, _: &mut Runtime, (reply_to, arguments): (ReplyTo, A)) -> Begun {
-        begin(reply_to, move || (self.0)(arguments))
+        begin(reply_to, move || Ok((self.0)(arguments)))
     }
     fn name() -> &'static str {
         std::any::type_name::<F>()
@@ -205,11 +205,12 @@ impl Trustee {
         F: FnOnce(A) -> U + Delegable,
     {
         const { check_captures::<F>() };
+        let place = Location::caller();
         or_raise(with_node(|node| {
             let node = node.ok_or_else(outside)?;
             let thread = node.thread_numbered(self.number).ok_or_else(outside)?;
             let (promise, handle) = Promise::new();
-            let reply_to = node.await_reply(thread, boxed(Settle(promise)));
+            let reply_to = node.await_reply(thread, place, boxed(Settle(promise)));
             let started = Started::new(reply_to, thread);
             if self.number == node.number() {
                 started.end(Ok(Start(closure).invoke(&mut Runtime, (reply_to, arguments))));

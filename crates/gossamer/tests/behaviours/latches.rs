@@ -1,6 +1,6 @@
 //! `launch`: closures that may wait, one at a time.
 
-use crate::common::wait_until;
+use crate::common::{panic_in, wait_until};
 use gossamer::{DelegateError, Latch, Trust, Trustee};
 use serde::{Deserialize, Serialize};
 use std::{cell::RefCell, rc::Rc, time::Duration};
@@ -125,4 +125,119 @@ pub(crate) fn a_panic_in_a_launch_opens_the_latch() {
         }
         assert_eq!(latch.launch(|value| *value), 3);
     }
+}
+
+/// The latches that a chain of launches goes through, one inside the other.
+type Chain = Vec<Trust<Latch<u64>>>;
+
+/// Launches on the next latch of the chain, from inside the one before. Returns how the last launch
+/// ended, which is made on this line: see [`LAUNCHED_AT`].
+fn follow(value: &mut u64, mut chain: Chain) -> Result<u64, String> {
+    *value += 1;
+    if chain.is_empty() {
+        return Ok(*value);
+    }
+    let next = chain.remove(0);
+    next.try_launch_with(follow, chain).unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// The line of `follow` that launches.
+const LAUNCHED_AT: u32 = line!() - 4;
+
+pub(crate) fn a_launch_that_would_wait_for_its_own_caller_is_refused() {
+    for home in everywhere() {
+        let latch = latch_at(home);
+        let others: Chain = everywhere().into_iter().map(latch_at).collect();
+        // Straight back to the latch, by one other thread, and by all.
+        let ways: Vec<Chain> = std::iter::once(vec![])
+            .chain(others.iter().map(|other| vec![other.clone()]))
+            .chain([others.clone()])
+            .collect();
+        for mut chain in ways {
+            let hops = chain.len();
+            chain.push(latch.clone());
+            let first = line!() + 1;
+            let ended = latch.launch_with(follow, chain);
+            let said = ended.expect_err("a wait that never ends");
+            for place in [first, LAUNCHED_AT] {
+                let place = format!("launched at {}:{place}:", file!());
+                assert!(said.contains(&place), "{hops} hops: {place} not in: {said}");
+            }
+            assert!(said.contains(&format!("{} refused", home.thread())), "{said}");
+        }
+        let launches = 2 + everywhere().len() as u64;
+        assert_eq!(latch.launch(|value| *value), launches, "only the first of each chain ran");
+    }
+}
+
+pub(crate) fn launches_that_wait_for_no_caller_are_not_refused() {
+    for home in everywhere() {
+        let (latch, other) = (latch_at(home), latch_at(*everywhere().last().expect("a thread")));
+        // The same latch twice, one launch after the other.
+        assert_eq!(latch.launch_with(follow, vec![other.clone()]), Ok(1));
+        assert_eq!(other.launch_with(follow, vec![latch.clone()]), Ok(2));
+        // Nobody waits for the inner one, which runs when the outer one has ended.
+        latch.launch_with(
+            |_, itself: Trust<Latch<u64>>| itself.launch_then(|value| *value += 10, |()| ()),
+            latch.clone(),
+        );
+        wait_until("the launch that nobody waits for", || latch.launch(|value| *value) == 12);
+        // Nor is another holder a caller: both get it, in turn.
+        let fibers: Vec<_> = everywhere()
+            .into_iter()
+            .map(|trustee| {
+                let launch = |(other, latch): (Trust<Latch<u64>>, Trust<Latch<u64>>)| {
+                    latch.launch(|_| gossamer::sleep(Duration::from_millis(1)));
+                    other.launch(|value| *value += 1);
+                };
+                gossamer::spawn_on_with(trustee, launch, (other.clone(), latch.clone()))
+            })
+            .collect();
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        assert_eq!(other.launch(|value| *value), 2 + everywhere().len() as u64);
+    }
+}
+
+/// Launches inside launches, on latches of changing threads; the number of those that have run.
+fn descend(value: &mut u64, left: u64) -> Result<u64, String> {
+    *value += 1;
+    if left == 0 {
+        return Ok(*value);
+    }
+    let trustees = everywhere();
+    let next = latch_at(trustees[left as usize % trustees.len()]);
+    let below = next.try_launch_with(descend, left - 1);
+    below.unwrap_or_else(|error| Err(error.to_string())).map(|below| below + *value)
+}
+
+pub(crate) fn launches_are_nested_so_deep_and_no_deeper() {
+    let depth = primitive::limits::LAUNCH_DEPTH as u64;
+    let latch = latch_at(*everywhere().last().expect("a thread"));
+    assert_eq!(latch.launch_with(descend, depth), Ok(depth + 1));
+    let said = latch.launch_with(descend, depth + 1).unwrap_err();
+    assert!(said.contains(&format!("nested more than {depth} deep")), "{said}");
+    assert_eq!(latch.launch(|value| *value), 2);
+}
+
+pub(crate) fn locking_a_latch_twice_is_refused() {
+    let latch = Latch::new(1);
+    let first = line!() + 1;
+    let guard = latch.lock();
+    let second = line!() + 1;
+    let said = panic_in(|| drop(latch.lock()));
+    for place in [format!("locked at {}:{first}:", file!()), format!("{}:{second}:", file!())] {
+        assert!(said.contains(&place), "{place} not in: {said}");
+    }
+    drop(guard);
+    assert_eq!(*latch.lock(), 1, "it is free again");
+    // A latch inside a latch, locked by a launched closure.
+    let nested = gossamer::local_trustee().entrust(Latch::new(Latch::new(5)));
+    let said = panic_in(|| {
+        nested.launch(|inner| {
+            let _guard = inner.lock();
+            inner.lock();
+        });
+    });
+    assert!(said.contains("its own fiber holds the latch"), "{said}");
+    assert_eq!(nested.launch(|inner| *inner.lock()), 5);
 }

@@ -35,6 +35,10 @@ macro_rules! behaviours {
             latches: a_latch_is_given_in_order;
             latches: launches_that_nobody_waits_for;
             latches: a_panic_in_a_launch_opens_the_latch;
+            latches: a_launch_that_would_wait_for_its_own_caller_is_refused;
+            latches: launches_that_wait_for_no_caller_are_not_refused;
+            latches: launches_are_nested_so_deep_and_no_deeper;
+            latches: locking_a_latch_twice_is_refused;
             panics: a_panic_reaches_the_caller_and_the_property_goes_on;
             panics: every_panic_of_a_batch_is_its_own;
             panics: a_callback_for_failures_is_called_once;
