@@ -13,18 +13,26 @@ use fiber::Waiting;
 use std::{
     cell::{Cell, UnsafeCell},
     mem::ManuallyDrop,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
 /// Parks the current fiber until the completion that `send` is given has run.
+///
+/// # Panics
+/// If `send` does: it may run code of users, such as the destructor of an argument.
 pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Ended<U> {
     let Some(fiber) = fiber::waiting() else { return Err(outside()) };
     let waiter = Waiter::new(fiber);
-    send(waiter.wake());
-    // What has been sent may have run code of users, and that have waited and used up the token.
-    match waiter.taken() {
-        Some(result) => result,
-        None => waiter.wait(),
+    // A panic must not leave this frame before the completion has run, which refers to it.
+    let sent = catch_unwind(AssertUnwindSafe(|| send(waiter.wake())));
+    // The code of users may also have waited, and used up the token.
+    let result = waiter.taken().unwrap_or_else(|| waiter.wait());
+    if let Err(panic) = sent {
+        // Not while that panic unwinds: the result's destructor may panic as well.
+        drop(result);
+        resume_unwind(panic);
     }
+    result
 }
 
 /// How far a wait has come.
@@ -123,8 +131,10 @@ impl<U> Waiter<U> {
 impl<U> Drop for Waiter<U> {
     fn drop(&mut self) {
         if self.state.get() == Wait::Pending {
-            // The completion holds a pointer to this frame. Nodes are closed, which ends all
-            // requests, before fibers are unwound; going on would corrupt memory.
+            // The completion holds a pointer to this frame, so going on would corrupt memory. No
+            // program that uses `gossamer` gets here: nothing but a cancellation unwinds a fiber
+            // that waits, and before its worker drops the scheduler, it closes the node. That ends
+            // every request under way, and every later one at once.
             eprintln!("gossamer: a fiber was unwound while its request is under way; aborting");
             std::process::abort();
         }
