@@ -67,7 +67,9 @@ impl Barrier {
     /// barrier can be used again at once.
     ///
     /// # Panics
-    /// Outside a fiber of a rack, in delegated context, and when the keeper's host is lost.
+    /// Outside a fiber of a rack, in delegated context, and when the keeper's host is lost. While
+    /// the fiber unwinds, where another panic would end the process, a wait that cannot succeed
+    /// returns false instead: in a destructor, after the rack has ended.
     #[track_caller]
     pub fn wait(&self) -> bool {
         trust_core::check_may_wait("`Barrier::wait`", Location::caller());
@@ -78,6 +80,7 @@ impl Barrier {
             self.0.trustee().spawn_with(|barrier: Barrier| barrier.wait_here(), self.clone());
         match waiting.join() {
             Ok(came_last) => came_last,
+            Err(_) if std::thread::panicking() => false,
             Err(error) => panic!("cannot wait at the barrier: {error}"),
         }
     }
@@ -88,7 +91,9 @@ impl Barrier {
         let me = fiber::current().expect("fibers wait at barriers").to_bits();
         let come = self.0.apply_with(|gate, me| gate.come(me), me);
         while !come.opened && self.0.apply(|gate| gate.round) == come.round {
-            fiber::park();
+            if !fiber::park_or_give_up() {
+                break;
+            }
         }
         come.opened
     }

@@ -73,6 +73,7 @@ impl Worker {
         let config = Config { wake: ring, may_wait, ..shared.fibers.clone() };
         let scheduler = Scheduler::new(config)?;
         let node = Node::enter(wiring.node(thread)?);
+        node.keep_time(Instant::now);
         let bell = shared.transport.bell(thread).map_err(WiringError::from)?;
         SHARED.set(Some(shared.clone()));
         Ok(Worker {
@@ -150,7 +151,14 @@ impl Worker {
             }
             // No fiber waits for a reply after this, so that fibers can be unwound.
             self.node.close();
-            scheduler.run(FIBERS_PER_POLL);
+            // A round may end early, by a fiber that gives way.
+            let mut left = FIBERS_PER_POLL;
+            while left > 0 {
+                match scheduler.run(left) {
+                    0 => break,
+                    resumed => left -= resumed,
+                }
+            }
             // Those that ran just now may have launched something on this very thread, which no
             // longer runs fibers: they must not wait for that either.
             self.node.close();

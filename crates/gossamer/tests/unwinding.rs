@@ -6,7 +6,7 @@
 mod common;
 
 use common::{KINDS, Kind, panic_in, run_as, wait_until, within_deadline};
-use gossamer::{DelegateError, JoinHandle, Latch, Rack, Trust, Trustee};
+use gossamer::{Barrier, DelegateError, JoinHandle, Latch, Rack, Trust, Trustee};
 use serde::{Deserialize, Serialize};
 use std::{
     rc::Rc,
@@ -157,9 +157,10 @@ fn waits_of_destructors_at_the_end_return() {
                         let here = gossamer::local_trustee();
                         let own = gossamer::spawn_on(here, sleep);
                         let others = gossamer::spawn_on(another(), sleep);
-                        (Some([own, others]), log)
+                        (Some([own, others]), Barrier::new(2), log)
                     },
-                    |(fibers, log)| {
+                    |(fibers, barrier, log)| {
+                        log.note("barrier", barrier.wait());
                         gossamer::sleep(Duration::from_secs(3600));
                         gossamer::yield_now();
                         for fiber in fibers.take().into_iter().flatten() {
@@ -168,7 +169,7 @@ fn waits_of_destructors_at_the_end_return() {
                     },
                 );
             });
-            assert_eq!(notes, ["join: true", "join: true"]);
+            assert_eq!(notes, ["barrier: false", "join: true", "join: true"]);
         }
     });
 }
@@ -209,6 +210,34 @@ fn a_destructor_gets_a_latch_that_another_fiber_holds_at_the_end() {
         });
         ended.unwrap();
         assert_eq!(*log.0.lock().unwrap(), [r#"held: ["by the third"]"#]);
+    });
+}
+
+#[test]
+fn fibers_that_call_their_own_thread_for_ever_do_not_keep_a_rack_from_ending() {
+    within_deadline("fibers_that_call_their_own_thread_for_ever", || {
+        for kind in KINDS {
+            let unwound = Log::default();
+            let noted = unwound.clone();
+            let ended = run_as(kind, Rack::new(), move || {
+                let begun = gossamer::local_trustee().entrust(0u32);
+                for _ in 0..4 {
+                    let (noted, tell) = (noted.clone(), begun.clone());
+                    drop(gossamer::spawn(move || {
+                        let _on_drop = OnDrop(|| noted.note("unwound", ()));
+                        let own = gossamer::local_trustee().entrust(0u64);
+                        tell.apply(|begun| *begun += 1);
+                        loop {
+                            own.apply(|n| *n += 1);
+                        }
+                    }));
+                }
+                wait_until("all fibers", || begun.apply(|begun| *begun == 4));
+                "the result of main"
+            });
+            assert_eq!(ended.unwrap(), "the result of main");
+            assert_eq!(unwound.0.lock().unwrap().len(), 4);
+        }
     });
 }
 

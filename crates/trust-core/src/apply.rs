@@ -50,7 +50,8 @@ impl<V: Serialize + DeserializeOwned + 'static> Portable for V {}
 impl<T: 'static> Trust<T> {
     /// Runs `closure` on the property and returns its result, waiting for it: the current fiber
     /// is suspended, and others run meanwhile. On the trustee's own thread the closure runs at
-    /// once. (Thesis 2.4.1.)
+    /// once; now and then (after some 50 microseconds of such calls) others run before it, so that
+    /// a loop of them does not keep the thread. (Thesis 2.4.1.)
     ///
     /// The closure captures nothing; use [`apply_with`](Self::apply_with) or
     /// [`delegate!`](crate::delegate) to pass values.
@@ -130,7 +131,8 @@ impl<T: 'static> Trust<T> {
     /// with it, on this thread. Allowed everywhere, also in delegated context. (Thesis 2.4.2.)
     ///
     /// Requests of one thread to one trustee are served in the order they were sent. A fiber waits
-    /// here only when there is no room for more requests. If the request fails, `then` is not
+    /// here only when there is no room for more requests, and gives way now and then when it calls
+    /// properties of its own thread, as in [`apply`](Self::apply). If the request fails, `then` is not
     /// called and the rack is told ([`Incident::Unobserved`](crate::Incident::Unobserved)); use
     /// [`try_apply_then`](Self::try_apply_then) to handle that.
     ///
@@ -230,6 +232,7 @@ impl<T: 'static> Trust<T> {
         match current(self) {
             Some(node) if self.is_at(node) => {
                 node.context().check_may_wait("`apply`", place);
+                node.count_inline_call();
                 let result = self.run_inline(node, invoke, arguments, place);
                 node.run_deferred();
                 result
@@ -242,7 +245,7 @@ impl<T: 'static> Trust<T> {
         }
     }
 
-    /// Runs a closure on a property of this thread.
+    /// Runs a closure on a property of this thread. Called in free context.
     #[inline(always)]
     pub(crate) fn run_inline<I, V>(
         &self,
@@ -257,7 +260,7 @@ impl<T: 'static> Trust<T> {
         let Some(property) = node.properties().find(self.property, self.tag) else {
             return Err(no_such_property(node, self.property, (invoke, arguments), place));
         };
-        let _context = node.context().enter(Context::Inline(place));
+        let _context = node.context().enter_from_free(Context::Inline(place));
         // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
         // else refers to it: only this thread has access, it was in free context until the guard
         // above, and whatever runs inside it finds a context that is not free.
@@ -298,6 +301,7 @@ impl<T: 'static> Trust<T> {
         C: Told<I::Output>,
     {
         if node.context().is_free() {
+            node.count_inline_call();
             let result = self.run_for::<I, V, C>(node, invoke, arguments, place);
             let context = node.context().enter(Context::Callback);
             node.context().set_callback(kind_of::<Tell<C, I::Output>>());

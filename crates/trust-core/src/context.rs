@@ -58,6 +58,15 @@ impl ContextCell {
         Entered { cell: self, before: self.context.replace(context) }
     }
 
+    /// As [`enter`](Self::enter), from free context only, of which nothing need be remembered: what
+    /// is loaded here would be waited for until the store at the end of the context before.
+    #[inline(always)]
+    pub(crate) fn enter_from_free(&self, context: Context) -> EnteredFromFree<'_> {
+        debug_assert!(self.is_free());
+        self.context.set(context);
+        EnteredFromFree(self)
+    }
+
     /// As [`enter`](Self::enter), from any context. That may be one in which another fiber waits
     /// and which ends first, after which the cell may say that the context is free: whoever calls
     /// this keeps the node by other means.
@@ -124,6 +133,16 @@ impl Drop for Entered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.cell.context.set(self.before);
+    }
+}
+
+/// Ends a context that was entered from free context.
+pub(crate) struct EnteredFromFree<'a>(&'a ContextCell);
+
+impl Drop for EnteredFromFree<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.context.set(Context::Free);
     }
 }
 

@@ -279,8 +279,7 @@ impl<T: 'static> Trust<Latch<T>> {
     ///
     /// # Panics
     /// As [`apply`](Trust::apply); if a closure that waits for this one holds the latch; and if
-    /// launches are nested deeper than
-    /// [`LAUNCH_DEPTH`](primitive::limits::LAUNCH_DEPTH) (256).
+    /// launches are nested more than 256 deep (`primitive::limits::LAUNCH_DEPTH`).
     #[track_caller]
     pub fn launch<F, U>(&self, closure: F) -> U
     where

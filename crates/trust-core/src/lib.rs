@@ -17,9 +17,9 @@
 //!    (`launch.rs`), and who waits for that (`chain.rs`).
 //! 4. What closures and properties are called: `registry.rs`, `identity.rs`, `property.rs`,
 //!    `count.rs`; how values are encoded, and trusts among them: `codec.rs`.
-//! 5. A thread's whole: `node.rs` (`node/poll.rs`, `node/entered.rs`), with `context.rs` (may this
-//!    code wait?), `system.rs` (what threads ask of each other), `traffic.rs` (what the thread has
-//!    sent and served), `racks.rs` (threads that belong to no rack).
+//! 5. A thread's whole: `node.rs` (`node/poll.rs`, `node/entered.rs`, `node/turn.rs`), with
+//!    `context.rs` (may this code wait?), `system.rs` (what threads ask of each other), `traffic.rs`
+//!    (what the thread has sent and served), `racks.rs` (threads that belong to no rack).
 //! 6. Set-up and idling: `wiring.rs`, [`idle`].
 
 // Under loom only the protocol that moves words is compiled; most of what it offers is used by the rest.

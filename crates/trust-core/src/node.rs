@@ -14,10 +14,12 @@
 #[allow(unsafe_code)] // A reference to the node that is always taken away before the node goes.
 mod entered;
 mod poll;
+mod turn;
 
 pub use self::entered::EnteredNode;
 pub(crate) use self::entered::{current, on_node, with_node};
 
+use self::turn::Turn;
 use crate::{
     arrivals::Arrivals,
     chain::Launched,
@@ -119,6 +121,8 @@ pub struct Node {
     polling: Cell<bool>,
     /// How often [`stay`](Node::stay) is in force.
     staying: Cell<u32>,
+    /// When the fiber that runs gives way.
+    turn: Turn,
 }
 
 pub(crate) struct Parts {
@@ -163,6 +167,7 @@ impl Node {
             closed: Cell::new(false),
             polling: Cell::new(false),
             staying: Cell::new(0),
+            turn: Turn::new(),
         };
         crate::system::install(&node);
         Rc::new(node)

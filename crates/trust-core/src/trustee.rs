@@ -271,6 +271,9 @@ impl Trustee {
         with_node(|node| {
             let Some(node) = node else { return Err(outside()) };
             if self.number == node.number() {
+                if node.context().is_free() {
+                    node.count_inline_call();
+                }
                 let _stay = node.stay();
                 return Ok(invoke.invoke(&mut Runtime, arguments));
             }

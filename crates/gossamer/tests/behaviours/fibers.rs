@@ -3,7 +3,9 @@
 use crate::common::wait_until;
 use gossamer::{Barrier, JoinError, Sharded, Trust, Trustee};
 use std::{
+    cell::Cell,
     collections::HashMap,
+    rc::Rc,
     time::{Duration, Instant},
 };
 
@@ -151,4 +153,92 @@ pub(crate) fn values_are_entrusted_to_any_thread() {
         total.apply_with(|total, n| *total += n, trust.apply(|m| m.0));
     }
     wait_until("the total", || total.apply(|t| *t) == 7 * spread.len() as u32);
+}
+
+/// Takes far longer than a turn of a fiber.
+fn takes_long() {
+    for n in 0..20_000u32 {
+        std::hint::black_box(n);
+    }
+}
+
+/// Ways to call a property of the own thread until it says that it is done.
+const LOOPS: [fn(Trust<bool>); 6] = [
+    |done| while !done.apply(|done| *done) {},
+    |done| while !done.try_apply(|done| *done).unwrap() {},
+    |done| while !done.apply_with(|done, _: String| *done, String::new()) {},
+    |done| {
+        let is_done = |done: &mut bool| {
+            takes_long();
+            *done
+        };
+        while !done.apply(is_done) {}
+    },
+    |done| {
+        let seen = Rc::new(Cell::new(false));
+        while !seen.get() {
+            let seen = seen.clone();
+            done.apply_then(|done| *done, move |done| seen.set(done));
+        }
+    },
+    |done| {
+        let me = gossamer::local_trustee().trustee();
+        // The fiber calls no property of its own before it is done.
+        while !me.visit(|_, ()| IS_DONE.get(), ()) {}
+        assert!(done.apply(|done| *done));
+    },
+];
+
+thread_local! {
+    static IS_DONE: Cell<bool> = const { Cell::new(false) };
+}
+
+pub(crate) fn calls_on_the_own_thread_let_its_other_fibers_run() {
+    for trustee in everywhere() {
+        let run_all = |()| {
+            let me = gossamer::local_trustee();
+            for wait in LOOPS {
+                IS_DONE.set(false);
+                let done = me.entrust(false);
+                let set = |done: Trust<bool>| {
+                    gossamer::yield_now();
+                    done.apply(|done| *done = true);
+                    IS_DONE.set(true);
+                };
+                // Several that wait in loops, and the one that they wait for comes last.
+                let others: Vec<_> = (0..2)
+                    .map(|_| {
+                        let wait = |done: Trust<bool>| while !done.apply(|done| *done) {};
+                        gossamer::spawn_on_with(me, wait, done.clone())
+                    })
+                    .collect();
+                let setter = gossamer::spawn_on_with(me, set, done.clone());
+                wait(done);
+                setter.join().unwrap();
+                others.into_iter().for_each(|other| other.join().unwrap());
+            }
+        };
+        gossamer::spawn_on_with(trustee, run_all, ()).join().unwrap();
+    }
+}
+
+pub(crate) fn calls_on_the_own_thread_let_requests_be_served() {
+    let me = gossamer::local_trustee().trustee();
+    for trustee in everywhere().into_iter().filter(|trustee| *trustee != me) {
+        for number in 0..LOOPS.len() {
+            let done = trustee.entrust(false);
+            let wait = |(number, done): (usize, Trust<bool>)| {
+                IS_DONE.set(false);
+                LOOPS[number](done);
+            };
+            let looping = gossamer::spawn_on_with(trustee, wait, (number, done.clone()));
+            // Answered while the fiber loops: it ends only after the second one.
+            assert!(!done.apply(|done| *done));
+            done.apply(|done| {
+                *done = true;
+                IS_DONE.set(true);
+            });
+            looping.join().unwrap();
+        }
+    }
 }

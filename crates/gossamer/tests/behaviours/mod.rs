@@ -30,6 +30,8 @@ macro_rules! behaviours {
             fibers: fibers_sleep_as_long_as_they_asked;
             fibers: shards_are_found_by_key_from_everywhere;
             fibers: values_are_entrusted_to_any_thread;
+            fibers: calls_on_the_own_thread_let_its_other_fibers_run;
+            fibers: calls_on_the_own_thread_let_requests_be_served;
             latches: a_launched_closure_may_wait;
             latches: launches_exclude_each_other;
             latches: a_latch_is_given_in_order;

@@ -13,6 +13,7 @@ use transport_api::{Event, HostId, LossReason, PeerEvent, ThreadId};
 impl Node {
     /// One round of all that; true if anything happened.
     pub(super) fn poll_once(&self) -> bool {
+        self.turn.polled();
         let sent = self.flush();
         // Where only lanes bring what others write, it is served or taken in the same round: to look
         // again, which is a system call, would come between a reply and what its fiber sends next.
