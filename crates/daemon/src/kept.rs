@@ -23,7 +23,7 @@ use tokio::{
     net::{UnixDatagram, unix::pipe},
     process::{ChildStderr, ChildStdout, Command},
     sync::mpsc,
-    task::JoinHandle,
+    task::{JoinHandle, spawn_blocking},
 };
 
 /// How long a keeper may take to start a program. It waits for nothing but the disk.
@@ -87,12 +87,14 @@ pub(crate) async fn start(
     let mut command = Command::new(THIS_PROGRAM);
     command.arg0("gossamer-keeper").arg(KEEPER).env(MARK, mark);
     command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = keepers.start(&mut command)?;
+    let starting = keepers.clone();
+    // It waits for those who look for strays.
+    // The command's copy of the keeper's end, which would keep the socket open, goes with it.
+    let started = spawn_blocking(move || starting.start(&mut command));
+    let mut child = started.await.map_err(io::Error::other)??;
     let output = child.stdout.take();
     let errors = child.stderr.take();
     let keeper = keepers.wait(child);
-    // Its copy of the keeper's end would keep the socket open.
-    drop(command);
     keeper::send_descriptors(&socket, &descriptors)?;
     drop(descriptors);
     socket.set_nonblocking(true)?;

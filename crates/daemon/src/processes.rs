@@ -29,7 +29,7 @@ pub(crate) const MARK: &str = "GOSSAMER_JOB";
 /// Between two looks at processes that were told to end.
 const PAUSE: Duration = Duration::from_millis(2);
 /// How many looks in a row must find no process, where a single one may miss some.
-const QUIET_LOOKS: u32 = 5;
+const QUIET_LOOKS: u32 = 3;
 /// How many looks may find processes that were not stopped yet before all are killed as they are.
 const STOPPING_LOOKS: u32 = 5;
 
