@@ -3,7 +3,7 @@
 mod common;
 
 use common::{
-    Rack, Ran,
+    Rack, Ran, as_user,
     calls::{Connection, PATIENCE, as_member, call, runtime},
     eventually, finish,
 };
@@ -13,7 +13,6 @@ use gossamer_daemon::{
     identity::Role,
     message::{Answer, Request},
 };
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use rustls::ClientConfig;
 use std::{process::Child, sync::Arc};
 use tokio::time::timeout;
@@ -58,9 +57,9 @@ fn a_viewer_who_follows_a_thousand_logs_keeps_no_administrator_out() {
     let rack = Rack::new(&["a"]);
     rack.add_viewer();
     // What a process may open where nothing else is said.
-    let descriptors = Rlimit { current: Some(1024), maximum: Some(1024) };
-    let pid = Pid::from_raw(rack.daemon_pid(0) as i32).unwrap();
-    prlimit(Some(pid), Resource::Nofile, descriptors).unwrap();
+    let mut limit = as_user("prlimit");
+    limit.args(["--nofile=1024:1024", "--pid", &rack.daemon_pid(0).to_string()]);
+    assert!(limit.status().expect("prlimit of util-linux").success());
     let (job, number) = start(&rack);
     let viewer = as_member(&rack, "viewer");
     let (held, refused) = runtime().block_on(follow(&rack, &viewer, number, 1030));

@@ -46,7 +46,7 @@ pub fn deadline(exptime: i32, now: Seconds) -> Seconds {
 ///   bytes  | key (key_bytes) | data ... |
 /// ```
 ///
-/// Answers share the allocation ([`Item::shared`]). While one does, a change makes a new allocation
+/// Answers share the allocation (`shared`). While one does, a change makes a new allocation
 /// and leaves the old one to the answers.
 #[derive(Debug)]
 pub struct Item {
