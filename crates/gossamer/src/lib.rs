@@ -19,9 +19,10 @@
 //! # What blocks
 //!
 //! A fiber that blocks its OS thread (`std::thread::sleep`, a contended `std::sync::Mutex`, a socket)
-//! stops everything that the thread serves. Calls that wait for another fiber or thread ([`apply`]
-//! on another thread's property, [`sleep`](fn@sleep), [`yield_now`], [`JoinHandle::join`],
-//! [`Latch::lock`], [`Barrier::wait`]) let the thread's other fibers run instead.
+//! stops everything that the thread serves. Calls that wait for another fiber or thread ([`apply`],
+//! [`sleep`](fn@sleep), [`yield_now`], [`JoinHandle::join`], [`Latch::lock`], [`Barrier::wait`]) let
+//! the thread's other fibers run instead. So does [`apply`] on a property of the same thread, after
+//! about 50 microseconds of such calls; and [`apply_then`], in the same case or when its queue is full.
 //!
 //! Because they do, such calls must not be made where code relies on having the thread for itself:
 //! - in the initialiser of a [`std::thread_local!`], which is undefined behaviour: another fiber
@@ -33,8 +34,8 @@
 //!   borrowed, or a `std::sync::MutexGuard` is held.
 //!
 //! The table in the documentation of the `gossamer-fiber` crate has every such place and what happens
-//! there. [`entrust`], [`Trustee::entrust_moved`], `apply_then` and the drop of a trust do not wait, so
-//! they may be used in all of them.
+//! there. [`entrust`], [`Trustee::entrust_moved`] and the drop of a trust do not wait, so they may be
+//! used in all of them.
 //!
 //! ```
 //! use gossamer::{LazyLock, Rack, Trust, entrust};
@@ -60,6 +61,7 @@
 //! error.
 //!
 //! [`apply`]: Trust::apply
+//! [`apply_then`]: Trust::apply_then
 //!
 //! # Reading order
 //!
