@@ -1,5 +1,5 @@
-//! What jobs leave in a daemon's directory and what is in the way there: it is *set aside*, which
-//! takes a moment, and removed later, which may take long or fail.
+//! Files that jobs leave in a daemon's directory, and that are in its way: they are *set aside*
+//! (renamed), which takes a moment, and removed later, which may take long or fail.
 //!
 //! A job runs as the daemon's user, so what it leaves may be anything: directories without
 //! permissions, or nested deeper than a path or a stack can hold, or links that lead elsewhere.
@@ -31,13 +31,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the names of what was set aside begin with.
+/// The prefix of the names of files that were set aside.
 const ASIDE: &str = "aside.";
-/// How long removing one thing may take. What takes longer is left for the next time: something may
-/// still be writing there.
+/// How long to try to remove one file or directory. After that it is left for the next time: a
+/// process may still be writing there.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The place for what is set aside.
+/// The directory in which files are set aside.
 #[derive(Clone, Debug)]
 pub(crate) struct Aside {
     directory: PathBuf,
@@ -49,7 +49,7 @@ impl Aside {
         Self { directory: directory.to_owned() }
     }
 
-    /// Sets what is at `path` aside, whatever it is; a link itself, not what it leads to.
+    /// Sets the file of any type at `path` aside; of a link the link itself, not its target.
     ///
     /// # Errors
     /// What the file system says: [`io::ErrorKind::NotFound`] if there is nothing.
@@ -64,7 +64,7 @@ impl Aside {
         fs::rename(path, self.directory.join(name))
     }
 
-    /// Sets what is at `path` aside if `is_wrong` for what it is.
+    /// Sets the file at `path` aside if `is_wrong` for its type.
     ///
     /// # Errors
     /// What the file system says.
@@ -75,7 +75,7 @@ impl Aside {
     ) -> io::Result<()> {
         match fs::symlink_metadata(path) {
             Ok(there) if is_wrong(&there.file_type()) => {
-                tracing::warn!(path = %path.display(), "something else was in its place: set aside");
+                tracing::warn!(path = %path.display(), "unexpected file type: set aside");
                 self.put(path)
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -83,7 +83,8 @@ impl Aside {
         }
     }
 
-    /// Removes what was set aside; what cannot be removed is logged, and left for the next time.
+    /// Removes the files that were set aside. Logs those that it cannot remove, and leaves them for
+    /// the next time.
     pub(crate) fn sweep(&self) {
         let swept = File::open(&self.directory).and_then(|directory| {
             for name in names(directory.as_fd())? {
@@ -91,13 +92,13 @@ impl Aside {
                     && let Err(error) = remove(directory.as_fd(), &name)
                 {
                     let path = self.directory.join(name.to_string_lossy().as_ref());
-                    tracing::warn!(path = %path.display(), %error, "cannot remove what was set aside");
+                    tracing::warn!(path = %path.display(), %error, "cannot remove a file set aside");
                 }
             }
             Ok(())
         });
         if let Err(error) = swept {
-            tracing::warn!(%error, "cannot remove what was set aside");
+            tracing::warn!(%error, "cannot list files set aside");
         }
     }
 }
@@ -153,7 +154,7 @@ fn empty(top: &OwnedFd) -> io::Result<()> {
         match failed {
             Some(error) if !is_any_gone => return Err(error),
             _ if Instant::now() >= deadline => {
-                return Err(io::Error::other("it does not become empty"));
+                return Err(io::Error::other("still not empty: something writes there"));
             }
             _ => {}
         }

@@ -26,11 +26,11 @@ use std::{
 const DAEMON: &str = "daemon";
 /// What the names of the cgroups of processes begin with.
 const JOB: &str = "job.";
-/// How long what is killed may take to be gone.
+/// How long killed processes may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The same, for what has not ended in that time.
+/// The same, for processes that did not end in that time.
 const ONCE_MORE: Duration = Duration::from_secs(1);
-/// Between two looks at a cgroup that was told to end.
+/// Between two looks at a cgroup that is being killed.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The part of the hierarchy that a daemon has been given.
@@ -80,7 +80,7 @@ impl Cgroups {
         let mut missing = Vec::new();
         for controller in ["memory", "pids"] {
             if !available.split_whitespace().any(|name| name == controller) {
-                missing.push((controller, "it is not delegated to the daemon".to_owned()));
+                missing.push((controller, "not delegated to the daemon".to_owned()));
             } else if let Err(error) =
                 fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"))
             {
@@ -146,7 +146,7 @@ impl Cgroups {
     pub(crate) fn clean(&self) -> io::Result<()> {
         let left = self.left_over()?;
         for cgroup in &left {
-            tracing::warn!(cgroup = %cgroup.path.display(), "left by a daemon that was killed");
+            tracing::warn!(cgroup = %cgroup.path.display(), "ending a cgroup of a killed daemon");
             // Whether it is gone is seen below.
             let _ = cgroup.kill();
         }
@@ -160,7 +160,7 @@ impl Cgroups {
         let stuck = std::mem::take(&mut *self.stuck.lock());
         for cgroup in stuck {
             if let Err(error) = cgroup.end(ONCE_MORE) {
-                tracing::warn!(%error, "a cgroup of a job goes on");
+                tracing::warn!(%error, "cannot end the cgroup of a job; trying again later");
                 self.stuck.lock().push(cgroup);
             }
         }
@@ -251,7 +251,7 @@ impl Cgroup {
             }
             if Instant::now() >= deadline {
                 let shown = self.path.display();
-                return Err(io::Error::other(format!("processes in {shown} do not end")));
+                return Err(io::Error::other(format!("killed processes in {shown} do not end")));
             }
             sleep(PAUSE);
         }
@@ -334,7 +334,7 @@ mod tests {
         let cgroups = Cgroups::divide(place.path().to_owned(), 7).unwrap();
         cgroups.check(&Limits { memory: None, pids: Some(9) }).unwrap();
         let error = cgroups.check(&Limits { memory: Some(9), pids: None }).unwrap_err();
-        assert_eq!(error, "no cgroup controller \"memory\": it is not delegated to the daemon");
+        assert_eq!(error, "no cgroup controller \"memory\": not delegated to the daemon");
     }
 
     #[test]

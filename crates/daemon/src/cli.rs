@@ -365,8 +365,8 @@ fn on_runtime(command: impl Future<Output = Result<u8, CommandError>>) -> Result
 
 fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {
     if rustix::process::geteuid().is_root() && !args.allow_root {
-        let text = "the daemon does not run as root, as every job would: start it as a user made \
-                    for it (see dist/gossamerd.service), or with --allow-root";
+        let text = "the daemon does not run as root, because every job would: start it as its own \
+                    user (see dist/gossamerd.service), or with --allow-root";
         return Err(CommandError::Other(text.into()));
     }
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
@@ -444,7 +444,7 @@ fn rack(command: RackCommand) -> Result<(), CommandError> {
                 && let Some(before) = authority.note_host(&name, &address)?
             {
                 complain(&format!(
-                    "{name} was at {before}: whoever has been told so goes on calling it there"
+                    "{name} was at {before}: members with an older card still call it there"
                 ));
             }
             let text = toml::to_string(&card)

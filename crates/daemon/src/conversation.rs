@@ -223,7 +223,7 @@ impl Conversation<'_> {
             in_cgroup.and(strays).and(marked)
         });
         if let Err(error) = ended.await {
-            tracing::warn!(%error, "some processes of the job cannot be ended");
+            tracing::warn!(%error, "cannot end some processes of the job");
         }
     }
 

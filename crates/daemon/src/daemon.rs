@@ -89,7 +89,7 @@ impl Daemon {
     fn sweep(&self) {
         self.state.sweep();
         if let Err(error) = self.keepers.retry(ONCE_MORE) {
-            tracing::warn!(%error, "processes of jobs go on");
+            tracing::warn!(%error, "cannot end processes that jobs left; trying again later");
         }
         if let Ok(cgroups) = &self.cgroups {
             cgroups.retry();
@@ -133,10 +133,10 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     let cgroups = Cgroups::take();
     match &cgroups {
         Ok(cgroups) => {
-            tracing::info!(root = %cgroups.root().display(), "each process gets a cgroup");
+            tracing::info!(root = %cgroups.root().display(), "making a cgroup for each process");
             cgroups.clean()?;
         }
-        Err(reason) => tracing::info!(reason, "processes get no cgroups"),
+        Err(reason) => tracing::info!(reason, "making no cgroups"),
     }
     let (listener, address) = listen(config.listen).await?;
     let (jobs, counts) = (Arc::<Jobs>::default(), Arc::<Counts>::default());

@@ -97,7 +97,7 @@ impl Gate {
         let newest = newest_seen(&kept, &identity.ca);
         let mut gate = Self { identity, directory, kept, newest, acceptor, seen: None };
         match (offered, gate.newest.clone()) {
-            // Also if it is the same: then what is kept is whole.
+            // Also if it is the same list, whose copy is then intact.
             (Some(offered), known) => match gate.check(offered) {
                 Ok(list) => gate.adopt(list)?,
                 Err(error) => {
@@ -106,7 +106,7 @@ impl Gate {
                 }
             },
             (None, Some(known)) => {
-                tracing::error!("there is no {REVOKED}; using {known}, which was there before");
+                tracing::error!("{REVOKED} is missing; still using {known}");
                 gate.adopt(known)?;
             }
             (None, None) => {}
@@ -178,7 +178,7 @@ fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
     verified
         .map_err(|error| {
             // As after the rack was made anew.
-            tracing::warn!(%error, "ignoring the list that was kept in {}", path.display());
+            tracing::warn!(%error, "ignoring the list in {}", path.display());
         })
         .ok()
 }

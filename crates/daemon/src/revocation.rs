@@ -139,7 +139,7 @@ pub(crate) struct List {
 /// Why a list is not one of this rack.
 #[derive(Debug, Error)]
 pub(crate) enum ListError {
-    #[error("this is not a list of revoked certificates")]
+    #[error("not a list of revoked certificates")]
     Malformed,
     #[error("the list of revoked certificates has no number")]
     Unnumbered,
@@ -194,7 +194,7 @@ pub(crate) fn read(
         Err(pem::Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(pem::Error::Io(error)) => Err(IdentityError::File { path, error }),
         Err(_) => {
-            let reason = "it is no list of revoked certificates".into();
+            let reason = "not a list of revoked certificates".into();
             Err(IdentityError::Content { path, reason })
         }
     }

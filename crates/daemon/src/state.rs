@@ -113,7 +113,7 @@ impl State {
                     self.forget_note(&mark);
                 }
                 Err(error) => {
-                    tracing::warn!(job, %error, "a job of an earlier daemon goes on");
+                    tracing::warn!(job, %error, "cannot end a job of an earlier daemon");
                     self.left.lock().push(mark);
                 }
             }
@@ -128,7 +128,7 @@ impl State {
     fn put_aside(&self, path: &Path) {
         match self.aside.put(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %path.display(), %error, "cannot set aside what a job has left");
+                tracing::warn!(path = %path.display(), %error, "cannot set aside");
             }
             _ => {}
         }
@@ -142,7 +142,7 @@ impl State {
             match processes::kill_all(ONCE_MORE, processes::looks_for_marked(&mark)) {
                 Ok(_) => self.forget_note(&mark),
                 Err(error) => {
-                    tracing::warn!(job = job_of(&mark), %error, "a job of an earlier daemon goes on");
+                    tracing::warn!(job = job_of(&mark), %error, "cannot end a job of an earlier daemon");
                     self.left.lock().push(mark);
                 }
             }

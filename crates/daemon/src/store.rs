@@ -78,7 +78,7 @@ impl Store {
             let is_program = file.file_type()?.is_file() && is_digest(&file.file_name());
             if !is_program && let Err(error) = aside.put(&file.path()) {
                 let path = file.path();
-                tracing::warn!(path = %path.display(), %error, "cannot set this aside");
+                tracing::warn!(path = %path.display(), %error, "cannot set aside");
             }
         }
         Ok(Self { directory: directory.to_owned(), limit, aside, turns: Arc::default() })
@@ -92,11 +92,11 @@ impl Store {
             Ok(Some(file)) => Some(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             found => {
-                let why = found.err().map_or("its digest is another".into(), |e| e.to_string());
+                let why = found.err().map_or("its digest does not match".into(), |e| e.to_string());
                 let shown = path.display();
                 tracing::warn!(path = %shown, why, "a stored program was changed: set aside");
                 if let Err(error) = self.aside.put(&path) {
-                    tracing::warn!(path = %shown, %error, "cannot set it aside");
+                    tracing::warn!(path = %shown, %error, "cannot set aside a changed program");
                 }
                 None
             }
