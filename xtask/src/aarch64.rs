@@ -52,7 +52,7 @@ const SUITES: [(&str, &str); 2] = [
 
 /// Tests that cannot pass here, each with the reason.
 const SKIPPED: &[(&str, &str)] = &[
-    ("large_regions_cost_what_is_touched", "it would measure the memory of QEMU"),
+    ("large_regions_cost_what_is_touched", "it would measure QEMU's memory"),
     ("another_user_is_refused_by_both", "the namespace has one user"),
     ("another_user_is_not_met", "the namespace has one user"),
     ("a_rack_that_gets_too_few_threads_does_not_start", "QEMU ignores a limit on memory"),
@@ -72,7 +72,7 @@ exec "$@"
 pub(crate) fn test(workspace: &Workspace) -> Result<()> {
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
-        "`test --aarch64` emulates on Linux on x86-64; this machine is another"
+        "`test --aarch64` needs Linux on x86-64, got another system"
     );
     apt::check(&PROGRAMS)?;
     let tools = Tools::ready(workspace)?;

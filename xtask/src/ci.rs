@@ -11,7 +11,7 @@ const GATES: &[(&str, &str)] = &[
     ("formatting and clippy", "xtask lint"),
     ("the layers", "xtask layers"),
     ("unsafe and its reasons", "xtask unsafe"),
-    ("licences, bans and sources of dependencies; advisories where they can be had", "xtask deny"),
+    ("licences, bans and sources of dependencies; advisories if available", "xtask deny"),
     ("documentation", "xtask doc"),
     (
         "README's test command (compile-fail tests among them), real clients, a nightly compiler",

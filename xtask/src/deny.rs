@@ -56,7 +56,7 @@ struct Count {
 fn checked(said: &str, members: usize) -> Result<u64> {
     let last = said.lines().rfind(|line| line.contains("\"type\":\"summary\""));
     let summary: Summary = serde_json::from_str(last.context("cargo-deny printed no summary")?)
-        .context("cargo-deny printed a summary of another kind")?;
+        .context("cargo-deny printed a summary of an unknown form")?;
     for check in OFFLINE {
         let count = summary.fields.get(check);
         let count = count.with_context(|| format!("cargo-deny did not check {check}"))?;
@@ -65,7 +65,7 @@ fn checked(said: &str, members: usize) -> Result<u64> {
     let packages = summary.fields["licenses"].helps;
     ensure!(
         packages > members as u64,
-        "cargo-deny looked at {packages} packages, and the workspace alone has {members}"
+        "cargo-deny looked at {packages} packages, expected more than the workspace's {members}"
     );
     Ok(packages)
 }

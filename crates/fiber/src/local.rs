@@ -17,7 +17,7 @@ type Place = &'static Location<'static>;
 ///
 /// Every fiber sees its own value, made by the initialiser at the fiber's first access and dropped
 /// when the fiber ends, on the fiber. Outside fibers each thread has one. The initialiser may wait:
-/// nobody but the fiber itself sees its value.
+/// only the fiber itself sees its value.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -129,8 +129,8 @@ impl Drop for Unfinished<'_> {
 #[inline(never)]
 fn refuse_recursion<T>(outer: Place, inner: Place) -> ! {
     panic!(
-        "the initialiser of a fiber-local {}, started at {outer}, uses the value that it is to \
-         make, at {inner}",
+        "the initialiser of a fiber-local {}, started at {outer}, uses the value that it \
+         makes, at {inner}",
         std::any::type_name::<T>()
     );
 }

@@ -1,9 +1,9 @@
 //! Values that are made on first use, by initialisers that may wait: [`OnceLock`] and [`LazyLock`].
 //!
-//! The standard library's types of the same names block the OS thread of whoever comes while the
-//! initialiser runs. On a thread with fibers that is a deadlock: if the initialiser waits, the next
-//! fiber of its thread that comes blocks the thread, and the initialiser never goes on. Here fibers
-//! park instead. Only threads without fibers block.
+//! The standard library's types of the same names block every OS thread that needs the value while
+//! the initialiser runs. On a thread with fibers that is a deadlock: if the initialiser waits, the next
+//! fiber of its thread that needs the value blocks the thread, and the initialiser never continues.
+//! Here fibers park instead. Only threads without fibers block.
 //!
 //! ```text
 //!   empty --turn taken--> initialising --value set--> ready, for good
@@ -11,8 +11,8 @@
 //!     +--- panicked, unwound --+          leaving `initialising` wakes all who wait
 //! ```
 //!
-//! The value itself is in a [`std::sync::OnceLock`], which is only ever set, never told to run an
-//! initialiser, so nobody waits inside it.
+//! The value itself is in a [`std::sync::OnceLock`], which never runs an initialiser, so no
+//! thread waits inside it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -199,7 +199,7 @@ impl Drop for Turn<'_> {
 #[inline(never)]
 fn refuse_recursion<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
     panic!(
-        "the initialiser of a {}, started at {outer}, uses the value that it is to make, at {inner}",
+        "the initialiser of a {}, started at {outer}, uses the value that it makes, at {inner}",
         std::any::type_name::<T>()
     );
 }
@@ -208,7 +208,7 @@ fn refuse_recursion<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
 #[inline(never)]
 fn refuse_deadlock<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
     panic!(
-        "the first use of a {} at {inner}, outside fibers, would block the thread for ever: its \
+        "the first use of a {} at {inner}, outside fibers, would block the thread forever: its \
          initialiser, started at {outer}, waits in a fiber of this thread; use the value once in a \
          fiber before it is used outside fibers",
         std::any::type_name::<T>()

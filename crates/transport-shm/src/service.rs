@@ -328,7 +328,7 @@ impl Link {
 }
 
 /// How a process ended, in words, where only its parent can know.
-pub(crate) const STATUS_UNKNOWN: &str = "how is known to its parent only";
+pub(crate) const STATUS_UNKNOWN: &str = "status unknown";
 
 /// The status with which the process of `pidfd` ended, or `None` while it runs. Fails if it is not
 /// a child of this process.

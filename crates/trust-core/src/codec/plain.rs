@@ -94,7 +94,7 @@ pub(crate) fn plain_from_bytes<V: 'static>(bytes: &[u8]) -> Result<V, CodecError
             Ok(from_plain(|| u64::from_le_bytes(word)).expect("a plain type"))
         }
         _ => {
-            Err(CodecError(format!("{} bytes are no {}", bytes.len(), std::any::type_name::<V>())))
+            Err(CodecError(format!("{} bytes, not a {}", bytes.len(), std::any::type_name::<V>())))
         }
     }
 }

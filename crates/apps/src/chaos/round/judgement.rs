@@ -1,4 +1,4 @@
-//! The end of a round: what the rack has said is compared with what was done to it.
+//! The end of a round: the rack's reports are compared with the kill that caused them.
 
 use super::Scene;
 use crate::chaos::Moment;
@@ -10,7 +10,7 @@ impl Scene {
         let Some(status) = self.verdict.leader else { return };
         let Some(hit) = self.verdict.hit else {
             if !status.success() {
-                self.fault(format!("nobody was killed, and the leader says {status}"));
+                self.fault(format!("no process was killed, but the leader ended with {status}"));
             }
             return self.check_lost(None);
         };
@@ -22,17 +22,17 @@ impl Scene {
             let seen = self.checked.as_ref().is_some_and(|lost| !lost.is_empty());
             let goes_on = self.plan.goes_on() && seen;
             if !self.is_ending() && !goes_on {
-                self.fault(format!("process {} was killed, and the leader did not mind", hit.pid));
+                self.fault(format!("process {} was killed, but the leader ended well", hit.pid));
             }
             return;
         }
         if self.plan.goes_on() && matches!(self.plan.moment, Moment::Running(_)) {
-            self.fault(format!("the rack should go on, and the leader says {status}"));
+            self.fault(format!("the rack should continue, but the leader ended with {status}"));
         }
         let names_it =
             |line: &String| line.contains(&format!("pid {}", hit.pid)) && line.contains("SIGKILL");
         if !self.verdict.transcript.iter().any(names_it) {
-            self.fault(format!("nobody says that process {} was killed", hit.pid));
+            self.fault(format!("no host reports that process {} was killed", hit.pid));
         }
     }
 
@@ -45,7 +45,7 @@ impl Scene {
     }
 
     /// The other hosts must say that the leader, process `pid`, is gone, unless the rack was about
-    /// to end: they may have been told so before. How it ended is known to its parent alone.
+    /// to end: they may have been told so before. Only its parent knows how it ended.
     fn check_leader_named(&mut self, pid: u32) {
         let names_it =
             |line: &String| line.contains(&format!("pid {pid}")) || line.contains("host 0 is gone");
@@ -62,7 +62,7 @@ impl Scene {
             let ends = !self.plan.goes_on();
             // When the rack ends for one host's loss, the others are lost, too.
             if !ends || host.is_none() {
-                self.fault(format!("hosts {lost:?} were lost, {host:?} was killed"));
+                self.fault(format!("hosts {lost:?} were lost, expected {host:?}"));
             }
         }
     }
