@@ -118,7 +118,7 @@ impl Apt {
     }
 }
 
-/// Settings of an apt whose files are in `place`, which it uses as whoever started it.
+/// Settings of an apt whose files are in `place`, which it uses as the user who started it.
 fn settings(place: &Path, architectures: &[&str]) -> String {
     let known: String = architectures.iter().map(|name| format!(" \"{name}\";")).collect();
     let place = place.display();

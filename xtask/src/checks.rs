@@ -175,8 +175,8 @@ const SANITIZED: [(&str, &str); 2] = [
     ("gossamer-trust-core", "a_value_entrusted_by_another_thread_is_found_counted_and_dropped"),
 ];
 
-/// `cargo xtask asan`: the tests of fibers and of delegation with AddressSanitizer, which is told of
-/// the switches between fibers. Only nightly compilers have it.
+/// `cargo xtask asan`: the tests of fibers and of delegation with AddressSanitizer, to which
+/// `fiber` announces the switches between fibers. Only nightly compilers have it.
 pub(crate) fn asan(workspace: &Workspace) -> Result<()> {
     let root = &workspace.root;
     if !has_nightly(root, "asan") {

@@ -1,5 +1,5 @@
-//! Cgroups (version 2): one for each process of a job, where the daemon has been given a part of
-//! the hierarchy (`Delegate=yes` in its unit).
+//! Cgroups (version 2): one for each process of a job, where the daemon has a delegated part of the
+//! hierarchy (`Delegate=yes` in its unit).
 //!
 //! ```text
 //!   DAEMON'S CGROUP/           holds no process, so that it can pass controllers on
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The kernel kills everything in a cgroup at once, whatever forks meanwhile, and limits its memory
-//! and its processes. A job runs as the daemon's user, so a program that means to can move itself
-//! to another of the daemon's cgroups; there it is still a descendant of the daemon
+//! and its processes. A job runs as the daemon's user, so a malicious program can move itself to
+//! another of the daemon's cgroups; there it is still a descendant of the daemon
 //! ([`processes`](crate::processes)), but has no limits.
 
 use crate::message::Limits;
@@ -24,7 +24,7 @@ use std::{
 
 /// The cgroup of the daemon itself.
 const DAEMON: &str = "daemon";
-/// What the names of the cgroups of processes begin with.
+/// The prefix of the names of processes' cgroups.
 const JOB: &str = "job.";
 /// How long killed processes may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ const ONCE_MORE: Duration = Duration::from_secs(1);
 /// Between two looks at a cgroup that is being killed.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// The part of the hierarchy that a daemon has been given.
+/// The part of the hierarchy that is delegated to a daemon.
 #[derive(Debug)]
 pub(crate) struct Cgroups {
     root: PathBuf,
@@ -44,7 +44,7 @@ pub(crate) struct Cgroups {
 }
 
 impl Cgroups {
-    /// Takes the cgroup of this process, if that is for it to divide.
+    /// Takes the cgroup of this process, if it may divide it.
     ///
     /// # Errors
     /// Why there is none, as a clause for messages.
@@ -141,8 +141,7 @@ impl Cgroups {
         ended
     }
 
-    /// Kills what is in the cgroups that an earlier daemon has left. To be called before any other
-    /// is made.
+    /// Ends the cgroups that an earlier daemon has left. Call this before any other is made.
     pub(crate) fn clean(&self) -> io::Result<()> {
         let left = self.left_over()?;
         for cgroup in &left {
@@ -155,7 +154,7 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Tries once more to end what did not end before; what does not is logged.
+    /// Tries once more to end the cgroups that did not end before; logs those that still do not.
     pub(crate) fn retry(&self) {
         let stuck = std::mem::take(&mut *self.stuck.lock());
         for cgroup in stuck {

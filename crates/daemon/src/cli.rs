@@ -383,8 +383,8 @@ fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {
     })
 }
 
-/// Says on the standard error what is wrong, without anything that drives a terminal: it may quote
-/// other hosts, files and programs. If that cannot be written, the exit status tells.
+/// Writes an error to standard error, escaped for a terminal: it may quote other hosts, files and
+/// programs. If it cannot be written, the exit status still reports the failure.
 pub(crate) fn complain(what: &impl fmt::Display) {
     let _ = writeln!(io::stderr(), "gossamer: {}", visible::text(&what.to_string()));
 }

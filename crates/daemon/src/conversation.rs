@@ -189,7 +189,7 @@ impl Conversation<'_> {
         result
     }
 
-    /// Fails if the process is to have limits and there is nothing to limit it by.
+    /// Fails if the job has limits that this daemon cannot enforce.
     fn check_limits(&self) -> Result<(), NotRun> {
         let limits = &self.request.limits;
         let checked = match &self.daemon.cgroups {
@@ -213,7 +213,7 @@ impl Conversation<'_> {
     async fn end_what_is_left(&self, mark: &str, cgroup: Option<Cgroup>) {
         let (daemon, mark) = (self.daemon.clone(), mark.to_owned());
         let ended = blocking(move || {
-            // Each of these, whatever comes of the others.
+            // All three, even if one fails.
             let in_cgroup = match (&daemon.cgroups, cgroup) {
                 (Ok(cgroups), Some(cgroup)) => cgroups.end(cgroup),
                 _ => Ok(()),
@@ -338,7 +338,8 @@ impl Conversation<'_> {
                 .collect(),
             directory: request.directory.clone().map_or_else(|| utf8(work), Ok)?,
         };
-        // Others may have taken their time to get ready. What is executed is what is read here.
+        // Time may have passed while other hosts got ready. The file that is verified here is the one
+        // that is executed.
         let program = request.program.clone();
         let file = blocking(move || match store::is_program(&file, &program) {
             Ok(true) => Ok(file),

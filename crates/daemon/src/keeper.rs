@@ -280,8 +280,8 @@ fn follow(orders: &mut Orders, program: Pid) {
     }
 }
 
-/// Kills what descends from this process until `is_over`, which is told what lives. What cannot be
-/// killed has to be left.
+/// Kills the descendants of this process until `is_over` says so of those that live. Leaves those
+/// that it cannot kill.
 fn kill_descendants(cgroup: Option<&Cgroup>, is_over: impl Fn(&[Process]) -> bool) {
     // Nothing in the cgroup can run away from this. If it fails, the other way is left.
     let _ = cgroup.map(Cgroup::kill);
@@ -310,7 +310,7 @@ fn reap(socket: &UnixStream, program: Pid, cgroup: Option<&Cgroup>) {
 }
 
 /// Reaps what has ended. Returns whether this process has no child: then nothing descends from it,
-/// as whatever loses its parent becomes its child.
+/// as every process that loses its parent becomes its child.
 fn has_no_child() -> bool {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
@@ -358,7 +358,7 @@ fn become_program(keeper: i32, cgroup: &Path, name: &OsStr, arguments: &[OsStrin
         let text = format!("cannot join the cgroup {}: {error}", cgroup.display());
         return io::Error::other(text);
     }
-    // The file that was verified, whatever has its name by now.
+    // The file that was verified, which another may have replaced by name.
     let path = format!("/proc/self/fd/{}", program.as_raw_fd());
     let deadline = Instant::now() + BUSY;
     loop {

@@ -9,7 +9,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// The keepers of a daemon, which is a subreaper: what its keepers leave becomes its child.
+/// The keepers of a daemon, which is a subreaper: processes that they leave become its children.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keepers(Arc<Mutex<Children>>);
 
@@ -38,7 +38,7 @@ impl Keepers {
     /// # Errors
     /// What the system says.
     pub(crate) fn start(&self, command: &mut Command) -> io::Result<Child> {
-        // Nobody looks for strays before it is known.
+        // Held until the keeper is known, so that no look takes it for a stray.
         let mut children = self.0.lock();
         let child = command.spawn()?;
         children.exempt.extend(child.id().map(|pid| pid as i32));
@@ -58,11 +58,11 @@ impl Keepers {
         })
     }
 
-    /// Kills what was left by keepers that are gone, until nothing is left. What does not end within
-    /// `patience` is left alone from then on.
+    /// Kills the processes that keepers left when they ended, until there are none. Ignores those that
+    /// do not end within `patience` from then on.
     ///
     /// # Errors
-    /// That something does not end.
+    /// If a process does not end.
     pub(crate) fn kill_strays(&self, patience: Duration) -> io::Result<usize> {
         let mut last = BTreeSet::new();
         let killed = processes::kill_all(patience, || {
@@ -77,7 +77,7 @@ impl Keepers {
         killed
     }
 
-    /// Tries once more to end what did not end before.
+    /// Tries once more to end the processes that did not end before.
     pub(crate) fn retry(&self, patience: Duration) -> io::Result<usize> {
         self.0.lock().stuck.clear();
         self.kill_strays(patience)

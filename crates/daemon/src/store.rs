@@ -4,8 +4,8 @@
 //! Jobs run as that user. So a program is read and compared with its digest each time that it is
 //! started, and what is executed is the file that was read, not what has its name by then. It is
 //! not copied to where nothing can change it: a panic in it could not name lines, which are read
-//! from the file. What that leaves is a job that runs on the same host at the same time and writes
-//! to the file in the moment between; it could as well change the process that is started.
+//! from the file. So a job that runs on the same host at the same time could still write to the file
+//! in the moment between; it could as well change the process that is started.
 
 use crate::{
     aside::{self, Aside},
@@ -63,8 +63,8 @@ pub struct Store {
 type Turn = tokio::sync::Mutex<()>;
 
 impl Store {
-    /// Opens the store in `directory`, and makes it if it is not there. What is no program is set
-    /// aside beside it.
+    /// Opens the store in `directory`, and makes it if it is not there. Files that are not programs
+    /// are set aside next to it.
     ///
     /// # Errors
     /// What the file system says.

@@ -1,4 +1,4 @@
-//! Text from others, made safe to show: what would drive a terminal is shown as text instead.
+//! Escapes text from others for a terminal, which control sequences in it would otherwise drive.
 //!
 //! Programs, users and hosts choose names, messages and output. Control characters among them could
 //! move the cursor and rewrite what stands there, set the clipboard or the window's title; characters

@@ -89,8 +89,9 @@ impl<T> LocalJoinHandle<T> {
     ///
     /// # Errors
     /// [`JoinError::Panicked`] with the payload of its panic, [`JoinError::Cancelled`] when its
-    /// scheduler was dropped, or the caller's was and this is called by a destructor, and [`JoinError::WouldDeadlock`] when it has not ended and the caller
-    /// is not a fiber, since then nobody would run it; the fiber is detached.
+    /// scheduler was dropped, or the caller's was and this is called by a destructor, and
+    /// [`JoinError::WouldDeadlock`] when it has not ended and the caller is not a fiber, since then
+    /// nothing would run it; the fiber is detached.
     ///
     /// # Panics
     /// Where it would wait and [`Config::may_wait`](crate::Config::may_wait) panics.

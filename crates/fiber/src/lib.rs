@@ -23,9 +23,9 @@
 //! | while a [`std::cell::RefCell`] that fibers share is borrowed, in a thread-local or not | a panic in the fiber that borrows it next | borrow it again after the wait |
 //! | while a [`std::sync::MutexGuard`] is alive | a deadlock: the next fiber of the thread that locks it blocks the thread | a value that one fiber owns |
 //!
-//! This crate cannot see such a place: `std` does not tell that an initialiser runs, and the fiber that
-//! blocks the thread does so inside `std`. So there is no error, and code without `unsafe` that waits
-//! in a place of the first or the fourth row has undefined behaviour.
+//! This crate cannot detect such a wait: `std` does not report that an initialiser runs, and the
+//! fiber that blocks the thread does so inside `std`. So there is no error, and code without `unsafe`
+//! that waits in a place of the first or the fourth row has undefined behaviour.
 //!
 //! # Panics and fibers
 //!

@@ -12,8 +12,8 @@ use transport_api::{Event, HostId, RegionKey, ThreadId};
 /// Runtime threads of this host.
 const THREADS: u32 = 3;
 
-/// A message of a service thread, or what the other end of a queue pair says; which, the first byte
-/// tells.
+/// A message of a service thread, or what the other end of a queue pair sends; the first byte selects
+/// which.
 ///
 /// # Panics
 /// When what must hold does not.
@@ -35,7 +35,7 @@ fn message(bytes: &[u8]) {
 /// takes no more than were sent.
 ///
 /// Each byte says what comes next: 0 a notice, of 4 bytes; 1 a record; 2 this side takes what it was
-/// told; everything else, this side sends a notification.
+/// sent; everything else, this side sends a notification.
 fn notices(mut bytes: &[u8]) {
     let peer = ThreadId { host: HostId(1), thread: 0 };
     let mut notices = Notices::new(peer, THREADS);

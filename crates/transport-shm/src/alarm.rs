@@ -32,7 +32,7 @@ pub(crate) struct Alarms {
 }
 
 impl Alarms {
-    /// Alarms for so many threads.
+    /// Alarms for this many threads.
     pub(crate) fn new(threads: u32) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = |_| Ok(socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?);
@@ -42,7 +42,7 @@ impl Alarms {
     }
 }
 
-/// Rings. Never blocks, whatever a peer has passed off as its alarm or done to one of ours.
+/// Rings. Never blocks, even on a descriptor that a malicious peer sent or changed.
 pub(crate) fn ring(alarm: &OwnedFd) {
     // It fails when rings wait already, each of which wakes the thread; when the host is gone; or
     // when a peer has broken the alarm, which then wakes no thread of that peer's.

@@ -7,7 +7,7 @@
 //!                    callers: none         callers: 1            callers: 1, 2
 //! ```
 //!
-//! A launch names itself by where its reply goes, which is unique as long as somebody waits for it.
+//! A launch names itself by where its reply goes, which is unique as long as a fiber waits for it.
 //! The names of those that wait for a launch travel with it, and its trustee notes them for as long
 //! as its fiber runs. Only when a launch is refused is it asked where each was made.
 //!

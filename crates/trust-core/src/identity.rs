@@ -3,7 +3,7 @@
 //!
 //! That object is the executable, or a shared library with Rust code in it that something else has
 //! loaded (a `cdylib` in a database or an interpreter): then the executable says nothing about the
-//! closures. It is found by an address inside it, and its segments that nobody writes are hashed as
+//! closures. It is found by an address inside it, and its read-only segments are hashed as
 //! they stand in memory (a megabyte or a few: about as many milliseconds); a linker's build id may
 //! be absent, and a time stamp says nothing. The segments hold no relocated pointers, so every
 //! process of one build gets the same hash: what the loader relocates, and protects afterwards, is
@@ -47,7 +47,7 @@ fn constant_segments(address: usize) -> Vec<&'static [u8]> {
 ///
 /// # Safety
 /// `info` describes a loaded object; if it contains the address, it is never unloaded. `data` points
-/// to a [`Search`] that nobody else uses.
+/// to a [`Search`] that nothing else uses.
 #[allow(clippy::disallowed_methods, reason = "the program's own code, which no peer can write")]
 unsafe extern "C" fn list_if_found(
     info: *mut libc::dl_phdr_info,

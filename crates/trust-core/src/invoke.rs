@@ -15,10 +15,10 @@ use std::any::type_name;
 ///
 /// # Tokens without bytes
 ///
-/// [`delegate!`](crate::delegate) takes closures that capture nothing at all, of whatever size. The
-/// methods cannot tell a capture without bytes from none: such a closure compiles, and the trustee
-/// makes its own instance of the captured value, on whatever host that is. So a zero-sized token,
-/// whose existence proves something, crosses the rack if it is `Copy` and `Send`:
+/// [`delegate!`](crate::delegate) takes only closures that capture nothing, not even a value without
+/// bytes. The methods cannot tell a capture without bytes from none: such a closure compiles, and the
+/// trustee makes its own instance of the captured value, on any host. So a zero-sized token, whose
+/// existence proves something, crosses the rack if it is `Copy` and `Send`:
 ///
 /// - Where it proves something about its process (a device is open, a table is loaded), it must not
 ///   be both, or must have a field.

@@ -67,7 +67,7 @@ impl Holder {
 impl<T> Inner<T> {
     /// Gives the latch to the fiber that has waited longest, or opens it.
     fn pass_on(&self) {
-        // The latch stays closed for whoever comes before that fiber runs.
+        // The latch stays closed to other fibers until that fiber runs.
         let next = self.waiting.borrow_mut().pop_front();
         self.holder.set(next);
         if let Some(fiber) = next.and_then(|next| next.fiber) {

@@ -143,8 +143,8 @@ fn unit_name(rack: &str) -> String {
     format!("gossamerd-{rack}.service")
 }
 
-/// The unit of the daemon, for the user's own systemd: that of dist/ with other names, without what
-/// only a unit of the system can have.
+/// The unit of the daemon, for the user's own systemd: that of dist/ with other names, without the
+/// settings that only a system unit can have.
 pub(crate) fn unit(rack: &str, host: &Host) -> String {
     const UNIT: &str = include_str!("../../../dist/gossamerd.service");
     const SYSTEM_ONLY: &str = "\n# Only where this is a unit of the system";

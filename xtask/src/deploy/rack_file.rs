@@ -39,7 +39,7 @@ pub(crate) struct Host {
     /// Whether the daemon is a unit of the user's systemd, where there is one.
     #[serde(default = "systemd")]
     pub(crate) systemd: bool,
-    /// Whether its daemon may run as root, if that is the user of ssh.
+    /// Whether its daemon may run as root if ssh logs in as root.
     #[serde(default)]
     pub(crate) allow_root: bool,
 }

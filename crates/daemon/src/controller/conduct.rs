@@ -12,9 +12,9 @@ use std::sync::{
 /// Bytes that are on their way between a controller and a process.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
-    /// Output that has come and was not printed yet.
+    /// Output received and not printed yet.
     unprinted: AtomicUsize,
-    /// Input that was sent and that the process has not taken yet, as far as the daemon has said.
+    /// Input sent that the daemon has not reported as taken by the process.
     untaken: AtomicUsize,
 }
 
@@ -55,7 +55,7 @@ impl Conduct {
     /// Passes a message on if the daemon may send it now.
     ///
     /// # Errors
-    /// [`ConnectionError::Violation`], after which nothing else is to be believed.
+    /// [`ConnectionError::Violation`], after which the daemon is not trusted any more.
     pub(crate) fn check(&mut self, message: FromDaemon) -> Result<FromDaemon, ConnectionError> {
         use Stage::{Asked, Ended, Prepared, Sending, Started};
         let (is_in_turn, next) = match &message {

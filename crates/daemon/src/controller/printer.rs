@@ -59,9 +59,9 @@ impl Printer {
     }
 }
 
-/// Writes whole lines to the output or error of this process. A terminal is not driven by them, except
-/// to show `colours`; files and pipes get every byte as it is. If nobody reads it any more the job goes
-/// on, as under nohup.
+/// Writes whole lines to the output or error of this process. On a terminal they are escaped, but for
+/// `colours`; files and pipes get every byte as it is. If the reader is gone the job continues, as
+/// under nohup.
 pub(crate) fn write(stream: Stream, text: &[u8], colours: Colours) {
     fn to(mut to: impl Write + IsTerminal, text: &[u8], colours: Colours) {
         let shown;

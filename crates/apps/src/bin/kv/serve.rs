@@ -18,8 +18,8 @@ pub(super) struct Serve {
     /// The port to listen on; 0 for any that is free
     #[arg(long, default_value_t = 11211)]
     port: u16,
-    /// The address to listen on. The protocol knows no passwords: whoever can connect can read and
-    /// change everything
+    /// The address to listen on. The protocol has no passwords: every client that can connect can
+    /// read and change everything
     #[arg(long, default_value = "127.0.0.1")]
     listen: IpAddr,
     /// Memory for items, in MiB, over all hosts. Answers that clients have not read yet take up to
@@ -29,7 +29,7 @@ pub(super) struct Serve {
     /// Connections at a time
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
-    /// Close connections on which nothing comes or goes for this many seconds; 0 keeps them
+    /// Close connections that are idle for this many seconds; 0 keeps them open
     #[arg(long, default_value_t = 600)]
     idle_timeout: u32,
     /// Requests at a time, a fiber each

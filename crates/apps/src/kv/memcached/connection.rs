@@ -36,7 +36,7 @@ pub struct Connection {
     running: bool,
     /// What a batch left to run when its output had grown enough or found no room.
     rest: Batch,
-    /// Nothing runs until there is room for so much.
+    /// Nothing runs until there is room for this many bytes.
     shortage: Option<Shortage>,
     /// The client sends no more.
     ended: bool,
@@ -71,8 +71,8 @@ impl Connection {
     }
 
     /// The commands to run next; `None` while a batch runs, while the client is behind with
-    /// reading, while there is no room for answers, or when there is no complete command. The batch must come back through
-    /// [`Connection::completed`].
+    /// reading, while there is no room for answers, or when there is no complete command. The batch
+    /// must come back through [`Connection::completed`].
     pub fn next_batch(&mut self) -> Option<Batch> {
         let held_up = self.shortage.is_some() || self.output().len() >= OUTPUT_BYTES;
         if self.running || held_up {

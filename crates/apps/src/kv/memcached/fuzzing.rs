@@ -21,7 +21,7 @@ impl Facts for NoFacts {
 /// Answers depend on the bytes that a client sends, not on how they are cut, and all the room that
 /// answers took is given back.
 ///
-/// The first byte says into pieces of what size the others are cut.
+/// The first byte is the size of the pieces into which the others are cut.
 ///
 /// # Panics
 /// When that does not hold.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::store::Data;
 
-/// Data of at least so many bytes is sent from where the store keeps it; less is copied, since a
+/// Data of at least this many bytes is sent from where the store keeps it; less is copied, since a
 /// segment of its own costs more than that.
 const SHARED_BYTES: usize = 4096;
 

@@ -13,7 +13,7 @@ pub(super) struct ServerFacts {
     threads: usize,
     pub(super) curr_connections: AtomicU64,
     pub(super) total_connections: AtomicU64,
-    /// Connections closed because nothing came or went for too long.
+    /// Connections closed because they were idle for too long.
     pub(super) idle_kicks: AtomicU64,
     /// Connections closed because answers had no more room and they read nothing.
     pub(super) stalled_kicks: AtomicU64,

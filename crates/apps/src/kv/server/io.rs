@@ -43,7 +43,7 @@ pub struct Options {
     /// While answers have no room, connections whose client reads nothing for this long are closed,
     /// the longest silent first.
     pub stall: Duration,
-    /// Connections on which nothing comes or goes for this long are closed.
+    /// Connections that are idle for this long are closed.
     pub idle: Option<Duration>,
 }
 
@@ -72,7 +72,7 @@ pub struct Server {
     stop: Arc<AtomicBool>,
     /// There may be connections to accept.
     acceptable: bool,
-    /// Connections whose next answer has no room, in the order in which they found out.
+    /// Connections whose next answer has no room, in the order in which they began to wait.
     short: VecDeque<ConnectionId>,
     /// When clients are next looked through for stalled and idle ones.
     next_look: Instant,
@@ -249,7 +249,8 @@ impl Server {
         }
     }
 
-    /// Lets connections go on for whose answers there is room again, in the order of their waiting.
+    /// Resumes connections for whose answers there is room again, in the order in which they began
+    /// to wait.
     fn resume(&mut self, turns: &mut Vec<usize>) {
         let mut available = self.back.budget.available();
         while let Some(&ConnectionId { slot, serial }) = self.short.front() {

@@ -143,7 +143,7 @@ pub enum Response {
         data: Data,
     },
     /// A read found an item with more data than it asked for. It has changed and counted nothing;
-    /// the client makes room for so many bytes and asks again.
+    /// the client makes room for that many bytes and asks again.
     Large {
         /// Bytes of data.
         bytes: u32,
