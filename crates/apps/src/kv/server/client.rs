@@ -1,12 +1,18 @@
 //! One client's socket and what it waits for; its turns on the I/O thread.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 
-use super::super::memcached::Connection;
+use super::super::memcached::{Connection, Progress};
 use super::job::{ConnectionId, Execute, Job, ReturnPath};
+
+/// Bytes that a client must take while answers have no room, in the time that [`Options::stall`]
+/// says, to be kept.
+///
+/// [`Options::stall`]: super::Options::stall
+pub(super) const TAKEN_BYTES: usize = 64 * 1024;
 
 /// Reads from one connection before the others get their turn.
 const READS_PER_TURN: usize = 8;
@@ -24,6 +30,10 @@ pub(super) struct Client {
     pub(super) queued: bool,
     /// When bytes last came or went, or a batch ended.
     pub(super) active: Instant,
+    /// Bytes of answers that the client has taken since `owed`.
+    pub(super) taken: usize,
+    /// When it was last looked at how much the client takes of what it is owed.
+    pub(super) owed: Instant,
 }
 
 /// What a client's turn came to.
@@ -74,12 +84,35 @@ impl Client {
         Turn::WantsAnother
     }
 
+    /// Takes back what a batch has come to.
+    pub(super) fn completed(&mut self, progress: Progress, now: Instant) {
+        self.active = now;
+        if self.connection.output().is_empty() {
+            (self.owed, self.taken) = (now, 0);
+        }
+        self.connection.completed(progress);
+    }
+
+    /// Whether the client has taken less than [`TAKEN_BYTES`] of what it is owed for `limit`. What it
+    /// sends does not count.
+    pub(super) fn is_stalled(&mut self, now: Instant, limit: Duration) -> bool {
+        if self.connection.output().is_empty() || now.duration_since(self.owed) < limit {
+            return false;
+        }
+        let is_stalled = self.taken < TAKEN_BYTES;
+        if !is_stalled {
+            (self.owed, self.taken) = (now, 0);
+        }
+        is_stalled
+    }
+
     fn send(&mut self, now: Instant) -> io::Result<()> {
         while self.writable && !self.connection.output().is_empty() {
             match self.stream.write_vectored(&self.connection.output().slices()) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(length) => {
                     self.active = now;
+                    self.taken += length;
                     self.connection.sent(length);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,

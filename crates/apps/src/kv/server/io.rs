@@ -40,8 +40,8 @@ pub struct Options {
     /// Bytes that the unsent answers of all connections take at most; at least 2 MiB, or the largest
     /// item could never be read.
     pub output_bytes: usize,
-    /// While answers have no room, connections whose client reads nothing for this long are closed,
-    /// the longest silent first.
+    /// While answers have no room, connections whose client takes less than 64 KiB of what it is owed
+    /// in this time are closed, one at a time, the longest owed first.
     pub stall: Duration,
     /// Connections that are idle for this long are closed.
     pub idle: Option<Duration>,
@@ -222,6 +222,8 @@ impl Server {
             writable: true,
             queued: true,
             active: now,
+            taken: 0,
+            owed: now,
         });
         turns.push(slot);
         self.back.facts.curr_connections.fetch_add(1, Ordering::Relaxed);
@@ -237,8 +239,7 @@ impl Server {
             };
             match done.progress {
                 Some(progress) => {
-                    client.active = now;
-                    client.connection.completed(progress);
+                    client.completed(progress, now);
                     if client.connection.shortage().is_some() {
                         self.short.push_back(done.connection);
                     }
@@ -269,7 +270,7 @@ impl Server {
     }
 
     /// Closes connections that have been idle for too long and, while answers have no room, the one
-    /// whose client has read nothing for the longest time.
+    /// whose client has taken too little for the longest time.
     fn look(&mut self, now: Instant) {
         if now < self.next_look {
             return;
@@ -289,9 +290,11 @@ impl Server {
             next = next.min(limit);
         }
         if !self.short.is_empty() {
-            let owed = self.clients.iter().filter(|(_, c)| !c.connection.output().is_empty());
-            let stalled = owed.max_by_key(|(_, client)| since(client));
-            if let Some((slot, _)) = stalled.filter(|(_, c)| since(c) >= self.options.stall) {
+            let limit = self.options.stall;
+            let stalled = self.clients.iter_mut().filter_map(|(slot, client)| {
+                client.is_stalled(now, limit).then_some((client.owed, slot))
+            });
+            if let Some((_, slot)) = stalled.min() {
                 self.back.facts.stalled_kicks.fetch_add(1, Ordering::Relaxed);
                 self.remove(slot);
             }

@@ -134,10 +134,20 @@ fn a_client_that_reads_is_served_when_others_have_taken_all_the_room() {
     let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
     assert_eq!(server.converse(set.as_bytes()), "STORED\r\n");
     let silent: Vec<_> = (0..12).map(|_| reads_nothing(&server, 16)).collect();
+    // What they send does not count as reading.
+    let mut talking: Vec<_> = silent.iter().map(|client| client.try_clone().unwrap()).collect();
+    let (talk, stop) = std::sync::mpsc::channel::<()>();
+    let talker = thread::spawn(move || {
+        while stop.recv_timeout(Duration::from_millis(20)).is_err() {
+            talking.retain_mut(|client| client.write_all(b" ").is_ok());
+        }
+    });
     let expected = format!("VALUE big 0 {}\r\n{value}\r\nEND\r\n", value.len());
     for _ in 0..3 {
         assert!(server.converse(b"get big\r\n") == expected, "the answer is not the item");
     }
+    talk.send(()).unwrap();
+    talker.join().unwrap();
     // Twelve clients that are each owed more than a third of the room cannot all be kept, so some
     // were closed; each of the others still gets everything.
     let whole = 16 * (expected.len() - 5) + 5;
