@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{BUILD, JOB, configs};
+use common::{JOB, configs, hello};
 use gossamer_transport_tcp::{Credentials, TcpTransport};
 use std::{
     io::{Read, Write},
@@ -21,14 +21,8 @@ const CONTROL: u32 = u32::MAX;
 fn take(address: SocketAddr, seat: u32) -> TcpStream {
     let mut socket = TcpStream::connect(address).expect("a connection");
     socket.set_read_timeout(Some(DEADLINE)).expect("a timeout");
-    let mut hello = b"gossamer".to_vec();
-    for number in [1, 1, 0, seat, 2, 1] {
-        hello.extend(number.to_le_bytes());
-    }
-    hello.extend(JOB.0.to_le_bytes());
-    hello.extend(BUILD);
-    socket.write_all(&hello).expect("a hello");
-    let mut verdict = [1; 256];
+    socket.write_all(&hello(JOB.0, seat)).expect("a hello");
+    let mut verdict = [1; 1024];
     socket.read_exact(&mut verdict).expect("a verdict");
     assert_eq!(verdict[0], 0, "refused: {}", String::from_utf8_lossy(&verdict));
     socket
@@ -128,7 +122,7 @@ fn control_frames_that_no_peer_sends_end_the_connection() {
     for (bytes, words) in [
         (frame(15, 0, u32::MAX, [0; 3], &[]), "declares 4294967295 bytes"),
         (plain(2, [1, 8, 7], &[]), "Signal on a control connection"),
-        (asks, "imports at once"),
+        (asks, "more than 4096 unanswered imports"),
     ] {
         let mut victim = victim();
         // It may be sent away before it has said all of it.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Authority, BUILD, JOB, Joined, configs, join_all};
+use common::{Authority, BUILD, JOB, Joined, configs, hello, join_all};
 use gossamer_transport_tcp::{
     Credentials, JobId, JoinError, TcpConfig, TcpTransport, certificate_name,
 };
@@ -209,17 +209,6 @@ fn patient(address: SocketAddr) -> TcpStream {
     socket
 }
 
-/// The words of a dialler.
-fn hello(job: u128) -> Vec<u8> {
-    let mut bytes = b"gossamer".to_vec();
-    for number in [1, 1, 0, u32::MAX, 2, 1] {
-        bytes.extend(number.to_le_bytes());
-    }
-    bytes.extend(job.to_le_bytes());
-    bytes.extend(BUILD);
-    bytes
-}
-
 /// What comes until the other side closes; it must close.
 fn until_closed(socket: &mut impl Read) -> Result<String, String> {
     let mut answer = Vec::new();
@@ -238,7 +227,7 @@ fn nobody_gets_in_without_a_certificate() {
     attacked(configs(2, 1, |host| authority.of(host)), |address| {
         let mut nameless =
             raw(address, authority.of(1), |builder, _, _| builder.with_no_client_auth());
-        let _ = nameless.write_all(&hello(JOB.0));
+        let _ = nameless.write_all(&hello(JOB.0, u32::MAX));
         let answer = until_closed(&mut nameless).expect_err("an alert");
         assert!(answer.contains("CertificateRequired"), "{answer}");
         // With one, the job must be the right one all the same.
@@ -247,7 +236,7 @@ fn nobody_gets_in_without_a_certificate() {
             let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("PEM");
             builder.with_client_auth_cert(vec![certificate], key).expect("a client")
         });
-        named.write_all(&hello(5)).expect("a hello");
+        named.write_all(&hello(5, u32::MAX)).expect("a hello");
         let answer = until_closed(&mut named).expect("a verdict");
         assert!(answer.contains("another job"), "{answer:?}");
     });
@@ -263,7 +252,7 @@ fn garbage_is_refused() {
             let mut random = fastrand(7);
             let noise: Vec<u8> = (0..4000).map(|_| random() as u8).collect();
             let http = b"GET / HTTP/1.1\r\nHost: rack\r\n\r\n".repeat(10);
-            let mut hello_and_more = hello(JOB.0 + 1);
+            let mut hello_and_more = hello(JOB.0 + 1, u32::MAX);
             hello_and_more.extend([0xff; 4000]);
             for garbage in [&noise[..], &http, &[0; 100], &[0xff; 5000], &hello_and_more] {
                 let mut socket = patient(address);
@@ -272,7 +261,7 @@ fn garbage_is_refused() {
             }
             // Said half, and gone.
             for cut in [0, 1, 40, 79] {
-                patient(address).write_all(&hello(JOB.0)[..cut]).expect("a part");
+                patient(address).write_all(&hello(JOB.0, u32::MAX)[..cut]).expect("a part");
             }
         });
     }
@@ -293,7 +282,9 @@ fn who_speaks_too_slowly_is_shown_out() {
     let authority = Authority::new();
     let secure = configs(2, 1, |host| authority.of(host));
     let insecure = configs(2, 1, |_| Credentials::InsecureLoopback);
-    for (mut configs, words) in [(secure, LARGE_RECORD.to_vec()), (insecure, hello(JOB.0))] {
+    for (mut configs, words) in
+        [(secure, LARGE_RECORD.to_vec()), (insecure, hello(JOB.0, u32::MAX))]
+    {
         configs[0].handshake_patience = Duration::from_millis(300);
         attacked(configs, |address| {
             let mut slow = patient(address);

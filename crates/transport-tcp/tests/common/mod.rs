@@ -5,6 +5,7 @@
 use gossamer_transport_tcp::{
     Build, Credentials, JobId, JoinError, TcpConfig, TcpTransport, certificate_name,
 };
+use primitive::CpuFeatures;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use std::{
     net::{SocketAddr, TcpListener},
@@ -16,6 +17,19 @@ use transport_api::{HostId, Transport, conformance::Rack};
 
 pub(crate) const JOB: JobId = JobId(0x1234);
 pub(crate) const BUILD: Build = [7; 32];
+
+/// The first words of host 1, of two with one thread each, to host 0: byte by byte, as a dialler of
+/// this version writes them.
+pub(crate) fn hello(job: u128, seat: u32) -> Vec<u8> {
+    let mut bytes = b"gossamer".to_vec();
+    for number in [2, 1, 0, seat, 2, 1] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend(job.to_le_bytes());
+    bytes.extend(BUILD);
+    bytes.extend(CpuFeatures::detected().bits().to_le_bytes());
+    bytes
+}
 
 /// The authority of a job.
 pub(crate) struct Authority {
