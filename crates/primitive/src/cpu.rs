@@ -56,7 +56,7 @@ impl CpuFeatures {
     /// The features of the processor that this process runs on.
     ///
     /// ```
-    /// use primitive::CpuFeatures;
+    /// use gossamer_primitive::CpuFeatures;
     /// assert_eq!(CpuFeatures::detected(), CpuFeatures::detected());
     /// ```
     pub fn detected() -> Self {
