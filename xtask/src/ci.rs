@@ -19,7 +19,6 @@ const GATES: &[(&str, &str)] = &[
     ),
     ("loom models", "xtask loom"),
     ("the hot path, instruction by instruction", "xtask hotpath"),
-    ("fibers and delegation under AddressSanitizer, on a nightly compiler", "xtask asan"),
     ("fuzz targets, on a nightly compiler", "xtask fuzz --seconds 60"),
     ("README's main command", "xtask demo"),
     ("killed processes", "xtask chaos --rounds 10"),
