@@ -194,8 +194,8 @@ impl Output {
 
     /// The unsent bytes, copied.
     pub fn to_vec(&self) -> Vec<u8> {
-        let all: Vec<u8> = self.segments.iter().flat_map(|s| s.bytes()).copied().collect();
-        all[self.sent..].to_vec()
+        let all: Vec<&[u8]> = self.segments.iter().map(Segment::bytes).collect();
+        all.concat().split_off(self.sent)
     }
 }
 
