@@ -7,7 +7,7 @@ use super::super::server::local::LocalShards;
 use super::batch::Facts;
 use super::{Budget, Connection};
 
-/// Room for answers: less than one input can ask for, so that batches stop and go on.
+/// Room for answers: as much as one batch takes, which is less than one input can ask for.
 const ROOM: usize = 400 << 10;
 
 /// Bytes of answers that are looked at: a few bytes of input can ask for very many.
