@@ -80,6 +80,9 @@ impl<T> LocalJoinHandle<T> {
     }
 
     /// Whether the fiber has ended: `join` will not wait.
+    ///
+    /// This does not wait and lets no other fiber run. A loop that asks until the answer is yes must
+    /// call [`yield_now`](crate::yield_now), or the fiber that it waits for never runs.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.packet.finished.get()
@@ -220,6 +223,10 @@ pub struct JoinHandle<T> {
 
 impl<T> JoinHandle<T> {
     /// Whether the outcome is there: `join` will not wait.
+    ///
+    /// This does not wait and lets no other fiber run. A loop in a fiber that asks until the answer
+    /// is yes must call [`yield_now`](crate::yield_now): a fiber of the same thread would never run,
+    /// and what comes from other threads would never be looked at.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.packet.finished.load(Ordering::Acquire)
