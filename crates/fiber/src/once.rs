@@ -114,6 +114,9 @@ impl<T> OnceLock<T> {
     /// - If `init` does, or uses the cell that it is to fill.
     /// - On a thread outside fibers, if a fiber of the same thread runs the initialiser: blocking the
     ///   thread would keep it from ending.
+    /// - In a destructor of a fiber that is unwound because its scheduler was dropped, if the
+    ///   initialiser is suspended in a destructor that waits for this fiber. Such a panic ends the
+    ///   process.
     /// - Where it would have to wait and [`Config::may_wait`](crate::Config::may_wait) panics.
     #[inline]
     #[track_caller]
@@ -158,22 +161,52 @@ impl<T> OnceLock<T> {
                 None if other.runner.thread == me.thread => {
                     refuse_deadlock::<T>(other.place, place)
                 }
-                None => self.wait(Waiter::Thread(thread::current()), thread::park, place),
-                Some(unparker) => self.wait(Waiter::Fiber(unparker), ops::park, place),
+                None => {
+                    self.wait(Waiter::Thread(thread::current()), block, place);
+                }
+                Some(unparker) => {
+                    if !self.wait(Waiter::Fiber(unparker), ops::park_or_give_up, place) {
+                        self.wait_without_fiber(me, place);
+                    }
+                }
             }
         }
     }
 
-    /// Waits until an initialiser ends, or returns early.
-    fn wait(&self, waiter: Waiter, park: fn(), place: &'static Location<'static>) {
+    /// Waits until an initialiser ends, or returns early; false if `park` has given up.
+    fn wait(&self, waiter: Waiter, park: fn() -> bool, place: &'static Location<'static>) -> bool {
         ops::check_may_wait_at("the first use of a value", place);
         let mut gate = self.gate.lock();
-        if gate.initialising.is_some() {
-            gate.waiters.push(waiter);
-            drop(gate);
-            park();
+        if gate.initialising.is_none() {
+            return true;
+        }
+        gate.waiters.push(waiter);
+        drop(gate);
+        park()
+    }
+
+    /// As [`wait`](Self::wait), in a destructor of a fiber that is unwound and cannot park. The other
+    /// fibers of the thread have been unwound before, so what still runs is the initialiser of
+    /// another thread, which this one can wait for.
+    #[cold]
+    fn wait_without_fiber(&self, me: Runner, place: &'static Location<'static>) {
+        let other = self.gate.lock().initialising;
+        match other {
+            Some(other) if other.runner.thread == me.thread => {
+                refuse_cycle::<T>(other.place, place)
+            }
+            Some(_) => {
+                self.wait(Waiter::Thread(thread::current()), block, place);
+            }
+            None => {}
         }
     }
+}
+
+/// Blocks the thread until it is unparked, or returns early.
+fn block() -> bool {
+    thread::park();
+    true
 }
 
 /// Ends a turn when the initialiser has ended in any way, and wakes those who wait.
@@ -211,6 +244,17 @@ fn refuse_deadlock<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
         "the first use of a {} at {inner}, outside fibers, would block the thread forever: its \
          initialiser, started at {outer}, waits in a fiber of this thread; use the value once in a \
          fiber before it is used outside fibers",
+        std::any::type_name::<T>()
+    );
+}
+
+#[cold]
+#[inline(never)]
+fn refuse_cycle<T>(outer: &Location<'_>, inner: &Location<'_>) -> ! {
+    panic!(
+        "the use of a {} at {inner}, in a destructor of a fiber that is unwound, waits for that \
+         initialiser in a destructor: the one started at {outer}, which waits for this fiber; use \
+         the value before its scheduler is dropped",
         std::any::type_name::<T>()
     );
 }

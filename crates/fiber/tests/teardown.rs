@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gossamer_fiber::{
-    Builder, Config, JoinError, JoinHandle, LocalJoinHandle, Promise, Scheduler, park,
+    Builder, Config, JoinError, JoinHandle, LocalJoinHandle, OnceLock, Promise, Scheduler, park,
     park_or_give_up, park_until, sleep, spawn_local, yield_now, yield_to_worker,
 };
 
@@ -308,6 +308,88 @@ fn a_destructor_that_joins_gets_what_the_other_fiber_ended_with() {
     settle(&scheduler);
     assert_eq!(scheduler.abandon(), 3);
     assert_eq!(*log.borrow(), ["the other", "gave up", "joined"]);
+}
+
+#[test]
+fn a_destructor_that_uses_a_value_whose_initialiser_is_suspended_makes_it_itself() {
+    let scheduler = scheduler();
+    let cell = Rc::new(OnceLock::new());
+    scheduler.enter(|| {
+        let used = Rc::clone(&cell);
+        parks_with(move || assert_eq!(*used.get_or_init(|| 7), 7));
+        let initialised = Rc::clone(&cell);
+        spawn_local(move || {
+            initialised.get_or_init(|| {
+                park();
+                8
+            });
+        });
+    });
+    settle(&scheduler);
+    assert_eq!(scheduler.abandon(), 2);
+    assert_eq!(cell.get(), Some(&7));
+}
+
+#[test]
+fn a_destructor_that_uses_a_value_waits_for_an_initialiser_on_another_thread() {
+    let scheduler = scheduler();
+    let cell = Arc::new(OnceLock::new());
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let (finish, may_finish) = std::sync::mpsc::channel();
+    let initialised = Arc::clone(&cell);
+    let other = std::thread::spawn(move || {
+        initialised.get_or_init(|| {
+            begun.send(()).unwrap();
+            may_finish.recv().unwrap();
+            // Longer than a destructor may spin in a wait that returns at once.
+            std::thread::sleep(Duration::from_secs(2));
+            8
+        });
+    });
+    has_begun.recv().unwrap();
+    let seen = Rc::new(Cell::new(0));
+    scheduler.enter(|| {
+        let (used, seen) = (Arc::clone(&cell), Rc::clone(&seen));
+        parks_with(move || {
+            finish.send(()).unwrap();
+            seen.set(*used.get_or_init(|| 7));
+        });
+    });
+    settle(&scheduler);
+    assert_eq!(scheduler.abandon(), 1);
+    assert_eq!(seen.get(), 8);
+    other.join().unwrap();
+}
+
+#[test]
+fn a_destructor_inside_an_initialiser_that_waits_for_its_user_is_reported() {
+    if is_child() {
+        let scheduler = scheduler();
+        let cell = Rc::new(OnceLock::<u8>::new());
+        scheduler.enter(|| {
+            let initialised = Rc::clone(&cell);
+            spawn_local(move || {
+                initialised.get_or_init(|| {
+                    // Unwinds the other fiber, which needs the value.
+                    let _on_drop = OnDrop(|| assert!(!park_or_give_up()));
+                    park();
+                    8
+                });
+            });
+            let used = Rc::clone(&cell);
+            parks_with(move || {
+                used.get_or_init(|| 7);
+            });
+        });
+        settle(&scheduler);
+        drop(scheduler);
+        unreachable!("the process ends before");
+    }
+    let (message, status) =
+        run_child("a_destructor_inside_an_initialiser_that_waits_for_its_user_is_reported");
+    assert!(message.contains("waits for that initialiser in a destructor"), "{message}");
+    assert!(message.contains("teardown.rs"), "{message}");
+    assert_eq!(status.signal(), Some(libc::SIGABRT));
 }
 
 #[test]
