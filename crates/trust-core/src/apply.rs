@@ -231,8 +231,10 @@ impl<T: 'static> Trust<T> {
         let place = Location::caller();
         match current(self) {
             Some(node) if self.is_at(node) => {
-                node.context().check_may_wait("`apply`", place);
+                // First, since another fiber may enter a closure meanwhile: `run_inline` needs the
+                // context to be free.
                 node.count_inline_call();
+                node.context().check_may_wait("`apply`", place);
                 let result = self.run_inline(node, invoke, arguments, place);
                 node.run_deferred();
                 result
@@ -245,7 +247,8 @@ impl<T: 'static> Trust<T> {
         }
     }
 
-    /// Runs a closure on a property of this thread. Called in free context.
+    /// Runs a closure on a property of this thread. The caller has found the context free, and no
+    /// other fiber has run since: in another context, a closure may hold the property already.
     #[inline(always)]
     pub(crate) fn run_inline<I, V>(
         &self,
@@ -262,8 +265,10 @@ impl<T: 'static> Trust<T> {
         };
         let _context = node.context().enter_from_free(Context::Inline(place));
         // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
-        // else refers to it: only this thread has access, it was in free context until the guard
-        // above, and whatever runs inside it finds a context that is not free.
+        // else refers to it: only this thread has access, and it was in free context until the guard
+        // above, since no fiber switch lies between the caller's check and that guard (`find` runs
+        // no code of users). Whatever runs inside the guard, other fibers included, finds a context
+        // that is not free.
         let property = unsafe { &mut *property.cast::<T>() };
         Ok(invoke.invoke(property, arguments))
     }
@@ -300,8 +305,9 @@ impl<T: 'static> Trust<T> {
         V: Portable,
         C: Told<I::Output>,
     {
+        // First, since another fiber may enter a closure meanwhile.
+        node.count_inline_call();
         if node.context().is_free() {
-            node.count_inline_call();
             let result = self.run_for::<I, V, C>(node, invoke, arguments, place);
             let context = node.context().enter(Context::Callback);
             node.context().set_callback(kind_of::<Tell<C, I::Output>>());
