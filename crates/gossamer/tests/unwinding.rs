@@ -115,6 +115,32 @@ fn calls_of_destructors_at_the_end_are_errors() {
     });
 }
 
+/// Set in the child process of the next test.
+const CHILD: &str = "GOSSAMER_UNWINDING_TEST_CHILD";
+
+#[test]
+fn a_destructor_that_panics_at_the_end_names_its_line_and_what_to_use() {
+    const NAME: &str = "a_destructor_that_panics_at_the_end_names_its_line_and_what_to_use";
+    let line = line!() + 4;
+    if std::env::var_os(CHILD).is_some() {
+        drop(Rack::new().threads(2).run(|| {
+            let there = another().entrust(0u64);
+            sleeps_until_the_end(move || there, |there| there.apply(|n| *n += 1));
+        }));
+        unreachable!("the process ends before");
+    }
+    let output = std::process::Command::new(std::env::current_exe().expect("this program"))
+        .args([NAME, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .expect("a child process");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("the rack has ended"), "{said}");
+    assert!(said.contains(&format!("delegated at {}:{line}", file!())), "{said}");
+    assert!(said.contains("`try_apply`"), "{said}");
+}
+
 #[test]
 fn calls_of_destructors_on_the_own_thread_still_run_at_the_end() {
     within_deadline("calls_of_destructors_on_the_own_thread_still_run_at_the_end", || {

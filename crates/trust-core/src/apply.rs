@@ -389,6 +389,13 @@ fn raise(error: &DelegateError) -> ! {
     if let DelegateError::NoRack(_) = error
         && on_node(Node::is_closed) == Some(true)
     {
+        if std::thread::panicking() {
+            // A destructor that panics ends the process, so the message must come first.
+            panic!(
+                "{error} (delegated at {}, in a destructor: use `try_apply` there)",
+                Location::caller()
+            );
+        }
         // The rack has ended under a fiber that was still waiting: nothing went wrong here.
         std::panic::resume_unwind(Box::new(error.to_string()));
     }
