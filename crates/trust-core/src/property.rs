@@ -16,9 +16,10 @@ use crate::{
     registry::{Tag, registry},
 };
 use parking_lot::Mutex;
-use primitive::CachePadded;
+use primitive::{CachePadded, drop_payload};
 use std::{
     cell::{RefCell, UnsafeCell},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
@@ -66,7 +67,12 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(Owned { free, .. }) = self.owned.take() {
-            drop(Dead { value: self.place.value, free });
+            let dead = Dead { value: self.place.value, free };
+            // Whoever drops the last reference to the handoff runs no code of users: a panic of the
+            // value's destructor, which its hook has reported, must not unwind from there.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(dead))) {
+                drop_payload(payload);
+            }
         }
     }
 }
@@ -292,5 +298,22 @@ mod tests {
             1,
             "a value that never reached the table is dropped, too"
         );
+    }
+
+    #[test]
+    fn panics_of_values_that_never_reached_the_table_stay_inside() {
+        struct Bad(Arc<()>);
+        impl Drop for Bad {
+            fn drop(&mut self) {
+                std::panic::panic_any(self.0.clone());
+            }
+        }
+        let payload = Arc::new(());
+        let handoff = Handoff::default();
+        for id in 0..2 {
+            handoff.hand_off(Bad(payload.clone()), id);
+        }
+        drop(handoff);
+        assert_eq!(Arc::strong_count(&payload), 1, "values and payloads are dropped");
     }
 }
