@@ -163,6 +163,48 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_whose_requests_wait_for_the_budget_has_nothing_to_do() {
+        const CALLS: usize = 8;
+        const { assert!(CALLS * LARGE > 2 * REQUEST_BYTES) };
+        let wiring = Wiring::connect(ShmTransport::threads(2).expect("a rack"), 0, PATIENCE);
+        let wiring = Arc::new(wiring.expect("a wired rack"));
+        let fibers = fiber::Scheduler::new(fiber::Config::default()).expect("a scheduler");
+        let node = Node::enter(wiring.node(0).expect("a node"));
+        fibers.enter(|| {
+            let called = std::rc::Rc::new(std::cell::Cell::new(0));
+            for _ in 0..CALLS {
+                let called = called.clone();
+                let _ = fiber::spawn_local(move || {
+                    let trustee = Trustee::numbered(1).expect("the other thread");
+                    trustee.visit(|_, bytes: Vec<u8>| bytes.len() as u64, vec![0; LARGE]);
+                    called.set(called.get() + 1);
+                });
+            }
+            while fibers.run(1000) > 0 || node.poll() {}
+            assert!(!node.has_work(), "nothing can be done before the other thread answers");
+            let (other, done) = (wiring.clone(), Arc::new(AtomicBool::new(false)));
+            let end = done.clone();
+            let trustee = thread::spawn(move || {
+                let node = Node::enter(other.node(1).expect("a node"));
+                while !end.load(Relaxed) {
+                    node.poll();
+                }
+            });
+            let deadline = Instant::now() + PATIENCE;
+            while called.get() < CALLS {
+                assert!(Instant::now() < deadline, "{} calls ended", called.get());
+                // As a worker that sleeps until there is work.
+                if node.has_work() {
+                    node.poll();
+                }
+                fibers.run(1000);
+            }
+            done.store(true, Relaxed);
+            trustee.join().expect("no panic");
+        });
+    }
+
+    #[test]
     fn a_peer_that_sends_more_bytes_than_it_may_is_lost() {
         for (tag, most) in [
             (crate::outbox::BULK_REQUEST, REQUEST_BYTES),

@@ -248,7 +248,20 @@ impl Outbox {
 
     /// Whether a poll would find something to do here.
     pub(crate) fn is_ready(&self) -> bool {
-        self.slot.answered().is_some() || (self.slot.in_flight() < BUFFERS && self.is_waiting())
+        self.slot.answered().is_some()
+            || (self.slot.in_flight() < BUFFERS
+                && (self.slot.is_waiting() || self.has_room_for_postponed()))
+    }
+
+    /// Whether the first postponed request, if there is one, has room among the bulk payloads. What
+    /// makes such room is an answer, which a poll finds by itself.
+    fn has_room_for_postponed(&self) -> bool {
+        self.backlog.borrow().front().is_some_and(|first| self.may_send(first.encoded.len()))
+    }
+
+    /// Whether arguments of `len` bytes may be sent as far as the bulk payloads are concerned.
+    fn may_send(&self, len: usize) -> bool {
+        len <= INLINE_BYTES || self.bulk_out.has_room(len)
     }
 
     fn is_waiting(&self) -> bool {
@@ -401,8 +414,7 @@ impl Outbox {
                 Err(completion) => {
                     let len = waiting.encoded.len();
                     self.backlog.borrow_mut().push_front(Waiting { completion, ..waiting });
-                    let may_send = len <= INLINE_BYTES || self.bulk_out.has_room(len);
-                    if !self.open(lane) || !may_send {
+                    if !self.open(lane) || !self.may_send(len) {
                         self.slot.block(true);
                         break;
                     }
