@@ -1,6 +1,6 @@
 //! Destructors at a bad moment: those of fibers that are unwound because the rack has ended, which
 //! still use the rack and wait, and those of arguments, which panic after their request was sent.
-//! Neither may end the process.
+//! Neither may end the process, unless a destructor panics by itself: then the reason is printed.
 
 #[allow(unused_macros)]
 mod common;

@@ -75,12 +75,12 @@ impl BulkQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DelegateError, Incident, Node, Trustee, Wiring};
+    use crate::{DelegateError, Incident, Node, Trust, Trustee, Wiring};
     use parking_lot::Mutex;
     use std::{
         sync::{
             Arc,
-            atomic::{AtomicBool, Ordering::Relaxed},
+            atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
         },
         thread,
         time::{Duration, Instant},
@@ -159,6 +159,28 @@ mod tests {
         for error in refused {
             let said = error.expect_err("an error").to_string();
             assert!(said.contains("fewer large results"), "{said}");
+        }
+    }
+
+    #[test]
+    fn trusts_in_replies_that_are_too_large_together_are_given_back() {
+        const CALLS: usize = 40;
+        static ENDED: AtomicUsize = AtomicUsize::new(0);
+        let results = call_at_once(CALLS, |trustee| {
+            let entrust = |node: &Node, len: usize| (Trust::entrust_at(node, 5u8), vec![0u8; len]);
+            let result = trustee.try_visit(entrust, LARGE).map(|(_trust, bytes)| bytes.len());
+            ENDED.fetch_add(1, Relaxed);
+            while ENDED.load(Relaxed) < CALLS {
+                fiber::yield_now();
+            }
+            // What the drops of trusts have sent is served before this.
+            let alive = trustee.try_visit(|node, ()| node.alive().len(), ())?;
+            result.map(|_| alive)
+        });
+        let (fine, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+        assert!(!fine.is_empty() && !refused.is_empty(), "{} were refused", refused.len());
+        for alive in fine {
+            assert_eq!(alive.expect("a count"), 0, "properties are alive without trusts");
         }
     }
 

@@ -95,7 +95,9 @@ impl Batch<'_> {
     fn reply_encoded<U: Serialize>(&mut self, request: Request, value: U) {
         let mut encoded = codec::Encoded::<MIDDLING>::new();
         let outcome = encoded.encode(&value);
+        let undelivered = codec::Undelivered(encoded.bytes());
         drop(value);
+        std::mem::forget(undelivered);
         if let Err(error) = outcome {
             return self.refuse(&format!("the result cannot be encoded: {error}"));
         }
@@ -119,6 +121,7 @@ impl Batch<'_> {
                 "the results of one batch have more than {BATCH_REPLY_BYTES} bytes: ask for fewer \
                  large results at a time, or for parts of them"
             );
+            codec::give_back(bytes);
             return self.refuse(&reason);
         }
         let head = ReplyHead { status, bulk, at, len };

@@ -20,7 +20,8 @@
 //!   as many fields of structs and tuples. Attributes that only one of them follows
 //!   (`skip_serializing`, `tag` on a struct, ...) would otherwise turn one value into another.
 //! - Trusts are not in the body but in records behind it, which only `trusts.rs` reads and writes:
-//!   bytes that user code encodes cannot be decoded as a trust.
+//!   bytes that user code encodes cannot be decoded as a trust. A record is a trust: the one who has
+//!   it last, the encoder of a value that fails, its sender, or the decoder, gives it back.
 //! - Values may be nested [`NESTING`](primitive::limits::NESTING) deep, on both sides.
 
 mod decode;
@@ -57,14 +58,34 @@ pub(crate) struct Encoded<const N: usize> {
     spilled: Vec<u8>,
     /// Fields of structs and tuples written.
     fields: u64,
-    trusts: Vec<Record>,
+    trusts: Records,
+}
+
+/// The trusts of a value that is being encoded. They are given back when this is dropped, unless the
+/// message has been completed, to which they belong then.
+#[derive(Default)]
+struct Records(Vec<Record>);
+
+impl Drop for Records {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            self.0.iter().for_each(Record::give_back);
+        }
+    }
 }
 
 impl<const N: usize> Encoded<N> {
     /// Nothing yet.
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Encoded { place: [0; N], len: 0, spilled: Vec::new(), fields: 0, trusts: Vec::new() }
+        Encoded {
+            place: [0; N],
+            len: 0,
+            spilled: Vec::new(),
+            fields: 0,
+            trusts: Records::default(),
+        }
     }
 
     /// The bytes.
@@ -111,7 +132,7 @@ impl<const N: usize> Encoded<N> {
     fn finish(&mut self, start: usize) -> Result<(), CodecError> {
         let body = self.len - start - HEADER;
         let mut header = body as u64 | (self.fields & FIELDS_MASK) << FIELDS_SHIFT;
-        if !self.trusts.is_empty() {
+        if !self.trusts.0.is_empty() {
             header |= self.put_records()?;
         }
         if self.len > MESSAGE_BYTES {
@@ -119,6 +140,7 @@ impl<const N: usize> Encoded<N> {
         }
         let bytes = if self.spilled.is_empty() { &mut self.place[..] } else { &mut self.spilled };
         bytes[start..start + HEADER].copy_from_slice(&header.to_le_bytes());
+        self.trusts.0.clear();
         Ok(())
     }
 
@@ -126,16 +148,17 @@ impl<const N: usize> Encoded<N> {
     #[inline(never)]
     fn put_records(&mut self) -> Result<u64, CodecError> {
         let records = std::mem::take(&mut self.trusts);
-        if records.len() > MAX_TRUSTS {
-            let trusts = records.len();
+        let trusts = records.0.len();
+        if trusts > MAX_TRUSTS {
             return Err(CodecError(format!(
                 "the value holds {trusts} trusts, expected at most {MAX_TRUSTS}: send it in parts"
             )));
         }
-        for record in &records {
+        for record in &records.0 {
             self.put(&record.to_bytes());
         }
-        Ok((records.len() as u64) << TRUSTS_SHIFT)
+        self.trusts = records;
+        Ok((trusts as u64) << TRUSTS_SHIFT)
     }
 }
 
@@ -171,6 +194,37 @@ pub(crate) fn encode_to_vec<V: Serialize + 'static>(value: &V) -> Result<Vec<u8>
     let mut encoded = Encoded::<0>::new();
     encoded.encode(value)?;
     Ok(encoded.spilled)
+}
+
+/// Gives back the trusts in an encoded value that will not be delivered. What holds no trusts may
+/// be any bytes that travel as a value, a plain value's included.
+#[cold]
+pub(crate) fn give_back(bytes: &[u8]) {
+    let Some((header, behind)) = bytes.split_first_chunk::<HEADER>() else { return };
+    let header = u64::from_le_bytes(*header);
+    let (body, trusts) = (header as u32 as usize, (header >> TRUSTS_SHIFT) as usize);
+    // A plain value is one word, and a word alone is no header of a value with trusts.
+    if behind.len() == body + trusts * Record::BYTES {
+        give_back_records(&behind[body..]);
+    }
+}
+
+/// Gives back the trusts with these records.
+#[cold]
+#[inline(never)]
+fn give_back_records(records: &[u8]) {
+    for record in records.as_chunks().0 {
+        Record::from_bytes(*record).give_back();
+    }
+}
+
+/// An encoded value that has not been delivered. Its trusts are given back when this is dropped.
+pub(crate) struct Undelivered<'a>(pub(crate) &'a [u8]);
+
+impl Drop for Undelivered<'_> {
+    fn drop(&mut self) {
+        give_back(self.0);
+    }
 }
 
 /// Decodes the value that `bytes` are.

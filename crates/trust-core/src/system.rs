@@ -150,6 +150,8 @@ impl Node {
             let _stay = self.stay();
             let _context = self.context().enter_within(Context::Callback);
             catch(&mut |panic| self.report_panic(panic), || completion(outcome));
+        } else if let Outcome::Reply { status: Status::Done, payload, .. } = outcome {
+            codec::give_back(payload);
         }
     }
 

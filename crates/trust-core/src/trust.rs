@@ -182,12 +182,7 @@ impl<T: 'static> Serialize for Trust<T> {
         let id = self.mint_child();
         let child = Self::with_id(self.home, self.property, self.tag, id);
         let record = Record { home: self.home.number(), property: self.property, id };
-        let (result, taken) = trusts::serialize(record, serializer);
-        if taken {
-            // It is the receiver's now.
-            std::mem::forget(child);
-        }
-        result
+        trusts::serialize(record, child, serializer)
     }
 }
 

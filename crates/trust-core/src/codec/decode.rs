@@ -13,8 +13,17 @@ pub(super) struct Source<'de> {
     pub(super) left: &'de [u8],
     /// Fields of structs and tuples read.
     pub(super) fields: u64,
-    /// Records of trusts.
+    /// Records of trusts. Those that are left when this is dropped are given back.
     pub(super) records: &'de [u8],
+}
+
+impl Drop for Source<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.records.is_empty() {
+            super::give_back_records(self.records);
+        }
+    }
 }
 
 impl<'de> Source<'de> {

@@ -162,8 +162,8 @@ impl<'a, const N: usize> Serializer for Encoder<'a, N> {
         name: &'static str,
         value: &V,
     ) -> Result<(), Fault> {
-        if let Some(record) = trusts::offered(name) {
-            self.out.trusts.push(record);
+        if let Some(record) = trusts::offered(name, value) {
+            self.out.trusts.0.push(record);
             return Ok(());
         }
         value.serialize(self.inner()?)

@@ -5,16 +5,18 @@
 //! passes through serde. The `Serialize` of a trust offers its record in a thread-local that only
 //! the codec's encoder reads, and writes to a part of the message that nothing else writes to; the
 //! decoder leaves a record in another thread-local, and `Deserialize` takes it from there. Serde
-//! sees a newtype struct of a certain name around nothing. User code can imitate the name, but has
-//! no record to offer or to leave; each record that arrives makes one trust.
+//! sees a newtype struct of a certain name around a value that cannot be serialised. User code can
+//! imitate the name, but has no record to offer or to leave; each record that arrives makes one
+//! trust.
 
 use super::fault::Fault;
+use crate::node::with_node;
 use serde::{
     Serialize, Serializer,
     de::{Deserializer, Error, Visitor},
     ser,
 };
-use std::{cell::Cell, fmt};
+use std::{cell::RefCell, fmt};
 
 /// The name by which the codec recognises a trust.
 const NAME: &str = "gossamer::Trust";
@@ -43,39 +45,80 @@ impl Record {
         let bits = u128::from_le_bytes(bytes);
         Record { home: bits as u32, property: (bits >> 32) as u32, id: (bits >> 64) as u64 }
     }
+
+    /// Drops the trust that this is the record of.
+    pub(super) fn give_back(&self) {
+        let Record { home, property, id } = *self;
+        with_node(|node| {
+            if let Some(node) = node {
+                node.release(home, property, vec![id], Vec::new());
+            }
+        });
+    }
 }
 
 thread_local! {
-    /// The record of a trust that is being serialised.
-    static OFFERED: Cell<Option<Record>> = const { Cell::new(None) };
-    /// The record of a trust that is being deserialised.
-    static ARRIVED: Cell<Option<Record>> = const { Cell::new(None) };
+    /// The records of trusts that are being serialised, by the addresses of their offers. There may
+    /// be several, and they need not end in the reverse order of their beginning: a serializer of
+    /// users may serialise other trusts in between, or let another fiber do that.
+    static OFFERED: RefCell<Vec<(usize, Record)>> = const { RefCell::new(Vec::new()) };
+    /// The records of trusts that are being deserialised.
+    static ARRIVED: RefCell<Vec<Record>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Serialises a trust with this record; the boolean says whether the codec has taken the record, so
-/// that it travels (if not, the result is an error, or something that the serializer made up).
-pub(crate) fn serialize<S: Serializer>(
+/// What a serializer gets as the content of a trust. Its address, at which the record is offered,
+/// tells it from all others that are alive, and from what user code passes to the codec itself.
+struct Offer<C>(Option<C>);
+
+/// Serialises the trust `child`, whose record this is. If the codec has taken the record, so that it
+/// travels, the trust is forgotten, however this ends: it is the receiver's. Else it is dropped, and
+/// the result is an error, or something that the serializer made up.
+pub(crate) fn serialize<S: Serializer, C>(
     record: Record,
+    child: C,
     serializer: S,
-) -> (Result<S::Ok, S::Error>, bool) {
-    let outer = OFFERED.replace(Some(record));
-    let result = serializer.serialize_newtype_struct(NAME, &Foreign);
-    (result, OFFERED.replace(outer).is_none())
+) -> Result<S::Ok, S::Error> {
+    let offer = Offer(Some(child));
+    let _ = OFFERED.try_with(|offered| offered.borrow_mut().push((address_of(&offer), record)));
+    serializer.serialize_newtype_struct(NAME, &offer)
+}
+
+fn address_of<V: ?Sized>(value: &V) -> usize {
+    std::ptr::from_ref(value).cast::<()>().addr()
+}
+
+/// Takes the record that is offered at `address`.
+fn take_offered(address: usize) -> Option<Record> {
+    let mut offered = OFFERED.try_with(RefCell::take).ok()?;
+    let at = offered.iter().rposition(|(other, _)| *other == address);
+    let taken = at.map(|at| offered.swap_remove(at).1);
+    OFFERED.set(offered);
+    taken
+}
+
+impl<C> Drop for Offer<C> {
+    fn drop(&mut self) {
+        let child = self.0.take();
+        // Where the thread's values have been dropped, nothing has been offered.
+        let is_left = take_offered(address_of(self)).is_some() || OFFERED.try_with(|_| ()).is_err();
+        if !is_left {
+            std::mem::forget(child);
+        }
+    }
 }
 
 /// What a serializer other than the codec's finds in a trust.
-struct Foreign;
-
-impl Serialize for Foreign {
+impl<C> Serialize for Offer<C> {
     fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
         Err(ser::Error::custom(FOREIGN))
     }
 }
 
-/// For the encoder: the record to write in place of the newtype struct `name`, if it is a trust.
+/// For the encoder: the record to write in place of the newtype struct `name`, which holds `value`,
+/// if it is a trust.
 #[inline(always)]
-pub(super) fn offered(name: &str) -> Option<Record> {
-    if name == NAME { OFFERED.take() } else { None }
+pub(super) fn offered<V: ?Sized>(name: &str, value: &V) -> Option<Record> {
+    if name == NAME { take_offered(address_of(value)) } else { None }
 }
 
 /// Deserialises a trust: what it is made of.
@@ -92,8 +135,8 @@ impl Visitor<'_> for Arrival {
         write!(f, "a trust ({FOREIGN})")
     }
 
-    fn visit_unit<E: Error>(self) -> Result<Record, E> {
-        ARRIVED.take().ok_or_else(|| E::custom(FOREIGN))
+    fn visit_u64<E: Error>(self, id: u64) -> Result<Record, E> {
+        take_arrived(id).ok_or_else(|| E::custom(FOREIGN))
     }
 }
 
@@ -103,13 +146,30 @@ pub(super) fn is_trust(name: &str) -> bool {
     name == NAME
 }
 
-/// For the decoder: hands `record` to the `Deserialize` of a trust, whose visitor this is.
+/// Takes the record with this id out of those that have arrived.
+fn take_arrived(id: u64) -> Option<Record> {
+    let mut arrived = ARRIVED.try_with(RefCell::take).ok()?;
+    let at = arrived.iter().rposition(|record| record.id == id);
+    let taken = at.map(|at| arrived.swap_remove(at));
+    ARRIVED.set(arrived);
+    taken
+}
+
+/// For the decoder: hands `record` to the `Deserialize` of a trust, whose visitor this is. The
+/// visitor is told the id, by which it takes the record; a record that it leaves is given back.
 pub(super) fn hand_over<'de, V: Visitor<'de>>(
     record: Record,
     visitor: V,
 ) -> Result<V::Value, Fault> {
-    let outer = ARRIVED.replace(Some(record));
-    let value = visitor.visit_unit();
-    ARRIVED.set(outer);
-    value
+    struct Handover(u64);
+    impl Drop for Handover {
+        fn drop(&mut self) {
+            if let Some(record) = take_arrived(self.0) {
+                record.give_back();
+            }
+        }
+    }
+    let _ = ARRIVED.try_with(|arrived| arrived.borrow_mut().push(record));
+    let _handover = Handover(record.id);
+    visitor.visit_u64(record.id)
 }
