@@ -185,6 +185,20 @@ mod tests {
     }
 
     #[test]
+    fn a_later_reply_that_is_too_large_is_an_error_and_gives_its_trusts_back() {
+        let results = call_at_once(1, |_| {
+            let here = crate::local_trustee();
+            let entrust = |len: usize| (crate::local_trustee().entrust(5u8), vec![0u8; len]);
+            let ended = here.trustee().spawn_with(entrust, LARGE).join();
+            let said = ended.map(|_| ()).expect_err("a reply beyond the limit").to_string();
+            Ok((said, here.trustee().visit(|node, ()| node.alive().len(), ())))
+        });
+        let (said, alive) = results[0].as_ref().expect("what the fiber saw");
+        assert!(said.contains("send it in parts"), "{said}");
+        assert_eq!(*alive, 0, "properties are alive without trusts");
+    }
+
+    #[test]
     fn a_thread_whose_requests_wait_for_the_budget_has_nothing_to_do() {
         const CALLS: usize = 8;
         const { assert!(CALLS * LARGE > 2 * REQUEST_BYTES) };

@@ -17,6 +17,7 @@ use crate::{
     trust::mint,
     wire::Status,
 };
+use primitive::limits::MESSAGE_BYTES;
 use serde::{Serialize, de::DeserializeOwned};
 use slab::Slab;
 use std::{
@@ -27,6 +28,10 @@ use transport_api::{HostId, LossReason, ThreadId};
 
 /// Property zero of every node: the thread itself.
 pub(crate) struct Runtime;
+
+/// Bytes of the encoded result of a later reply, at most: it travels as an argument of a request,
+/// whose other arguments and header need room in the same message. Few in this crate's own tests.
+const LATER_BYTES: usize = if cfg!(test) { 16 * 1024 } else { MESSAGE_BYTES - 64 };
 
 /// The number of the [`Runtime`] among a node's properties.
 pub(crate) const RUNTIME: u32 = 0;
@@ -161,6 +166,7 @@ impl Node {
         to: ReplyTo,
         result: Result<Result<U, String>, PanicReport>,
     ) {
+        let Some(client) = self.thread_numbered(to.thread) else { return };
         let _stay = self.stay();
         let encode = AssertUnwindSafe(|| match &result {
             Ok(Ok(value)) => (Status::Done, codec::encode_to_vec(value)),
@@ -171,6 +177,16 @@ impl Node {
         let (status, encoded) = catch_unwind(encode).unwrap_or_else(|panic| {
             (Status::Done, Err(CodecError(PanicReport::taken(panic).message)))
         });
+        let encoded = encoded.and_then(|payload| match payload.len() {
+            0..=LATER_BYTES => Ok(payload),
+            len => {
+                codec::give_back(&payload);
+                Err(CodecError(format!(
+                    "the value has {len} bytes encoded, expected at most {LATER_BYTES}: send it in \
+                     parts"
+                )))
+            }
+        });
         let (status, payload) = encoded.map_or_else(
             |error| {
                 let reason = format!("the result cannot be encoded: {error}");
@@ -179,7 +195,6 @@ impl Node {
             },
             |payload| (status, payload),
         );
-        let Some(client) = self.thread_numbered(to.thread) else { return };
         let arguments = (to.token, self.number(), status as u8, payload);
         self.tell(client, arguments, |_: &mut Runtime, (token, from, status, payload)| {
             on_node(|node| {
@@ -284,6 +299,14 @@ mod tests {
             all_mapped: true,
             handoffs: [Default::default()].into(),
         })
+    }
+
+    #[test]
+    fn the_largest_later_reply_has_room_in_a_message() {
+        let payload = vec![0u8; 100];
+        let arguments = (u64::MAX, u32::MAX, u8::MAX, payload.clone());
+        let encoded = codec::encode_to_vec(&arguments).expect("bytes");
+        assert!(encoded.len() - payload.len() <= 64, "{} bytes", encoded.len());
     }
 
     #[test]
