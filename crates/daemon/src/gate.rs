@@ -4,15 +4,18 @@
 //! so that this also holds after a restart.
 
 use crate::{
+    aside::Aside,
     files,
     identity::{Identity, IdentityError},
     revocation::{self, List, ListError, REVOKED},
     tls::{self, TlsError},
 };
+use rustix::fs::OFlags;
 use rustls::pki_types::CertificateDer;
 use std::{
-    fs, io,
-    os::unix::fs::MetadataExt,
+    fs,
+    io::{self, Read},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -21,6 +24,9 @@ use tokio_rustls::TlsAcceptor;
 
 /// The newest list that a daemon has seen, in its state directory, as DER.
 const NEWEST: &str = "revoked.crl";
+/// The most bytes to read from that file, which a job may have replaced by an endless one. An entry
+/// takes about 40 bytes, so this is enough for 400,000 revoked certificates.
+const LARGEST_LIST: u64 = 16 << 20;
 
 /// Tells one content of a file from the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +65,10 @@ enum NotUsed {
     Io(#[from] io::Error),
     #[error("the file was removed")]
     Gone,
+    #[error("not a regular file")]
+    NotAFile,
+    #[error("the file is larger than {LARGEST_LIST} bytes")]
+    TooLarge,
     #[error("{offered} is older than {known}, the newest that this daemon has seen")]
     Older { offered: List, known: List },
 }
@@ -69,6 +79,8 @@ pub(crate) struct Gate {
     directory: PathBuf,
     /// Where the newest list is kept.
     kept: PathBuf,
+    /// Takes what a job has put in place of the kept list.
+    aside: Aside,
     /// The newest list, which counts.
     newest: Option<List>,
     acceptor: TlsAcceptor,
@@ -94,8 +106,12 @@ impl Gate {
             .map_err(|error| GateError::Revoked { path, reason: error.to_string() })?;
         let acceptor = TlsAcceptor::from(tls::server(&identity)?);
         let kept = state.join(NEWEST);
+        let aside = Aside::within(state);
+        if let Err(error) = aside.put_if(&kept, |kind| !kind.is_file()) {
+            tracing::warn!(path = %kept.display(), %error, "cannot set aside");
+        }
         let newest = newest_seen(&kept, &identity.ca);
-        let mut gate = Self { identity, directory, kept, newest, acceptor, seen: None };
+        let mut gate = Self { identity, directory, kept, aside, newest, acceptor, seen: None };
         match (offered, gate.newest.clone()) {
             // Also if it is the same list, whose copy is then intact.
             (Some(offered), known) => match gate.check(offered) {
@@ -158,7 +174,7 @@ impl Gate {
             }
         }
         let is_new = self.newest.as_ref() != Some(&list);
-        if is_new && let Err(error) = files::write(&self.kept, list.der(), 0o600) {
+        if is_new && let Err(error) = self.keep(&list) {
             // It counts until the daemon ends.
             let path = self.kept.display();
             tracing::error!(%error, "cannot keep the list of revoked certificates in {path}");
@@ -166,13 +182,19 @@ impl Gate {
         self.newest = Some(list);
         Ok(())
     }
+
+    /// Writes `list` for the next daemon.
+    fn keep(&self, list: &List) -> io::Result<()> {
+        self.aside.put_if(&self.kept, |kind| !kind.is_file())?;
+        files::write(&self.kept, list.der(), 0o600)
+    }
 }
 
 /// The newest list that was kept at `path`, if it is of the authority `ca`.
 fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
-    let read = match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        read => read.map_err(NotUsed::from),
+    let read = match read_kept(path) {
+        Err(NotUsed::Io(error)) if error.kind() == io::ErrorKind::NotFound => return None,
+        read => read,
     };
     let verified = read.and_then(|der| Ok(List::verify(der.into(), ca)?));
     verified
@@ -181,6 +203,23 @@ fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
             tracing::warn!(%error, "ignoring the list in {}", path.display());
         })
         .ok()
+}
+
+/// Reads the file at `path` if it is a regular file of a plausible size. A job can put anything
+/// there: opening a pipe, or reading a device, could take for ever.
+fn read_kept(path: &Path) -> Result<Vec<u8>, NotUsed> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(NotUsed::NotAFile);
+    }
+    let mut content = Vec::new();
+    // One byte more shows that there are too many.
+    file.take(LARGEST_LIST + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > LARGEST_LIST {
+        return Err(NotUsed::TooLarge);
+    }
+    Ok(content)
 }
 
 fn stamp(directory: &Path) -> Option<Stamp> {
@@ -272,6 +311,36 @@ mod tests {
         let gate = rack.start().unwrap();
         let newest = gate.newest.unwrap();
         assert!(newest.is_older_than(&theirs), "{newest} and {theirs}");
+        assert_eq!(fs::read(&kept).unwrap(), newest.der().as_ref());
+    }
+
+    #[test]
+    fn whatever_replaces_the_kept_list_is_set_aside_or_ignored() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let rack = Rack::new();
+        let newest = rack.newest();
+        let kept = rack.place.path().join("state").join(NEWEST);
+        // The pipe comes first: a daemon that reads it stops there, before the endless ones.
+        let replacements: [fn(&Path); 4] = [
+            |path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
+            |path| fs::create_dir_all(path.join("inner")).unwrap(),
+            |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+            |path| fs::File::create(path).unwrap().set_len(1 << 40).unwrap(),
+        ];
+        for replace in replacements {
+            fs::remove_file(&kept).unwrap();
+            replace(&kept);
+            assert_eq!(rack.start().unwrap().newest, Some(newest.clone()));
+            assert_eq!(fs::read(&kept).unwrap(), newest.der().as_ref());
+        }
+        // Also while a daemon runs.
+        rack.put(&rack.lists[0]);
+        fs::remove_file(&kept).unwrap();
+        let mut gate = rack.start().unwrap();
+        fs::remove_file(&kept).unwrap();
+        fs::create_dir(&kept).unwrap();
+        rack.put(&rack.lists[1]);
+        gate.acceptor();
         assert_eq!(fs::read(&kept).unwrap(), newest.der().as_ref());
     }
 }

@@ -170,6 +170,19 @@ fn nothing_that_a_job_leaves_keeps_a_daemon_from_starting() {
 }
 
 #[test]
+fn a_pipe_in_place_of_the_kept_list_keeps_no_daemon_from_starting() {
+    let mut rack = Rack::new(&["a"]);
+    let kept = rack.state(0).join("revoked.crl");
+    let ran = rack.script("a", &format!("mkfifo {} && echo made", kept.display()));
+    assert_eq!(ran.out, "[a] made\n", "{ran:?}");
+    rack.end_daemon(0, "KILL");
+    rack.start_daemon(0);
+    assert!(!kept.exists(), "the pipe was set aside");
+    let ran = rack.script("a", "echo works again");
+    assert_eq!(ran.out, "[a] works again\n", "{ran:?}");
+}
+
+#[test]
 fn a_stored_program_that_was_changed_is_sent_again_and_not_run() {
     let rack = Rack::new(&["a"]);
     let ran = rack.script("a", "echo good");
