@@ -13,12 +13,12 @@
 
 use crate::files;
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, openat, openat2, renameat, unlinkat},
+    fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, open, openat, openat2, renameat, unlinkat},
     io::Errno,
 };
 use std::{
     ffi::CString,
-    fs::{self, File, Permissions},
+    fs::{self, Permissions},
     io,
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
@@ -59,7 +59,7 @@ impl Aside {
             // A directory can only be moved if it can be written to. If it is something else, or
             // not this user's, there is nothing to do here.
             let last = CString::new(last.as_bytes())?;
-            let _ = File::open(parent).map(|parent| enter(parent.as_fd(), &last));
+            let _ = open_directory(parent, OFlags::PATH).map(|parent| enter(parent, &last));
         }
         fs::rename(path, self.directory.join(name))
     }
@@ -86,7 +86,7 @@ impl Aside {
     /// Removes the files that were set aside. Logs those that it cannot remove, and leaves them for
     /// the next time.
     pub(crate) fn sweep(&self) {
-        let swept = File::open(&self.directory).and_then(|directory| {
+        let swept = open_directory(&self.directory, OFlags::RDONLY).and_then(|directory| {
             for name in names(directory.as_fd())? {
                 if name.as_bytes().starts_with(ASIDE.as_bytes())
                     && let Err(error) = remove(directory.as_fd(), &name)
@@ -174,6 +174,12 @@ fn lift(top: &OwnedFd, name: &CString) -> io::Result<()> {
     Ok(unlinkat(top, name, AtFlags::REMOVEDIR)?)
 }
 
+/// Opens the directory at `path`. Anything else there is an error at once: a job may have replaced
+/// it by a pipe, which a plain `open` would wait for.
+fn open_directory(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
+    Ok(open(path, access | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
 /// Opens a directory to read it, with all permissions on it for this user.
 fn enter(parent: impl AsFd, name: &CString) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -198,7 +204,8 @@ fn names(directory: impl AsFd) -> io::Result<Vec<CString>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use rustix::fs::{CWD, FileType, mknodat};
+    use std::{fs::File, os::unix::fs::symlink, sync::mpsc, thread};
 
     fn place() -> (tempfile::TempDir, Aside) {
         let place = tempfile::tempdir().unwrap();
@@ -263,6 +270,23 @@ mod tests {
         aside.put(&one).unwrap();
         aside.sweep();
         assert_eq!(entries(place.path()), 0);
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_a_directory_is_an_error_and_not_waited_for() {
+        let (place, aside) = place();
+        let pipe = place.path().join("work");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let (say, said) = mpsc::channel();
+        let path = pipe.join("job.0");
+        let within = Aside::within(&pipe);
+        thread::spawn(move || {
+            let put = aside.put(&path).unwrap_err();
+            within.sweep();
+            say.send(put.kind())
+        });
+        let put = said.recv_timeout(PATIENCE).expect("an answer, instead of waiting for a writer");
+        assert_eq!(put, io::ErrorKind::NotADirectory);
     }
 
     #[test]

@@ -183,6 +183,21 @@ fn a_pipe_in_place_of_the_kept_list_keeps_no_daemon_from_starting() {
 }
 
 #[test]
+fn a_job_that_replaces_the_directory_of_jobs_by_a_pipe_ends() {
+    let mut rack = Rack::new(&["a"]);
+    let state = rack.state(0);
+    let script = format!("cd {} && mv work x && mkfifo work && echo made", state.display());
+    let mut child = rack.start("a", &script);
+    eventually("the job ends", || child.try_wait().unwrap());
+    let ran = finish(child);
+    assert_eq!((ran.status, ran.out.as_str()), (Some(0), "[a] made\n"), "{ran:?}");
+    rack.end_daemon(0, "KILL");
+    rack.start_daemon(0);
+    let ran = rack.script("a", "echo works again");
+    assert_eq!(ran.out, "[a] works again\n", "{ran:?}");
+}
+
+#[test]
 fn a_stored_program_that_was_changed_is_sent_again_and_not_run() {
     let rack = Rack::new(&["a"]);
     let ran = rack.script("a", "echo good");
