@@ -71,6 +71,8 @@ pub(crate) enum NotRun {
     NoLimits(String),
     #[error("the stored program was changed after it was found; run it again")]
     Changed,
+    #[error("cannot read the stored program: {0}")]
+    Find(io::Error),
     #[error("cannot start the program: {0}")]
     Start(io::Error),
     #[error("{0} ended the job before it had started")]
@@ -265,7 +267,8 @@ impl Conversation<'_> {
             said = self.hear() => return Err(said.err().unwrap_or(NotRun::OutOfTurn)),
         };
         let (there, wanted) = (store.clone(), program.clone());
-        if let Some(file) = blocking(move || Ok::<_, NotRun>(there.find(&wanted))).await? {
+        let found = blocking(move || there.find(&wanted)).await;
+        if let Some(file) = found.map_err(NotRun::Find)? {
             return Ok(file);
         }
         let mut incoming = store.receive(&self.request.program)?;

@@ -13,7 +13,7 @@ use crate::{
     message::Program,
 };
 use parking_lot::Mutex;
-use rustix::fs::OFlags;
+use rustix::{fs::OFlags, io::Errno};
 use std::{
     collections::HashMap,
     ffi::OsStr,
@@ -86,21 +86,25 @@ impl Store {
 
     /// The file of `program`, if it is there and, by its digest, what it should be. Another file in
     /// its place is set aside.
-    pub fn find(&self, program: &Program) -> Option<File> {
+    ///
+    /// # Errors
+    /// What the file system says, if that does not show whether the program is intact (out of file
+    /// descriptors, say): the file then stays.
+    pub fn find(&self, program: &Program) -> io::Result<Option<File>> {
         let path = self.path(program);
-        match open_program(&path, program) {
-            Ok(Some(file)) => Some(file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            found => {
-                let why = found.err().map_or("its digest does not match".into(), |e| e.to_string());
-                let shown = path.display();
-                tracing::warn!(path = %shown, why, "a stored program was changed: set aside");
-                if let Err(error) = self.aside.put(&path) {
-                    tracing::warn!(path = %shown, %error, "cannot set aside a changed program");
-                }
-                None
-            }
+        let why = match open_program(&path, program) {
+            Ok(Some(file)) => return Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Ok(None) => "its type, length or digest does not match".to_owned(),
+            Err(error) if shows_change(&error) => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        let shown = path.display();
+        tracing::warn!(path = %shown, why, "a stored program was changed: set aside");
+        if let Err(error) = self.aside.put(&path) {
+            tracing::warn!(path = %shown, %error, "cannot set aside a changed program");
         }
+        Ok(None)
     }
 
     fn path(&self, program: &Program) -> PathBuf {
@@ -224,7 +228,8 @@ impl Drop for Incoming {
     }
 }
 
-/// Whether a file is, by its digest, `program`. All of it is read.
+/// Whether a file is, by its digest, `program`. Reads all of it, but not much more than the program
+/// is long: a job may append to the file all the time.
 ///
 /// # Errors
 /// What the file system says.
@@ -236,6 +241,9 @@ pub fn is_program(file: &File, program: &Program) -> io::Result<bool> {
     let mut chunk = vec![0; 256 << 10];
     let mut at = 0;
     loop {
+        if at > program.bytes {
+            return Ok(false);
+        }
         match file.read_at(&mut chunk, at) {
             Ok(0) => return Ok(*hasher.finalize().as_bytes() == program.digest),
             Ok(bytes) => {
@@ -256,6 +264,10 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// Opens the file at `path`, if it is `program`, and marks it as used.
 fn open_program(path: &Path, program: &Program) -> io::Result<Option<File>> {
+    // Opening a socket, for one, fails with an error that shows nothing.
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Ok(None);
+    }
     let file = open(path)?;
     if !file.metadata()?.is_file() || !is_program(&file, program)? {
         return Ok(None);
@@ -266,6 +278,13 @@ fn open_program(path: &Path, program: &Program) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
+/// Whether an error says that a stored program is not as the daemon left it: a link in its place, or
+/// permissions taken away.
+fn shows_change(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+        || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
 /// Whether a file has the name of a program.
 fn is_digest(name: &OsStr) -> bool {
     name.len() == 64 && name.as_encoded_bytes().iter().all(u8::is_ascii_hexdigit)
@@ -274,6 +293,7 @@ fn is_digest(name: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{Resource, Rlimit};
 
     fn program(content: &[u8]) -> Program {
         let digest = *blake3::hash(content).as_bytes();
@@ -296,9 +316,11 @@ mod tests {
     #[test]
     fn what_was_stored_is_found_by_its_content() {
         let (_place, store) = store(1000);
-        assert!(store.find(&program(b"one")).is_none());
+        assert!(store.find(&program(b"one")).unwrap().is_none());
         let path = put(&store, b"one");
-        assert!(is_program(&store.find(&program(b"one")).unwrap(), &program(b"one")).unwrap());
+        assert!(
+            is_program(&store.find(&program(b"one")).unwrap().unwrap(), &program(b"one")).unwrap()
+        );
         assert_eq!(fs::read(&path).unwrap(), b"one");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o500);
         let directory = fs::metadata(path.parent().unwrap()).unwrap();
@@ -308,7 +330,7 @@ mod tests {
     #[test]
     fn a_program_that_was_changed_is_none() {
         type Change = fn(&Path);
-        let changes: [Change; 4] = [
+        let changes: [Change; 5] = [
             |path| {
                 fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
                 fs::write(path, b"two").unwrap();
@@ -325,17 +347,62 @@ mod tests {
                 let file = store_file(path);
                 file.set_len(7).unwrap();
             },
+            |path| {
+                fs::remove_file(path).unwrap();
+                std::os::unix::net::UnixListener::bind(path).unwrap();
+            },
         ];
         for change in changes {
             let (place, store) = store(1000);
             let path = put(&store, b"one");
             change(&path);
-            assert!(store.find(&program(b"one")).is_none());
+            assert!(store.find(&program(b"one")).unwrap().is_none());
             assert!(fs::symlink_metadata(&path).is_err(), "it is still in the way");
             assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2, "it was set aside");
             put(&store, b"one");
-            assert!(store.find(&program(b"one")).is_some());
+            assert!(store.find(&program(b"one")).unwrap().is_some());
         }
+    }
+
+    /// Set in a process of its own, in which the test may use up all descriptors.
+    const OWN_PROCESS: &str = "GOSSAMER_TEST_OWN_PROCESS";
+
+    #[test]
+    fn a_program_that_cannot_be_opened_for_want_of_descriptors_stays() {
+        const NAME: &str =
+            "store::tests::a_program_that_cannot_be_opened_for_want_of_descriptors_stays";
+        if std::env::var_os(OWN_PROCESS).is_none() {
+            let mut own = std::process::Command::new(std::env::current_exe().unwrap());
+            let ran = own.args(["--exact", NAME]).env(OWN_PROCESS, "1").output().unwrap();
+            let said = String::from_utf8_lossy(&ran.stdout);
+            assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let (_place, store) = store(1000);
+        let path = put(&store, b"one");
+        let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum })
+            .unwrap();
+        let mut open = Vec::new();
+        let error = loop {
+            match File::open("/dev/null") {
+                Ok(file) => open.push(file),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.raw_os_error(), Some(Errno::MFILE.raw_os_error()));
+        let found = store.find(&program(b"one"));
+        drop(open);
+        assert_eq!(found.unwrap_err().raw_os_error(), Some(Errno::MFILE.raw_os_error()));
+        assert!(path.exists(), "a good program was set aside");
+        assert!(store.find(&program(b"one")).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_file_without_end_is_no_program() {
+        // Its metadata says 0 bytes, and it is never read to its end.
+        let endless = File::open("/dev/zero").unwrap();
+        assert!(!is_program(&endless, &program(b"")).unwrap());
     }
 
     fn store_file(path: &Path) -> File {
@@ -352,7 +419,7 @@ mod tests {
         fs::write(store.directory.join("other"), b"").unwrap();
         let again = Store::open(&store.directory, 1000).unwrap();
         assert_eq!(fs::read_dir(&store.directory).unwrap().count(), 1);
-        assert!(again.find(&program(b"one")).is_some());
+        assert!(again.find(&program(b"one")).unwrap().is_some());
         fs::remove_dir_all(&store.directory).unwrap();
         fs::write(&store.directory, b"").unwrap();
         Store::open(&store.directory, 1000).unwrap();
@@ -422,10 +489,10 @@ mod tests {
             let long_ago = SystemTime::UNIX_EPOCH;
             File::open(path).unwrap().set_modified(long_ago).unwrap();
         }
-        assert!(store.find(&program(b"one")).is_some(), "and is used");
+        assert!(store.find(&program(b"one")).unwrap().is_some(), "and is used");
         put(&store, b"six");
-        assert!(store.find(&program(b"one")).is_some());
-        assert!(store.find(&program(b"two")).is_none());
-        assert!(store.find(&program(b"six")).is_some());
+        assert!(store.find(&program(b"one")).unwrap().is_some());
+        assert!(store.find(&program(b"two")).unwrap().is_none());
+        assert!(store.find(&program(b"six")).unwrap().is_some());
     }
 }
