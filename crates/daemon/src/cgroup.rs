@@ -14,9 +14,18 @@
 
 use crate::message::Limits;
 use parking_lot::Mutex;
+use rustix::{
+    fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, unlinkat},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
 use std::{
+    ffi::{CString, OsString},
     fs, io,
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStringExt, fs::OpenOptionsExt},
+    },
     path::{Path, PathBuf},
     thread::sleep,
     time::{Duration, Instant},
@@ -187,13 +196,33 @@ fn own(mounts: &str, cgroups: &str) -> Result<PathBuf, String> {
         kind.starts_with("cgroup2 ").then_some((place.next()?, place.next()?))
     });
     let (from, place) = mount.ok_or_else(none)?;
+    let (from, place) = (unescape(from), unescape(place));
     let path = cgroups.lines().find_map(|line| line.strip_prefix("0::")).ok_or_else(none)?;
-    let outside = || format!("the daemon's cgroup {path} is outside of what is mounted at {place}");
-    let below = path.strip_prefix(from.trim_end_matches('/')).ok_or_else(outside)?;
-    if below.starts_with("/..") {
+    let shown = place.display();
+    let outside = || format!("the daemon's cgroup {path} is outside of what is mounted at {shown}");
+    // Compares whole names: /machine2 is not below /machine.
+    let below = Path::new(path).strip_prefix(&from).map_err(|_| outside())?;
+    if below.starts_with("..") {
         return Err(outside());
     }
-    Ok(Path::new(place).join(below.trim_start_matches('/')))
+    Ok(place.join(below))
+}
+
+/// A path as `mountinfo` shows it: spaces, tabs, line feeds and backslashes are `\040` and the like.
+fn unescape(shown: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(shown.len());
+    let mut rest = shown.as_bytes();
+    loop {
+        let (byte, after) = match rest {
+            [] => return PathBuf::from(OsString::from_vec(bytes)),
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
+                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), after)
+            }
+            [byte, after @ ..] => (*byte, after),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
 }
 
 fn make(path: &Path) -> io::Result<()> {
@@ -236,17 +265,25 @@ impl Cgroup {
         fs::write(self.path.join("cgroup.kill"), "1")
     }
 
-    /// Kills everything in it, and removes it when that is gone.
+    /// Kills everything in it, and removes it when that is gone. One that the job has removed itself
+    /// has ended: a cgroup can only be removed when it is empty.
     ///
     /// # Errors
     /// What the kernel says, or that something in it does not end.
     fn end(&self, patience: Duration) -> io::Result<()> {
+        match self.try_end(patience) {
+            Err(error) if is_gone(&error) && !self.path.try_exists()? => Ok(()),
+            ended => ended,
+        }
+    }
+
+    fn try_end(&self, patience: Duration) -> io::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
             self.kill()?;
             let events = fs::read_to_string(self.path.join("cgroup.events"))?;
             if !events.lines().any(|line| line == "populated 1") {
-                return remove(&self.path);
+                return remove(&self.path, deadline);
             }
             if Instant::now() >= deadline {
                 let shown = self.path.display();
@@ -257,17 +294,49 @@ impl Cgroup {
     }
 }
 
-/// Removes a cgroup and those that a job has made in it: a cgroup's files go with it.
-fn remove(path: &Path) -> io::Result<()> {
-    // Deeper ones are found later, and go first.
-    let mut all = vec![path.to_owned()];
-    let mut next = 0;
-    while let Some(path) = all.get(next).cloned() {
-        let below = fs::read_dir(path)?.flatten();
-        all.extend(below.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
-        next += 1;
+/// Whether an error of a file of a cgroup may say that the cgroup was removed, before the file was
+/// opened or after.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
+}
+
+/// Removes a cgroup and those that a job has made in it: a cgroup's files go with it. Goes from
+/// directory to directory by descriptors, since a job can nest them deeper than a path can be long.
+/// After `deadline` the rest is left for the next time.
+fn remove(path: &Path, deadline: Instant) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let top = fs::OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    let mut current = OwnedFd::from(top);
+    // The directories from `path` to `current`.
+    let mut names: Vec<CString> = Vec::new();
+    loop {
+        if let Some(name) = directory_in(&current)? {
+            current = openat(&current, &name, flags, Mode::empty())?;
+            names.push(name);
+        } else if let Some(name) = names.pop() {
+            current = openat(&current, c"..", flags, Mode::empty())?;
+            unlinkat(&current, &name, AtFlags::REMOVEDIR)?;
+        } else {
+            return fs::remove_dir(path);
+        }
+        if Instant::now() >= deadline {
+            let shown = path.display();
+            return Err(io::Error::other(format!("not all cgroups in {shown} are removed yet")));
+        }
     }
-    all.iter().rev().try_for_each(fs::remove_dir)
+}
+
+/// The name of one of the directories in a directory.
+fn directory_in(directory: &OwnedFd) -> io::Result<Option<CString>> {
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if entry.file_type() == FileType::Directory && ![c".", c".."].contains(&name) {
+            return Ok(Some(name.to_owned()));
+        }
+    }
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -286,11 +355,17 @@ mod tests {
         assert_eq!(found.unwrap(), Path::new(expected));
         let part = MOUNTS.replace("0:26 / ", "0:26 /machine ");
         assert_eq!(own(&part, "0::/machine/d\n").unwrap(), Path::new("/sys/fs/cgroup/unified/d"));
+        assert_eq!(own(&part, "0::/machine\n").unwrap(), Path::new("/sys/fs/cgroup/unified"));
+        let escaped =
+            MOUNTS.replace("0:26 / ", "0:26 /a\\040b ").replace("unified", "u\\134\\011v");
+        let found = own(&escaped, "0::/a b/d\n").unwrap();
+        assert_eq!(found, Path::new("/sys/fs/cgroup/u\\\tv/d"));
         for (mounts, cgroups, reason) in [
             ("", "0::/\n", "no cgroup2 file system is mounted"),
             (MOUNTS, "4:memory:/\n", "no cgroup2 file system is mounted"),
             (MOUNTS, "0::/../above\n", "outside of what is mounted"),
             (&part, "0::/other\n", "outside of what is mounted"),
+            (&part, "0::/machine2/d\n", "outside of what is mounted"),
         ] {
             let error = own(mounts, cgroups).unwrap_err();
             assert!(error.contains(reason), "{error}");
@@ -353,7 +428,37 @@ mod tests {
         let job = place.path().join("job.1.0");
         fs::create_dir_all(job.join("a/b/c")).unwrap();
         fs::create_dir_all(job.join("d")).unwrap();
-        remove(&job).unwrap();
+        remove(&job, Instant::now() + PATIENCE).unwrap();
         assert!(!job.exists());
+    }
+
+    #[test]
+    fn cgroups_may_be_nested_deeper_than_a_path_can_hold() {
+        let place = tempfile::tempdir().unwrap();
+        // Built from the inside, since no path leads to the innermost.
+        let (job, other) = (place.path().join("job.1.0"), place.path().join("other"));
+        fs::create_dir(&job).unwrap();
+        for _ in 0..3000 {
+            fs::create_dir(&other).unwrap();
+            fs::rename(&job, other.join("d")).unwrap();
+            fs::rename(&other, &job).unwrap();
+        }
+        remove(&job, Instant::now() + PATIENCE).unwrap();
+        assert!(!job.exists());
+    }
+
+    #[test]
+    fn a_cgroup_that_its_job_has_removed_has_ended() {
+        let place = fake("memory", "7\n");
+        let cgroups = Cgroups::divide(place.path().to_owned(), 7).unwrap();
+        let none = Limits { memory: None, pids: None };
+        let cgroup = cgroups.create("1.0", &none).unwrap();
+        fs::remove_dir(cgroup.path()).unwrap();
+        cgroups.end(cgroup).unwrap();
+        assert_eq!(*cgroups.stuck.lock(), []);
+        // One that is there, and cannot be ended, is tried again.
+        let cgroup = cgroups.create("1.1", &none).unwrap();
+        cgroups.end(cgroup.clone()).unwrap_err();
+        assert_eq!(*cgroups.stuck.lock(), [cgroup]);
     }
 }

@@ -82,6 +82,24 @@ fn nothing_of_a_job_leaves_its_cgroup() {
     assert!(ran.out.contains("/job."), "{ran:?}");
     assert_eq!(cgroup.jobs(), [""; 0].map(PathBuf::from), "the job has ended");
 
+    // The program has made cgroups that no path leads to.
+    let nest = format!(
+        "cd {}/job.* && for i in $(seq 30); do mkdir {name} && cd -P {name} || exit 9; done",
+        cgroup.0.display(),
+        name = "n".repeat(200)
+    );
+    let ran = rack.script("a", &nest);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    assert_eq!(cgroup.jobs(), [""; 0].map(PathBuf::from), "the job has ended");
+
+    // The program leaves its cgroup and removes that.
+    let root = cgroup.0.display();
+    let leave = format!("set -- {root}/job.*; echo 0 >{root}/daemon/cgroup.procs; rmdir $1");
+    let ran = rack.script("a", &format!("{leave} && echo removed"));
+    assert_eq!(ran.out, "[a] removed\n", "{ran:?}");
+    let log = fs::read_to_string(rack.log_file(0)).unwrap();
+    assert!(!log.contains("cannot end"), "{log}");
+
     // Its keeper is killed.
     let ran = rack.script("a", &format!("{hide} sleep 0.5; kill -9 $PPID; sleep 1000"));
     assert_eq!(ran.status, Some(137), "{ran:?}");
