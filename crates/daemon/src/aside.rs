@@ -36,6 +36,8 @@ const ASIDE: &str = "aside.";
 /// How long to try to remove one file or directory. After that it is left for the next time: a
 /// process may still be writing there.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The most names of a directory to hold in memory: a job may have made any number of files.
+const NAMES: usize = 4096;
 
 /// The directory in which files are set aside.
 #[derive(Clone, Debug)]
@@ -87,9 +89,11 @@ impl Aside {
     /// the next time.
     pub(crate) fn sweep(&self) {
         let swept = open_directory(&self.directory, OFlags::RDONLY).and_then(|directory| {
-            for name in names(directory.as_fd())? {
+            // A file may be missed because others are removed meanwhile: it is found the next time.
+            for entry in Dir::read_from(&directory)? {
+                let name = entry?.file_name().to_owned();
                 if name.as_bytes().starts_with(ASIDE.as_bytes())
-                    && let Err(error) = remove(directory.as_fd(), &name)
+                    && let Err(error) = remove(&directory, &name)
                 {
                     let path = self.directory.join(name.to_string_lossy().as_ref());
                     tracing::warn!(path = %path.display(), %error, "cannot remove a file set aside");
@@ -161,17 +165,23 @@ fn empty(top: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Removes the directory `name` in `top`; the directories in it are moved to `top`.
+/// Removes the directory `name` in `top`; the directories in it are moved to `top`. Of a large one
+/// it removes a part, and the rest is left for the next pass.
 fn lift(top: &OwnedFd, name: &CString) -> io::Result<()> {
     let directory = enter(top, name)?;
-    for inner in names(&directory)? {
+    let entries = names(&directory)?;
+    let is_all = entries.len() < NAMES;
+    for inner in entries {
         if !is_unlinked(&directory, &inner)? {
             drop(enter(&directory, &inner)?);
             let unique = CString::new(format!("{:032x}", files::random_number()?))?;
             renameat(&directory, &inner, top, &unique)?;
         }
     }
-    Ok(unlinkat(top, name, AtFlags::REMOVEDIR)?)
+    if is_all {
+        unlinkat(top, name, AtFlags::REMOVEDIR)?;
+    }
+    Ok(())
 }
 
 /// Opens the directory at `path`. Anything else there is an error at once: a job may have replaced
@@ -194,11 +204,20 @@ fn enter(parent: impl AsFd, name: &CString) -> io::Result<OwnedFd> {
     Ok(openat(&found, c".", flags, Mode::empty())?)
 }
 
-/// The names in a directory.
+/// The names in a directory, or [`NAMES`] of them if there are more.
 fn names(directory: impl AsFd) -> io::Result<Vec<CString>> {
-    let names = Dir::read_from(directory)?.map(|entry| Ok(entry?.file_name().to_owned()));
-    let names: io::Result<Vec<CString>> = names.collect();
-    Ok(names?.into_iter().filter(|name| ![c".", c".."].contains(&name.as_c_str())).collect())
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if ![c".", c".."].contains(&name) {
+            names.push(name.to_owned());
+        }
+        if names.len() == NAMES {
+            break;
+        }
+    }
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -268,6 +287,23 @@ mod tests {
             fs::rename(&other, &one).unwrap();
         }
         aside.put(&one).unwrap();
+        aside.sweep();
+        assert_eq!(entries(place.path()), 0);
+    }
+
+    #[test]
+    fn of_a_large_directory_a_part_at_a_time_is_held_in_memory() {
+        let (place, aside) = place();
+        let work = place.path().join("work");
+        fs::create_dir_all(work.join("d/e")).unwrap();
+        for number in 0..2 * NAMES {
+            fs::write(work.join(number.to_string()), "").unwrap();
+            fs::write(work.join("d").join(number.to_string()), "").unwrap();
+        }
+        for path in [&work, &work.join("d")] {
+            assert_eq!(names(File::open(path).unwrap()).unwrap().len(), NAMES);
+        }
+        aside.put(&work).unwrap();
         aside.sweep();
         assert_eq!(entries(place.path()), 0);
     }
