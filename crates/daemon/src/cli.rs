@@ -248,6 +248,8 @@ pub(crate) enum CommandError {
     Authority(#[from] AuthorityError),
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error("cannot read the configuration: {0} (--config names its file)")]
+    Unread(ConfigError),
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     #[error(transparent)]
@@ -267,7 +269,7 @@ pub fn gossamer() -> ExitCode {
     if let Some(code) = hidden_command() {
         return code;
     }
-    finish(execute(Gossamer::parse().command))
+    finish("gossamer", execute(Gossamer::parse().command))
 }
 
 /// The `gossamerd` command.
@@ -275,14 +277,14 @@ pub fn gossamerd() -> ExitCode {
     if let Some(code) = hidden_command() {
         return code;
     }
-    finish(run_daemon(&Gossamerd::parse().daemon))
+    finish("gossamerd", run_daemon(&Gossamerd::parse().daemon))
 }
 
-fn finish(result: Result<u8, CommandError>) -> ExitCode {
+fn finish(program: &str, result: Result<u8, CommandError>) -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            complain(&error);
+            complain_as(program, &error);
             ExitCode::from(NO_JOB)
         }
     }
@@ -376,7 +378,10 @@ fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {
         .with_writer(io::stderr)
         .with_ansi(is_terminal)
         .init();
-    let config = Config::load(&args.config)?;
+    let config = Config::load(&args.config).map_err(|error| match error {
+        ConfigError::Read { .. } => CommandError::Unread(error),
+        error => error.into(),
+    })?;
     on_runtime(async {
         daemon::run(config).await?;
         Ok(0)
@@ -386,7 +391,11 @@ fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {
 /// Writes an error to standard error, escaped for a terminal: it may quote other hosts, files and
 /// programs. If it cannot be written, the exit status still reports the failure.
 pub(crate) fn complain(what: &impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "gossamer: {}", visible::text(&what.to_string()));
+    complain_as("gossamer", what);
+}
+
+fn complain_as(program: &str, what: &impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{program}: {}", visible::text(&what.to_string()));
 }
 
 pub(crate) fn print(bytes: &[u8]) -> Result<(), CommandError> {

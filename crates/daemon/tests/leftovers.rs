@@ -254,13 +254,15 @@ fn a_daemon_does_not_run_as_root_unless_that_is_allowed() {
     let ran = run(&[]);
     assert_eq!(ran.status, Some(125), "{ran:?}");
     assert!(
-        ran.err.contains("does not run as root") && ran.err.contains("--allow-root"),
+        ran.err.starts_with("gossamerd: the daemon does not run as root")
+            && ran.err.contains("--allow-root"),
         "{ran:?}"
     );
     for ran in [
         run(&["--allow-root"]),
         as_user(gossamerd()).args(["--config", "/nowhere"]).output().unwrap().into(),
     ] {
-        assert!(ran.err.contains("/nowhere: No such file"), "{ran:?}");
+        let expected = "gossamerd: cannot read the configuration: /nowhere: No such file";
+        assert!(ran.err.starts_with(expected) && ran.err.contains("--config"), "{ran:?}");
     }
 }
