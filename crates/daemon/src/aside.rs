@@ -35,7 +35,7 @@ use std::{
 const ASIDE: &str = "aside.";
 /// How long to try to remove one file or directory. After that it is left for the next time: a
 /// process may still be writing there.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most names of a directory to hold in memory: a job may have made any number of files.
 const NAMES: usize = 4096;
 
@@ -139,7 +139,7 @@ fn is_unlinked(parent: impl AsFd, name: &CString) -> io::Result<bool> {
 
 /// Removes all that is in a directory.
 fn empty(top: &OwnedFd) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + REMOVAL_TIMEOUT;
     loop {
         let entries = names(top)?;
         if entries.is_empty() {
@@ -321,7 +321,8 @@ mod tests {
             within.sweep();
             say.send(put.kind())
         });
-        let put = said.recv_timeout(PATIENCE).expect("an answer, instead of waiting for a writer");
+        let put =
+            said.recv_timeout(REMOVAL_TIMEOUT).expect("an answer, instead of waiting for a writer");
         assert_eq!(put, io::ErrorKind::NotADirectory);
     }
 

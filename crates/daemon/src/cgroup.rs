@@ -36,7 +36,7 @@ const DAEMON: &str = "daemon";
 /// The prefix of the names of processes' cgroups.
 const JOB: &str = "job.";
 /// How long killed processes may take to be gone.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same, for processes that did not end in that time.
 const ONCE_MORE: Duration = Duration::from_secs(1);
 /// Between two looks at a cgroup that is being killed.
@@ -143,7 +143,7 @@ impl Cgroups {
     /// # Errors
     /// What the kernel says, or that something in it does not end.
     pub(crate) fn end(&self, cgroup: Cgroup) -> io::Result<()> {
-        let ended = cgroup.end(PATIENCE);
+        let ended = cgroup.end(REMOVAL_TIMEOUT);
         if ended.is_err() {
             self.stuck.lock().push(cgroup);
         }
@@ -270,15 +270,15 @@ impl Cgroup {
     ///
     /// # Errors
     /// What the kernel says, or that something in it does not end.
-    fn end(&self, patience: Duration) -> io::Result<()> {
-        match self.try_end(patience) {
+    fn end(&self, timeout: Duration) -> io::Result<()> {
+        match self.try_end(timeout) {
             Err(error) if is_gone(&error) && !self.path.try_exists()? => Ok(()),
             ended => ended,
         }
     }
 
-    fn try_end(&self, patience: Duration) -> io::Result<()> {
-        let deadline = Instant::now() + patience;
+    fn try_end(&self, timeout: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + timeout;
         loop {
             self.kill()?;
             let events = fs::read_to_string(self.path.join("cgroup.events"))?;
@@ -428,7 +428,7 @@ mod tests {
         let job = place.path().join("job.1.0");
         fs::create_dir_all(job.join("a/b/c")).unwrap();
         fs::create_dir_all(job.join("d")).unwrap();
-        remove(&job, Instant::now() + PATIENCE).unwrap();
+        remove(&job, Instant::now() + REMOVAL_TIMEOUT).unwrap();
         assert!(!job.exists());
     }
 
@@ -443,7 +443,7 @@ mod tests {
             fs::rename(&job, other.join("d")).unwrap();
             fs::rename(&other, &job).unwrap();
         }
-        remove(&job, Instant::now() + PATIENCE).unwrap();
+        remove(&job, Instant::now() + REMOVAL_TIMEOUT).unwrap();
         assert!(!job.exists());
     }
 
