@@ -9,7 +9,7 @@
 //! 2. [`Region`], [`RemoteRegion`], [`Rights`]: exported memory, and what a peer holds of it;
 //!    [`Window`]: the operations on it where it is mapped.
 //! 3. [`Lane`]: one thread's ordered path to one host, and the [`Event`]s it reports.
-//! 4. [`Bell`]: how an idle thread sleeps and is woken; [`doorbell`]: the protocol of the word with
+//! 4. [`Bell`]: how an idle thread sleeps and is woken; [`park_word`]: the protocol of the word with
 //!    which that loses no wake.
 //! 5. [`Transport`]: one process's place in the rack, which makes all of the above; [`Carrier`]: one
 //!    on which another can stand.
@@ -21,23 +21,23 @@
 
 #![forbid(unsafe_code)]
 
-mod attendance;
 mod cell;
 #[cfg(not(loom))]
 pub mod conformance;
-pub mod doorbell;
 mod error;
+mod event_queues;
 mod lane;
-mod mailboxes;
+pub mod park_word;
+mod progress;
 mod region;
 mod transport;
 mod window;
 
-pub use attendance::{Attendance, StandIn};
 pub use cell::{Cell, Offer};
 pub use error::{LaneError, LossReason, OpError, RegionError};
+pub use event_queues::{Mailbox, Mailboxes};
 pub use lane::{Bell, Event, Lane, PeerEvent};
-pub use mailboxes::{Mailbox, Mailboxes};
+pub use progress::{Attendance, StandIn};
 pub use region::{Region, RegionKey, RemoteRegion, Rights};
 pub use transport::{Carrier, HostId, ThreadId, Transport, deadline};
 pub use window::Window;

@@ -40,7 +40,6 @@
 #![cfg(feature = "verbs")]
 #![deny(unsafe_code)]
 
-mod bell;
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -63,6 +62,7 @@ mod message;
 mod notices;
 #[allow(unsafe_code, reason = "the only module that maps memory; see the ledger")]
 mod pages;
+mod parker;
 mod payloads;
 mod place;
 mod queue;

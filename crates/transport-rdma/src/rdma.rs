@@ -2,11 +2,11 @@
 
 use crate::{
     RdmaConfig, RdmaError,
-    bell::RdmaBell,
     host::{Guard, Host},
     join::join,
     lane::RdmaLane,
     local::LocalLane,
+    parker::RdmaBell,
     service::{Order, Service},
 };
 use std::{

@@ -5,7 +5,7 @@
 //!   thread 0 | thread 1 | ...   | ring (0, host 0, 0) | ring (0, host 0, 1) | ...
 //!   \ THREAD_BYTES each         \ one per (receiving thread, sending host, sending thread)
 //!
-//!   thread:  +0    bell        u32, a doorbell (`transport_api::doorbell`), the futex
+//!   thread:  +0    bell        u32, a doorbell (`transport_api::park_word`), the futex
 //!            +128  attention   one bit per host: "look at the rings from there, and at its fate"
 //! ```
 //!
@@ -20,7 +20,7 @@ use primitive::{
 };
 use rustix::thread::futex;
 use std::{os::fd::OwnedFd, sync::Arc};
-use transport_api::{HostId, doorbell::Doorbell};
+use transport_api::{HostId, park_word::Doorbell};
 
 const THREAD_BYTES: usize = 256;
 const ATTENTION: usize = 128;

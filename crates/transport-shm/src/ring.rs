@@ -7,7 +7,7 @@
 //! ```text
 //!   +0    tail     bytes ever written;  written by the sender, after the bytes
 //!   +128  head     bytes ever consumed; written by the receiver, after it copied them out
-//!   +256  waiting  a doorbell (`transport_api::doorbell`): the sender sleeps for room
+//!   +256  waiting  a doorbell (`transport_api::park_word`): the sender sleeps for room
 //!   +512  data     frames: four header words, then the payload padded to 8 bytes
 //! ```
 //!
@@ -24,7 +24,7 @@ use primitive::{
     sync::{AtomicU32, Ordering},
 };
 use std::collections::VecDeque;
-use transport_api::{RegionKey, doorbell::Doorbell};
+use transport_api::{RegionKey, park_word::Doorbell};
 
 const TAIL: usize = 0;
 const HEAD: usize = 128;

@@ -25,7 +25,7 @@ use std::{
 };
 use transport_api::{
     Attendance, Event, HostId, LossReason, Mailbox, Mailboxes, PeerEvent, RegionKey,
-    doorbell::Doorbell,
+    park_word::Doorbell,
 };
 
 /// What the epoll of a thread calls its eventfd, and the alarm of another transport; connections have
@@ -68,7 +68,7 @@ impl Seat {
     /// adopted.
     pub(crate) fn is_away(&self) -> bool {
         self.adopted.load(Ordering::Relaxed)
-            || self.word.load(Ordering::Acquire) == transport_api::doorbell::SLEEPING
+            || self.word.load(Ordering::Acquire) == transport_api::park_word::SLEEPING
     }
 }
 

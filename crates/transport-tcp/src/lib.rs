@@ -30,7 +30,6 @@
 
 #![forbid(unsafe_code)]
 
-mod bell;
 mod bulk;
 mod config;
 mod conn;
@@ -47,6 +46,7 @@ mod join;
 mod lane;
 mod local;
 mod machine;
+mod parker;
 mod pending;
 mod service;
 mod tcp;

@@ -2,7 +2,6 @@
 
 use crate::{
     JoinError, TcpConfig,
-    bell::TcpBell,
     conn::Conn,
     control::{BEATS, Control, UNACKNOWLEDGED},
     host::{ALARM, Host, Peer, Seat},
@@ -10,6 +9,7 @@ use crate::{
     lane::{Handle, TcpLane},
     local::LocalLane,
     machine::Machine,
+    parker::TcpBell,
     service::{Desk, Order, Service},
 };
 use primitive::SharedBytes;

@@ -34,7 +34,7 @@ pub const SLEEPING: u32 = 1;
 /// One thread's state word, seen by the thread itself or by those who wake it.
 ///
 /// ```
-/// use gossamer_transport_api::doorbell::Doorbell;
+/// use gossamer_transport_api::park_word::Doorbell;
 /// use std::sync::atomic::AtomicU32;
 /// let word = AtomicU32::new(0);
 /// let bell = Doorbell::new(&word);

@@ -3,7 +3,7 @@
 #![cfg(loom)]
 
 use gossamer_transport_api::{
-    Event, HostId, LossReason, Mailbox, Mailboxes, PeerEvent, doorbell::Doorbell,
+    Event, HostId, LossReason, Mailbox, Mailboxes, PeerEvent, park_word::Doorbell,
 };
 use loom::sync::{Condvar, Mutex};
 use primitive::sync::{AtomicU32, Ordering};

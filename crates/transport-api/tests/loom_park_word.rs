@@ -2,7 +2,7 @@
 //! no wake. Run by `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
-use gossamer_transport_api::doorbell::{AWAKE, Doorbell};
+use gossamer_transport_api::park_word::{AWAKE, Doorbell};
 use loom::sync::{Arc, Condvar, Mutex};
 use primitive::sync::{AtomicU32, AtomicU64, Ordering};
 
