@@ -31,7 +31,7 @@
 //! 7. `exports`, `imports`: regions.
 //! 8. `seat`, `host`: who looks at which completions when, and what all threads share; `sleepers`:
 //!    who is woken when.
-//! 9. `lane`, `local`, `bell`: what runtime threads hold.
+//! 9. `lane`, `local`, `parker`: what runtime threads hold.
 //! 10. `message`, `join`, `dealings`, `service`: how hosts find each other's queue pairs and
 //!     regions, and what the service thread does.
 //! 11. `RdmaTransport`: puts them together.
