@@ -21,23 +21,27 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod cell;
 #[cfg(not(loom))]
 pub mod conformance;
 mod error;
 mod event_queues;
 mod lane;
+mod namespace;
 pub mod park_word;
 mod progress;
 mod region;
 mod transport;
 mod window;
 
+pub use access::{Access, Rights};
 pub use cell::{Cell, Offer};
 pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use event_queues::{EventQueue, EventQueues};
 pub use lane::{Event, Lane, Parker, PeerEvent};
+pub use namespace::{Namespace, RegionKey, Tag};
 pub use progress::{PollTracker, ProgressThread};
-pub use region::{Region, RegionKey, RemoteRegion, Rights};
+pub use region::{Region, RemoteRegion};
 pub use transport::{Carrier, HostId, ThreadId, Transport, deadline};
 pub use window::Window;

@@ -42,7 +42,7 @@ impl TcpLane {
         if !region.handle::<Handle>().is_some_and(ours) {
             return Err(OpError::Foreign(key));
         }
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         Ok(Name { key, generation: region.generation() })
     }
 
@@ -140,14 +140,14 @@ impl Lane for TcpLane {
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         OpError::check_payload(payload.len())?;
         self.start(|machine| machine.bulk(thread, tag, payload));
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         self.push();
         Ok(())
     }

@@ -50,7 +50,7 @@ impl Host {
 
     /// Sends a payload and waits for it to come back.
     fn is_answered(&mut self, tag: u64) {
-        self.lane.bulk(0, tag, vec![1; 100]).expect("a payload");
+        self.lane.bulk(0, Tag(tag), vec![1; 100]).expect("a payload");
         self.lane.flush().expect("a flush");
         match self.next() {
             Event::Bulk { tag: back, .. } if back == tag => {}
@@ -70,7 +70,7 @@ fn be_the_other_host(words: &str) {
     loop {
         match host.next() {
             Event::Bulk { tag, payload, .. } => {
-                host.lane.bulk(0, tag, payload).expect("a payload");
+                host.lane.bulk(0, Tag(tag), payload).expect("a payload");
                 host.lane.flush().expect("a flush");
             }
             Event::Peer(event) => {
