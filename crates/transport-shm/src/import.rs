@@ -10,22 +10,13 @@ use crate::{
 use std::{
     io,
     os::fd::OwnedFd,
-    sync::{Arc, Weak, mpsc},
+    sync::{Arc, Weak},
     thread,
     time::{Duration, Instant},
 };
 use transport_api::{
-    Event, HostId, LossReason, RegionError, RegionKey, RemoteRegion, Rights, Window, deadline,
+    HostId, Importer, LossReason, RegionError, RegionKey, RemoteRegion, Rights, Window, deadline,
 };
-
-/// Who waits for an import.
-pub(crate) enum Importer {
-    /// A thread that blocks until it has an answer, or this is dropped.
-    Blocked(mpsc::Sender<Result<RemoteRegion, RegionError>>),
-    /// The lane of a thread to the owner, which reports the answer with a token. If this is dropped,
-    /// the lane reports the end of the owner.
-    Lane { thread: u32, token: u64 },
-}
 
 impl Host {
     /// Gives `importer` the region that `owner` exports under `key`, or will within `timeout`.
@@ -138,12 +129,6 @@ impl Host {
     }
 
     fn answer(&self, owner: HostId, importer: Importer, result: Result<RemoteRegion, RegionError>) {
-        match importer {
-            // It may have timed out.
-            Importer::Blocked(answer) => drop(answer.send(result)),
-            Importer::Lane { thread, token } => {
-                self.deliver(thread, owner, Event::Imported { token, result });
-            }
-        }
+        importer.answer(result, |thread, event| self.deliver(thread, owner, event));
     }
 }

@@ -8,7 +8,6 @@
 use crate::{
     export::Described,
     host::Host,
-    import::Importer,
     message::{Message, RegionInfo},
     socket::{self, NoPacket, Sender, timespec},
 };
@@ -25,7 +24,7 @@ use std::{
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{HostId, LossReason, PeerEvent, RegionKey, deadline};
+use transport_api::{HostId, Importer, LossReason, PeerEvent, RegionKey, deadline};
 
 /// How long after a link has closed its process may take to end, so that the report can say how it
 /// ended. Part of the 100 ms within which a loss is reported.

@@ -5,7 +5,6 @@ use crate::{
     control::{Control, Layout, Waking},
     handshake::{JoinError, check_size},
     host::Host,
-    import::Importer,
     lane::ShmLane,
     mapping,
     service::Order,
@@ -20,8 +19,8 @@ use std::{
     time::Duration,
 };
 use transport_api::{
-    Access, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
-    Transport,
+    Access, HostId, Importer, Lane, LaneError, Parker, Region, RegionError, RegionKey,
+    RemoteRegion, Transport,
 };
 
 /// How long a service thread may take to answer.

@@ -18,7 +18,7 @@ use std::{
 };
 use transport_api::{
     Event, HostId, Lane, LossReason, OpError, PeerEvent, Region, RegionKey, RemoteRegion, Rights,
-    Transport,
+    Tag, Transport,
 };
 
 /// Which part a started process plays; unset in the process that runs the tests.
