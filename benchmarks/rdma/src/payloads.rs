@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bench_kit::measure::cores::pin;
 use bench_kit::measure::room::{CaseError, Room};
-use transport_api::{Event, HostId, Lane, Transport};
+use transport_api::{Event, HostId, Lane, Tag, Transport};
 use transport_rdma::RdmaConfig;
 
 use crate::Host;

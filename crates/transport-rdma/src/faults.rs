@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Event, HostId, Lane, LossReason, OpError, PeerEvent, RegionError, RegionKey, Rights, Transport,
+    Event, HostId, Lane, LossReason, OpError, PeerEvent, RegionError, RegionKey, Rights, Tag,
+    Transport,
 };
 
 /// How soon anything must show. The bound on this machine's own is [`RdmaConfig::timeout`].

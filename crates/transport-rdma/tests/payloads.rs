@@ -6,7 +6,7 @@ mod common;
 
 use gossamer_transport_rdma::RdmaConfig;
 use std::{fs, time::Duration, time::Instant};
-use transport_api::{Event, HostId, Transport};
+use transport_api::{Event, HostId, Tag, Transport};
 
 /// Bytes that are sent.
 const BYTES: usize = 1 << 20;

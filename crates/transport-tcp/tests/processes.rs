@@ -15,7 +15,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{Event, HostId, Lane, LossReason, PeerEvent, Transport};
+use transport_api::{Event, HostId, Lane, LossReason, PeerEvent, Tag, Transport};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Says to this program that it is host 1: where both hosts listen, and the loss bound.
@@ -53,7 +53,7 @@ impl Host {
         self.lane.bulk(0, Tag(tag), vec![1; 100]).expect("a payload");
         self.lane.flush().expect("a flush");
         match self.next() {
-            Event::Bulk { tag: back, .. } if back == tag => {}
+            Event::Bulk { tag: back, .. } if back == Tag(tag) => {}
             other => panic!("{other:?} instead of an answer"),
         }
     }
@@ -70,7 +70,7 @@ fn be_the_other_host(words: &str) {
     loop {
         match host.next() {
             Event::Bulk { tag, payload, .. } => {
-                host.lane.bulk(0, Tag(tag), payload).expect("a payload");
+                host.lane.bulk(0, tag, payload).expect("a payload");
                 host.lane.flush().expect("a flush");
             }
             Event::Peer(event) => {

@@ -10,7 +10,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{Event, HostId, Lane, RegionKey, RemoteRegion, Rights, Transport};
+use transport_api::{Event, HostId, Lane, RegionKey, RemoteRegion, Rights, Tag, Transport};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -121,7 +121,7 @@ fn a_thread_that_takes_nothing_holds_up_nobody_else() {
         while arrived.is_none() {
             sender.poll(&mut |event| panic!("{event:?}"));
             receiver.poll(&mut |event| {
-                let Event::Bulk { tag, payload, .. } = event else { panic!("{event:?}") };
+                let Event::Bulk { tag: Tag(tag), payload, .. } = event else { panic!("{event:?}") };
                 assert!(arrived.replace((tag, payload)).is_none(), "more than was asked for");
             });
             assert!(start.elapsed() < DEADLINE, "it does not arrive");
@@ -135,7 +135,7 @@ fn a_thread_that_takes_nothing_holds_up_nobody_else() {
     while arrived.len() < COUNT as usize {
         lane.poll(&mut |event| panic!("{event:?}"));
         late.poll(&mut |event| {
-            let Event::Bulk { tag, payload, .. } = event else { panic!("{event:?}") };
+            let Event::Bulk { tag: Tag(tag), payload, .. } = event else { panic!("{event:?}") };
             assert!(payload == vec![tag as u8; 300_000], "payload {tag}");
             arrived.push(tag);
         });
@@ -164,7 +164,7 @@ fn leaving_at_once_loses_nobody_and_nothing() {
                         let (start, mut tags, mut end) = (Instant::now(), 0, None);
                         while end.is_none() {
                             lane.poll(&mut |event| match event {
-                                Event::Bulk { tag: 7, payload, .. } => {
+                                Event::Bulk { tag: Tag(7), payload, .. } => {
                                     assert_eq!(payload, vec![1 - me as u8; 500_000]);
                                     tags += 1;
                                 }

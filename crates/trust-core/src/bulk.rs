@@ -85,7 +85,7 @@ mod tests {
         thread,
         time::{Duration, Instant},
     };
-    use transport_api::{Event, HostId, PeerEvent, Transport};
+    use transport_api::{Event, HostId, PeerEvent, Tag, Transport};
     use transport_shm::ShmTransport;
 
     const PATIENCE: Duration = Duration::from_secs(60);

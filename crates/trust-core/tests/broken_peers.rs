@@ -13,7 +13,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{HostId, PeerEvent, RegionKey, Rights, Transport};
+use transport_api::{HostId, PeerEvent, RegionKey, Rights, Tag, Transport};
 use transport_shm::ShmTransport;
 
 const PATIENCE: Duration = Duration::from_secs(10);
