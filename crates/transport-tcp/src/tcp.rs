@@ -144,7 +144,11 @@ impl TcpTransport {
     ///
     /// # Errors
     /// As [`Transport::parker`].
-    pub fn bell_beside(&self, thread: u32, alarm: impl AsFd) -> Result<Box<dyn Parker>, LaneError> {
+    pub fn parker_beside(
+        &self,
+        thread: u32,
+        alarm: impl AsFd,
+    ) -> Result<Box<dyn Parker>, LaneError> {
         let parker = self.take_parker(thread)?;
         self.host.seat(thread).watch(alarm)?;
         Ok(Box::new(parker))
