@@ -114,9 +114,10 @@ impl Drop for Entered<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
     use crate::{Config, Scheduler, park, spawn_local};
-    use std::rc::Rc;
 
     #[test]
     fn a_fiber_that_waits_is_woken_on_its_own_scheduler() {

@@ -15,9 +15,8 @@ use primitive::sync::{AtomicBool, Ordering};
 
 use crate::block::FiberId;
 use crate::error::JoinError;
-use crate::here;
-use crate::ops;
 use crate::remote::Unparker;
+use crate::{here, ops};
 
 // ---- on this thread ----------------------------------------------------------------------------
 

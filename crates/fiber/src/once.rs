@@ -22,9 +22,8 @@ use std::thread::{self, Thread, ThreadId};
 use parking_lot::Mutex;
 
 use crate::block::FiberId;
-use crate::here;
-use crate::ops;
 use crate::remote::Unparker;
+use crate::{here, ops};
 
 /// A cell that is written once, by an initialiser that may wait.
 ///

@@ -7,9 +7,8 @@
 //! the standard library's, which reports overflows of the threads' own stacks.
 
 use std::ffi::{c_int, c_void};
-use std::io;
-use std::ptr;
 use std::sync::OnceLock;
+use std::{io, ptr};
 
 use crate::block::Block;
 use crate::core::Core;

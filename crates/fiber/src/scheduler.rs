@@ -1,13 +1,12 @@
 //! The scheduler as its thread's worker sees it.
 
-use std::fmt;
-use std::io;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use std::{fmt, io};
 
 use crate::block::FiberId;
 use crate::core::Core;

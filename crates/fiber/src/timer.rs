@@ -39,8 +39,9 @@ impl Timers {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::time::Duration;
+
+    use super::*;
 
     #[test]
     fn gives_out_what_is_due_in_order() {

@@ -9,14 +9,14 @@
 //! imitate the name, but has no record to offer or to leave; each record that arrives makes one
 //! trust.
 
-use super::fault::Fault;
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Serialize, Serializer, ser};
+
+use crate::codec::fault::Fault;
 use crate::node::with_node;
-use serde::{
-    Serialize, Serializer,
-    de::{Deserializer, Error, Visitor},
-    ser,
-};
-use std::{cell::RefCell, fmt};
 
 /// The name by which the codec recognises a trust.
 const NAME: &str = "gossamer::Trust";
