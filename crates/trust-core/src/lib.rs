@@ -46,15 +46,15 @@ pub use crate::closure::noref::NoRef;
 pub use crate::wire::{arrivals, link, slot};
 #[cfg(not(loom))]
 pub use crate::{
-    api::apply::Portable,
     api::delegate::{IsOwned, Listed, SentByReference, uncaptured},
     api::latch::{Latch, LatchGuard},
+    api::may_wait::check_may_wait,
     api::trust::Trust,
     api::trustee::{LocalTrustee, Trustee, local_trustee},
-    closure::context::check_may_wait,
     closure::identity::build_identity,
     closure::invoke::Delegable,
     closure::registry::is_one_image,
+    codec::Portable,
     error::{CodecError, DelegateError, PanicReport},
     node::idle,
     node::racks::{Job, Post, Registered, run_job},

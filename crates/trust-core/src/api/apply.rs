@@ -3,48 +3,15 @@
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
 use crate::Trust;
 use crate::api::callback::{Either, Tell, Then, Told};
 use crate::client::completion::kind_of;
 use crate::closure::context::Context;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
+use crate::codec::Portable;
 use crate::error::{DelegateError, Ended, OUTSIDE, PanicReport, outside};
 use crate::node::request::Target;
 use crate::node::{Node, Place, current, on_node};
-
-/// What can cross the rack as an argument or a result: owned data that serde can encode and decode.
-///
-/// # What is refused
-///
-/// Values travel without the names of their fields, so a type's `Deserialize` must read exactly what
-/// its `Serialize` writes. What would arrive as another value is an error of the call
-/// ([`DelegateError::Codec`] or [`DelegateError::Refused`]), and the closure does not run:
-///
-/// | Attribute or type | Refused | Instead |
-/// |---|---|---|
-/// | `#[serde(skip_serializing_if)]` | when it leaves a field out | send every field |
-/// | `#[serde(skip_serializing)]` or `skip_deserializing` alone | always | `#[serde(skip)]` |
-/// | `#[serde(skip)]` on a variant that is not the last | the variants behind it | move it to the end |
-/// | `#[serde(flatten)]` | always | a field of its own |
-/// | `#[serde(untagged)]`, `#[serde(tag)]` | always | an enum without the attribute |
-/// | `serde_json::Value` and others that ask what comes next | always | a `String` of JSON |
-/// | collections that do not know their length | always | collect them into a `Vec` |
-/// | values nested deeper than 128 levels | at the sender | a `Vec` of nodes that refer to each other by index |
-/// | values of more than 1 GiB, encoded | at the sender | several calls |
-///
-/// A [`Trust`] travels in arguments and results, and in no other format of serde's.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot cross the rack as an argument or a result",
-    label = "not owned data that serde can encode and decode",
-    note = "derive `serde::Serialize` and `serde::Deserialize` for types of your own; send owned \
-            data (`String`, not `&str`) and trusts instead of references"
-)]
-pub trait Portable: Serialize + DeserializeOwned + 'static {}
-#[diagnostic::do_not_recommend]
-impl<V: Serialize + DeserializeOwned + 'static> Portable for V {}
 
 impl<T: 'static> Trust<T> {
     /// Runs `closure` on the property and returns its result, waiting for it: the current fiber
@@ -309,7 +276,7 @@ impl<T: 'static> Trust<T> {
         if node.context().is_free() {
             let result = self.run_for::<I, V, C>(node, invoke, arguments, place);
             let context = node.context().enter(Context::Callback);
-            node.context().set_callback(kind_of::<Tell<C, I::Output>>());
+            node.context().set_callback(&kind_of::<Tell<C, I::Output>>().name);
             then.tell(result.map_err(|error| *error));
             drop(context);
             node.run_deferred();
@@ -319,7 +286,7 @@ impl<T: 'static> Trust<T> {
             node.run_or_defer(move |node| {
                 let result = trust.run_for::<I, V, C>(node, invoke, arguments, place);
                 let _context = node.context().enter(Context::Callback);
-                node.context().set_callback(kind_of::<Tell<C, I::Output>>());
+                node.context().set_callback(&kind_of::<Tell<C, I::Output>>().name);
                 then.tell(result.map_err(|error| *error));
             });
         }

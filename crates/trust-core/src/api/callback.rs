@@ -4,8 +4,8 @@ use std::any::type_name;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::api::apply::Portable;
 use crate::client::completion::{Completion, Outcome, undecodable};
+use crate::codec::Portable;
 use crate::error::{CodecError, DelegateError};
 use crate::node::on_node;
 

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use crate::Trust;
-use crate::api::apply::Portable;
 use crate::closure::invoke::{Delegable, check_captures};
+use crate::codec::Portable;
 use crate::error::{DelegateError, RACK_ENDED};
 use crate::node::racks;
 

@@ -16,15 +16,16 @@ use std::rc::Rc;
 use fiber::FiberId;
 
 use crate::Trust;
-use crate::api::apply::{Portable, or_raise};
+use crate::api::apply::or_raise;
 use crate::api::callback::{Tell, Then};
-use crate::api::chain::{Call, Callers, Relation, place_of, relation};
-use crate::api::launch::{Begun, Started, begin};
+use crate::api::launch::{Begun, Started, begin, place_of};
+use crate::api::may_wait::check_may_wait;
 use crate::client::completion::{Completion, Outcome, boxed};
 use crate::client::waiter::wait;
-use crate::closure::context::check_may_wait;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
+use crate::codec::Portable;
 use crate::error::{DelegateError, Ended, OUTSIDE, outside};
+use crate::node::chain::{Call, Callers, Relation, relation};
 use crate::node::system::ReplyTo;
 use crate::node::{Node, Place, with_node};
 

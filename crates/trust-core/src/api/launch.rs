@@ -10,10 +10,11 @@ use fiber::Builder;
 use serde::Serialize;
 use transport_api::ThreadId;
 
+use crate::api::trustee::Trustee;
 use crate::client::completion::{Completion, Outcome};
 use crate::error::{CodecError, DelegateError, PanicReport};
-use crate::node::on_node;
 use crate::node::system::ReplyTo;
+use crate::node::{Node, on_node};
 
 /// Whether a fiber has been started, or why not.
 pub(crate) type Begun = Result<(), String>;
@@ -74,4 +75,14 @@ impl Drop for Started {
         let source = CodecError("its own code for that panicked".to_owned());
         self.fail(&DelegateError::Codec { what: "encode the arguments", source });
     }
+}
+
+/// Where a launch was made; asks the thread that made it, and waits for the answer.
+pub(crate) fn place_of(call: ReplyTo) -> String {
+    let ask = |node: &Node, token| node.place_of(token).map(ToString::to_string);
+    Trustee::with_number(call.thread())
+        .try_visit(ask, call.token())
+        .ok()
+        .flatten()
+        .unwrap_or_else(|| "an unknown place".to_owned())
 }

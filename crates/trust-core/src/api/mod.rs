@@ -6,12 +6,12 @@
 #[allow(unsafe_code)] // Runs closures on properties of the thread itself.
 pub(crate) mod apply;
 pub(crate) mod callback;
-pub(crate) mod chain;
 pub(crate) mod delegate;
 #[cfg(feature = "async")]
 pub(crate) mod future;
 #[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.
 pub(crate) mod latch;
 pub(crate) mod launch;
+pub(crate) mod may_wait;
 pub(crate) mod trust;
 pub(crate) mod trustee;

@@ -38,6 +38,10 @@ pub struct Trust<T: 'static> {
     _property: PhantomData<fn(T) -> T>,
 }
 
+// A trust is plain data, but moving one by its bytes would move the heap pointer of its ledger.
+#[cfg(feature = "nightly")]
+impl<T> !crate::NoRef for Trust<T> {}
+
 /// What a trust must tell when it is dropped.
 struct Ledger {
     id: u64,

@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 use transport_api::ThreadId;
 
 use crate::Trust;
-use crate::api::apply::{Portable, or_raise};
+use crate::api::apply::or_raise;
 use crate::api::launch::{Begun, Started, begin};
 use crate::client::completion::{Completion, Outcome, boxed};
 use crate::closure::invoke::{Delegable, Invoke, check_captures};
+use crate::codec::Portable;
 use crate::error::{DelegateError, Ended, RACK_ENDED, outside};
 use crate::node::request::Target;
 use crate::node::system::{RUNTIME, ReplyTo, Runtime};

@@ -21,9 +21,10 @@ use primitive::sync::Ordering;
 use serde::de::DeserializeOwned;
 use transport_api::ThreadId;
 
-use crate::closure::call::copied_out;
+use crate::closure::context::CallbackName;
 use crate::codec;
 use crate::error::{DelegateError, PanicReport, RACK_ENDED};
+use crate::wire::copy::copied_out;
 use crate::wire::words::{Status, WORD};
 
 /// How a request ended, as its completion is told.
@@ -160,7 +161,7 @@ pub(crate) struct Kind {
     take: Take,
     run: Run,
     /// What it is called in messages.
-    pub(crate) name: fn() -> &'static str,
+    pub(crate) name: CallbackName,
 }
 
 /// The kind of completions of type `C`.

@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 use fiber::FiberId;
 use primitive::limits::{BUFFERS, INLINE_BYTES};
 use primitive::sync::Ordering;
-use transport_api::{Lane, ThreadId};
+use transport_api::ThreadId;
 
 use crate::client::completion::{Completion, Completions, Outcome};
-use crate::closure::call::copied_out;
 use crate::closure::context::ContextCell;
 use crate::codec::Plain;
 use crate::error::{DelegateError, Panic, catch};
 use crate::wire::bulk::{BATCH_REPLY_BYTES, BULK_REQUEST, BulkQueue, BulkSent};
-use crate::wire::link::Link;
+use crate::wire::copy::copied_out;
+use crate::wire::link::{LaneRef, Link};
 use crate::wire::slot::{Answer, ClientSlot, buffer_of, start_of};
 use crate::wire::traffic::{Traffic, add};
 use crate::wire::words::{ReplyHead, RequestHead, WORD};
@@ -321,7 +321,7 @@ impl Outbox {
         }
         let completions = &self.in_flight[answer.buffer];
         while let Some(kind) = completions.kind() {
-            context.set_callback(kind);
+            context.set_callback(&kind.name);
             completions.run_kind(kind, self.slot.memory(), self.trustee());
         }
         true
@@ -334,7 +334,7 @@ impl Outbox {
         let (memory, trustee, start) = (self.slot.memory(), self.trustee(), start_of(buffer));
         let completions = &self.in_flight[buffer];
         while let Some(next) = completions.next() {
-            context.set_callback(next.kind);
+            context.set_callback(&next.kind.name);
             let apart = self.apart.get().max(requests);
             if apart >= end {
                 completions.run_in_place(next, memory, trustee);
@@ -476,6 +476,3 @@ impl Outbox {
         self.thirsty.borrow_mut().drain(..).for_each(unpark);
     }
 }
-
-/// A lane that all outboxes and inboxes towards one host share.
-pub(crate) type LaneRef = std::rc::Rc<RefCell<Box<dyn Lane>>>;

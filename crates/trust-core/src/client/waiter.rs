@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use fiber::Waiting;
 
-use crate::api::apply::Portable;
 use crate::client::completion::{Completion, Outcome};
+use crate::codec::Portable;
 use crate::error::{CodecError, DelegateError, Ended, outside};
 
 /// Parks the current fiber until the completion that `send` is given has run.

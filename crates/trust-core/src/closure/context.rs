@@ -8,9 +8,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
 
-use crate::client::completion::{Kind, Outcome, kind_of};
 use crate::closure::registry::registry;
-use crate::node::on_node;
 use crate::wire::words::RequestHead;
 
 /// What kind of code runs on this thread right now.
@@ -28,13 +26,21 @@ pub(crate) enum Context {
     Dropping,
 }
 
+/// What a callback is called in messages. A reference to it is kept and not the function, so that
+/// noting a callback loads nothing.
+pub(crate) type CallbackName = fn() -> &'static str;
+
+fn unnamed() -> &'static str {
+    "?"
+}
+
 /// The context of one thread.
 pub(crate) struct ContextCell {
     context: Cell<Context>,
     /// The request being served.
     request: Cell<RequestHead>,
-    /// The kind of the callback that runs.
-    callback: Cell<&'static Kind>,
+    /// What the callback that runs is called.
+    callback: Cell<&'static CallbackName>,
 }
 
 impl ContextCell {
@@ -42,7 +48,7 @@ impl ContextCell {
         Self {
             context: Cell::new(Context::Free),
             request: Cell::new(RequestHead::from_word(0)),
-            callback: Cell::new(kind_of::<Box<dyn FnOnce(Outcome<'_>)>>()),
+            callback: Cell::new(&(unnamed as CallbackName)),
         }
     }
 
@@ -81,13 +87,13 @@ impl ContextCell {
     }
 
     #[inline(always)]
-    pub(crate) fn set_callback(&self, kind: &'static Kind) {
-        self.callback.set(kind);
+    pub(crate) fn set_callback(&self, name: &'static CallbackName) {
+        self.callback.set(name);
     }
 
     /// Where the running code comes from, for messages.
     fn origin(&self) -> Origin {
-        Origin(self.context.get(), self.request.get().closure(), self.callback.get().name)
+        Origin(self.context.get(), self.request.get().closure(), *self.callback.get())
     }
 
     /// Refuses to wait at `inner` when the running code must not.
@@ -111,17 +117,6 @@ impl ContextCell {
             self.origin()
         );
     }
-}
-
-/// Refuses a wait in delegated context, by whatever function: `what`, called at `place`. For
-/// functions that wait without sending a request, such as those of fibers.
-///
-/// # Panics
-/// In delegated context. The panic names both places, ends the delegated closure and travels to
-/// whoever delegated it.
-#[inline]
-pub fn check_may_wait(what: &str, place: &'static Location<'static>) {
-    on_node(|node| node.context().check_may_wait(what, place));
 }
 
 /// Ends a context when it is dropped.
@@ -162,7 +157,7 @@ impl Drop for EnteredWithin<'_> {
     }
 }
 
-struct Origin(Context, u32, fn() -> &'static str);
+struct Origin(Context, u32, CallbackName);
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

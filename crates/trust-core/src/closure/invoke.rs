@@ -74,7 +74,7 @@ pub(crate) const fn check_captures<F>() {
     );
     #[cfg(feature = "nightly")]
     assert!(
-        size_of::<F>() <= crate::closure::call::MAX_CAPTURE,
+        size_of::<F>() <= crate::closure::capture::MAX_CAPTURE,
         "a delegated closure captures more than a request has room for: pass large values as \
          arguments, with `apply_with`"
     );

@@ -1,7 +1,10 @@
 //! Delegated closures: what may be delegated, how closures are named, and how a trustee runs one.
 
-#[allow(unsafe_code)] // Rebuilds closures from their bytes.
+pub(crate) mod batch;
+#[allow(unsafe_code)] // Runs a closure on a property behind a pointer.
 pub(crate) mod call;
+#[allow(unsafe_code)] // Rebuilds closures from their bytes.
+pub(crate) mod capture;
 pub(crate) mod context;
 #[allow(unsafe_code)] // Reads the loaded program.
 pub(crate) mod identity;

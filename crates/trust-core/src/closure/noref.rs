@@ -31,8 +31,6 @@ impl !NoRef for std::os::fd::OwnedFd {}
 impl !NoRef for std::os::fd::BorrowedFd<'_> {}
 impl !NoRef for std::time::Instant {}
 impl !NoRef for std::thread::ThreadId {}
-// Trusts are plain data, but moving one by its bytes would move its ledger's heap pointer.
-impl<T> !NoRef for crate::Trust<T> {}
 
 // The compiler looks at explicit implementations by the number of arguments: one excludes them all,
 // those that are generic over lifetimes among them.

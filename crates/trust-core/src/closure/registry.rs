@@ -24,7 +24,7 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use crate::closure::call::{Batch, Request};
+use crate::closure::batch::{Batch, Received};
 use crate::wire::words::MAX_CLOSURES;
 
 /// Runs a delegated closure on a property for the batch's next request, which is given, and for
@@ -33,7 +33,7 @@ use crate::wire::words::MAX_CLOSURES;
 /// # Safety
 /// The pointer is to a live property of the type that the closure's description names, and nothing
 /// else refers to it during the call.
-pub(crate) type Run = unsafe fn(*mut u8, &mut Batch<'_>, Request);
+pub(crate) type Run = unsafe fn(*mut u8, &mut Batch<'_>, Received);
 
 /// What is known of a closure.
 pub(crate) struct Description {
@@ -48,7 +48,7 @@ pub(crate) trait Delegated {
     ///
     /// # Safety
     /// See [`Run`].
-    unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Request);
+    unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received);
     /// What it is.
     fn describe() -> Description;
 }
@@ -85,7 +85,7 @@ pub(crate) fn closure_id<D: Delegated>() -> u32 {
 ///
 /// # Safety
 /// See [`Run`]: this is one.
-unsafe fn run<D: Delegated>(property: *mut u8, batch: &mut Batch<'_>, request: Request) {
+unsafe fn run<D: Delegated>(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
     // SAFETY: the caller keeps the contract of `Run`.
     unsafe { D::run(property, batch, request) }
 }

@@ -28,6 +28,7 @@ mod decode;
 mod encode;
 mod fault;
 mod plain;
+mod portable;
 #[cfg(test)]
 mod tests;
 pub(crate) mod trusts;
@@ -39,6 +40,7 @@ use serde::de::DeserializeOwned;
 use crate::codec::decode::Decoder;
 use crate::codec::encode::Encoder;
 pub(crate) use crate::codec::plain::{Plain, from_plain, plain_from_bytes, plain_words, to_plain};
+pub use crate::codec::portable::Portable;
 use crate::codec::trusts::Record;
 use crate::error::CodecError;
 

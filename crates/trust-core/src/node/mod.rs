@@ -11,6 +11,7 @@
 //! poll, or a full buffer before that), serves what has arrived, and takes replies, which makes
 //! fibers ready again.
 
+pub(crate) mod chain;
 #[allow(unsafe_code)] // A reference to the node that is always taken away before the node goes.
 mod entered;
 pub mod idle;
@@ -29,19 +30,20 @@ use std::sync::Arc;
 
 use transport_api::{Event, HostId, PeerEvent, ThreadId};
 
-use crate::api::chain::Launched;
 use crate::client::completion::{Completion, Outcome, boxed};
-use crate::client::outbox::{LaneRef, Outbox, Request};
+use crate::client::outbox::{Outbox, Request};
 use crate::closure::context::{Context, ContextCell};
 use crate::closure::registry::{Closure, Tag, registry};
 use crate::error::{DelegateError, NO_SUCH_THREAD, Panic};
+use crate::node::chain::Launched;
 pub use crate::node::entered::EnteredNode;
 pub(crate) use crate::node::entered::{current, on_node, with_node};
 use crate::node::system::System;
 use crate::node::turn::Turn;
-use crate::trustee::inbox::Inbox;
+use crate::trustee::inbox::{Inbox, Server};
 use crate::trustee::property::{Dead, Handoff, Properties};
 use crate::wire::arrivals::Arrivals;
+use crate::wire::link::LaneRef;
 use crate::wire::traffic::Traffic;
 
 /// Polls between two looks at the lanes, while nothing waits for what only they bring, and memory
@@ -141,6 +143,28 @@ pub(crate) struct Parts {
     pub(crate) handoffs: Arc<[Arc<Handoff>]>,
 }
 
+impl Server for Node {
+    #[inline(always)]
+    fn closures(&self) -> &'static [Closure] {
+        self.closures
+    }
+
+    #[inline(always)]
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    #[inline(always)]
+    fn context(&self) -> &ContextCell {
+        &self.context
+    }
+
+    #[inline(always)]
+    fn lane(&self, host: HostId) -> &LaneRef {
+        &self.lanes[host.0 as usize]
+    }
+}
+
 impl Node {
     pub(crate) fn new(parts: Parts) -> Rc<Node> {
         let Parts { me, rack, threads, outboxes, inboxes, arrivals, lanes, .. } = parts;
@@ -214,11 +238,6 @@ impl Node {
     }
 
     #[inline(always)]
-    pub(crate) fn closures(&self) -> &'static [Closure] {
-        self.closures
-    }
-
-    #[inline(always)]
     pub(crate) fn properties(&self) -> &Properties {
         &self.properties
     }
@@ -226,11 +245,6 @@ impl Node {
     #[inline(always)]
     pub(crate) fn context(&self) -> &ContextCell {
         &self.context
-    }
-
-    #[inline(always)]
-    pub(crate) fn lane(&self, host: HostId) -> &LaneRef {
-        &self.lanes[host.0 as usize]
     }
 
     /// Takes a property into trust on this thread.

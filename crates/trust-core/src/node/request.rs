@@ -3,16 +3,18 @@
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::api::apply::Portable;
 use crate::client::completion::{Completion, Outcome};
 use crate::client::outbox::{Arguments, Request};
 use crate::client::waiter::Waiter;
-use crate::closure::call::{Apply, MIDDLING, with_capture};
+use crate::closure::call::Apply;
+use crate::closure::capture::with_capture;
 use crate::closure::invoke::Invoke;
 use crate::closure::registry::closure_id;
 use crate::codec;
+use crate::codec::Portable;
 use crate::error::{CodecError, DelegateError, Ended, outside};
 use crate::node::Node;
+use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::WORD;
 
 /// A property on another thread, and its type.
@@ -84,7 +86,7 @@ impl Node {
         C: Completion + 'static,
     {
         let _stay = self.stay();
-        let mut encoded = codec::Encoded::<MIDDLING>::new();
+        let mut encoded = codec::Encoded::<STACK_BYTES>::new();
         with_capture(invoke, |capture| encoded.put(capture));
         let mut encode = || encoded.encode(arguments);
         let encodable = if const { C::HEARS_PANICS } {

@@ -19,9 +19,11 @@ use crate::closure::context::Context;
 use crate::closure::invoke::With;
 use crate::closure::registry::closure_id;
 use crate::codec;
+use crate::codec::trusts::{self, Record};
 use crate::error::{CodecError, DelegateError, Panic, PanicReport, catch};
 use crate::node::{Node, Place, on_node};
 use crate::trustee::count::{Release, mint};
+use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::Status;
 
 /// Property zero of every node: the thread itself.
@@ -36,6 +38,9 @@ pub(crate) const RUNTIME: u32 = 0;
 
 /// Puts the runtime property into a new node.
 pub(crate) fn install(node: &Node) {
+    trusts::drop_trusts_by(|Record { home, property, id }| {
+        on_node(|node| node.release(home, property, vec![id], Vec::new()));
+    });
     // The runtime has one trust that is never dropped: the node's own.
     let (number, _) = node.insert(Runtime, 0);
     assert_eq!(number, RUNTIME, "the runtime is the first property of a node");
@@ -250,7 +255,7 @@ impl Node {
         if thread == self.me {
             return self.run_or_defer(move |_| closure(&mut Runtime, arguments));
         }
-        let mut encoded = codec::Encoded::<{ crate::closure::call::MIDDLING }>::new();
+        let mut encoded = codec::Encoded::<{ STACK_BYTES }>::new();
         if let Err(source) = encoded.encode(&arguments) {
             return self.report(DelegateError::Codec { what: "encode the arguments", source });
         }

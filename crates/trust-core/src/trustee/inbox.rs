@@ -4,15 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::limits::MESSAGE_BYTES;
-use transport_api::ThreadId;
+use transport_api::{HostId, ThreadId};
 
-use crate::closure::call::Batch;
-use crate::closure::context::Context;
+use crate::closure::batch::Batch;
+use crate::closure::context::{Context, ContextCell};
 use crate::closure::registry::{Closure, registry};
 use crate::error::PanicReport;
-use crate::node::Node;
+use crate::trustee::property::Properties;
 use crate::wire::bulk::{BULK_REPLY, BulkQueue, REQUEST_BYTES};
-use crate::wire::link::Link;
+use crate::wire::link::{LaneRef, Link};
 use crate::wire::slot::{Arrival, TrusteeSlot};
 use crate::wire::traffic::{Traffic, add};
 use crate::wire::words::{RequestHead, WORD};
@@ -26,6 +26,18 @@ struct Progress {
     tail: usize,
     /// Bytes of the replies that went by the bulk path.
     bulk_bytes: usize,
+}
+
+/// What an inbox uses of the thread that it belongs to.
+pub(crate) trait Server {
+    /// All closures of the program, by id.
+    fn closures(&self) -> &'static [Closure];
+    /// The properties that live with the thread.
+    fn properties(&self) -> &Properties;
+    /// Whose code runs on the thread.
+    fn context(&self) -> &ContextCell;
+    /// The thread's lane to `host`.
+    fn lane(&self, host: HostId) -> &LaneRef;
 }
 
 /// The trustee's end of one pair of threads.
@@ -100,14 +112,14 @@ impl Inbox {
 
     /// Serves the batch that has arrived, if one has; true if any request was served.
     #[inline(always)]
-    pub(crate) fn serve(&self, node: &Node) -> bool {
+    pub(crate) fn serve(&self, server: &impl Server) -> bool {
         match self.slot.arrived() {
-            Some(arrival) if !self.gone.get() => self.serve_batch(node, arrival),
+            Some(arrival) if !self.gone.get() => self.serve_batch(server, arrival),
             _ => false,
         }
     }
 
-    fn serve_batch(&self, node: &Node, arrival: Arrival) -> bool {
+    fn serve_batch(&self, server: &impl Server, arrival: Arrival) -> bool {
         let Progress { at, tail, bulk_bytes } = self.paused.take().unwrap_or_else(|| {
             self.slot.prefetch(arrival);
             Progress { at: 1, tail: arrival.end, bulk_bytes: 0 }
@@ -116,11 +128,11 @@ impl Inbox {
         let (slot, end) = (buffer.words(), arrival.end);
         let (bulk, outsized) = (None, None);
         let mut batch = Batch { buffer, slot, end, at, tail, bulk, outsized, bulk_bytes };
-        let context = node.context().enter(Context::Serving);
+        let context = server.context().enter(Context::Serving);
         let finished = loop {
-            match catch_unwind(AssertUnwindSafe(|| self.run(node, &mut batch))) {
+            match catch_unwind(AssertUnwindSafe(|| self.run(server, &mut batch))) {
                 Ok(finished) => break finished,
-                Err(panic) => self.answer_panic(node, &mut batch, &PanicReport::taken(panic)),
+                Err(panic) => self.answer_panic(server, &mut batch, &PanicReport::taken(panic)),
             }
         };
         drop(context);
@@ -131,7 +143,7 @@ impl Inbox {
             add(&self.words_in, end);
             add(&self.words_out, tail);
             let handover = self.slot.answer(arrival, tail);
-            let lane = node.lane(self.client().host);
+            let lane = server.lane(self.client().host);
             // A lane that is broken says so through its peer event.
             let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         } else {
@@ -143,16 +155,16 @@ impl Inbox {
     /// Serves requests until the batch is done (true) or one waits for its bulk payload (false).
     /// A panic of a closure leaves the batch at its request.
     #[inline(always)]
-    fn run(&self, node: &Node, batch: &mut Batch<'_>) -> bool {
-        let closures = node.closures();
+    fn run(&self, server: &impl Server, batch: &mut Batch<'_>) -> bool {
+        let closures = server.closures();
         while let Some(request) = batch.request() {
             let head = request.head;
             if head.is_bulk() && !self.take_bulk(batch) {
                 return false;
             }
-            node.context().set_request(head);
+            server.context().set_request(head);
             let found = closures.get(head.closure() as usize).and_then(|&Closure { run, tag }| {
-                node.properties().find(head.property(), tag).map(|property| (run, property))
+                server.properties().find(head.property(), tag).map(|property| (run, property))
             });
             match found {
                 // SAFETY: the property is live and of the type the closure works on (equal tags are
@@ -163,12 +175,12 @@ impl Inbox {
                 // delegated code cannot wait.
                 Some((run, property)) => unsafe { run(property, batch, request) },
                 None => {
-                    refuse(node, batch, head);
+                    refuse(server, batch, head);
                     batch.pass(request);
                 }
             }
             if batch.outsized.is_some() {
-                self.send_outsized(node, batch);
+                self.send_outsized(server, batch);
             }
             // A payload that its request had no use for is not the next one's.
             if head.is_bulk() {
@@ -192,36 +204,36 @@ impl Inbox {
     }
 
     #[cold]
-    fn send_outsized(&self, node: &Node, batch: &mut Batch<'_>) {
+    fn send_outsized(&self, server: &impl Server, batch: &mut Batch<'_>) {
         let Some(payload) = batch.outsized.take() else { return };
         add(&self.words_out, payload.len().div_ceil(WORD));
-        let lane = node.lane(self.client().host);
+        let lane = server.lane(self.client().host);
         // A lane that is broken says so through its peer event.
         let _ = lane.borrow_mut().bulk(self.client().thread, BULK_REPLY, payload);
     }
 
     #[cold]
-    fn answer_panic(&self, node: &Node, batch: &mut Batch<'_>, report: &PanicReport) {
+    fn answer_panic(&self, server: &impl Server, batch: &mut Batch<'_>, report: &PanicReport) {
         // The head may be read again: only a client that breaks the rules writes it meanwhile, and
         // it is checked anew.
         let Some(request) = batch.request() else { return };
         batch.bulk = None;
         batch.panicked(report);
         batch.pass(request);
-        self.send_outsized(node, batch);
+        self.send_outsized(server, batch);
     }
 }
 
 /// Says why nothing can be run for the request whose head this is.
 #[cold]
 #[inline(never)]
-fn refuse(node: &Node, batch: &mut Batch<'_>, head: RequestHead) {
+fn refuse(server: &impl Server, batch: &mut Batch<'_>, head: RequestHead) {
     let number = head.property();
     let Some(wanted) = registry().description(head.closure()) else {
         return batch.refuse("it names a closure that this program does not have");
     };
     let wants = wanted.property_name;
-    let reason = match node.properties().type_name(number) {
+    let reason = match server.properties().type_name(number) {
         Some(has) => format!("property {number} is a {has}, and the closure works on a {wants}"),
         None => format!("there is no property {number} (any more); the closure wanted a {wants}"),
     };

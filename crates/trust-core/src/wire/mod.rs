@@ -6,6 +6,8 @@
 pub mod arrivals;
 #[cfg(not(loom))]
 pub(crate) mod bulk;
+#[cfg(not(loom))]
+pub(crate) mod copy;
 pub(crate) mod integrity;
 pub mod link;
 pub mod slot;

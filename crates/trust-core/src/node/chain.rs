@@ -16,46 +16,25 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt;
 
 use fiber::FiberId;
 use primitive::limits::LAUNCH_DEPTH;
-use serde::de::{Error, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use crate::api::trustee::Trustee;
 use crate::error::{DelegateError, Ended};
 use crate::node::system::ReplyTo;
 use crate::node::{Node, on_node};
 
 /// The calls that wait for a launched closure, the first one of the chain first.
-#[derive(Clone, Default, Serialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<ReplyTo>")]
 pub(crate) struct Callers(Vec<ReplyTo>);
 
-impl<'de> Deserialize<'de> for Callers {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_seq(CallersVisitor)
-    }
-}
+impl TryFrom<Vec<ReplyTo>> for Callers {
+    type Error = String;
 
-struct CallersVisitor;
-
-impl<'de> Visitor<'de> for CallersVisitor {
-    type Value = Callers;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at most {LAUNCH_DEPTH} callers")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Callers, A::Error> {
-        let mut callers = Vec::new();
-        while let Some(caller) = from.next_element()? {
-            if callers.len() == LAUNCH_DEPTH {
-                return Err(A::Error::custom(too_deep()));
-            }
-            callers.push(caller);
-        }
-        Ok(Callers(callers))
+    fn try_from(callers: Vec<ReplyTo>) -> Result<Self, String> {
+        if callers.len() <= LAUNCH_DEPTH { Ok(Callers(callers)) } else { Err(too_deep()) }
     }
 }
 
@@ -138,16 +117,6 @@ pub(crate) fn relation(holder: FiberId, wants: FiberId) -> Option<Relation> {
         held_by.filter(|call| callers.contains(call)).map(Relation::Caller)
     })
     .unwrap_or((holder == wants).then_some(Relation::Itself(None)))
-}
-
-/// Where a launch was made; asks the thread that made it, and waits for the answer.
-pub(crate) fn place_of(call: ReplyTo) -> String {
-    let ask = |node: &Node, token| node.place_of(token).map(ToString::to_string);
-    Trustee::with_number(call.thread())
-        .try_visit(ask, call.token())
-        .ok()
-        .flatten()
-        .unwrap_or_else(|| "an unknown place".to_owned())
 }
 
 #[cfg(test)]
