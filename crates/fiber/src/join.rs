@@ -13,10 +13,11 @@ use std::thread::Thread;
 use parking_lot::Mutex;
 use primitive::sync::{AtomicBool, Ordering};
 
-use crate::block::FiberId;
+use crate::core::block::FiberId;
+use crate::core::current;
 use crate::error::JoinError;
+use crate::ops;
 use crate::remote::Unparker;
-use crate::{here, ops};
 
 // ---- on this thread ----------------------------------------------------------------------------
 
@@ -277,7 +278,8 @@ impl<T> JoinHandle<T> {
     }
 
     fn runs_here(&self) -> bool {
-        here::with_core(|core| self.packet.scheduler == Some(core.shared.scheduler)) == Some(true)
+        current::with_core(|core| self.packet.scheduler == Some(core.shared.scheduler))
+            == Some(true)
     }
 }
 

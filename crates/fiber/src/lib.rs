@@ -39,11 +39,11 @@
 //! 2. [`park`], [`unpark`], [`sleep`] and so on (`ops.rs`): what fibers call.
 //! 3. [`spawn_local`], [`Builder`] (`spawn.rs`), the handles to join (`join.rs`), [`Remote`] and
 //!    [`Unparker`] (`remote.rs`): starting fibers here and elsewhere, and waiting for them.
-//! 4. `core.rs` and `waking.rs`: the table of control blocks (`block.rs`) and every transition
+//! 4. `core/`: the table of control blocks (`block.rs`) and every transition
 //!    between ready, parked, asleep and ended, over the run queue (`queue.rs`) and the deadlines
 //!    (`timer.rs`).
-//! 5. `here.rs`: the thread-local pointers to the current scheduler and fiber.
-//! 6. `switch.rs`: the seam to the stack switch; `stack.rs`: the memory it switches to.
+//! 5. `core/current.rs`: the thread-local pointers to the current scheduler and fiber.
+//! 6. `switch/`: the seam to the stack switch; `stack.rs`: the memory it switches to.
 //! 7. Values made on first use: [`fiber_local!`] (`local.rs`), per fiber; [`ThreadLocal`]
 //!    (`thread_local.rs`), per thread; [`LazyLock`] and [`OnceLock`] (`once.rs`), per process.
 //! 8. `overflow.rs`: from a fault in a stack's guard to a message.
@@ -63,18 +63,6 @@ mod remote;
 #[allow(unsafe_code)] // Blocks are reached through pointers that outlive every borrow of the core.
 mod core;
 
-mod waking;
-
-mod block;
-
-#[allow(unsafe_code)] // The ring grows in place and is read without bounds checks.
-mod queue;
-
-mod timer;
-
-#[allow(unsafe_code)] // Thread-local pointers to what is on the stack further up.
-mod here;
-
 #[allow(unsafe_code)] // Switches stacks.
 mod switch;
 
@@ -92,10 +80,10 @@ mod overflow;
 
 mod error;
 
-pub use crate::block::{FiberId, Waiting};
 pub use crate::core::MAX_FIBERS;
+pub use crate::core::block::{FiberId, Waiting};
+pub use crate::core::current::{unpark_waiting, waiting};
 pub use crate::error::{JoinError, SpawnError};
-pub use crate::here::{unpark_waiting, waiting};
 pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
 pub use crate::local::{AccessError, LocalKey};
 pub use crate::once::{LazyLock, OnceLock};

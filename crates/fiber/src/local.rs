@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::panic::Location;
 use std::rc::Rc;
 
-use crate::here;
+use crate::core::current;
 
 type Place = &'static Location<'static>;
 
@@ -85,8 +85,8 @@ impl<T: 'static> LocalKey<T> {
     #[track_caller]
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
         let place = Location::caller();
-        let value =
-            here::with_fiber(|_, block| self.value(&block.locals, place)).unwrap_or_else(|| {
+        let value = current::with_fiber(|_, block| self.value(&block.locals, place))
+            .unwrap_or_else(|| {
                 OUTSIDE.try_with(|locals| self.value(locals, place)).unwrap_or(Err(AccessError))
             })?;
         Ok(f(&value))

@@ -21,9 +21,10 @@ use std::thread::{self, Thread, ThreadId};
 
 use parking_lot::Mutex;
 
-use crate::block::FiberId;
+use crate::core::block::FiberId;
+use crate::core::current;
+use crate::ops;
 use crate::remote::Unparker;
-use crate::{here, ops};
 
 /// A cell that is written once, by an initialiser that may wait.
 ///
@@ -68,7 +69,7 @@ struct Runner {
 
 impl Runner {
     fn current() -> Runner {
-        let fiber = here::with_fiber(|core, block| (core.shared.scheduler, block.id.get()));
+        let fiber = current::with_fiber(|core, block| (core.shared.scheduler, block.id.get()));
         Runner { thread: thread::current().id(), fiber }
     }
 }

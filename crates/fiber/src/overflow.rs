@@ -10,9 +10,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::{io, ptr};
 
-use crate::block::Block;
 use crate::core::Core;
-use crate::here::HERE;
+use crate::core::block::Block;
+use crate::core::current::CURRENT;
 use crate::stack::Stack;
 
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
@@ -114,8 +114,8 @@ fn install_handlers() -> io::Result<()> {
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo; for these signals it holds an address.
     let address = unsafe { (*info).si_addr() }.addr();
-    let (core, block) = HERE.with(|here| (here.core.get(), here.running.get()));
-    // SAFETY: null, or the fiber this thread runs and its scheduler, which are alive (`here.rs`)
+    let (core, block) = CURRENT.with(|current| (current.core.get(), current.running.get()));
+    // SAFETY: null, or the fiber this thread runs and its scheduler, which are alive (`current.rs`)
     // and not being written: the thread is in this handler.
     if let Some((core, block)) = unsafe { core.as_ref().zip(block.as_ref()) } {
         // SAFETY: nobody writes the cell meanwhile, as above.
@@ -250,7 +250,7 @@ mod tests {
             scheduler.enter(|| {
                 crate::spawn_local(move || {
                     // SAFETY: the running fiber's stack, which stays where it is.
-                    let touch = crate::here::with_fiber(|_, block| unsafe {
+                    let touch = crate::core::current::with_fiber(|_, block| unsafe {
                         (*block.stack.as_ptr()).as_ref().unwrap().usable_start()
                     });
                     let touch = touch.unwrap().wrapping_sub(distance);

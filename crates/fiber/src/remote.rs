@@ -9,9 +9,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use primitive::sync::{AtomicBool, Ordering};
 
-use crate::block::FiberId;
+use crate::core::block::FiberId;
+use crate::core::current;
 use crate::error::SpawnError;
-use crate::here;
 use crate::join::{JoinHandle, Promise};
 use crate::spawn::{Builder, run_to_end};
 
@@ -161,7 +161,7 @@ impl Unparker {
     /// ended.
     pub fn unpark(&self) {
         let wake = &self.wake;
-        let here = here::with_core(|core| {
+        let here = current::with_core(|core| {
             let same = Arc::ptr_eq(&core.shared, &wake.shared);
             if same {
                 core.unpark(wake.id);

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use std::{fmt, io};
 
-use crate::block::FiberId;
 use crate::core::Core;
-use crate::here::Entered;
+use crate::core::block::FiberId;
+use crate::core::current::Entered;
 use crate::overflow::OverflowGuard;
 use crate::remote::{Remote, Shared, WakeHook};
 

@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::drop_payload;
 
-use crate::block::State;
+use crate::core::block::State;
+use crate::core::current;
 use crate::error::{JoinError, SpawnError};
-use crate::here;
 use crate::join::{LocalJoinHandle, LocalPromise};
 use crate::local::Locals;
 use crate::switch::MAX_INLINE_CLOSURE_BYTES;
@@ -87,7 +87,7 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    here::with_core(|core| {
+    current::with_core(|core| {
         let block = core.reserve(builder.stack_bytes)?;
         let (promise, packet) = LocalPromise::new();
         let id = core.launch(block, builder.name, move || promise.settle(run_to_end(f)));
@@ -113,7 +113,7 @@ pub(crate) fn run_to_end<T>(f: impl FnOnce() -> T) -> Result<T, JoinError> {
 
 #[cold]
 fn how_it_ended(payload: Box<dyn std::any::Any + Send>) -> JoinError {
-    let fiber = here::with_fiber(|_, block| match block.state.get() {
+    let fiber = current::with_fiber(|_, block| match block.state.get() {
         State::Cancelled => None,
         _ => Some(block.name()),
     });
@@ -124,5 +124,5 @@ fn how_it_ended(payload: Box<dyn std::any::Any + Send>) -> JoinError {
 }
 
 fn close_locals() {
-    here::with_fiber(|_, block| Locals::close(&block.locals));
+    current::with_fiber(|_, block| Locals::close(&block.locals));
 }

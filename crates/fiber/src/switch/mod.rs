@@ -4,24 +4,24 @@
 //! `resume` it from the scheduler, `suspend` it from inside or have it `hand_over` to another,
 //! `unwind` it for good.
 //!
-//! On x86-64 they are our own ([`here`]), elsewhere corosensei's ([`elsewhere`]). The reason is the
+//! On x86-64 they are our own ([`x86_64`]), on other processors corosensei's ([`portable`]). The reason is the
 //! processor's return predictor: a switch that ends with `ret`, as corosensei's does, throws it out
 //! of step, so that every function between the fiber's beginning and its `park` costs two
 //! mispredictions whenever it waits (`docs/decisions/0014-own-switch.md` has the figures).
-//! `RUSTFLAGS="--cfg switch_elsewhere"` chooses the other one, to test it. Ours tells
+//! `RUSTFLAGS="--cfg switch_portable"` chooses the other one, to test it. Ours tells
 //! AddressSanitizer of its switches ([`asan`]).
 
-#[cfg(all(target_arch = "x86_64", not(switch_elsewhere)))]
+#[cfg(all(target_arch = "x86_64", not(switch_portable)))]
 mod asan;
-#[cfg(any(not(target_arch = "x86_64"), switch_elsewhere))]
-mod elsewhere;
-#[cfg(all(target_arch = "x86_64", not(switch_elsewhere)))]
-mod here;
+#[cfg(any(not(target_arch = "x86_64"), switch_portable))]
+mod portable;
+#[cfg(all(target_arch = "x86_64", not(switch_portable)))]
+mod x86_64;
 
-#[cfg(any(not(target_arch = "x86_64"), switch_elsewhere))]
-pub(crate) use elsewhere::Switch;
-#[cfg(all(target_arch = "x86_64", not(switch_elsewhere)))]
-pub(crate) use here::Switch;
+#[cfg(any(not(target_arch = "x86_64"), switch_portable))]
+pub(crate) use portable::Switch;
+#[cfg(all(target_arch = "x86_64", not(switch_portable)))]
+pub(crate) use x86_64::Switch;
 
 /// What became of a fiber that was resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

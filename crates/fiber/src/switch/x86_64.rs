@@ -29,9 +29,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use primitive::drop_payload;
 
-use super::asan::Side;
-use super::{MAX_INLINE_CLOSURE_BYTES, Resumed};
 use crate::stack::Stack;
+use crate::switch::asan::Side;
+use crate::switch::{MAX_INLINE_CLOSURE_BYTES, Resumed};
 
 /// How far an execution has come.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::block::{Block, FiberId, State, Timer};
 use crate::core::Core;
+use crate::core::block::{Block, FiberId, State, Timer};
 use crate::remote::Message;
 
 impl Core {

@@ -11,8 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use primitive::drop_payload;
 
-use super::{MAX_INLINE_CLOSURE_BYTES, Resumed};
 use crate::stack::Stack;
+use crate::switch::{MAX_INLINE_CLOSURE_BYTES, Resumed};
 
 /// A stack as corosensei sees it. It does not own the memory: the fiber's control block does.
 #[derive(Clone, Copy)]

@@ -13,23 +13,23 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use crate::block::{Block, Waiting};
 use crate::core::Core;
+use crate::core::block::{Block, Waiting};
 
-pub(crate) struct Here {
+pub(crate) struct Current {
     pub(crate) core: Cell<*const Core>,
     pub(crate) running: Cell<*const Block>,
 }
 
 thread_local! {
-    pub(crate) static HERE: Here =
-        const { Here { core: Cell::new(ptr::null()), running: Cell::new(ptr::null()) } };
+    pub(crate) static CURRENT: Current =
+        const { Current { core: Cell::new(ptr::null()), running: Cell::new(ptr::null()) } };
 }
 
 /// Gives `f` the scheduler that the thread has entered.
 #[inline(always)]
 pub(crate) fn with_core<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
-    let core = HERE.with(|here| here.core.get());
+    let core = CURRENT.with(|current| current.core.get());
     // SAFETY: null, or set by an `Entered` that is alive further up the stack, or whose root
     // called into the fiber that runs now; it borrows the core all that time.
     unsafe { core.as_ref() }.map(f)
@@ -39,7 +39,7 @@ pub(crate) fn with_core<R>(f: impl FnOnce(&Core) -> R) -> Option<R> {
 #[inline(always)]
 pub(crate) fn with_fiber<R>(f: impl FnOnce(&Core, &Block) -> R) -> Option<R> {
     // Not all of it inside `with`, which is too large then to become part of its caller.
-    let (core, running) = HERE.with(|here| (here.core.get(), here.running.get()));
+    let (core, running) = CURRENT.with(|current| (current.core.get(), current.running.get()));
     // SAFETY: null, or the block of the fiber that makes this call; blocks live as long as their
     // core, and the core as in `with_core`.
     let block = unsafe { running.as_ref() }?;
@@ -80,11 +80,11 @@ impl<'a> Entered<'a> {
     /// Panics on a fiber of another scheduler: the two sets of stacks would be interleaved.
     #[track_caller]
     pub(crate) fn new(core: &'a Core) -> Entered<'a> {
-        HERE.with(|here| {
-            let foreign = !here.running.get().is_null() && !ptr::eq(here.core.get(), core);
+        CURRENT.with(|current| {
+            let foreign = !current.running.get().is_null() && !ptr::eq(current.core.get(), core);
             assert!(!foreign, "a fiber cannot enter or run a scheduler other than its own");
         });
-        let running = HERE.with(|here| here.running.get());
+        let running = CURRENT.with(|current| current.running.get());
         Entered::replace(core, running)
     }
 
@@ -95,9 +95,9 @@ impl<'a> Entered<'a> {
     }
 
     fn replace(core: &'a Core, running: *const Block) -> Entered<'a> {
-        HERE.with(|here| Entered {
-            core: here.core.replace(core),
-            running: here.running.replace(running),
+        CURRENT.with(|current| Entered {
+            core: current.core.replace(core),
+            running: current.running.replace(running),
             _borrow: std::marker::PhantomData,
         })
     }
@@ -105,9 +105,9 @@ impl<'a> Entered<'a> {
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        HERE.with(|here| {
-            here.core.set(self.core);
-            here.running.set(self.running);
+        CURRENT.with(|current| {
+            current.core.set(self.core);
+            current.running.set(self.running);
         });
     }
 }

@@ -15,15 +15,23 @@ use std::time::Instant;
 
 use primitive::drop_payload;
 
-use crate::block::{Block, FiberId, State, Timer};
+pub(crate) mod block;
+#[allow(unsafe_code)] // Thread-local pointers to what is on the stack further up.
+pub(crate) mod current;
+#[allow(unsafe_code)] // The ring grows in place and is read without bounds checks.
+mod queue;
+mod timer;
+mod waking;
+
+use crate::core::block::{Block, FiberId, State, Timer};
+use crate::core::current::{CURRENT, Entered};
+use crate::core::queue::Queue;
+use crate::core::timer::Timers;
 use crate::error::SpawnError;
-use crate::here::{Entered, HERE};
-use crate::queue::Queue;
 use crate::remote::{Message, Shared};
 use crate::scheduler::MayWait;
 use crate::stack::{MIN_STACK_BYTES, Stack};
 use crate::switch::{Resumed, Switch};
-use crate::timer::Timers;
 
 /// Fibers of one thread, at most.
 pub const MAX_FIBERS: usize = 1 << 20;
@@ -185,7 +193,7 @@ impl Core {
         };
         let this: *const Block = block;
         let contained = move || {
-            HERE.with(|here| here.running.set(this));
+            CURRENT.with(|current| current.running.set(this));
             contain(body);
         };
         // SAFETY: a reserved block's stack is idle, and is unmapped only after the fiber has ended
@@ -215,12 +223,12 @@ impl Core {
             // SAFETY: whoever goes on puts its block there (`leave`, `launch`), every `Entered` on its
             // stack restores it, and nobody else gives the processor back: it is a block of this
             // core.
-            let block = unsafe { &*HERE.with(|here| here.running.get()) };
+            let block = unsafe { &*CURRENT.with(|current| current.running.get()) };
             if block.switch.became() == Resumed::Finished {
                 self.retire(block);
             }
         }
-        HERE.with(|here| here.running.set(std::ptr::null()));
+        CURRENT.with(|current| current.running.set(std::ptr::null()));
         self.runs.set(false);
         self.queue.position().wrapping_sub(start)
     }
@@ -250,7 +258,7 @@ impl Core {
                 None => block.switch.suspend(),
             }
         }
-        HERE.with(|here| here.running.set(block));
+        CURRENT.with(|current| current.running.set(block));
     }
 
     /// Returns the block of a fiber that has ended to the free ones.
@@ -437,12 +445,12 @@ impl Core {
                 continue;
             }
             block.state.set(State::Cancelled);
-            HERE.with(|here| here.running.set(block));
+            CURRENT.with(|current| current.running.set(block));
             // SAFETY: a block that is neither free nor cancelled holds a loaded execution; it is
             // suspended, because no `run` is under way, and the fibers whose stacks this runs on are
             // cancelled.
             unsafe { block.switch.unwind() };
-            HERE.with(|here| here.running.set(std::ptr::null()));
+            CURRENT.with(|current| current.running.set(std::ptr::null()));
             self.retire(block);
         }
     }

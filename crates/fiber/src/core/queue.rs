@@ -6,7 +6,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
-use crate::block::Block;
+use crate::core::block::Block;
 
 pub(crate) struct Queue {
     /// A power of two of entries; those from `head` to `tail`, modulo the length, are queued.
