@@ -4,10 +4,9 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::core::Core;
 use crate::core::block::FiberId;
-use crate::core::current;
-use crate::remote::Unparker;
+use crate::core::{Core, current};
+use crate::unparker::Unparker;
 
 /// The running fiber's id; `None` outside fibers.
 #[inline]

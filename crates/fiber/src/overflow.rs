@@ -10,6 +10,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::{io, ptr};
 
+use crate::abort::die;
 use crate::core::Core;
 use crate::core::block::Block;
 use crate::core::current::CURRENT;
@@ -176,24 +177,6 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
             }
         }
     }
-}
-
-/// Writes a message to standard error and aborts, using only what a signal handler may use.
-pub(crate) fn die(parts: &[&[u8]]) -> ! {
-    for part in parts {
-        let mut rest = *part;
-        while !rest.is_empty() {
-            // SAFETY: the pointer and length describe `rest`.
-            let written = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
-            match usize::try_from(written) {
-                Ok(bytes) if bytes > 0 => rest = &rest[bytes.min(rest.len())..],
-                // Nobody can be told that nobody can be told.
-                _ => break,
-            }
-        }
-    }
-    // SAFETY: abort takes no arguments and does not return.
-    unsafe { libc::abort() }
 }
 
 /// Formats a number without allocating.

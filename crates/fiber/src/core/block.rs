@@ -15,8 +15,8 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use crate::core::Core;
-use crate::local::Locals;
+use crate::core::locals::Locals;
+use crate::core::queue::Queue;
 use crate::stack::Stack;
 use crate::switch::Switch;
 
@@ -91,8 +91,8 @@ pub(crate) enum Timer {
 pub(crate) struct Block {
     pub(crate) state: Cell<State>,
     pub(crate) id: Cell<FiberId>,
-    /// Whose it is.
-    pub(crate) core: *const Core,
+    /// The run queue of its scheduler.
+    pub(crate) queue: *const Queue<Block>,
     pub(crate) switch: Switch,
     pub(crate) timer: Cell<Timer>,
     /// Mapped while a fiber owns the block, and while the block waits in the pool.
@@ -110,11 +110,11 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    pub(crate) fn new(index: u32, core: *const Core) -> Block {
+    pub(crate) fn new(index: u32, queue: *const Queue<Block>) -> Block {
         Block {
             state: Cell::new(State::Free),
             id: Cell::new(FiberId { index, generation: 0 }),
-            core,
+            queue,
             switch: Switch::new(),
             timer: Cell::new(Timer::Unset),
             stack: Cell::new(None),
@@ -124,6 +124,27 @@ impl Block {
             serial: Cell::new(0),
             name: Cell::new(None),
             locals: RefCell::new(Locals::new()),
+        }
+    }
+
+    /// Hands the fiber its token; `queue` is its scheduler's.
+    #[inline(always)]
+    pub(crate) fn wake(&self, queue: &Queue<Block>) {
+        // Spelled out, because a jump table here would cost every wake an indirect jump.
+        if self.state.get() == State::Parked {
+            self.state.set(State::Active);
+            queue.push(self);
+        } else {
+            self.leave_token();
+        }
+    }
+
+    /// An unpark of a fiber that does not wait: its next wait returns at once.
+    #[cold]
+    #[inline(never)]
+    fn leave_token(&self) {
+        if self.state.get() == State::Active {
+            self.state.set(State::Notified);
         }
     }
 

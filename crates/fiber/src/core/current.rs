@@ -61,10 +61,10 @@ pub fn waiting() -> Option<Waiting> {
 #[inline(always)]
 pub unsafe fn unpark_waiting(fiber: Waiting) {
     // SAFETY: the caller promises that the scheduler is there, and with it are the block and the
-    // core that it names; and that this is their thread. The block is queued on that core.
+    // queue that it names; and that this is their thread.
     unsafe {
         let block = fiber.0.as_ref();
-        (*block.core).wake(block);
+        block.wake(&*block.queue);
     }
 }
 

@@ -6,20 +6,18 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 
-use crate::core::block::Block;
-
-pub(crate) struct Queue {
+pub(crate) struct Queue<T> {
     /// A power of two of entries; those from `head` to `tail`, modulo the length, are queued.
-    ring: UnsafeCell<Box<[*const Block]>>,
+    ring: UnsafeCell<Box<[*const T]>>,
     /// The length less one.
     mask: Cell<usize>,
     head: Cell<usize>,
     tail: Cell<usize>,
 }
 
-impl Queue {
-    pub(crate) fn new() -> Queue {
-        let ring = vec![std::ptr::null(); 64].into_boxed_slice();
+impl<T> Queue<T> {
+    pub(crate) fn new() -> Queue<T> {
+        let ring = vec![std::ptr::null::<T>(); 64].into_boxed_slice();
         Queue {
             mask: Cell::new(ring.len() - 1),
             ring: UnsafeCell::new(ring),
@@ -36,7 +34,7 @@ impl Queue {
     /// Adds a block of the queue's own scheduler, which is not queued, at the end. Whoever made the
     /// block has made room with `reserve`.
     #[inline(always)]
-    pub(crate) fn push(&self, block: &Block) {
+    pub(crate) fn push(&self, block: &T) {
         let tail = self.tail.get();
         debug_assert!(tail.wrapping_sub(self.head.get()) <= self.mask.get(), "no room was made");
         // SAFETY: the cell is touched by this thread alone, in these methods, none of which calls
@@ -50,7 +48,7 @@ impl Queue {
 
     /// The block that has waited longest. It stays first whatever is pushed.
     #[inline(always)]
-    pub(crate) fn first(&self) -> Option<NonNull<Block>> {
+    pub(crate) fn first(&self) -> Option<NonNull<T>> {
         if self.is_empty() {
             return None;
         }
@@ -99,8 +97,9 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::block::Block;
 
-    fn pop(queue: &Queue) -> Option<NonNull<Block>> {
+    fn pop(queue: &Queue<Block>) -> Option<NonNull<Block>> {
         let first = queue.first()?;
         queue.remove_first();
         Some(first)

@@ -3,35 +3,14 @@
 use std::time::Instant;
 
 use crate::core::Core;
-use crate::core::block::{Block, FiberId, State, Timer};
-use crate::remote::Message;
+use crate::core::block::{FiberId, State, Timer};
+use crate::core::inbox::Message;
 
 impl Core {
     #[inline(always)]
     pub(crate) fn unpark(&self, id: FiberId) {
         if let Some(block) = self.find(id) {
-            self.wake(block);
-        }
-    }
-
-    /// Hands a fiber of this core its token.
-    #[inline(always)]
-    pub(crate) fn wake(&self, block: &Block) {
-        // Spelled out, because a jump table here would cost every wake an indirect jump.
-        if block.state.get() == State::Parked {
-            block.state.set(State::Active);
-            self.queue.push(block);
-        } else {
-            Core::leave_token(block);
-        }
-    }
-
-    /// An unpark of a fiber that does not wait: its next wait returns at once.
-    #[cold]
-    #[inline(never)]
-    fn leave_token(block: &Block) {
-        if block.state.get() == State::Active {
-            block.state.set(State::Notified);
+            block.wake(&self.queue);
         }
     }
 
