@@ -13,7 +13,8 @@
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use transport_api::{
-    Bell, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights, Transport,
+    Access, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
+    Transport,
 };
 use transport_shm::{Alarm, ShmTransport};
 use transport_tcp::TcpTransport;
@@ -24,7 +25,7 @@ pub(crate) struct Mixed {
     near: Arc<ShmTransport>,
     /// To all others.
     far: Arc<TcpTransport>,
-    /// By thread; taken with its bell.
+    /// By thread; taken with its parker.
     alarms: Mutex<Vec<Option<Alarm>>>,
 }
 
@@ -64,8 +65,8 @@ impl Transport for Mixed {
         self.near.maps(peer)
     }
 
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
-        self.far.export_also(self.near.export(key, len, rights)?)
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
+        self.far.export_also(self.near.export(key, len, access)?)
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
@@ -74,30 +75,48 @@ impl Transport for Mixed {
         self.near.revoke(key)
     }
 
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
+        // Once this returns, no operation that came over a connection is under way, and the threads
+        // of this host use the region over lanes of the other only.
+        self.far.revoke(key)?;
+        self.near.begin_revoke(thread, key, token)
+    }
+
     fn import(
         &self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        self.to(owner).import(owner, key, patience)
+        self.to(owner).import(owner, key, timeout)
+    }
+
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        self.to(owner).begin_import(thread, owner, key, timeout, token)
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
         self.to(peer).lane(thread, peer)
     }
 
-    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
+    fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
         LaneError::check_thread(thread, self.threads())?;
         let taken = LaneError::AlreadyOpen(thread, self.local());
         let alarm = self.alarms.lock().get_mut(thread as usize).and_then(Option::take);
         let near = alarm.ok_or(taken)?;
-        let far = self.far.bell_beside(thread, &near)?;
-        Ok(Box::new(MixedBell { near, far }))
+        let far = self.far.parker_beside(thread, &near)?;
+        Ok(Box::new(MixedParker { near, far }))
     }
 
-    fn ring(&self, thread: u32) {
-        self.far.ring(thread);
+    fn unpark(&self, thread: u32) {
+        self.far.unpark(thread);
     }
 
     fn leave(&self) {
@@ -106,19 +125,19 @@ impl Transport for Mixed {
     }
 }
 
-/// Where a thread sleeps: at its connections, and with its doorbell announced to its neighbours.
-struct MixedBell {
+/// Where a thread sleeps: at its connections, and with its park word announced to its neighbours.
+struct MixedParker {
     near: Alarm,
-    far: Box<dyn Bell>,
+    far: Box<dyn Parker>,
 }
 
-impl Bell for MixedBell {
-    fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
+impl Parker for MixedParker {
+    fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
         let Self { near, far } = self;
-        // Both doorbells are announced before anybody looks once more: whoever has made work visible
+        // Both park words are announced before anybody looks once more: whoever has made work visible
         // by then is seen, and whoever does later sees the announcement that is meant for it.
         near.announce();
-        far.sleep(timeout, &mut || ready() || near.has_news());
+        far.park(timeout, &mut || ready() || near.has_events());
         near.cancel();
     }
 }
@@ -128,7 +147,7 @@ mod tests {
     use super::*;
     use primitive::sync::Ordering;
     use std::{net::TcpListener, thread};
-    use transport_api::{Event, conformance::Rack};
+    use transport_api::{Event, Rights, conformance::Rack};
     use transport_shm::Neighbours;
     use transport_tcp::{Credentials, JobId, TcpConfig};
 
@@ -193,8 +212,8 @@ mod tests {
     fn a_region_is_one_whichever_way_it_is_reached() {
         let hosts = hosts([[0, 1], [2, 3]], 1);
         let key = RegionKey(1);
-        let region = hosts[0].export(key, 64, Rights::ALL).expect("an export");
-        let again = hosts[0].export(key, 64, Rights::ALL).map(drop);
+        let region = hosts[0].export(key, 64, Rights::ALL.into()).expect("an export");
+        let again = hosts[0].export(key, 64, Rights::ALL.into()).map(drop);
         assert!(matches!(again, Err(RegionError::KeyTaken(_))));
         let others: Vec<_> = [(1, true), (2, false), (3, false)]
             .into_iter()
@@ -216,7 +235,7 @@ mod tests {
         }
         assert_eq!(region.memory().load(8, Ordering::Acquire), 0x010101);
         drop(region);
-        let again = hosts[0].export(key, 64, Rights::ALL).expect("it is free on both");
+        let again = hosts[0].export(key, 64, Rights::ALL.into()).expect("it is free on both");
         assert_eq!(again.generation(), 1);
         hosts[0].revoke(key).expect("a revocation");
         for host in [1, 3] {

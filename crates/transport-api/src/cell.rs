@@ -34,7 +34,7 @@ impl Cell {
         len: usize,
     ) -> Result<Offer, RegionError> {
         let rights = Rights::READ | Rights::WRITE;
-        Ok(Offer { region: transport.export(key, len, rights)? })
+        Ok(Offer { region: transport.export(key, len, rights.into())? })
     }
 
     /// The other side: imports what `owner` offers under `key`, and on transports that do not map
@@ -47,13 +47,14 @@ impl Cell {
         owner: HostId,
         key: RegionKey,
         mirror: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Cell, RegionError> {
-        let remote = transport.import(owner, key, patience)?;
+        let remote = transport.import(owner, key, timeout)?;
         if let Some(mapped) = remote.mapped() {
             return Ok(Cell { local: mapped.clone(), remote, _export: None });
         }
-        let export = transport.export(mirror, remote.len(), Rights::READ | Rights::WRITE)?;
+        let export =
+            transport.export(mirror, remote.len(), (Rights::READ | Rights::WRITE).into())?;
         Ok(Cell { local: export.memory().clone(), remote, _export: Some(export) })
     }
 
@@ -88,11 +89,11 @@ impl Offer {
         transport: &dyn Transport,
         peer: HostId,
         mirror: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Cell, RegionError> {
-        let own = transport.import(transport.local(), self.region.key(), patience)?;
+        let own = transport.import(transport.local(), self.region.key(), timeout)?;
         let peer_maps = transport.maps(peer);
-        let remote = if peer_maps { own } else { transport.import(peer, mirror, patience)? };
+        let remote = if peer_maps { own } else { transport.import(peer, mirror, timeout)? };
         Ok(Cell { local: self.region.memory().clone(), remote, _export: Some(self.region.clone()) })
     }
 }

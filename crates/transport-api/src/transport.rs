@@ -1,6 +1,6 @@
 //! Who is who in a rack, and [`Transport`]: one process's place in it.
 
-use crate::{Bell, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights};
+use crate::{Access, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion};
 use primitive::SharedBytes;
 use std::{
     fmt, io,
@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A patience that nobody outlives.
+/// A timeout that outlives every process.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
-/// For backends: when `patience` that begins `now` ends, however long it is.
-pub fn deadline(now: Instant, patience: Duration) -> Instant {
-    now.checked_add(patience).unwrap_or(now + FOREVER)
+/// For backends: the instant `timeout` after `now`, however long that is.
+pub fn deadline(now: Instant, timeout: Duration) -> Instant {
+    now.checked_add(timeout).unwrap_or(now + FOREVER)
 }
 
 /// One host of a rack: one process of it on one machine. Hosts count from zero without gaps.
@@ -85,32 +85,61 @@ pub trait Transport: Send + Sync + 'static {
     fn maps(&self, peer: HostId) -> bool;
 
     /// Makes `len` zeroed bytes of this process's memory accessible to the hosts of the rack under
-    /// `key`. The region lives until the returned [`Region`] and all its clones are dropped or it
-    /// is revoked.
+    /// `key`, to each as `access` says. The region lives until the returned [`Region`] and all its
+    /// clones are dropped or it is revoked.
     ///
     /// # Errors
     /// [`RegionError::KeyTaken`], [`RegionError::NoMemory`].
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError>;
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError>;
 
-    /// Withdraws an export: operations that peers start from now on fail with
+    /// Withdraws an export, as the revocation of Thekkath, Levy and Lazowska 1994, section 3: once
+    /// this returns, operations that peers start fail with
     /// [`OpError::Revoked`](crate::OpError::Revoked), and the key may be exported again, as a new
-    /// generation.
+    /// generation. It may block until peers know, for two seconds at most. Operations that were
+    /// started earlier may still be under way: see [`begin_revoke`](Self::begin_revoke).
     ///
     /// # Errors
     /// [`RegionError::Unknown`].
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError>;
 
-    /// Gains access to a region that `owner` exports under `key`, waiting up to `patience` for it
-    /// to be exported. A host may import its own regions.
+    /// Withdraws an export as [`revoke`](Self::revoke) does, without blocking, and reports
+    /// [`Event::Completed`](crate::Event::Completed) on the lane of `thread` to this host once the
+    /// region is quiet: no operation of any lane touches its memory from then on. On transports that
+    /// map memory, every thread that has a lane to this host must have polled it, or be parked, or
+    /// have ended with its process; bare [`mapped`](crate::RemoteRegion::mapped) memory is not
+    /// covered.
     ///
     /// # Errors
-    /// [`RegionError::Unknown`] after `patience`, [`RegionError::PeerLost`].
+    /// [`RegionError::Unknown`].
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError>;
+
+    /// Gains access to a region that `owner` exports under `key`, waiting up to `timeout` for it
+    /// to be exported. A host may import its own regions. This blocks the calling thread, and so is
+    /// for set-up; [`begin_import`](Self::begin_import) does not.
+    ///
+    /// # Errors
+    /// [`RegionError::Unknown`] after `timeout`, [`RegionError::Denied`], [`RegionError::PeerLost`].
     fn import(
         &self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<RemoteRegion, RegionError>;
+
+    /// Begins to import a region, and returns at once: [`Event::Imported`](crate::Event::Imported)
+    /// on the lane of `thread` to `owner` carries `token` and what [`import`](Self::import) would
+    /// have returned. `thread` must have opened that lane.
+    ///
+    /// # Errors
+    /// [`RegionError::NoSuchHost`], [`RegionError::PeerLost`].
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError>;
 
     /// Opens the path of runtime thread `thread` of this host to `peer` (which may be this host).
     /// A thread opens one lane to a host, once, and keeps it.
@@ -119,17 +148,17 @@ pub trait Transport: Send + Sync + 'static {
     /// [`LaneError`] when the thread or host does not exist or the lane is already open.
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError>;
 
-    /// The bell of runtime thread `thread` of this host: where it sleeps when it is idle.
+    /// The parker of runtime thread `thread` of this host: where it sleeps when it is idle.
     /// The thread takes it once and keeps it.
     ///
     /// # Errors
     /// As [`lane`](Self::lane).
-    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError>;
+    fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError>;
 
-    /// Wakes runtime thread `thread` of this host if it sleeps on its [`Bell`], from any thread of
+    /// Wakes runtime thread `thread` of this host if it sleeps on its [`Parker`], from any thread of
     /// this process: what lets other threads of the process hand work to a runtime thread. Does
     /// nothing if there is no such thread.
-    fn ring(&self, thread: u32);
+    fn unpark(&self, thread: u32);
 
     /// How many queue pairs this process has on RDMA devices now: connections of such a device,
     /// which cost it memory. None, if the transport uses no such device.
@@ -146,7 +175,7 @@ pub trait Transport: Send + Sync + 'static {
 /// A transport on which another one can stand that moves data by other means: it has joined the
 /// hosts, knows who they are, carries bulk payloads, and notices when one of them is gone.
 pub trait Carrier: Transport {
-    /// From now on the bell of runtime thread `thread` of this host does not sleep while `file` is
+    /// From now on the parker of runtime thread `thread` of this host does not sleep while `file` is
     /// readable. Whoever sleeps there reads it.
     ///
     /// # Errors
@@ -162,7 +191,7 @@ pub trait Carrier: Transport {
         &self,
         key: RegionKey,
         memory: SharedBytes,
-        rights: Rights,
+        access: Access,
     ) -> Result<Region, RegionError>;
 
     /// Cuts this host off from the others without a goodbye, as a crash would: they report it as

@@ -1,4 +1,4 @@
-//! [`Host`]: what all threads, lanes and bells of one process share; how they get at queue pairs,
+//! [`Host`]: what all threads, lanes and parkers of one process share; how they get at queue pairs,
 //! what comes of completions, and what becomes of peers and regions.
 
 use crate::{
@@ -16,20 +16,11 @@ use crate::{
     verbs::{Mr, Pd},
 };
 use primitive::SharedBytes;
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, sync::Arc};
 use transport_api::{
-    Attendance, Carrier, Event, HostId, Mailbox, Mailboxes, PeerEvent, RegionError, RegionKey,
-    Rights,
+    Carrier, Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, RegionError,
+    RegionKey, Rights,
 };
-
-/// How long a withdrawal waits for peers that know the region. Whoever still uses it then is
-/// stopped by the device, which ends their queue pairs.
-const WITHDRAWAL: Duration = Duration::from_secs(2);
 
 /// What all threads of one process of the rack share.
 pub(crate) struct Host {
@@ -45,8 +36,10 @@ pub(crate) struct Host {
     pub(crate) config: RdmaConfig,
     pub(crate) exports: Exports,
     pub(crate) imports: Imports,
-    pub(crate) mailboxes: Arc<Mailboxes>,
-    pub(crate) attendance: Attendance,
+    /// How many regions were withdrawn.
+    withdrawals: std::sync::atomic::AtomicU64,
+    pub(crate) event_queues: Arc<EventQueues>,
+    pub(crate) poll_tracker: PollTracker,
     /// By thread number.
     pub(crate) seats: Vec<Seat>,
     pub(crate) orders: Orders,
@@ -86,8 +79,9 @@ impl Host {
             config,
             exports: Exports::default(),
             imports: Imports::default(),
-            mailboxes: Mailboxes::new(local, hosts, threads),
-            attendance: Attendance::new(threads),
+            withdrawals: std::sync::atomic::AtomicU64::new(0),
+            event_queues: EventQueues::new(local, hosts, threads),
+            poll_tracker: PollTracker::new(threads),
             seats,
             orders: Orders::default(),
             sleepers,
@@ -102,7 +96,7 @@ impl Host {
     /// The other hosts.
     pub(crate) fn peers(&self) -> impl Iterator<Item = HostId> {
         let local = self.local;
-        (0..self.mailboxes.hosts()).map(HostId).filter(move |host| *host != local)
+        (0..self.event_queues.hosts()).map(HostId).filter(move |host| *host != local)
     }
 
     /// Leaves an order for the service thread.
@@ -112,7 +106,7 @@ impl Host {
     }
 
     pub(crate) fn ring_service(&self) {
-        self.carrier.ring(self.threads);
+        self.carrier.unpark(self.threads);
     }
 
     // ---- Queue pairs.
@@ -200,7 +194,7 @@ impl Host {
                 }
             }
             Incident::Payload { thread: to, event } => self.deliver(to, peer, event),
-            Incident::Wake(to) => self.carrier.ring(to),
+            Incident::Wake(to) => self.carrier.unpark(to),
             // The peer may have said why, elsewhere.
             Incident::Failed(reason) => self.leave(Order::Ended { peer, reason }),
         }
@@ -211,8 +205,7 @@ impl Host {
     pub(crate) fn memory_for(&self, links: usize) -> io::Result<(usize, Mr)> {
         let each = Link::bytes(&self.config)?;
         let all = each.checked_mul(links).ok_or(io::ErrorKind::OutOfMemory)?;
-        let nothing = Rights::from_bits(0).expect("no right at all");
-        Ok((each, Mr::new(&self.pd, &self.memory.take(all)?, nothing)?))
+        Ok((each, Mr::new(&self.pd, &self.memory.take(all)?, Rights::NONE)?))
     }
 
     /// Where the lane of `thread` to `peer` has its payloads fetched from, if it has.
@@ -231,21 +224,21 @@ impl Host {
 
     /// What became of `peer`, if it is no longer there.
     pub(crate) fn end_of(&self, peer: HostId) -> Option<&PeerEvent> {
-        self.mailboxes.end_of(peer)
+        self.event_queues.end_of(peer)
     }
 
     /// Notes what became of a peer, the first time, and gets every thread to look; false if it was
     /// noted before.
     pub(crate) fn gone(&self, event: PeerEvent) -> bool {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
-        if !self.mailboxes.end(&event) {
+        if !self.event_queues.end(&event) {
             return false;
         }
         match event {
             PeerEvent::Left(_) => tracing::debug!(local = %self.local, %host, "left"),
             PeerEvent::Lost(_, why) => tracing::warn!(local = %self.local, %host, %why, "lost"),
         }
-        (0..self.threads).for_each(|thread| self.carrier.ring(thread));
+        (0..self.threads).for_each(|thread| self.carrier.unpark(thread));
         self.ring_service();
         true
     }
@@ -253,18 +246,18 @@ impl Host {
     // ---- What arrives for threads.
 
     /// Leaves something for the lane of `thread` to `from`.
-    fn deliver(&self, thread: u32, from: HostId, event: Event) {
-        self.mailboxes.deliver(thread, from, event);
-        self.carrier.ring(thread);
+    pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
+        self.event_queues.deliver(thread, from, event);
+        self.carrier.unpark(thread);
     }
 
-    /// Hands what has arrived for the lane of `mailbox`, which leads to another host, to `sink`,
+    /// Hands what has arrived for the lane of `event_queue`, which leads to another host, to `sink`,
     /// and tells the peer's threads how many of their notifications and payloads were taken; whether
     /// there was anything.
-    pub(crate) fn take(&self, mailbox: &mut Mailbox, sink: &mut dyn FnMut(Event)) -> bool {
+    pub(crate) fn take(&self, event_queue: &mut EventQueue, sink: &mut dyn FnMut(Event)) -> bool {
         // By thread of the peer: notifications, and what payloads were charged.
         let mut taken: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
-        let any = mailbox.take(&mut |event| {
+        let any = event_queue.take(&mut |event| {
             match &event {
                 Event::Notified { from, .. } => taken.entry(from.thread).or_default().0 += 1,
                 Event::Bulk { from, payload, .. } => {
@@ -275,9 +268,9 @@ impl Host {
             sink(event);
         });
         for (of, (notifications, cost)) in taken {
-            self.with(of, mailbox.peer(), |link, note| {
+            self.with(of, event_queue.peer(), |link, note| {
                 link.taken(notifications);
-                link.took(mailbox.thread(), cost);
+                link.took(event_queue.thread(), cost);
                 link.post(note);
             });
         }
@@ -287,16 +280,17 @@ impl Host {
     /// Called by a thread that has just woken: from now on the service thread must notice when it
     /// stops polling.
     pub(crate) fn expect_ticks(&self) {
-        if self.attendance.must_ring() {
+        if self.poll_tracker.must_notify() {
             self.ring_service();
         }
     }
 
     // ---- Regions.
 
-    /// Withdraws `key` (only `generation` of it, if given): when this has returned, no peer's
-    /// operation touches its memory any more. Should the device not end its registration, that is
-    /// logged, and the memory is never used for anything else.
+    /// Withdraws `key` (only `generation` of it, if given), and calls `done` when no peer's operation
+    /// touches its memory any more; if `reports_quiet`, when those of this host's threads do not,
+    /// either. Should the device not end its registration, that is logged, and the memory is never
+    /// used for anything else.
     ///
     /// # Errors
     /// [`RegionError::Unknown`] if it was not there.
@@ -304,19 +298,24 @@ impl Host {
         &self,
         key: RegionKey,
         generation: Option<u32>,
+        reports_quiet: bool,
+        done: impl FnOnce() + Send + 'static,
     ) -> Result<(), RegionError> {
         let unknown = RegionError::Unknown { owner: self.local, key };
         let exported = self.exports.remove(key, generation).ok_or(unknown)?;
-        // For this host's own threads.
-        let revoked = self.carrier.revoke(key);
         let (importers, generation) = (exported.importers(), exported.generation());
-        let (done, ended) = mpsc::channel();
-        self.leave(Order::Withdraw { key, generation, importers, done });
-        // Closed when all have forgotten it or are gone; a peer that hangs must not hang this.
-        if ended.recv_timeout(WITHDRAWAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-            tracing::warn!(local = %self.local, ?key, "withdrawn from peers that still may use it");
-        }
-        exported.close();
+        let done = Box::new(move || {
+            exported.close();
+            done();
+        });
+        let token = self.withdrawals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let carrier = reports_quiet.then_some(token);
+        // For this host's own threads; the service thread hears of it.
+        let revoked = match carrier {
+            Some(token) => self.carrier.begin_revoke(self.threads, key, token),
+            None => self.carrier.revoke(key),
+        };
+        self.leave(Order::Withdraw { key, generation, importers, carrier, done });
         revoked
     }
 
@@ -344,7 +343,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(host) = self.host.upgrade() {
             // It may have been revoked already.
-            let _ = host.withdraw(self.key, Some(self.generation));
+            let _ = host.withdraw(self.key, Some(self.generation), false, || ());
         }
     }
 }

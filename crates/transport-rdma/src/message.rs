@@ -6,7 +6,10 @@
 
 use crate::verbs::{Endpoint, Mr};
 use primitive::limits::THREADS_PER_HOST;
-use transport_api::{RegionKey, Rights, ThreadId};
+use transport_api::{Namespace, RegionKey, Rights, Tag, ThreadId};
+
+/// What messages of service threads travel as.
+pub(crate) const TAG: Tag = Tag::new(Namespace::TRANSPORT, 0);
 
 /// Bytes of the longest text that is read.
 const TEXT: usize = 1024;
@@ -55,7 +58,7 @@ pub(crate) enum Message {
     /// The sender's queue pairs towards the receiver are connected.
     Ready,
     /// Asks for a region, for so many milliseconds.
-    Ask { number: u64, key: RegionKey, patience: u64 },
+    Ask { number: u64, key: RegionKey, timeout: u64 },
     /// The answer; without a region, there is none.
     Told { number: u64, region: Option<Told> },
     /// That generation of the region must not be used any more.
@@ -86,9 +89,9 @@ impl Message {
                 }
             }
             Message::Ready => put(&[2]),
-            Message::Ask { number, key, patience } => {
+            Message::Ask { number, key, timeout } => {
                 put(&[3]);
-                [*number, key.0, *patience].iter().for_each(|word| put(&word.to_le_bytes()));
+                [*number, key.0, *timeout].iter().for_each(|word| put(&word.to_le_bytes()));
             }
             Message::Told { number, region } => {
                 put(&[4]);
@@ -118,9 +121,15 @@ impl Message {
     ///
     /// # Errors
     /// As [`decode`](Self::decode); also if `from` is another thread.
-    pub(crate) fn heard(from: ThreadId, threads: u32, bytes: &[u8]) -> Result<Message, String> {
-        if from.thread != threads {
-            return Err(format!("{} bytes of {from} for the service thread", bytes.len()));
+    pub(crate) fn heard(
+        from: ThreadId,
+        threads: u32,
+        tag: Tag,
+        bytes: &[u8],
+    ) -> Result<Message, String> {
+        if from.thread != threads || tag != TAG {
+            let len = bytes.len();
+            return Err(format!("{len} bytes of {from} with tag {tag:?} for the service thread"));
         }
         Message::decode(bytes)
     }
@@ -182,7 +191,7 @@ impl Rest<'_> {
             3 => Message::Ask {
                 number: self.word()?,
                 key: RegionKey(self.word()?),
-                patience: self.word()?,
+                timeout: self.word()?,
             },
             4 => Message::Told { number: self.word()?, region: self.any_told()? },
             5 => Message::Revoke {
@@ -253,7 +262,7 @@ mod tests {
             Message::Hello { answering: 16, row: region, payloads: None, ends: vec![end; 3] },
             Message::Hello { answering: 0, row: region, payloads: Some(region), ends: Vec::new() },
             Message::Ready,
-            Message::Ask { number, key, patience: 1000 },
+            Message::Ask { number, key, timeout: 1000 },
             Message::Told { number, region: Some(region) },
             Message::Told { number, region: None },
             Message::Revoke { number, key, generation: 2 },
@@ -273,9 +282,10 @@ mod tests {
     fn only_service_threads_are_heard() {
         let from = |thread| ThreadId { host: transport_api::HostId(1), thread };
         let bytes = Message::Ready.encode();
-        assert_eq!(Message::heard(from(2), 2, &bytes), Ok(Message::Ready));
+        assert_eq!(Message::heard(from(2), 2, TAG, &bytes), Ok(Message::Ready));
+        assert!(Message::heard(from(2), 2, Tag(0), &bytes).is_err(), "another tag");
         for thread in [0, 1, 3] {
-            let refused = Message::heard(from(thread), 2, &bytes).expect_err("another thread");
+            let refused = Message::heard(from(thread), 2, TAG, &bytes).expect_err("another thread");
             assert!(refused.contains(&from(thread).to_string()), "{refused}");
         }
     }

@@ -2,11 +2,11 @@
 
 use crate::{
     RdmaConfig, RdmaError,
-    bell::RdmaBell,
     host::{Guard, Host},
     join::join,
     lane::RdmaLane,
     local::LocalLane,
+    parker::RdmaParker,
     service::{Order, Service},
 };
 use std::{
@@ -18,11 +18,11 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, Carrier, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights,
-    Transport,
+    Access, Carrier, Event, HostId, Importer, Lane, LaneError, Parker, Region, RegionError,
+    RegionKey, RemoteRegion, Transport,
 };
 
-/// How long peers may take to answer an import beyond its patience, or this host's own requests to
+/// How long peers may take to answer an import beyond its timeout, or this host's own requests to
 /// complete before it says goodbye.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -49,7 +49,7 @@ pub struct RdmaTransport {
 impl RdmaTransport {
     /// Takes this host's place over `carrier`, and returns when its queue pairs are connected with
     /// those of all others. The carrier must have one thread more than the rack: the last is this
-    /// transport's own. None of its lanes and bells may have been opened.
+    /// transport's own. None of its lanes and parkers may have been opened.
     ///
     /// ```no_run
     /// use gossamer_transport_rdma::{RdmaConfig, RdmaError, RdmaTransport};
@@ -95,6 +95,24 @@ impl RdmaTransport {
         &self.host
     }
 
+    /// Asks `owner`, another host, for a region on behalf of `importer`.
+    fn ask(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        importer: Importer,
+    ) -> Result<(), RegionError> {
+        if owner.0 >= self.hosts() {
+            return Err(RegionError::NoSuchHost(owner));
+        }
+        if self.host.end_of(owner).is_some() {
+            return Err(self.lost(owner));
+        }
+        self.host.leave(Order::Import { owner, key, timeout, importer });
+        Ok(())
+    }
+
     /// Why nothing can be had from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
         RegionError::lost(owner, self.host.end_of(owner))
@@ -107,7 +125,7 @@ impl Transport for RdmaTransport {
     }
 
     fn hosts(&self) -> u32 {
-        self.host.mailboxes.hosts()
+        self.host.event_queues.hosts()
     }
 
     fn threads(&self) -> u32 {
@@ -118,62 +136,83 @@ impl Transport for RdmaTransport {
         peer == self.host.local
     }
 
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
         let Host { carrier, pd, memory, exports, .. } = &*self.host;
-        let region = exports.export((&**carrier, pd, memory), key, len, rights)?;
+        let region = exports.export((&**carrier, pd, memory), key, len, access.clone())?;
         // A peer may be waiting for it.
         self.host.ring_service();
         let (generation, memory) = (region.generation(), region.memory().clone());
         let guard = Guard { host: Arc::downgrade(&self.host), key, generation };
-        Ok(Region::new(key, rights, generation, memory, Arc::new(guard)))
+        Ok(Region::new(key, access, generation, memory, Arc::new(guard)))
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
-        self.host.withdraw(key, None)
+        let (done, ended) = mpsc::channel::<()>();
+        let revoked = self.host.withdraw(key, None, false, move || drop(done));
+        // Closed when all have forgotten it, are gone or are given up.
+        let _ = ended.recv_timeout(2 * ANSWER);
+        revoked
+    }
+
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
+        let host = Arc::downgrade(&self.host);
+        self.host.withdraw(key, None, true, move || {
+            if let Some(host) = host.upgrade() {
+                host.deliver(thread, host.local, Event::Completed { token, value: 0 });
+            }
+        })
     }
 
     fn import(
         &self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if owner.0 >= self.hosts() {
-            return Err(RegionError::NoSuchHost(owner));
-        }
         if owner == self.host.local {
-            return self.host.carrier.import(owner, key, patience);
-        }
-        if self.host.end_of(owner).is_some() {
-            return Err(self.lost(owner));
+            return self.host.carrier.import(owner, key, timeout);
         }
         let (answer, answered) = mpsc::channel();
-        self.host.leave(Order::Import { owner, key, patience, answer });
-        match answered.recv_timeout(patience.saturating_add(ANSWER)) {
-            Ok(Some(region)) => Ok(region),
-            Ok(None) | Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
+        self.ask(owner, key, timeout, Importer::Blocked(answer))?;
+        match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
+            Ok(result) => result,
+            Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
             Err(RecvTimeoutError::Disconnected) => Err(self.lost(owner)),
         }
     }
 
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        if owner == self.host.local {
+            return self.host.carrier.begin_import(thread, owner, key, timeout, token);
+        }
+        self.ask(owner, key, timeout, Importer::Lane { thread, token })
+    }
+
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
-        let mailbox = self.host.mailboxes.open(thread, peer)?;
+        let event_queue = self.host.event_queues.open(thread, peer)?;
         let (host, carrier) = (self.host.clone(), self.host.carrier.lane(thread, peer)?);
         if peer == self.host.local {
-            return Ok(Box::new(LocalLane::new(host, mailbox, carrier)));
+            return Ok(Box::new(LocalLane::new(host, event_queue, carrier)));
         }
-        Ok(Box::new(RdmaLane::new(host, mailbox, carrier)))
+        Ok(Box::new(RdmaLane::new(host, event_queue, carrier)))
     }
 
-    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
-        self.host.mailboxes.take_bell(thread)?;
-        let carrier = self.host.carrier.bell(thread)?;
-        Ok(Box::new(RdmaBell::new(self.host.clone(), thread, carrier)))
+    fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
+        self.host.event_queues.take_parker(thread)?;
+        let carrier = self.host.carrier.parker(thread)?;
+        Ok(Box::new(RdmaParker::new(self.host.clone(), thread, carrier)))
     }
 
-    fn ring(&self, thread: u32) {
+    fn unpark(&self, thread: u32) {
         if thread < self.host.threads {
-            self.host.carrier.ring(thread);
+            self.host.carrier.unpark(thread);
         }
     }
 

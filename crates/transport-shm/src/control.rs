@@ -5,8 +5,12 @@
 //!   thread 0 | thread 1 | ...   | ring (0, host 0, 0) | ring (0, host 0, 1) | ...
 //!   \ THREAD_BYTES each         \ one per (receiving thread, sending host, sending thread)
 //!
-//!   thread:  +0    bell        u32, a doorbell (`transport_api::doorbell`), the futex
-//!            +128  attention   one bit per host: "look at the rings from there, and at its fate"
+//!   thread:  +0    parker        u32, a park word (`transport_api::park_word`), the futex
+//!            +128  attention   one bit per host: "poll the lane to it, something has come"
+//!            +160  quiet       how often the thread has passed a quiet point (`quiet.rs`)
+//!            +192  lanes       one bit per host: the thread has a lane to it
+//!   thread 0 also:
+//!            +224  revoking    how many revocations of this host wait for threads
 //! ```
 //!
 //! Rings are address space until they are used: a pair of threads that never exchanges a payload
@@ -16,14 +20,17 @@ use crate::{alarm, socket::timespec};
 use primitive::{
     SharedBytes,
     limits::HOSTS,
-    sync::{AtomicU32, Ordering},
+    sync::{AtomicU32, AtomicU64, Ordering, fence},
 };
 use rustix::thread::futex;
 use std::{os::fd::OwnedFd, sync::Arc};
-use transport_api::{HostId, doorbell::Doorbell};
+use transport_api::{HostId, park_word::ParkWord};
 
 const THREAD_BYTES: usize = 256;
 const ATTENTION: usize = 128;
+const QUIET: usize = 160;
+const LANES: usize = 192;
+const REVOKING: usize = 224;
 
 /// Bytes before a ring's data (`ring.rs` says what is in them).
 pub(crate) const RING_HEADER: usize = 512;
@@ -80,7 +87,7 @@ impl Layout {
 /// How the threads of a host are woken.
 #[derive(Clone)]
 pub(crate) enum Waking {
-    /// They sleep on the word of their bell.
+    /// They sleep on the word of their parker.
     Futex(futex::Flags),
     /// They sleep elsewhere, and are rung at `ringing`, one for each. The host itself has the other
     /// ends in `waiting`; of a peer it is empty.
@@ -111,16 +118,16 @@ impl Control {
     }
 
     #[inline]
-    fn bell(&self, thread: u32) -> &AtomicU32 {
+    fn parker(&self, thread: u32) -> &AtomicU32 {
         self.memory.word32(thread as usize * THREAD_BYTES)
     }
 
-    /// The doorbell of `thread`.
-    pub(crate) fn doorbell(&self, thread: u32) -> Doorbell<'_> {
-        Doorbell::new(self.bell(thread))
+    /// The park word of `thread`.
+    pub(crate) fn park_word(&self, thread: u32) -> ParkWord<'_> {
+        ParkWord::new(self.parker(thread))
     }
 
-    /// Where `thread` of this host waits to be woken, if it does not sleep on its bell.
+    /// Where `thread` of this host waits to be woken, if it does not sleep on its parker.
     pub(crate) fn alarm(&self, thread: u32) -> Option<&OwnedFd> {
         match &self.waking {
             Waking::Alarms { waiting, .. } => waiting.get(thread as usize),
@@ -131,24 +138,24 @@ impl Control {
     /// Wakes `thread` if it sleeps: a fence and a load if it does not.
     #[inline]
     pub(crate) fn wake(&self, thread: u32) {
-        if self.doorbell(thread).must_wake() {
+        if self.park_word(thread).must_wake() {
             self.wake_now(thread);
         }
     }
 
-    /// Wakes `thread` whatever its bell says: somebody who owed it a wake may have died.
+    /// Wakes `thread` whatever its parker says: somebody who owed it a wake may have died.
     #[cold]
     pub(crate) fn wake_now(&self, thread: u32) {
-        self.doorbell(thread).cancel();
+        self.park_word(thread).cancel();
         match &self.waking {
             // The only failure is a bad address, and the mapping is ours.
-            Waking::Futex(flags) => drop(futex::wake(self.bell(thread), *flags, 1)),
+            Waking::Futex(flags) => drop(futex::wake(self.parker(thread), *flags, 1)),
             Waking::Alarms { ringing, .. } => alarm::ring(&ringing[thread as usize]),
         }
     }
 
-    /// Sleeps as `thread` on its bell until woken, unless `ready`.
-    pub(crate) fn sleep(
+    /// Sleeps as `thread` on its parker until woken, unless `ready`.
+    pub(crate) fn park(
         &self,
         thread: u32,
         timeout: std::time::Duration,
@@ -157,9 +164,9 @@ impl Control {
         // Who is woken by an alarm does not sleep here.
         let Waking::Futex(flags) = self.waking else { return };
         let timeout = timespec(timeout);
-        self.doorbell(thread).sleep(ready, |bell, expected| {
+        self.park_word(thread).park(ready, |parker, expected| {
             // Woken, timed out, interrupted or too late to sleep: the caller looks again anyway.
-            let _ = futex::wait(bell, flags, expected, Some(&timeout));
+            let _ = futex::wait(parker, flags, expected, Some(&timeout));
         });
     }
 
@@ -188,30 +195,54 @@ impl Control {
         self.memory.word(word).fetch_and(!bit, Ordering::AcqRel);
     }
 
-    /// Whether `thread` has been asked to look after any lane among `open`.
-    pub(crate) fn asked_any(&self, thread: u32, open: &HostSet) -> bool {
-        let first = thread as usize * THREAD_BYTES + ATTENTION;
+    /// Whether `thread` has been asked to look after any lane that it has.
+    pub(crate) fn asked_any(&self, thread: u32) -> bool {
+        let first = thread as usize * THREAD_BYTES;
         (0..ATTENTION_WORDS).any(|i| {
-            let open = open.0[i].load(Ordering::Relaxed);
-            self.memory.load(first + i * 8, Ordering::Relaxed) & open != 0
+            let lanes = self.memory.load(first + LANES + i * 8, Ordering::Relaxed);
+            self.memory.load(first + ATTENTION + i * 8, Ordering::Relaxed) & lanes != 0
         })
     }
-}
 
-/// A set of hosts that threads change without a lock.
-#[derive(Default)]
-pub(crate) struct HostSet([primitive::sync::AtomicU64; ATTENTION_WORDS]);
-
-impl HostSet {
-    /// Adds `host`; false if it was in the set.
-    pub(crate) fn add(&self, host: HostId) -> bool {
-        let bit = 1 << (host.0 % 64);
-        self.0[host.0 as usize / 64].fetch_or(bit, Ordering::AcqRel) & bit == 0
+    fn lane(thread: u32, host: HostId) -> (usize, u64) {
+        let word = thread as usize * THREAD_BYTES + LANES + host.0 as usize / 64 * 8;
+        (word, 1 << (host.0 % 64))
     }
 
-    /// Takes `host` out.
-    pub(crate) fn remove(&self, host: HostId) {
-        let bit = 1u64 << (host.0 % 64);
-        self.0[host.0 as usize / 64].fetch_and(!bit, Ordering::AcqRel);
+    /// `thread` of this host has a lane to `host` from now on.
+    pub(crate) fn add_lane(&self, thread: u32, host: HostId) {
+        let (word, bit) = Self::lane(thread, host);
+        self.memory.word(word).fetch_or(bit, Ordering::AcqRel);
+        // A revocation either sees the lane and waits for it, or is seen by its first operation.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The lane of `thread` to `host` starts nothing any more, and has nothing to report.
+    pub(crate) fn remove_lane(&self, thread: u32, host: HostId) {
+        let (word, bit) = Self::lane(thread, host);
+        self.memory.word(word).fetch_and(!bit, Ordering::AcqRel);
+    }
+
+    /// Whether `thread` has a lane to `host`; if it has not, what it did there has taken effect.
+    pub(crate) fn has_lane(&self, thread: u32, host: HostId) -> bool {
+        let (word, bit) = Self::lane(thread, host);
+        self.memory.load(word, Ordering::Acquire) & bit != 0
+    }
+
+    /// `thread`, which calls this, has no operation under way.
+    pub(crate) fn pass_quiet_point(&self, thread: u32) {
+        let word = self.memory.word(thread as usize * THREAD_BYTES + QUIET);
+        word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// How often `thread` has passed a quiet point.
+    pub(crate) fn quiet_points(&self, thread: u32) -> u64 {
+        self.memory.load(thread as usize * THREAD_BYTES + QUIET, Ordering::Acquire)
+    }
+
+    /// How many revocations of this host wait for threads.
+    pub(crate) fn revoking(&self) -> &AtomicU64 {
+        self.memory.word(REVOKING)
     }
 }

@@ -17,10 +17,9 @@ use std::{
     collections::HashMap,
     io,
     os::fd::OwnedFd,
-    sync::mpsc,
     time::{Duration, Instant},
 };
-use transport_api::{HostId, RegionKey, Rights, deadline};
+use transport_api::{HostId, Importer, RegionKey, Rights, deadline};
 
 /// Signs of life in the time of the loss bound.
 pub(crate) const BEATS: u32 = 8;
@@ -32,14 +31,18 @@ pub(crate) const UNACKNOWLEDGED: u32 = 4;
 const UNREAD_BYTES: usize = 1 << 20;
 
 /// A region as its owner describes it.
-pub(crate) struct Told {
+pub(crate) struct Described {
     pub(crate) rights: Rights,
     pub(crate) generation: u32,
     pub(crate) len: usize,
 }
 
-/// What a peer answered to an import: a region, or that there is none.
-pub(crate) type Answer = Option<Told>;
+/// An import that the peer has answered: with a region, or that there is none.
+pub(crate) struct Answered {
+    pub(crate) key: RegionKey,
+    pub(crate) importer: Importer,
+    pub(crate) described: Option<Described>,
+}
 
 /// The control connection to one peer.
 pub(crate) struct Control {
@@ -54,8 +57,10 @@ pub(crate) struct Control {
     /// joined while the peer still waits for others.
     pub(crate) heard: Instant,
     /// Imports that it has not answered yet, by number.
-    asked: HashMap<u64, mpsc::Sender<Answer>>,
-    /// Imports of its that wait for an export here: number, key, patience.
+    asked: HashMap<u64, (RegionKey, Importer)>,
+    /// Those that it has answered, for the service thread.
+    answered: Vec<Answered>,
+    /// Imports of its that wait for an export here: number, key, timeout.
     waiting: Vec<(u64, RegionKey, Instant)>,
     /// Why it has ended the connection, if it has said so.
     given_up: Option<String>,
@@ -75,6 +80,7 @@ impl Control {
             waits_for_room: false,
             heard: begins,
             asked: HashMap::new(),
+            answered: Vec::new(),
             waiting: Vec::new(),
             given_up: None,
             told_heard: false,
@@ -140,24 +146,24 @@ impl Control {
         &mut self,
         number: u64,
         key: RegionKey,
-        patience: Duration,
-        answer: mpsc::Sender<Answer>,
+        timeout: Duration,
+        importer: Importer,
     ) {
-        let word = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let word = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         if self.wire.is_some() {
-            self.asked.insert(number, answer);
+            self.asked.insert(number, (key, importer));
             self.post(Header { key: key.0, at: number, word, ..Header::new(Kind::Ask) }, &[]);
         }
     }
 
-    /// Answers imports whose region is there now, or whose patience has ended.
+    /// Answers imports whose region is there now, or whose timeout has passed.
     pub(crate) fn answer_waiting(&mut self, exports: &Exports, now: Instant) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|(number, key, deadline)| {
             let told = Header { at: *number, ..Header::new(Kind::Told) };
             match exports.get(*key) {
                 Some(region) => {
-                    let thread = region.rights.bits().into();
+                    let thread = region.access.of(self.peer).bits().into();
                     let (word, generation) = (region.memory.len() as u64, region.generation);
                     self.post(Header { key: 1, thread, word, generation, ..told }, &[]);
                     false
@@ -172,7 +178,12 @@ impl Control {
         self.waiting = waiting;
     }
 
-    /// When the patience of the first import that waits ends.
+    /// Takes the imports of this host that the peer has answered.
+    pub(crate) fn take_answered(&mut self) -> Vec<Answered> {
+        std::mem::take(&mut self.answered)
+    }
+
+    /// When the timeout of the first import that waits passes.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.waiting.iter().map(|(_, _, deadline)| *deadline).min()
     }
@@ -210,10 +221,11 @@ impl Control {
                     return Err(nonsense!("a region of {} bytes", header.word));
                 };
                 let generation = header.generation;
-                // Nobody waits any more if the importer has lost its patience.
-                if let Some(answer) = self.asked.remove(&header.at) {
-                    let told = (header.key == 1).then_some(Told { rights, generation, len });
-                    let _ = answer.send(told);
+                // Nobody waits any more if the importer has timed out.
+                if let Some((key, importer)) = self.asked.remove(&header.at) {
+                    let described = Described { rights, generation, len };
+                    let described = (header.key == 1).then_some(described);
+                    self.answered.push(Answered { key, importer, described });
                 }
             }
             Kind::Heard => self.has_heard = true,

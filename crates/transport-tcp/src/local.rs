@@ -7,20 +7,23 @@
 use crate::host::Host;
 use primitive::SharedBytes;
 use std::sync::Arc;
-use transport_api::{Event, HostId, Lane, Mailbox, OpError, RemoteRegion, ThreadId, Window};
+use transport_api::{
+    Event, EventQueue, HostId, Lane, OpError, RemoteRegion, Tag, ThreadId, Window,
+};
 
 /// A lane within a process.
 pub(crate) struct LocalLane {
     host: Arc<Host>,
-    mailbox: Mailbox,
+    event_queue: EventQueue,
     /// Events that the next poll reports.
     done: Vec<Event>,
 }
 
 impl LocalLane {
-    /// The lane to this host that `mailbox` is for.
-    pub(crate) fn new(host: Arc<Host>, mailbox: Mailbox) -> Self {
-        Self { host, mailbox, done: Vec::new() }
+    /// The lane to this host that `event_queue` is for.
+    pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue) -> Self {
+        host.quiet_points.enter(event_queue.thread());
+        Self { host, event_queue, done: Vec::new() }
     }
 
     /// What this lane holds of `region`, if the region is one of this host.
@@ -31,7 +34,14 @@ impl LocalLane {
     }
 
     fn me(&self) -> ThreadId {
-        ThreadId { host: self.host.local, thread: self.mailbox.thread() }
+        ThreadId { host: self.host.local, thread: self.event_queue.thread() }
+    }
+}
+
+impl Drop for LocalLane {
+    fn drop(&mut self) {
+        self.host.quiet_points.leave(self.event_queue.thread());
+        self.host.report_quiet();
     }
 }
 
@@ -93,15 +103,22 @@ impl Lane for LocalLane {
         thread: u32,
         value: u32,
     ) -> Result<(), OpError> {
-        self.mailbox.check_thread(thread)?;
+        self.event_queue.check_thread(thread)?;
         self.write(to, at, from)?;
-        let event = Event::Notified { from: self.me(), key: to.key(), at: at as u64, value };
+        let (key, at, len) = (to.key(), at as u64, from.len() as u64);
+        let event = Event::Notified { from: self.me(), key, at, len, value };
         self.host.deliver(thread, self.host.local, event);
         Ok(())
     }
 
-    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.mailbox.check_thread(thread)?;
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        // Operations are done, and refused, while they are called.
+        self.done.push(Event::Completed { token, value: 0 });
+        Ok(())
+    }
+
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
+        self.event_queue.check_thread(thread)?;
         OpError::check_payload(payload.len())?;
         let event = Event::Bulk { from: self.me(), tag, payload };
         self.host.deliver(thread, self.host.local, event);
@@ -120,8 +137,11 @@ impl Lane for LocalLane {
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        if self.host.quiet_points.pass(self.event_queue.thread()) {
+            self.host.report_quiet();
+        }
         let done = !self.done.is_empty();
         self.done.drain(..).for_each(&mut *sink);
-        self.mailbox.take(sink) || done
+        self.event_queue.take(sink) || done
     }
 }

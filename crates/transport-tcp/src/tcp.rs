@@ -2,14 +2,14 @@
 
 use crate::{
     JoinError, TcpConfig,
-    bell::TcpBell,
     conn::Conn,
     control::{BEATS, Control, UNACKNOWLEDGED},
     host::{ALARM, Host, Peer, Seat},
     join::Joining,
-    lane::{Handle, TcpLane},
+    lane::TcpLane,
     local::LocalLane,
     machine::Machine,
+    parker::TcpParker,
     service::{Desk, Order, Service},
 };
 use primitive::SharedBytes;
@@ -25,17 +25,17 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, Carrier, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights,
-    ThreadId, Transport, deadline,
+    Access, Carrier, HostId, Importer, Lane, LaneError, Parker, Region, RegionError, RegionKey,
+    RemoteRegion, Rights, ThreadId, Transport, Waiting, deadline,
 };
 
-/// How long peers may take to answer an import beyond its patience, or to hear a goodbye.
+/// How long peers may take to answer an import beyond its timeout, or to hear a goodbye.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// One process's place in a rack whose hosts are connected over TCP.
 ///
 /// Dropping it closes its connections: peers that have not seen a goodbye report it as lost. Lanes,
-/// bells and regions made from it stay valid for this process.
+/// parkers and regions made from it stay valid for this process.
 pub struct TcpTransport {
     host: Arc<Host>,
     service: Mutex<Option<JoinHandle<()>>>,
@@ -76,9 +76,9 @@ impl TcpTransport {
         let (local, threads, bound) = (config.host, config.threads, config.loss_bound);
         let hosts = config.addresses.len();
         let neighbours = config.neighbours.clone();
-        let patience = config.join_patience;
+        let timeout = config.join_timeout;
         let mut wires = Joining::new(config)?.run()?;
-        let begins = deadline(Instant::now(), patience);
+        let begins = deadline(Instant::now(), timeout);
         // The kernel takes an `int`, and none is negative.
         let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX as u128) as u32;
         let (mut peers, mut controls) = (Vec::new(), Vec::new());
@@ -124,34 +124,82 @@ impl TcpTransport {
     }
 
     /// Exports memory that another transport exports, so that the hosts of this one reach it, too:
-    /// under the same key and with the same rights. The returned region keeps the other; what is
+    /// under the same key and with the same access. The returned region keeps the other; what is
     /// revoked here is still exported there.
     ///
     /// # Errors
     /// [`RegionError::KeyTaken`].
     pub fn export_also(&self, region: Region) -> Result<Region, RegionError> {
-        let (key, rights, memory) = (region.key(), region.rights(), region.memory().clone());
-        let also = self.host.exports.export_memory(key, rights, memory.clone())?;
+        let (key, access, memory) =
+            (region.key(), region.access().clone(), region.memory().clone());
+        let also = self.host.exports.export_memory(key, access.clone(), memory.clone())?;
         self.host.desk.ring();
         let generation = also.generation();
         // This transport's goes first: the key is free here by the time it is free there.
-        Ok(Region::new(key, rights, generation, memory, Arc::new((also, region))))
+        Ok(Region::new(key, access, generation, memory, Arc::new((also, region))))
     }
 
-    /// The bell of runtime thread `thread`, which `alarm` rings, too: a descriptor that
-    /// becomes readable anew each time. The bell does not read it.
+    /// The parker of runtime thread `thread`, which `alarm` rings, too: a descriptor that
+    /// becomes readable anew each time. The parker does not read it.
     ///
     /// # Errors
-    /// As [`Transport::bell`].
-    pub fn bell_beside(&self, thread: u32, alarm: impl AsFd) -> Result<Box<dyn Bell>, LaneError> {
-        let bell = self.take_bell(thread)?;
+    /// As [`Transport::parker`].
+    pub fn parker_beside(
+        &self,
+        thread: u32,
+        alarm: impl AsFd,
+    ) -> Result<Box<dyn Parker>, LaneError> {
+        let parker = self.take_parker(thread)?;
         self.host.seat(thread).watch(alarm)?;
-        Ok(Box::new(bell))
+        Ok(Box::new(parker))
     }
 
-    fn take_bell(&self, thread: u32) -> Result<TcpBell, LaneError> {
-        self.host.mailboxes.take_bell(thread)?;
-        Ok(TcpBell::new(self.host.clone(), thread))
+    fn take_parker(&self, thread: u32) -> Result<TcpParker, LaneError> {
+        self.host.event_queues.take_parker(thread)?;
+        Ok(TcpParker::new(self.host.clone(), thread))
+    }
+
+    /// Gives `importer` the region that `owner` exports under `key`, or will within `timeout`.
+    fn start_import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        importer: Importer,
+    ) -> Result<(), RegionError> {
+        if !self.host.reaches(owner) {
+            return Err(RegionError::NoSuchHost(owner));
+        }
+        if owner == self.host.local {
+            self.import_own(key, timeout, importer);
+            return Ok(());
+        }
+        if self.host.end_of(owner).is_some() {
+            return Err(self.lost(owner));
+        }
+        self.host.desk.leave(Order::Import { owner, key, timeout, importer });
+        Ok(())
+    }
+
+    /// A region of this host, which may not be exported yet.
+    fn import_own(&self, key: RegionKey, timeout: Duration, importer: Importer) {
+        let (host, now) = (self.host.clone(), Instant::now());
+        let wait = move |until| {
+            let owner = host.local;
+            let result = match host.exports.wait(key, until) {
+                None => Err(RegionError::Unknown { owner, key }),
+                Some(region) if region.access.of(owner) == Rights::NONE => {
+                    Err(RegionError::Denied { owner, key })
+                }
+                Some(region) => Ok(RemoteRegion::mapping(Arc::new(region.window(host.id, owner)))),
+            };
+            importer.answer(result, |thread, event| host.deliver(thread, owner, event));
+        };
+        if timeout.is_zero() || self.host.exports.get(key).is_some() {
+            return wait(now);
+        }
+        // Not on the caller's thread, which must not block.
+        thread::spawn(move || wait(deadline(now, timeout)));
     }
 
     /// Why nothing can be had from `owner` any more.
@@ -166,7 +214,7 @@ impl Transport for TcpTransport {
     }
 
     fn hosts(&self) -> u32 {
-        self.host.mailboxes.hosts()
+        self.host.event_queues.hosts()
     }
 
     fn threads(&self) -> u32 {
@@ -177,8 +225,8 @@ impl Transport for TcpTransport {
         peer == self.host.local
     }
 
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
-        let region = self.host.exports.export(key, len, rights)?;
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
+        let region = self.host.exports.export(key, len, access)?;
         // A peer may be waiting for it.
         self.host.desk.ring();
         Ok(region)
@@ -191,53 +239,57 @@ impl Transport for TcpTransport {
         Err(RegionError::Unknown { owner: self.host.local, key })
     }
 
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
+        self.revoke(key)?;
+        // Peers are past it: what remains are this host's own threads.
+        self.host.quiet_points.begin(Waiting { thread, token });
+        (0..self.host.threads).for_each(|thread| self.host.wake(thread));
+        self.host.report_quiet();
+        Ok(())
+    }
+
     fn import(
         &self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if !self.host.reaches(owner) {
-            return Err(RegionError::NoSuchHost(owner));
-        }
-        let unknown = RegionError::Unknown { owner, key };
-        if owner == self.host.local {
-            let region =
-                self.host.exports.wait(key, deadline(Instant::now(), patience)).ok_or(unknown)?;
-            return Ok(RemoteRegion::mapping(Arc::new(region.window(self.host.id, owner))));
-        }
-        if self.host.end_of(owner).is_some() {
-            return Err(self.lost(owner));
-        }
         let (answer, answered) = mpsc::channel();
-        self.host.desk.leave(Order::Import { owner, key, patience, answer });
-        match answered.recv_timeout(patience.saturating_add(ANSWER)) {
-            Ok(Some(told)) => {
-                let handle = Arc::new(Handle { issuer: self.host.id });
-                let region = (key, told.rights, told.generation);
-                Ok(RemoteRegion::remote(owner, region, told.len, handle))
-            }
-            Ok(None) | Err(RecvTimeoutError::Timeout) => Err(unknown),
+        self.start_import(owner, key, timeout, Importer::Blocked(answer))?;
+        match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
+            Ok(result) => result,
+            Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
             Err(RecvTimeoutError::Disconnected) => Err(self.lost(owner)),
         }
+    }
+
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        self.start_import(owner, key, timeout, Importer::Lane { thread, token })
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
         if !self.host.reaches(peer) {
             return Err(LaneError::NoSuchHost(peer));
         }
-        let (host, mailbox) = (self.host.clone(), self.host.mailboxes.open(thread, peer)?);
+        let (host, event_queue) = (self.host.clone(), self.host.event_queues.open(thread, peer)?);
         if peer == self.host.local {
-            return Ok(Box::new(LocalLane::new(host, mailbox)));
+            return Ok(Box::new(LocalLane::new(host, event_queue)));
         }
-        Ok(Box::new(TcpLane::new(host, mailbox)))
+        Ok(Box::new(TcpLane::new(host, event_queue)))
     }
 
-    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
-        Ok(Box::new(self.take_bell(thread)?))
+    fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
+        Ok(Box::new(self.take_parker(thread)?))
     }
 
-    fn ring(&self, thread: u32) {
+    fn unpark(&self, thread: u32) {
         if thread < self.host.threads {
             self.host.wake(thread);
         }
@@ -267,9 +319,9 @@ impl Carrier for TcpTransport {
         &self,
         key: RegionKey,
         memory: SharedBytes,
-        rights: Rights,
+        access: Access,
     ) -> Result<Region, RegionError> {
-        let region = self.host.exports.export_memory(key, rights, memory)?;
+        let region = self.host.exports.export_memory(key, access, memory)?;
         // A peer may be waiting for it.
         self.host.desk.ring();
         Ok(region)

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use primitive::limits::DIRECT_POLL_CLIENTS;
 use thiserror::Error;
-use transport_api::{Cell, HostId, LaneError, RegionError, RegionKey, ThreadId, Transport};
+use transport_api::{
+    Cell, HostId, LaneError, Namespace, RegionError, RegionKey, ThreadId, Transport,
+};
 
 use crate::client::outbox::Outbox;
 use crate::node::{Node, Parts};
@@ -31,7 +33,7 @@ pub enum WiringError {
     /// A region of slots could not be shared.
     #[error("cannot share request slots with the rack: {0}")]
     Region(#[from] RegionError),
-    /// A lane or a bell could not be opened.
+    /// A lane or a parker could not be opened.
     #[error("cannot open a lane: {0}")]
     Lane(#[from] LaneError),
     /// A host offers slots of another size.
@@ -89,16 +91,16 @@ impl Layout {
 
 /// The region that a host exports for the clients of `client`.
 fn slots_key(client: HostId) -> RegionKey {
-    RegionKey(0x51_0000_0000 | u64::from(client.0))
+    RegionKey::new(Namespace::DELEGATION, 1 << 32 | u64::from(client.0))
 }
 
 /// The region that a host exports as its copy of the slots at `trustee`.
 fn mirror_key(trustee: HostId) -> RegionKey {
-    RegionKey(0x52_0000_0000 | u64::from(trustee.0))
+    RegionKey::new(Namespace::DELEGATION, 2 << 32 | u64::from(trustee.0))
 }
 
 impl Wiring {
-    /// Shares slots with every host of the rack, waiting up to `patience` for each of them.
+    /// Shares slots with every host of the rack, waiting up to `timeout` for each of them.
     /// `rack` is this rack's number in this process
     /// ([`Registered::number`](crate::Registered::number)).
     ///
@@ -107,7 +109,7 @@ impl Wiring {
     pub fn connect(
         transport: Arc<dyn Transport>,
         rack: u32,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Wiring, WiringError> {
         let me = transport.local();
         let hosts = transport.hosts();
@@ -120,11 +122,11 @@ impl Wiring {
             .map(|client| Cell::offer(&*transport, slots_key(client), layout.bytes()))
             .collect::<Result<Vec<_>, _>>()?;
         let trustees = all()
-            .map(|host| Cell::join(&*transport, host, slots_key(me), mirror_key(host), patience))
+            .map(|host| Cell::join(&*transport, host, slots_key(me), mirror_key(host), timeout))
             .collect::<Result<Vec<_>, _>>()?;
         let clients = all()
             .zip(&offers)
-            .map(|(host, offer)| offer.accept(&*transport, host, mirror_key(me), patience))
+            .map(|(host, offer)| offer.accept(&*transport, host, mirror_key(me), timeout))
             .collect::<Result<Vec<_>, _>>()?;
         let expected = layout.bytes();
         for (host, cell) in all().zip(&trustees).chain(all().zip(&clients)) {

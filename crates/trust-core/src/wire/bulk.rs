@@ -13,11 +13,12 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use primitive::limits::{BATCH_REQUESTS, BUFFERS, BULK_REPLY_BYTES, BULK_REQUEST_BYTES};
+use transport_api::{Namespace, Tag};
 
 /// The tag of a bulk payload that belongs to a request; replies have the other.
-pub(crate) const BULK_REQUEST: u64 = 0;
+pub(crate) const BULK_REQUEST: Tag = Tag::new(Namespace::DELEGATION, 0);
 /// The tag of a bulk payload that belongs to a reply.
-pub(crate) const BULK_REPLY: u64 = 1;
+pub(crate) const BULK_REPLY: Tag = Tag::new(Namespace::DELEGATION, 1);
 
 /// Bytes of the bulk payloads of unanswered requests, at most; few in this crate's own tests.
 pub(crate) const REQUEST_BYTES: usize = if cfg!(test) { 64 * 1024 } else { BULK_REQUEST_BYTES };
