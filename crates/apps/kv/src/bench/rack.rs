@@ -1,0 +1,163 @@
+//! The delegated store as the driver drives it.
+//!
+//! Every thread of the rack is a trustee with one shard, and a client of all shards: it runs many
+//! fibers, each of which waits for its own answers, so that requests to the same trustee travel
+//! together.
+
+use std::rc::Rc;
+
+use gossamer::Sharded;
+
+use crate::bench::key::{Key, Value};
+use crate::bench::progress::Progress;
+use crate::bench::table::{Ask, Part, Table, scan_across};
+use crate::bench::{Assignment, Backend, Contestant, Group, Outcome, Phase, Report};
+use crate::fibers::gather;
+use crate::ycsb::Workload;
+
+/// The records of a rack.
+#[derive(Clone)]
+pub struct RackTable {
+    shards: Sharded<[u8], Table>,
+}
+
+impl Backend for RackTable {
+    fn read(&self, key: &[u8], part: Part, value: &mut Vec<u8>) -> bool {
+        let found = self.shards.of(key).apply_with(
+            |table, (key, part): (Key, Part)| table.read(&key, part).map(|v| Value(v.to_vec())),
+            (Key::new(key), part),
+        );
+        match found {
+            Some(Value(found)) => {
+                *value = found;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool {
+        self.shards.of(key).apply_with(
+            |table, (key, offset, Value(value)): (Key, u32, Value)| {
+                table.update(&key, offset, &value)
+            },
+            (Key::new(key), offset, Value(value.to_vec())),
+        )
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> bool {
+        self.shards.of(key).apply_with(
+            |table, (key, Value(value)): (Key, Value)| table.insert(&key, &value),
+            (Key::new(key), Value(value.to_vec())),
+        )
+    }
+
+    fn scan(&self, start: &[u8], count: usize, part: Part) -> usize {
+        let shards = self.shards.shards();
+        let fetch = |asks: &[Ask]| {
+            gather(asks.len(), |index, answer| {
+                let Ask { table, start, count } = &asks[index];
+                shards[*table].try_apply_with_then(
+                    |table, (start, count, part): (Key, usize, Part)| {
+                        table.scan(&start, count, part)
+                    },
+                    (Key::new(start), *count, part),
+                    answer,
+                );
+            })
+        };
+        scan_across(shards.len(), start, count, fetch).len()
+    }
+}
+
+/// The rack as a contestant; to be used inside a fiber of it.
+#[derive(Debug)]
+pub struct RackContestant {
+    name: String,
+    hosts: u64,
+    /// Threads of the rack, over all hosts.
+    threads: u64,
+    /// Fibers of each thread.
+    fibers: u64,
+}
+
+impl RackContestant {
+    /// This rack, with `fibers` clients on each of its threads.
+    ///
+    /// # Panics
+    /// Outside a rack.
+    pub fn new(fibers: u64) -> Self {
+        let threads = gossamer::threads().count() as u64;
+        let host = |thread: gossamer::Trustee| u64::from(thread.thread().host.0);
+        let hosts = 1 + gossamer::threads().map(host).max().unwrap_or(0);
+        let each = threads / hosts;
+        let name = format!("gossamer, {hosts} hosts x {each} threads x {fibers} fibers");
+        Self { name, hosts, threads, fibers }
+    }
+
+    fn drive(
+        &self,
+        table: &RackTable,
+        workload: &Workload,
+        phase: Phase,
+        round: u64,
+    ) -> Result<Report, String> {
+        let assignment = |group| {
+            let (workload, groups, clients) = (workload.clone(), self.threads, self.fibers);
+            Assignment { workload, phase, group, groups, clients, round }
+        };
+        // The bar counts what this process does.
+        let mine = assignment(0).operations() * self.threads / self.hosts;
+        let _bar = Progress::start(&self.name, mine, assignment(0).time_limit());
+        let groups: Vec<_> = (0..)
+            .zip(gossamer::threads())
+            .map(|(group, thread)| {
+                let arguments = (table.shards.clone(), assignment(group));
+                gossamer::spawn_on_with(
+                    thread,
+                    |(shards, assignment)| drive_thread(RackTable { shards }, assignment),
+                    arguments,
+                )
+            })
+            .collect();
+        let mut total = Report::default();
+        for group in groups {
+            total.add(&group.join().map_err(|error| format!("a thread's clients: {error}"))?);
+        }
+        Ok(total)
+    }
+}
+
+impl Contestant for RackContestant {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&mut self, workload: &Workload, round: u64) -> Result<Outcome, String> {
+        let shards = Sharded::with(Table::new, workload.scans());
+        let table = RackTable { shards };
+        Ok(Outcome {
+            load: self.drive(&table, workload, Phase::Load, round)?,
+            run: self.drive(&table, workload, Phase::Run, round)?,
+        })
+    }
+}
+
+/// Runs the clients of this thread, a fiber each.
+fn drive_thread(table: RackTable, assignment: Assignment) -> Report {
+    let clients = assignment.clients;
+    let group = Rc::new(Group::new(table, assignment));
+    let fibers: Vec<_> = (0..clients)
+        .map(|number| {
+            let group = Rc::clone(&group);
+            fiber::spawn_local(move || group.client(number))
+        })
+        .collect();
+    for fiber in fibers {
+        if let Err(error) = fiber.join() {
+            panic!("a client failed: {error}");
+        }
+    }
+    // Every client has ended, so this is the last owner.
+    Rc::into_inner(group).map(Group::into_report).unwrap_or_default()
+}

@@ -1,0 +1,266 @@
+//! A shard as the bench uses it: the store, and the order of its keys where scans need one.
+//!
+//! The delegated store and the lock-based ones keep their records in this very type, so that a
+//! comparison between them compares nothing but how they share it.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use serde::{Deserialize, Serialize};
+
+use crate::store::{Limits, Response, Store, Verb};
+
+/// The bench stores nothing that expires, so the time does not matter.
+const NO_TIME: u64 = 0;
+
+/// One record of a scan: its key and its fields.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Record {
+    /// The key.
+    #[serde(with = "serde_bytes")]
+    pub key: Vec<u8>,
+    /// The fields asked for, one after the other.
+    #[serde(with = "serde_bytes")]
+    pub value: Vec<u8>,
+}
+
+/// The part of a record that an operation is about, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The first byte.
+    pub offset: u32,
+    /// How many; a part that reaches over the end of a record is cut there.
+    pub length: u32,
+}
+
+impl Part {
+    /// The whole record.
+    pub const WHOLE: Self = Self { offset: 0, length: u32::MAX };
+
+    /// This part of `value`.
+    pub fn of(self, value: &[u8]) -> &[u8] {
+        let start = (self.offset as usize).min(value.len());
+        let end = start.saturating_add(self.length as usize).min(value.len());
+        &value[start..end]
+    }
+}
+
+/// Records by key.
+#[derive(Debug, Default)]
+pub struct Table {
+    store: Store,
+    order: Option<BTreeSet<Box<[u8]>>>,
+}
+
+impl Table {
+    /// An empty table without a memory limit; `ordered` where scans will be asked for.
+    pub fn new(ordered: bool) -> Self {
+        Self { store: Store::new(Limits::default()), order: ordered.then(BTreeSet::new) }
+    }
+
+    /// The part of a record, if there is the record.
+    pub fn read(&self, key: &[u8], part: Part) -> Option<&[u8]> {
+        self.store.peek(key, NO_TIME).map(|item| part.of(item.data()))
+    }
+
+    /// Overwrites a record from `offset` on; `false` when there is none or it is too short.
+    pub fn update(&mut self, key: &[u8], offset: u32, value: &[u8]) -> bool {
+        self.store.write_at(key, offset as usize, value, NO_TIME)
+    }
+
+    /// Adds or replaces a record; `false` when the key or the value is too large.
+    pub fn insert(&mut self, key: &[u8], value: &[u8]) -> bool {
+        if self.store.store(Verb::Set, key, 0, 0, value, NO_TIME) != Response::Stored {
+            return false;
+        }
+        if let Some(order) = &mut self.order
+            && !order.contains(key)
+        {
+            order.insert(key.into());
+        }
+        true
+    }
+
+    /// Up to `count` keys in their order, from the first one not below `start`. None in a table
+    /// that was not made for scans.
+    pub fn keys_from<'a>(
+        &'a self,
+        start: &'a [u8],
+        count: usize,
+    ) -> impl Iterator<Item = &'a [u8]> + 'a {
+        let bounds = (Bound::Included(start), Bound::Unbounded);
+        let order = self.order.iter().flat_map(move |order| order.range::<[u8], _>(bounds));
+        order.take(count).map(|key| &**key)
+    }
+
+    /// Up to `count` records in the order of their keys, from the first key not below `start`.
+    pub fn scan(&self, start: &[u8], count: usize, part: Part) -> Vec<Record> {
+        self.keys_from(start, count)
+            .filter_map(|key| {
+                let value = self.read(key, part)?.to_vec();
+                Some(Record { key: key.to_vec(), value })
+            })
+            .collect()
+    }
+
+    /// Records in it.
+    pub fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.store.is_empty()
+    }
+}
+
+/// What a scan over several tables asks one of them for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The number of the table.
+    pub table: usize,
+    /// The first key that is wanted, or would be.
+    pub start: Vec<u8>,
+    /// How many records at most.
+    pub count: usize,
+}
+
+/// The first `count` records, by key, not below `start`, of `tables` tables that keys are spread
+/// over evenly. `fetch` gets several questions at a time and gives the answers in their order.
+///
+/// A table is asked for little more than its share, since records are large and nobody wants those
+/// that others precede; only a table that may hold more of the wanted ones is asked again.
+pub fn scan_across(
+    tables: usize,
+    start: &[u8],
+    count: usize,
+    mut fetch: impl FnMut(&[Ask]) -> Vec<Vec<Record>>,
+) -> Vec<Record> {
+    let share = share_of(count, tables);
+    let ask = |table| Ask { table, start: start.to_vec(), count: share };
+    let mut asks: Vec<Ask> = (0..tables).map(ask).collect();
+    let mut records = Vec::new();
+    while !asks.is_empty() {
+        let parts = fetch(&asks);
+        asks = asks
+            .iter()
+            .zip(&parts)
+            .filter(|(ask, part)| part.len() >= ask.count)
+            .filter_map(|(ask, part)| Some((ask.table, after(&part.last()?.key))))
+            .map(|(table, start)| Ask { table, start, count: 0 })
+            .collect();
+        records.extend(parts.into_iter().flatten());
+        records.sort_unstable();
+        records.truncate(count);
+        if records.len() == count {
+            asks.retain(|ask| records.last().is_some_and(|last| ask.start <= last.key));
+        }
+        let more = share_of(count - records.len(), asks.len()).max(share / 4);
+        asks.iter_mut().for_each(|ask| ask.count = more);
+    }
+    records
+}
+
+/// How many of the next `count` records are in one of `tables` tables, in all likelihood at most:
+/// the mean and two standard deviations.
+fn share_of(count: usize, tables: usize) -> usize {
+    let mean = count.div_ceil(tables.max(1));
+    (mean + 2 * mean.isqrt() + 1).min(count.max(1))
+}
+
+/// The key that comes next after `key`, of all that there could be.
+fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(keys: &[&str]) -> Table {
+        let mut table = Table::new(true);
+        for key in keys {
+            assert!(table.insert(key.as_bytes(), b"0123456789"));
+        }
+        table
+    }
+
+    #[test]
+    fn reads_and_updates_parts_of_a_record() {
+        let mut table = filled(&["k"]);
+        let part = Part { offset: 2, length: 3 };
+        assert_eq!(table.read(b"k", part), Some(&b"234"[..]));
+        assert!(table.update(b"k", 2, b"abc"));
+        assert_eq!(table.read(b"k", Part::WHOLE), Some(&b"01abc56789"[..]));
+        assert_eq!(table.read(b"k", Part { offset: 8, length: 9 }), Some(&b"89"[..]));
+        assert_eq!(table.read(b"k", Part { offset: 80, length: 9 }), Some(&b""[..]));
+        assert!(!table.update(b"k", 9, b"xy"), "an update never makes a record longer");
+        assert!(!table.update(b"none", 0, b"x"));
+        assert_eq!(table.read(b"none", Part::WHOLE), None);
+    }
+
+    #[test]
+    fn scans_go_in_key_order_from_the_start_key() {
+        let table = filled(&["d", "a", "c", "b"]);
+        let keys = |records: Vec<Record>| records.into_iter().map(|r| r.key).collect::<Vec<_>>();
+        assert_eq!(keys(table.scan(b"b", 2, Part::WHOLE)), [b"b", b"c"]);
+        assert_eq!(keys(table.scan(b"bb", 9, Part::WHOLE)), [b"c", b"d"]);
+    }
+
+    /// Scans tables with these keys, and says how many records each answer had.
+    fn scan(tables: &[Table], start: &str, count: usize) -> (Vec<Record>, Vec<usize>) {
+        let mut fetched = Vec::new();
+        let records = scan_across(tables.len(), start.as_bytes(), count, |asks| {
+            let fetch = |ask: &Ask| tables[ask.table].scan(&ask.start, ask.count, Part::WHOLE);
+            let parts: Vec<_> = asks.iter().map(fetch).collect();
+            fetched.extend(parts.iter().map(Vec::len));
+            parts
+        });
+        (records, fetched)
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn scans_over_tables_find_what_one_table_would(
+            places in proptest::collection::vec(0u8.., 0..256),
+            spread in 1usize..5,
+            first: u8,
+            count in 0usize..300,
+        ) {
+            let names: Vec<_> = (0..places.len()).map(|n| format!("{:03}", n * 7 % 256)).collect();
+            let mut tables: Vec<_> = (0..spread).map(|_| Table::new(true)).collect();
+            for (name, place) in names.iter().zip(&places) {
+                // Squared, so that tables are of unequal size.
+                let place = (usize::from(*place) * usize::from(*place) * spread) >> 16;
+                assert!(tables[place].insert(name.as_bytes(), b"v"));
+            }
+            let start = format!("{first:03}");
+            let (records, _) = scan(&tables, &start, count);
+            let mut expected: Vec<_> = names.iter().filter(|name| **name >= start).collect();
+            expected.sort_unstable();
+            expected.truncate(count);
+            let expected: Vec<_> = expected.into_iter().map(String::as_bytes).collect();
+            let found: Vec<_> = records.iter().map(|r| &r.key[..]).collect();
+            proptest::prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn scans_over_tables_fetch_little_that_is_not_wanted() {
+        let mut tables = [Table::new(true), Table::new(true)];
+        for number in 0..1000 {
+            let key = format!("{number:04}");
+            assert!(tables[number % 2].insert(key.as_bytes(), b"v"));
+        }
+        let (records, fetched) = scan(&tables, "0500", 100);
+        assert_eq!(records.len(), 100);
+        assert_eq!(fetched, [65, 65], "in one go, and far from 100 each");
+    }
+
+    #[test]
+    fn a_record_inserted_twice_is_there_once() {
+        let table = filled(&["a", "a"]);
+        assert_eq!(table.len(), 1);
+        assert_eq!(table.scan(b"", 9, Part::WHOLE).len(), 1);
+    }
+}

@@ -1,0 +1,272 @@
+//! Running commands against the store, and writing the answers.
+//!
+//! A [`Batch`] holds the commands that one connection sent without waiting. It runs wherever
+//! blocking on the store is fine (a fiber), and stops when its output has grown enough: what is
+//! left of it goes on when the client has taken the output. It also stops when the [`Budget`] of
+//! all connections has no room for the next answer. So the memory that clients can make the server
+//! use is bounded, however many there are and however many keys one `get` names.
+//!
+//! Room is reserved before a shard is asked. Items are read in two steps: a first request gets data
+//! of up to [`SMALL_BYTES`], and for a larger item its size, for which room is then reserved.
+
+use std::collections::VecDeque;
+
+use crate::memcached::command::Command;
+use crate::memcached::output::{Budget, Output, Shortage};
+use crate::store::number::Decimal;
+use crate::store::{Control, Request, Response, Seconds, Stats};
+
+/// Bytes of output after which a batch stops, to go on when they are sent.
+pub const OUTPUT_BYTES: usize = 256 * 1024;
+
+/// Keys of one retrieval that are asked for at the same time.
+pub const KEYS_AT_ONCE: usize = 16;
+
+/// Bytes of data that a read gets without asking for its size first.
+pub const SMALL_BYTES: usize = 16 * 1024;
+
+/// Room for what an answer says besides data: a `VALUE` line with its key, or a report of `stats`.
+const WORDS_BYTES: usize = 4096;
+
+/// The store as a whole, wherever its shards are. Calls may block the fiber or thread they are made
+/// on; the clock is the caller's.
+pub trait Shards {
+    /// Runs a request at the shard of its key.
+    fn call(&self, request: Request, now: Seconds) -> Response;
+
+    /// Runs requests that do not depend on each other; answers are in the order of the requests.
+    fn call_all(&self, requests: Vec<Request>, now: Seconds) -> Vec<Response> {
+        requests.into_iter().map(|request| self.call(request, now)).collect()
+    }
+
+    /// Runs a control request at every shard.
+    fn control(&self, control: Control, now: Seconds) -> Vec<Response>;
+}
+
+/// What the `stats` command reports besides the counters of the store.
+pub trait Facts {
+    /// Names and values, in the order they are reported.
+    fn facts(&self, now: Seconds) -> Vec<(&'static str, String)>;
+}
+
+/// Commands of one connection, in order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    commands: VecDeque<Command>,
+    /// Keys of the first command, a retrieval, that are answered already.
+    keys_done: usize,
+}
+
+/// How far a batch has come.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// To be sent to the client.
+    pub output: Output,
+    /// What is left to run after that; empty when the batch is done.
+    pub rest: Batch,
+    /// Why the batch stopped, if the budget had no room for its next answer.
+    pub shortage: Option<Shortage>,
+}
+
+impl Batch {
+    /// Without commands.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a command behind the others.
+    pub fn push(&mut self, command: Command) {
+        self.commands.push_back(command);
+    }
+
+    /// Commands in it.
+    pub fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// Runs the commands in order until they are done, the output is large enough, or `budget` has
+    /// no room for the next answer.
+    pub fn run(
+        mut self,
+        shards: &dyn Shards,
+        facts: &dyn Facts,
+        now: Seconds,
+        budget: &Budget,
+    ) -> Progress {
+        let mut output = Output::new(budget);
+        let mut shortage = None;
+        while output.len() < OUTPUT_BYTES
+            && shortage.is_none()
+            && let Some(command) = self.commands.pop_front()
+        {
+            shortage = output.reserve(WORDS_BYTES).err();
+            if shortage.is_some() {
+                self.commands.push_front(command);
+                break;
+            }
+            match command {
+                Command::Retrieve { keys, touch, cas } => {
+                    let mut retrieval = Retrieval { touch, cas, shards, now, output: &mut output };
+                    shortage = retrieval.run(&keys, &mut self.keys_done).err();
+                    if self.keys_done < keys.len() {
+                        self.commands.push_front(Command::Retrieve { keys, touch, cas });
+                    } else {
+                        self.keys_done = 0;
+                        output.push(b"END\r\n");
+                    }
+                }
+                Command::Single { request, quiet } => {
+                    let response = shards.call(request, now);
+                    if !quiet {
+                        write_answer(&response, &mut output);
+                    }
+                }
+                Command::FlushAll { exptime, quiet } => {
+                    shards.control(Control::FlushAll { exptime }, now);
+                    if !quiet {
+                        output.push(b"OK\r\n");
+                    }
+                }
+                Command::Stats => write_stats(shards, facts, now, &mut output),
+                Command::ResetStats => {
+                    shards.control(Control::ResetStats, now);
+                    output.push(b"RESET\r\n");
+                }
+                Command::Say(text) => output.push(text.as_bytes()),
+                Command::Close => {}
+            }
+            output.settle();
+        }
+        Progress { output, rest: self, shortage }
+    }
+}
+
+/// A `get` or one of its relatives that runs.
+struct Retrieval<'a> {
+    touch: Option<i32>,
+    cas: bool,
+    shards: &'a dyn Shards,
+    now: Seconds,
+    output: &'a mut Output,
+}
+
+impl Retrieval<'_> {
+    fn request(&self, key: &[u8], most: usize) -> Request {
+        let (key, most) = (key.to_vec(), u32::try_from(most).unwrap_or(u32::MAX));
+        match self.touch {
+            None => Request::Get { key, most },
+            Some(exptime) => Request::GetAndTouch { key, exptime, most },
+        }
+    }
+
+    /// Answers the keys from `done` on, a few at a time, until the output is large enough. `done`
+    /// says how far it came, also when it fails.
+    fn run(&mut self, keys: &[Vec<u8>], done: &mut usize) -> Result<(), Shortage> {
+        while *done < keys.len() && self.output.len() < OUTPUT_BYTES {
+            let mut window = &keys[*done..keys.len().min(*done + KEYS_AT_ONCE)];
+            if self.output.reserve(window.len() * (WORDS_BYTES + SMALL_BYTES)).is_err() {
+                // One at a time, then.
+                window = &window[..1];
+                self.output.reserve(WORDS_BYTES + SMALL_BYTES)?;
+            }
+            let responses = match window {
+                [key] => vec![self.shards.call(self.request(key, SMALL_BYTES), self.now)],
+                _ => {
+                    let requests = window.iter().map(|key| self.request(key, SMALL_BYTES));
+                    self.shards.call_all(requests.collect(), self.now)
+                }
+            };
+            for (key, response) in window.iter().zip(responses) {
+                // Where this fails, the rest of the window is asked for again later.
+                let response = self.whole(key, response)?;
+                write_value(key, &response, self.cas, self.output);
+                *done += 1;
+                if self.output.len() >= OUTPUT_BYTES {
+                    break;
+                }
+            }
+            self.output.settle();
+        }
+        Ok(())
+    }
+
+    /// The answer for `key`, for which there is room in the output, after `response` to a first
+    /// request.
+    fn whole(&mut self, key: &[u8], mut response: Response) -> Result<Response, Shortage> {
+        // More than once only if the item grows in the meantime.
+        while let Response::Large { bytes } = response {
+            let bytes = bytes as usize;
+            self.output.reserve(WORDS_BYTES + bytes)?;
+            response = self.shards.call(self.request(key, bytes), self.now);
+        }
+        Ok(response)
+    }
+}
+
+fn write_value(key: &[u8], response: &Response, with_cas: bool, output: &mut Output) {
+    let Response::Value { flags, cas, data } = response else { return };
+    let mut line = Vec::with_capacity(key.len() + 64);
+    let mut put = |bytes: &[u8]| line.extend_from_slice(bytes);
+    put(b"VALUE ");
+    put(key);
+    put(b" ");
+    put(Decimal::new(u64::from(*flags)).as_bytes());
+    put(b" ");
+    put(Decimal::new(data.len() as u64).as_bytes());
+    if with_cas {
+        put(b" ");
+        put(Decimal::new(*cas).as_bytes());
+    }
+    put(b"\r\n");
+    output.push(&line);
+    output.push_data(data);
+    output.push(b"\r\n");
+}
+
+fn write_answer(response: &Response, output: &mut Output) {
+    let text = match response {
+        Response::Stored => "STORED\r\n",
+        Response::NotStored => "NOT_STORED\r\n",
+        Response::Exists => "EXISTS\r\n",
+        Response::NotFound | Response::Miss => "NOT_FOUND\r\n",
+        Response::Deleted => "DELETED\r\n",
+        Response::Touched => "TOUCHED\r\n",
+        Response::NotNumeric => "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
+        Response::TooLarge => crate::memcached::command::TOO_LARGE,
+        Response::OutOfMemory => "SERVER_ERROR out of memory storing object\r\n",
+        Response::Number(number) => {
+            output.push(Decimal::new(*number).as_bytes());
+            "\r\n"
+        }
+        Response::Done | Response::Value { .. } | Response::Large { .. } | Response::Stats(_) => {
+            "OK\r\n"
+        }
+    };
+    output.push(text.as_bytes());
+}
+
+fn write_stats(shards: &dyn Shards, facts: &dyn Facts, now: Seconds, output: &mut Output) {
+    let mut total = Stats::default();
+    for response in shards.control(Control::Stats, now) {
+        if let Response::Stats(stats) = response {
+            total.add(&stats);
+        }
+    }
+    let mut put = |name: &str, value: &str| {
+        for part in ["STAT ", name, " ", value, "\r\n"] {
+            output.push(part.as_bytes());
+        }
+    };
+    for (name, value) in facts.facts(now) {
+        put(name, &value);
+    }
+    for (name, value) in total.each() {
+        put(name, &value.to_string());
+    }
+    output.push(b"END\r\n");
+}

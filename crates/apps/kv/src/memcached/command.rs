@@ -1,0 +1,266 @@
+//! What a command line means.
+//!
+//! The order of the checks is memcached's: it decides which of several mistakes in one line is the
+//! one that is answered, and whether `noreply` silences the answer.
+
+use crate::store::number::{signed, unsigned};
+use crate::store::{DATA_BYTES_MAX, Direction, KEY_BYTES_MAX, Request, Verb};
+
+const ERROR: &str = "ERROR\r\n";
+const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
+const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
+const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
+const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument\r\n";
+const VERSION: &str = concat!("VERSION ", version!(), "\r\n");
+pub(super) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk\r\n";
+pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache\r\n";
+
+/// Tokens that a line is cut into; a store command with more arguments than it may have is refused
+/// by their number, so counting further makes no difference.
+const TOKENS_MAX: usize = 9;
+
+/// A command with everything it needs, ready to be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Read any number of keys, in order.
+    Retrieve {
+        /// The keys; those that are not found are left out of the answer.
+        keys: Vec<Vec<u8>>,
+        /// The new expiry, for `gat` and `gats`.
+        touch: Option<i32>,
+        /// Answer with the unique number, for `gets` and `gats`.
+        cas: bool,
+    },
+    /// A request about one key.
+    Single {
+        /// What to do.
+        request: Request,
+        /// Without an answer.
+        quiet: bool,
+    },
+    /// Forget everything.
+    FlushAll {
+        /// When.
+        exptime: i32,
+        /// Without an answer.
+        quiet: bool,
+    },
+    /// Report counters.
+    Stats,
+    /// Reset counters.
+    ResetStats,
+    /// Answer this, whatever the store holds; empty when `noreply` silences it.
+    Say(&'static str),
+    /// End the connection.
+    Close,
+}
+
+/// What a line is: a command, or the head of one whose data follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// Complete.
+    Command(Command),
+    /// A data block of `length` bytes and a line end follow.
+    Data {
+        /// What to do with the data; its own data is still empty.
+        store: Store,
+        /// Bytes of data.
+        length: usize,
+    },
+    /// A data block of `length` bytes and a line end follow, and are to be skipped before `then`.
+    Skip {
+        /// Bytes of data.
+        length: usize,
+        /// The commands that answer the refusal.
+        then: Vec<Command>,
+    },
+}
+
+/// The head of a store command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// On which condition.
+    pub verb: Verb,
+    /// The key.
+    pub key: Vec<u8>,
+    /// Flags of the item.
+    pub flags: u32,
+    /// Expiry as sent.
+    pub exptime: i32,
+    /// Without an answer.
+    pub quiet: bool,
+}
+
+impl Store {
+    /// The command, now that its data is here.
+    pub fn with_data(self, data: Vec<u8>) -> Command {
+        let Self { verb, key, flags, exptime, quiet } = self;
+        Command::Single { request: Request::Store { verb, key, flags, exptime, data }, quiet }
+    }
+}
+
+/// Says what a line means; `line` is without its line end.
+///
+/// ```
+/// use gossamer_kv::memcached::command::{self, Command, Line};
+/// let Line::Command(command) = command::parse(b"get a b") else { panic!() };
+/// let keys = vec![b"a".to_vec(), b"b".to_vec()];
+/// assert_eq!(command, Command::Retrieve { keys, touch: None, cas: false });
+/// assert_eq!(command::parse(b"what?"), Line::Command(Command::Say("ERROR\r\n")));
+/// ```
+pub fn parse(line: &[u8]) -> Line {
+    // A zero byte ends a line for memcached, which reads lines as C strings.
+    let line = line.split(|&byte| byte == 0).next().unwrap_or_default();
+    let words = || line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
+    let mut count = 0;
+    for (token, word) in tokens.iter_mut().zip(words()) {
+        *token = word;
+        count += 1;
+    }
+    let Some((&name, arguments)) = tokens[..count].split_first() else { return say(ERROR) };
+    let quiet = arguments.last() == Some(&&b"noreply"[..]);
+    match (name, arguments.len()) {
+        (b"get" | b"gets", 1..) => retrieve(words().skip(1), None, name == b"gets"),
+        (b"gat" | b"gats", 1..) => match signed(arguments[0]) {
+            Some(exptime) => retrieve(words().skip(2), Some(exptime as i32), name == b"gats"),
+            None => say(BAD_EXPTIME),
+        },
+        (b"set", 4 | 5) => store(Verb::Set, arguments, quiet),
+        (b"add", 4 | 5) => store(Verb::Add, arguments, quiet),
+        (b"replace", 4 | 5) => store(Verb::Replace, arguments, quiet),
+        (b"append", 4 | 5) => store(Verb::Append, arguments, quiet),
+        (b"prepend", 4 | 5) => store(Verb::Prepend, arguments, quiet),
+        (b"cas", 5 | 6) => store(Verb::Cas(0), arguments, quiet),
+        (b"incr", 2 | 3) => arithmetic(Direction::Increment, arguments, quiet),
+        (b"decr", 2 | 3) => arithmetic(Direction::Decrement, arguments, quiet),
+        (b"touch", 2 | 3) => touch(arguments, quiet),
+        (b"delete", 1..=3) => delete(arguments, quiet),
+        (b"flush_all", 0..=2) => flush_all(arguments, quiet),
+        (b"verbosity", 1 | 2) => verbosity(arguments[0], quiet),
+        (b"version", _) => say(VERSION),
+        (b"quit", _) => Line::Command(Command::Close),
+        (b"stats", 0) => Line::Command(Command::Stats),
+        (b"stats", 1) if arguments[0] == b"reset" => Line::Command(Command::ResetStats),
+        // Whatever speaks HTTP by mistake is not answered line by line.
+        (b"GET" | b"POST", 1..) if arguments.iter().any(|word| word.starts_with(b"HTTP/")) => {
+            Line::Command(Command::Close)
+        }
+        _ => say(ERROR),
+    }
+}
+
+fn say(text: &'static str) -> Line {
+    Line::Command(Command::Say(text))
+}
+
+/// An answer that `noreply` silences.
+fn say_unless(quiet: bool, text: &'static str) -> Line {
+    say(if quiet { "" } else { text })
+}
+
+fn retrieve<'a>(keys: impl Iterator<Item = &'a [u8]>, touch: Option<i32>, cas: bool) -> Line {
+    let mut owned = Vec::new();
+    for key in keys {
+        if key.len() > KEY_BYTES_MAX {
+            // One bad key spoils the whole command.
+            return say(BAD_FORMAT);
+        }
+        owned.push(key.to_vec());
+    }
+    Line::Command(Command::Retrieve { keys: owned, touch, cas })
+}
+
+fn store(verb: Verb, arguments: &[&[u8]], quiet: bool) -> Line {
+    let refuse = || say_unless(quiet, BAD_FORMAT);
+    let key = arguments[0];
+    if key.len() > KEY_BYTES_MAX {
+        return refuse();
+    }
+    let (Some(flags), Some(exptime), Some(length)) =
+        (unsigned(arguments[1]), signed(arguments[2]), signed(arguments[3]))
+    else {
+        return refuse();
+    };
+    // memcached reads 64 bits and keeps the lower 32, of all three.
+    let (flags, exptime, length) = (flags as u32, exptime as i32, length as i32);
+    let verb = match verb {
+        Verb::Cas(_) => match unsigned(arguments[4]) {
+            Some(unique) => Verb::Cas(unique),
+            None => return refuse(),
+        },
+        verb => verb,
+    };
+    if !(0..=i32::MAX - 2).contains(&length) {
+        return refuse();
+    }
+    let length = length as usize;
+    if length > DATA_BYTES_MAX {
+        let mut then = Vec::new();
+        if verb == Verb::Set {
+            // Stale data must not outlive the attempt to replace it.
+            let request = Request::Discard { key: key.to_vec() };
+            then.push(Command::Single { request, quiet: true });
+        }
+        then.push(Command::Say(if quiet { "" } else { TOO_LARGE }));
+        return Line::Skip { length, then };
+    }
+    Line::Data { store: Store { verb, key: key.to_vec(), flags, exptime, quiet }, length }
+}
+
+fn arithmetic(direction: Direction, arguments: &[&[u8]], quiet: bool) -> Line {
+    let key = arguments[0];
+    if key.len() > KEY_BYTES_MAX {
+        return say_unless(quiet, BAD_FORMAT);
+    }
+    let Some(delta) = unsigned(arguments[1]) else { return say_unless(quiet, BAD_DELTA) };
+    single(Request::Arithmetic { key: key.to_vec(), direction, delta }, quiet)
+}
+
+fn touch(arguments: &[&[u8]], quiet: bool) -> Line {
+    let key = arguments[0];
+    if key.len() > KEY_BYTES_MAX {
+        return say_unless(quiet, BAD_FORMAT);
+    }
+    let Some(exptime) = signed(arguments[1]) else { return say_unless(quiet, BAD_EXPTIME) };
+    single(Request::Touch { key: key.to_vec(), exptime: exptime as i32 }, quiet)
+}
+
+fn delete(arguments: &[&[u8]], quiet: bool) -> Line {
+    // Old clients send a time, which must be 0.
+    let well_formed = match arguments[1..] {
+        [] => true,
+        [one] => one == b"0" || quiet,
+        _ => arguments[1] == b"0" && quiet,
+    };
+    // `noreply` counts only as a second or later argument; as the first it is a key.
+    let quiet = quiet && arguments.len() > 1;
+    if !well_formed {
+        return say_unless(quiet, BAD_DELETE);
+    }
+    if arguments[0].len() > KEY_BYTES_MAX {
+        return say_unless(quiet, BAD_FORMAT);
+    }
+    single(Request::Delete { key: arguments[0].to_vec() }, quiet)
+}
+
+fn flush_all(arguments: &[&[u8]], quiet: bool) -> Line {
+    let exptime = match arguments {
+        [] => Some(0),
+        [_] if quiet => Some(0),
+        [exptime, ..] => signed(exptime),
+    };
+    match exptime {
+        Some(exptime) => Line::Command(Command::FlushAll { exptime: exptime as i32, quiet }),
+        None => say_unless(quiet, BAD_EXPTIME),
+    }
+}
+
+fn verbosity(level: &[u8], quiet: bool) -> Line {
+    // There is no log whose detail could be changed; the answer is what clients rely on.
+    say_unless(quiet, if unsigned(level).is_some() { "OK\r\n" } else { BAD_FORMAT })
+}
+
+fn single(request: Request, quiet: bool) -> Line {
+    Line::Command(Command::Single { request, quiet })
+}

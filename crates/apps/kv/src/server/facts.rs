@@ -1,0 +1,51 @@
+//! What the `stats` command says about the server, as opposed to the store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::memcached::{Facts, VERSION};
+use crate::server::job::unix_time;
+use crate::store::Seconds;
+
+/// Facts that the I/O thread keeps up to date.
+#[derive(Debug)]
+pub(super) struct ServerFacts {
+    started: Seconds,
+    threads: usize,
+    pub(super) curr_connections: AtomicU64,
+    pub(super) total_connections: AtomicU64,
+    /// Connections closed because they were idle for too long.
+    pub(super) idle_kicks: AtomicU64,
+    /// Connections closed because answers had no more room and they read nothing.
+    pub(super) stalled_kicks: AtomicU64,
+}
+
+impl ServerFacts {
+    pub(super) fn new(threads: usize) -> Self {
+        Self {
+            started: unix_time(),
+            threads,
+            curr_connections: AtomicU64::new(0),
+            total_connections: AtomicU64::new(0),
+            idle_kicks: AtomicU64::new(0),
+            stalled_kicks: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Facts for ServerFacts {
+    fn facts(&self, now: Seconds) -> Vec<(&'static str, String)> {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed).to_string();
+        vec![
+            ("pid", std::process::id().to_string()),
+            ("uptime", now.saturating_sub(self.started).to_string()),
+            ("time", now.to_string()),
+            ("version", VERSION.to_owned()),
+            ("pointer_size", usize::BITS.to_string()),
+            ("curr_connections", count(&self.curr_connections)),
+            ("total_connections", count(&self.total_connections)),
+            ("idle_kicks", count(&self.idle_kicks)),
+            ("stalled_kicks", count(&self.stalled_kicks)),
+            ("threads", self.threads.to_string()),
+        ]
+    }
+}

@@ -1,0 +1,323 @@
+//! The I/O thread: every socket, and nothing else. It accepts, gives clients their turns, resumes
+//! those that waited for room, and closes idle and stalled ones.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+use slab::Slab;
+
+use crate::memcached::{Budget, Connection};
+use crate::server::client::{Client, Turn};
+use crate::server::facts::ServerFacts;
+use crate::server::job::{ConnectionId, Done, Execute, ReturnPath};
+
+const LISTENER: Token = Token(usize::MAX);
+const WAKER: Token = Token(usize::MAX - 1);
+
+/// Bytes that one read takes, at most.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How long accepting rests after the system refused a connection, as when descriptors run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often stalled clients are looked for while answers have no room.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
+
+/// How a server serves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Connections at a time; further ones wait in the listener's queue.
+    pub connections_max: usize,
+    /// Threads that run requests, as `stats` reports them.
+    pub threads: usize,
+    /// Bytes that the unsent answers of all connections take at most; at least 2 MiB, or the largest
+    /// item could never be read.
+    pub output_bytes: usize,
+    /// While answers have no room, connections whose client takes less than 64 KiB of what it is owed
+    /// in this time are closed, one at a time, the longest owed first.
+    pub stall: Duration,
+    /// Connections that are idle for this long are closed.
+    pub idle: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            threads: 1,
+            output_bytes: 64 << 20,
+            stall: Duration::from_secs(2),
+            idle: None,
+        }
+    }
+}
+
+/// A listening server; [`Server::run`] serves.
+#[derive(Debug)]
+pub struct Server {
+    poll: Poll,
+    listener: TcpListener,
+    options: Options,
+    clients: Slab<Client>,
+    next_serial: u64,
+    done: Receiver<Done>,
+    back: ReturnPath,
+    stop: Arc<AtomicBool>,
+    /// There may be connections to accept.
+    acceptable: bool,
+    /// Connections whose next answer has no room, in the order in which they began to wait.
+    short: VecDeque<ConnectionId>,
+    /// When clients are next looked through for stalled and idle ones.
+    next_look: Instant,
+}
+
+/// Ends a server from another thread.
+#[derive(Clone, Debug)]
+pub struct StopHandle {
+    stop: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+}
+
+impl StopHandle {
+    /// Makes [`Server::run`] return. Connections are closed; jobs under way end unheard.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        let _ = self.waker.wake();
+    }
+}
+
+impl Server {
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    /// Those of binding, as when the port is taken.
+    pub fn bind(address: SocketAddr, options: Options) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let mut listener = TcpListener::bind(address)?;
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        let (sender, done) = mpsc::channel();
+        let facts = Arc::new(ServerFacts::new(options.threads));
+        let budget = Budget::new(options.output_bytes);
+        Ok(Self {
+            poll,
+            listener,
+            options,
+            clients: Slab::new(),
+            next_serial: 0,
+            done,
+            back: ReturnPath { done: sender, waker, facts, budget },
+            stop: Arc::new(AtomicBool::new(false)),
+            acceptable: true,
+            short: VecDeque::new(),
+            next_look: Instant::now(),
+        })
+    }
+
+    /// The address it listens on, with the port that was chosen for port 0.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// A handle that ends [`Server::run`].
+    pub fn stop_handle(&self) -> StopHandle {
+        StopHandle { stop: Arc::clone(&self.stop), waker: Arc::clone(&self.back.waker) }
+    }
+
+    /// Serves until it is stopped. Troubles of one connection end that connection only.
+    ///
+    /// # Errors
+    /// When the system's poll fails.
+    pub fn run(mut self, executor: &dyn Execute) -> io::Result<()> {
+        let mut events = Events::with_capacity(256);
+        let mut scratch = vec![0; READ_BYTES];
+        let mut turns: Vec<usize> = Vec::new();
+        while !self.stop.load(Ordering::Acquire) {
+            match self.poll.poll(&mut events, self.timeout(&turns)) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            for event in &events {
+                match event.token() {
+                    LISTENER => self.acceptable = true,
+                    WAKER => {}
+                    Token(slot) => {
+                        if let Some(client) = self.clients.get_mut(slot) {
+                            client.readable |= event.is_readable() || event.is_read_closed();
+                            client.writable |= event.is_writable() || event.is_write_closed();
+                            queue(client, slot, &mut turns);
+                        }
+                    }
+                }
+            }
+            let now = Instant::now();
+            self.accept(now, &mut turns);
+            self.take_back(now, &mut turns);
+            self.resume(&mut turns);
+            self.look(now);
+            for slot in std::mem::take(&mut turns) {
+                let Some(client) = self.clients.get_mut(slot) else { continue };
+                client.queued = false;
+                match client.turn(slot, now, executor, &self.back, &mut scratch) {
+                    Turn::Waits => {}
+                    Turn::WantsAnother => queue(client, slot, &mut turns),
+                    Turn::Ended => self.remove(slot),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How long to wait for events at most.
+    fn timeout(&self, turns: &[usize]) -> Option<Duration> {
+        if !turns.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let accept = self.acceptable && self.clients.len() < self.options.connections_max;
+        let look =
+            !self.short.is_empty() || (self.options.idle.is_some() && !self.clients.is_empty());
+        let look = look.then(|| self.next_look.saturating_duration_since(Instant::now()));
+        look.into_iter().chain(accept.then_some(ACCEPT_PAUSE)).min()
+    }
+
+    fn accept(&mut self, now: Instant, turns: &mut Vec<usize>) {
+        while self.acceptable && self.clients.len() < self.options.connections_max {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.admit(stream, now, turns),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.acceptable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // The client is gone already, or descriptors have run out; `acceptable` stays set,
+                // so the next attempt comes after a pause.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn admit(&mut self, mut stream: TcpStream, now: Instant, turns: &mut Vec<usize>) {
+        let entry = self.clients.vacant_entry();
+        let slot = entry.key();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        // A connection that cannot be polled is dropped, which closes it. Answers must not wait for
+        // more of them; where that cannot be set, they only come later.
+        let _ = stream.set_nodelay(true);
+        if self.poll.registry().register(&mut stream, Token(slot), interest).is_err() {
+            return;
+        }
+        self.next_serial += 1;
+        entry.insert(Client {
+            stream,
+            connection: Connection::new(),
+            serial: self.next_serial,
+            readable: true,
+            writable: true,
+            queued: true,
+            active: now,
+            taken: 0,
+            owed: now,
+        });
+        turns.push(slot);
+        self.back.facts.curr_connections.fetch_add(1, Ordering::Relaxed);
+        self.back.facts.total_connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Hands the output of finished jobs to their connections.
+    fn take_back(&mut self, now: Instant, turns: &mut Vec<usize>) {
+        for done in self.done.try_iter() {
+            let ConnectionId { slot, serial } = done.connection;
+            let Some(client) = self.clients.get_mut(slot).filter(|c| c.serial == serial) else {
+                continue;
+            };
+            match done.progress {
+                Some(progress) => {
+                    client.completed(progress, now);
+                    if client.connection.shortage().is_some() {
+                        self.short.push_back(done.connection);
+                    }
+                    queue(client, slot, turns);
+                }
+                None => remove(&mut self.clients, &self.poll, &self.back, slot),
+            }
+        }
+    }
+
+    /// Resumes connections for whose answers there is room again, in the order in which they began
+    /// to wait.
+    fn resume(&mut self, turns: &mut Vec<usize>) {
+        let mut available = self.back.budget.available();
+        while let Some(&ConnectionId { slot, serial }) = self.short.front() {
+            if let Some(client) = self.clients.get_mut(slot).filter(|c| c.serial == serial)
+                && let Some(shortage) = client.connection.shortage()
+            {
+                if shortage.bytes > available {
+                    return;
+                }
+                available -= shortage.bytes;
+                client.connection.resume();
+                queue(client, slot, turns);
+            }
+            self.short.pop_front();
+        }
+    }
+
+    /// Closes connections that have been idle for too long and, while answers have no room, the one
+    /// whose client has taken too little for the longest time.
+    fn look(&mut self, now: Instant) {
+        if now < self.next_look {
+            return;
+        }
+        let since = |client: &Client| now.saturating_duration_since(client.active);
+        let mut next = Duration::from_secs(1);
+        if let Some(limit) = self.options.idle {
+            let idle = |client: &Client| client.connection.is_idle() && since(client) >= limit;
+            let idle: Vec<_> = self
+                .clients
+                .iter()
+                .filter(|(_, client)| idle(client))
+                .map(|(slot, _)| slot)
+                .collect();
+            self.back.facts.idle_kicks.fetch_add(idle.len() as u64, Ordering::Relaxed);
+            idle.into_iter().for_each(|slot| self.remove(slot));
+            next = next.min(limit);
+        }
+        if !self.short.is_empty() {
+            let limit = self.options.stall;
+            let stalled = self.clients.iter_mut().filter_map(|(slot, client)| {
+                client.is_stalled(now, limit).then_some((client.owed, slot))
+            });
+            if let Some((_, slot)) = stalled.min() {
+                self.back.facts.stalled_kicks.fetch_add(1, Ordering::Relaxed);
+                self.remove(slot);
+            }
+            next = SHORTAGE_PAUSE;
+        }
+        self.next_look = now + next;
+    }
+
+    fn remove(&mut self, slot: usize) {
+        remove(&mut self.clients, &self.poll, &self.back, slot);
+    }
+}
+
+fn queue(client: &mut Client, slot: usize, turns: &mut Vec<usize>) {
+    if !client.queued {
+        client.queued = true;
+        turns.push(slot);
+    }
+}
+
+fn remove(clients: &mut Slab<Client>, poll: &Poll, back: &ReturnPath, slot: usize) {
+    let mut client = clients.remove(slot);
+    // Closing the descriptor takes it out of the poll as well.
+    let _ = poll.registry().deregister(&mut client.stream);
+    back.facts.curr_connections.fetch_sub(1, Ordering::Relaxed);
+}

@@ -1,0 +1,42 @@
+//! One shard of the key-value store, as a plain value.
+//!
+//! A [`Store`] owns its items and nothing else: it has no lock, no clock and no socket. The time is
+//! handed in with every call, in whole seconds since the Unix epoch, and time never needs to be
+//! exact: it only decides what has expired. Requests and answers are the plain data of [`wire`], so
+//! that a store can live with a trustee of another process.
+//!
+//! The semantics are memcached's: items with flags, an expiry and a unique number that changes with
+//! every store; expiry is lazy; with a memory limit, the items used longest ago make room.
+//!
+//! In reading order: [`wire`] (what can be asked), [`data`] (the bytes of an item), [`item`] (an item
+//! and when it dies), [`lru`] (the order of use), `index` (finding items), `ops` (the operations),
+//! [`number`] (numbers in items), [`stats`] (counters).
+//!
+//! ```
+//! use gossamer_kv::store::{Limits, Request, Response, Store, Verb};
+//! let mut store = Store::new(Limits::default());
+//! let (key, data) = (b"answer".to_vec(), b"42".to_vec());
+//! let set = Request::Store { verb: Verb::Set, key: key.clone(), flags: 7, exptime: 10, data };
+//! assert_eq!(store.execute(set, 1000), Response::Stored);
+//! let get = Request::Get { key, most: 100 };
+//! assert!(matches!(store.execute(get.clone(), 1009), Response::Value { flags: 7, .. }));
+//! assert_eq!(store.execute(get, 1010), Response::Miss);
+//! ```
+
+pub mod data;
+mod index;
+pub mod item;
+pub mod lru;
+pub mod number;
+mod ops;
+pub mod stats;
+pub mod wire;
+
+pub use data::Data;
+pub use index::{Limits, Store};
+pub use item::{DATA_BYTES_MAX, KEY_BYTES_MAX, Seconds};
+pub use stats::Stats;
+pub use wire::{Control, Direction, Request, Response, Verb};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,403 @@
+//! What a workload's properties mean: counts, the mix of operations, distributions, record shape.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ycsb::properties::{Origin, Properties, PropertyError};
+
+/// The properties that [`Workload`] reads; others are reported as not known.
+const KNOWN: &[&str] = &[
+    "workload",
+    "recordcount",
+    "operationcount",
+    "maxexecutiontime",
+    "readproportion",
+    "updateproportion",
+    "scanproportion",
+    "insertproportion",
+    "readmodifywriteproportion",
+    "requestdistribution",
+    "zipfianconstant",
+    "fieldcount",
+    "fieldlength",
+    "fieldlengthdistribution",
+    "readallfields",
+    "writeallfields",
+    "minscanlength",
+    "maxscanlength",
+    "scanlengthdistribution",
+    "insertorder",
+    "zeropadding",
+    "seed",
+];
+
+/// Bytes of one record at most: an item of the store is no larger.
+const RECORD_BYTES_MAX: u64 = 1 << 20;
+
+/// Records at most; keeps every product with a record size inside `u64`.
+const RECORDS_MAX: u64 = 1 << 40;
+
+/// A workload that cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkloadError {
+    /// The file cannot be read.
+    #[error(
+        "cannot read the workload file {path}: {source}; core workloads go by a letter, a to f, or \
+         by name, workloada to workloadf"
+    )]
+    Read {
+        /// The path as given.
+        path: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A property is malformed or out of range.
+    #[error(transparent)]
+    Property(#[from] PropertyError),
+    /// The command line sets a property that does not exist.
+    #[error("{}: there is no property {key}; there are {}", Origin::CommandLine, KNOWN.join(", "))]
+    UnknownProperty {
+        /// What was set.
+        key: String,
+    },
+    /// All proportions are zero.
+    #[error(
+        "{name}: every proportion is zero, so there is no operation to run; set readproportion"
+    )]
+    NoOperations {
+        /// The workload.
+        name: String,
+    },
+    /// Records do not fit into an item of the store.
+    #[error("{name}: fieldcount x fieldlength is {bytes} bytes, above the limit of 1 MiB a record")]
+    RecordTooLarge {
+        /// The workload.
+        name: String,
+        /// The product.
+        bytes: u64,
+    },
+}
+
+/// How keys are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Distribution {
+    /// Every record as likely as any other.
+    Uniform,
+    /// Zipfian, with the popular records scattered over the key space by a hash.
+    Zipfian,
+    /// Zipfian over age: the record inserted last is the most popular.
+    Latest,
+}
+
+impl FromStr for Distribution {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "uniform" => Ok(Self::Uniform),
+            "zipfian" => Ok(Self::Zipfian),
+            "latest" => Ok(Self::Latest),
+            _ => Err(()),
+        }
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Uniform => "uniform",
+            Self::Zipfian => "zipfian",
+            Self::Latest => "latest",
+        })
+    }
+}
+
+/// Whether record numbers are hashed into key names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InsertOrder {
+    /// Neighbouring records have unrelated names (YCSB's default).
+    Hashed,
+    /// Neighbouring records have neighbouring names.
+    Ordered,
+}
+
+impl FromStr for InsertOrder {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "hashed" => Ok(Self::Hashed),
+            "ordered" => Ok(Self::Ordered),
+            _ => Err(()),
+        }
+    }
+}
+
+/// The share of each operation; the shares need not add up to one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mix {
+    /// Read a record.
+    pub read: f64,
+    /// Overwrite one field of a record, or all with `writeallfields`.
+    pub update: f64,
+    /// Read records in key order from a given one on.
+    pub scan: f64,
+    /// Add a record.
+    pub insert: f64,
+    /// Read a record, change a field, write it back.
+    pub read_modify_write: f64,
+}
+
+impl Mix {
+    /// What the shares add up to; they are proportions of that.
+    pub fn total(&self) -> f64 {
+        self.read + self.update + self.scan + self.insert + self.read_modify_write
+    }
+
+    /// The share of inserts among all operations, from 0 to 1.
+    pub fn insert_share(&self) -> f64 {
+        self.insert / self.total()
+    }
+}
+
+/// One workload, checked. It can be sent to the other processes of a rack.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Workload {
+    /// What messages call it.
+    pub name: String,
+    /// Records loaded before the run.
+    pub record_count: u64,
+    /// Operations of the run, over all clients.
+    pub operation_count: u64,
+    /// The run ends after this time even when operations are left.
+    pub max_execution_time: Option<Duration>,
+    /// The share of each operation.
+    pub mix: Mix,
+    /// How the record of an operation is chosen.
+    pub request_distribution: Distribution,
+    /// Theta of the zipfian distributions; 0.99 unless set.
+    pub zipfian_constant: f64,
+    /// Fields of a record.
+    pub field_count: u32,
+    /// Bytes of a field.
+    pub field_length: u32,
+    /// Reads return the whole record, not one field.
+    pub read_all_fields: bool,
+    /// Updates replace the whole record, not one field.
+    pub write_all_fields: bool,
+    /// Records of a scan, at least.
+    pub min_scan_length: u64,
+    /// Records of a scan, at most.
+    pub max_scan_length: u64,
+    /// How the length of a scan is chosen: uniform or zipfian.
+    pub scan_length_distribution: Distribution,
+    /// Whether record numbers are hashed into key names.
+    pub insert_order: InsertOrder,
+    /// Digits of the number in a key name, at least.
+    pub zero_padding: u32,
+    /// Seed of every random choice; two runs with the same seed choose alike.
+    pub seed: u64,
+}
+
+impl Workload {
+    /// Reads the properties of a core workload (`c` or `workloadc`) or of the file at a path. A
+    /// file in the current folder that is called like a core workload goes by `./workloadc`.
+    ///
+    /// # Errors
+    /// [`WorkloadError::Read`] when it is neither, [`WorkloadError::Property`] for a bad line.
+    pub fn properties(name_or_path: &str) -> Result<(String, Properties), WorkloadError> {
+        if let Some((name, text)) = super::builtin(name_or_path) {
+            return Ok((name.to_owned(), Properties::parse(name, text)?));
+        }
+        let text = std::fs::read_to_string(name_or_path)
+            .map_err(|source| WorkloadError::Read { path: name_or_path.to_owned(), source })?;
+        let name = Path::new(name_or_path)
+            .file_name()
+            .map_or_else(|| name_or_path.to_owned(), |name| name.to_string_lossy().into_owned());
+        Ok((name, Properties::parse(name_or_path, &text)?))
+    }
+
+    /// Builds the workload that `properties` describe, and warnings about properties of its file
+    /// that mean nothing here: files are shared with other programs. YCSB's defaults stand for what
+    /// is not set, with two exceptions that make a file without them useful: `recordcount` and
+    /// `operationcount` are 1000.
+    ///
+    /// # Errors
+    /// [`WorkloadError::Property`] naming file, line and key of a value that cannot be used;
+    /// [`WorkloadError::UnknownProperty`] for one that the command line sets and nobody knows;
+    /// [`WorkloadError::NoOperations`] and [`WorkloadError::RecordTooLarge`].
+    ///
+    /// ```
+    /// use gossamer_kv::ycsb::Workload;
+    /// let (name, mut properties) = Workload::properties("c").unwrap();
+    /// properties.override_with("recordcount=500").unwrap();
+    /// let (workload, warnings) = Workload::new(&name, &properties).unwrap();
+    /// assert_eq!(workload.record_count, 500);
+    /// assert_eq!(workload.mix.read, 1.0);
+    /// assert!(warnings.is_empty());
+    /// ```
+    pub fn new(name: &str, properties: &Properties) -> Result<(Self, Vec<String>), WorkloadError> {
+        let p = properties;
+        let share = |key, default| {
+            p.get(key, default, "a share from 0 to 1", |v: &f64| (0.0..=1.0).contains(v))
+        };
+        let count = |key, default, max: u64| {
+            p.get(key, default, &format!("a whole number from 1 to {max}"), |v: &u64| {
+                (1..=max).contains(v)
+            })
+        };
+        let truth = |key, default| p.get(key, default, "true or false", |_: &bool| true);
+        p.get("fieldlengthdistribution", String::from("constant"), "constant", |v| {
+            v == "constant"
+        })?;
+        let seconds = p.get("maxexecutiontime", 0u64, "a time in whole seconds", |_| true)?;
+        let field_count = count("fieldcount", 10, RECORD_BYTES_MAX)?;
+        let field_length = count("fieldlength", 100, RECORD_BYTES_MAX)?;
+        let max_scan_length = count("maxscanlength", 1000, 1 << 20)?;
+        let workload = Self {
+            name: name.to_owned(),
+            record_count: count("recordcount", 1000, RECORDS_MAX)?,
+            operation_count: count("operationcount", 1000, RECORDS_MAX)?,
+            max_execution_time: (seconds > 0).then(|| Duration::from_secs(seconds)),
+            mix: Mix {
+                read: share("readproportion", 0.95)?,
+                update: share("updateproportion", 0.05)?,
+                scan: share("scanproportion", 0.0)?,
+                insert: share("insertproportion", 0.0)?,
+                read_modify_write: share("readmodifywriteproportion", 0.0)?,
+            },
+            request_distribution: p.get(
+                "requestdistribution",
+                Distribution::Uniform,
+                "uniform, zipfian or latest",
+                |_| true,
+            )?,
+            zipfian_constant: p.get(
+                "zipfianconstant",
+                super::generator::ZIPFIAN_CONSTANT,
+                "a number above 0 and below 1",
+                |v| 0.0 < *v && *v < 1.0,
+            )?,
+            field_count: field_count as u32,
+            field_length: field_length as u32,
+            read_all_fields: truth("readallfields", true)?,
+            write_all_fields: truth("writeallfields", false)?,
+            min_scan_length: count("minscanlength", 1, max_scan_length)?,
+            max_scan_length,
+            scan_length_distribution: p.get(
+                "scanlengthdistribution",
+                Distribution::Uniform,
+                "uniform or zipfian",
+                |v| *v != Distribution::Latest,
+            )?,
+            insert_order: p
+                .get("insertorder", InsertOrder::Hashed, "hashed or ordered", |_| true)?,
+            zero_padding: p.get("zeropadding", 1, "a whole number from 0 to 200", |v| *v <= 200)?,
+            seed: p.get("seed", 1, "a whole number", |_| true)?,
+        };
+        if workload.mix.total() == 0.0 {
+            return Err(WorkloadError::NoOperations { name: name.to_owned() });
+        }
+        let bytes = field_count * field_length;
+        if bytes > RECORD_BYTES_MAX {
+            return Err(WorkloadError::RecordTooLarge { name: name.to_owned(), bytes });
+        }
+        let mut warnings = Vec::new();
+        for (key, origin) in p.unknown(KNOWN) {
+            if *origin == Origin::CommandLine {
+                return Err(WorkloadError::UnknownProperty { key: key.to_owned() });
+            }
+            warnings.push(format!("{origin}: the property {key} is not known and ignored"));
+        }
+        Ok((workload, warnings))
+    }
+
+    /// Bytes of a whole record.
+    pub fn record_bytes(&self) -> usize {
+        self.field_count as usize * self.field_length as usize
+    }
+
+    /// Whether any operation needs the keys in order.
+    pub fn scans(&self) -> bool {
+        self.mix.scan > 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<(Workload, Vec<String>), WorkloadError> {
+        Workload::new("w", &Properties::parse("w", text).unwrap())
+    }
+
+    #[test]
+    fn the_core_workloads_are_what_ycsb_says() {
+        let zipfian = Distribution::Zipfian;
+        let expected = [
+            ("a", [0.5, 0.5, 0.0, 0.0, 0.0], zipfian),
+            ("b", [0.95, 0.05, 0.0, 0.0, 0.0], zipfian),
+            ("c", [1.0, 0.0, 0.0, 0.0, 0.0], zipfian),
+            ("d", [0.95, 0.0, 0.0, 0.05, 0.0], Distribution::Latest),
+            ("e", [0.0, 0.0, 0.95, 0.05, 0.0], zipfian),
+            ("f", [0.5, 0.0, 0.0, 0.0, 0.5], zipfian),
+        ];
+        for (letter, [read, update, scan, insert, read_modify_write], distribution) in expected {
+            let (name, properties) = Workload::properties(letter).unwrap();
+            let (workload, warnings) = Workload::new(&name, &properties).unwrap();
+            assert_eq!(workload.mix, Mix { read, update, scan, insert, read_modify_write });
+            assert_eq!(workload.request_distribution, distribution);
+            assert_eq!(workload.record_bytes(), 1000);
+            assert_eq!(workload.scans(), letter == "e");
+            assert_eq!(warnings, [""; 0]);
+        }
+        assert_eq!(parse("").unwrap().0.mix.read, 0.95);
+    }
+
+    #[test]
+    fn a_workload_file_is_read_from_its_path() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/workloads/workloadb");
+        let (name, properties) = Workload::properties(path).unwrap();
+        assert_eq!(name, "workloadb");
+        assert_eq!(Workload::new(&name, &properties).unwrap().0.mix.update, 0.05);
+        assert_eq!(Workload::properties("workloadb").unwrap().0, "workloadb");
+        let error = Workload::properties("no/such/file").unwrap_err().to_string();
+        assert!(error.contains("no/such/file") && error.contains("a to f"), "{error}");
+    }
+
+    #[test]
+    fn bad_values_are_errors_that_name_the_line() {
+        for (text, message) in [
+            ("readproportion=2", "w:1: readproportion=2: expected a share from 0 to 1"),
+            ("\nrequestdistribution=often", "w:2: requestdistribution=often: expected uniform"),
+            ("fieldcount=0", "w:1: fieldcount=0: expected a whole number from 1"),
+            ("readallfields=yes", "w:1: readallfields=yes: expected true or false"),
+            ("scanlengthdistribution=latest", "expected uniform or zipfian"),
+            ("fieldlengthdistribution=zipfian", "expected constant"),
+            ("zipfianconstant=1", "expected a number above 0 and below 1"),
+            ("fieldcount=2000\nfieldlength=1000", "above the limit of 1 MiB"),
+            ("readproportion=0\nupdateproportion=0", "every proportion is zero"),
+            ("minscanlength=11\nmaxscanlength=10", "from 1 to 10"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(message), "{text:?} gave {error:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_properties_of_a_file_warn_and_do_no_harm() {
+        let (_, warnings) = parse("recordcuont=5").unwrap();
+        assert_eq!(warnings, ["w:1: the property recordcuont is not known and ignored"]);
+    }
+
+    #[test]
+    fn unknown_properties_of_the_command_line_are_mistakes() {
+        let mut properties = Properties::parse("w", "").unwrap();
+        properties.override_with("recordcuont=5").unwrap();
+        let error = Workload::new("w", &properties).unwrap_err().to_string();
+        assert!(error.starts_with("command line: there is no property recordcuont"), "{error}");
+        assert!(error.contains(" recordcount, "), "the known ones are listed: {error}");
+    }
+}
