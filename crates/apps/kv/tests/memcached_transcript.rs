@@ -1,8 +1,8 @@
 //! The answers of memcached itself, byte for byte: `fixtures/memcached.txt` replayed without
 //! sockets, whole and byte by byte.
 
+use gossamer_kv::memcached::local::LocalShards;
 use gossamer_kv::memcached::{Budget, Connection, Facts};
-use gossamer_kv::server::local::LocalShards;
 
 /// What the recording was started with before each conversation, so that none finds the items of
 /// another.

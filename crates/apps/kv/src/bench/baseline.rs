@@ -12,9 +12,13 @@ use std::thread;
 use dashmap::DashMap;
 use foldhash::fast::FixedState;
 
+use crate::bench::assignment::{Assignment, Phase};
+use crate::bench::backend::Backend;
+use crate::bench::contest::{Contestant, Outcome};
+use crate::bench::group::Group;
 use crate::bench::progress::Progress;
+use crate::bench::report::Report;
 use crate::bench::table::{Part, Table};
-use crate::bench::{Assignment, Backend, Contestant, Group, Outcome, Phase, Report};
 use crate::ycsb::Workload;
 
 /// Shards of each lock-based store: many more than threads, so that two seldom meet at one lock

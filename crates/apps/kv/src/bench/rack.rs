@@ -8,10 +8,14 @@ use std::rc::Rc;
 
 use gossamer::Sharded;
 
+use crate::bench::assignment::{Assignment, Phase};
+use crate::bench::backend::Backend;
+use crate::bench::contest::{Contestant, Outcome};
+use crate::bench::group::Group;
 use crate::bench::key::{Key, Value};
 use crate::bench::progress::Progress;
+use crate::bench::report::Report;
 use crate::bench::table::{Ask, Part, Table, scan_across};
-use crate::bench::{Assignment, Backend, Contestant, Group, Outcome, Phase, Report};
 use crate::fibers::gather;
 use crate::ycsb::Workload;
 

@@ -137,8 +137,8 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::memcached::batch::Facts;
+    use crate::memcached::local::LocalShards;
     use crate::memcached::output::Budget;
-    use crate::server::local::LocalShards;
 
     struct NoFacts;
 

@@ -4,8 +4,9 @@
 //! run it on its committed corpus, `fuzz/corpus/memcached`.
 
 use crate::memcached::batch::Facts;
-use crate::memcached::{Budget, Connection};
-use crate::server::local::LocalShards;
+use crate::memcached::connection::Connection;
+use crate::memcached::local::LocalShards;
+use crate::memcached::output::Budget;
 
 /// Room for answers: as much as one batch takes, which is less than one input can ask for.
 const ROOM: usize = 400 << 10;

@@ -11,7 +11,8 @@
 //!
 //! In reading order: [`command`] (what a line means), [`parser`] (where a line and its data end),
 //! [`output`] (answers and the memory that all of them may take), [`batch`] (running commands and
-//! writing answers), [`connection`] (one client: order, limits). For any bytes at all: `fuzzing`.
+//! writing answers), [`local`] (the store without a rack), [`connection`] (one client: order, limits).
+//! For any bytes at all: `fuzzing`.
 
 /// The version that clients are told. It begins with that of the memcached whose answers these are:
 /// clients choose what to expect by it.
@@ -26,6 +27,7 @@ pub mod command;
 pub mod connection;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+pub mod local;
 pub mod output;
 pub mod parser;
 

@@ -1,9 +1,9 @@
 //! What the `stats` command says about the server, as opposed to the store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::memcached::{Facts, VERSION};
-use crate::server::job::unix_time;
 use crate::store::Seconds;
 
 /// Facts that the I/O thread keeps up to date.
@@ -48,4 +48,9 @@ impl Facts for ServerFacts {
             ("threads", self.threads.to_string()),
         ]
     }
+}
+
+/// Whole seconds since the Unix epoch.
+pub(super) fn unix_time() -> Seconds {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

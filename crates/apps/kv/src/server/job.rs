@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use mio::Waker;
 
 use crate::memcached::{Batch, Budget, Progress, Shards};
-use crate::server::facts::ServerFacts;
-use crate::store::Seconds;
+use crate::server::facts::{ServerFacts, unix_time};
 
 /// Starts jobs where blocking on the store is fine.
 pub trait Execute {
@@ -82,9 +80,4 @@ impl Drop for Job {
             self.back.send(Done { connection: self.connection, progress: None });
         }
     }
-}
-
-/// Whole seconds since the Unix epoch.
-pub(super) fn unix_time() -> Seconds {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

@@ -1,46 +1,14 @@
-//! The server's store without a rack: shards behind locks, jobs on plain threads.
-//!
-//! It serves the tests of everything above the store, and shows what an [`Execute`] and a
-//! [`Shards`] must do.
+//! An executor without a rack: jobs on plain threads. It serves the tests of the server, and shows
+//! what an [`Execute`] must do.
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 
-use crate::memcached::Shards;
+use crate::memcached::local::LocalShards;
 use crate::server::job::{Execute, Job};
-use crate::store::{Control, Limits, Request, Response, Seconds, Store};
-
-/// Stores behind locks, in this process.
-#[derive(Debug)]
-pub struct LocalShards {
-    shards: Vec<Mutex<Store>>,
-}
-
-impl LocalShards {
-    /// `count` shards (at least one) that share `memory` bytes.
-    pub fn new(count: usize, memory: Option<usize>) -> Self {
-        let count = count.max(1);
-        let limits = Limits { memory: memory.map(|bytes| bytes / count) };
-        Self { shards: (0..count).map(|_| Mutex::new(Store::new(limits))).collect() }
-    }
-}
-
-impl Shards for LocalShards {
-    fn call(&self, request: Request, now: Seconds) -> Response {
-        let hash = FixedState::default().hash_one(request.key());
-        let shard = (hash % self.shards.len() as u64) as usize;
-        self.shards[shard].lock().execute(request, now)
-    }
-
-    fn control(&self, control: Control, now: Seconds) -> Vec<Response> {
-        self.shards.iter().map(|shard| shard.lock().control(control, now)).collect()
-    }
-}
 
 /// Runs jobs on threads of its own; they end when it is dropped.
 #[derive(Debug)]

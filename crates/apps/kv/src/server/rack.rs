@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::fibers::gather;
 use crate::memcached::Shards;
-use crate::server::{Execute, Job};
+use crate::server::job::{Execute, Job};
 use crate::store::{Control, Limits, Request, Response, Seconds, Store};
 
 /// Stores at the trustees of a rack.

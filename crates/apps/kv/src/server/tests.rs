@@ -7,8 +7,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::memcached::local::LocalShards;
 use crate::server::job::Execute;
-use crate::server::local::{LocalExecutor, LocalShards};
+use crate::server::local::LocalExecutor;
 
 /// Longer than anything takes; a test that would hang fails instead.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ycsb::core_workloads::builtin;
 use crate::ycsb::properties::{Origin, Properties, PropertyError};
 
 /// The properties that [`Workload`] reads; others are reported as not known.
@@ -40,6 +41,9 @@ const RECORD_BYTES_MAX: u64 = 1 << 20;
 
 /// Records at most; keeps every product with a record size inside `u64`.
 const RECORDS_MAX: u64 = 1 << 40;
+
+/// Theta of YCSB's zipfian distributions unless a workload sets another.
+pub const ZIPFIAN_CONSTANT: f64 = 0.99;
 
 /// A workload that cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -208,7 +212,7 @@ impl Workload {
     /// # Errors
     /// [`WorkloadError::Read`] when it is neither, [`WorkloadError::Property`] for a bad line.
     pub fn properties(name_or_path: &str) -> Result<(String, Properties), WorkloadError> {
-        if let Some((name, text)) = super::builtin(name_or_path) {
+        if let Some((name, text)) = builtin(name_or_path) {
             return Ok((name.to_owned(), Properties::parse(name, text)?));
         }
         let text = std::fs::read_to_string(name_or_path)
@@ -276,7 +280,7 @@ impl Workload {
             )?,
             zipfian_constant: p.get(
                 "zipfianconstant",
-                super::generator::ZIPFIAN_CONSTANT,
+                ZIPFIAN_CONSTANT,
                 "a number above 0 and below 1",
                 |v| 0.0 < *v && *v < 1.0,
             )?,

@@ -8,10 +8,7 @@
 
 use fastrand::Rng;
 
-use crate::ycsb::workload::{Distribution, Workload};
-
-/// Theta of YCSB's zipfian distributions unless a workload sets another.
-pub const ZIPFIAN_CONSTANT: f64 = 0.99;
+use crate::ycsb::workload::{Distribution, Workload, ZIPFIAN_CONSTANT};
 
 /// Items that the scrambled generator draws from before it hashes: YCSB's number. It is far above
 /// any record count, so the shape does not depend on how many records there are.
