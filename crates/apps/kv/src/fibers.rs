@@ -1,5 +1,5 @@
-//! What a fiber of a rack does while it waits: blocking work on a thread of its own, and several
-//! requests at a time.
+//! Waiting without blocking a thread of the rack: [`run_blocking`] moves blocking work to a thread of
+//! its own, and `request_all` sends several requests before it waits for the first response.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,57 +8,58 @@ use std::thread;
 use fiber::Promise;
 use gossamer::DelegateError;
 
-/// Runs `work`, which blocks, on a thread of its own, while this fiber waits and its thread goes on
-/// serving the rack.
+/// Runs blocking `work` on a new thread. The calling fiber waits; its thread keeps serving the rack.
 ///
 /// # Panics
-/// Outside a fiber; if the work panics; and when the system has no thread left.
-pub fn off_rack<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+/// Outside a fiber, if `work` panics, and if no thread can be started.
+pub fn run_blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (promise, outcome) = Promise::new();
-    // A promise that is dropped unsettled, as when the work panics, tells its handle.
+    // If `work` panics, dropping the unsettled promise fails the join below.
     thread::spawn(move || promise.settle(Ok(work())));
     match outcome.join() {
         Ok(result) => result,
-        Err(error) => panic!("work outside the rack failed: {error}"),
+        Err(error) => panic!("blocking work failed: {error}"),
     }
 }
 
-/// Where one answer of a [`gather`] goes.
-pub(crate) type Answer<R> = Box<dyn FnOnce(Result<R, DelegateError>)>;
+/// Takes the response to one request of [`request_all`].
+pub(crate) type Reply<R> = Box<dyn FnOnce(Result<R, DelegateError>)>;
 
-/// Sends several requests without waiting in between, then waits for all answers; they come in the
-/// order of the requests.
+/// Sends `count` requests, then waits for all responses and returns them in the order of the requests.
 ///
 /// # Panics
 /// If a request fails, as `apply` does; outside a fiber.
-pub(crate) fn gather<R: 'static>(count: usize, mut send: impl FnMut(usize, Answer<R>)) -> Vec<R> {
-    struct Gathering<R> {
-        missing: Cell<usize>,
-        answers: RefCell<Vec<Option<Result<R, DelegateError>>>>,
+pub(crate) fn request_all<R: 'static>(
+    count: usize,
+    mut send: impl FnMut(usize, Reply<R>),
+) -> Vec<R> {
+    struct Pending<R> {
+        outstanding: Cell<usize>,
+        responses: RefCell<Vec<Option<Result<R, DelegateError>>>>,
     }
     let me = fiber::current().expect("requests are sent by fibers");
-    let answers = RefCell::new((0..count).map(|_| None).collect());
-    let gathering = Rc::new(Gathering { missing: Cell::new(count), answers });
+    let responses = RefCell::new((0..count).map(|_| None).collect());
+    let pending = Rc::new(Pending { outstanding: Cell::new(count), responses });
     for index in 0..count {
-        let gathering = Rc::clone(&gathering);
+        let pending = Rc::clone(&pending);
         send(
             index,
-            Box::new(move |answer| {
-                gathering.answers.borrow_mut()[index] = Some(answer);
-                gathering.missing.set(gathering.missing.get() - 1);
-                if gathering.missing.get() == 0 {
+            Box::new(move |response| {
+                pending.responses.borrow_mut()[index] = Some(response);
+                pending.outstanding.set(pending.outstanding.get() - 1);
+                if pending.outstanding.get() == 0 {
                     fiber::unpark(me);
                 }
             }),
         );
     }
-    while gathering.missing.get() > 0 {
+    while pending.outstanding.get() > 0 {
         fiber::park();
     }
-    let answers = gathering.answers.take();
-    let unwrap = |answer: Result<R, DelegateError>| match answer {
-        Ok(answer) => answer,
-        Err(error) => panic!("a shard did not answer: {error}"),
+    let responses = pending.responses.take();
+    let unwrap = |response: Result<R, DelegateError>| match response {
+        Ok(response) => response,
+        Err(error) => panic!("request to a shard failed: {error}"),
     };
-    answers.into_iter().flatten().map(unwrap).collect()
+    responses.into_iter().flatten().map(unwrap).collect()
 }

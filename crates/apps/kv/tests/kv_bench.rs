@@ -70,17 +70,17 @@ fn a_workload_file_and_properties_are_honoured_and_warned_about() {
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(out.contains("mine: 1000 records of 200 bytes, uniform keys"), "{out}");
     let err = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(err.matches("colour is not known").count(), 1, "{err}");
+    assert_eq!(err.matches("unknown property colour").count(), 1, "{err}");
 }
 
 #[test]
 fn mistakes_are_named() {
     assert!(fails(&["--workload", "no/such"]).contains("no/such"));
     let err = fails(&["-p", "readproportion=many"]);
-    assert!(err.contains("command line: readproportion=many: expected a share"), "{err}");
+    assert!(err.contains("command line: readproportion=many: expected a fraction"), "{err}");
     let err = fails(&["-p", "readproportoin=1"]);
     assert!(
-        err.contains("no property readproportoin") && err.contains(" readproportion,"),
+        err.contains("unknown property readproportoin") && err.contains(" readproportion,"),
         "{err}"
     );
     for flag in ["--fibers", "--hosts", "--threads", "--rounds"] {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::Server;
 
 /// Everything the server answers to `input`; the client closes its side when all is sent.
-fn converse(server: &Server, input: &[u8]) -> String {
+fn exchange(server: &Server, input: &[u8]) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut writer = stream.try_clone().unwrap();
@@ -32,13 +32,13 @@ fn items_of_both_hosts_are_found_through_one_port() {
     let keys: Vec<String> = (0..200).map(|number| format!("key{number}")).collect();
     let sets: String =
         keys.iter().map(|key| format!("set {key} 0 0 {}\r\n{key}\r\n", key.len())).collect();
-    assert_eq!(converse(&server, sets.as_bytes()), "STORED\r\n".repeat(keys.len()));
-    let found = converse(&server, format!("get {}\r\n", keys.join(" ")).as_bytes());
+    assert_eq!(exchange(&server, sets.as_bytes()), "STORED\r\n".repeat(keys.len()));
+    let found = exchange(&server, format!("get {}\r\n", keys.join(" ")).as_bytes());
     let values = keys.iter().map(|key| format!("VALUE {key} 0 {}\r\n{key}\r\n", key.len()));
     assert_eq!(found, values.collect::<String>() + "END\r\n");
-    let stats = converse(&server, b"stats\r\n");
+    let stats = exchange(&server, b"stats\r\n");
     assert!(stats.contains("STAT curr_items 200\r\n"), "{stats}");
-    assert_eq!(converse(&server, b"flush_all\r\nget key0 key1\r\n"), "OK\r\nEND\r\n");
+    assert_eq!(exchange(&server, b"flush_all\r\nget key0 key1\r\n"), "OK\r\nEND\r\n");
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn large_items_cross_the_rack() {
         let input = format!("set {key} 0 0 {}\r\n{value}\r\nget {key}\r\n", value.len());
         let expected = format!("STORED\r\nVALUE {key} 0 {}\r\n{value}\r\nEND\r\n", value.len());
         assert!(
-            converse(&server, input.as_bytes()) == expected,
+            exchange(&server, input.as_bytes()) == expected,
             "the item {key} came back changed"
         );
     }
@@ -63,7 +63,7 @@ fn clients_that_read_nothing_do_not_fill_the_memory() {
     let set = |key| format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
     let keys: Vec<String> = (0..16).map(|number| format!("k{number}")).collect();
     let sets: String = keys.iter().map(set).collect();
-    assert_eq!(converse(&server, sets.as_bytes()), "STORED\r\n".repeat(keys.len()));
+    assert_eq!(exchange(&server, sets.as_bytes()), "STORED\r\n".repeat(keys.len()));
     let get = format!("get {}\r\n", keys.join(" "));
     let clients: Vec<TcpStream> = (0..150)
         .map(|_| {
@@ -74,12 +74,12 @@ fn clients_that_read_nothing_do_not_fill_the_memory() {
         .collect();
     // One that reads is served meanwhile, as often as it asks.
     for _ in 0..5 {
-        let found = converse(&server, b"get k0\r\n");
+        let found = exchange(&server, b"get k0\r\n");
         assert!(found == format!("VALUE k0 0 {}\r\n{value}\r\nEND\r\n", value.len()));
     }
     // Until the server has read for them what it will.
     let reads = || {
-        let stats = converse(&server, b"stats\r\n");
+        let stats = exchange(&server, b"stats\r\n");
         stats.lines().find(|line| line.starts_with("STAT cmd_get ")).unwrap().to_owned()
     };
     let (mut before, mut now) = (String::new(), reads());
@@ -96,11 +96,11 @@ fn clients_that_read_nothing_do_not_fill_the_memory() {
 #[test]
 fn clients_at_the_same_time_lose_no_increment() {
     let server = Server::start();
-    assert_eq!(converse(&server, b"set n 0 0 1\r\n0\r\n"), "STORED\r\n");
+    assert_eq!(exchange(&server, b"set n 0 0 1\r\n0\r\n"), "STORED\r\n");
     thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| converse(&server, "incr n 1\r\n".repeat(500).as_bytes()));
+            scope.spawn(|| exchange(&server, "incr n 1\r\n".repeat(500).as_bytes()));
         }
     });
-    assert_eq!(converse(&server, b"get n\r\n"), "VALUE n 0 4\r\n4000\r\nEND\r\n");
+    assert_eq!(exchange(&server, b"get n\r\n"), "VALUE n 0 4\r\n4000\r\nEND\r\n");
 }

@@ -2,7 +2,7 @@
 //! sockets, whole and byte by byte.
 
 use gossamer_kv::memcached::local::LocalShards;
-use gossamer_kv::memcached::{Budget, Connection, Facts};
+use gossamer_kv::memcached::{Budget, Connection, ServerStats};
 
 /// What the recording was started with before each conversation, so that none finds the items of
 /// another.
@@ -10,10 +10,10 @@ const CLEAN: &[u8] = b"delete k noreply\r\ndelete n noreply\r\ndelete a noreply\
 
 const FIXTURE: &str = include_str!("fixtures/memcached.txt");
 
-struct NoFacts;
+struct NoServerStats;
 
-impl Facts for NoFacts {
-    fn facts(&self, _now: u64) -> Vec<(&'static str, String)> {
+impl ServerStats for NoServerStats {
+    fn server_stats(&self, _now: u64) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
@@ -47,7 +47,7 @@ fn unescape(text: &str) -> Vec<u8> {
 }
 
 /// What the server answers to `input` in pieces of `size`; `<EOF>` at the end if it closes.
-fn converse(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {
+fn exchange(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {
     let mut connection = Connection::new();
     let mut answer = Vec::new();
     for piece in input.chunks(size) {
@@ -55,7 +55,7 @@ fn converse(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {
         while let Some(batch) = connection.next_batch() {
             connection.completed(batch.run(
                 shards,
-                &NoFacts,
+                &NoServerStats,
                 1_700_000_000,
                 &Budget::new(usize::MAX),
             ));
@@ -91,21 +91,21 @@ fn comparable(answer: &[u8]) -> String {
 
 fn replay(size: usize) {
     let shards = LocalShards::new(1, None);
-    let mut conversations = 0;
+    let mut exchanges = 0;
     let mut wrong = Vec::new();
     let mut lines = FIXTURE.lines();
     while let Some(line) = lines.next() {
         let Some(sent) = line.strip_prefix("> ") else { continue };
         let expected = lines.next().and_then(|line| line.strip_prefix("< ")).expect("an answer");
         let input = [CLEAN, &unescape(sent)].concat();
-        let answer = comparable(&converse(&shards, &input, size));
+        let answer = comparable(&exchange(&shards, &input, size));
         let expected = comparable(&unescape(expected));
         if answer != expected {
             wrong.push(format!("sent      {sent}\nmemcached {expected}\nkv        {answer}\n"));
         }
-        conversations += 1;
+        exchanges += 1;
     }
-    assert!(conversations > 100, "the fixture holds only {conversations} conversations");
+    assert!(exchanges > 100, "the fixture holds only {exchanges} exchanges");
     assert!(wrong.is_empty(), "{} answers differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 

@@ -9,7 +9,7 @@ use crate::bench::assignment::{Assignment, Phase};
 use crate::bench::backend::Backend;
 use crate::bench::progress::{self, STEP};
 use crate::bench::report::{Operation, Report};
-use crate::bench::table::Part;
+use crate::bench::table::ByteRange;
 use crate::ycsb::{AcknowledgedCounter, KeyChooser, RecordMaker, ScanLength};
 
 /// The clients of one thread: what they share, and what they measured. They run as fibers of the
@@ -92,9 +92,9 @@ impl<B: Backend> Group<B> {
     }
 
     /// Where field `field` of a record is.
-    fn field(&self, field: u32) -> Part {
+    fn field(&self, field: u32) -> ByteRange {
         let length = self.assignment.workload.field_length;
-        Part { offset: field * length, length }
+        ByteRange { offset: field * length, length }
     }
 }
 
@@ -144,10 +144,10 @@ impl<B: Backend> Client<'_, B> {
     }
 
     /// What a read is to return: the record or one field of it.
-    fn part(&mut self) -> Part {
+    fn part(&mut self) -> ByteRange {
         let workload = &self.group.assignment.workload;
         if workload.read_all_fields {
-            Part::WHOLE
+            ByteRange::ALL
         } else {
             self.group.field(self.rng.u32(..workload.field_count))
         }

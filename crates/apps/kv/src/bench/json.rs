@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::bench::contest::{Score, Spread};
+use crate::bench::comparison::{Score, Spread};
 use crate::bench::report::Operation;
 use crate::ycsb::Workload;
 

@@ -8,16 +8,16 @@
 //! contention of its own. Groups report once, at the end.
 //!
 //! In reading order: [`backend`] (what is driven), [`assignment`] (what a group is to do),
-//! [`group`] (its clients), [`report`] (what it measured), [`contest`] (several stores, several
+//! [`group`] (its clients), [`report`] (what it measured), [`comparison`] (several stores, several
 //! rounds), [`progress`] (the bar), and what comes out: [`table`], [`json`], [`plot`].
 
 pub mod assignment;
 pub mod backend;
-pub mod baseline;
-pub mod contest;
+pub mod comparison;
 pub mod group;
 pub mod json;
 pub mod key;
+pub mod lock_based;
 pub mod plot;
 pub mod progress;
 pub mod rack;
@@ -28,7 +28,7 @@ pub mod text;
 
 pub use assignment::{Assignment, Phase};
 pub use backend::Backend;
-pub use contest::{Contestant, Outcome, Score, Spread};
+pub use comparison::{Candidate, Outcome, Score, Spread};
 pub use group::Group;
 pub use report::{Operation, Report};
 

@@ -1,6 +1,6 @@
 //! Results as a picture: throughput as bars, latency as curves over percentiles.
 
-use crate::bench::contest::Score;
+use crate::bench::comparison::Score;
 use crate::bench::report::{Latencies, Operation};
 use crate::bench::svg::{Svg, colour};
 use crate::bench::text::{duration, headline};

@@ -10,13 +10,13 @@ use gossamer::Sharded;
 
 use crate::bench::assignment::{Assignment, Phase};
 use crate::bench::backend::Backend;
-use crate::bench::contest::{Contestant, Outcome};
+use crate::bench::comparison::{Candidate, Outcome};
 use crate::bench::group::Group;
 use crate::bench::key::{Key, Value};
 use crate::bench::progress::Progress;
 use crate::bench::report::Report;
-use crate::bench::table::{Ask, Part, Table, scan_across};
-use crate::fibers::gather;
+use crate::bench::table::{ByteRange, ScanRequest, Table, scan_shards};
+use crate::fibers::request_all;
 use crate::ycsb::Workload;
 
 /// The records of a rack.
@@ -26,9 +26,11 @@ pub struct RackTable {
 }
 
 impl Backend for RackTable {
-    fn read(&self, key: &[u8], part: Part, value: &mut Vec<u8>) -> bool {
+    fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
         let found = self.shards.of(key).apply_with(
-            |table, (key, part): (Key, Part)| table.read(&key, part).map(|v| Value(v.to_vec())),
+            |table, (key, part): (Key, ByteRange)| {
+                table.read(&key, part).map(|v| Value(v.to_vec()))
+            },
             (Key::new(key), part),
         );
         match found {
@@ -56,13 +58,13 @@ impl Backend for RackTable {
         )
     }
 
-    fn scan(&self, start: &[u8], count: usize, part: Part) -> usize {
+    fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> usize {
         let shards = self.shards.shards();
-        let fetch = |asks: &[Ask]| {
-            gather(asks.len(), |index, answer| {
-                let Ask { table, start, count } = &asks[index];
+        let fetch = |asks: &[ScanRequest]| {
+            request_all(asks.len(), |index, answer| {
+                let ScanRequest { table, start, count } = &asks[index];
                 shards[*table].try_apply_with_then(
-                    |table, (start, count, part): (Key, usize, Part)| {
+                    |table, (start, count, part): (Key, usize, ByteRange)| {
                         table.scan(&start, count, part)
                     },
                     (Key::new(start), *count, part),
@@ -70,13 +72,13 @@ impl Backend for RackTable {
                 );
             })
         };
-        scan_across(shards.len(), start, count, fetch).len()
+        scan_shards(shards.len(), start, count, fetch).len()
     }
 }
 
-/// The rack as a contestant; to be used inside a fiber of it.
+/// The rack as a candidate; to be used inside a fiber of it.
 #[derive(Debug)]
-pub struct RackContestant {
+pub struct RackCandidate {
     name: String,
     hosts: u64,
     /// Threads of the rack, over all hosts.
@@ -85,7 +87,7 @@ pub struct RackContestant {
     fibers: u64,
 }
 
-impl RackContestant {
+impl RackCandidate {
     /// This rack, with `fibers` clients on each of its threads.
     ///
     /// # Panics
@@ -132,7 +134,7 @@ impl RackContestant {
     }
 }
 
-impl Contestant for RackContestant {
+impl Candidate for RackCandidate {
     fn name(&self) -> &str {
         &self.name
     }

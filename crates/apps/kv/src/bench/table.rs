@@ -26,16 +26,16 @@ pub struct Record {
 
 /// The part of a record that an operation is about, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct ByteRange {
     /// The first byte.
     pub offset: u32,
     /// How many; a part that reaches over the end of a record is cut there.
     pub length: u32,
 }
 
-impl Part {
+impl ByteRange {
     /// The whole record.
-    pub const WHOLE: Self = Self { offset: 0, length: u32::MAX };
+    pub const ALL: Self = Self { offset: 0, length: u32::MAX };
 
     /// This part of `value`.
     pub fn of(self, value: &[u8]) -> &[u8] {
@@ -59,7 +59,7 @@ impl Table {
     }
 
     /// The part of a record, if there is the record.
-    pub fn read(&self, key: &[u8], part: Part) -> Option<&[u8]> {
+    pub fn read(&self, key: &[u8], part: ByteRange) -> Option<&[u8]> {
         self.store.peek(key, NO_TIME).map(|item| part.of(item.data()))
     }
 
@@ -94,7 +94,7 @@ impl Table {
     }
 
     /// Up to `count` records in the order of their keys, from the first key not below `start`.
-    pub fn scan(&self, start: &[u8], count: usize, part: Part) -> Vec<Record> {
+    pub fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> Vec<Record> {
         self.keys_from(start, count)
             .filter_map(|key| {
                 let value = self.read(key, part)?.to_vec();
@@ -116,7 +116,7 @@ impl Table {
 
 /// What a scan over several tables asks one of them for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct ScanRequest {
     /// The number of the table.
     pub table: usize,
     /// The first key that is wanted, or would be.
@@ -130,15 +130,15 @@ pub struct Ask {
 ///
 /// A table is asked for little more than its share, since records are large and nobody wants those
 /// that others precede; only a table that may hold more of the wanted ones is asked again.
-pub fn scan_across(
+pub fn scan_shards(
     tables: usize,
     start: &[u8],
     count: usize,
-    mut fetch: impl FnMut(&[Ask]) -> Vec<Vec<Record>>,
+    mut fetch: impl FnMut(&[ScanRequest]) -> Vec<Vec<Record>>,
 ) -> Vec<Record> {
     let share = share_of(count, tables);
-    let ask = |table| Ask { table, start: start.to_vec(), count: share };
-    let mut asks: Vec<Ask> = (0..tables).map(ask).collect();
+    let ask = |table| ScanRequest { table, start: start.to_vec(), count: share };
+    let mut asks: Vec<ScanRequest> = (0..tables).map(ask).collect();
     let mut records = Vec::new();
     while !asks.is_empty() {
         let parts = fetch(&asks);
@@ -147,7 +147,7 @@ pub fn scan_across(
             .zip(&parts)
             .filter(|(ask, part)| part.len() >= ask.count)
             .filter_map(|(ask, part)| Some((ask.table, after(&part.last()?.key))))
-            .map(|(table, start)| Ask { table, start, count: 0 })
+            .map(|(table, start)| ScanRequest { table, start, count: 0 })
             .collect();
         records.extend(parts.into_iter().flatten());
         records.sort_unstable();
@@ -188,30 +188,31 @@ mod tests {
     #[test]
     fn reads_and_updates_parts_of_a_record() {
         let mut table = filled(&["k"]);
-        let part = Part { offset: 2, length: 3 };
+        let part = ByteRange { offset: 2, length: 3 };
         assert_eq!(table.read(b"k", part), Some(&b"234"[..]));
         assert!(table.update(b"k", 2, b"abc"));
-        assert_eq!(table.read(b"k", Part::WHOLE), Some(&b"01abc56789"[..]));
-        assert_eq!(table.read(b"k", Part { offset: 8, length: 9 }), Some(&b"89"[..]));
-        assert_eq!(table.read(b"k", Part { offset: 80, length: 9 }), Some(&b""[..]));
+        assert_eq!(table.read(b"k", ByteRange::ALL), Some(&b"01abc56789"[..]));
+        assert_eq!(table.read(b"k", ByteRange { offset: 8, length: 9 }), Some(&b"89"[..]));
+        assert_eq!(table.read(b"k", ByteRange { offset: 80, length: 9 }), Some(&b""[..]));
         assert!(!table.update(b"k", 9, b"xy"), "an update never makes a record longer");
         assert!(!table.update(b"none", 0, b"x"));
-        assert_eq!(table.read(b"none", Part::WHOLE), None);
+        assert_eq!(table.read(b"none", ByteRange::ALL), None);
     }
 
     #[test]
     fn scans_go_in_key_order_from_the_start_key() {
         let table = filled(&["d", "a", "c", "b"]);
         let keys = |records: Vec<Record>| records.into_iter().map(|r| r.key).collect::<Vec<_>>();
-        assert_eq!(keys(table.scan(b"b", 2, Part::WHOLE)), [b"b", b"c"]);
-        assert_eq!(keys(table.scan(b"bb", 9, Part::WHOLE)), [b"c", b"d"]);
+        assert_eq!(keys(table.scan(b"b", 2, ByteRange::ALL)), [b"b", b"c"]);
+        assert_eq!(keys(table.scan(b"bb", 9, ByteRange::ALL)), [b"c", b"d"]);
     }
 
     /// Scans tables with these keys, and says how many records each answer had.
     fn scan(tables: &[Table], start: &str, count: usize) -> (Vec<Record>, Vec<usize>) {
         let mut fetched = Vec::new();
-        let records = scan_across(tables.len(), start.as_bytes(), count, |asks| {
-            let fetch = |ask: &Ask| tables[ask.table].scan(&ask.start, ask.count, Part::WHOLE);
+        let records = scan_shards(tables.len(), start.as_bytes(), count, |asks| {
+            let fetch =
+                |ask: &ScanRequest| tables[ask.table].scan(&ask.start, ask.count, ByteRange::ALL);
             let parts: Vec<_> = asks.iter().map(fetch).collect();
             fetched.extend(parts.iter().map(Vec::len));
             parts
@@ -261,6 +262,6 @@ mod tests {
     fn a_record_inserted_twice_is_there_once() {
         let table = filled(&["a", "a"]);
         assert_eq!(table.len(), 1);
-        assert_eq!(table.scan(b"", 9, Part::WHOLE).len(), 1);
+        assert_eq!(table.scan(b"", 9, ByteRange::ALL).len(), 1);
     }
 }

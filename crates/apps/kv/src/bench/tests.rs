@@ -1,7 +1,7 @@
 //! The driver on the lock-based stores: every workload, small, on two threads.
 
 use super::*;
-use crate::bench::baseline;
+use crate::bench::lock_based;
 use crate::ycsb::Workload;
 
 fn workload(letter: &str) -> Workload {
@@ -16,8 +16,8 @@ fn workload(letter: &str) -> Workload {
 fn every_core_workload_runs_on_every_store_without_a_failure() {
     for letter in ["a", "b", "c", "d", "e", "f"] {
         let workload = workload(letter);
-        let mut stores = baseline::contestants(2);
-        let scores = contest::contest(&mut stores, &workload, 2).unwrap();
+        let mut stores = lock_based::candidates(2);
+        let scores = comparison::compare(&mut stores, &workload, 2).unwrap();
         assert_eq!(scores.len(), 5);
         for score in &scores {
             let name = format!("{} on {}", workload.name, score.name);
@@ -50,7 +50,7 @@ fn assert_mix(workload: &Workload, run: &Report) {
 #[test]
 fn results_come_as_text_figures_and_a_picture() {
     let workload = workload("a");
-    let scores = contest::contest(&mut baseline::contestants(1), &workload, 3).unwrap();
+    let scores = comparison::compare(&mut lock_based::candidates(1), &workload, 3).unwrap();
     let text = text::render(&workload, &scores);
     for part in ["workloada: 500 records of 1000 bytes", "READ", "UPDATE", "dashmap", "3 rounds"] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
@@ -75,7 +75,7 @@ fn a_run_ends_at_its_time_limit() {
     properties.set("operationcount", 1_000_000_000_000u64);
     properties.set("maxexecutiontime", 1);
     let workload = Workload::new(&name, &properties).unwrap().0;
-    let scores = contest::contest(&mut baseline::contestants(1)[..1], &workload, 1).unwrap();
+    let scores = comparison::compare(&mut lock_based::candidates(1)[..1], &workload, 1).unwrap();
     assert!(scores[0].run().operations() < 1_000_000_000_000);
     assert!(scores[0].run().elapsed.as_secs() >= 1);
 }

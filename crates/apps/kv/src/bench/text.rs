@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::bench::contest::Score;
+use crate::bench::comparison::Score;
 use crate::bench::report::{Latencies, Operation};
 use crate::ycsb::Workload;
 

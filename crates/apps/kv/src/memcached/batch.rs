@@ -26,7 +26,7 @@ pub const KEYS_AT_ONCE: usize = 16;
 pub const SMALL_BYTES: usize = 16 * 1024;
 
 /// Room for what an answer says besides data: a `VALUE` line with its key, or a report of `stats`.
-const WORDS_BYTES: usize = 4096;
+const OVERHEAD_BYTES: usize = 4096;
 
 /// The store as a whole, wherever its shards are. Calls may block the fiber or thread they are made
 /// on; the clock is the caller's.
@@ -44,9 +44,9 @@ pub trait Shards {
 }
 
 /// What the `stats` command reports besides the counters of the store.
-pub trait Facts {
+pub trait ServerStats {
     /// Names and values, in the order they are reported.
-    fn facts(&self, now: Seconds) -> Vec<(&'static str, String)>;
+    fn server_stats(&self, now: Seconds) -> Vec<(&'static str, String)>;
 }
 
 /// Commands of one connection, in order.
@@ -94,7 +94,7 @@ impl Batch {
     pub fn run(
         mut self,
         shards: &dyn Shards,
-        facts: &dyn Facts,
+        server_stats: &dyn ServerStats,
         now: Seconds,
         budget: &Budget,
     ) -> Progress {
@@ -104,7 +104,7 @@ impl Batch {
             && shortage.is_none()
             && let Some(command) = self.commands.pop_front()
         {
-            shortage = output.reserve(WORDS_BYTES).err();
+            shortage = output.reserve(OVERHEAD_BYTES).err();
             if shortage.is_some() {
                 self.commands.push_front(command);
                 break;
@@ -120,24 +120,24 @@ impl Batch {
                         output.push(b"END\r\n");
                     }
                 }
-                Command::Single { request, quiet } => {
+                Command::Single { request, noreply } => {
                     let response = shards.call(request, now);
-                    if !quiet {
+                    if !noreply {
                         write_answer(&response, &mut output);
                     }
                 }
-                Command::FlushAll { exptime, quiet } => {
+                Command::FlushAll { exptime, noreply } => {
                     shards.control(Control::FlushAll { exptime }, now);
-                    if !quiet {
+                    if !noreply {
                         output.push(b"OK\r\n");
                     }
                 }
-                Command::Stats => write_stats(shards, facts, now, &mut output),
+                Command::Stats => write_stats(shards, server_stats, now, &mut output),
                 Command::ResetStats => {
                     shards.control(Control::ResetStats, now);
                     output.push(b"RESET\r\n");
                 }
-                Command::Say(text) => output.push(text.as_bytes()),
+                Command::Respond(text) => output.push(text.as_bytes()),
                 Command::Close => {}
             }
             output.settle();
@@ -156,11 +156,11 @@ struct Retrieval<'a> {
 }
 
 impl Retrieval<'_> {
-    fn request(&self, key: &[u8], most: usize) -> Request {
-        let (key, most) = (key.to_vec(), u32::try_from(most).unwrap_or(u32::MAX));
+    fn request(&self, key: &[u8], max_bytes: usize) -> Request {
+        let (key, max_bytes) = (key.to_vec(), u32::try_from(max_bytes).unwrap_or(u32::MAX));
         match self.touch {
-            None => Request::Get { key, most },
-            Some(exptime) => Request::GetAndTouch { key, exptime, most },
+            None => Request::Get { key, max_bytes },
+            Some(exptime) => Request::GetAndTouch { key, exptime, max_bytes },
         }
     }
 
@@ -169,10 +169,10 @@ impl Retrieval<'_> {
     fn run(&mut self, keys: &[Vec<u8>], done: &mut usize) -> Result<(), Shortage> {
         while *done < keys.len() && self.output.len() < OUTPUT_BYTES {
             let mut window = &keys[*done..keys.len().min(*done + KEYS_AT_ONCE)];
-            if self.output.reserve(window.len() * (WORDS_BYTES + SMALL_BYTES)).is_err() {
+            if self.output.reserve(window.len() * (OVERHEAD_BYTES + SMALL_BYTES)).is_err() {
                 // One at a time, then.
                 window = &window[..1];
-                self.output.reserve(WORDS_BYTES + SMALL_BYTES)?;
+                self.output.reserve(OVERHEAD_BYTES + SMALL_BYTES)?;
             }
             let responses = match window {
                 [key] => vec![self.shards.call(self.request(key, SMALL_BYTES), self.now)],
@@ -183,7 +183,7 @@ impl Retrieval<'_> {
             };
             for (key, response) in window.iter().zip(responses) {
                 // Where this fails, the rest of the window is asked for again later.
-                let response = self.whole(key, response)?;
+                let response = self.full_value(key, response)?;
                 write_value(key, &response, self.cas, self.output);
                 *done += 1;
                 if self.output.len() >= OUTPUT_BYTES {
@@ -197,11 +197,11 @@ impl Retrieval<'_> {
 
     /// The answer for `key`, for which there is room in the output, after `response` to a first
     /// request.
-    fn whole(&mut self, key: &[u8], mut response: Response) -> Result<Response, Shortage> {
+    fn full_value(&mut self, key: &[u8], mut response: Response) -> Result<Response, Shortage> {
         // More than once only if the item grows in the meantime.
         while let Response::Large { bytes } = response {
             let bytes = bytes as usize;
-            self.output.reserve(WORDS_BYTES + bytes)?;
+            self.output.reserve(OVERHEAD_BYTES + bytes)?;
             response = self.shards.call(self.request(key, bytes), self.now);
         }
         Ok(response)
@@ -250,7 +250,12 @@ fn write_answer(response: &Response, output: &mut Output) {
     output.push(text.as_bytes());
 }
 
-fn write_stats(shards: &dyn Shards, facts: &dyn Facts, now: Seconds, output: &mut Output) {
+fn write_stats(
+    shards: &dyn Shards,
+    server_stats: &dyn ServerStats,
+    now: Seconds,
+    output: &mut Output,
+) {
     let mut total = Stats::default();
     for response in shards.control(Control::Stats, now) {
         if let Response::Stats(stats) = response {
@@ -262,7 +267,7 @@ fn write_stats(shards: &dyn Shards, facts: &dyn Facts, now: Seconds, output: &mu
             output.push(part.as_bytes());
         }
     };
-    for (name, value) in facts.facts(now) {
+    for (name, value) in server_stats.server_stats(now) {
         put(name, &value);
     }
     for (name, value) in total.each() {

@@ -36,21 +36,21 @@ pub enum Command {
         /// What to do.
         request: Request,
         /// Without an answer.
-        quiet: bool,
+        noreply: bool,
     },
     /// Forget everything.
     FlushAll {
         /// When.
         exptime: i32,
         /// Without an answer.
-        quiet: bool,
+        noreply: bool,
     },
     /// Report counters.
     Stats,
     /// Reset counters.
     ResetStats,
     /// Answer this, whatever the store holds; empty when `noreply` silences it.
-    Say(&'static str),
+    Respond(&'static str),
     /// End the connection.
     Close,
 }
@@ -88,14 +88,14 @@ pub struct Store {
     /// Expiry as sent.
     pub exptime: i32,
     /// Without an answer.
-    pub quiet: bool,
+    pub noreply: bool,
 }
 
 impl Store {
     /// The command, now that its data is here.
     pub fn with_data(self, data: Vec<u8>) -> Command {
-        let Self { verb, key, flags, exptime, quiet } = self;
-        Command::Single { request: Request::Store { verb, key, flags, exptime, data }, quiet }
+        let Self { verb, key, flags, exptime, noreply } = self;
+        Command::Single { request: Request::Store { verb, key, flags, exptime, data }, noreply }
     }
 }
 
@@ -106,7 +106,7 @@ impl Store {
 /// let Line::Command(command) = command::parse(b"get a b") else { panic!() };
 /// let keys = vec![b"a".to_vec(), b"b".to_vec()];
 /// assert_eq!(command, Command::Retrieve { keys, touch: None, cas: false });
-/// assert_eq!(command::parse(b"what?"), Line::Command(Command::Say("ERROR\r\n")));
+/// assert_eq!(command::parse(b"what?"), Line::Command(Command::Respond("ERROR\r\n")));
 /// ```
 pub fn parse(line: &[u8]) -> Line {
     // A zero byte ends a line for memcached, which reads lines as C strings.
@@ -118,27 +118,27 @@ pub fn parse(line: &[u8]) -> Line {
         *token = word;
         count += 1;
     }
-    let Some((&name, arguments)) = tokens[..count].split_first() else { return say(ERROR) };
-    let quiet = arguments.last() == Some(&&b"noreply"[..]);
+    let Some((&name, arguments)) = tokens[..count].split_first() else { return respond(ERROR) };
+    let noreply = arguments.last() == Some(&&b"noreply"[..]);
     match (name, arguments.len()) {
         (b"get" | b"gets", 1..) => retrieve(words().skip(1), None, name == b"gets"),
         (b"gat" | b"gats", 1..) => match signed(arguments[0]) {
             Some(exptime) => retrieve(words().skip(2), Some(exptime as i32), name == b"gats"),
-            None => say(BAD_EXPTIME),
+            None => respond(BAD_EXPTIME),
         },
-        (b"set", 4 | 5) => store(Verb::Set, arguments, quiet),
-        (b"add", 4 | 5) => store(Verb::Add, arguments, quiet),
-        (b"replace", 4 | 5) => store(Verb::Replace, arguments, quiet),
-        (b"append", 4 | 5) => store(Verb::Append, arguments, quiet),
-        (b"prepend", 4 | 5) => store(Verb::Prepend, arguments, quiet),
-        (b"cas", 5 | 6) => store(Verb::Cas(0), arguments, quiet),
-        (b"incr", 2 | 3) => arithmetic(Direction::Increment, arguments, quiet),
-        (b"decr", 2 | 3) => arithmetic(Direction::Decrement, arguments, quiet),
-        (b"touch", 2 | 3) => touch(arguments, quiet),
-        (b"delete", 1..=3) => delete(arguments, quiet),
-        (b"flush_all", 0..=2) => flush_all(arguments, quiet),
-        (b"verbosity", 1 | 2) => verbosity(arguments[0], quiet),
-        (b"version", _) => say(VERSION),
+        (b"set", 4 | 5) => store(Verb::Set, arguments, noreply),
+        (b"add", 4 | 5) => store(Verb::Add, arguments, noreply),
+        (b"replace", 4 | 5) => store(Verb::Replace, arguments, noreply),
+        (b"append", 4 | 5) => store(Verb::Append, arguments, noreply),
+        (b"prepend", 4 | 5) => store(Verb::Prepend, arguments, noreply),
+        (b"cas", 5 | 6) => store(Verb::Cas(0), arguments, noreply),
+        (b"incr", 2 | 3) => arithmetic(Direction::Increment, arguments, noreply),
+        (b"decr", 2 | 3) => arithmetic(Direction::Decrement, arguments, noreply),
+        (b"touch", 2 | 3) => touch(arguments, noreply),
+        (b"delete", 1..=3) => delete(arguments, noreply),
+        (b"flush_all", 0..=2) => flush_all(arguments, noreply),
+        (b"verbosity", 1 | 2) => verbosity(arguments[0], noreply),
+        (b"version", _) => respond(VERSION),
         (b"quit", _) => Line::Command(Command::Close),
         (b"stats", 0) => Line::Command(Command::Stats),
         (b"stats", 1) if arguments[0] == b"reset" => Line::Command(Command::ResetStats),
@@ -146,17 +146,17 @@ pub fn parse(line: &[u8]) -> Line {
         (b"GET" | b"POST", 1..) if arguments.iter().any(|word| word.starts_with(b"HTTP/")) => {
             Line::Command(Command::Close)
         }
-        _ => say(ERROR),
+        _ => respond(ERROR),
     }
 }
 
-fn say(text: &'static str) -> Line {
-    Line::Command(Command::Say(text))
+fn respond(text: &'static str) -> Line {
+    Line::Command(Command::Respond(text))
 }
 
 /// An answer that `noreply` silences.
-fn say_unless(quiet: bool, text: &'static str) -> Line {
-    say(if quiet { "" } else { text })
+fn respond_unless(noreply: bool, text: &'static str) -> Line {
+    respond(if noreply { "" } else { text })
 }
 
 fn retrieve<'a>(keys: impl Iterator<Item = &'a [u8]>, touch: Option<i32>, cas: bool) -> Line {
@@ -164,15 +164,15 @@ fn retrieve<'a>(keys: impl Iterator<Item = &'a [u8]>, touch: Option<i32>, cas: b
     for key in keys {
         if key.len() > KEY_BYTES_MAX {
             // One bad key spoils the whole command.
-            return say(BAD_FORMAT);
+            return respond(BAD_FORMAT);
         }
         owned.push(key.to_vec());
     }
     Line::Command(Command::Retrieve { keys: owned, touch, cas })
 }
 
-fn store(verb: Verb, arguments: &[&[u8]], quiet: bool) -> Line {
-    let refuse = || say_unless(quiet, BAD_FORMAT);
+fn store(verb: Verb, arguments: &[&[u8]], noreply: bool) -> Line {
+    let refuse = || respond_unless(noreply, BAD_FORMAT);
     let key = arguments[0];
     if key.len() > KEY_BYTES_MAX {
         return refuse();
@@ -200,67 +200,67 @@ fn store(verb: Verb, arguments: &[&[u8]], quiet: bool) -> Line {
         if verb == Verb::Set {
             // Stale data must not outlive the attempt to replace it.
             let request = Request::Discard { key: key.to_vec() };
-            then.push(Command::Single { request, quiet: true });
+            then.push(Command::Single { request, noreply: true });
         }
-        then.push(Command::Say(if quiet { "" } else { TOO_LARGE }));
+        then.push(Command::Respond(if noreply { "" } else { TOO_LARGE }));
         return Line::Skip { length, then };
     }
-    Line::Data { store: Store { verb, key: key.to_vec(), flags, exptime, quiet }, length }
+    Line::Data { store: Store { verb, key: key.to_vec(), flags, exptime, noreply }, length }
 }
 
-fn arithmetic(direction: Direction, arguments: &[&[u8]], quiet: bool) -> Line {
+fn arithmetic(direction: Direction, arguments: &[&[u8]], noreply: bool) -> Line {
     let key = arguments[0];
     if key.len() > KEY_BYTES_MAX {
-        return say_unless(quiet, BAD_FORMAT);
+        return respond_unless(noreply, BAD_FORMAT);
     }
-    let Some(delta) = unsigned(arguments[1]) else { return say_unless(quiet, BAD_DELTA) };
-    single(Request::Arithmetic { key: key.to_vec(), direction, delta }, quiet)
+    let Some(delta) = unsigned(arguments[1]) else { return respond_unless(noreply, BAD_DELTA) };
+    single(Request::Arithmetic { key: key.to_vec(), direction, delta }, noreply)
 }
 
-fn touch(arguments: &[&[u8]], quiet: bool) -> Line {
+fn touch(arguments: &[&[u8]], noreply: bool) -> Line {
     let key = arguments[0];
     if key.len() > KEY_BYTES_MAX {
-        return say_unless(quiet, BAD_FORMAT);
+        return respond_unless(noreply, BAD_FORMAT);
     }
-    let Some(exptime) = signed(arguments[1]) else { return say_unless(quiet, BAD_EXPTIME) };
-    single(Request::Touch { key: key.to_vec(), exptime: exptime as i32 }, quiet)
+    let Some(exptime) = signed(arguments[1]) else { return respond_unless(noreply, BAD_EXPTIME) };
+    single(Request::Touch { key: key.to_vec(), exptime: exptime as i32 }, noreply)
 }
 
-fn delete(arguments: &[&[u8]], quiet: bool) -> Line {
+fn delete(arguments: &[&[u8]], noreply: bool) -> Line {
     // Old clients send a time, which must be 0.
     let well_formed = match arguments[1..] {
         [] => true,
-        [one] => one == b"0" || quiet,
-        _ => arguments[1] == b"0" && quiet,
+        [one] => one == b"0" || noreply,
+        _ => arguments[1] == b"0" && noreply,
     };
     // `noreply` counts only as a second or later argument; as the first it is a key.
-    let quiet = quiet && arguments.len() > 1;
+    let noreply = noreply && arguments.len() > 1;
     if !well_formed {
-        return say_unless(quiet, BAD_DELETE);
+        return respond_unless(noreply, BAD_DELETE);
     }
     if arguments[0].len() > KEY_BYTES_MAX {
-        return say_unless(quiet, BAD_FORMAT);
+        return respond_unless(noreply, BAD_FORMAT);
     }
-    single(Request::Delete { key: arguments[0].to_vec() }, quiet)
+    single(Request::Delete { key: arguments[0].to_vec() }, noreply)
 }
 
-fn flush_all(arguments: &[&[u8]], quiet: bool) -> Line {
+fn flush_all(arguments: &[&[u8]], noreply: bool) -> Line {
     let exptime = match arguments {
         [] => Some(0),
-        [_] if quiet => Some(0),
+        [_] if noreply => Some(0),
         [exptime, ..] => signed(exptime),
     };
     match exptime {
-        Some(exptime) => Line::Command(Command::FlushAll { exptime: exptime as i32, quiet }),
-        None => say_unless(quiet, BAD_EXPTIME),
+        Some(exptime) => Line::Command(Command::FlushAll { exptime: exptime as i32, noreply }),
+        None => respond_unless(noreply, BAD_EXPTIME),
     }
 }
 
-fn verbosity(level: &[u8], quiet: bool) -> Line {
+fn verbosity(level: &[u8], noreply: bool) -> Line {
     // There is no log whose detail could be changed; the answer is what clients rely on.
-    say_unless(quiet, if unsigned(level).is_some() { "OK\r\n" } else { BAD_FORMAT })
+    respond_unless(noreply, if unsigned(level).is_some() { "OK\r\n" } else { BAD_FORMAT })
 }
 
-fn single(request: Request, quiet: bool) -> Line {
-    Line::Command(Command::Single { request, quiet })
+fn single(request: Request, noreply: bool) -> Line {
+    Line::Command(Command::Single { request, noreply })
 }

@@ -64,7 +64,7 @@ impl Connection {
         }
     }
 
-    /// The client will send no more; the complete commands it sent are still answered. Ask for
+    /// The client will send no more; the complete commands it sent are still answered. ScanRequest for
     /// [`Connection::next_batch`] afterwards.
     pub fn input_ended(&mut self) {
         self.ended = true;
@@ -106,7 +106,7 @@ impl Connection {
         self.shortage
     }
 
-    /// There is room for answers again. Ask for [`Connection::next_batch`] afterwards.
+    /// There is room for answers again. ScanRequest for [`Connection::next_batch`] afterwards.
     pub fn resume(&mut self) {
         self.shortage = None;
     }
@@ -136,27 +136,27 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memcached::batch::Facts;
+    use crate::memcached::batch::ServerStats;
     use crate::memcached::local::LocalShards;
     use crate::memcached::output::Budget;
 
-    struct NoFacts;
+    struct NoServerStats;
 
-    impl Facts for NoFacts {
-        fn facts(&self, _now: u64) -> Vec<(&'static str, String)> {
+    impl ServerStats for NoServerStats {
+        fn server_stats(&self, _now: u64) -> Vec<(&'static str, String)> {
             Vec::new()
         }
     }
 
     /// What a client that reads everything at once gets for `input`, cut into pieces of `size`.
-    fn converse(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {
+    fn exchange(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {
         let mut connection = Connection::new();
         let mut answers = Vec::new();
         for piece in input.chunks(size).chain([&b""[..]]) {
             connection.received(piece);
             while let Some(batch) = connection.next_batch() {
                 let budget = Budget::new(usize::MAX);
-                connection.completed(batch.run(shards, &NoFacts, 1_700_000_000, &budget));
+                connection.completed(batch.run(shards, &NoServerStats, 1_700_000_000, &budget));
                 answers.extend_from_slice(&connection.output().to_vec());
                 connection.sent(connection.output().len());
             }
@@ -172,10 +172,10 @@ mod tests {
             })
             .chain(*b"set n 0 0 1\r\n0\r\nincr n 1\r\nquit\r\nget n\r\n")
             .collect();
-        let expected = converse(&LocalShards::new(3, None), &input, usize::MAX);
+        let expected = exchange(&LocalShards::new(3, None), &input, usize::MAX);
         assert!(expected.ends_with(b"NOT_FOUND\r\nSTORED\r\n1\r\n"));
         for size in [1, 2, 7, 1000] {
-            assert_eq!(converse(&LocalShards::new(3, None), &input, size), expected);
+            assert_eq!(exchange(&LocalShards::new(3, None), &input, size), expected);
         }
     }
 
@@ -183,14 +183,14 @@ mod tests {
     fn a_retrieval_of_much_data_comes_in_parts_that_stay_small() {
         let shards = LocalShards::new(2, None);
         let value = "x".repeat(100_000);
-        converse(&shards, format!("set k 0 0 100000\r\n{value}\r\n").as_bytes(), usize::MAX);
+        exchange(&shards, format!("set k 0 0 100000\r\n{value}\r\n").as_bytes(), usize::MAX);
         let mut connection = Connection::new();
         connection.received(format!("get {}\r\nversion\r\n", "k ".repeat(200)).as_bytes());
         let (mut parts, mut total) = (0, 0);
         while let Some(batch) = connection.next_batch() {
             assert!(!connection.wants_input() || connection.output().is_empty());
             let budget = Budget::new(usize::MAX);
-            connection.completed(batch.run(&shards, &NoFacts, 1_700_000_000, &budget));
+            connection.completed(batch.run(&shards, &NoServerStats, 1_700_000_000, &budget));
             let length = connection.output().len();
             assert!(length < OUTPUT_BYTES + 110_000);
             assert!(connection.next_batch().is_none(), "nothing runs before the client has read");
@@ -205,13 +205,13 @@ mod tests {
         let shards = LocalShards::new(2, None);
         let value = "x".repeat(100_000);
         let input = format!("set k 0 0 100000\r\n{value}\r\nget k k k k k k\r\nversion\r\n");
-        let expected = converse(&shards, input.as_bytes(), usize::MAX);
+        let expected = exchange(&shards, input.as_bytes(), usize::MAX);
         let budget = Budget::new(250_000);
         let mut connection = Connection::new();
         connection.received(input.as_bytes());
         let (mut answers, mut shortages) = (Vec::new(), 0);
         while let Some(batch) = connection.next_batch() {
-            let progress = batch.run(&shards, &NoFacts, 1_700_000_000, &budget);
+            let progress = batch.run(&shards, &NoServerStats, 1_700_000_000, &budget);
             connection.completed(progress);
             let held = 250_000 - budget.available();
             assert_eq!(held, connection.output().len(), "no more than what waits to be sent");
@@ -237,7 +237,7 @@ mod tests {
         connection.input_ended();
         let batch = connection.next_batch().unwrap();
         assert!(!connection.wants_input() && !connection.is_finished());
-        connection.completed(batch.run(&shards, &NoFacts, 0, &Budget::new(usize::MAX)));
+        connection.completed(batch.run(&shards, &NoServerStats, 0, &Budget::new(usize::MAX)));
         assert!(connection.next_batch().is_none());
         assert!(!connection.is_finished(), "the answer is not sent yet");
         connection.sent(connection.output().len());

@@ -3,7 +3,7 @@
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run it on its committed corpus, `fuzz/corpus/memcached`.
 
-use crate::memcached::batch::Facts;
+use crate::memcached::batch::ServerStats;
 use crate::memcached::connection::Connection;
 use crate::memcached::local::LocalShards;
 use crate::memcached::output::Budget;
@@ -14,10 +14,10 @@ const ROOM: usize = 400 << 10;
 /// Bytes of answers that are looked at: a few bytes of input can ask for very many.
 const ANSWERS: usize = 256 << 10;
 
-struct NoFacts;
+struct NoServerStats;
 
-impl Facts for NoFacts {
-    fn facts(&self, _now: u64) -> Vec<(&'static str, String)> {
+impl ServerStats for NoServerStats {
+    fn server_stats(&self, _now: u64) -> Vec<(&'static str, String)> {
         Vec::new()
     }
 }
@@ -50,7 +50,7 @@ fn answers(bytes: &[u8], cut: usize) -> Vec<u8> {
         while answers.len() <= ANSWERS
             && let Some(batch) = connection.next_batch()
         {
-            connection.completed(batch.run(&shards, &NoFacts, 1_700_000_000, &budget));
+            connection.completed(batch.run(&shards, &NoServerStats, 1_700_000_000, &budget));
             answers.extend_from_slice(&connection.output().to_vec());
             connection.sent(connection.output().len());
             // Nothing else takes room, so that there is enough again.

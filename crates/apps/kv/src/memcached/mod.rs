@@ -34,7 +34,7 @@ pub mod parser;
 /// The version that clients are told.
 pub const VERSION: &str = version!();
 
-pub use batch::{Batch, Facts, Progress, Shards};
+pub use batch::{Batch, Progress, ServerStats, Shards};
 pub use command::{Command, Line};
 pub use connection::Connection;
 pub use output::{Budget, Output, Shortage};

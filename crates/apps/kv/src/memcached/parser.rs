@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use crate::memcached::command::{self, BAD_CHUNK, Command, Line, Store};
 
-/// Bytes of a line that is no retrieval, its end not counted, at most: memcached's limit.
+/// Bytes of a line that is no retrieval, its end not counted, at max_bytes: memcached's limit.
 pub const LINE_BYTES_MAX: usize = 2048;
 
 /// Bytes of a retrieval line, which may name many keys, at most.
@@ -45,10 +45,10 @@ enum State {
 /// use gossamer_kv::memcached::{Command, Parser};
 /// let mut parser = Parser::new();
 /// parser.feed(b"version\r\nvers");
-/// assert!(matches!(parser.next_command(), Some(Command::Say(text)) if text.starts_with("VERSION")));
+/// assert!(matches!(parser.next_command(), Some(Command::Respond(text)) if text.starts_with("VERSION")));
 /// assert_eq!(parser.next_command(), None);
 /// parser.feed(b"ionx\r\n");
-/// assert_eq!(parser.next_command(), Some(Command::Say("ERROR\r\n")));
+/// assert_eq!(parser.next_command(), Some(Command::Respond("ERROR\r\n")));
 /// ```
 #[derive(Debug)]
 pub struct Parser {
@@ -124,10 +124,10 @@ impl Parser {
                         return None;
                     };
                     let (data, end) = block.split_at(*length);
-                    let command = match (end, store.quiet) {
+                    let command = match (end, store.noreply) {
                         (b"\r\n", _) => store.clone().with_data(data.to_vec()),
-                        (_, true) => Command::Say(""),
-                        (_, false) => Command::Say(BAD_CHUNK),
+                        (_, true) => Command::Respond(""),
+                        (_, false) => Command::Respond(BAD_CHUNK),
                     };
                     self.used += block.len();
                     self.state = State::Line { scanned: 0 };
@@ -222,7 +222,7 @@ mod tests {
     fn data_may_contain_anything() {
         let input = b"set k 1 2 11\r\nget a\r\n\0\xff\r\n\r\nversion\r\n";
         let commands = whole(input);
-        let Command::Single { request: Request::Store { data, .. }, quiet: false } = &commands[0]
+        let Command::Single { request: Request::Store { data, .. }, noreply: false } = &commands[0]
         else {
             panic!("{commands:?}")
         };
@@ -243,16 +243,19 @@ mod tests {
         }
         parser.feed(b"\r\nversion\r\n");
         let discard = Request::Discard { key: b"k".to_vec() };
-        assert_eq!(parser.next_command(), Some(Command::Single { request: discard, quiet: true }));
-        assert_eq!(parser.next_command(), Some(Command::Say(command::TOO_LARGE)));
-        assert!(matches!(parser.next_command(), Some(Command::Say(_))));
+        assert_eq!(
+            parser.next_command(),
+            Some(Command::Single { request: discard, noreply: true })
+        );
+        assert_eq!(parser.next_command(), Some(Command::Respond(command::TOO_LARGE)));
+        assert!(matches!(parser.next_command(), Some(Command::Respond(_))));
     }
 
     #[test]
     fn long_lines_end_the_connection_and_long_retrievals_do_not() {
         let long = [b'x'; LINE_BYTES_MAX + 1];
         assert_eq!(whole(&long), [Command::Close]);
-        assert_eq!(whole(&[&long[1..], b"\n"].concat()), [Command::Say("ERROR\r\n")]);
+        assert_eq!(whole(&[&long[1..], b"\n"].concat()), [Command::Respond("ERROR\r\n")]);
         let keys = "k ".repeat(RETRIEVAL_BYTES_MAX / 2 - 5);
         let line = format!("gets {keys}\r\nversion\r\n");
         assert!(matches!(&whole(line.as_bytes())[..], [Command::Retrieve { .. }, _]));

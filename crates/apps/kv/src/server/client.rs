@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 
 use crate::memcached::{Connection, Progress};
-use crate::server::job::{ConnectionId, Execute, Job, ReturnPath};
+use crate::server::job::{CompletionSender, ConnectionId, Execute, Job};
 
 /// Bytes that a client must take while answers have no room, in the time that [`Options::stall`]
 /// says, to be kept.
 ///
 /// [`Options::stall`]: crate::server::Options::stall
-pub(super) const TAKEN_BYTES: usize = 64 * 1024;
+pub(super) const MIN_READ_BYTES: usize = 64 * 1024;
 
 /// Reads from one connection before the others get their turn.
 const READS_PER_TURN: usize = 8;
@@ -50,7 +50,7 @@ impl Client {
         slot: usize,
         now: Instant,
         executor: &dyn Execute,
-        back: &ReturnPath,
+        completions: &CompletionSender,
         scratch: &mut [u8],
     ) -> Turn {
         for _ in 0..READS_PER_TURN {
@@ -59,7 +59,7 @@ impl Client {
             }
             if let Some(batch) = self.connection.next_batch() {
                 let connection = ConnectionId { slot, serial: self.serial };
-                executor.start(Job::new(connection, batch, back.clone()));
+                executor.start(Job::new(connection, batch, completions.clone()));
             }
             if self.connection.is_finished() {
                 return Turn::Ended;
@@ -93,13 +93,13 @@ impl Client {
         self.connection.completed(progress);
     }
 
-    /// Whether the client has taken less than [`TAKEN_BYTES`] of what it is owed for `limit`. What it
+    /// Whether the client has taken less than [`MIN_READ_BYTES`] of what it is owed for `limit`. What it
     /// sends does not count.
     pub(super) fn is_stalled(&mut self, now: Instant, limit: Duration) -> bool {
         if self.connection.output().is_empty() || now.duration_since(self.owed) < limit {
             return false;
         }
-        let is_stalled = self.taken < TAKEN_BYTES;
+        let is_stalled = self.taken < MIN_READ_BYTES;
         if !is_stalled {
             (self.owed, self.taken) = (now, 0);
         }

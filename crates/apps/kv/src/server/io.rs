@@ -15,8 +15,8 @@ use slab::Slab;
 
 use crate::memcached::{Budget, Connection};
 use crate::server::client::{Client, Turn};
-use crate::server::facts::ServerFacts;
-use crate::server::job::{ConnectionId, Done, Execute, ReturnPath};
+use crate::server::counters::ServerCounters;
+use crate::server::job::{Completion, CompletionSender, ConnectionId, Execute};
 
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
@@ -25,10 +25,10 @@ const WAKER: Token = Token(usize::MAX - 1);
 const READ_BYTES: usize = 64 * 1024;
 
 /// How long accepting rests after the system refused a connection, as when descriptors run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// How often stalled clients are looked for while answers have no room.
-const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
+const STALL_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How a server serves.
 #[derive(Clone, Debug)]
@@ -67,15 +67,15 @@ pub struct Server {
     options: Options,
     clients: Slab<Client>,
     next_serial: u64,
-    done: Receiver<Done>,
-    back: ReturnPath,
+    done: Receiver<Completion>,
+    completions: CompletionSender,
     stop: Arc<AtomicBool>,
     /// There may be connections to accept.
     acceptable: bool,
     /// Connections whose next answer has no room, in the order in which they began to wait.
-    short: VecDeque<ConnectionId>,
+    waiting_for_budget: VecDeque<ConnectionId>,
     /// When clients are next looked through for stalled and idle ones.
-    next_look: Instant,
+    next_sweep: Instant,
 }
 
 /// Ends a server from another thread.
@@ -104,7 +104,7 @@ impl Server {
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let (sender, done) = mpsc::channel();
-        let facts = Arc::new(ServerFacts::new(options.threads));
+        let counters = Arc::new(ServerCounters::new(options.threads));
         let budget = Budget::new(options.output_bytes);
         Ok(Self {
             poll,
@@ -113,11 +113,11 @@ impl Server {
             clients: Slab::new(),
             next_serial: 0,
             done,
-            back: ReturnPath { done: sender, waker, facts, budget },
+            completions: CompletionSender { done: sender, waker, counters, budget },
             stop: Arc::new(AtomicBool::new(false)),
             acceptable: true,
-            short: VecDeque::new(),
-            next_look: Instant::now(),
+            waiting_for_budget: VecDeque::new(),
+            next_sweep: Instant::now(),
         })
     }
 
@@ -131,7 +131,7 @@ impl Server {
 
     /// A handle that ends [`Server::run`].
     pub fn stop_handle(&self) -> StopHandle {
-        StopHandle { stop: Arc::clone(&self.stop), waker: Arc::clone(&self.back.waker) }
+        StopHandle { stop: Arc::clone(&self.stop), waker: Arc::clone(&self.completions.waker) }
     }
 
     /// Serves until it is stopped. Troubles of one connection end that connection only.
@@ -162,13 +162,13 @@ impl Server {
             }
             let now = Instant::now();
             self.accept(now, &mut turns);
-            self.take_back(now, &mut turns);
+            self.take_completions(now, &mut turns);
             self.resume(&mut turns);
-            self.look(now);
+            self.sweep(now);
             for slot in std::mem::take(&mut turns) {
                 let Some(client) = self.clients.get_mut(slot) else { continue };
                 client.queued = false;
-                match client.turn(slot, now, executor, &self.back, &mut scratch) {
+                match client.turn(slot, now, executor, &self.completions, &mut scratch) {
                     Turn::Waits => {}
                     Turn::WantsAnother => queue(client, slot, &mut turns),
                     Turn::Ended => self.remove(slot),
@@ -184,16 +184,16 @@ impl Server {
             return Some(Duration::ZERO);
         }
         let accept = self.acceptable && self.clients.len() < self.options.connections_max;
-        let look =
-            !self.short.is_empty() || (self.options.idle.is_some() && !self.clients.is_empty());
-        let look = look.then(|| self.next_look.saturating_duration_since(Instant::now()));
-        look.into_iter().chain(accept.then_some(ACCEPT_PAUSE)).min()
+        let look = !self.waiting_for_budget.is_empty()
+            || (self.options.idle.is_some() && !self.clients.is_empty());
+        let look = look.then(|| self.next_sweep.saturating_duration_since(Instant::now()));
+        look.into_iter().chain(accept.then_some(ACCEPT_RETRY_DELAY)).min()
     }
 
     fn accept(&mut self, now: Instant, turns: &mut Vec<usize>) {
         while self.acceptable && self.clients.len() < self.options.connections_max {
             match self.listener.accept() {
-                Ok((stream, _)) => self.admit(stream, now, turns),
+                Ok((stream, _)) => self.register(stream, now, turns),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.acceptable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // The client is gone already, or descriptors have run out; `acceptable` stays set,
@@ -203,7 +203,7 @@ impl Server {
         }
     }
 
-    fn admit(&mut self, mut stream: TcpStream, now: Instant, turns: &mut Vec<usize>) {
+    fn register(&mut self, mut stream: TcpStream, now: Instant, turns: &mut Vec<usize>) {
         let entry = self.clients.vacant_entry();
         let slot = entry.key();
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -226,12 +226,12 @@ impl Server {
             owed: now,
         });
         turns.push(slot);
-        self.back.facts.curr_connections.fetch_add(1, Ordering::Relaxed);
-        self.back.facts.total_connections.fetch_add(1, Ordering::Relaxed);
+        self.completions.counters.curr_connections.fetch_add(1, Ordering::Relaxed);
+        self.completions.counters.total_connections.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Hands the output of finished jobs to their connections.
-    fn take_back(&mut self, now: Instant, turns: &mut Vec<usize>) {
+    fn take_completions(&mut self, now: Instant, turns: &mut Vec<usize>) {
         for done in self.done.try_iter() {
             let ConnectionId { slot, serial } = done.connection;
             let Some(client) = self.clients.get_mut(slot).filter(|c| c.serial == serial) else {
@@ -241,11 +241,11 @@ impl Server {
                 Some(progress) => {
                     client.completed(progress, now);
                     if client.connection.shortage().is_some() {
-                        self.short.push_back(done.connection);
+                        self.waiting_for_budget.push_back(done.connection);
                     }
                     queue(client, slot, turns);
                 }
-                None => remove(&mut self.clients, &self.poll, &self.back, slot),
+                None => remove(&mut self.clients, &self.poll, &self.completions, slot),
             }
         }
     }
@@ -253,8 +253,8 @@ impl Server {
     /// Resumes connections for whose answers there is room again, in the order in which they began
     /// to wait.
     fn resume(&mut self, turns: &mut Vec<usize>) {
-        let mut available = self.back.budget.available();
-        while let Some(&ConnectionId { slot, serial }) = self.short.front() {
+        let mut available = self.completions.budget.available();
+        while let Some(&ConnectionId { slot, serial }) = self.waiting_for_budget.front() {
             if let Some(client) = self.clients.get_mut(slot).filter(|c| c.serial == serial)
                 && let Some(shortage) = client.connection.shortage()
             {
@@ -265,14 +265,14 @@ impl Server {
                 client.connection.resume();
                 queue(client, slot, turns);
             }
-            self.short.pop_front();
+            self.waiting_for_budget.pop_front();
         }
     }
 
     /// Closes connections that have been idle for too long and, while answers have no room, the one
     /// whose client has taken too little for the longest time.
-    fn look(&mut self, now: Instant) {
-        if now < self.next_look {
+    fn sweep(&mut self, now: Instant) {
+        if now < self.next_sweep {
             return;
         }
         let since = |client: &Client| now.saturating_duration_since(client.active);
@@ -285,26 +285,26 @@ impl Server {
                 .filter(|(_, client)| idle(client))
                 .map(|(slot, _)| slot)
                 .collect();
-            self.back.facts.idle_kicks.fetch_add(idle.len() as u64, Ordering::Relaxed);
+            self.completions.counters.idle_kicks.fetch_add(idle.len() as u64, Ordering::Relaxed);
             idle.into_iter().for_each(|slot| self.remove(slot));
             next = next.min(limit);
         }
-        if !self.short.is_empty() {
+        if !self.waiting_for_budget.is_empty() {
             let limit = self.options.stall;
             let stalled = self.clients.iter_mut().filter_map(|(slot, client)| {
                 client.is_stalled(now, limit).then_some((client.owed, slot))
             });
             if let Some((_, slot)) = stalled.min() {
-                self.back.facts.stalled_kicks.fetch_add(1, Ordering::Relaxed);
+                self.completions.counters.stalled_kicks.fetch_add(1, Ordering::Relaxed);
                 self.remove(slot);
             }
-            next = SHORTAGE_PAUSE;
+            next = STALL_SWEEP_INTERVAL;
         }
-        self.next_look = now + next;
+        self.next_sweep = now + next;
     }
 
     fn remove(&mut self, slot: usize) {
-        remove(&mut self.clients, &self.poll, &self.back, slot);
+        remove(&mut self.clients, &self.poll, &self.completions, slot);
     }
 }
 
@@ -315,9 +315,9 @@ fn queue(client: &mut Client, slot: usize, turns: &mut Vec<usize>) {
     }
 }
 
-fn remove(clients: &mut Slab<Client>, poll: &Poll, back: &ReturnPath, slot: usize) {
+fn remove(clients: &mut Slab<Client>, poll: &Poll, completions: &CompletionSender, slot: usize) {
     let mut client = clients.remove(slot);
     // Closing the descriptor takes it out of the poll as well.
     let _ = poll.registry().deregister(&mut client.stream);
-    back.facts.curr_connections.fetch_sub(1, Ordering::Relaxed);
+    completions.counters.curr_connections.fetch_sub(1, Ordering::Relaxed);
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use mio::Waker;
 
 use crate::memcached::{Batch, Budget, Progress, Shards};
-use crate::server::facts::{ServerFacts, unix_time};
+use crate::server::counters::{ServerCounters, unix_time};
 
 /// Starts jobs where blocking on the store is fine.
 pub trait Execute {
@@ -24,7 +24,7 @@ pub(super) struct ConnectionId {
 
 /// The outcome of a job.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct Completion {
     pub(super) connection: ConnectionId,
     /// `None` when the job was lost: the connection cannot go on.
     pub(super) progress: Option<Progress>,
@@ -32,16 +32,16 @@ pub(super) struct Done {
 
 /// The way back to the I/O thread.
 #[derive(Clone, Debug)]
-pub(super) struct ReturnPath {
-    pub(super) done: Sender<Done>,
+pub(super) struct CompletionSender {
+    pub(super) done: Sender<Completion>,
     pub(super) waker: Arc<Waker>,
-    pub(super) facts: Arc<ServerFacts>,
+    pub(super) counters: Arc<ServerCounters>,
     /// What answers may take.
     pub(super) budget: Budget,
 }
 
-impl ReturnPath {
-    fn send(&self, done: Done) {
+impl CompletionSender {
+    fn send(&self, done: Completion) {
         // When the I/O thread is gone, so are the sockets, and nobody waits for the outcome.
         if self.done.send(done).is_ok() {
             let _ = self.waker.wake();
@@ -56,28 +56,33 @@ pub struct Job {
     connection: ConnectionId,
     /// Taken when the job runs.
     batch: Option<Batch>,
-    back: ReturnPath,
+    completions: CompletionSender,
     returned: bool,
 }
 
 impl Job {
-    pub(super) fn new(connection: ConnectionId, batch: Batch, back: ReturnPath) -> Self {
-        Self { connection, batch: Some(batch), back, returned: false }
+    pub(super) fn new(
+        connection: ConnectionId,
+        batch: Batch,
+        completions: CompletionSender,
+    ) -> Self {
+        Self { connection, batch: Some(batch), completions, returned: false }
     }
 
     /// Runs the commands and hands their output to the I/O thread. Blocks on the store.
     pub fn run(mut self, shards: &dyn Shards) {
         let Some(batch) = self.batch.take() else { return };
-        let progress = batch.run(shards, &*self.back.facts, unix_time(), &self.back.budget);
+        let progress =
+            batch.run(shards, &*self.completions.counters, unix_time(), &self.completions.budget);
         self.returned = true;
-        self.back.send(Done { connection: self.connection, progress: Some(progress) });
+        self.completions.send(Completion { connection: self.connection, progress: Some(progress) });
     }
 }
 
 impl Drop for Job {
     fn drop(&mut self) {
         if !self.returned {
-            self.back.send(Done { connection: self.connection, progress: None });
+            self.completions.send(Completion { connection: self.connection, progress: None });
         }
     }
 }

@@ -12,11 +12,11 @@
 //! ```
 //!
 //! In reading order: [`job`] (what leaves the I/O thread and comes back), `client` (one client's
-//! socket), [`io`] (the I/O thread), [`facts`] (what `stats` says about the server), [`local`] (an
+//! socket), [`io`] (the I/O thread), [`counters`] (what `stats` says about the server), [`local`] (an
 //! executor without a rack).
 
 mod client;
-pub mod facts;
+pub mod counters;
 pub mod io;
 pub mod job;
 pub mod local;

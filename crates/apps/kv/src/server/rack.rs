@@ -7,7 +7,7 @@ use fiber::Unparker;
 use gossamer::Sharded;
 use parking_lot::Mutex;
 
-use crate::fibers::gather;
+use crate::fibers::request_all;
 use crate::memcached::Shards;
 use crate::server::job::{Execute, Job};
 use crate::store::{Control, Limits, Request, Response, Seconds, Store};
@@ -39,7 +39,7 @@ impl Shards for RackShards {
     fn call_all(&self, requests: Vec<Request>, now: Seconds) -> Vec<Response> {
         let count = requests.len();
         let mut requests = requests.into_iter();
-        gather(count, |_, answer| {
+        request_all(count, |_, answer| {
             if let Some(request) = requests.next() {
                 self.shards.of(request.key()).try_apply_with_then(
                     |store, (request, now)| store.execute(request, now),
@@ -52,7 +52,7 @@ impl Shards for RackShards {
 
     fn control(&self, control: Control, now: Seconds) -> Vec<Response> {
         let shards = self.shards.shards();
-        gather(shards.len(), |index, answer| {
+        request_all(shards.len(), |index, answer| {
             shards[index].try_apply_with_then(
                 |store, (control, now)| store.control(control, now),
                 (control, now),

@@ -12,15 +12,15 @@ use crate::server::job::Execute;
 use crate::server::local::LocalExecutor;
 
 /// Longer than anything takes; a test that would hang fails instead.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-struct Running {
+struct TestServer {
     address: SocketAddr,
     stop: StopHandle,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl TestServer {
     fn with(options: Options, executor: impl Execute + Send + 'static) -> Self {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
         let (address, stop) = (server.local_address().unwrap(), server.stop_handle());
@@ -35,13 +35,13 @@ impl Running {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
     /// Everything the server answers to `input` until it closes; the client closes its side first.
-    fn converse(&self, input: &[u8]) -> String {
+    fn exchange(&self, input: &[u8]) -> String {
         let mut stream = self.connect();
         stream.write_all(input).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
@@ -51,7 +51,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take()
@@ -65,16 +65,16 @@ impl Drop for Running {
 
 #[test]
 fn commands_are_answered_and_half_closed_connections_too() {
-    let server = Running::start();
-    let answer = server.converse(b"set k 5 0 3\r\nabc\r\nget k\r\nnonsense\r\nget k");
+    let server = TestServer::start();
+    let answer = server.exchange(b"set k 5 0 3\r\nabc\r\nget k\r\nnonsense\r\nget k");
     assert_eq!(answer, "STORED\r\nVALUE k 5 3\r\nabc\r\nEND\r\nERROR\r\n");
-    assert_eq!(server.converse(b"quit\r\n"), "");
-    assert_eq!(server.converse(b""), "");
+    assert_eq!(server.exchange(b"quit\r\n"), "");
+    assert_eq!(server.exchange(b""), "");
 }
 
 #[test]
 fn a_deep_pipeline_is_answered_in_order() {
-    let server = Running::start();
+    let server = TestServer::start();
     let depth = 20_000;
     let mut stream = server.connect();
     let mut writer = stream.try_clone().unwrap();
@@ -95,16 +95,16 @@ fn a_deep_pipeline_is_answered_in_order() {
 
 #[test]
 fn a_client_that_does_not_read_holds_up_nobody() {
-    let server = Running::start();
+    let server = TestServer::start();
     let value = "x".repeat(1 << 20);
     let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
-    assert_eq!(server.converse(set.as_bytes()), "STORED\r\n");
+    assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
     // Asks for half a gigabyte and reads nothing for now.
     let mut slow = server.connect();
     let keys = 512;
     slow.write_all(format!("get {}\r\nquit\r\n", "big ".repeat(keys)).as_bytes()).unwrap();
     for _ in 0..100 {
-        assert_eq!(server.converse(b"get none\r\n"), "END\r\n");
+        assert_eq!(server.exchange(b"get none\r\n"), "END\r\n");
     }
     // And gets everything once it reads.
     let mut total = 0;
@@ -119,7 +119,7 @@ fn a_client_that_does_not_read_holds_up_nobody() {
 }
 
 /// Asks for the item `big` so often that the answers fit into no socket buffer, and reads nothing.
-fn reads_nothing(server: &Running, keys: usize) -> TcpStream {
+fn reads_nothing(server: &TestServer, keys: usize) -> TcpStream {
     let mut client = server.connect();
     client.write_all(format!("get {}\r\n", "big ".repeat(keys)).as_bytes()).unwrap();
     client
@@ -130,10 +130,10 @@ fn a_client_that_reads_is_served_when_others_have_taken_all_the_room() {
     let options =
         Options { output_bytes: 4 << 20, stall: Duration::from_millis(100), ..Options::default() };
     let shards = Arc::new(LocalShards::new(2, None));
-    let server = Running::with(options, LocalExecutor::new(shards, 2));
+    let server = TestServer::with(options, LocalExecutor::new(shards, 2));
     let value = "x".repeat(1 << 20);
     let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
-    assert_eq!(server.converse(set.as_bytes()), "STORED\r\n");
+    assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
     let silent: Vec<_> = (0..24).map(|_| reads_nothing(&server, 16)).collect();
     // What they send does not count as reading.
     let mut talking: Vec<_> = silent.iter().map(|client| client.try_clone().unwrap()).collect();
@@ -144,13 +144,13 @@ fn a_client_that_reads_is_served_when_others_have_taken_all_the_room() {
         }
     });
     // Each is owed 256 KiB at least, or more would be read for it: they cannot all be kept.
-    let deadline = Instant::now() + PATIENCE;
-    while server.converse(b"stats\r\n").contains("STAT stalled_kicks 0\r\n") {
+    let deadline = Instant::now() + TIMEOUT;
+    while server.exchange(b"stats\r\n").contains("STAT stalled_kicks 0\r\n") {
         assert!(Instant::now() < deadline, "no stalled client is closed");
     }
     let expected = format!("VALUE big 0 {}\r\n{value}\r\nEND\r\n", value.len());
     for _ in 0..3 {
-        assert!(server.converse(b"get big\r\n") == expected, "the answer is not the item");
+        assert!(server.exchange(b"get big\r\n") == expected, "the answer is not the item");
     }
     talk.send(()).unwrap();
     talker.join().unwrap();
@@ -175,20 +175,20 @@ fn a_client_that_reads_is_served_when_others_have_taken_all_the_room() {
 fn idle_connections_are_closed() {
     let options = Options { idle: Some(Duration::from_secs(1)), ..Options::default() };
     let shards = Arc::new(LocalShards::new(1, None));
-    let server = Running::with(options, LocalExecutor::new(shards, 1));
+    let server = TestServer::with(options, LocalExecutor::new(shards, 1));
     let mut idle = server.connect();
     assert_eq!(idle.read(&mut [0]).unwrap(), 0, "the server closes it");
     // Half a command does not count as activity for ever.
     let mut half = server.connect();
     half.write_all(b"set k 0 0 10\r\nabc").unwrap();
     assert_eq!(half.read(&mut [0]).unwrap(), 0);
-    let stats = server.converse(b"stats\r\n");
+    let stats = server.exchange(b"stats\r\n");
     assert!(stats.contains("STAT idle_kicks 2\r\n"), "{stats}");
 }
 
 #[test]
 fn many_connections_at_once() {
-    let server = Running::start();
+    let server = TestServer::start();
     let clients: Vec<TcpStream> = (0..100).map(|_| server.connect()).collect();
     for (index, mut client) in clients.iter().enumerate() {
         client.write_all(format!("set k{index} 0 0 1\r\nx\r\n").as_bytes()).unwrap();
@@ -198,7 +198,7 @@ fn many_connections_at_once() {
         BufReader::new(client).read_line(&mut line).unwrap();
         assert_eq!(line, "STORED\r\n");
     }
-    let stats = server.converse(b"stats\r\n");
+    let stats = server.exchange(b"stats\r\n");
     assert!(stats.contains("STAT curr_connections 101\r\n"), "{stats}");
     assert!(stats.contains("STAT curr_items 100\r\n"), "{stats}");
     assert!(stats.ends_with("END\r\n"));
@@ -208,7 +208,7 @@ fn many_connections_at_once() {
 fn connections_beyond_the_limit_wait_for_their_turn() {
     let shards = Arc::new(LocalShards::new(1, None));
     let options = Options { connections_max: 1, ..Options::default() };
-    let server = Running::with(options, LocalExecutor::new(shards, 1));
+    let server = TestServer::with(options, LocalExecutor::new(shards, 1));
     let mut first = server.connect();
     first.write_all(b"version\r\n").unwrap();
     let mut byte = [0];
@@ -227,6 +227,6 @@ fn a_lost_job_closes_its_connection() {
             drop(job);
         }
     }
-    let server = Running::with(Options::default(), Forgetful);
-    assert_eq!(server.converse(b"version\r\n"), "");
+    let server = TestServer::with(Options::default(), Forgetful);
+    assert_eq!(server.exchange(b"version\r\n"), "");
 }

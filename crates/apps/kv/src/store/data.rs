@@ -32,7 +32,7 @@ impl Data {
     ///
     /// # Panics
     /// If there are fewer than `start`.
-    pub(super) fn behind(bytes: Arc<[u8]>, start: usize) -> Self {
+    pub(super) fn after(bytes: Arc<[u8]>, start: usize) -> Self {
         assert!(start <= bytes.len(), "an item is at least as long as its key");
         Self { bytes, start }
     }

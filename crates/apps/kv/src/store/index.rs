@@ -112,7 +112,7 @@ impl Store {
         let Some(place) = item.data_mut().get_mut(offset..end) else { return false };
         place.copy_from_slice(part);
         item.cas = cas;
-        self.used(index);
+        self.mark_used(index);
         true
     }
 
@@ -156,7 +156,7 @@ impl Store {
     }
 
     /// Begins a flush whose time has come. Every operation that changes items calls this first.
-    pub(super) fn settle_flush(&mut self, now: Seconds) {
+    pub(super) fn apply_due_flush(&mut self, now: Seconds) {
         if self.flush_at.is_some_and(|at| at <= now) {
             self.flush();
         }
@@ -186,18 +186,18 @@ impl Store {
 
     /// Marks an item as used last. Without a memory limit nothing asks for the order, and reads
     /// save the two cache lines of the neighbours.
-    pub(super) fn used(&mut self, index: u32) {
+    pub(super) fn mark_used(&mut self, index: u32) {
         if self.limits.memory.is_some() {
             self.items.touch(index);
         }
     }
 
     /// Whether an item with so many bytes of key and data could fit into an empty store.
-    pub(super) fn could_hold(&self, content: usize) -> bool {
+    pub(super) fn fits_limit(&self, content: usize) -> bool {
         self.limits.memory.is_none_or(|limit| Item::memory_for(content) <= limit)
     }
 
-    /// Adds an item that is not there, after making room; see [`Store::could_hold`].
+    /// Adds an item that is not there, after making room; see [`Store::fits_limit`].
     pub(super) fn insert(&mut self, mut item: Item) {
         item.generation = self.generation;
         let hash = item.hash;
@@ -205,7 +205,7 @@ impl Store {
         let index = self.items.insert(item);
         let items = &self.items;
         self.index.insert_unique(spread(hash), index, |&index| spread(items.get(index).hash));
-        self.make_room(index);
+        self.evict_to_limit(index);
     }
 
     /// Changes an item by `change`, which may alter its size, and counts the difference.
@@ -216,8 +216,8 @@ impl Store {
         change(item);
         item.generation = generation;
         self.memory = self.memory - before + item.memory();
-        self.used(index);
-        self.make_room(index);
+        self.mark_used(index);
+        self.evict_to_limit(index);
     }
 
     pub(super) fn remove(&mut self, index: u32) {
@@ -230,7 +230,7 @@ impl Store {
 
     /// Removes the items used longest ago until the limit holds again; `keep` is the item that the
     /// room is for.
-    fn make_room(&mut self, keep: u32) {
+    fn evict_to_limit(&mut self, keep: u32) {
         let Some(limit) = self.limits.memory else { return };
         while self.memory > limit {
             let Some(oldest) = self.items.oldest().filter(|&oldest| oldest != keep) else { return };

@@ -86,7 +86,7 @@ impl Item {
 
     /// The data, for an answer that outlives the item.
     pub(super) fn shared(&self) -> Data {
-        Data::behind(Arc::clone(&self.bytes), usize::from(self.key_bytes))
+        Data::after(Arc::clone(&self.bytes), usize::from(self.key_bytes))
     }
 
     /// The data, to be changed in place; copied first if an answer shares it.

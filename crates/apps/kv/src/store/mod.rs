@@ -18,7 +18,7 @@
 //! let (key, data) = (b"answer".to_vec(), b"42".to_vec());
 //! let set = Request::Store { verb: Verb::Set, key: key.clone(), flags: 7, exptime: 10, data };
 //! assert_eq!(store.execute(set, 1000), Response::Stored);
-//! let get = Request::Get { key, most: 100 };
+//! let get = Request::Get { key, max_bytes: 100 };
 //! assert!(matches!(store.execute(get.clone(), 1009), Response::Value { flags: 7, .. }));
 //! assert_eq!(store.execute(get, 1010), Response::Miss);
 //! ```

@@ -9,12 +9,12 @@ use crate::store::wire::{Control, Direction, Request, Response, Verb};
 impl Store {
     /// Serves a request about one key at the time `now`.
     pub fn execute(&mut self, request: Request, now: Seconds) -> Response {
-        self.settle_flush(now);
+        self.apply_due_flush(now);
         match request {
-            Request::Get { key, most } => self.get(&key, most, now),
+            Request::Get { key, max_bytes } => self.get(&key, max_bytes, now),
             Request::Touch { key, exptime } => self.touch(&key, exptime, now),
-            Request::GetAndTouch { key, exptime, most } => {
-                self.get_and_touch(&key, exptime, most, now)
+            Request::GetAndTouch { key, exptime, max_bytes } => {
+                self.get_and_touch(&key, exptime, max_bytes, now)
             }
             Request::Store { verb, key, flags, exptime, data } => {
                 self.store(verb, &key, flags, exptime, &data, now)
@@ -34,7 +34,7 @@ impl Store {
 
     /// Serves a request that goes to every shard.
     pub fn control(&mut self, control: Control, now: Seconds) -> Response {
-        self.settle_flush(now);
+        self.apply_due_flush(now);
         match control {
             Control::FlushAll { exptime } => {
                 self.stats.cmd_flush += 1;
@@ -52,36 +52,42 @@ impl Store {
         }
     }
 
-    fn get(&mut self, key: &[u8], most: u32, now: Seconds) -> Response {
+    fn get(&mut self, key: &[u8], max_bytes: u32, now: Seconds) -> Response {
         let hash = self.hash(key);
-        if let Some(large) = self.larger_than(most, hash, key, now) {
+        if let Some(large) = self.larger_than(max_bytes, hash, key, now) {
             return large;
         }
         self.stats.cmd_get += 1;
         self.count_dead(hash, key, now);
         let found = self.live(hash, key, now);
-        self.got(found)
+        self.read_response(found)
     }
 
-    /// The answer to a read of a living item whose data is larger than `most`.
-    fn larger_than(&self, most: u32, hash: u32, key: &[u8], now: Seconds) -> Option<Response> {
+    /// The answer to a read of a living item whose data is larger than `max_bytes`.
+    fn larger_than(&self, max_bytes: u32, hash: u32, key: &[u8], now: Seconds) -> Option<Response> {
         let item = self.items.get(self.find(hash, key)?);
         // Lossless: items have at most DATA_BYTES_MAX bytes of data.
         let bytes = item.data().len() as u32;
-        (bytes > most && !self.is_dead(item, now)).then_some(Response::Large { bytes })
+        (bytes > max_bytes && !self.is_dead(item, now)).then_some(Response::Large { bytes })
     }
 
-    fn get_and_touch(&mut self, key: &[u8], exptime: i32, most: u32, now: Seconds) -> Response {
-        if let Some(large) = self.larger_than(most, self.hash(key), key, now) {
+    fn get_and_touch(
+        &mut self,
+        key: &[u8],
+        exptime: i32,
+        max_bytes: u32,
+        now: Seconds,
+    ) -> Response {
+        if let Some(large) = self.larger_than(max_bytes, self.hash(key), key, now) {
             return large;
         }
         self.stats.cmd_get += 1;
         let found = self.set_expiry(key, exptime, now);
-        self.got(found)
+        self.read_response(found)
     }
 
     /// What a read answers that has found this item, or none.
-    fn got(&mut self, found: Option<u32>) -> Response {
+    fn read_response(&mut self, found: Option<u32>) -> Response {
         match found {
             Some(index) => {
                 self.stats.get_hits += 1;
@@ -97,7 +103,7 @@ impl Store {
     fn touch(&mut self, key: &[u8], exptime: i32, now: Seconds) -> Response {
         match self.set_expiry(key, exptime, now) {
             Some(index) => {
-                self.used(index);
+                self.mark_used(index);
                 Response::Touched
             }
             None => Response::NotFound,
@@ -118,7 +124,7 @@ impl Store {
     }
 
     fn value(&mut self, index: u32) -> Response {
-        self.used(index);
+        self.mark_used(index);
         let item = self.items.get_mut(index);
         item.fetched = true;
         Response::Value { flags: item.flags, cas: item.cas, data: item.shared() }
@@ -160,7 +166,7 @@ impl Store {
             }
             (Verb::Add, Some(index)) => {
                 // The attempt counts as a use of the item, as in memcached.
-                self.used(index);
+                self.mark_used(index);
                 return Response::NotStored;
             }
             (Verb::Replace | Verb::Append | Verb::Prepend, None) => return Response::NotStored,
@@ -175,7 +181,7 @@ impl Store {
             (Verb::Cas(_), Some(_)) => self.stats.cas_hits += 1,
             (Verb::Set, _) | (Verb::Add, None) | (Verb::Replace, Some(_)) => {}
         }
-        if !self.could_hold(key.len() + data.len()) {
+        if !self.fits_limit(key.len() + data.len()) {
             // What a client tried to replace must not be served any longer.
             if let Some(index) = found {
                 self.remove(index);
@@ -206,7 +212,7 @@ impl Store {
     fn extend(&mut self, index: u32, data: &[u8], before: bool) -> Response {
         let item = self.items.get(index);
         let length = item.data().len() + data.len();
-        if length > DATA_BYTES_MAX || !self.could_hold(item.key().len() + length) {
+        if length > DATA_BYTES_MAX || !self.fits_limit(item.key().len() + length) {
             // Not an error of its own in memcached, which finds out too late for one.
             return Response::NotStored;
         }
@@ -243,7 +249,7 @@ impl Store {
         *hits += 1;
         let digits = Decimal::new(after);
         let digits = digits.as_bytes();
-        if digits.len() > data.len() && !self.could_hold(key.len() + digits.len()) {
+        if digits.len() > data.len() && !self.fits_limit(key.len() + digits.len()) {
             return Response::OutOfMemory;
         }
         let cas = self.next_cas();

@@ -11,7 +11,7 @@ fn set(store: &mut Store, key: &str, data: &str) -> Response {
 }
 
 fn get_at(store: &mut Store, key: &str, now: Seconds) -> Option<String> {
-    match store.execute(Request::Get { key: key.into(), most: u32::MAX }, now) {
+    match store.execute(Request::Get { key: key.into(), max_bytes: u32::MAX }, now) {
         Response::Value { data, .. } => Some(String::from_utf8(data.to_vec()).unwrap()),
         Response::Miss => None,
         other => panic!("{other:?}"),
@@ -23,7 +23,7 @@ fn get(store: &mut Store, key: &str) -> Option<String> {
 }
 
 fn cas_of(store: &mut Store, key: &str) -> u64 {
-    match store.execute(Request::Get { key: key.into(), most: u32::MAX }, NOW) {
+    match store.execute(Request::Get { key: key.into(), max_bytes: u32::MAX }, NOW) {
         Response::Value { cas, .. } => cas,
         other => panic!("{other:?}"),
     }
@@ -57,8 +57,8 @@ fn each_verb_has_its_condition() {
 fn a_read_of_more_than_it_asked_for_learns_the_size_and_changes_nothing() {
     let mut store = Store::default();
     set(&mut store, "k", "abc");
-    let get = |most| Request::Get { key: b"k".to_vec(), most };
-    let gat = |most| Request::GetAndTouch { key: b"k".to_vec(), exptime: -1, most };
+    let get = |max_bytes| Request::Get { key: b"k".to_vec(), max_bytes };
+    let gat = |max_bytes| Request::GetAndTouch { key: b"k".to_vec(), exptime: -1, max_bytes };
     assert_eq!(store.execute(get(2), NOW), Response::Large { bytes: 3 });
     assert_eq!(store.execute(gat(2), NOW), Response::Large { bytes: 3 });
     assert_eq!(store.stats().cmd_get, 0);
@@ -71,7 +71,7 @@ fn answers_share_the_data_and_keep_it_when_the_item_changes() {
     let mut store = Store::default();
     set(&mut store, "k", "12");
     let read = |store: &mut Store| match store
-        .execute(Request::Get { key: b"k".to_vec(), most: u32::MAX }, NOW)
+        .execute(Request::Get { key: b"k".to_vec(), max_bytes: u32::MAX }, NOW)
     {
         Response::Value { data, .. } => data,
         other => panic!("{other:?}"),
@@ -88,7 +88,7 @@ fn appending_keeps_flags_and_expiry() {
     let mut store = Store::default();
     store.store(Verb::Set, b"k", 5, 10, b"a", NOW);
     store.store(Verb::Append, b"k", 9, 100, b"b", NOW);
-    let value = store.execute(Request::Get { key: b"k".to_vec(), most: u32::MAX }, NOW + 9);
+    let value = store.execute(Request::Get { key: b"k".to_vec(), max_bytes: u32::MAX }, NOW + 9);
     assert!(matches!(value, Response::Value { flags: 5, .. }), "{value:?}");
     assert_eq!(get_at(&mut store, "k", NOW + 10), None);
 }
@@ -100,7 +100,7 @@ fn items_expire_lazily_and_touch_moves_the_deadline() {
     let touch = |exptime| Request::Touch { key: b"k".to_vec(), exptime };
     assert_eq!(store.execute(touch(20), NOW), Response::Touched);
     assert_eq!(get_at(&mut store, "k", NOW + 19).as_deref(), Some("v"));
-    let gat = Request::GetAndTouch { key: b"k".to_vec(), exptime: -1, most: u32::MAX };
+    let gat = Request::GetAndTouch { key: b"k".to_vec(), exptime: -1, max_bytes: u32::MAX };
     assert!(matches!(store.execute(gat, NOW + 19), Response::Value { .. }));
     assert_eq!(store.len(), 1, "a dead item stays until somebody asks for it");
     assert_eq!(get_at(&mut store, "k", NOW + 19), None);
@@ -214,7 +214,7 @@ fn counters_add_up() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Ask(Request),
+    ScanRequest(Request),
     Flush,
     Wait(u64),
 }
@@ -234,17 +234,17 @@ fn step() -> impl Strategy<Value = Step> {
     let up = prop::sample::select(vec![Direction::Increment, Direction::Decrement]);
     prop_oneof![
         6 => (verb, key.clone(), exptime.clone(), data).prop_map(|(verb, key, exptime, data)| {
-            Step::Ask(Request::Store { verb, key, flags: 0, exptime, data })
+            Step::ScanRequest(Request::Store { verb, key, flags: 0, exptime, data })
         }),
-        4 => key.clone().prop_map(|key| Step::Ask(Request::Get { key, most: u32::MAX })),
-        1 => key.clone().prop_map(|key| Step::Ask(Request::Delete { key })),
-        1 => key.clone().prop_map(|key| Step::Ask(Request::Discard { key })),
+        4 => key.clone().prop_map(|key| Step::ScanRequest(Request::Get { key, max_bytes: u32::MAX })),
+        1 => key.clone().prop_map(|key| Step::ScanRequest(Request::Delete { key })),
+        1 => key.clone().prop_map(|key| Step::ScanRequest(Request::Discard { key })),
         1 => (key.clone(), exptime.clone())
-            .prop_map(|(key, exptime)| Step::Ask(Request::Touch { key, exptime })),
+            .prop_map(|(key, exptime)| Step::ScanRequest(Request::Touch { key, exptime })),
         1 => (key.clone(), exptime)
-            .prop_map(|(key, exptime)| Step::Ask(Request::GetAndTouch { key, exptime, most: u32::MAX })),
+            .prop_map(|(key, exptime)| Step::ScanRequest(Request::GetAndTouch { key, exptime, max_bytes: u32::MAX })),
         2 => (key, up, any::<u64>()).prop_map(|(key, direction, delta)| {
-            Step::Ask(Request::Arithmetic { key, direction, delta })
+            Step::ScanRequest(Request::Arithmetic { key, direction, delta })
         }),
         1 => Just(Step::Flush),
         1 => (0..20u64).prop_map(Step::Wait),
@@ -263,7 +263,7 @@ proptest! {
         let mut now = NOW;
         for step in steps {
             match step {
-                Step::Ask(request) => {
+                Step::ScanRequest(request) => {
                     let key = request.key().to_vec();
                     let stored = matches!(&request, Request::Store { exptime: 0.., .. });
                     let answer = tight.execute(request, now);

@@ -41,7 +41,7 @@ pub enum Request {
         #[serde(with = "serde_bytes")]
         key: Vec<u8>,
         /// Bytes of data that the answer may carry; see [`Response::Large`].
-        most: u32,
+        max_bytes: u32,
     },
     /// Change when an item expires.
     Touch {
@@ -59,7 +59,7 @@ pub enum Request {
         /// The new expiry.
         exptime: i32,
         /// Bytes of data that the answer may carry; see [`Response::Large`].
-        most: u32,
+        max_bytes: u32,
     },
     /// Write an item.
     Store {

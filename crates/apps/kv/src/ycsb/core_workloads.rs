@@ -1,7 +1,7 @@
-//! The six core workloads of YCSB, which are part of the program.
+//! The six core workloads of YCSB, built into the program.
 
-/// The property file of a core workload, and the name it goes by in messages; asked for by that
-/// name, or by its letter alone, `a` to `f` in either case.
+/// The name and property file of a core workload, found by its name or its letter (`a` to `f`, in
+/// either case).
 ///
 /// ```
 /// use gossamer_kv::ycsb::core_workloads::builtin;

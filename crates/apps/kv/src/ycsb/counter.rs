@@ -1,20 +1,20 @@
-//! Numbers for inserted records: handed out in order, visible once they are really there.
+//! Numbers for inserted records, visible to readers once the records exist.
 //!
-//! The clients of a thread take turns, and finish out of order. A reader must choose only among
-//! records that exist, so the counter's limit moves over a number only when it and all before it
-//! have been acknowledged.
+//! The clients of a thread finish inserts out of order. Readers must choose among existing records, so
+//! the counter's limit passes a number only when it and all lower numbers are acknowledged.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-/// A counter whose values become visible in order, as their inserts finish.
+/// A counter whose values become visible in order, as inserts finish (YCSB's
+/// `AcknowledgedCounterGenerator`).
 ///
 /// ```
 /// use gossamer_kv::ycsb::AcknowledgedCounter;
 /// let counter = AcknowledgedCounter::new(10);
 /// let (first, second) = (counter.take(), counter.take());
 /// counter.acknowledge(second);
-/// assert_eq!(counter.limit(), 10); // 10 is not there yet, so 11 does not count either
+/// assert_eq!(counter.limit(), 10); // 10 is not inserted yet, so 11 is not visible either
 /// counter.acknowledge(first);
 /// assert_eq!(counter.limit(), 12);
 /// ```
@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 pub struct AcknowledgedCounter {
     next: Cell<u64>,
     limit: Cell<u64>,
-    /// Numbers above the limit that are acknowledged: fewer than there are clients.
+    /// Acknowledged numbers above the limit: fewer than there are clients.
     finished: RefCell<BTreeSet<u64>>,
 }
 
@@ -39,7 +39,7 @@ impl AcknowledgedCounter {
         number
     }
 
-    /// Says that the insert with this number is done.
+    /// Marks the insert with this number as finished.
     pub fn acknowledge(&self, number: u64) {
         let mut finished = self.finished.borrow_mut();
         finished.insert(number);
@@ -50,7 +50,7 @@ impl AcknowledgedCounter {
         self.limit.set(limit);
     }
 
-    /// One above the last number such that it and all below it are inserted.
+    /// All numbers below this one are inserted.
     pub fn limit(&self) -> u64 {
         self.limit.get()
     }

@@ -1,7 +1,7 @@
-//! Workloads as YCSB defines them: property files, key distributions, record names.
+//! YCSB workloads: property files, key distributions, record keys.
 //!
-//! The six core workloads are part of the program ([`core_workloads`]); any other property file can
-//! be read from a path. In reading order: [`properties`] (the file format), [`workload`] (what the
+//! The six core workloads are built in ([`core_workloads`]); other property files are read from a
+//! path. In reading order: [`properties`] (the file format), [`workload`] (what the
 //! properties mean), [`generator`] (the distributions), [`counter`] (numbers for inserts),
 //! [`record`] (key names and field values).
 

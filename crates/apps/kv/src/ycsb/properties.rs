@@ -1,14 +1,14 @@
 //! The property file format that YCSB reads: `key=value` lines, comments, continuation lines.
 //!
-//! Every value remembers where it came from, so that an error can name file, line and key.
+//! Every value keeps its origin, so that errors name file, line and key.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Where a property was written.
+/// Where a property was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// In a file, on a line counted from 1.
+    /// In a file.
     File {
         /// The name of the file as the user gave it.
         name: String,
@@ -28,27 +28,27 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A property that cannot be used.
+/// An invalid property.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PropertyError {
     /// The line is neither empty, nor a comment, nor `key=value`.
-    #[error("{origin}: `{text}` is not of the form key=value")]
+    #[error("{origin}: invalid property `{text}`: expected key=value")]
     Syntax {
-        /// Where.
+        /// Where it was set.
         origin: Origin,
-        /// What stands there.
+        /// The line.
         text: String,
     },
-    /// The value is not one that the key can have.
+    /// The value is invalid for its key.
     #[error("{origin}: {key}={value}: expected {expected}")]
     Value {
-        /// Where.
+        /// Where it was set.
         origin: Origin,
         /// The property.
         key: String,
-        /// What it was set to.
+        /// The value.
         value: String,
-        /// What it could have been set to.
+        /// A description of valid values.
         expected: String,
     },
 }
@@ -60,15 +60,15 @@ struct Entry {
     origin: Origin,
 }
 
-/// The properties of one run: those of a file, then those of the command line. The last one set
-/// wins, as in YCSB.
+/// The properties of one run: those of a file, then those of the command line. The last assignment
+/// to a key wins, as in YCSB.
 #[derive(Clone, Debug, Default)]
 pub struct Properties {
     entries: Vec<Entry>,
 }
 
 impl Properties {
-    /// Reads the text of a property file; `name` is what messages call it.
+    /// Parses the text of a property file; `name` is the name of the file in messages.
     ///
     /// # Errors
     /// [`PropertyError::Syntax`] for a line without a key or without `=` or `:`.
@@ -96,15 +96,15 @@ impl Properties {
         Ok(properties)
     }
 
-    /// Adds one `key=value` of the command line; it overrides what a file said.
+    /// Adds a `key=value` of the command line, which overrides the file.
     ///
     /// # Errors
-    /// [`PropertyError::Syntax`] when there is no key or no `=`.
+    /// [`PropertyError::Syntax`] if there is no key or no `=`.
     pub fn override_with(&mut self, assignment: &str) -> Result<(), PropertyError> {
         self.insert(assignment, Origin::CommandLine)
     }
 
-    /// Sets a property as if it had been given on the command line.
+    /// Sets a property as the command line does.
     pub fn set(&mut self, key: &str, value: impl ToString) {
         let value = value.to_string();
         self.entries.push(Entry { key: key.to_owned(), value, origin: Origin::CommandLine });
@@ -122,7 +122,7 @@ impl Properties {
         Ok(())
     }
 
-    /// The properties that are set but not among `known`, each with where it was set.
+    /// The set properties that are not in `known`, each with its origin.
     pub fn unknown<'a>(&'a self, known: &'a [&str]) -> impl Iterator<Item = (&'a str, &'a Origin)> {
         self.entries
             .iter()
@@ -130,11 +130,11 @@ impl Properties {
             .map(|entry| (entry.key.as_str(), &entry.origin))
     }
 
-    /// The value of `key` as a `T`, or `default` when it is not set; `expected` says in words what
-    /// a value looks like.
+    /// The value of `key` as a `T`, or `default` if it is not set; `expected` describes valid values in
+    /// messages.
     ///
     /// # Errors
-    /// [`PropertyError::Value`] when the text is no `T`, or `accept` refuses it.
+    /// [`PropertyError::Value`] if the text is not a `T`, or `accept` returns false.
     pub fn get<T: FromStr>(
         &self,
         key: &str,
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn errors_name_file_line_and_key() {
         let error = Properties::parse("my/file", "a=1\nnonsense").unwrap_err();
-        assert_eq!(error.to_string(), "my/file:2: `nonsense` is not of the form key=value");
+        assert_eq!(error.to_string(), "my/file:2: invalid property `nonsense`: expected key=value");
         let mut properties = Properties::parse("my/file", "\n\na=many").unwrap();
         let error = number(&properties, "a").unwrap_err();
         assert_eq!(error.to_string(), "my/file:3: a=many: expected a whole number");

@@ -4,11 +4,11 @@ use crate::store::number::Decimal;
 use crate::ycsb::generator::fnv_hash;
 use crate::ycsb::workload::{InsertOrder, Workload};
 
-/// Bytes of random text that field values are cut from. Prime, so that offsets do not repeat in
+/// Bytes of random text that field values are sliced from. Prime, so that offsets do not repeat in
 /// step with field lengths.
 const TEXT_BYTES: usize = 65_537;
 
-/// Makes the key and the fields of a record. One per client: it owns no shared state.
+/// Makes keys and field values of records.
 #[derive(Clone, Debug)]
 pub struct RecordMaker {
     text: Vec<u8>,
@@ -32,8 +32,7 @@ impl RecordMaker {
         }
     }
 
-    /// Writes the name of record `number` into `key`: `user`, then the number or its hash in
-    /// decimal.
+    /// Writes the key of record `number` into `key`: `user`, then the number or its hash in decimal.
     pub fn key(&self, number: u64, key: &mut Vec<u8>) {
         let number = match self.order {
             InsertOrder::Hashed => fnv_hash(number),
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_named_as_ycsb_names_them() {
+    fn keys_have_ycsbs_names() {
         // The well-known first keys of any YCSB load.
         let hashed = maker("");
         assert_eq!(key(&hashed, 0), "user6284781860667377211");
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_the_workloads_shape_and_are_printable() {
+    fn values_have_the_workloads_size_and_are_printable() {
         let maker = maker("fieldcount=3\nfieldlength=7");
         let mut rng = fastrand::Rng::with_seed(1);
         assert_eq!(maker.field(&mut rng).len(), 7);

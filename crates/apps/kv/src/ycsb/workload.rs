@@ -1,4 +1,5 @@
-//! What a workload's properties mean: counts, the mix of operations, distributions, record shape.
+//! [`Workload`]: the checked form of a property file: counts, operation mix, distributions, record
+//! shape.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::ycsb::core_workloads::builtin;
 use crate::ycsb::properties::{Origin, Properties, PropertyError};
 
-/// The properties that [`Workload`] reads; others are reported as not known.
+/// The properties that [`Workload`] reads; all others are reported as unknown.
 const KNOWN: &[&str] = &[
     "workload",
     "recordcount",
@@ -36,10 +37,10 @@ const KNOWN: &[&str] = &[
     "seed",
 ];
 
-/// Bytes of one record at most: an item of the store is no larger.
+/// Bytes of one record at max_bytes: an item of the store is no larger.
 const RECORD_BYTES_MAX: u64 = 1 << 20;
 
-/// Records at most; keeps every product with a record size inside `u64`.
+/// Maximum number of records: keeps record count times record size inside `u64`.
 const RECORDS_MAX: u64 = 1 << 40;
 
 /// Theta of YCSB's zipfian distributions unless a workload sets another.
@@ -50,34 +51,31 @@ pub const ZIPFIAN_CONSTANT: f64 = 0.99;
 pub enum WorkloadError {
     /// The file cannot be read.
     #[error(
-        "cannot read the workload file {path}: {source}; core workloads go by a letter, a to f, or \
-         by name, workloada to workloadf"
+        "cannot read workload file {path} (core workloads are a to f, or workloada to workloadf)"
     )]
     Read {
         /// The path as given.
         path: String,
-        /// Why not.
+        /// The I/O error.
         source: std::io::Error,
     },
     /// A property is malformed or out of range.
     #[error(transparent)]
     Property(#[from] PropertyError),
-    /// The command line sets a property that does not exist.
-    #[error("{}: there is no property {key}; there are {}", Origin::CommandLine, KNOWN.join(", "))]
+    /// The command line sets an unknown property.
+    #[error("{}: unknown property {key} (known: {})", Origin::CommandLine, KNOWN.join(", "))]
     UnknownProperty {
-        /// What was set.
+        /// The property.
         key: String,
     },
     /// All proportions are zero.
-    #[error(
-        "{name}: every proportion is zero, so there is no operation to run; set readproportion"
-    )]
+    #[error("{name}: all operation proportions are 0; set at least one, such as readproportion")]
     NoOperations {
         /// The workload.
         name: String,
     },
-    /// Records do not fit into an item of the store.
-    #[error("{name}: fieldcount x fieldlength is {bytes} bytes, above the limit of 1 MiB a record")]
+    /// A record is larger than an item of the store may be.
+    #[error("{name}: fieldcount * fieldlength is {bytes} bytes, expected at most 1 MiB")]
     RecordTooLarge {
         /// The workload.
         name: String,
@@ -86,10 +84,10 @@ pub enum WorkloadError {
     },
 }
 
-/// How keys are chosen.
+/// The distribution that keys are drawn from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Distribution {
-    /// Every record as likely as any other.
+    /// All records are equally likely.
     Uniform,
     /// Zipfian, with the popular records scattered over the key space by a hash.
     Zipfian,
@@ -139,7 +137,7 @@ impl FromStr for InsertOrder {
     }
 }
 
-/// The share of each operation; the shares need not add up to one.
+/// The proportion of each operation; they need not add up to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mix {
     /// Read a record.
@@ -155,29 +153,29 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// What the shares add up to; they are proportions of that.
+    /// The sum of all proportions.
     pub fn total(&self) -> f64 {
         self.read + self.update + self.scan + self.insert + self.read_modify_write
     }
 
-    /// The share of inserts among all operations, from 0 to 1.
+    /// The fraction of operations that are inserts, from 0 to 1.
     pub fn insert_share(&self) -> f64 {
         self.insert / self.total()
     }
 }
 
-/// One workload, checked. It can be sent to the other processes of a rack.
+/// A checked workload. It is serializable, so that the other processes of a rack can run it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// What messages call it.
+    /// The name used in messages.
     pub name: String,
     /// Records loaded before the run.
     pub record_count: u64,
     /// Operations of the run, over all clients.
     pub operation_count: u64,
-    /// The run ends after this time even when operations are left.
+    /// The run stops after this time even if operations remain.
     pub max_execution_time: Option<Duration>,
-    /// The share of each operation.
+    /// The proportion of each operation.
     pub mix: Mix,
     /// How the record of an operation is chosen.
     pub request_distribution: Distribution,
@@ -187,30 +185,30 @@ pub struct Workload {
     pub field_count: u32,
     /// Bytes of a field.
     pub field_length: u32,
-    /// Reads return the whole record, not one field.
+    /// Whether reads return the whole record instead of one field.
     pub read_all_fields: bool,
-    /// Updates replace the whole record, not one field.
+    /// Whether updates replace the whole record instead of one field.
     pub write_all_fields: bool,
-    /// Records of a scan, at least.
+    /// Minimum number of records of a scan.
     pub min_scan_length: u64,
-    /// Records of a scan, at most.
+    /// Maximum number of records of a scan.
     pub max_scan_length: u64,
     /// How the length of a scan is chosen: uniform or zipfian.
     pub scan_length_distribution: Distribution,
     /// Whether record numbers are hashed into key names.
     pub insert_order: InsertOrder,
-    /// Digits of the number in a key name, at least.
+    /// Minimum number of digits of the number in a key name.
     pub zero_padding: u32,
-    /// Seed of every random choice; two runs with the same seed choose alike.
+    /// Seed of all random choices; two runs with the same seed make the same choices.
     pub seed: u64,
 }
 
 impl Workload {
     /// Reads the properties of a core workload (`c` or `workloadc`) or of the file at a path. A
-    /// file in the current folder that is called like a core workload goes by `./workloadc`.
+    /// file in the current folder with the name of a core workload is written `./workloadc`.
     ///
     /// # Errors
-    /// [`WorkloadError::Read`] when it is neither, [`WorkloadError::Property`] for a bad line.
+    /// [`WorkloadError::Read`] if there is neither, [`WorkloadError::Property`] for a malformed line.
     pub fn properties(name_or_path: &str) -> Result<(String, Properties), WorkloadError> {
         if let Some((name, text)) = builtin(name_or_path) {
             return Ok((name.to_owned(), Properties::parse(name, text)?));
@@ -223,14 +221,13 @@ impl Workload {
         Ok((name, Properties::parse(name_or_path, &text)?))
     }
 
-    /// Builds the workload that `properties` describe, and warnings about properties of its file
-    /// that mean nothing here: files are shared with other programs. YCSB's defaults stand for what
-    /// is not set, with two exceptions that make a file without them useful: `recordcount` and
-    /// `operationcount` are 1000.
+    /// Builds the workload that `properties` describe. Unknown properties of a file give warnings, not
+    /// errors, because other YCSB programs read the same files. Unset properties have YCSB's defaults,
+    /// except that `recordcount` and `operationcount` default to 1000.
     ///
     /// # Errors
-    /// [`WorkloadError::Property`] naming file, line and key of a value that cannot be used;
-    /// [`WorkloadError::UnknownProperty`] for one that the command line sets and nobody knows;
+    /// [`WorkloadError::Property`] for an invalid value, with its file, line and key;
+    /// [`WorkloadError::UnknownProperty`] for an unknown property set on the command line;
     /// [`WorkloadError::NoOperations`] and [`WorkloadError::RecordTooLarge`].
     ///
     /// ```
@@ -244,19 +241,19 @@ impl Workload {
     /// ```
     pub fn new(name: &str, properties: &Properties) -> Result<(Self, Vec<String>), WorkloadError> {
         let p = properties;
-        let share = |key, default| {
-            p.get(key, default, "a share from 0 to 1", |v: &f64| (0.0..=1.0).contains(v))
+        let fraction = |key, default| {
+            p.get(key, default, "a fraction from 0 to 1", |v: &f64| (0.0..=1.0).contains(v))
         };
         let count = |key, default, max: u64| {
             p.get(key, default, &format!("a whole number from 1 to {max}"), |v: &u64| {
                 (1..=max).contains(v)
             })
         };
-        let truth = |key, default| p.get(key, default, "true or false", |_: &bool| true);
+        let boolean = |key, default| p.get(key, default, "true or false", |_: &bool| true);
         p.get("fieldlengthdistribution", String::from("constant"), "constant", |v| {
             v == "constant"
         })?;
-        let seconds = p.get("maxexecutiontime", 0u64, "a time in whole seconds", |_| true)?;
+        let seconds = p.get("maxexecutiontime", 0u64, "a whole number of seconds", |_| true)?;
         let field_count = count("fieldcount", 10, RECORD_BYTES_MAX)?;
         let field_length = count("fieldlength", 100, RECORD_BYTES_MAX)?;
         let max_scan_length = count("maxscanlength", 1000, 1 << 20)?;
@@ -266,11 +263,11 @@ impl Workload {
             operation_count: count("operationcount", 1000, RECORDS_MAX)?,
             max_execution_time: (seconds > 0).then(|| Duration::from_secs(seconds)),
             mix: Mix {
-                read: share("readproportion", 0.95)?,
-                update: share("updateproportion", 0.05)?,
-                scan: share("scanproportion", 0.0)?,
-                insert: share("insertproportion", 0.0)?,
-                read_modify_write: share("readmodifywriteproportion", 0.0)?,
+                read: fraction("readproportion", 0.95)?,
+                update: fraction("updateproportion", 0.05)?,
+                scan: fraction("scanproportion", 0.0)?,
+                insert: fraction("insertproportion", 0.0)?,
+                read_modify_write: fraction("readmodifywriteproportion", 0.0)?,
             },
             request_distribution: p.get(
                 "requestdistribution",
@@ -286,8 +283,8 @@ impl Workload {
             )?,
             field_count: field_count as u32,
             field_length: field_length as u32,
-            read_all_fields: truth("readallfields", true)?,
-            write_all_fields: truth("writeallfields", false)?,
+            read_all_fields: boolean("readallfields", true)?,
+            write_all_fields: boolean("writeallfields", false)?,
             min_scan_length: count("minscanlength", 1, max_scan_length)?,
             max_scan_length,
             scan_length_distribution: p.get(
@@ -313,7 +310,7 @@ impl Workload {
             if *origin == Origin::CommandLine {
                 return Err(WorkloadError::UnknownProperty { key: key.to_owned() });
             }
-            warnings.push(format!("{origin}: the property {key} is not known and ignored"));
+            warnings.push(format!("{origin}: ignoring unknown property {key}"));
         }
         Ok((workload, warnings))
     }
@@ -323,7 +320,7 @@ impl Workload {
         self.field_count as usize * self.field_length as usize
     }
 
-    /// Whether any operation needs the keys in order.
+    /// Whether the workload scans, which needs the keys in order.
     pub fn scans(&self) -> bool {
         self.mix.scan > 0.0
     }
@@ -338,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_core_workloads_are_what_ycsb_says() {
+    fn the_core_workloads_match_ycsb() {
         let zipfian = Distribution::Zipfian;
         let expected = [
             ("a", [0.5, 0.5, 0.0, 0.0, 0.0], zipfian),
@@ -374,15 +371,15 @@ mod tests {
     #[test]
     fn bad_values_are_errors_that_name_the_line() {
         for (text, message) in [
-            ("readproportion=2", "w:1: readproportion=2: expected a share from 0 to 1"),
+            ("readproportion=2", "w:1: readproportion=2: expected a fraction from 0 to 1"),
             ("\nrequestdistribution=often", "w:2: requestdistribution=often: expected uniform"),
             ("fieldcount=0", "w:1: fieldcount=0: expected a whole number from 1"),
             ("readallfields=yes", "w:1: readallfields=yes: expected true or false"),
             ("scanlengthdistribution=latest", "expected uniform or zipfian"),
             ("fieldlengthdistribution=zipfian", "expected constant"),
             ("zipfianconstant=1", "expected a number above 0 and below 1"),
-            ("fieldcount=2000\nfieldlength=1000", "above the limit of 1 MiB"),
-            ("readproportion=0\nupdateproportion=0", "every proportion is zero"),
+            ("fieldcount=2000\nfieldlength=1000", "expected at most 1 MiB"),
+            ("readproportion=0\nupdateproportion=0", "all operation proportions are 0"),
             ("minscanlength=11\nmaxscanlength=10", "from 1 to 10"),
         ] {
             let error = parse(text).unwrap_err().to_string();
@@ -391,17 +388,17 @@ mod tests {
     }
 
     #[test]
-    fn unknown_properties_of_a_file_warn_and_do_no_harm() {
+    fn unknown_properties_of_a_file_only_warn() {
         let (_, warnings) = parse("recordcuont=5").unwrap();
-        assert_eq!(warnings, ["w:1: the property recordcuont is not known and ignored"]);
+        assert_eq!(warnings, ["w:1: ignoring unknown property recordcuont"]);
     }
 
     #[test]
-    fn unknown_properties_of_the_command_line_are_mistakes() {
+    fn unknown_properties_of_the_command_line_are_errors() {
         let mut properties = Properties::parse("w", "").unwrap();
         properties.override_with("recordcuont=5").unwrap();
         let error = Workload::new("w", &properties).unwrap_err().to_string();
-        assert!(error.starts_with("command line: there is no property recordcuont"), "{error}");
-        assert!(error.contains(" recordcount, "), "the known ones are listed: {error}");
+        assert!(error.starts_with("command line: unknown property recordcuont"), "{error}");
+        assert!(error.contains(" recordcount, "), "the known properties are listed: {error}");
     }
 }

@@ -6,48 +6,48 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use gossamer_kv::bench::rack::RackContestant;
-use gossamer_kv::bench::{Contestant, Outcome, baseline, contest, json, plot, text};
-use gossamer_kv::fibers::off_rack;
+use gossamer_kv::bench::rack::RackCandidate;
+use gossamer_kv::bench::{Candidate, Outcome, comparison, json, lock_based, plot, text};
+use gossamer_kv::fibers::run_blocking;
 use gossamer_kv::ycsb::{Workload, WorkloadError};
 
-use crate::RackArgs;
+use crate::{RackArgs, with_causes};
 
-/// Rounds of a comparison unless asked for otherwise.
-const ROUNDS_OF_COMPARISON: u32 = 5;
+/// Default number of rounds with `--vs`.
+const COMPARISON_ROUNDS: u32 = 5;
 
 #[derive(Args, Clone)]
 pub(super) struct Bench {
     #[command(flatten)]
     rack: RackArgs,
-    /// A core workload, a to f or workloada to workloadf, or the path of a workload file
+    /// Core workload (a to f, or workloada to workloadf) or path of a workload file
     #[arg(long, default_value = "c")]
     workload: String,
-    /// Records to load (the property recordcount)
+    /// Number of records to load (property recordcount)
     #[arg(long)]
     records: Option<u64>,
-    /// Operations to run, at most (the property operationcount)
+    /// Maximum number of operations (property operationcount)
     #[arg(long)]
     operations: Option<u64>,
-    /// Seconds to run, at most, over all rounds (the property maxexecutiontime; 0 for no limit)
+    /// Maximum run time in seconds, over all rounds; 0 for no limit (property maxexecutiontime)
     #[arg(long)]
     seconds: Option<u64>,
-    /// Clients on each thread of the rack, a fiber each
+    /// Clients per thread of the rack, one fiber each
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
     fibers: u64,
-    /// Run lock-based stores too, in one process with as many threads as the rack has
+    /// Also run lock-based stores, in one process with as many threads as the rack
     #[arg(long)]
     vs: bool,
-    /// Rounds, each on a fresh store; with --vs the stores take turns [default: 1, with --vs 5]
+    /// Number of rounds, each on a fresh store; with --vs the stores are interleaved [default: 1, with --vs 5]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Write the figures to this file
+    /// Write the results to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw throughput and latencies into this file
+    /// Plot throughput and latencies to OUT.SVG
     #[arg(long, value_name = "OUT.SVG")]
     plot: Option<PathBuf>,
-    /// Set a property of the workload
+    /// Set a workload property
     #[arg(short = 'p', value_name = "KEY=VALUE")]
     properties: Vec<String>,
 }
@@ -58,20 +58,20 @@ impl Bench {
     }
 
     fn main(self) -> Result<(), String> {
-        let rounds = self.rounds.unwrap_or(if self.vs { ROUNDS_OF_COMPARISON } else { 1 });
-        let mut workload = self.workload().map_err(|error| error.to_string())?;
+        let rounds = self.rounds.unwrap_or(if self.vs { COMPARISON_ROUNDS } else { 1 });
+        let mut workload = self.workload().map_err(|error| with_causes(&error))?;
         workload.max_execution_time = workload.max_execution_time.map(|time| time / rounds);
-        let json = self.json.map(Destination::open).transpose()?;
-        let plot = self.plot.map(Destination::open).transpose()?;
-        let mut contestants: Vec<Box<dyn Contestant>> =
-            vec![Box::new(RackContestant::new(self.fibers))];
+        let json = self.json.map(ResultsFile::open).transpose()?;
+        let plot = self.plot.map(ResultsFile::open).transpose()?;
+        let mut candidates: Vec<Box<dyn Candidate>> =
+            vec![Box::new(RackCandidate::new(self.fibers))];
         if self.vs {
             let threads = gossamer::threads().count() as u64;
-            for store in baseline::contestants(threads) {
-                contestants.push(Box::new(OffRack::new(store)));
+            for store in lock_based::candidates(threads) {
+                candidates.push(Box::new(BlockingCandidate::new(store)));
             }
         }
-        let scores = contest::contest(&mut contestants, &workload, u64::from(rounds))?;
+        let scores = comparison::compare(&mut candidates, &workload, u64::from(rounds))?;
         print!("{}", text::render(&workload, &scores));
         if let Some(file) = json {
             let figures = json::figures(&workload, &scores);
@@ -85,7 +85,9 @@ impl Bench {
         let failed: u64 = scores.iter().map(|score| score.run().failed()).sum();
         match failed {
             0 => Ok(()),
-            _ => Err(format!("{failed} operations did not find what they should have found")),
+            _ => Err(format!(
+                "{failed} operations failed: a record was missing or a write was refused"
+            )),
         }
     }
 
@@ -112,30 +114,30 @@ impl Bench {
     }
 }
 
-/// A store whose threads are no fibers: while it runs, the rack's threads have nothing to do.
-struct OffRack {
+/// A store that runs on plain threads: the rack is idle while it runs.
+struct BlockingCandidate {
     name: String,
-    /// There except while it runs.
-    store: Option<Box<dyn Contestant + Send>>,
+    /// `None` while the store runs.
+    store: Option<Box<dyn Candidate + Send>>,
 }
 
-impl OffRack {
-    fn new(store: Box<dyn Contestant + Send>) -> Self {
+impl BlockingCandidate {
+    fn new(store: Box<dyn Candidate + Send>) -> Self {
         Self { name: store.name().to_owned(), store: Some(store) }
     }
 }
 
-impl Contestant for OffRack {
+impl Candidate for BlockingCandidate {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn run(&mut self, workload: &Workload, round: u64) -> Result<Outcome, String> {
         let Some(mut store) = self.store.take() else {
-            return Err("it failed in an earlier round".to_owned());
+            return Err("the store failed in an earlier round".to_owned());
         };
         let workload = workload.clone();
-        let (store, outcome) = off_rack(move || {
+        let (store, outcome) = run_blocking(move || {
             let outcome = store.run(&workload, round);
             (store, outcome)
         });
@@ -144,15 +146,15 @@ impl Contestant for OffRack {
     }
 }
 
-/// A file for results, opened before they are there: a long run must not end with the news that it
-/// cannot be kept.
-struct Destination {
+/// A results file, opened before the run: a long run must not fail at the end because its results
+/// cannot be written.
+struct ResultsFile {
     path: PathBuf,
     file: fs::File,
 }
 
-impl Destination {
-    /// Leaves what the file holds until there is something better.
+impl ResultsFile {
+    /// Opens the file without truncating it: its contents stay until there are results.
     fn open(path: PathBuf) -> Result<Self, String> {
         match OpenOptions::new().write(true).create(true).truncate(false).open(&path) {
             Ok(file) => Ok(Self { path, file }),
@@ -161,10 +163,10 @@ impl Destination {
     }
 
     fn write(mut self, text: &str) -> Result<(), String> {
-        // A device or a pipe has no length.
-        let is_file = self.file.metadata().is_ok_and(|data| data.is_file());
-        let empty = if is_file { self.file.set_len(0) } else { Ok(()) };
-        empty
+        // Only regular files can be truncated, not devices or pipes.
+        let is_regular = self.file.metadata().is_ok_and(|data| data.is_file());
+        let truncated = if is_regular { self.file.set_len(0) } else { Ok(()) };
+        truncated
             .and_then(|()| self.file.write_all(text.as_bytes()))
             .map_err(|error| format!("cannot write {}: {error}", self.path.display()))
     }

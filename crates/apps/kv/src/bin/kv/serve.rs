@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use gossamer_kv::fibers::off_rack;
+use gossamer_kv::fibers::run_blocking;
 use gossamer_kv::server::rack::{FiberExecutor, RackShards};
 use gossamer_kv::server::{Options, Server};
 
@@ -15,24 +15,24 @@ use crate::RackArgs;
 pub(super) struct Serve {
     #[command(flatten)]
     rack: RackArgs,
-    /// The port to listen on; 0 for any that is free
+    /// Port to listen on; 0 picks a free port
     #[arg(long, default_value_t = 11211)]
     port: u16,
-    /// The address to listen on. The protocol has no passwords: every client that can connect can
-    /// read and change everything
+    /// Address to listen on. The protocol has no authentication: every client that can connect can
+    /// read and write all items
     #[arg(long, default_value = "127.0.0.1")]
     listen: IpAddr,
-    /// Memory for items, in MiB, over all hosts. Answers that clients have not read yet take up to
-    /// 64 MiB more on the host that serves
+    /// Memory limit for items in MiB, over all hosts. Unsent responses use up to 64 MiB more on the
+    /// serving host
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     memory: u32,
-    /// Connections at a time
+    /// Maximum number of open connections
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
-    /// Close connections that are idle for this many seconds; 0 keeps them open
+    /// Close connections after this many seconds without traffic; 0 never closes them
     #[arg(long, default_value_t = 600)]
     idle_timeout: u32,
-    /// Requests at a time, a fiber each
+    /// Requests served concurrently, one fiber each
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=4096))]
     fibers: u64,
 }
@@ -56,6 +56,7 @@ impl Serve {
         let shards = RackShards::new(self.memory as usize * (1 << 20));
         let executor = FiberExecutor::start(&shards, self.fibers);
         println!("kv: serving the memcached protocol on {address}");
-        off_rack(move || server.run(&executor)).map_err(|error| format!("serving failed: {error}"))
+        run_blocking(move || server.run(&executor))
+            .map_err(|error| format!("the server stopped: {error}"))
     }
 }

@@ -3,21 +3,21 @@
 //! The zipfian generator is that of Gray et al., "Quickly Generating Billion-Record Synthetic
 //! Databases" (SIGMOD 1994), which YCSB uses too. With n items and skew theta, item i (from 0) has
 //! probability `1 / ((i + 1)^theta * zeta(n))`, where `zeta(n)` is the sum of `1 / i^theta` for i
-//! from 1 to n. One uniform number gives one item: the first two exactly, the rest by inverting an
-//! approximation of the distribution function, which is why no table of n entries is needed.
+//! from 1 to n. One uniform number gives one item: the first two exactly, the others by inverting an
+//! approximation of the distribution function, so no table of n entries is needed.
 
 use fastrand::Rng;
 
 use crate::ycsb::workload::{Distribution, Workload, ZIPFIAN_CONSTANT};
 
 /// Items that the scrambled generator draws from before it hashes: YCSB's number. It is far above
-/// any record count, so the shape does not depend on how many records there are.
+/// any record count, so the shape of the distribution does not depend on the number of records.
 const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 
-/// Terms of a zeta sum that are added one by one before the rest is estimated.
+/// Terms of a zeta sum that are added one by one; the others are estimated.
 const ZETA_EXACT_TERMS: u64 = 1000;
 
-/// The 64-bit FNV hash that YCSB names keys and scatters popular ones with: FNV-1a over the eight
+/// The 64-bit FNV hash with which YCSB names keys and scatters popular ones: FNV-1a over the eight
 /// bytes of `value`, least significant first, made non-negative as a signed number.
 pub fn fnv_hash(value: u64) -> u64 {
     let hash = value.to_le_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
@@ -29,7 +29,7 @@ pub fn fnv_hash(value: u64) -> u64 {
 /// The sum of `1 / i^theta` for i from 1 to n.
 ///
 /// Large sums are finished with the Euler-Maclaurin formula, whose error after a thousand exact
-/// terms is below the rounding of the sum itself; so ten billion items take microseconds.
+/// terms is below the rounding of the sum itself. Ten billion items take microseconds.
 pub fn zeta(n: u64, theta: f64) -> f64 {
     let term = |i: f64| i.powf(-theta);
     let exact: f64 = (1..=n.min(ZETA_EXACT_TERMS)).rev().map(|i| term(i as f64)).sum();
@@ -42,7 +42,7 @@ pub fn zeta(n: u64, theta: f64) -> f64 {
     exact + integral + (term(last) - term(first)) / 2.0 + (slope(last) - slope(first)) / 12.0
 }
 
-/// Draws from 0 to n - 1, the smaller the more likely. The number of items may grow.
+/// Draws from 0 to n - 1; smaller numbers are more likely. The number of items can grow.
 #[derive(Clone, Debug)]
 pub struct Zipfian {
     items: u64,
@@ -68,8 +68,8 @@ impl Zipfian {
         zipfian
     }
 
-    /// Draws from `items` items from now on. Growing adds only the new terms to zeta; a smaller
-    /// number is ignored, as in YCSB, because another client may simply have seen the older one.
+    /// Raises the number of items, adding only the new terms to zeta. A smaller number is ignored, as
+    /// in YCSB: another client may have seen an older count.
     pub fn grow(&mut self, items: u64) {
         if items > self.items {
             self.resize(items);
@@ -105,8 +105,8 @@ impl Zipfian {
     }
 }
 
-/// Chooses the record of an operation. One per client; clone a prepared one, since preparing may
-/// sum a long series.
+/// Chooses the record of an operation. Each client has its own, cloned from one: making one can sum a
+/// long series.
 #[derive(Clone, Debug)]
 pub struct KeyChooser(Choice);
 
@@ -125,10 +125,9 @@ impl KeyChooser {
         Self(match workload.request_distribution {
             Distribution::Uniform => Choice::Uniform { records },
             Distribution::Zipfian => {
-                // Hashing takes a remainder by the number of records. That number must not change
-                // during a run, or every popular key would move; so records that the run is going
-                // to insert are counted in from the start, twice over, and those not there yet are
-                // drawn again.
+                // The hash is taken modulo the number of records, which must not change during a
+                // run, or every popular key would move. So it includes twice the expected inserts
+                // from the start, and draws of records that do not exist yet are repeated.
                 let inserts = workload.operation_count as f64 * workload.mix.insert_share() * 2.0;
                 let zipfian = Zipfian::new(SCRAMBLED_ITEMS + 1, theta);
                 Choice::Scrambled { zipfian, records: records + inserts as u64 }
@@ -137,8 +136,8 @@ impl KeyChooser {
         })
     }
 
-    /// The number of an existing record, where those below `limit` exist; `limit` is at least one
-    /// and never falls.
+    /// The number of an existing record. Records below `limit` exist; `limit` is at least 1 and never
+    /// decreases.
     pub fn next(&mut self, rng: &mut Rng, limit: u64) -> u64 {
         match &mut self.0 {
             Choice::Uniform { records } => rng.u64(..*records),
@@ -156,7 +155,7 @@ impl KeyChooser {
     }
 }
 
-/// Chooses how many records a scan reads.
+/// Chooses the number of records of a scan.
 #[derive(Clone, Debug)]
 pub struct ScanLength {
     min: u64,

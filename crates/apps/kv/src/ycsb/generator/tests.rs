@@ -1,7 +1,7 @@
 //! The distributions against values computed elsewhere, and against their own definition.
 //!
-//! Seeds are fixed, so no test is random; bounds are several standard deviations wide all the same,
-//! so that another random number generator would pass as well.
+//! Seeds are fixed, so the tests are deterministic; bounds are still several standard deviations wide,
+//! so that another random number generator passes too.
 
 use super::*;
 use crate::ycsb::properties::Properties;
@@ -32,7 +32,7 @@ fn rng() -> Rng {
     Rng::with_seed(42)
 }
 
-/// How often each item below `items` comes up in [`DRAWS`] draws.
+/// The number of times each item below `items` is drawn in [`DRAWS`] draws.
 fn histogram(items: usize, mut draw: impl FnMut(&mut Rng) -> u64) -> Vec<usize> {
     let mut rng = rng();
     let mut counts = vec![0; items];

@@ -7,7 +7,7 @@ use crate::bench::report::Report;
 use crate::ycsb::Workload;
 
 /// A store that takes part.
-pub trait Contestant {
+pub trait Candidate {
     /// What results call it.
     fn name(&self) -> &str;
 
@@ -89,18 +89,18 @@ impl Score {
 ///
 /// # Errors
 /// The first message of a store that could not be driven, with its name.
-pub fn contest<C: Contestant + ?Sized>(
-    contestants: &mut [Box<C>],
+pub fn compare<C: Candidate + ?Sized>(
+    candidates: &mut [Box<C>],
     workload: &Workload,
     rounds: u64,
 ) -> Result<Vec<Score>, String> {
-    let mut scores: Vec<Score> = contestants
+    let mut scores: Vec<Score> = candidates
         .iter()
-        .map(|contestant| Score { name: contestant.name().to_owned(), rounds: Vec::new() })
+        .map(|candidate| Score { name: candidate.name().to_owned(), rounds: Vec::new() })
         .collect();
     for round in 0..rounds {
-        for (contestant, score) in contestants.iter_mut().zip(&mut scores) {
-            let outcome = contestant.run(workload, round);
+        for (candidate, score) in candidates.iter_mut().zip(&mut scores) {
+            let outcome = candidate.run(workload, round);
             score.rounds.push(outcome.map_err(|error| format!("{}: {error}", score.name))?);
         }
     }

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::memcached::{Facts, VERSION};
+use crate::memcached::{ServerStats, VERSION};
 use crate::store::Seconds;
 
-/// Facts that the I/O thread keeps up to date.
+/// ServerStats that the I/O thread keeps up to date.
 #[derive(Debug)]
-pub(super) struct ServerFacts {
+pub(super) struct ServerCounters {
     started: Seconds,
     threads: usize,
     pub(super) curr_connections: AtomicU64,
@@ -19,7 +19,7 @@ pub(super) struct ServerFacts {
     pub(super) stalled_kicks: AtomicU64,
 }
 
-impl ServerFacts {
+impl ServerCounters {
     pub(super) fn new(threads: usize) -> Self {
         Self {
             started: unix_time(),
@@ -32,8 +32,8 @@ impl ServerFacts {
     }
 }
 
-impl Facts for ServerFacts {
-    fn facts(&self, now: Seconds) -> Vec<(&'static str, String)> {
+impl ServerStats for ServerCounters {
+    fn server_stats(&self, now: Seconds) -> Vec<(&'static str, String)> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed).to_string();
         vec![
             ("pid", std::process::id().to_string()),

@@ -14,11 +14,11 @@ use foldhash::fast::FixedState;
 
 use crate::bench::assignment::{Assignment, Phase};
 use crate::bench::backend::Backend;
-use crate::bench::contest::{Contestant, Outcome};
+use crate::bench::comparison::{Candidate, Outcome};
 use crate::bench::group::Group;
 use crate::bench::progress::Progress;
 use crate::bench::report::Report;
-use crate::bench::table::{Part, Table};
+use crate::bench::table::{ByteRange, Table};
 use crate::ycsb::Workload;
 
 /// Shards of each lock-based store: many more than threads, so that two seldom meet at one lock
@@ -85,7 +85,7 @@ impl<L: Lock> Locked<L> {
 }
 
 impl<L: Lock> Backend for Locked<L> {
-    fn read(&self, key: &[u8], part: Part, value: &mut Vec<u8>) -> bool {
+    fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
         self.shard(key).read(|table| copy(table.read(key, part), value))
     }
 
@@ -97,7 +97,7 @@ impl<L: Lock> Backend for Locked<L> {
         self.shard(key).write(|table| table.insert(key, value))
     }
 
-    fn scan(&self, start: &[u8], count: usize, part: Part) -> usize {
+    fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> usize {
         // First the keys, of which each shard may hold all that are wanted, or none; then the
         // values of those that are.
         let mut keys: Vec<Vec<u8>> = Vec::new();
@@ -126,7 +126,7 @@ pub struct Dash {
 }
 
 impl Backend for Dash {
-    fn read(&self, key: &[u8], part: Part, value: &mut Vec<u8>) -> bool {
+    fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
         let record = self.records.get(key);
         copy(record.as_deref().map(|record| part.of(record)), value)
     }
@@ -147,7 +147,7 @@ impl Backend for Dash {
         true
     }
 
-    fn scan(&self, start: &[u8], count: usize, part: Part) -> usize {
+    fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> usize {
         let Some(order) = &self.order else { return 0 };
         let bounds = (Bound::Included(start), Bound::Unbounded);
         let keys: Vec<_> = order.read().range::<[u8], _>(bounds).take(count).cloned().collect();
@@ -164,7 +164,7 @@ struct Threads<B> {
     make: fn(bool) -> B,
 }
 
-impl<B: Backend + Send + Sync> Contestant for Threads<B> {
+impl<B: Backend + Send + Sync> Candidate for Threads<B> {
     fn name(&self) -> &str {
         &self.name
     }
@@ -209,8 +209,8 @@ fn drive<B: Backend + Send + Sync>(
     })
 }
 
-/// A contestant that can be run on any thread.
-type Store = Box<dyn Contestant + Send>;
+/// A candidate that can be run on any thread.
+type Store = Box<dyn Candidate + Send>;
 
 fn locked<L: Lock>(threads: u64) -> Store {
     let make =
@@ -219,7 +219,7 @@ fn locked<L: Lock>(threads: u64) -> Store {
 }
 
 /// All lock-based stores, each to be driven by `threads` threads.
-pub fn contestants(threads: u64) -> Vec<Store> {
+pub fn candidates(threads: u64) -> Vec<Store> {
     let dash = |ordered: bool| Dash { records: Arc::default(), order: ordered.then(Arc::default) };
     vec![
         locked::<std::sync::Mutex<Table>>(threads),
