@@ -1,4 +1,4 @@
-//! What one group of clients is to do, as plain data: it may be sent to another process.
+//! [`Assignment`]: the work of one group of clients, as plain data that other processes can receive.
 
 use std::time::Duration;
 
@@ -18,27 +18,27 @@ pub enum Phase {
 /// One group's share of a phase.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Assignment {
-    /// What to run.
+    /// The workload.
     pub workload: Workload,
-    /// Which part of it.
+    /// The phase of it.
     pub phase: Phase,
-    /// The number of this group, from 0.
+    /// The index of this group, from 0.
     pub group: u64,
-    /// Groups altogether.
+    /// The number of groups.
     pub groups: u64,
-    /// Clients of each group.
+    /// Clients per group.
     pub clients: u64,
-    /// Tells the rounds of a benchmark apart, so that each draws other keys.
+    /// The round of the benchmark; each round draws different keys.
     pub round: u64,
 }
 
 impl Assignment {
-    /// This group's part of `total` things that all groups share, with the remainder spread.
+    /// This group's share of `total`, with the remainder spread over the first groups.
     pub fn share_of(&self, total: u64) -> u64 {
         total / self.groups + u64::from(self.group < total % self.groups)
     }
 
-    /// Operations of this group: inserts when it loads, at most so many when it runs.
+    /// Operations of this group: exactly this many inserts when it loads, at most this many when it runs.
     pub fn operations(&self) -> u64 {
         match self.phase {
             Phase::Load => self.share_of(self.workload.record_count),
@@ -46,7 +46,7 @@ impl Assignment {
         }
     }
 
-    /// How long the phase may take; loading takes as long as it takes.
+    /// The time limit of the phase; loading has none.
     pub fn time_limit(&self) -> Option<Duration> {
         match self.phase {
             Phase::Load => None,
@@ -54,8 +54,8 @@ impl Assignment {
         }
     }
 
-    /// The record that this group loads or inserts as its `index`-th: groups take turns, so that
-    /// together they leave no gaps, and need not ask each other.
+    /// The number of the `index`-th record that this group loads or inserts: numbers are interleaved
+    /// over the groups, which leaves no gaps and needs no coordination.
     pub fn record(&self, first: u64, index: u64) -> u64 {
         first + self.group + index * self.groups
     }

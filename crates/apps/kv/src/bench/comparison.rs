@@ -1,45 +1,45 @@
-//! Several stores, several rounds, one after the other in turn.
+//! Compares several stores over several interleaved rounds.
 //!
-//! A machine's speed drifts: other work, clock rates, where threads happen to be. So the stores
-//! take turns within each round, and what is compared are medians over the rounds.
+//! A machine's speed drifts with other load, clock rates and thread placement. So each round runs
+//! every store once, and comparisons use medians over the rounds.
 
 use crate::bench::report::Report;
 use crate::ycsb::Workload;
 
-/// A store that takes part.
+/// A store to compare.
 pub trait Candidate {
-    /// What results call it.
+    /// The name in results.
     fn name(&self) -> &str;
 
-    /// Fills a fresh store and runs the workload on it.
+    /// Loads a fresh store and runs the workload on it.
     ///
     /// # Errors
-    /// A message when the store could not be driven.
+    /// A message if the store cannot be run.
     fn run(&mut self, workload: &Workload, round: u64) -> Result<Outcome, String>;
 }
 
-/// One round of one store.
+/// The result of one round of one store.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What filling measured.
+    /// The load phase.
     pub load: Report,
-    /// What running measured.
+    /// The run phase.
     pub run: Report,
 }
 
-/// Median, least and greatest of one figure over the rounds.
+/// Median, minimum and maximum of a figure over the rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// The middle one, or the mean of the two in the middle.
+    /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// The spread of `figures`; zeros when there is none.
+    /// The spread of `figures`; all zeros if there are none.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Self {
         let mut figures: Vec<f64> = figures.into_iter().collect();
         figures.sort_by(f64::total_cmp);
@@ -55,12 +55,12 @@ impl Spread {
     }
 }
 
-/// All rounds of one store.
+/// The results of all rounds of one store.
 #[derive(Clone, Debug)]
 pub struct Score {
-    /// The store.
+    /// The name of the store.
     pub name: String,
-    /// Its rounds, in order.
+    /// The rounds, in order.
     pub rounds: Vec<Outcome>,
 }
 
@@ -75,7 +75,7 @@ impl Score {
         Spread::of(self.rounds.iter().map(|round| round.load.throughput()))
     }
 
-    /// All rounds together.
+    /// The run phases of all rounds, added up.
     pub fn run(&self) -> Report {
         let mut total = Report::default();
         for round in &self.rounds {
@@ -88,7 +88,7 @@ impl Score {
 /// Runs every store in every round.
 ///
 /// # Errors
-/// The first message of a store that could not be driven, with its name.
+/// The message of the first store that fails, with its name.
 pub fn compare<C: Candidate + ?Sized>(
     candidates: &mut [Box<C>],
     workload: &Workload,

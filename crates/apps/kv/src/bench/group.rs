@@ -12,12 +12,12 @@ use crate::bench::report::{Operation, Report};
 use crate::bench::table::ByteRange;
 use crate::ycsb::{AcknowledgedCounter, KeyChooser, RecordMaker, ScanLength};
 
-/// The clients of one thread: what they share, and what they measured. They run as fibers of the
-/// thread, or one of them runs as the thread itself.
+/// The clients of one thread: their shared state and measurements. They run as fibers of the thread,
+/// or a single client runs as the thread itself.
 pub struct Group<B> {
     backend: B,
     assignment: Assignment,
-    /// Operations that no client has begun yet.
+    /// Operations that no client has started yet.
     left: Cell<u64>,
     /// Numbers this group's inserts, from 0.
     inserts: AcknowledgedCounter,
@@ -29,7 +29,7 @@ pub struct Group<B> {
 }
 
 impl<B: Backend> Group<B> {
-    /// A group that begins now.
+    /// A group that starts now.
     pub fn new(backend: B, assignment: Assignment) -> Self {
         let keys = KeyChooser::new(&assignment.workload);
         let maker = RecordMaker::new(&assignment.workload);
@@ -47,8 +47,7 @@ impl<B: Backend> Group<B> {
         }
     }
 
-    /// Runs one client to the end. Clients of a group run on the same thread, as fibers that take
-    /// turns.
+    /// Runs one client to the end of the phase.
     pub fn client(&self, number: u64) {
         let workload = &self.assignment.workload;
         let mut client = Client {
@@ -72,12 +71,12 @@ impl<B: Backend> Group<B> {
         report.elapsed = report.elapsed.max(self.started.elapsed());
     }
 
-    /// What the clients measured; call it when they have ended.
+    /// The measurements; call it after all clients have returned.
     pub fn into_report(self) -> Report {
         self.report.into_inner()
     }
 
-    /// The next operations for a client, or `None` when the phase is over.
+    /// The size of the next batch of operations for a client, or `None` at the end of the phase.
     fn take_batch(&self) -> Option<u64> {
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return None;
@@ -91,7 +90,7 @@ impl<B: Backend> Group<B> {
         self.report.borrow_mut().latencies_mut(operation).record(latency, succeeded);
     }
 
-    /// Where field `field` of a record is.
+    /// The byte range of a field in a record.
     fn field(&self, field: u32) -> ByteRange {
         let length = self.assignment.workload.field_length;
         ByteRange { offset: field * length, length }
@@ -130,12 +129,12 @@ impl<B: Backend> Client<'_, B> {
         }
     }
 
-    /// Chooses an existing record and makes its key.
+    /// Chooses an existing record and writes its key to `self.key`.
     fn choose(&mut self) {
         let group = self.group;
         let loaded = group.assignment.workload.record_count;
         let number = self.keys.next(&mut self.rng, loaded + group.inserts.limit());
-        // Beyond the loaded records, a group knows of its own inserts only.
+        // Beyond the loaded records, a group reads only records that it inserted itself.
         let number = match number.checked_sub(loaded) {
             None => number,
             Some(index) => group.assignment.record(loaded, index),
@@ -143,7 +142,7 @@ impl<B: Backend> Client<'_, B> {
         group.maker.key(number, &mut self.key);
     }
 
-    /// What a read is to return: the record or one field of it.
+    /// The range that a read returns: the record or one field of it.
     fn part(&mut self) -> ByteRange {
         let workload = &self.group.assignment.workload;
         if workload.read_all_fields {
@@ -161,7 +160,7 @@ impl<B: Backend> Client<'_, B> {
         self.group.record(Operation::Read, start.elapsed(), found);
     }
 
-    /// Writes a field, or all of them, of the chosen record.
+    /// Overwrites one field, or all fields, of the chosen record.
     fn write(&mut self) -> bool {
         let Group { backend, maker, assignment, .. } = self.group;
         if assignment.workload.write_all_fields {
@@ -196,7 +195,7 @@ impl<B: Backend> Client<'_, B> {
         self.group.record(Operation::Scan, start.elapsed(), found > 0);
     }
 
-    /// Adds the next record of this group, counted from record `first`.
+    /// Inserts the next record of this group, counted from record `first`.
     fn insert(&mut self, first: u64) {
         let group = self.group;
         let index = group.inserts.take();

@@ -1,4 +1,4 @@
-//! Results for programs: the list of figures that every bench command of the project writes.
+//! Results as JSON, in the format shared by all bench commands of the project.
 
 use serde::Serialize;
 
@@ -11,34 +11,34 @@ use crate::ycsb::Workload;
 pub struct Figure {
     /// The benchmark.
     pub suite: String,
-    /// What was measured, of which store.
+    /// Workload, store and quantity, separated by slashes.
     pub name: String,
-    /// Where the threads were, if that was measured.
+    /// Placement of the threads (near or far), if measured.
     pub placement: Option<String>,
     /// The unit of the figures.
     pub unit: String,
-    /// Over the rounds.
+    /// Median over the rounds.
     pub median: f64,
-    /// Over the rounds.
+    /// Minimum over the rounds.
     pub min: f64,
-    /// Over the rounds.
+    /// Maximum over the rounds.
     pub max: f64,
-    /// Rounds that count.
+    /// Rounds that were measured.
     pub rounds: usize,
-    /// Rounds that do not.
+    /// Rounds that were discarded.
     pub discarded: usize,
-    /// The store that this one is compared with.
+    /// The store compared with.
     pub peer: Option<String>,
-    /// Median over the peer's median.
+    /// Median divided by the peer's median.
     pub ratio: Option<f64>,
-    /// What the ratio should be at least.
+    /// The required ratio.
     pub bar: Option<f64>,
-    /// Whether it is.
+    /// Whether the ratio meets it.
     pub holds: Option<bool>,
 }
 
-/// The figures of a run: throughput of loading and running, and latency percentiles of every
-/// operation. The first score is compared with each of the others.
+/// The figures of a run: load and run throughput, and latency percentiles of every operation. The
+/// first score is compared with each of the others.
 pub fn figures(workload: &Workload, scores: &[Score]) -> Vec<Figure> {
     let mut figures = Vec::new();
     for score in scores {

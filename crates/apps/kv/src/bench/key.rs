@@ -1,4 +1,5 @@
-//! Bytes as they cross the rack: short keys without an allocation, values in one piece.
+//! Arguments of delegated calls: [`Key`], which does not allocate if short, and [`Value`], which is
+//! encoded as one byte string.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,10 +7,10 @@ use std::ops::Deref;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes of a key that need no allocation; YCSB's keys have up to 24.
+/// Longest key stored inline; YCSB's keys have up to 24 bytes.
 const INLINE_BYTES: usize = 30;
 
-/// A key. Short ones, as the bench sends with every operation, allocate nothing on either side.
+/// A key. Short keys, which the bench sends with every operation, do not allocate on either side.
 ///
 /// ```
 /// use gossamer_kv::bench::key::Key;
@@ -30,8 +31,8 @@ impl Key {
     pub fn new(key: &[u8]) -> Self {
         let mut bytes = [0; INLINE_BYTES];
         Self(match bytes.get_mut(..key.len()) {
-            Some(place) => {
-                place.copy_from_slice(key);
+            Some(target) => {
+                target.copy_from_slice(key);
                 Repr::Inline { length: key.len() as u8, bytes }
             }
             None => Repr::Heap(key.into()),
@@ -73,7 +74,7 @@ impl<'de> Deserialize<'de> for Key {
         impl Visitor<'_> for Bytes {
             type Value = Key;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the bytes of a key")
+                f.write_str("a key as bytes")
             }
             fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Key, E> {
                 Ok(Key::new(bytes))
@@ -86,7 +87,7 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// A value, encoded as one run of bytes.
+/// A value, encoded as one byte string.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Value(#[serde(with = "serde_bytes")] pub Vec<u8>);
 
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_every_length_survive_the_codec() {
+    fn keys_of_every_length_round_trip() {
         let config = bincode::config::standard();
         for length in [0, 1, 24, INLINE_BYTES, INLINE_BYTES + 1, 250] {
             let key = Key::new(&vec![b'k'; length]);

@@ -1,7 +1,7 @@
-//! Stores shared by locks, for comparison: what one would write without a rack.
+//! Lock-based stores, for comparison with the delegated one.
 //!
 //! All but one keep their records in the same [`Table`] as the delegated store, one per shard, and
-//! differ in the lock alone. `dashmap` brings its own table.
+//! differ only in the lock. `dashmap` has a table of its own.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -21,22 +21,22 @@ use crate::bench::report::Report;
 use crate::bench::table::{ByteRange, Table};
 use crate::ycsb::Workload;
 
-/// Shards of each lock-based store: many more than threads, so that two seldom meet at one lock
-/// unless they want the same record.
+/// Shards of each lock-based store: many more than threads, so that threads rarely contend for a lock
+/// unless they access the same record.
 const SHARDS: usize = 64;
 
 /// A lock around a table.
 pub trait Lock: Send + Sync + 'static {
-    /// What results call it.
+    /// The name in results.
     const NAME: &'static str;
 
     /// A lock around `table`.
     fn new(table: Table) -> Self;
 
-    /// Runs `f` with nobody writing.
+    /// Runs `f` with shared access.
     fn read<R>(&self, f: impl FnOnce(&Table) -> R) -> R;
 
-    /// Runs `f` alone.
+    /// Runs `f` with exclusive access.
     fn write<R>(&self, f: impl FnOnce(&mut Table) -> R) -> R;
 }
 
@@ -60,7 +60,7 @@ macro_rules! lock {
     };
 }
 
-// A panic ends the bench, so nobody comes after it to whom poison could matter.
+// A panic ends the bench, so poisoning can be ignored.
 lock!(std::sync::Mutex<Table>, "std Mutex", lock, lock, PoisonError::into_inner);
 lock!(std::sync::RwLock<Table>, "std RwLock", read, write, PoisonError::into_inner);
 lock!(parking_lot::Mutex<Table>, "parking_lot Mutex", lock, lock);
@@ -98,8 +98,8 @@ impl<L: Lock> Backend for Locked<L> {
     }
 
     fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> usize {
-        // First the keys, of which each shard may hold all that are wanted, or none; then the
-        // values of those that are.
+        // First the keys, since any shard may hold all of the result or none; then the values of the
+        // first `count` keys.
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for shard in &*self.shards {
             shard.read(|table| keys.extend(table.keys_from(start, count).map(<[u8]>::to_vec)));
@@ -118,7 +118,7 @@ fn copy(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
 
 type Bytes = Box<[u8]>;
 
-/// `dashmap`, with an order beside it where scans need one.
+/// `dashmap`, with an ordered index of keys for workloads that scan.
 #[derive(Clone)]
 pub struct Dash {
     records: Arc<DashMap<Bytes, Bytes, foldhash::fast::RandomState>>,
@@ -134,8 +134,8 @@ impl Backend for Dash {
     fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool {
         let Some(mut record) = self.records.get_mut(key) else { return false };
         let start = offset as usize;
-        let Some(place) = record.get_mut(start..start + value.len()) else { return false };
-        place.copy_from_slice(value);
+        let Some(target) = record.get_mut(start..start + value.len()) else { return false };
+        target.copy_from_slice(value);
         true
     }
 
@@ -160,7 +160,7 @@ impl Backend for Dash {
 struct Threads<B> {
     name: String,
     threads: u64,
-    /// Makes the store, with or without an order for scans.
+    /// Makes the store, with an ordered index if the argument is true.
     make: fn(bool) -> B,
 }
 
@@ -171,12 +171,12 @@ impl<B: Backend + Send + Sync> Candidate for Threads<B> {
 
     fn run(&mut self, workload: &Workload, round: u64) -> Result<Outcome, String> {
         let backend = (self.make)(workload.scans());
-        let phase = |phase| drive(&backend, workload, phase, self.threads, round, &self.name);
+        let phase = |phase| run_phase(&backend, workload, phase, self.threads, round, &self.name);
         Ok(Outcome { load: phase(Phase::Load)?, run: phase(Phase::Run)? })
     }
 }
 
-fn drive<B: Backend + Send + Sync>(
+fn run_phase<B: Backend + Send + Sync>(
     backend: &B,
     workload: &Workload,
     phase: Phase,
@@ -188,8 +188,8 @@ fn drive<B: Backend + Send + Sync>(
         let workload = workload.clone();
         Assignment { workload, phase, group, groups: threads, clients: 1, round }
     };
-    let whole = Assignment { groups: 1, ..assignment(0) };
-    let _bar = Progress::start(name, whole.operations(), whole.time_limit());
+    let total_work = Assignment { groups: 1, ..assignment(0) };
+    let _bar = Progress::start(name, total_work.operations(), total_work.time_limit());
     thread::scope(|scope| {
         let clients: Vec<_> = (0..threads)
             .map(|group| {
@@ -209,7 +209,7 @@ fn drive<B: Backend + Send + Sync>(
     })
 }
 
-/// A candidate that can be run on any thread.
+/// A candidate that can run on any thread.
 type Store = Box<dyn Candidate + Send>;
 
 fn locked<L: Lock>(threads: u64) -> Store {
@@ -218,7 +218,7 @@ fn locked<L: Lock>(threads: u64) -> Store {
     Box::new(Threads::<Locked<L>> { name: format!("{SHARDS} x {}", L::NAME), threads, make })
 }
 
-/// All lock-based stores, each to be driven by `threads` threads.
+/// All lock-based stores, each run by `threads` threads.
 pub fn candidates(threads: u64) -> Vec<Store> {
     let dash = |ordered: bool| Dash { records: Arc::default(), order: ordered.then(Arc::default) };
     vec![

@@ -1,15 +1,20 @@
-//! Runs a workload against a store, whatever the store is, and reports what it measured.
+//! Runs a YCSB workload against any store and reports throughput and latencies.
 //!
-//! Every store is driven by the same code: the same keys from the same generators, the same values,
-//! the same clocks. It is a closed loop: each client waits for an answer before it asks again.
+//! All stores run the same code: the same keys from the same generators, the same values, the same
+//! clocks. The load is a closed loop: each client waits for a response before its next request.
 //!
-//! Clients come in *groups*; a group runs on one OS thread (one thread of a rack with its fibers,
-//! or a plain thread with one client) and shares nothing with the others, so that measuring adds no
-//! contention of its own. Groups report once, at the end.
+//! Clients come in *groups*. A group runs on one OS thread (one thread of a rack with its fibers, or a
+//! plain thread with one client) and shares nothing with other groups, so measuring adds no
+//! contention. Groups report once, at the end.
 //!
-//! In reading order: [`backend`] (what is driven), [`assignment`] (what a group is to do),
-//! [`group`] (its clients), [`report`] (what it measured), [`comparison`] (several stores, several
-//! rounds), [`progress`] (the bar), and what comes out: [`table`], [`json`], [`plot`].
+//! In reading order, which is also the order of dependencies:
+//! - [`table`]: a shard of records; [`backend`]: the interface of a store under test.
+//! - [`assignment`]: the work of a group; [`group`]: its clients; [`report`]: its measurements;
+//!   [`progress`]: the progress bar.
+//! - [`comparison`]: several stores in interleaved rounds.
+//! - [`lock_based`]: stores shared by locks; [`rack`]: the delegated store, with [`key`], the encoding
+//!   of its arguments.
+//! - [`text`], [`json`], [`plot`] (with [`svg`]): output formats.
 
 pub mod assignment;
 pub mod backend;

@@ -1,4 +1,4 @@
-//! Results as a picture: throughput as bars, latency as curves over percentiles.
+//! Results as an SVG plot: throughput as bars, latency as curves over percentiles.
 
 use crate::bench::comparison::Score;
 use crate::bench::report::{Latencies, Operation};
@@ -12,14 +12,14 @@ const MARGIN_LEFT: f64 = 230.0;
 const MARGIN_RIGHT: f64 = 240.0;
 const PLOT_HEIGHT: f64 = 320.0;
 
-/// Percentiles with a mark on the axis; distances are in orders of magnitude of what is left.
-const MARKS: [(f64, &str); 6] =
+/// Labelled percentiles of the axis, which is logarithmic in the remaining fraction.
+const LABELS: [(f64, &str); 6] =
     [(0.0, "0"), (0.5, "50"), (0.9, "90"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")];
 
-/// Orders of magnitude of the percentile axis: up to 99.99 %.
-const ORDERS: f64 = 4.0;
+/// Decades of the percentile axis: up to 99.99 %.
+const DECADES: f64 = 4.0;
 
-/// A picture of the results.
+/// Plots the results.
 pub fn render(workload: &Workload, scores: &[Score]) -> String {
     let operations: Vec<Operation> = Operation::ALL
         .into_iter()
@@ -38,9 +38,9 @@ pub fn render(workload: &Workload, scores: &[Score]) -> String {
 }
 
 fn bars(svg: &mut Svg, top: f64, scores: &[Score]) {
-    svg.text(MARGIN_LEFT, top + 24.0, "start", 14, "throughput, Mops/s (line: least to most)");
-    let most = scores.iter().map(|score| score.throughput().max).fold(1.0, f64::max);
-    let x = |ops: f64| MARGIN_LEFT + ops / most * (WIDTH - MARGIN_LEFT - MARGIN_RIGHT);
+    svg.text(MARGIN_LEFT, top + 24.0, "start", 14, "throughput, Mops/s (line: min to max)");
+    let max = scores.iter().map(|score| score.throughput().max).fold(1.0, f64::max);
+    let x = |ops: f64| MARGIN_LEFT + ops / max * (WIDTH - MARGIN_LEFT - MARGIN_RIGHT);
     for (index, score) in scores.iter().enumerate() {
         let spread = score.throughput();
         let y = top + 36.0 + index as f64 * BAR_HEIGHT;
@@ -65,7 +65,7 @@ fn curves(svg: &mut Svg, top: f64, operation: Operation, scores: &[Score]) {
     let low = ends(0.0).fold(f64::MAX, f64::min).log10().floor();
     let high = ends(0.9999).fold(1.0, f64::max).log10().ceil().max(low + 1.0);
     let (left, right) = (MARGIN_LEFT, WIDTH - MARGIN_RIGHT);
-    let x = |share: f64| left - (1.0 - share).log10() / ORDERS * (right - left);
+    let x = |share: f64| left - (1.0 - share).log10() / DECADES * (right - left);
     let y = |ns: f64| top + PLOT_HEIGHT * (high - ns.log10()) / (high - low);
     svg.text(left, top - 10.0, "start", 14, &format!("{operation} latency by percentile"));
     for power in low as i32..=high as i32 {
@@ -73,13 +73,13 @@ fn curves(svg: &mut Svg, top: f64, operation: Operation, scores: &[Score]) {
         svg.line((left, at), (right, at), "#dddddd");
         svg.text(left - 8.0, at + 4.0, "end", 12, &duration(10f64.powi(power)));
     }
-    for (share, label) in MARKS {
+    for (share, label) in LABELS {
         svg.line((x(share), top), (x(share), top + PLOT_HEIGHT), "#dddddd");
         svg.text(x(share), top + PLOT_HEIGHT + 18.0, "middle", 12, label);
     }
     for (position, (index, latencies)) in curves.into_iter().enumerate() {
         let points = (0..=100).map(|step| {
-            let share = 1.0 - 10f64.powf(-ORDERS * f64::from(step) / 100.0);
+            let share = 1.0 - 10f64.powf(-DECADES * f64::from(step) / 100.0);
             (x(share), y(latencies.quantile(share).max(1) as f64))
         });
         svg.polyline(points, colour(index));

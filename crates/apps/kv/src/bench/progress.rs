@@ -1,8 +1,8 @@
-//! How far a phase has come, for the bar.
+//! The progress bar of a phase.
 //!
-//! Clients count what they finish in a counter of the process, in steps, so that counting costs
-//! nothing. Other processes of a rack count for themselves; they do the same share of the same
-//! work, so the part of it that is done here stands for the whole.
+//! Clients add finished operations to a counter of the process in large steps, which keeps the cost of
+//! counting negligible. Each process of a rack counts for itself; all do the same share of the work,
+//! so the progress of this process represents the whole.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Operations that a client finishes between two looks at the clock and the counter.
+/// Operations of a client between two reads of the clock and updates of the counter.
 pub(super) const STEP: u64 = 64;
 
-/// How often the bar is drawn.
+/// The interval between redraws of the bar.
 const REDRAW: Duration = Duration::from_millis(100);
 
 /// Operations finished in this process.
@@ -25,8 +25,8 @@ pub(super) fn count(operations: u64) {
     FINISHED.fetch_add(operations, Ordering::Relaxed);
 }
 
-/// A bar on the terminal for one phase; it goes away when dropped. Where standard error is no
-/// terminal, nothing is drawn.
+/// The progress bar of one phase, removed when dropped. Nothing is drawn if standard error is not a
+/// terminal.
 #[derive(Debug)]
 pub struct Progress {
     done: Arc<AtomicBool>,
@@ -63,7 +63,7 @@ fn draw(bar: &ProgressBar, operations: u64, limit: Option<Duration>, stop: &Atom
         let by_time = limit.map_or(0.0, |limit| elapsed.as_secs_f64() / limit.as_secs_f64());
         bar.set_position((by_count.max(by_time).min(1.0) * 1000.0) as u64);
         let rate = finished as f64 / elapsed.as_secs_f64().max(1e-3);
-        bar.set_message(format!("{:.2} Mops/s a process", rate / 1e6));
+        bar.set_message(format!("{:.2} Mops/s per process", rate / 1e6));
         thread::park_timeout(REDRAW);
     }
     bar.finish_and_clear();
@@ -74,7 +74,7 @@ impl Drop for Progress {
         self.done.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A bar that could not be drawn is no reason to fail.
+            // Failing to draw the bar must not fail the bench.
             let _ = thread.join();
         }
     }

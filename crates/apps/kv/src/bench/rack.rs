@@ -1,8 +1,7 @@
-//! The delegated store as the driver drives it.
+//! The delegated store under test.
 //!
-//! Every thread of the rack is a trustee with one shard, and a client of all shards: it runs many
-//! fibers, each of which waits for its own answers, so that requests to the same trustee travel
-//! together.
+//! Every thread of the rack is the trustee of one shard and a client of all shards. It runs many
+//! fibers, each waiting for its own responses, so that requests to the same trustee share batches.
 
 use std::rc::Rc;
 
@@ -76,14 +75,14 @@ impl Backend for RackTable {
     }
 }
 
-/// The rack as a candidate; to be used inside a fiber of it.
+/// The rack as a candidate; use it inside a fiber of the rack.
 #[derive(Debug)]
 pub struct RackCandidate {
     name: String,
     hosts: u64,
-    /// Threads of the rack, over all hosts.
+    /// Threads over all hosts.
     threads: u64,
-    /// Fibers of each thread.
+    /// Fibers per thread.
     fibers: u64,
 }
 
@@ -101,7 +100,7 @@ impl RackCandidate {
         Self { name, hosts, threads, fibers }
     }
 
-    fn drive(
+    fn run_phase(
         &self,
         table: &RackTable,
         workload: &Workload,
@@ -112,7 +111,7 @@ impl RackCandidate {
             let (workload, groups, clients) = (workload.clone(), self.threads, self.fibers);
             Assignment { workload, phase, group, groups, clients, round }
         };
-        // The bar counts what this process does.
+        // The bar counts the operations of this process.
         let mine = assignment(0).operations() * self.threads / self.hosts;
         let _bar = Progress::start(&self.name, mine, assignment(0).time_limit());
         let groups: Vec<_> = (0..)
@@ -121,14 +120,18 @@ impl RackCandidate {
                 let arguments = (table.shards.clone(), assignment(group));
                 gossamer::spawn_on_with(
                     thread,
-                    |(shards, assignment)| drive_thread(RackTable { shards }, assignment),
+                    |(shards, assignment)| run_clients(RackTable { shards }, assignment),
                     arguments,
                 )
             })
             .collect();
         let mut total = Report::default();
         for group in groups {
-            total.add(&group.join().map_err(|error| format!("a thread's clients: {error}"))?);
+            total.add(
+                &group
+                    .join()
+                    .map_err(|error| format!("the clients of a thread failed: {error}"))?,
+            );
         }
         Ok(total)
     }
@@ -143,14 +146,14 @@ impl Candidate for RackCandidate {
         let shards = Sharded::with(Table::new, workload.scans());
         let table = RackTable { shards };
         Ok(Outcome {
-            load: self.drive(&table, workload, Phase::Load, round)?,
-            run: self.drive(&table, workload, Phase::Run, round)?,
+            load: self.run_phase(&table, workload, Phase::Load, round)?,
+            run: self.run_phase(&table, workload, Phase::Run, round)?,
         })
     }
 }
 
 /// Runs the clients of this thread, a fiber each.
-fn drive_thread(table: RackTable, assignment: Assignment) -> Report {
+fn run_clients(table: RackTable, assignment: Assignment) -> Report {
     let clients = assignment.clients;
     let group = Rc::new(Group::new(table, assignment));
     let fibers: Vec<_> = (0..clients)
@@ -161,9 +164,9 @@ fn drive_thread(table: RackTable, assignment: Assignment) -> Report {
         .collect();
     for fiber in fibers {
         if let Err(error) = fiber.join() {
-            panic!("a client failed: {error}");
+            panic!("a client fiber failed: {error}");
         }
     }
-    // Every client has ended, so this is the last owner.
+    // All clients have returned, so this is the last reference.
     Rc::into_inner(group).map(Group::into_report).unwrap_or_default()
 }

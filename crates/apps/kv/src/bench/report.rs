@@ -1,4 +1,4 @@
-//! What a group measured, small enough to be sent to whoever asked.
+//! [`Report`]: the measurements of a group, with a compact serialized form.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest latency that is told apart from longer ones, in nanoseconds: a minute.
+/// Longest recorded latency in nanoseconds: one minute. Longer latencies count as this.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
-/// Decimal digits of a latency that are kept. Two keep a histogram at 40 KB, small enough not to
-/// disturb the caches of what it measures.
+/// Significant decimal digits of latencies. With 2 a histogram takes 40 KB, small enough not to
+/// disturb the caches of the code it measures.
 const DIGITS: u8 = 2;
 
-/// The operations of a workload, as YCSB names them.
+/// The operations of a workload, with YCSB's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Operation {
     /// Read a record.
@@ -29,7 +29,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them, in the order they are reported.
+    /// All operations, in report order.
     pub const ALL: [Self; 5] =
         [Self::Read, Self::Update, Self::Scan, Self::Insert, Self::ReadModifyWrite];
 }
@@ -50,7 +50,7 @@ impl fmt::Display for Operation {
 #[derive(Clone, Debug)]
 pub struct Latencies {
     histogram: Histogram<u64>,
-    /// Operations that did not find their record, or were refused.
+    /// Operations that did not find their record or were refused.
     pub failed: u64,
 }
 
@@ -62,24 +62,24 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Adds one operation.
+    /// Records one operation.
     pub fn record(&mut self, latency: Duration, succeeded: bool) {
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.histogram.saturating_record(nanoseconds.max(1));
         self.failed += u64::from(!succeeded);
     }
 
-    /// Operations.
+    /// The number of operations.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// The latency, in nanoseconds, that the given share of operations (0 to 1) did not exceed.
+    /// The latency in nanoseconds at a quantile from 0 to 1.
     pub fn quantile(&self, share: f64) -> u64 {
         self.histogram.value_at_quantile(share)
     }
 
-    /// The longest latency in nanoseconds.
+    /// The maximum latency in nanoseconds.
     pub fn max(&self) -> u64 {
         self.histogram.max()
     }
@@ -96,22 +96,22 @@ impl Latencies {
     }
 }
 
-/// What one group, or several together, measured.
+/// The measurements of one group or of several.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(from = "Sent", into = "Sent")]
+#[serde(from = "Serialized", into = "Serialized")]
 pub struct Report {
-    /// From the first operation to the end of the last one; of several groups, the longest.
+    /// Time from the start of the first operation to the end of the last; the maximum over groups.
     pub elapsed: Duration,
     latencies: Vec<(Operation, Latencies)>,
 }
 
 impl Report {
-    /// The latencies of one kind of operation; `None` when there was none.
+    /// The latencies of one kind of operation; `None` if it did not occur.
     pub fn latencies(&self, operation: Operation) -> Option<&Latencies> {
         self.latencies.iter().find(|(of, _)| *of == operation).map(|(_, latencies)| latencies)
     }
 
-    /// The same, to add to.
+    /// The latencies of one kind of operation, created if it did not occur yet.
     pub fn latencies_mut(&mut self, operation: Operation) -> &mut Latencies {
         let index = self.latencies.iter().position(|(of, _)| *of == operation);
         let index = index.unwrap_or_else(|| {
@@ -121,7 +121,7 @@ impl Report {
         &mut self.latencies[index].1
     }
 
-    /// Adds what another group measured at the same time.
+    /// Adds the measurements of a group that ran at the same time.
     pub fn add(&mut self, other: &Self) {
         self.elapsed = self.elapsed.max(other.elapsed);
         for (operation, latencies) in &other.latencies {
@@ -129,19 +129,19 @@ impl Report {
         }
     }
 
-    /// Adds what was measured in another round.
+    /// Adds the measurements of another round.
     pub fn add_round(&mut self, other: &Self) {
         let elapsed = self.elapsed + other.elapsed;
         self.add(other);
         self.elapsed = elapsed;
     }
 
-    /// Operations of all kinds.
+    /// The number of operations of all kinds.
     pub fn operations(&self) -> u64 {
         self.latencies.iter().map(|(_, latencies)| latencies.count()).sum()
     }
 
-    /// Operations of all kinds that failed.
+    /// The number of failed operations of all kinds.
     pub fn failed(&self) -> u64 {
         self.latencies.iter().map(|(_, latencies)| latencies.failed).sum()
     }
@@ -155,37 +155,37 @@ impl Report {
     }
 }
 
-/// A report on its way: only the values that occurred, with how often.
+/// The serialized form of a [`Report`]: only the values that occurred, with their counts.
 #[derive(Serialize, Deserialize)]
-struct Sent {
+struct Serialized {
     elapsed: Duration,
-    latencies: Vec<SentLatencies>,
+    latencies: Vec<SerializedLatencies>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct SentLatencies {
+struct SerializedLatencies {
     operation: Operation,
     failed: u64,
-    /// Values, and how often each occurred.
+    /// Values and their counts.
     counts: Vec<(u64, u64)>,
 }
 
-impl From<Report> for Sent {
+impl From<Report> for Serialized {
     fn from(report: Report) -> Self {
         let sent = |(operation, latencies): (Operation, Latencies)| {
             let recorded = latencies.histogram.iter_recorded();
             let counts = recorded.map(|v| (v.value_iterated_to(), v.count_at_value())).collect();
-            SentLatencies { operation, failed: latencies.failed, counts }
+            SerializedLatencies { operation, failed: latencies.failed, counts }
         };
         let latencies = report.latencies.into_iter().map(sent).collect();
         Self { elapsed: report.elapsed, latencies }
     }
 }
 
-impl From<Sent> for Report {
-    fn from(sent: Sent) -> Self {
+impl From<Serialized> for Report {
+    fn from(sent: Serialized) -> Self {
         let mut report = Self { elapsed: sent.elapsed, latencies: Vec::new() };
-        for SentLatencies { operation, failed, counts } in sent.latencies {
+        for SerializedLatencies { operation, failed, counts } in sent.latencies {
             let latencies = report.latencies_mut(operation);
             latencies.failed = failed;
             for (value, count) in counts {
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_survives_being_sent_and_added() {
+    fn reports_survive_serialization_and_addition() {
         let mut report = Report { elapsed: Duration::from_secs(2), ..Report::default() };
         for microseconds in 1..=1000 {
             let latency = Duration::from_micros(microseconds);

@@ -1,17 +1,17 @@
-//! Pictures as plain SVG, written by hand; text is left to the viewer's own fonts.
+//! A minimal SVG writer. Text uses the viewer's fonts.
 
 use std::fmt::Write;
 
-/// Colours that stay apart for colour-blind readers (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito).
 const COLOURS: [&str; 7] =
     ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#555555"];
 
-/// The colour of whatever comes in place `index`.
+/// The colour of series `index`.
 pub fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
 
-/// A picture being drawn, on a white ground; lengths are in pixels, from the upper left corner.
+/// An SVG document on a white background; lengths are in pixels from the upper left corner.
 ///
 /// ```
 /// use gossamer_kv::bench::svg::Svg;
@@ -23,7 +23,7 @@ pub fn colour(index: usize) -> &'static str {
 pub struct Svg(String);
 
 impl Svg {
-    /// An empty one.
+    /// An empty document.
     pub fn new(width: f64, height: f64) -> Self {
         let mut text = String::new();
         let _ = writeln!(
@@ -34,7 +34,7 @@ impl Svg {
         Self(text)
     }
 
-    /// A line of text of `size`; `anchor` says which part of it is at `x`: start, middle or end.
+    /// A line of text of `size`; `anchor` (start, middle or end) is the part of it at `x`.
     pub fn text(&mut self, x: f64, y: f64, anchor: &str, size: u32, text: &str) {
         let text = text.replace('&', "&amp;").replace('<', "&lt;");
         let _ = writeln!(
@@ -43,7 +43,7 @@ impl Svg {
         );
     }
 
-    /// A filled rectangle, by its upper left corner.
+    /// A filled rectangle, positioned by its upper left corner.
     pub fn rect(&mut self, x: f64, y: f64, width: f64, height: f64, fill: &str) {
         let _ = writeln!(
             self.0,
@@ -59,7 +59,7 @@ impl Svg {
         );
     }
 
-    /// Lines from each point to the next.
+    /// Connected line segments.
     pub fn polyline(&mut self, points: impl Iterator<Item = (f64, f64)>, stroke: &str) {
         let points: Vec<String> = points.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
@@ -69,7 +69,7 @@ impl Svg {
         );
     }
 
-    /// The document.
+    /// The finished document.
     pub fn finish(mut self) -> String {
         self.0.push_str("</svg>\n");
         self.0

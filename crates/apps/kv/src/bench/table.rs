@@ -1,7 +1,8 @@
-//! A shard as the bench uses it: the store, and the order of its keys where scans need one.
+//! The shard type of the bench: a [`Store`] without limits and, for workloads that scan, an ordered
+//! index of its keys.
 //!
-//! The delegated store and the lock-based ones keep their records in this very type, so that a
-//! comparison between them compares nothing but how they share it.
+//! The delegated store and the lock-based ones keep their records in this type, so a comparison
+//! between them measures only how they share it.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{Limits, Response, Store, Verb};
 
-/// The bench stores nothing that expires, so the time does not matter.
+/// The bench stores nothing that expires, so it needs no clock.
 const NO_TIME: u64 = 0;
 
 /// One record of a scan: its key and its fields.
@@ -19,17 +20,17 @@ pub struct Record {
     /// The key.
     #[serde(with = "serde_bytes")]
     pub key: Vec<u8>,
-    /// The fields asked for, one after the other.
+    /// The requested fields, concatenated.
     #[serde(with = "serde_bytes")]
     pub value: Vec<u8>,
 }
 
-/// The part of a record that an operation is about, in bytes.
+/// The bytes of a record that an operation reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteRange {
     /// The first byte.
     pub offset: u32,
-    /// How many; a part that reaches over the end of a record is cut there.
+    /// The number of bytes; a range beyond the end of a record is truncated.
     pub length: u32,
 }
 
@@ -37,7 +38,7 @@ impl ByteRange {
     /// The whole record.
     pub const ALL: Self = Self { offset: 0, length: u32::MAX };
 
-    /// This part of `value`.
+    /// The bytes of `value` in this range.
     pub fn of(self, value: &[u8]) -> &[u8] {
         let start = (self.offset as usize).min(value.len());
         let end = start.saturating_add(self.length as usize).min(value.len());
@@ -53,22 +54,22 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table without a memory limit; `ordered` where scans will be asked for.
+    /// An empty table without a memory limit, with an ordered index for scans if `ordered`.
     pub fn new(ordered: bool) -> Self {
         Self { store: Store::new(Limits::default()), order: ordered.then(BTreeSet::new) }
     }
 
-    /// The part of a record, if there is the record.
+    /// The bytes of a record in `part`, or `None` if the record does not exist.
     pub fn read(&self, key: &[u8], part: ByteRange) -> Option<&[u8]> {
         self.store.peek(key, NO_TIME).map(|item| part.of(item.data()))
     }
 
-    /// Overwrites a record from `offset` on; `false` when there is none or it is too short.
+    /// Overwrites a record from `offset` on; `false` if it does not exist or is too short.
     pub fn update(&mut self, key: &[u8], offset: u32, value: &[u8]) -> bool {
         self.store.write_at(key, offset as usize, value, NO_TIME)
     }
 
-    /// Adds or replaces a record; `false` when the key or the value is too large.
+    /// Adds or replaces a record; `false` if the key or the value is too large.
     pub fn insert(&mut self, key: &[u8], value: &[u8]) -> bool {
         if self.store.store(Verb::Set, key, 0, 0, value, NO_TIME) != Response::Stored {
             return false;
@@ -81,8 +82,8 @@ impl Table {
         true
     }
 
-    /// Up to `count` keys in their order, from the first one not below `start`. None in a table
-    /// that was not made for scans.
+    /// Up to `count` keys in order, from the first key at or after `start`. Empty if the table is not
+    /// ordered.
     pub fn keys_from<'a>(
         &'a self,
         start: &'a [u8],
@@ -93,7 +94,7 @@ impl Table {
         order.take(count).map(|key| &**key)
     }
 
-    /// Up to `count` records in the order of their keys, from the first key not below `start`.
+    /// Up to `count` records in key order, from the first key at or after `start`.
     pub fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> Vec<Record> {
         self.keys_from(start, count)
             .filter_map(|key| {
@@ -103,33 +104,33 @@ impl Table {
             .collect()
     }
 
-    /// Records in it.
+    /// The number of records.
     pub fn len(&self) -> usize {
         self.store.len()
     }
 
-    /// Whether there is none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.store.is_empty()
     }
 }
 
-/// What a scan over several tables asks one of them for.
+/// One table's part of a scan over several tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanRequest {
-    /// The number of the table.
+    /// The index of the table.
     pub table: usize,
-    /// The first key that is wanted, or would be.
+    /// The scan starts at the first key at or after this one.
     pub start: Vec<u8>,
-    /// How many records at most.
+    /// The maximum number of records.
     pub count: usize,
 }
 
-/// The first `count` records, by key, not below `start`, of `tables` tables that keys are spread
-/// over evenly. `fetch` gets several questions at a time and gives the answers in their order.
+/// The first `count` records, in key order, at or after `start`, from `tables` tables over which keys
+/// are spread evenly. `fetch` takes several requests at a time and returns the responses in order.
 ///
-/// A table is asked for little more than its share, since records are large and nobody wants those
-/// that others precede; only a table that may hold more of the wanted ones is asked again.
+/// Each table returns little more than its share, since records are large and those beyond `count`
+/// are discarded; only tables that may hold more of the result are asked again.
 pub fn scan_shards(
     tables: usize,
     start: &[u8],
@@ -137,38 +138,38 @@ pub fn scan_shards(
     mut fetch: impl FnMut(&[ScanRequest]) -> Vec<Vec<Record>>,
 ) -> Vec<Record> {
     let share = share_of(count, tables);
-    let ask = |table| ScanRequest { table, start: start.to_vec(), count: share };
-    let mut asks: Vec<ScanRequest> = (0..tables).map(ask).collect();
+    let request = |table| ScanRequest { table, start: start.to_vec(), count: share };
+    let mut requests: Vec<ScanRequest> = (0..tables).map(request).collect();
     let mut records = Vec::new();
-    while !asks.is_empty() {
-        let parts = fetch(&asks);
-        asks = asks
+    while !requests.is_empty() {
+        let parts = fetch(&requests);
+        requests = requests
             .iter()
             .zip(&parts)
-            .filter(|(ask, part)| part.len() >= ask.count)
-            .filter_map(|(ask, part)| Some((ask.table, after(&part.last()?.key))))
+            .filter(|(request, part)| part.len() >= request.count)
+            .filter_map(|(request, part)| Some((request.table, after(&part.last()?.key))))
             .map(|(table, start)| ScanRequest { table, start, count: 0 })
             .collect();
         records.extend(parts.into_iter().flatten());
         records.sort_unstable();
         records.truncate(count);
         if records.len() == count {
-            asks.retain(|ask| records.last().is_some_and(|last| ask.start <= last.key));
+            requests.retain(|request| records.last().is_some_and(|last| request.start <= last.key));
         }
-        let more = share_of(count - records.len(), asks.len()).max(share / 4);
-        asks.iter_mut().for_each(|ask| ask.count = more);
+        let more = share_of(count - records.len(), requests.len()).max(share / 4);
+        requests.iter_mut().for_each(|request| request.count = more);
     }
     records
 }
 
-/// How many of the next `count` records are in one of `tables` tables, in all likelihood at most:
-/// the mean and two standard deviations.
+/// How many of the next `count` records to request from one of `tables` tables: the mean plus two
+/// standard deviations.
 fn share_of(count: usize, tables: usize) -> usize {
     let mean = count.div_ceil(tables.max(1));
     (mean + 2 * mean.isqrt() + 1).min(count.max(1))
 }
 
-/// The key that comes next after `key`, of all that there could be.
+/// The smallest possible key after `key`.
 fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
@@ -207,13 +208,14 @@ mod tests {
         assert_eq!(keys(table.scan(b"bb", 9, ByteRange::ALL)), [b"c", b"d"]);
     }
 
-    /// Scans tables with these keys, and says how many records each answer had.
+    /// Scans tables with these keys; also returns the number of records in each response.
     fn scan(tables: &[Table], start: &str, count: usize) -> (Vec<Record>, Vec<usize>) {
         let mut fetched = Vec::new();
-        let records = scan_shards(tables.len(), start.as_bytes(), count, |asks| {
-            let fetch =
-                |ask: &ScanRequest| tables[ask.table].scan(&ask.start, ask.count, ByteRange::ALL);
-            let parts: Vec<_> = asks.iter().map(fetch).collect();
+        let records = scan_shards(tables.len(), start.as_bytes(), count, |requests| {
+            let fetch = |request: &ScanRequest| {
+                tables[request.table].scan(&request.start, request.count, ByteRange::ALL)
+            };
+            let parts: Vec<_> = requests.iter().map(fetch).collect();
             fetched.extend(parts.iter().map(Vec::len));
             parts
         });
@@ -222,7 +224,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn scans_over_tables_find_what_one_table_would(
+        fn scans_over_tables_match_a_scan_of_one_table(
             places in proptest::collection::vec(0u8.., 0..256),
             spread in 1usize..5,
             first: u8,
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_over_tables_fetch_little_that_is_not_wanted() {
+    fn scans_over_tables_fetch_little_more_than_requested() {
         let mut tables = [Table::new(true), Table::new(true)];
         for number in 0..1000 {
             let key = format!("{number:04}");
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_inserted_twice_is_there_once() {
+    fn a_record_inserted_twice_exists_once() {
         let table = filled(&["a", "a"]);
         assert_eq!(table.len(), 1);
         assert_eq!(table.scan(b"", 9, ByteRange::ALL).len(), 1);

@@ -1,4 +1,4 @@
-//! The driver on the lock-based stores: every workload, small, on two threads.
+//! Every workload, small, on the lock-based stores with two threads.
 
 use super::*;
 use crate::bench::lock_based;
@@ -31,7 +31,7 @@ fn every_core_workload_runs_on_every_store_without_a_failure() {
     }
 }
 
-/// The operations come in the proportions of the workload, give or take a fifth.
+/// The operations occur in the proportions of the workload, within 20 %.
 fn assert_mix(workload: &Workload, run: &Report) {
     let mix = workload.mix;
     for (operation, share) in [
@@ -48,7 +48,7 @@ fn assert_mix(workload: &Workload, run: &Report) {
 }
 
 #[test]
-fn results_come_as_text_figures_and_a_picture() {
+fn results_are_rendered_as_text_json_and_svg() {
     let workload = workload("a");
     let scores = comparison::compare(&mut lock_based::candidates(1), &workload, 3).unwrap();
     let text = text::render(&workload, &scores);

@@ -1,4 +1,4 @@
-//! Results as text.
+//! Results as a text table.
 
 use std::fmt::Write;
 
@@ -6,8 +6,7 @@ use crate::bench::comparison::Score;
 use crate::bench::report::{Latencies, Operation};
 use crate::ycsb::Workload;
 
-/// What the results of a run look like on a terminal. The first score is the one that the others
-/// are compared with.
+/// Renders results for a terminal. The first score is compared with each of the others.
 pub fn render(workload: &Workload, scores: &[Score]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -28,7 +27,7 @@ fn write_all(out: &mut String, workload: &Workload, scores: &[Score]) -> std::fm
     writeln!(
         out,
         "{:width$}  {:>12}  {:>12}  {:>25}  {:>8}",
-        "", "load ops/s", "run ops/s", "least to most", "ratio"
+        "", "load ops/s", "run ops/s", "min to max", "ratio"
     )?;
     for score in scores {
         let run = score.throughput();
@@ -43,7 +42,7 @@ fn write_all(out: &mut String, workload: &Workload, scores: &[Score]) -> std::fm
         )?;
     }
     if scores.len() > 1 {
-        writeln!(out, "The ratio is the throughput of {} over that of the line.", first.name)?;
+        writeln!(out, "ratio: throughput of {} divided by the throughput of the row", first.name)?;
     }
     Ok(())
 }
@@ -75,7 +74,7 @@ fn write_latencies(out: &mut String, score: &Score) -> std::fmt::Result {
     Ok(())
 }
 
-/// What was measured, in a line.
+/// The workload in one line.
 pub(super) fn headline(workload: &Workload) -> String {
     format!(
         "{}: {} records of {} bytes, {} keys",
@@ -86,7 +85,7 @@ pub(super) fn headline(workload: &Workload) -> String {
     )
 }
 
-/// A whole number with its thousands apart.
+/// A whole number with spaces between groups of thousands.
 fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();
@@ -99,7 +98,7 @@ fn thousands(number: f64) -> String {
     text
 }
 
-/// Nanoseconds in the unit that fits.
+/// A duration with a suitable unit.
 pub(super) fn duration(nanoseconds: f64) -> String {
     match nanoseconds {
         ..1e3 => format!("{nanoseconds:.0} ns"),
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_readable() {
+    fn numbers_and_durations_are_formatted() {
         assert_eq!(thousands(0.0), "0");
         assert_eq!(thousands(999.4), "999");
         assert_eq!(thousands(1_234_567.0), "1 234 567");
