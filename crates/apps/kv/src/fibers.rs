@@ -1,5 +1,5 @@
-//! Waiting without blocking a thread of the rack: [`run_blocking`] moves blocking work to a thread of
-//! its own, and `request_all` sends several requests before it waits for the first response.
+//! Waiting without blocking a thread of the rack: [`run_blocking`] moves blocking work to a thread
+//! of its own, and `request_all` sends several requests before it waits for the first response.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,7 +8,8 @@ use std::thread;
 use fiber::Promise;
 use gossamer::DelegateError;
 
-/// Runs blocking `work` on a new thread. The calling fiber waits; its thread keeps serving the rack.
+/// Runs blocking `work` on a new thread. The calling fiber waits; its thread keeps serving the
+/// rack.
 ///
 /// # Panics
 /// Outside a fiber, if `work` panics, and if no thread can be started.
@@ -25,7 +26,8 @@ pub fn run_blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static
 /// Takes the response to one request of [`request_all`].
 pub(crate) type Reply<R> = Box<dyn FnOnce(Result<R, DelegateError>)>;
 
-/// Sends `count` requests, then waits for all responses and returns them in the order of the requests.
+/// Sends `count` requests, then waits for all responses and returns them in the order of the
+/// requests.
 ///
 /// # Panics
 /// If a request fails, as `apply` does; outside a fiber.

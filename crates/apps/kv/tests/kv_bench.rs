@@ -2,8 +2,7 @@
 
 use std::process::{Command, Output};
 
-/// Runs the command and gives it long enough for a busy machine; the rack itself ends when its
-/// first host does.
+/// Runs `kv bench`.
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kv")).arg("bench").args(arguments).output().unwrap()
 }
@@ -61,7 +60,7 @@ fn a_comparison_writes_figures_and_a_picture() {
 }
 
 #[test]
-fn a_workload_file_and_properties_are_honoured_and_warned_about() {
+fn workload_files_and_properties_are_applied_with_warnings() {
     let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/mine");
     std::fs::write(path, "recordcount=7\ncolour=blue\n").unwrap();
     let shape = ["-p", "fieldcount=2", "-p", "requestdistribution=uniform"];
@@ -74,7 +73,7 @@ fn a_workload_file_and_properties_are_honoured_and_warned_about() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn errors_name_the_argument() {
     assert!(fails(&["--workload", "no/such"]).contains("no/such"));
     let err = fails(&["-p", "readproportion=many"]);
     assert!(err.contains("command line: readproportion=many: expected a fraction"), "{err}");
@@ -89,9 +88,9 @@ fn mistakes_are_named() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_found_out_before_the_run() {
+fn an_unwritable_file_is_reported_before_the_run() {
     for flag in ["--json", "--plot"] {
-        // With so many records, a run would not end before the test does.
+        // Loading this many records would take longer than the test may.
         let many = ["--records", "1000000000", flag, "no/such/folder/file"];
         let output = bench(&many);
         assert!(!output.status.success() && output.stdout.is_empty());
@@ -101,7 +100,7 @@ fn a_file_that_cannot_be_written_is_found_out_before_the_run() {
 }
 
 #[test]
-fn results_replace_older_ones_however_long_they_were() {
+fn results_replace_longer_older_results() {
     let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/again.json");
     std::fs::write(path, "old ".repeat(10_000)).unwrap();
     fails(&["--json", path, "--plot", "no/such/folder/file"]);

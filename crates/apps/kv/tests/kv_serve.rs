@@ -9,25 +9,25 @@ use std::time::Duration;
 
 use common::Server;
 
-/// Everything the server answers to `input`; the client closes its side when all is sent.
+/// Sends `input`, closes the client's side, and returns all responses.
 fn exchange(server: &Server, input: &[u8]) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut writer = stream.try_clone().unwrap();
-    let mut answer = String::new();
+    let mut response = String::new();
     thread::scope(|scope| {
-        // While it sends, it must read, or a server that is owed its answers stops reading.
+        // Reads while it sends: the server stops reading while too much output is unsent.
         scope.spawn(move || {
             writer.write_all(input).unwrap();
             writer.shutdown(Shutdown::Write).unwrap();
         });
-        stream.read_to_string(&mut answer).unwrap();
+        stream.read_to_string(&mut response).unwrap();
     });
-    answer
+    response
 }
 
 #[test]
-fn items_of_both_hosts_are_found_through_one_port() {
+fn items_of_both_hosts_are_reached_through_one_port() {
     let server = Server::start();
     let keys: Vec<String> = (0..200).map(|number| format!("key{number}")).collect();
     let sets: String =
@@ -55,7 +55,7 @@ fn large_items_cross_the_rack() {
     }
 }
 
-/// Clients that ask for much and read nothing, of which there are more than answers have room.
+/// More clients that request much and read nothing than the output budget covers.
 #[test]
 fn clients_that_read_nothing_do_not_fill_the_memory() {
     let server = Server::start();
@@ -72,12 +72,12 @@ fn clients_that_read_nothing_do_not_fill_the_memory() {
             client
         })
         .collect();
-    // One that reads is served meanwhile, as often as it asks.
+    // Requests of a client that reads are served meanwhile.
     for _ in 0..5 {
         let found = exchange(&server, b"get k0\r\n");
         assert!(found == format!("VALUE k0 0 {}\r\n{value}\r\nEND\r\n", value.len()));
     }
-    // Until the server has read for them what it will.
+    // Wait until the server has read as much as it will.
     let reads = || {
         let stats = exchange(&server, b"stats\r\n");
         stats.lines().find(|line| line.starts_with("STAT cmd_get ")).unwrap().to_owned()
@@ -88,13 +88,13 @@ fn clients_that_read_nothing_do_not_fill_the_memory() {
         (before, now) = (now, reads());
     }
     drop(clients);
-    // 64 MiB of items, 64 MiB of answers, what is under way between the processes, and the program.
+    // 64 MiB of items, 64 MiB of output, requests in flight between the processes, and the program.
     let peak = server.peak_memory_bytes();
     assert!(peak < 400 << 20, "{} MiB, {now}", peak >> 20);
 }
 
 #[test]
-fn clients_at_the_same_time_lose_no_increment() {
+fn concurrent_clients_lose_no_increment() {
     let server = Server::start();
     assert_eq!(exchange(&server, b"set n 0 0 1\r\n0\r\n"), "STORED\r\n");
     thread::scope(|scope| {

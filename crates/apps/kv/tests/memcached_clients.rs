@@ -1,8 +1,8 @@
 //! Unmodified memcached clients against `kv serve` on a rack of two processes.
 //!
-//! They are not part of the build, so the tests are left out unless asked for; then a client that
-//! is missing is a failure. `pymemcache` comes from PyPI (`pip install pymemcache`), `memccapable`
-//! from Debian's libmemcached-tools.
+//! They are not part of the build, so the tests are ignored by default; if run, a missing client is
+//! a failure. `pymemcache` comes from PyPI (`pip install pymemcache`), `memccapable` from Debian's
+//! libmemcached-tools.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use common::Server;
 
-/// Runs a client to its end and returns what it printed.
+/// Runs a client to its end and returns its output.
 fn run(client: &mut Command) -> String {
     let name = client.get_program().to_string_lossy().into_owned();
     let output = client.output().unwrap_or_else(|error| panic!("cannot run {name}: {error}"));

@@ -1,11 +1,10 @@
-//! The answers of memcached itself, byte for byte: `fixtures/memcached.txt` replayed without
-//! sockets, whole and byte by byte.
+//! Replays recorded exchanges with memcached, `fixtures/memcached.txt`, without sockets, in one
+//! chunk and byte by byte; the responses must be the same.
 
 use gossamer_kv::memcached::local::LocalShards;
 use gossamer_kv::memcached::{Budget, Connection, ServerStats};
 
-/// What the recording was started with before each conversation, so that none finds the items of
-/// another.
+/// Sent before each exchange, as it was during the recording, so that exchanges are independent.
 const CLEAN: &[u8] = b"delete k noreply\r\ndelete n noreply\r\ndelete a noreply\r\n";
 
 const FIXTURE: &str = include_str!("fixtures/memcached.txt");
@@ -46,12 +45,12 @@ fn unescape(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// What the server answers to `input` in pieces of `size`; `<EOF>` at the end if it closes.
+/// The responses to `input`, sent in chunks of `size`; `<EOF>` at the end if the server closes.
 fn exchange(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {
     let mut connection = Connection::new();
-    let mut answer = Vec::new();
-    for piece in input.chunks(size) {
-        connection.received(piece);
+    let mut response = Vec::new();
+    for chunk in input.chunks(size) {
+        connection.received(chunk);
         while let Some(batch) = connection.next_batch() {
             connection.completed(batch.run(
                 shards,
@@ -59,20 +58,20 @@ fn exchange(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {
                 1_700_000_000,
                 &Budget::new(usize::MAX),
             ));
-            answer.extend_from_slice(&connection.output().to_vec());
+            response.extend_from_slice(&connection.output().to_vec());
             connection.sent(connection.output().len());
         }
     }
     if connection.is_finished() {
-        answer.extend_from_slice(b"<EOF>");
+        response.extend_from_slice(b"<EOF>");
     }
-    answer
+    response
 }
 
-/// An answer as text, without what may differ: the version, and where the unique numbers of `gets`
-/// begin (they are counted from the first one of the answer).
-fn comparable(answer: &[u8]) -> String {
-    let text = answer.escape_ascii().to_string();
+/// A response as text, without what may differ: the version, and the first unique number of `gets`,
+/// from which the others are counted.
+fn comparable(response: &[u8]) -> String {
+    let text = response.escape_ascii().to_string();
     let mut first = None;
     let lines = text.split("\\r\\n").map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
@@ -96,17 +95,17 @@ fn replay(size: usize) {
     let mut lines = FIXTURE.lines();
     while let Some(line) = lines.next() {
         let Some(sent) = line.strip_prefix("> ") else { continue };
-        let expected = lines.next().and_then(|line| line.strip_prefix("< ")).expect("an answer");
+        let expected = lines.next().and_then(|line| line.strip_prefix("< ")).expect("a response");
         let input = [CLEAN, &unescape(sent)].concat();
-        let answer = comparable(&exchange(&shards, &input, size));
+        let response = comparable(&exchange(&shards, &input, size));
         let expected = comparable(&unescape(expected));
-        if answer != expected {
-            wrong.push(format!("sent      {sent}\nmemcached {expected}\nkv        {answer}\n"));
+        if response != expected {
+            wrong.push(format!("sent      {sent}\nmemcached {expected}\nkv        {response}\n"));
         }
         exchanges += 1;
     }
     assert!(exchanges > 100, "the fixture holds only {exchanges} exchanges");
-    assert!(wrong.is_empty(), "{} answers differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} responses differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]

@@ -37,8 +37,8 @@ impl Scene {
     }
 
     /// Whether the kill came when the work was done. On a busy machine that also happens to kills
-    /// planned for an earlier moment. A leader that ends well proves it: it compares its books last,
-    /// and finds no host lost only if the threads of every host still answer.
+    /// planned for an earlier moment. A leader that ends well proves it: it compares its books
+    /// last, and finds no host lost only if the threads of every host still answer.
     fn is_ending(&self) -> bool {
         let all_answered = self.checked.as_ref().is_some_and(BTreeSet::is_empty);
         matches!(self.plan.moment, Moment::Ending(_)) || all_answered

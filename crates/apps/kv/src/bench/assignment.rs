@@ -38,7 +38,8 @@ impl Assignment {
         total / self.groups + u64::from(self.group < total % self.groups)
     }
 
-    /// Operations of this group: exactly this many inserts when it loads, at most this many when it runs.
+    /// Operations of this group: exactly this many inserts when it loads, at most this many when it
+    /// runs.
     pub fn operations(&self) -> u64 {
         match self.phase {
             Phase::Load => self.share_of(self.workload.record_count),
@@ -54,8 +55,8 @@ impl Assignment {
         }
     }
 
-    /// The number of the `index`-th record that this group loads or inserts: numbers are interleaved
-    /// over the groups, which leaves no gaps and needs no coordination.
+    /// The number of the `index`-th record that this group loads or inserts: numbers are
+    /// interleaved over the groups, which leaves no gaps and needs no coordination.
     pub fn record(&self, first: u64, index: u64) -> u64 {
         first + self.group + index * self.groups
     }

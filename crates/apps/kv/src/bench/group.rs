@@ -12,8 +12,8 @@ use crate::bench::report::{Operation, Report};
 use crate::bench::table::ByteRange;
 use crate::ycsb::{AcknowledgedCounter, KeyChooser, RecordMaker, ScanLength};
 
-/// The clients of one thread: their shared state and measurements. They run as fibers of the thread,
-/// or a single client runs as the thread itself.
+/// The clients of one thread: their shared state and measurements. They run as fibers of the
+/// thread, or a single client runs as the thread itself.
 pub struct Group<B> {
     backend: B,
     assignment: Assignment,

@@ -21,8 +21,8 @@ use crate::bench::report::Report;
 use crate::bench::table::{ByteRange, Table};
 use crate::ycsb::Workload;
 
-/// Shards of each lock-based store: many more than threads, so that threads rarely contend for a lock
-/// unless they access the same record.
+/// Shards of each lock-based store: many more than threads, so that threads rarely contend for a
+/// lock unless they access the same record.
 const SHARDS: usize = 64;
 
 /// A lock around a table.
@@ -98,8 +98,8 @@ impl<L: Lock> Backend for Locked<L> {
     }
 
     fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> usize {
-        // First the keys, since any shard may hold all of the result or none; then the values of the
-        // first `count` keys.
+        // First the keys, since any shard may hold all of the result or none; then the values of
+        // the first `count` keys.
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for shard in &*self.shards {
             shard.read(|table| keys.extend(table.keys_from(start, count).map(<[u8]>::to_vec)));

@@ -3,8 +3,8 @@
 //! All stores run the same code: the same keys from the same generators, the same values, the same
 //! clocks. The load is a closed loop: each client waits for a response before its next request.
 //!
-//! Clients come in *groups*. A group runs on one OS thread (one thread of a rack with its fibers, or a
-//! plain thread with one client) and shares nothing with other groups, so measuring adds no
+//! Clients come in *groups*. A group runs on one OS thread (one thread of a rack with its fibers,
+//! or a plain thread with one client) and shares nothing with other groups, so measuring adds no
 //! contention. Groups report once, at the end.
 //!
 //! In reading order, which is also the order of dependencies:
@@ -12,8 +12,8 @@
 //! - [`assignment`]: the work of a group; [`group`]: its clients; [`report`]: its measurements;
 //!   [`progress`]: the progress bar.
 //! - [`comparison`]: several stores in interleaved rounds.
-//! - [`lock_based`]: stores shared by locks; [`rack`]: the delegated store, with [`key`], the encoding
-//!   of its arguments.
+//! - [`lock_based`]: stores shared by locks; [`rack`]: the delegated store, with [`key`], the
+//!   encoding of its arguments.
 //! - [`text`], [`json`], [`plot`] (with [`svg`]): output formats.
 
 pub mod assignment;

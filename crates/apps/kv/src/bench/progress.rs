@@ -1,8 +1,8 @@
 //! The progress bar of a phase.
 //!
-//! Clients add finished operations to a counter of the process in large steps, which keeps the cost of
-//! counting negligible. Each process of a rack counts for itself; all do the same share of the work,
-//! so the progress of this process represents the whole.
+//! Clients add finished operations to a counter of the process in large steps, which keeps the cost
+//! of counting negligible. Each process of a rack counts for itself; all do the same share of the
+//! work, so the progress of this process represents the whole.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

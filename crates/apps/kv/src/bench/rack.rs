@@ -59,15 +59,15 @@ impl Backend for RackTable {
 
     fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> usize {
         let shards = self.shards.shards();
-        let fetch = |asks: &[ScanRequest]| {
-            request_all(asks.len(), |index, answer| {
-                let ScanRequest { table, start, count } = &asks[index];
+        let fetch = |requests: &[ScanRequest]| {
+            request_all(requests.len(), |index, reply| {
+                let ScanRequest { table, start, count } = &requests[index];
                 shards[*table].try_apply_with_then(
                     |table, (start, count, part): (Key, usize, ByteRange)| {
                         table.scan(&start, count, part)
                     },
                     (Key::new(start), *count, part),
-                    answer,
+                    reply,
                 );
             })
         };

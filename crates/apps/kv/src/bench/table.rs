@@ -82,8 +82,8 @@ impl Table {
         true
     }
 
-    /// Up to `count` keys in order, from the first key at or after `start`. Empty if the table is not
-    /// ordered.
+    /// Up to `count` keys in order, from the first key at or after `start`. Empty if the table is
+    /// not ordered.
     pub fn keys_from<'a>(
         &'a self,
         start: &'a [u8],
@@ -126,8 +126,9 @@ pub struct ScanRequest {
     pub count: usize,
 }
 
-/// The first `count` records, in key order, at or after `start`, from `tables` tables over which keys
-/// are spread evenly. `fetch` takes several requests at a time and returns the responses in order.
+/// The first `count` records, in key order, at or after `start`, from `tables` tables over which
+/// keys are spread evenly. `fetch` takes several requests at a time and returns the responses in
+/// order.
 ///
 /// Each table returns little more than its share, since records are large and those beyond `count`
 /// are discarded; only tables that may hold more of the result are asked again.

@@ -1,13 +1,13 @@
-//! Running commands against the store, and writing the answers.
+//! Executes commands against the store and formats the responses.
 //!
-//! A [`Batch`] holds the commands that one connection sent without waiting. It runs wherever
-//! blocking on the store is fine (a fiber), and stops when its output has grown enough: what is
-//! left of it goes on when the client has taken the output. It also stops when the [`Budget`] of
-//! all connections has no room for the next answer. So the memory that clients can make the server
-//! use is bounded, however many there are and however many keys one `get` names.
+//! A [`Batch`] holds the commands that one connection has pipelined. It runs where blocking on the
+//! store is allowed (in a fiber) and stops when its output is large enough; the remaining commands
+//! run after the client has read the output. It also stops when the [`Budget`] of all connections
+//! cannot cover the next response. So memory use is bounded for any number of clients and of keys
+//! in a `get`.
 //!
-//! Room is reserved before a shard is asked. Items are read in two steps: a first request gets data
-//! of up to [`SMALL_BYTES`], and for a larger item its size, for which room is then reserved.
+//! Memory is reserved before a request to a shard. Items are read in two steps: a first request
+//! returns data of up to [`SMALL_BYTES`], or the size of a larger item, which is then reserved.
 
 use std::collections::VecDeque;
 
@@ -16,36 +16,37 @@ use crate::memcached::output::{Budget, Output, Shortage};
 use crate::store::number::Decimal;
 use crate::store::{Control, Request, Response, Seconds, Stats};
 
-/// Bytes of output after which a batch stops, to go on when they are sent.
+/// Bytes of output after which a batch stops until they are sent.
 pub const OUTPUT_BYTES: usize = 256 * 1024;
 
-/// Keys of one retrieval that are asked for at the same time.
+/// Keys of one retrieval that are requested at the same time.
 pub const KEYS_AT_ONCE: usize = 16;
 
-/// Bytes of data that a read gets without asking for its size first.
+/// Maximum size of data that a read returns without reserving memory for it first.
 pub const SMALL_BYTES: usize = 16 * 1024;
 
-/// Room for what an answer says besides data: a `VALUE` line with its key, or a report of `stats`.
+/// Memory reserved for a response without its data: a `VALUE` line with its key, or a `stats`
+/// report.
 const OVERHEAD_BYTES: usize = 4096;
 
-/// The store as a whole, wherever its shards are. Calls may block the fiber or thread they are made
-/// on; the clock is the caller's.
+/// All shards of the store. Calls may block the calling fiber or thread; the caller passes the
+/// time.
 pub trait Shards {
-    /// Runs a request at the shard of its key.
+    /// Executes a request on the shard of its key.
     fn call(&self, request: Request, now: Seconds) -> Response;
 
-    /// Runs requests that do not depend on each other; answers are in the order of the requests.
+    /// Executes independent requests; responses are in the order of the requests.
     fn call_all(&self, requests: Vec<Request>, now: Seconds) -> Vec<Response> {
         requests.into_iter().map(|request| self.call(request, now)).collect()
     }
 
-    /// Runs a control request at every shard.
+    /// Executes a control request on every shard.
     fn control(&self, control: Control, now: Seconds) -> Vec<Response>;
 }
 
-/// What the `stats` command reports besides the counters of the store.
+/// What the `stats` command reports about the server, besides the counters of the store.
 pub trait ServerStats {
-    /// Names and values, in the order they are reported.
+    /// Names and values, in report order.
     fn server_stats(&self, now: Seconds) -> Vec<(&'static str, String)>;
 }
 
@@ -53,44 +54,44 @@ pub trait ServerStats {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     commands: VecDeque<Command>,
-    /// Keys of the first command, a retrieval, that are answered already.
+    /// Number of keys of the first command, a retrieval, that already have a response.
     keys_done: usize,
 }
 
-/// How far a batch has come.
+/// The result of running a batch.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// To be sent to the client.
+    /// Output for the client.
     pub output: Output,
-    /// What is left to run after that; empty when the batch is done.
-    pub rest: Batch,
-    /// Why the batch stopped, if the budget had no room for its next answer.
+    /// Commands to run after that output was sent; empty if the batch is complete.
+    pub remaining: Batch,
+    /// Set if the batch stopped because the budget cannot cover its next response.
     pub shortage: Option<Shortage>,
 }
 
 impl Batch {
-    /// Without commands.
+    /// An empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a command behind the others.
+    /// Appends a command.
     pub fn push(&mut self, command: Command) {
         self.commands.push_back(command);
     }
 
-    /// Commands in it.
+    /// The number of commands.
     pub fn len(&self) -> usize {
         self.commands.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch is empty.
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
 
-    /// Runs the commands in order until they are done, the output is large enough, or `budget` has
-    /// no room for the next answer.
+    /// Runs the commands in order until all are complete, the output is large enough, or `budget`
+    /// cannot cover the next response.
     pub fn run(
         mut self,
         shards: &dyn Shards,
@@ -123,7 +124,7 @@ impl Batch {
                 Command::Single { request, noreply } => {
                     let response = shards.call(request, now);
                     if !noreply {
-                        write_answer(&response, &mut output);
+                        write_response(&response, &mut output);
                     }
                 }
                 Command::FlushAll { exptime, noreply } => {
@@ -142,11 +143,11 @@ impl Batch {
             }
             output.settle();
         }
-        Progress { output, rest: self, shortage }
+        Progress { output, remaining: self, shortage }
     }
 }
 
-/// A `get` or one of its relatives that runs.
+/// A running `get`, `gets`, `gat` or `gats`.
 struct Retrieval<'a> {
     touch: Option<i32>,
     cas: bool,
@@ -164,13 +165,13 @@ impl Retrieval<'_> {
         }
     }
 
-    /// Answers the keys from `done` on, a few at a time, until the output is large enough. `done`
-    /// says how far it came, also when it fails.
+    /// Reads the keys from `done` on, a few at a time, until the output is large enough. Advances
+    /// `done`, also if it fails.
     fn run(&mut self, keys: &[Vec<u8>], done: &mut usize) -> Result<(), Shortage> {
         while *done < keys.len() && self.output.len() < OUTPUT_BYTES {
             let mut window = &keys[*done..keys.len().min(*done + KEYS_AT_ONCE)];
             if self.output.reserve(window.len() * (OVERHEAD_BYTES + SMALL_BYTES)).is_err() {
-                // One at a time, then.
+                // Fall back to one key at a time.
                 window = &window[..1];
                 self.output.reserve(OVERHEAD_BYTES + SMALL_BYTES)?;
             }
@@ -182,7 +183,7 @@ impl Retrieval<'_> {
                 }
             };
             for (key, response) in window.iter().zip(responses) {
-                // Where this fails, the rest of the window is asked for again later.
+                // If this fails, the other keys of the window are requested again later.
                 let response = self.full_value(key, response)?;
                 write_value(key, &response, self.cas, self.output);
                 *done += 1;
@@ -195,10 +196,10 @@ impl Retrieval<'_> {
         Ok(())
     }
 
-    /// The answer for `key`, for which there is room in the output, after `response` to a first
+    /// The full response for `key`, with memory reserved for it, given the response to the first
     /// request.
     fn full_value(&mut self, key: &[u8], mut response: Response) -> Result<Response, Shortage> {
-        // More than once only if the item grows in the meantime.
+        // Loops more than once only if the item grows in the meantime.
         while let Response::Large { bytes } = response {
             let bytes = bytes as usize;
             self.output.reserve(OVERHEAD_BYTES + bytes)?;
@@ -228,7 +229,7 @@ fn write_value(key: &[u8], response: &Response, with_cas: bool, output: &mut Out
     output.push(b"\r\n");
 }
 
-fn write_answer(response: &Response, output: &mut Output) {
+fn write_response(response: &Response, output: &mut Output) {
     let text = match response {
         Response::Stored => "STORED\r\n",
         Response::NotStored => "NOT_STORED\r\n",

@@ -1,7 +1,7 @@
-//! What a command line means.
+//! Parses command lines.
 //!
-//! The order of the checks is memcached's: it decides which of several mistakes in one line is the
-//! one that is answered, and whether `noreply` silences the answer.
+//! The order of the checks is memcached's: it determines which of several errors in a line is
+//! reported and whether `noreply` suppresses it.
 
 use crate::store::number::{signed, unsigned};
 use crate::store::{DATA_BYTES_MAX, Direction, KEY_BYTES_MAX, Request, Verb};
@@ -15,63 +15,63 @@ const VERSION: &str = concat!("VERSION ", version!(), "\r\n");
 pub(super) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk\r\n";
 pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache\r\n";
 
-/// Tokens that a line is cut into; a store command with more arguments than it may have is refused
-/// by their number, so counting further makes no difference.
+/// Maximum number of tokens of a line. Store commands with too many arguments are refused by their
+/// number, so more tokens make no difference.
 const TOKENS_MAX: usize = 9;
 
-/// A command with everything it needs, ready to be run.
+/// A complete command, including its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Read any number of keys, in order.
     Retrieve {
-        /// The keys; those that are not found are left out of the answer.
+        /// The keys; those not found are omitted from the response.
         keys: Vec<Vec<u8>>,
         /// The new expiry, for `gat` and `gats`.
         touch: Option<i32>,
-        /// Answer with the unique number, for `gets` and `gats`.
+        /// Whether to return the unique number (`gets` and `gats`).
         cas: bool,
     },
-    /// A request about one key.
+    /// A request on one key.
     Single {
-        /// What to do.
+        /// The request.
         request: Request,
-        /// Without an answer.
+        /// Whether to suppress the response.
         noreply: bool,
     },
-    /// Forget everything.
+    /// Invalidate all items.
     FlushAll {
-        /// When.
+        /// The time, in the format of an expiry.
         exptime: i32,
-        /// Without an answer.
+        /// Whether to suppress the response.
         noreply: bool,
     },
-    /// Report counters.
+    /// Report the counters.
     Stats,
-    /// Reset counters.
+    /// Reset the counters.
     ResetStats,
-    /// Answer this, whatever the store holds; empty when `noreply` silences it.
+    /// Send this fixed response; empty if `noreply` suppresses it.
     Respond(&'static str),
-    /// End the connection.
+    /// Close the connection.
     Close,
 }
 
-/// What a line is: a command, or the head of one whose data follows.
+/// A parsed line: a command, or the head of one whose data follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Complete.
+    /// A complete command.
     Command(Command),
     /// A data block of `length` bytes and a line end follow.
     Data {
-        /// What to do with the data; its own data is still empty.
+        /// The command, without its data.
         store: Store,
         /// Bytes of data.
         length: usize,
     },
-    /// A data block of `length` bytes and a line end follow, and are to be skipped before `then`.
+    /// A data block of `length` bytes and a line end follow; skip them, then run `then`.
     Skip {
         /// Bytes of data.
         length: usize,
-        /// The commands that answer the refusal.
+        /// The commands that report the error.
         then: Vec<Command>,
     },
 }
@@ -79,7 +79,7 @@ pub enum Line {
 /// The head of a store command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// On which condition.
+    /// The condition and kind of the write.
     pub verb: Verb,
     /// The key.
     pub key: Vec<u8>,
@@ -87,19 +87,19 @@ pub struct Store {
     pub flags: u32,
     /// Expiry as sent.
     pub exptime: i32,
-    /// Without an answer.
+    /// Whether to suppress the response.
     pub noreply: bool,
 }
 
 impl Store {
-    /// The command, now that its data is here.
+    /// The complete command.
     pub fn with_data(self, data: Vec<u8>) -> Command {
         let Self { verb, key, flags, exptime, noreply } = self;
         Command::Single { request: Request::Store { verb, key, flags, exptime, data }, noreply }
     }
 }
 
-/// Says what a line means; `line` is without its line end.
+/// Parses a line without its line end.
 ///
 /// ```
 /// use gossamer_kv::memcached::command::{self, Command, Line};
@@ -109,7 +109,7 @@ impl Store {
 /// assert_eq!(command::parse(b"what?"), Line::Command(Command::Respond("ERROR\r\n")));
 /// ```
 pub fn parse(line: &[u8]) -> Line {
-    // A zero byte ends a line for memcached, which reads lines as C strings.
+    // memcached parses lines as C strings, which end at a zero byte.
     let line = line.split(|&byte| byte == 0).next().unwrap_or_default();
     let words = || line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
@@ -142,7 +142,7 @@ pub fn parse(line: &[u8]) -> Line {
         (b"quit", _) => Line::Command(Command::Close),
         (b"stats", 0) => Line::Command(Command::Stats),
         (b"stats", 1) if arguments[0] == b"reset" => Line::Command(Command::ResetStats),
-        // Whatever speaks HTTP by mistake is not answered line by line.
+        // Close connections of HTTP clients instead of sending an error for every line.
         (b"GET" | b"POST", 1..) if arguments.iter().any(|word| word.starts_with(b"HTTP/")) => {
             Line::Command(Command::Close)
         }
@@ -154,7 +154,7 @@ fn respond(text: &'static str) -> Line {
     Line::Command(Command::Respond(text))
 }
 
-/// An answer that `noreply` silences.
+/// A response that `noreply` suppresses.
 fn respond_unless(noreply: bool, text: &'static str) -> Line {
     respond(if noreply { "" } else { text })
 }
@@ -163,7 +163,7 @@ fn retrieve<'a>(keys: impl Iterator<Item = &'a [u8]>, touch: Option<i32>, cas: b
     let mut owned = Vec::new();
     for key in keys {
         if key.len() > KEY_BYTES_MAX {
-            // One bad key spoils the whole command.
+            // One invalid key fails the whole command.
             return respond(BAD_FORMAT);
         }
         owned.push(key.to_vec());
@@ -198,7 +198,7 @@ fn store(verb: Verb, arguments: &[&[u8]], noreply: bool) -> Line {
     if length > DATA_BYTES_MAX {
         let mut then = Vec::new();
         if verb == Verb::Set {
-            // Stale data must not outlive the attempt to replace it.
+            // The old value must not be served after an attempt to replace it.
             let request = Request::Discard { key: key.to_vec() };
             then.push(Command::Single { request, noreply: true });
         }
@@ -257,7 +257,7 @@ fn flush_all(arguments: &[&[u8]], noreply: bool) -> Line {
 }
 
 fn verbosity(level: &[u8], noreply: bool) -> Line {
-    // There is no log whose detail could be changed; the answer is what clients rely on.
+    // There is no log level to change, but clients expect a response.
     respond_unless(noreply, if unsigned(level).is_some() { "OK\r\n" } else { BAD_FORMAT })
 }
 

@@ -1,18 +1,18 @@
-//! One client's connection: what may be read, what is being run, what waits to be sent.
+//! The state of one client's connection: input to read, the running batch, output to send.
 //!
-//! At most one batch of a connection runs at a time, so commands take effect in the order they were
-//! sent. While it runs, or while its output waits for a slow reader, only a little more input is
-//! taken; so what one connection holds stays bounded, and the others never notice.
+//! A connection runs one batch at a time, so commands take effect in the order they were sent.
+//! While a batch runs, or its output waits for a slow reader, only a limited amount of input is
+//! read, which bounds the memory of a connection and isolates the others.
 
 use crate::memcached::batch::{Batch, OUTPUT_BYTES, Progress};
 use crate::memcached::command::Command;
 use crate::memcached::output::{Output, Shortage};
 use crate::memcached::parser::Parser;
 
-/// Commands of one batch, at most.
+/// Maximum number of commands in a batch.
 const BATCH_COMMANDS: usize = 64;
 
-/// Bytes of input that are taken while a batch runs.
+/// Maximum number of bytes read while a batch runs.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// One client, without its socket.
@@ -22,7 +22,7 @@ const READ_AHEAD_BYTES: usize = 64 * 1024;
 /// let mut connection = Connection::new();
 /// connection.received(b"get a\r\nset b 0 0 1\r\n");
 /// let batch = connection.next_batch().unwrap();
-/// assert_eq!(batch.len(), 1); // the data of `b` is not here yet
+/// assert_eq!(batch.len(), 1); // the data of `b` has not arrived yet
 /// let mut output = Output::default();
 /// output.push(b"END\r\n");
 /// connection.completed(Progress { output, ..Progress::default() });
@@ -32,53 +32,52 @@ const READ_AHEAD_BYTES: usize = 64 * 1024;
 pub struct Connection {
     parser: Parser,
     output: Output,
-    /// A batch is under way.
+    /// Whether a batch is running.
     running: bool,
-    /// What a batch left to run when its output had grown enough or found no room.
-    rest: Batch,
-    /// Nothing runs until there is room for this many bytes.
+    /// The commands that the last batch did not run.
+    remaining: Batch,
+    /// Set while commands wait for the budget.
     shortage: Option<Shortage>,
-    /// The client sends no more.
+    /// Whether the client has closed its side.
     ended: bool,
-    /// No command will be run after those under way.
+    /// Whether no further commands will run.
     closing: bool,
 }
 
 impl Connection {
-    /// A connection that was just accepted.
+    /// A new connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether more input would be used. When not, leave it in the socket, so that the client
-    /// notices.
+    /// Whether to read more input. If not, leave it in the socket, which applies back-pressure.
     pub fn wants_input(&self) -> bool {
-        let idle = !self.running && self.rest.is_empty() && self.output().len() < OUTPUT_BYTES;
+        let idle = !self.running && self.remaining.is_empty() && self.output().len() < OUTPUT_BYTES;
         !self.closing && !self.ended && (idle || self.parser.buffered() < READ_AHEAD_BYTES)
     }
 
-    /// Takes bytes from the socket.
+    /// Handles bytes read from the socket.
     pub fn received(&mut self, bytes: &[u8]) {
         if !self.closing {
             self.parser.feed(bytes);
         }
     }
 
-    /// The client will send no more; the complete commands it sent are still answered. ScanRequest for
-    /// [`Connection::next_batch`] afterwards.
+    /// Handles the end of the input; complete commands still run. Call [`Connection::next_batch`]
+    /// afterwards.
     pub fn input_ended(&mut self) {
         self.ended = true;
     }
 
-    /// The commands to run next; `None` while a batch runs, while the client is behind with
-    /// reading, while there is no room for answers, or when there is no complete command. The batch
-    /// must come back through [`Connection::completed`].
+    /// The commands to run next; `None` while a batch runs, while too much output is unsent, while
+    /// the budget is exhausted, or if no command is complete. Pass the result of the batch to
+    /// [`Connection::completed`].
     pub fn next_batch(&mut self) -> Option<Batch> {
-        let held_up = self.shortage.is_some() || self.output().len() >= OUTPUT_BYTES;
-        if self.running || held_up {
+        let blocked = self.shortage.is_some() || self.output().len() >= OUTPUT_BYTES;
+        if self.running || blocked {
             return None;
         }
-        let mut batch = std::mem::take(&mut self.rest);
+        let mut batch = std::mem::take(&mut self.remaining);
         while batch.len() < BATCH_COMMANDS && !self.closing {
             match self.parser.next_command() {
                 Some(Command::Close) => self.closing = true,
@@ -93,43 +92,43 @@ impl Connection {
         self.running.then_some(batch)
     }
 
-    /// Takes back what came of a batch.
+    /// Handles the result of a batch.
     pub fn completed(&mut self, progress: Progress) {
         self.running = false;
-        self.rest = progress.rest;
+        self.remaining = progress.remaining;
         self.shortage = progress.shortage;
         self.output.append(progress.output);
     }
 
-    /// The room that answers need before anything more is run, if they lack it.
+    /// The memory that the next response needs, if commands wait for the budget.
     pub fn shortage(&self) -> Option<Shortage> {
         self.shortage
     }
 
-    /// There is room for answers again. ScanRequest for [`Connection::next_batch`] afterwards.
+    /// Ends the wait for the budget. Call [`Connection::next_batch`] afterwards.
     pub fn resume(&mut self) {
         self.shortage = None;
     }
 
-    /// Bytes that wait to be sent.
+    /// The unsent bytes.
     pub fn output(&self) -> &Output {
         &self.output
     }
 
-    /// Says that so many bytes of the output are sent.
+    /// Removes the first `bytes` bytes of the output, which were sent.
     pub fn sent(&mut self, bytes: usize) {
         self.output.advance(bytes);
     }
 
-    /// Whether the client is waited for: nothing runs, and nothing waits for room.
+    /// Whether the connection waits for its client: no batch runs or waits for the budget.
     pub fn is_idle(&self) -> bool {
         !self.running && self.shortage.is_none()
     }
 
-    /// Whether the connection can be closed: the client asked for it or is gone, and everything
-    /// before that is answered.
+    /// Whether the connection can be closed: the client asked for it or closed its side, and all
+    /// earlier commands have responses.
     pub fn is_finished(&self) -> bool {
-        self.closing && !self.running && self.rest.is_empty() && self.output().is_empty()
+        self.closing && !self.running && self.remaining.is_empty() && self.output().is_empty()
     }
 }
 
@@ -148,24 +147,24 @@ mod tests {
         }
     }
 
-    /// What a client that reads everything at once gets for `input`, cut into pieces of `size`.
+    /// The responses to `input`, sent in chunks of `size`, for a client that reads at once.
     fn exchange(shards: &LocalShards, input: &[u8], size: usize) -> Vec<u8> {
         let mut connection = Connection::new();
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for piece in input.chunks(size).chain([&b""[..]]) {
             connection.received(piece);
             while let Some(batch) = connection.next_batch() {
                 let budget = Budget::new(usize::MAX);
                 connection.completed(batch.run(shards, &NoServerStats, 1_700_000_000, &budget));
-                answers.extend_from_slice(&connection.output().to_vec());
+                responses.extend_from_slice(&connection.output().to_vec());
                 connection.sent(connection.output().len());
             }
         }
-        answers
+        responses
     }
 
     #[test]
-    fn pipelined_commands_are_answered_in_order_however_they_are_cut() {
+    fn pipelined_commands_run_in_order_for_any_chunk_size() {
         let input: Vec<u8> = (0..500)
             .flat_map(|i| {
                 format!("set k{i} 0 0 2\r\nab\r\nget k{i} k0\r\nincr n 1\r\n").into_bytes()
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retrieval_of_much_data_comes_in_parts_that_stay_small() {
+    fn large_retrievals_are_split_into_bounded_parts() {
         let shards = LocalShards::new(2, None);
         let value = "x".repeat(100_000);
         exchange(&shards, format!("set k 0 0 100000\r\n{value}\r\n").as_bytes(), usize::MAX);
@@ -193,7 +192,7 @@ mod tests {
             connection.completed(batch.run(&shards, &NoServerStats, 1_700_000_000, &budget));
             let length = connection.output().len();
             assert!(length < OUTPUT_BYTES + 110_000);
-            assert!(connection.next_batch().is_none(), "nothing runs before the client has read");
+            assert!(connection.next_batch().is_none(), "nothing runs before the output is sent");
             connection.sent(length);
             (parts, total) = (parts + 1, total + length);
         }
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_without_room_goes_on_where_it_stopped() {
+    fn a_batch_over_budget_resumes_where_it_stopped() {
         let shards = LocalShards::new(2, None);
         let value = "x".repeat(100_000);
         let input = format!("set k 0 0 100000\r\n{value}\r\nget k k k k k k\r\nversion\r\n");
@@ -209,28 +208,28 @@ mod tests {
         let budget = Budget::new(250_000);
         let mut connection = Connection::new();
         connection.received(input.as_bytes());
-        let (mut answers, mut shortages) = (Vec::new(), 0);
+        let (mut responses, mut shortages) = (Vec::new(), 0);
         while let Some(batch) = connection.next_batch() {
             let progress = batch.run(&shards, &NoServerStats, 1_700_000_000, &budget);
             connection.completed(progress);
             let held = 250_000 - budget.available();
-            assert_eq!(held, connection.output().len(), "no more than what waits to be sent");
+            assert_eq!(held, connection.output().len(), "exactly the unsent bytes");
             if let Some(shortage) = connection.shortage() {
-                assert!(connection.next_batch().is_none(), "nothing runs without room");
+                assert!(connection.next_batch().is_none(), "nothing runs over budget");
                 assert!(shortage.bytes > budget.available());
                 shortages += 1;
                 connection.resume();
             }
-            answers.extend_from_slice(&connection.output().to_vec());
+            responses.extend_from_slice(&connection.output().to_vec());
             connection.sent(connection.output().len());
         }
-        assert!(answers == expected, "{} bytes, {} expected", answers.len(), expected.len());
+        assert!(responses == expected, "{} bytes, {} expected", responses.len(), expected.len());
         assert!(shortages >= 2, "{shortages} shortages");
         assert_eq!(budget.available(), 250_000);
     }
 
     #[test]
-    fn a_connection_ends_after_its_last_answer() {
+    fn a_connection_closes_after_its_last_response() {
         let shards = LocalShards::new(1, None);
         let mut connection = Connection::new();
         connection.received(b"version\r\nget ");
@@ -239,7 +238,7 @@ mod tests {
         assert!(!connection.wants_input() && !connection.is_finished());
         connection.completed(batch.run(&shards, &NoServerStats, 0, &Budget::new(usize::MAX)));
         assert!(connection.next_batch().is_none());
-        assert!(!connection.is_finished(), "the answer is not sent yet");
+        assert!(!connection.is_finished(), "the response is not sent yet");
         connection.sent(connection.output().len());
         assert!(connection.is_finished());
     }

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that a client sends: the body of a fuzz target.
+//! The body of a fuzz target: properties that hold for any bytes of a client.
 //!
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run it on its committed corpus, `fuzz/corpus/memcached`.
@@ -8,11 +8,11 @@ use crate::memcached::connection::Connection;
 use crate::memcached::local::LocalShards;
 use crate::memcached::output::Budget;
 
-/// Room for answers: as much as one batch takes, which is less than one input can ask for.
-const ROOM: usize = 400 << 10;
+/// The budget for responses: that of one batch, which is less than an input can request.
+const BUDGET_BYTES: usize = 400 << 10;
 
-/// Bytes of answers that are looked at: a few bytes of input can ask for very many.
-const ANSWERS: usize = 256 << 10;
+/// Bytes of responses that are compared: a few bytes of input can request very many.
+const COMPARED_BYTES: usize = 256 << 10;
 
 struct NoServerStats;
 
@@ -22,48 +22,52 @@ impl ServerStats for NoServerStats {
     }
 }
 
-/// Answers depend on the bytes that a client sends, not on how they are cut, and all the room that
-/// answers took is given back.
+/// Responses depend on the bytes that a client sends, not on chunk boundaries, and the whole budget
+/// is released.
 ///
-/// The first byte is the size of the pieces into which the others are cut.
+/// The first byte is the chunk size for the others.
 ///
 /// # Panics
-/// When that does not hold.
+/// If a property does not hold.
 pub fn memcached(data: &[u8]) {
-    let Some((cut, bytes)) = data.split_first() else { return };
-    let whole = answers(bytes, bytes.len().max(1));
-    assert_eq!(whole, answers(bytes, usize::from(*cut).max(1)), "it matters how commands are cut");
+    let Some((chunk, bytes)) = data.split_first() else { return };
+    let whole = responses(bytes, bytes.len().max(1));
+    assert_eq!(
+        whole,
+        responses(bytes, usize::from(*chunk).max(1)),
+        "responses depend on chunk boundaries"
+    );
 }
 
-/// What a fresh server answers to `bytes`, read by a client that takes all at once.
-fn answers(bytes: &[u8], cut: usize) -> Vec<u8> {
+/// The responses of a new server to `bytes`, sent in chunks, for a client that reads at once.
+fn responses(bytes: &[u8], chunk: usize) -> Vec<u8> {
     let shards = LocalShards::new(2, Some(1 << 20));
-    let budget = Budget::new(ROOM);
+    let budget = Budget::new(BUDGET_BYTES);
     let mut connection = Connection::new();
-    let mut answers = Vec::new();
-    let mut pieces = bytes.chunks(cut);
+    let mut responses = Vec::new();
+    let mut chunks = bytes.chunks(chunk);
     loop {
-        match pieces.next() {
-            Some(piece) => connection.received(piece),
+        match chunks.next() {
+            Some(chunk) => connection.received(chunk),
             None => connection.input_ended(),
         }
-        while answers.len() <= ANSWERS
+        while responses.len() <= COMPARED_BYTES
             && let Some(batch) = connection.next_batch()
         {
             connection.completed(batch.run(&shards, &NoServerStats, 1_700_000_000, &budget));
-            answers.extend_from_slice(&connection.output().to_vec());
+            responses.extend_from_slice(&connection.output().to_vec());
             connection.sent(connection.output().len());
-            // Nothing else takes room, so that there is enough again.
+            // There is no other output, so the budget is available again.
             connection.resume();
         }
-        if connection.is_finished() || answers.len() > ANSWERS {
+        if connection.is_finished() || responses.len() > COMPARED_BYTES {
             break;
         }
     }
     drop(connection);
-    answers.truncate(ANSWERS);
-    assert_eq!(budget.available(), ROOM, "room is lost");
-    answers
+    responses.truncate(COMPARED_BYTES);
+    assert_eq!(budget.available(), BUDGET_BYTES, "a part of the budget is lost");
+    responses
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The store without a rack: shards behind locks, in this process. It serves the tests of everything
-//! above the store, and is the smallest [`Shards`].
+//! A store without a rack: shards behind locks in this process, for tests of the layers above the
+//! store and as the simplest implementation of [`Shards`].
 
 use std::hash::BuildHasher;
 

@@ -1,21 +1,20 @@
 //! The memcached text protocol, without sockets.
 //!
-//! Bytes go in, bytes come out; in between, commands wait for somebody who can reach the store.
-//! Nothing here blocks, reads a clock, or panics on what a client sends, and every buffer has a
-//! limit. Answers are those of memcached 1.6, byte for byte, for malformed input too.
+//! A state machine from received bytes to bytes to send; the caller runs the commands in between
+//! against the store. Nothing here blocks, reads a clock or panics on input, and every buffer is
+//! bounded. Responses match memcached 1.6 byte for byte, also for malformed input.
 //!
 //! ```text
-//!   socket --bytes--> Parser --Command--> Batch --run--> Shards (the store, wherever it is)
+//!   socket --bytes--> Parser --Command--> Batch --run--> Shards (the store)
 //!   socket <--bytes-- Connection <------- output
 //! ```
 //!
-//! In reading order: [`command`] (what a line means), [`parser`] (where a line and its data end),
-//! [`output`] (answers and the memory that all of them may take), [`batch`] (running commands and
-//! writing answers), [`local`] (the store without a rack), [`connection`] (one client: order, limits).
-//! For any bytes at all: `fuzzing`.
+//! In reading order: [`command`] (command lines), [`parser`] (framing), [`output`] (unsent
+//! responses and their memory budget), [`batch`] (executing commands), [`local`] (a store without a
+//! rack), [`connection`] (one client: order, limits), `fuzzing` (properties for arbitrary input).
 
-/// The version that clients are told. It begins with that of the memcached whose answers these are:
-/// clients choose what to expect by it.
+/// The version reported to clients. It starts with the version of memcached whose responses these
+/// match, because clients select behaviour by it.
 macro_rules! version {
     () => {
         concat!("1.6.18-gossamer-", env!("CARGO_PKG_VERSION"))
@@ -31,7 +30,7 @@ pub mod local;
 pub mod output;
 pub mod parser;
 
-/// The version that clients are told.
+/// The version reported to clients.
 pub const VERSION: &str = version!();
 
 pub use batch::{Batch, Progress, ServerStats, Shards};

@@ -1,9 +1,9 @@
-//! Answers on their way to a client, and the memory that all of them together may take.
+//! Unsent responses, and the memory budget that all connections share.
 //!
-//! A [`Budget`] is shared by every connection of a server. An [`Output`] holds a part of it for as
-//! long as its bytes are unsent: a batch first reserves what an answer may take, then runs the
-//! command, then gives back what the answer did not need. A batch that finds nothing left stops and
-//! says so; the server runs it again when other answers have been sent.
+//! An [`Output`] holds a part of the [`Budget`] while its bytes are unsent: a batch first reserves
+//! the maximum size of a response, then runs the command, then releases what the response did not
+//! need. If the budget is exhausted the batch stops with a [`Shortage`]; the server resumes it
+//! after other responses were sent.
 //!
 //! ```text
 //!   Output   | header | data (shared) | header | data (shared) | END | ...
@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::store::Data;
 
-/// Data of at least this many bytes is sent from where the store keeps it; less is copied, since a
-/// segment of its own costs more than that.
+/// Data of at least this many bytes is sent from the store's allocation. Smaller data is copied,
+/// which costs less than a segment.
 const SHARED_BYTES: usize = 4096;
 
-/// Segments that one write to a socket takes, at most.
+/// Maximum number of segments in one write to a socket.
 const SLICES_MAX: usize = 32;
 
-/// Bytes that the unsent answers of all connections may take together.
+/// The memory budget, in bytes, for the unsent responses of all connections.
 ///
 /// ```
 /// use gossamer_kv::memcached::{Budget, Output};
@@ -53,29 +53,29 @@ impl Budget {
         Self(Arc::new(Pool { limit, used: AtomicUsize::new(0) }))
     }
 
-    /// Bytes that are left.
+    /// The unreserved bytes.
     pub fn available(&self) -> usize {
         self.0.limit.saturating_sub(self.0.used.load(Ordering::Relaxed))
     }
 }
 
-/// There is no room for an answer in the budget now.
+/// The budget cannot cover a response now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no room for {bytes} more bytes of answers")]
+#[error("budget for unsent responses exhausted: {bytes} more bytes needed")]
 pub struct Shortage {
-    /// Bytes that the answer may take.
+    /// Maximum size of the response in bytes.
     pub bytes: usize,
 }
 
-/// Answers to one client, in order.
+/// Unsent responses to one client, in order.
 #[derive(Debug, Default)]
 pub struct Output {
     segments: VecDeque<Segment>,
-    /// Bytes of the first segment that are sent; never all of them.
+    /// Bytes of the first segment that were sent; less than its length.
     sent: usize,
     /// Unsent bytes.
     length: usize,
-    /// Where `held` comes from; none counts as unlimited.
+    /// The budget that `held` is reserved from; `None` is unlimited.
     budget: Option<Budget>,
     held: usize,
 }
@@ -96,17 +96,17 @@ impl Segment {
 }
 
 impl Output {
-    /// Without bytes, to be counted against `budget`.
+    /// An empty output, charged to `budget`.
     pub fn new(budget: &Budget) -> Self {
         let mut output = Self::default();
         output.budget = Some(budget.clone());
         output
     }
 
-    /// Holds room for `bytes` more than there are.
+    /// Reserves memory for `bytes` more bytes.
     ///
     /// # Errors
-    /// If the budget does not have them now.
+    /// If the budget cannot cover them now.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), Shortage> {
         let Some(Budget(pool)) = &self.budget else { return Ok(()) };
         let more = (self.length + bytes).saturating_sub(self.held);
@@ -120,19 +120,19 @@ impl Output {
         }
     }
 
-    /// Holds room for exactly the bytes that there are.
+    /// Adjusts the reservation to the unsent bytes.
     pub fn settle(&mut self) {
         let Some(Budget(pool)) = &self.budget else { return };
         if self.length < self.held {
             pool.used.fetch_sub(self.held - self.length, Ordering::Relaxed);
         } else {
-            // An answer larger than was reserved for it counts all the same.
+            // A response larger than its reservation is charged too.
             pool.used.fetch_add(self.length - self.held, Ordering::Relaxed);
         }
         self.held = self.length;
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.length += bytes.len();
         match self.segments.back_mut() {
@@ -141,7 +141,7 @@ impl Output {
         }
     }
 
-    /// Adds data of an item, without copying it if it is large.
+    /// Appends the data of an item, without a copy if it is large.
     pub fn push_data(&mut self, data: &Data) {
         if data.len() < SHARED_BYTES {
             return self.push(data);
@@ -150,7 +150,7 @@ impl Output {
         self.segments.push_back(Segment::Shared(data.clone()));
     }
 
-    /// Adds what `other` has, with the room that it holds.
+    /// Appends the bytes of `other`, with its reservation.
     pub fn append(&mut self, mut other: Output) {
         if self.is_empty() {
             *self = other;
@@ -161,12 +161,12 @@ impl Output {
         self.segments.append(&mut other.segments);
     }
 
-    /// Unsent bytes.
+    /// The number of unsent bytes.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether nothing is left to send.
+    /// Whether there are no unsent bytes.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -178,7 +178,7 @@ impl Output {
         segments.map(|(index, segment)| IoSlice::new(&segment.bytes()[start(index)..])).collect()
     }
 
-    /// Forgets the first `bytes` unsent bytes, which have been sent, and gives back their room.
+    /// Removes the first `bytes` bytes, which were sent, and releases their reservation.
     pub fn advance(&mut self, bytes: usize) {
         let bytes = bytes.min(self.length);
         self.length -= bytes;
@@ -192,7 +192,7 @@ impl Output {
         self.settle();
     }
 
-    /// The unsent bytes, copied.
+    /// A copy of the unsent bytes.
     pub fn to_vec(&self) -> Vec<u8> {
         let all: Vec<&[u8]> = self.segments.iter().map(Segment::bytes).collect();
         all.concat().split_off(self.sent)
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_are_sent_in_order_and_the_budget_knows_what_is_left(
+        fn bytes_are_sent_in_order_and_the_budget_is_exact(
             pieces in proptest::collection::vec((any::<bool>(), 0usize..9000), 1..20),
             steps in proptest::collection::vec(1usize..7000, 1..40),
         ) {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn appended_answers_keep_their_room() {
+    fn appended_responses_keep_their_reservation() {
         let budget = Budget::new(100);
         let (mut first, mut second) = (Output::new(&budget), Output::new(&budget));
         for output in [&mut first, &mut second] {

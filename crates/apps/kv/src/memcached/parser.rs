@@ -1,14 +1,13 @@
-//! Where commands begin and end in a stream of bytes that arrives in pieces.
+//! Frames a byte stream that arrives in chunks into commands.
 //!
-//! The result depends on the bytes alone, never on how they were cut: nothing is decided before the
-//! deciding byte is here.
+//! The result depends only on the bytes, never on the chunk boundaries.
 //!
 //! ```text
 //!           line end              data complete
 //!   Line ------------> Data(head) -------------> Line
 //!    |  \                                         ^
 //!    |   `-> Skip(n) ----------- n bytes later ---'
-//!    `-> Closed       (quit, or a line that is too long)
+//!    `-> Closed       (quit, or line too long)
 //! ```
 
 use std::collections::VecDeque;
@@ -18,28 +17,28 @@ use crate::memcached::command::{self, BAD_CHUNK, Command, Line, Store};
 /// Bytes of a line that is no retrieval, its end not counted, at max_bytes: memcached's limit.
 pub const LINE_BYTES_MAX: usize = 2048;
 
-/// Bytes of a retrieval line, which may name many keys, at most.
+/// Maximum length of a retrieval line, which can have many keys.
 pub const RETRIEVAL_BYTES_MAX: usize = 1 << 20;
 
-/// Spaces before a retrieval command, at most, for the longer limit to hold.
+/// Maximum number of spaces before a retrieval command for which the longer limit applies.
 const LEADING_SPACES_MAX: usize = 100;
 
-/// Bytes of buffer that are kept when it is empty.
+/// Capacity that an empty buffer keeps.
 const IDLE_BYTES: usize = 16 * 1024;
 
 #[derive(Debug)]
 enum State {
-    /// Looking for the end of a line, of which so many bytes are known not to hold it.
+    /// Looking for the end of a line; the first `scanned` bytes do not contain it.
     Line { scanned: usize },
     /// Waiting for data.
     Data { store: Store, length: usize },
-    /// Throwing away so many bytes, then going on with these commands.
+    /// Discarding `left` bytes, then continuing with `then`.
     Skip { left: usize, then: Vec<Command> },
-    /// Nothing that comes matters any more.
+    /// Ignoring all input.
     Closed,
 }
 
-/// Cuts a byte stream into commands.
+/// Splits a byte stream into commands.
 ///
 /// ```
 /// use gossamer_kv::memcached::{Command, Parser};
@@ -53,10 +52,10 @@ enum State {
 #[derive(Debug)]
 pub struct Parser {
     buffer: Vec<u8>,
-    /// Bytes at the start of the buffer that are done with.
+    /// Bytes at the start of the buffer that were consumed.
     used: usize,
     state: State,
-    /// Commands that a skipped data block led to.
+    /// Commands that follow a skipped data block.
     ready: VecDeque<Command>,
 }
 
@@ -67,14 +66,13 @@ impl Default for Parser {
 }
 
 impl Parser {
-    /// At the start of a connection.
+    /// The parser of a new connection.
     pub fn new() -> Self {
         let state = State::Line { scanned: 0 };
         Self { buffer: Vec::new(), used: 0, state, ready: VecDeque::new() }
     }
 
-    /// Adds bytes that arrived. Bytes of a data block that is skipped, or behind the end, are not
-    /// kept.
+    /// Adds received bytes. Bytes of a skipped data block, or after the end, are not buffered.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         match &mut self.state {
             State::Closed => return,
@@ -92,23 +90,23 @@ impl Parser {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes that are kept: less than [`RETRIEVAL_BYTES_MAX`] or a largest item beyond what one
-    /// [`Parser::feed`] brought, if every command is taken before the next feed.
+    /// Buffered bytes. If every command is taken before the next [`Parser::feed`], these are at
+    /// most the last feed plus [`RETRIEVAL_BYTES_MAX`] or the largest item.
     pub fn buffered(&self) -> usize {
         self.buffer.len() - self.used
     }
 
-    /// The next command, or `None` when more bytes are needed, or none will ever come.
+    /// The next command, or `None` if more bytes are needed or the connection is closed.
     pub fn next_command(&mut self) -> Option<Command> {
         loop {
             if let Some(command) = self.ready.pop_front() {
                 return Some(command);
             }
-            let rest = &self.buffer[self.used..];
+            let unread = &self.buffer[self.used..];
             match &mut self.state {
                 State::Closed => return None,
                 State::Skip { left, then } => {
-                    let skipped = (*left).min(rest.len());
+                    let skipped = (*left).min(unread.len());
                     self.used += skipped;
                     *left -= skipped;
                     if *left > 0 {
@@ -119,8 +117,8 @@ impl Parser {
                     self.state = State::Line { scanned: 0 };
                 }
                 State::Data { store, length } => {
-                    let Some(block) = rest.get(..*length + 2) else {
-                        self.buffer.reserve(*length + 2 - rest.len());
+                    let Some(block) = unread.get(..*length + 2) else {
+                        self.buffer.reserve(*length + 2 - unread.len());
                         return None;
                     };
                     let (data, end) = block.split_at(*length);
@@ -135,15 +133,15 @@ impl Parser {
                     return Some(command);
                 }
                 State::Line { scanned } => {
-                    let end = rest[*scanned..].iter().position(|&byte| byte == b'\n');
+                    let end = unread[*scanned..].iter().position(|&byte| byte == b'\n');
                     let Some(end) = end.map(|end| end + *scanned) else {
-                        *scanned = rest.len();
-                        return if is_too_long(rest, rest.len()) { self.close() } else { None };
+                        *scanned = unread.len();
+                        return if is_too_long(unread, unread.len()) { self.close() } else { None };
                     };
-                    if is_too_long(rest, end) {
+                    if is_too_long(unread, end) {
                         return self.close();
                     }
-                    let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
+                    let line = unread[..end].strip_suffix(b"\r").unwrap_or(&unread[..end]);
                     let line = command::parse(line);
                     self.used += end + 1;
                     self.state = State::Line { scanned: 0 };
@@ -168,7 +166,7 @@ impl Parser {
         Some(Command::Close)
     }
 
-    /// Gives memory back when nothing is buffered.
+    /// Frees memory if nothing is buffered.
     fn release(&mut self) {
         if self.used == self.buffer.len() {
             self.used = 0;
@@ -180,7 +178,7 @@ impl Parser {
     }
 }
 
-/// Whether a line that begins like `text`, and is at least `length` bytes long, is too long.
+/// Whether a line that starts with `text` and has at least `length` bytes is too long.
 fn is_too_long(text: &[u8], length: usize) -> bool {
     if length <= LINE_BYTES_MAX {
         return false;
@@ -199,7 +197,8 @@ mod tests {
     use super::*;
     use crate::store::{DATA_BYTES_MAX, Request};
 
-    /// All commands of `input`, fed in pieces that end at `cuts`; and the most bytes ever buffered.
+    /// All commands of `input`, fed in chunks that end at `cuts`, and the maximum of buffered
+    /// bytes.
     fn commands(input: &[u8], cuts: &[usize]) -> (Vec<Command>, usize) {
         let mut parser = Parser::new();
         let (mut commands, mut most, mut start) = (Vec::new(), 0, 0);
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_end_the_connection_and_long_retrievals_do_not() {
+    fn long_lines_close_the_connection_and_long_retrievals_do_not() {
         let long = [b'x'; LINE_BYTES_MAX + 1];
         assert_eq!(whole(&long), [Command::Close]);
         assert_eq!(whole(&[&long[1..], b"\n"].concat()), [Command::Respond("ERROR\r\n")]);
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_the_end() {
+    fn input_after_quit_is_ignored() {
         assert_eq!(whole(b"quit\r\nversion\r\n"), [Command::Close]);
         let mut parser = Parser::new();
         parser.feed(b"quit\r\n");
@@ -273,7 +272,7 @@ mod tests {
         assert_eq!((parser.next_command(), parser.buffered()), (None, 0));
     }
 
-    /// Bytes that look enough like the protocol to reach deep into it.
+    /// Bytes similar enough to the protocol to reach its deeper states.
     fn stream() -> impl Strategy<Value = Vec<u8>> {
         let fixed = prop::sample::select(vec![
             "get",
@@ -335,7 +334,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cutting_the_stream_changes_nothing(
+        fn chunk_boundaries_do_not_matter(
             input in stream(),
             mut cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20)
                 .prop_map(|cuts| cuts.into_iter().collect::<Vec<_>>()),
@@ -353,7 +352,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_neither_panic_nor_pile_up(input in prop::collection::vec(any::<u8>(), 0..20_000)) {
+        fn arbitrary_bytes_neither_panic_nor_accumulate(input in prop::collection::vec(any::<u8>(), 0..20_000)) {
             let cuts: Vec<usize> = (0..input.len()).step_by(100).collect();
             let (_, most) = commands(&input, &cuts);
             prop_assert!(most <= LINE_BYTES_MAX + 100, "{most} bytes buffered");

@@ -1,4 +1,4 @@
-//! One client's socket and what it waits for; its turns on the I/O thread.
+//! One client's socket, and its turns on the I/O thread.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 
 use crate::memcached::{Connection, Progress};
-use crate::server::job::{CompletionSender, ConnectionId, Execute, Job};
+use crate::server::job::{CompletionSender, ConnectionId, Executor, Job};
 
-/// Bytes that a client must take while answers have no room, in the time that [`Options::stall`]
-/// says, to be kept.
+/// Bytes that a client must read within [`Options::stall`] while the output budget is exhausted, or
+/// its connection is stalled.
 ///
 /// [`Options::stall`]: crate::server::Options::stall
 pub(super) const MIN_READ_BYTES: usize = 64 * 1024;
 
-/// Reads from one connection before the others get their turn.
+/// Maximum number of reads from one connection in a turn.
 const READS_PER_TURN: usize = 8;
 
 #[derive(Debug)]
@@ -22,21 +22,21 @@ pub(super) struct Client {
     pub(super) stream: TcpStream,
     pub(super) connection: Connection,
     pub(super) serial: u64,
-    /// The socket may have more to read; the poll reports it only once.
+    /// Whether the socket may be readable; the poll is edge-triggered.
     pub(super) readable: bool,
-    /// The socket may take more; likewise.
+    /// Whether the socket may be writable.
     pub(super) writable: bool,
-    /// In the list of those that want another turn.
+    /// Whether the client is in the list of turns.
     pub(super) queued: bool,
-    /// When bytes last came or went, or a batch ended.
+    /// Time of the last read, write or completed batch.
     pub(super) active: Instant,
-    /// Bytes of answers that the client has taken since `owed`.
-    pub(super) taken: usize,
-    /// When it was last looked at how much the client takes of what it is owed.
-    pub(super) owed: Instant,
+    /// Bytes sent since `window_start`.
+    pub(super) sent: usize,
+    /// Start of the time window in which `sent` is counted, to detect stalls.
+    pub(super) window_start: Instant,
 }
 
-/// What a client's turn came to.
+/// The result of a client's turn.
 pub(super) enum Turn {
     Waits,
     WantsAnother,
@@ -44,12 +44,12 @@ pub(super) enum Turn {
 }
 
 impl Client {
-    /// Sends, runs and reads what can be sent, run and read without waiting.
+    /// Sends, runs and reads as much as possible without blocking.
     pub(super) fn turn(
         &mut self,
         slot: usize,
         now: Instant,
-        executor: &dyn Execute,
+        executor: &dyn Executor,
         completions: &CompletionSender,
         scratch: &mut [u8],
     ) -> Turn {
@@ -84,24 +84,24 @@ impl Client {
         Turn::WantsAnother
     }
 
-    /// Takes back what a batch has come to.
+    /// Handles the result of a batch.
     pub(super) fn completed(&mut self, progress: Progress, now: Instant) {
         self.active = now;
         if self.connection.output().is_empty() {
-            (self.owed, self.taken) = (now, 0);
+            (self.window_start, self.sent) = (now, 0);
         }
         self.connection.completed(progress);
     }
 
-    /// Whether the client has taken less than [`MIN_READ_BYTES`] of what it is owed for `limit`. What it
-    /// sends does not count.
+    /// Whether output is pending and the client has read less than [`MIN_READ_BYTES`] in `limit`.
+    /// Input from the client does not count.
     pub(super) fn is_stalled(&mut self, now: Instant, limit: Duration) -> bool {
-        if self.connection.output().is_empty() || now.duration_since(self.owed) < limit {
+        if self.connection.output().is_empty() || now.duration_since(self.window_start) < limit {
             return false;
         }
-        let is_stalled = self.taken < MIN_READ_BYTES;
+        let is_stalled = self.sent < MIN_READ_BYTES;
         if !is_stalled {
-            (self.owed, self.taken) = (now, 0);
+            (self.window_start, self.sent) = (now, 0);
         }
         is_stalled
     }
@@ -112,7 +112,7 @@ impl Client {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(length) => {
                     self.active = now;
-                    self.taken += length;
+                    self.sent += length;
                     self.connection.sent(length);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,

@@ -1,4 +1,4 @@
-//! What the `stats` command says about the server, as opposed to the store.
+//! What the `stats` command reports about the server, as opposed to the store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,16 +6,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::memcached::{ServerStats, VERSION};
 use crate::store::Seconds;
 
-/// ServerStats that the I/O thread keeps up to date.
+/// Counters of the server, updated by the I/O thread.
 #[derive(Debug)]
 pub(super) struct ServerCounters {
     started: Seconds,
     threads: usize,
     pub(super) curr_connections: AtomicU64,
     pub(super) total_connections: AtomicU64,
-    /// Connections closed because they were idle for too long.
+    /// Connections closed because they were idle.
     pub(super) idle_kicks: AtomicU64,
-    /// Connections closed because answers had no more room and they read nothing.
+    /// Connections closed because they did not read while the output budget was exhausted.
     pub(super) stalled_kicks: AtomicU64,
 }
 

@@ -1,5 +1,5 @@
-//! The I/O thread: every socket, and nothing else. It accepts, gives clients their turns, resumes
-//! those that waited for room, and closes idle and stalled ones.
+//! [`Server`]: the I/O thread, which owns all sockets. It accepts connections, gives clients their
+//! turns, resumes those that waited for the output budget, and closes idle and stalled ones.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -16,34 +16,34 @@ use slab::Slab;
 use crate::memcached::{Budget, Connection};
 use crate::server::client::{Client, Turn};
 use crate::server::counters::ServerCounters;
-use crate::server::job::{Completion, CompletionSender, ConnectionId, Execute};
+use crate::server::job::{Completion, CompletionSender, ConnectionId, Executor};
 
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 
-/// Bytes that one read takes, at most.
+/// Maximum number of bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How long accepting rests after the system refused a connection, as when descriptors run out.
+/// Delay before the next `accept` after one failed, for example because descriptors ran out.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How often stalled clients are looked for while answers have no room.
+/// Interval between checks for stalled clients while the output budget is exhausted.
 const STALL_SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How a server serves.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Connections at a time; further ones wait in the listener's queue.
+    /// Maximum number of connections; further ones wait in the listener's queue.
     pub connections_max: usize,
-    /// Threads that run requests, as `stats` reports them.
+    /// Number of threads that run requests, reported by `stats`.
     pub threads: usize,
-    /// Bytes that the unsent answers of all connections take at most; at least 2 MiB, or the largest
-    /// item could never be read.
+    /// Memory budget in bytes for unsent responses of all connections; at least 2 MiB, so that the
+    /// largest item can be read.
     pub output_bytes: usize,
-    /// While answers have no room, connections whose client takes less than 64 KiB of what it is owed
-    /// in this time are closed, one at a time, the longest owed first.
+    /// While the output budget is exhausted, connections whose client reads less than 64 KiB in
+    /// this time are closed, one at a time, the longest stalled first.
     pub stall: Duration,
-    /// Connections that are idle for this long are closed.
+    /// Idle connections are closed after this time.
     pub idle: Option<Duration>,
 }
 
@@ -59,7 +59,7 @@ impl Default for Options {
     }
 }
 
-/// A listening server; [`Server::run`] serves.
+/// A listening server; [`Server::run`] serves connections.
 #[derive(Debug)]
 pub struct Server {
     poll: Poll,
@@ -67,18 +67,18 @@ pub struct Server {
     options: Options,
     clients: Slab<Client>,
     next_serial: u64,
-    done: Receiver<Completion>,
+    completed: Receiver<Completion>,
     completions: CompletionSender,
     stop: Arc<AtomicBool>,
-    /// There may be connections to accept.
+    /// Whether there may be connections to accept.
     acceptable: bool,
-    /// Connections whose next answer has no room, in the order in which they began to wait.
+    /// Connections that wait for the output budget, in order of arrival.
     waiting_for_budget: VecDeque<ConnectionId>,
-    /// When clients are next looked through for stalled and idle ones.
+    /// Time of the next check for stalled and idle connections.
     next_sweep: Instant,
 }
 
-/// Ends a server from another thread.
+/// Stops a server from another thread.
 #[derive(Clone, Debug)]
 pub struct StopHandle {
     stop: Arc<AtomicBool>,
@@ -86,7 +86,8 @@ pub struct StopHandle {
 }
 
 impl StopHandle {
-    /// Makes [`Server::run`] return. Connections are closed; jobs under way end unheard.
+    /// Makes [`Server::run`] return and closes all connections; results of running jobs are
+    /// discarded.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         let _ = self.waker.wake();
@@ -97,13 +98,13 @@ impl Server {
     /// Listens on `address`.
     ///
     /// # Errors
-    /// Those of binding, as when the port is taken.
+    /// If the address cannot be bound, for example because the port is in use.
     pub fn bind(address: SocketAddr, options: Options) -> io::Result<Self> {
         let poll = Poll::new()?;
         let mut listener = TcpListener::bind(address)?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let (sender, done) = mpsc::channel();
+        let (sender, completed) = mpsc::channel();
         let counters = Arc::new(ServerCounters::new(options.threads));
         let budget = Budget::new(options.output_bytes);
         Ok(Self {
@@ -112,8 +113,8 @@ impl Server {
             options,
             clients: Slab::new(),
             next_serial: 0,
-            done,
-            completions: CompletionSender { done: sender, waker, counters, budget },
+            completed,
+            completions: CompletionSender { sender, waker, counters, budget },
             stop: Arc::new(AtomicBool::new(false)),
             acceptable: true,
             waiting_for_budget: VecDeque::new(),
@@ -121,24 +122,24 @@ impl Server {
         })
     }
 
-    /// The address it listens on, with the port that was chosen for port 0.
+    /// The listening address, with the actual port if port 0 was requested.
     ///
     /// # Errors
-    /// Those of the system.
+    /// If the system call fails.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// A handle that ends [`Server::run`].
+    /// A handle that stops [`Server::run`].
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle { stop: Arc::clone(&self.stop), waker: Arc::clone(&self.completions.waker) }
     }
 
-    /// Serves until it is stopped. Troubles of one connection end that connection only.
+    /// Serves until stopped. An error on a connection closes only that connection.
     ///
     /// # Errors
-    /// When the system's poll fails.
-    pub fn run(mut self, executor: &dyn Execute) -> io::Result<()> {
+    /// If polling fails.
+    pub fn run(mut self, executor: &dyn Executor) -> io::Result<()> {
         let mut events = Events::with_capacity(256);
         let mut scratch = vec![0; READ_BYTES];
         let mut turns: Vec<usize> = Vec::new();
@@ -178,16 +179,16 @@ impl Server {
         Ok(())
     }
 
-    /// How long to wait for events at most.
+    /// The timeout of the next poll.
     fn timeout(&self, turns: &[usize]) -> Option<Duration> {
         if !turns.is_empty() {
             return Some(Duration::ZERO);
         }
-        let accept = self.acceptable && self.clients.len() < self.options.connections_max;
-        let look = !self.waiting_for_budget.is_empty()
+        let may_accept = self.acceptable && self.clients.len() < self.options.connections_max;
+        let sweep = !self.waiting_for_budget.is_empty()
             || (self.options.idle.is_some() && !self.clients.is_empty());
-        let look = look.then(|| self.next_sweep.saturating_duration_since(Instant::now()));
-        look.into_iter().chain(accept.then_some(ACCEPT_RETRY_DELAY)).min()
+        let sweep = sweep.then(|| self.next_sweep.saturating_duration_since(Instant::now()));
+        sweep.into_iter().chain(may_accept.then_some(ACCEPT_RETRY_DELAY)).min()
     }
 
     fn accept(&mut self, now: Instant, turns: &mut Vec<usize>) {
@@ -196,8 +197,8 @@ impl Server {
                 Ok((stream, _)) => self.register(stream, now, turns),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.acceptable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // The client is gone already, or descriptors have run out; `acceptable` stays set,
-                // so the next attempt comes after a pause.
+                // The client has disconnected, or descriptors have run out; `acceptable` stays set,
+                // so the next attempt follows after a delay.
                 Err(_) => return,
             }
         }
@@ -207,8 +208,8 @@ impl Server {
         let entry = self.clients.vacant_entry();
         let slot = entry.key();
         let interest = Interest::READABLE | Interest::WRITABLE;
-        // A connection that cannot be polled is dropped, which closes it. Answers must not wait for
-        // more of them; where that cannot be set, they only come later.
+        // Without nodelay responses are only slower. A connection that cannot be polled is dropped,
+        // which closes it.
         let _ = stream.set_nodelay(true);
         if self.poll.registry().register(&mut stream, Token(slot), interest).is_err() {
             return;
@@ -222,26 +223,26 @@ impl Server {
             writable: true,
             queued: true,
             active: now,
-            taken: 0,
-            owed: now,
+            sent: 0,
+            window_start: now,
         });
         turns.push(slot);
         self.completions.counters.curr_connections.fetch_add(1, Ordering::Relaxed);
         self.completions.counters.total_connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Hands the output of finished jobs to their connections.
+    /// Passes the output of finished jobs to their connections.
     fn take_completions(&mut self, now: Instant, turns: &mut Vec<usize>) {
-        for done in self.done.try_iter() {
-            let ConnectionId { slot, serial } = done.connection;
+        for completion in self.completed.try_iter() {
+            let ConnectionId { slot, serial } = completion.connection;
             let Some(client) = self.clients.get_mut(slot).filter(|c| c.serial == serial) else {
                 continue;
             };
-            match done.progress {
+            match completion.progress {
                 Some(progress) => {
                     client.completed(progress, now);
                     if client.connection.shortage().is_some() {
-                        self.waiting_for_budget.push_back(done.connection);
+                        self.waiting_for_budget.push_back(completion.connection);
                     }
                     queue(client, slot, turns);
                 }
@@ -250,8 +251,7 @@ impl Server {
         }
     }
 
-    /// Resumes connections for whose answers there is room again, in the order in which they began
-    /// to wait.
+    /// Resumes connections that wait for the output budget, in order, as far as it covers them.
     fn resume(&mut self, turns: &mut Vec<usize>) {
         let mut available = self.completions.budget.available();
         while let Some(&ConnectionId { slot, serial }) = self.waiting_for_budget.front() {
@@ -269,8 +269,7 @@ impl Server {
         }
     }
 
-    /// Closes connections that have been idle for too long and, while answers have no room, the one
-    /// whose client has taken too little for the longest time.
+    /// Closes idle connections and, while the output budget is exhausted, the longest stalled one.
     fn sweep(&mut self, now: Instant) {
         if now < self.next_sweep {
             return;
@@ -292,7 +291,7 @@ impl Server {
         if !self.waiting_for_budget.is_empty() {
             let limit = self.options.stall;
             let stalled = self.clients.iter_mut().filter_map(|(slot, client)| {
-                client.is_stalled(now, limit).then_some((client.owed, slot))
+                client.is_stalled(now, limit).then_some((client.window_start, slot))
             });
             if let Some((_, slot)) = stalled.min() {
                 self.completions.counters.stalled_kicks.fetch_add(1, Ordering::Relaxed);
@@ -317,7 +316,7 @@ fn queue(client: &mut Client, slot: usize, turns: &mut Vec<usize>) {
 
 fn remove(clients: &mut Slab<Client>, poll: &Poll, completions: &CompletionSender, slot: usize) {
     let mut client = clients.remove(slot);
-    // Closing the descriptor takes it out of the poll as well.
+    // Closing the descriptor also deregisters it.
     let _ = poll.registry().deregister(&mut client.stream);
     completions.counters.curr_connections.fetch_sub(1, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! What leaves the I/O thread and what comes back.
+//! [`Job`]: the commands that the I/O thread hands to an [`Executor`], and the way back.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -8,53 +8,53 @@ use mio::Waker;
 use crate::memcached::{Batch, Budget, Progress, Shards};
 use crate::server::counters::{ServerCounters, unix_time};
 
-/// Starts jobs where blocking on the store is fine.
-pub trait Execute {
-    /// Starts a job without waiting for it. Called on the I/O thread: it must not block there. Jobs
-    /// may run in any order and at the same time.
+/// Runs jobs where blocking on the store is allowed.
+pub trait Executor {
+    /// Starts a job and returns. Must not block, since the I/O thread calls it. Jobs may run
+    /// concurrently and in any order.
     fn start(&self, job: Job);
 }
 
-/// Names one connection, never used again for another.
+/// Identifies a connection; ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectionId {
     pub(super) slot: usize,
     pub(super) serial: u64,
 }
 
-/// The outcome of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub(super) struct Completion {
     pub(super) connection: ConnectionId,
-    /// `None` when the job was lost: the connection cannot go on.
+    /// `None` if the job was dropped: the connection must be closed.
     pub(super) progress: Option<Progress>,
 }
 
-/// The way back to the I/O thread.
+/// Returns results to the I/O thread.
 #[derive(Clone, Debug)]
 pub(super) struct CompletionSender {
-    pub(super) done: Sender<Completion>,
+    pub(super) sender: Sender<Completion>,
     pub(super) waker: Arc<Waker>,
     pub(super) counters: Arc<ServerCounters>,
-    /// What answers may take.
+    /// The budget for unsent responses.
     pub(super) budget: Budget,
 }
 
 impl CompletionSender {
-    fn send(&self, done: Completion) {
-        // When the I/O thread is gone, so are the sockets, and nobody waits for the outcome.
-        if self.done.send(done).is_ok() {
+    fn send(&self, completion: Completion) {
+        // Fails if the I/O thread has ended, and its connections with it.
+        if self.sender.send(completion).is_ok() {
             let _ = self.waker.wake();
         }
     }
 }
 
-/// Commands of one connection, to be run. A job that is dropped, or whose store panics, closes its
-/// connection instead of leaving the client waiting.
+/// Commands of one connection to run. Dropping a job without running it closes its connection; so
+/// does a panic while it runs.
 #[derive(Debug)]
 pub struct Job {
     connection: ConnectionId,
-    /// Taken when the job runs.
+    /// Taken by [`Job::run`].
     batch: Option<Batch>,
     completions: CompletionSender,
     returned: bool,
@@ -69,7 +69,7 @@ impl Job {
         Self { connection, batch: Some(batch), completions, returned: false }
     }
 
-    /// Runs the commands and hands their output to the I/O thread. Blocks on the store.
+    /// Runs the commands and returns their output to the I/O thread. Blocks on the store.
     pub fn run(mut self, shards: &dyn Shards) {
         let Some(batch) = self.batch.take() else { return };
         let progress =

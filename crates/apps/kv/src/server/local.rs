@@ -1,5 +1,5 @@
-//! An executor without a rack: jobs on plain threads. It serves the tests of the server, and shows
-//! what an [`Execute`] must do.
+//! An executor without a rack: jobs on plain threads, for tests of the server and as the simplest
+//! implementation of [`Executor`].
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -8,16 +8,16 @@ use std::thread;
 use parking_lot::Mutex;
 
 use crate::memcached::local::LocalShards;
-use crate::server::job::{Execute, Job};
+use crate::server::job::{Executor, Job};
 
-/// Runs jobs on threads of its own; they end when it is dropped.
+/// Runs jobs on its own threads, which end when it is dropped.
 #[derive(Debug)]
 pub struct LocalExecutor {
     jobs: Sender<Job>,
 }
 
 impl LocalExecutor {
-    /// An executor with so many threads.
+    /// An executor with `threads` threads.
     pub fn new(shards: Arc<LocalShards>, threads: usize) -> Self {
         let (jobs, queue) = mpsc::channel::<Job>();
         let queue = Arc::new(Mutex::new(queue));
@@ -37,7 +37,7 @@ impl LocalExecutor {
     }
 }
 
-impl Execute for LocalExecutor {
+impl Executor for LocalExecutor {
     fn start(&self, job: Job) {
         // A job that cannot be queued is dropped, which closes its connection.
         let _ = self.jobs.send(job);

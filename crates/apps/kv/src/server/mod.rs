@@ -1,19 +1,18 @@
-//! Sockets for the memcached protocol.
+//! The memcached server: sockets, and the store on a rack.
 //!
-//! One I/O thread owns all sockets. It reads, cuts bytes into commands and writes answers, and
-//! never waits for the store: complete commands leave as a [`Job`] for an [`Execute`], which runs
-//! them where blocking is fine (a fiber of the rack), and their output comes back through a channel
-//! and a wake-up. So a trustee never meets a socket, a fiber never blocks on one, and a client that
-//! reads slowly holds up nobody but itself.
+//! One I/O thread owns all sockets. It reads, parses commands and writes responses, and never waits
+//! for the store: complete commands become a [`Job`] for an [`Executor`], which runs them where
+//! blocking is allowed (in a fiber of the rack) and returns the output through a channel and a
+//! wake-up. So trustees and fibers never touch sockets, and a slow client delays only itself.
 //!
 //! ```text
 //!   sockets <--> I/O thread (mio) --Job--> fibers --requests--> trustees
-//!                     ^-------- Done + wake ---'
+//!                     ^---- Completion + wake --'
 //! ```
 //!
-//! In reading order: [`job`] (what leaves the I/O thread and comes back), `client` (one client's
-//! socket), [`io`] (the I/O thread), [`counters`] (what `stats` says about the server), [`local`] (an
-//! executor without a rack).
+//! In reading order: [`counters`] (server statistics), [`job`] (jobs and completions), `client`
+//! (one client's socket), [`io`] (the I/O thread), [`rack`] (the store on a rack, and fibers that
+//! run jobs), [`local`] (an executor without a rack).
 
 mod client;
 pub mod counters;
@@ -23,7 +22,7 @@ pub mod local;
 pub mod rack;
 
 pub use io::{Options, Server, StopHandle};
-pub use job::{Execute, Job};
+pub use job::{Executor, Job};
 
 #[cfg(test)]
 mod tests;

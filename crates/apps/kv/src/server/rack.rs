@@ -1,4 +1,4 @@
-//! The delegated store behind the sockets: requests as delegated calls, jobs as fibers.
+//! The server on a rack: requests are delegated calls, jobs run in fibers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use parking_lot::Mutex;
 
 use crate::fibers::request_all;
 use crate::memcached::Shards;
-use crate::server::job::{Execute, Job};
+use crate::server::job::{Executor, Job};
 use crate::store::{Control, Limits, Request, Response, Seconds, Store};
 
-/// Stores at the trustees of a rack.
+/// One store per trustee of a rack.
 #[derive(Clone)]
 pub struct RackShards {
     shards: Sharded<[u8], Store>,
 }
 
 impl RackShards {
-    /// One store at every trustee, which together use up to `memory` bytes.
+    /// Entrusts a store to every trustee; together they use up to `memory` bytes.
     ///
     /// # Panics
     /// Outside a fiber of a rack.
@@ -39,12 +39,12 @@ impl Shards for RackShards {
     fn call_all(&self, requests: Vec<Request>, now: Seconds) -> Vec<Response> {
         let count = requests.len();
         let mut requests = requests.into_iter();
-        request_all(count, |_, answer| {
+        request_all(count, |_, reply| {
             if let Some(request) = requests.next() {
                 self.shards.of(request.key()).try_apply_with_then(
                     |store, (request, now)| store.execute(request, now),
                     (request, now),
-                    answer,
+                    reply,
                 );
             }
         })
@@ -52,20 +52,19 @@ impl Shards for RackShards {
 
     fn control(&self, control: Control, now: Seconds) -> Vec<Response> {
         let shards = self.shards.shards();
-        request_all(shards.len(), |index, answer| {
+        request_all(shards.len(), |index, reply| {
             shards[index].try_apply_with_then(
                 |store, (control, now)| store.control(control, now),
                 (control, now),
-                answer,
+                reply,
             );
         })
     }
 }
 
-/// Runs jobs on fibers of this host.
+/// Runs jobs in fibers of this host.
 ///
-/// A fixed number of fibers wait for jobs; further jobs wait in a queue, at most one for each
-/// connection.
+/// A fixed number of fibers takes jobs from a queue, which holds at most one job per connection.
 #[derive(Clone)]
 pub struct FiberExecutor {
     queue: Arc<Mutex<Queue>>,
@@ -74,14 +73,14 @@ pub struct FiberExecutor {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    /// The fibers that wait, by number, and how to wake each. A fiber is here only while it has no
-    /// job, so a wake-up is never spent on one that is busy.
+    /// Parked fibers by number, with their unparkers. A fiber is in this list only while it has no
+    /// job, so no wake-up is lost on a busy one.
     idle: Vec<(u64, Unparker)>,
 }
 
 impl FiberExecutor {
-    /// Starts `fibers` fibers that run jobs on `shards`, spread over the threads of this host. They
-    /// end with the rack.
+    /// Starts `fibers` fibers, spread over the threads of this host, that run jobs on `shards`
+    /// until the rack ends.
     ///
     /// # Panics
     /// Outside a fiber of a rack.
@@ -114,7 +113,7 @@ impl FiberExecutor {
     }
 }
 
-impl Execute for FiberExecutor {
+impl Executor for FiberExecutor {
     fn start(&self, job: Job) {
         let waiter = {
             let mut queue = self.queue.lock();

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::memcached::local::LocalShards;
-use crate::server::job::Execute;
+use crate::server::job::Executor;
 use crate::server::local::LocalExecutor;
 
-/// Longer than anything takes; a test that would hang fails instead.
+/// Turns a hang into a failure.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct TestServer {
@@ -21,7 +21,7 @@ struct TestServer {
 }
 
 impl TestServer {
-    fn with(options: Options, executor: impl Execute + Send + 'static) -> Self {
+    fn with(options: Options, executor: impl Executor + Send + 'static) -> Self {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
         let (address, stop) = (server.local_address().unwrap(), server.stop_handle());
         let thread = Some(thread::spawn(move || server.run(&executor).unwrap()));
@@ -40,14 +40,14 @@ impl TestServer {
         stream
     }
 
-    /// Everything the server answers to `input` until it closes; the client closes its side first.
+    /// Sends `input`, closes the client's side, and returns all responses.
     fn exchange(&self, input: &[u8]) -> String {
         let mut stream = self.connect();
         stream.write_all(input).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
     }
 }
 
@@ -64,16 +64,16 @@ impl Drop for TestServer {
 }
 
 #[test]
-fn commands_are_answered_and_half_closed_connections_too() {
+fn commands_get_responses_on_half_closed_connections_too() {
     let server = TestServer::start();
-    let answer = server.exchange(b"set k 5 0 3\r\nabc\r\nget k\r\nnonsense\r\nget k");
-    assert_eq!(answer, "STORED\r\nVALUE k 5 3\r\nabc\r\nEND\r\nERROR\r\n");
+    let response = server.exchange(b"set k 5 0 3\r\nabc\r\nget k\r\nnonsense\r\nget k");
+    assert_eq!(response, "STORED\r\nVALUE k 5 3\r\nabc\r\nEND\r\nERROR\r\n");
     assert_eq!(server.exchange(b"quit\r\n"), "");
     assert_eq!(server.exchange(b""), "");
 }
 
 #[test]
-fn a_deep_pipeline_is_answered_in_order() {
+fn deeply_pipelined_commands_get_responses_in_order() {
     let server = TestServer::start();
     let depth = 20_000;
     let mut stream = server.connect();
@@ -85,28 +85,28 @@ fn a_deep_pipeline_is_answered_in_order() {
         }
         writer.shutdown(Shutdown::Write).unwrap();
     });
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
     sender.join().unwrap();
-    let mut lines = answer.lines();
+    let mut lines = response.lines();
     assert_eq!(lines.next(), Some("STORED"));
     assert!(lines.eq((1..=depth).map(|number| number.to_string())));
 }
 
 #[test]
-fn a_client_that_does_not_read_holds_up_nobody() {
+fn a_client_that_does_not_read_delays_no_other() {
     let server = TestServer::start();
     let value = "x".repeat(1 << 20);
     let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
     assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
-    // Asks for half a gigabyte and reads nothing for now.
+    // Requests half a gigabyte and does not read yet.
     let mut slow = server.connect();
     let keys = 512;
     slow.write_all(format!("get {}\r\nquit\r\n", "big ".repeat(keys)).as_bytes()).unwrap();
     for _ in 0..100 {
         assert_eq!(server.exchange(b"get none\r\n"), "END\r\n");
     }
-    // And gets everything once it reads.
+    // It receives everything once it reads.
     let mut total = 0;
     let mut chunk = vec![0; 1 << 20];
     loop {
@@ -118,7 +118,7 @@ fn a_client_that_does_not_read_holds_up_nobody() {
     assert_eq!(total, keys * ("VALUE big 0 1048576\r\n\r\n".len() + value.len()) + 5);
 }
 
-/// Asks for the item `big` so often that the answers fit into no socket buffer, and reads nothing.
+/// A client that requests more of the item `big` than socket buffers hold, and does not read.
 fn reads_nothing(server: &TestServer, keys: usize) -> TcpStream {
     let mut client = server.connect();
     client.write_all(format!("get {}\r\n", "big ".repeat(keys)).as_bytes()).unwrap();
@@ -126,7 +126,7 @@ fn reads_nothing(server: &TestServer, keys: usize) -> TcpStream {
 }
 
 #[test]
-fn a_client_that_reads_is_served_when_others_have_taken_all_the_room() {
+fn a_client_that_reads_is_served_when_others_exhaust_the_budget() {
     let options =
         Options { output_bytes: 4 << 20, stall: Duration::from_millis(100), ..Options::default() };
     let shards = Arc::new(LocalShards::new(2, None));
@@ -135,7 +135,7 @@ fn a_client_that_reads_is_served_when_others_have_taken_all_the_room() {
     let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
     assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
     let silent: Vec<_> = (0..24).map(|_| reads_nothing(&server, 16)).collect();
-    // What they send does not count as reading.
+    // Sending does not count as reading.
     let mut talking: Vec<_> = silent.iter().map(|client| client.try_clone().unwrap()).collect();
     let (talk, stop) = std::sync::mpsc::channel::<()>();
     let talker = thread::spawn(move || {
@@ -143,18 +143,18 @@ fn a_client_that_reads_is_served_when_others_have_taken_all_the_room() {
             talking.retain_mut(|client| client.write_all(b" ").is_ok());
         }
     });
-    // Each is owed 256 KiB at least, or more would be read for it: they cannot all be kept.
+    // Each has at least 256 KiB of unsent output, so together they exceed the budget.
     let deadline = Instant::now() + TIMEOUT;
     while server.exchange(b"stats\r\n").contains("STAT stalled_kicks 0\r\n") {
         assert!(Instant::now() < deadline, "no stalled client is closed");
     }
     let expected = format!("VALUE big 0 {}\r\n{value}\r\nEND\r\n", value.len());
     for _ in 0..3 {
-        assert!(server.exchange(b"get big\r\n") == expected, "the answer is not the item");
+        assert!(server.exchange(b"get big\r\n") == expected, "the response is not the item");
     }
     talk.send(()).unwrap();
     talker.join().unwrap();
-    // Those that are left get everything.
+    // The remaining clients receive everything.
     let whole = 16 * (expected.len() - 5) + 5;
     let received = silent.into_iter().map(|mut client| {
         let mut total = 0;
@@ -168,7 +168,7 @@ fn a_client_that_reads_is_served_when_others_have_taken_all_the_room() {
         total
     });
     let kept = received.filter(|&total| total == whole).count();
-    assert!(kept < 24, "a client that was closed got everything");
+    assert!(kept < 24, "a client whose connection was closed received everything");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn idle_connections_are_closed() {
     let server = TestServer::with(options, LocalExecutor::new(shards, 1));
     let mut idle = server.connect();
     assert_eq!(idle.read(&mut [0]).unwrap(), 0, "the server closes it");
-    // Half a command does not count as activity for ever.
+    // An incomplete command does not keep a connection open.
     let mut half = server.connect();
     half.write_all(b"set k 0 0 10\r\nabc").unwrap();
     assert_eq!(half.read(&mut [0]).unwrap(), 0);
@@ -222,7 +222,7 @@ fn connections_beyond_the_limit_wait_for_their_turn() {
 #[test]
 fn a_lost_job_closes_its_connection() {
     struct Forgetful;
-    impl Execute for Forgetful {
+    impl Executor for Forgetful {
         fn start(&self, job: Job) {
             drop(job);
         }

@@ -1,8 +1,8 @@
-//! The bytes of an item, shared by the store and by every answer that carries them.
+//! The bytes of an item, shared by the store and every response that carries them.
 //!
-//! A store that answers a read clones a reference, not the data: a hundred clients that ask for the
-//! same large item of their own thread and read slowly keep one copy of it alive. An answer to
-//! another thread is encoded into a message, which copies the data once.
+//! A read clones a reference, not the data: a hundred slow clients that read the same large item
+//! from their own thread keep one copy alive. A response to another thread is encoded into a
+//! message, which copies the data once.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// Bytes that cannot change any more, behind a reference count.
+/// Immutable reference-counted bytes.
 ///
 /// ```
 /// use gossamer_kv::store::Data;
@@ -22,16 +22,16 @@ use serde::ser::{Serialize, Serializer};
 /// ```
 #[derive(Clone)]
 pub struct Data {
-    /// The allocation of the item; what is in front of `start` is its key.
+    /// The allocation of the item: its key, then from `start` its data.
     bytes: Arc<[u8]>,
     start: usize,
 }
 
 impl Data {
-    /// The bytes behind `start`.
+    /// The bytes from `start` on.
     ///
     /// # Panics
-    /// If there are fewer than `start`.
+    /// If there are fewer than `start` bytes.
     pub(super) fn after(bytes: Arc<[u8]>, start: usize) -> Self {
         assert!(start <= bytes.len(), "an item is at least as long as its key");
         Self { bytes, start }

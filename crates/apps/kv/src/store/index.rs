@@ -1,4 +1,4 @@
-//! The store itself: finding items, counting memory, making room.
+//! [`Store`]: lookup, memory accounting and eviction.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -8,31 +8,31 @@ use crate::store::item::{Item, Seconds};
 use crate::store::lru::Lru;
 use crate::store::stats::Stats;
 
-/// What a store may use.
+/// The limits of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of memory for items, keys and tables; without a limit nothing is ever evicted.
+    /// Memory in bytes for items, keys and tables; without a limit nothing is evicted.
     pub memory: Option<usize>,
 }
 
 const _: () = assert!(
     std::mem::size_of::<crate::store::lru::Node<Item>>() == 64,
-    "an item and its place in the order of use share one cache line"
+    "an item and its LRU links must share one cache line"
 );
 
-/// Items keep 32 bits of their hash. The table takes its places from the low bits and its tags from
-/// the high ones, so they are spread over 64.
+/// Items keep 32 bits of their hash. The table uses the low bits for buckets and the high bits for
+/// tags, so the hash is spread over 64 bits.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// One shard: items by key.
 ///
-/// The table holds slab indices; the items, with their keys, lie in the slab. The hash is foldhash,
-/// seeded afresh for every store: it is the fastest of the well-kept hashers for keys of 10 to 40
-/// bytes (about 2 ns), needs no AES instructions, and the seed keeps the order of keys
-/// unpredictable from outside. What picks the shard of a key must be a different hash, or every
-/// shard would use only its share of the table; the fresh seed sees to that as well.
+/// The table holds slab indices; the items, with their keys, are in the slab. The hash is foldhash
+/// with a new seed for every store: it is the fastest maintained hasher for keys of 10 to 40 bytes
+/// (about 2 ns), needs no AES instructions, and the seed makes the order of keys unpredictable for
+/// clients. The hash that picks the shard of a key must differ from it, or each shard would use
+/// only a part of its table; the new seed also ensures that.
 #[derive(Debug)]
 pub struct Store {
     pub(super) items: Lru<Item>,
@@ -41,9 +41,9 @@ pub struct Store {
     limits: Limits,
     memory: usize,
     last_cas: u64,
-    /// Counts flushes; items of an older generation are dead.
+    /// Number of flushes; items of an older generation are dead.
     generation: u32,
-    /// A flush that has been announced for later.
+    /// The time of a delayed flush.
     pub(super) flush_at: Option<Seconds>,
     pub(super) stats: Stats,
 }
@@ -70,7 +70,7 @@ impl Store {
         }
     }
 
-    /// Items in the store, dead ones that nobody asked for included.
+    /// The number of items, including dead items that were not removed yet.
     pub fn len(&self) -> usize {
         self.items.len()
     }
@@ -95,22 +95,22 @@ impl Store {
         }
     }
 
-    /// Looks at an item without counting the access or changing the order of use; dead items stay
-    /// where they are.
+    /// Reads an item without counting the access or changing the order of use. Does not remove dead
+    /// items.
     pub fn peek(&self, key: &[u8], now: Seconds) -> Option<&Item> {
         let item = self.items.get(self.find(self.hash(key), key)?);
         (!self.is_dead(item, now)).then_some(item)
     }
 
-    /// Overwrites a part of an item's data in place, from `offset` on; `false` when there is no
-    /// such item or it is too short. The data keeps its length.
+    /// Overwrites part of an item's data in place, from `offset` on; `false` if the item does not
+    /// exist or is too short. The length does not change.
     pub fn write_at(&mut self, key: &[u8], offset: usize, part: &[u8], now: Seconds) -> bool {
         let Some(index) = self.live(self.hash(key), key, now) else { return false };
         let cas = self.next_cas();
         let item = self.items.get_mut(index);
         let Some(end) = offset.checked_add(part.len()) else { return false };
-        let Some(place) = item.data_mut().get_mut(offset..end) else { return false };
-        place.copy_from_slice(part);
+        let Some(target) = item.data_mut().get_mut(offset..end) else { return false };
+        target.copy_from_slice(part);
         item.cas = cas;
         self.mark_used(index);
         true
@@ -133,7 +133,7 @@ impl Store {
         flush_due || item.is_flushed(self.generation) || item.is_expired(now)
     }
 
-    /// The item of a key, if it is alive; a dead one is removed.
+    /// The live item of a key; removes a dead one.
     pub(super) fn live(&mut self, hash: u32, key: &[u8], now: Seconds) -> Option<u32> {
         let index = self.find(hash, key)?;
         if self.is_dead(self.items.get(index), now) {
@@ -143,7 +143,7 @@ impl Store {
         Some(index)
     }
 
-    /// Why the item of a key is dead, for the counters.
+    /// Counts a dead item as expired or flushed.
     pub(super) fn count_dead(&mut self, hash: u32, key: &[u8], now: Seconds) {
         if let Some(index) = self.find(hash, key) {
             let expired = self.items.get(index).is_expired(now);
@@ -155,20 +155,20 @@ impl Store {
         }
     }
 
-    /// Begins a flush whose time has come. Every operation that changes items calls this first.
+    /// Performs a delayed flush that is due. Every operation that changes items calls this first.
     pub(super) fn apply_due_flush(&mut self, now: Seconds) {
         if self.flush_at.is_some_and(|at| at <= now) {
             self.flush();
         }
     }
 
-    /// Makes every item dead, at once and in constant time; each is removed when its key is asked
-    /// for or its memory is needed.
+    /// Makes all items dead in constant time. Each is removed when its key is accessed or its
+    /// memory is needed.
     pub(super) fn flush(&mut self) {
         self.flush_at = None;
         self.generation = self.generation.wrapping_add(1);
         if self.generation == 0 {
-            // After 2^32 flushes generations repeat: forget for real.
+            // After 2^32 flushes generations repeat: remove all items.
             self.clear();
         }
     }
@@ -184,20 +184,21 @@ impl Store {
         self.last_cas
     }
 
-    /// Marks an item as used last. Without a memory limit nothing asks for the order, and reads
-    /// save the two cache lines of the neighbours.
+    /// Marks an item as the most recently used. Without a memory limit the order is not needed, and
+    /// reads avoid touching the cache lines of two neighbours.
     pub(super) fn mark_used(&mut self, index: u32) {
         if self.limits.memory.is_some() {
             self.items.touch(index);
         }
     }
 
-    /// Whether an item with so many bytes of key and data could fit into an empty store.
+    /// Whether an item with `content` bytes of key and data fits into an empty store.
     pub(super) fn fits_limit(&self, content: usize) -> bool {
         self.limits.memory.is_none_or(|limit| Item::memory_for(content) <= limit)
     }
 
-    /// Adds an item that is not there, after making room; see [`Store::fits_limit`].
+    /// Adds an item whose key is not in the store, and evicts others if needed; see
+    /// [`Store::fits_limit`].
     pub(super) fn insert(&mut self, mut item: Item) {
         item.generation = self.generation;
         let hash = item.hash;
@@ -208,7 +209,7 @@ impl Store {
         self.evict_to_limit(index);
     }
 
-    /// Changes an item by `change`, which may alter its size, and counts the difference.
+    /// Applies `change` to an item and accounts for its change of size.
     pub(super) fn resize(&mut self, index: u32, change: impl FnOnce(&mut Item)) {
         let generation = self.generation;
         let item = self.items.get_mut(index);
@@ -228,15 +229,14 @@ impl Store {
         }
     }
 
-    /// Removes the items used longest ago until the limit holds again; `keep` is the item that the
-    /// room is for.
+    /// Evicts the least recently used items until memory is within the limit, but never `keep`.
     fn evict_to_limit(&mut self, keep: u32) {
         let Some(limit) = self.limits.memory else { return };
         while self.memory > limit {
             let Some(oldest) = self.items.oldest().filter(|&oldest| oldest != keep) else { return };
             let item = self.items.get(oldest);
-            // The time is not known here; an expired item counts as evicted, as it does while
-            // memcached's crawler has not found it.
+            // The time is not known here, so an expired item counts as evicted, as in memcached
+            // before its crawler finds the item.
             if item.is_flushed(self.generation) {
                 self.stats.reclaimed += 1;
             } else {
@@ -250,7 +250,7 @@ impl Store {
 
 #[cfg(test)]
 impl Store {
-    /// The memory of all items, counted item by item; every item must also be found by its key.
+    /// The memory of all items, recounted; also checks that every item is found by its key.
     pub(super) fn memory_recounted(&self) -> usize {
         assert_eq!(self.items.len(), self.index.len());
         let sum = self.index.iter().map(|&index| {

@@ -1,4 +1,4 @@
-//! An item, its size, and when it is dead.
+//! [`Item`]: key, data, memory size and expiry.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use crate::store::data::Data;
 /// Whole seconds since the Unix epoch.
 pub type Seconds = u64;
 
-/// Bytes of a key, at most (memcached's limit).
+/// Maximum length of a key in bytes (memcached's limit).
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// Bytes of the data of an item, at most.
+/// Maximum length of an item's data in bytes.
 pub const DATA_BYTES_MAX: usize = 1 << 20;
 
 /// Expiry times above this are absolute: 30 days in seconds.
 const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
 
-/// An expiry in the past of every store, for items that are stored expired.
+/// An expiry that is always in the past, for items stored as expired.
 const LONG_AGO: Seconds = 1;
 
-/// The moment that an expiry time of a client means, where 0 is never.
+/// Converts a client's expiry time to a deadline; 0 is never.
 ///
 /// ```
 /// use gossamer_kv::store::item::deadline;
@@ -38,30 +38,29 @@ pub fn deadline(exptime: i32, now: Seconds) -> Seconds {
     }
 }
 
-/// One item. Key and data share one allocation, so that finding an item and reading it touch
-/// neighbouring cache lines. The rest is small enough to share one line with the item's neighbours
-/// in the order of use:
+/// One item. Key and data share one allocation, so that lookup and read touch adjacent cache lines.
+/// The other fields and the item's LRU links fit in one line:
 ///
 /// ```text
 ///   bytes  | key (key_bytes) | data ... |
 /// ```
 ///
-/// Answers share the allocation (`shared`). While one does, a change makes a new allocation
-/// and leaves the old one to the answers.
+/// Responses share the allocation (`shared`). While one does, a write makes a new allocation and
+/// leaves the old one to the responses.
 #[derive(Debug)]
 pub struct Item {
     bytes: Arc<[u8]>,
-    /// The unique number of this version.
+    /// The unique number of this version (memcached's cas).
     pub(super) cas: u64,
-    /// Hash of the key, kept so that growing the table touches no item memory but this.
+    /// Hash of the key, kept so that growing the table reads only this field of items.
     pub(super) hash: u32,
     /// When the item expires, in seconds since the epoch; 0 is never. Lasts until the year 2106.
     expires: u32,
-    /// Which flush the item has survived; see [`Item::is_flushed`].
+    /// The store's flush generation at the last write; see [`Item::is_flushed`].
     pub(super) generation: u32,
     pub(super) flags: u32,
     key_bytes: u8,
-    /// Whether it was read since it was stored.
+    /// Whether the item was read since it was stored.
     pub(super) fetched: bool,
 }
 
@@ -84,17 +83,17 @@ impl Item {
         &self.bytes[usize::from(self.key_bytes)..]
     }
 
-    /// The data, for an answer that outlives the item.
+    /// The data, for a response that can outlive the item.
     pub(super) fn shared(&self) -> Data {
         Data::after(Arc::clone(&self.bytes), usize::from(self.key_bytes))
     }
 
-    /// The data, to be changed in place; copied first if an answer shares it.
+    /// The data, for changes in place; copied first if a response shares it.
     pub(super) fn data_mut(&mut self) -> &mut [u8] {
         &mut Arc::make_mut(&mut self.bytes)[usize::from(self.key_bytes)..]
     }
 
-    /// Replaces the data. The allocation is kept when it fits and no answer shares it.
+    /// Replaces the data, in place if the length is the same and no response shares the allocation.
     pub(super) fn set_data(&mut self, data: &[u8]) {
         if data.len() == self.data().len()
             && let Some(bytes) = Arc::get_mut(&mut self.bytes)
@@ -105,7 +104,7 @@ impl Item {
         }
     }
 
-    /// Adds `data` behind the data, or before it.
+    /// Appends `data`, or prepends it if `before`.
     pub(super) fn extend_data(&mut self, data: &[u8], before: bool) {
         let parts = if before { [data, self.data()] } else { [self.data(), data] };
         self.bytes = concat([self.key(), parts[0], parts[1]]);
@@ -121,33 +120,33 @@ impl Item {
         self.expires = u32::try_from(deadline).unwrap_or(u32::MAX);
     }
 
-    /// Whether the item was stored before the flush that began `generation`.
+    /// Whether the item was written before the flush that started `generation`.
     pub(super) fn is_flushed(&self, generation: u32) -> bool {
         self.generation != generation
     }
 
-    /// Bytes of memory that the item takes, its places in the tables included.
+    /// Memory in bytes used by the item, including its entries in the tables.
     pub(super) fn memory(&self) -> usize {
         Self::memory_for(self.bytes.len())
     }
 
-    /// Bytes of memory that an item with `content` bytes of key and data takes.
+    /// Memory in bytes used by an item with `content` bytes of key and data.
     pub(super) fn memory_for(content: usize) -> usize {
-        // Index and control byte in a table that is filled to 7/8 at most and half that after
-        // growing; the allocator's header; the two reference counts in front of the bytes.
+        // Index and control byte in a table that is at most 7/8 full, and half that after growing;
+        // the allocator's header; the two reference counts in front of the bytes.
         const TABLES: usize = 16 + 16 + 16;
         std::mem::size_of::<crate::store::lru::Node<Item>>() + TABLES + content
     }
 }
 
-/// The parts one after the other, in one allocation.
+/// Concatenates the parts in one allocation.
 fn concat(parts: [&[u8]; 3]) -> Arc<[u8]> {
     let length = parts.iter().map(|part| part.len()).sum();
     let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, length).collect();
     let mut rest = Arc::get_mut(&mut bytes).expect("nothing else refers to it yet");
     for part in parts {
-        let (place, behind) = rest.split_at_mut(part.len());
-        place.copy_from_slice(part);
+        let (target, behind) = rest.split_at_mut(part.len());
+        target.copy_from_slice(part);
         rest = behind;
     }
     bytes

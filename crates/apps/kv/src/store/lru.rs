@@ -1,7 +1,8 @@
-//! Values in the order of their last use, with every operation in constant time.
+//! [`Lru`]: values in order of last use, with constant-time operations.
 //!
-//! The values live in a slab; a doubly linked list of slab indices runs through them, from the one
-//! used last (head) to the one used longest ago (tail). No pointers, no allocation per link.
+//! The values are in a slab. A doubly linked list of slab indices orders them from the most
+//! recently used (head) to the least recently used (tail), without pointers or an allocation per
+//! link.
 //!
 //! ```text
 //!   head --> [7] <--> [2] <--> [9] <-- tail
@@ -10,11 +11,10 @@
 
 use slab::Slab;
 
-/// Stands for "no neighbour".
+/// No neighbour.
 const NONE: u32 = u32::MAX;
 
-/// A value and its neighbours in the order of use; aligned, so that a small value is one cache line
-/// away and not two.
+/// A value and its list links; aligned, so that a small value occupies one cache line and not two.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Node<V> {
@@ -23,7 +23,7 @@ pub struct Node<V> {
     value: V,
 }
 
-/// Values by index, in the order of their last use. Holds up to 2^32 - 2 values.
+/// Values by index, in order of last use. Holds up to 2^32 - 2 values.
 ///
 /// ```
 /// use gossamer_kv::store::lru::Lru;
@@ -49,25 +49,25 @@ impl<V> Default for Lru<V> {
 }
 
 impl<V> Lru<V> {
-    /// Without values.
+    /// An empty list.
     pub fn new() -> Self {
         Self { nodes: Slab::new(), head: NONE, tail: NONE }
     }
 
-    /// Values in it.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Adds a value as the one used last, and returns its index.
+    /// Adds a value as the most recently used and returns its index.
     ///
     /// # Panics
-    /// With more than 2^32 - 2 values, which is above 200 GB of items.
+    /// With more than 2^32 - 2 values, which are over 200 GB of items.
     pub fn insert(&mut self, value: V) -> u32 {
         let index = self.nodes.insert(Node { newer: NONE, older: NONE, value });
         let index = u32::try_from(index).ok().filter(|&index| index != NONE);
@@ -79,13 +79,13 @@ impl<V> Lru<V> {
     /// Removes a value.
     ///
     /// # Panics
-    /// When there is none at `index`.
+    /// If there is no value at `index`.
     pub fn remove(&mut self, index: u32) -> V {
         self.unlink(index);
         self.nodes.remove(index as usize).value
     }
 
-    /// Marks a value as the one used last.
+    /// Marks a value as the most recently used.
     pub fn touch(&mut self, index: u32) {
         if self.head != index {
             self.unlink(index);
@@ -93,7 +93,7 @@ impl<V> Lru<V> {
         }
     }
 
-    /// The value used longest ago.
+    /// The index of the least recently used value.
     pub fn oldest(&self) -> Option<u32> {
         (self.tail != NONE).then_some(self.tail)
     }
@@ -101,7 +101,7 @@ impl<V> Lru<V> {
     /// The value at `index`.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is no such value.
     pub fn get(&self, index: u32) -> &V {
         &self.nodes[index as usize].value
     }
@@ -109,7 +109,7 @@ impl<V> Lru<V> {
     /// The value at `index`.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is no such value.
     pub fn get_mut(&mut self, index: u32) -> &mut V {
         &mut self.node(index).value
     }

@@ -1,16 +1,16 @@
 //! One shard of the key-value store, as a plain value.
 //!
-//! A [`Store`] owns its items and nothing else: it has no lock, no clock and no socket. The time is
-//! handed in with every call, in whole seconds since the Unix epoch, and time never needs to be
-//! exact: it only decides what has expired. Requests and answers are the plain data of [`wire`], so
-//! that a store can live with a trustee of another process.
+//! A [`Store`] owns its items and nothing else: no lock, no clock, no socket. Every call passes the
+//! time in whole seconds since the Unix epoch, which only decides what has expired. Requests and
+//! responses are plain data ([`wire`]), so a store can belong to a trustee in another process.
 //!
-//! The semantics are memcached's: items with flags, an expiry and a unique number that changes with
-//! every store; expiry is lazy; with a memory limit, the items used longest ago make room.
+//! The semantics are memcached's: items have flags, an expiry and a unique number (cas) that
+//! changes with every write; expiry is lazy; a store with a memory limit evicts the least recently
+//! used items.
 //!
-//! In reading order: [`wire`] (what can be asked), [`data`] (the bytes of an item), [`item`] (an item
-//! and when it dies), [`lru`] (the order of use), `index` (finding items), `ops` (the operations),
-//! [`number`] (numbers in items), [`stats`] (counters).
+//! In reading order: [`wire`] (requests and responses), [`data`] (the bytes of an item), [`item`]
+//! (an item and its expiry), [`lru`] (the order of use), `index` (lookup, memory accounting,
+//! eviction), `ops` (the operations), [`number`] (numbers in items), [`stats`] (counters).
 //!
 //! ```
 //! use gossamer_kv::store::{Limits, Request, Response, Store, Verb};

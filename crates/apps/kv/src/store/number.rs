@@ -1,8 +1,7 @@
-//! Numbers as memcached reads and writes them: the rules of C's `strtoull`.
+//! Numbers as memcached parses and formats them: the rules of C's `strtoull`.
 //!
-//! Leading white space and a sign are allowed; what follows the digits must be nothing, white
-//! space, or a zero byte. The rules look odd in places (`1 2` is 1), but clients see them, so they
-//! are kept.
+//! Leading white space and a sign are allowed; the digits must be followed by the end, white space,
+//! or a zero byte. Some of the rules are odd (`1 2` is 1), but clients can observe them.
 
 /// Bytes of the longest number of 64 bits in decimal.
 const DIGITS_MAX: usize = 20;
@@ -11,7 +10,7 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }
 
-/// Sign and magnitude of the number at the start of `text`, if it is one and ends properly.
+/// Sign and magnitude of the number at the start of `text`, if it is valid.
 fn scan(text: &[u8]) -> Option<(bool, u64)> {
     let start = text.iter().position(|&byte| !is_space(byte)).unwrap_or(text.len());
     let (negative, digits) = match text[start..] {
@@ -32,7 +31,7 @@ fn scan(text: &[u8]) -> Option<(bool, u64)> {
     ends.then_some((negative, value))
 }
 
-/// Reads an unsigned number of 64 bits.
+/// Parses an unsigned 64-bit number.
 ///
 /// ```
 /// use gossamer_kv::store::number::unsigned;
@@ -44,13 +43,13 @@ fn scan(text: &[u8]) -> Option<(bool, u64)> {
 /// ```
 pub fn unsigned(text: &[u8]) -> Option<u64> {
     let (negative, magnitude) = scan(text)?;
-    // A minus sign wraps around, and is refused only where the result looks negative.
+    // A minus sign wraps around, and is rejected only if the result has its top bit set.
     let value = if negative { magnitude.wrapping_neg() } else { magnitude };
     let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
     ((value as i64) >= 0 || !text.contains(&b'-')).then_some(value)
 }
 
-/// Reads a signed number of 64 bits.
+/// Parses a signed 64-bit number.
 ///
 /// ```
 /// use gossamer_kv::store::number::signed;
@@ -63,7 +62,7 @@ pub fn signed(text: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// The decimal digits of a number, without allocating.
+/// The decimal digits of a number, without an allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Decimal {
     digits: [u8; DIGITS_MAX],

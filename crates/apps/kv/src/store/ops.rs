@@ -1,4 +1,4 @@
-//! The operations: what each request does to a store.
+//! The operations of a store, one for each request.
 
 use crate::store::index::Store;
 use crate::store::item::{DATA_BYTES_MAX, Item, KEY_BYTES_MAX, Seconds, deadline};
@@ -7,7 +7,7 @@ use crate::store::stats::Stats;
 use crate::store::wire::{Control, Direction, Request, Response, Verb};
 
 impl Store {
-    /// Serves a request about one key at the time `now`.
+    /// Executes a request on one key at the time `now`.
     pub fn execute(&mut self, request: Request, now: Seconds) -> Response {
         self.apply_due_flush(now);
         match request {
@@ -32,7 +32,7 @@ impl Store {
         }
     }
 
-    /// Serves a request that goes to every shard.
+    /// Executes a request that goes to every shard.
     pub fn control(&mut self, control: Control, now: Seconds) -> Response {
         self.apply_due_flush(now);
         match control {
@@ -63,7 +63,7 @@ impl Store {
         self.read_response(found)
     }
 
-    /// The answer to a read of a living item whose data is larger than `max_bytes`.
+    /// The response to a read of a live item whose data is larger than `max_bytes`.
     fn larger_than(&self, max_bytes: u32, hash: u32, key: &[u8], now: Seconds) -> Option<Response> {
         let item = self.items.get(self.find(hash, key)?);
         // Lossless: items have at most DATA_BYTES_MAX bytes of data.
@@ -86,7 +86,7 @@ impl Store {
         self.read_response(found)
     }
 
-    /// What a read answers that has found this item, or none.
+    /// The response to a read, given the item that it found.
     fn read_response(&mut self, found: Option<u32>) -> Response {
         match found {
             Some(index) => {
@@ -165,7 +165,7 @@ impl Store {
                 return self.extend(index, data, verb == Verb::Prepend);
             }
             (Verb::Add, Some(index)) => {
-                // The attempt counts as a use of the item, as in memcached.
+                // As in memcached, the attempt counts as a use of the item.
                 self.mark_used(index);
                 return Response::NotStored;
             }
@@ -182,7 +182,7 @@ impl Store {
             (Verb::Set, _) | (Verb::Add, None) | (Verb::Replace, Some(_)) => {}
         }
         if !self.fits_limit(key.len() + data.len()) {
-            // What a client tried to replace must not be served any longer.
+            // The old value must not be served after an attempt to replace it.
             if let Some(index) = found {
                 self.remove(index);
             }
@@ -213,7 +213,7 @@ impl Store {
         let item = self.items.get(index);
         let length = item.data().len() + data.len();
         if length > DATA_BYTES_MAX || !self.fits_limit(item.key().len() + length) {
-            // Not an error of its own in memcached, which finds out too late for one.
+            // As in memcached, which has no separate error for this.
             return Response::NotStored;
         }
         let cas = self.next_cas();
@@ -255,10 +255,10 @@ impl Store {
         let cas = self.next_cas();
         self.resize(index, |item| {
             if digits.len() <= item.data().len() {
-                // A number that became shorter is padded with spaces; the length stays.
-                let place = item.data_mut();
-                place.fill(b' ');
-                place[..digits.len()].copy_from_slice(digits);
+                // As in memcached, a shorter number is padded with spaces to the old length.
+                let target = item.data_mut();
+                target.fill(b' ');
+                target[..digits.len()].copy_from_slice(digits);
             } else {
                 item.set_data(digits);
             }

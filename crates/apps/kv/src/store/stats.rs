@@ -1,10 +1,10 @@
-//! Counters of a store, named as memcached's `stats` command names them.
+//! The counters of a store, with the names of memcached's `stats` command.
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident,)*) => {
-        /// The counters of one shard, or of several added up.
+        /// The counters of one shard or the sum over several.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Stats {
             $($(#[doc = $doc])* pub $name: u64,)*
@@ -16,7 +16,7 @@ macro_rules! counters {
                 $(self.$name += other.$name;)*
             }
 
-            /// Every counter with the name that clients know it by.
+            /// Every counter with its name in the protocol.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -25,21 +25,21 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Keys asked for.
+    /// Keys requested.
     cmd_get,
     /// Writes of every kind.
     cmd_set,
     /// Flushes.
     cmd_flush,
-    /// Touches, with reads or without.
+    /// Touches, with or without a read.
     cmd_touch,
-    /// Keys asked for and found.
+    /// Keys requested and found.
     get_hits,
-    /// Keys asked for and not found.
+    /// Keys requested and not found.
     get_misses,
-    /// Keys asked for and found expired.
+    /// Keys requested and found expired.
     get_expired,
-    /// Keys asked for and found flushed.
+    /// Keys requested and found flushed.
     get_flushed,
     /// Deletes that found nothing.
     delete_misses,
@@ -63,18 +63,18 @@ counters! {
     touch_hits,
     /// Touches that found nothing.
     touch_misses,
-    /// Bytes that the store may use; 0 without a limit.
+    /// Memory limit in bytes; 0 for none.
     limit_maxbytes,
-    /// Bytes in use.
+    /// Memory in use, in bytes.
     bytes,
-    /// Items in the store, expired ones that nobody asked for included.
+    /// Items in the store, including expired ones that were not removed yet.
     curr_items,
-    /// Items ever stored.
+    /// Items stored since the start.
     total_items,
-    /// Items removed before they expired, to make room.
+    /// Items evicted to free memory.
     evictions,
-    /// Items among those evicted that were never read.
+    /// Evicted items that were never read.
     evicted_unfetched,
-    /// Dead items whose room was taken by others.
+    /// Dead items removed to free memory.
     reclaimed,
 }

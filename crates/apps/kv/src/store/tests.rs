@@ -1,4 +1,4 @@
-//! What a store answers, request by request, and that its memory and order hold.
+//! Responses to each request, memory accounting and eviction order.
 
 use proptest::prelude::*;
 
@@ -67,7 +67,7 @@ fn a_read_of_more_than_it_asked_for_learns_the_size_and_changes_nothing() {
 }
 
 #[test]
-fn answers_share_the_data_and_keep_it_when_the_item_changes() {
+fn responses_share_the_data_and_keep_it_when_the_item_changes() {
     let mut store = Store::default();
     set(&mut store, "k", "12");
     let read = |store: &mut Store| match store
@@ -77,7 +77,7 @@ fn answers_share_the_data_and_keep_it_when_the_item_changes() {
         other => panic!("{other:?}"),
     };
     let (first, second) = (read(&mut store), read(&mut store));
-    assert!(std::ptr::eq(&*first, &*second), "one allocation for both answers");
+    assert!(std::ptr::eq(&*first, &*second), "one allocation for both responses");
     assert_eq!(change(&mut store, "k", Direction::Increment, 1), Response::Number(13));
     assert!(store.write_at(b"k", 1, b"4", NOW));
     assert_eq!((&*first, &*second, &*read(&mut store)), (&b"12"[..], &b"12"[..], &b"14"[..]));
@@ -102,7 +102,7 @@ fn items_expire_lazily_and_touch_moves_the_deadline() {
     assert_eq!(get_at(&mut store, "k", NOW + 19).as_deref(), Some("v"));
     let gat = Request::GetAndTouch { key: b"k".to_vec(), exptime: -1, max_bytes: u32::MAX };
     assert!(matches!(store.execute(gat, NOW + 19), Response::Value { .. }));
-    assert_eq!(store.len(), 1, "a dead item stays until somebody asks for it");
+    assert_eq!(store.len(), 1, "a dead item stays until its key is accessed");
     assert_eq!(get_at(&mut store, "k", NOW + 19), None);
     assert_eq!(store.len(), 0);
     assert_eq!(store.memory(), 0);
@@ -177,7 +177,7 @@ fn sizes_are_limited() {
 }
 
 #[test]
-fn the_items_used_longest_ago_make_room() {
+fn the_least_recently_used_items_are_evicted() {
     let each = item::Item::memory_for(1 + 100);
     let mut store = Store::new(Limits { memory: Some(3 * each) });
     let data = "x".repeat(100);
@@ -186,10 +186,10 @@ fn the_items_used_longest_ago_make_room() {
     }
     get(&mut store, "a");
     set(&mut store, "d", &data);
-    assert_eq!(get(&mut store, "b"), None, "the one used longest ago");
+    assert_eq!(get(&mut store, "b"), None, "the least recently used");
     assert!(get(&mut store, "a").is_some() && get(&mut store, "c").is_some());
     assert_eq!(store.stats().evictions, 1);
-    // A value that alone exceeds the limit takes its own predecessor with it, and nobody else.
+    // A value that by itself exceeds the limit removes its own predecessor and nothing else.
     let huge = "x".repeat(3 * each);
     assert_eq!(set(&mut store, "a", &huge), Response::OutOfMemory);
     assert_eq!(get(&mut store, "a"), None);
@@ -214,7 +214,7 @@ fn counters_add_up() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    ScanRequest(Request),
+    Request(Request),
     Flush,
     Wait(u64),
 }
@@ -234,17 +234,17 @@ fn step() -> impl Strategy<Value = Step> {
     let up = prop::sample::select(vec![Direction::Increment, Direction::Decrement]);
     prop_oneof![
         6 => (verb, key.clone(), exptime.clone(), data).prop_map(|(verb, key, exptime, data)| {
-            Step::ScanRequest(Request::Store { verb, key, flags: 0, exptime, data })
+            Step::Request(Request::Store { verb, key, flags: 0, exptime, data })
         }),
-        4 => key.clone().prop_map(|key| Step::ScanRequest(Request::Get { key, max_bytes: u32::MAX })),
-        1 => key.clone().prop_map(|key| Step::ScanRequest(Request::Delete { key })),
-        1 => key.clone().prop_map(|key| Step::ScanRequest(Request::Discard { key })),
+        4 => key.clone().prop_map(|key| Step::Request(Request::Get { key, max_bytes: u32::MAX })),
+        1 => key.clone().prop_map(|key| Step::Request(Request::Delete { key })),
+        1 => key.clone().prop_map(|key| Step::Request(Request::Discard { key })),
         1 => (key.clone(), exptime.clone())
-            .prop_map(|(key, exptime)| Step::ScanRequest(Request::Touch { key, exptime })),
+            .prop_map(|(key, exptime)| Step::Request(Request::Touch { key, exptime })),
         1 => (key.clone(), exptime)
-            .prop_map(|(key, exptime)| Step::ScanRequest(Request::GetAndTouch { key, exptime, max_bytes: u32::MAX })),
+            .prop_map(|(key, exptime)| Step::Request(Request::GetAndTouch { key, exptime, max_bytes: u32::MAX })),
         2 => (key, up, any::<u64>()).prop_map(|(key, direction, delta)| {
-            Step::ScanRequest(Request::Arithmetic { key, direction, delta })
+            Step::Request(Request::Arithmetic { key, direction, delta })
         }),
         1 => Just(Step::Flush),
         1 => (0..20u64).prop_map(Step::Wait),
@@ -255,7 +255,7 @@ proptest! {
     /// With a limit so tight that almost every write evicts: the limit holds after each step, the
     /// counted memory is that of the items, and what was just stored is there.
     #[test]
-    fn memory_is_counted_exactly_whatever_happens(
+    fn memory_is_counted_exactly(
         steps in prop::collection::vec(step(), 1..120)
     ) {
         let limit = 3 * item::Item::memory_for(64);
@@ -263,11 +263,11 @@ proptest! {
         let mut now = NOW;
         for step in steps {
             match step {
-                Step::ScanRequest(request) => {
+                Step::Request(request) => {
                     let key = request.key().to_vec();
                     let stored = matches!(&request, Request::Store { exptime: 0.., .. });
-                    let answer = tight.execute(request, now);
-                    if stored && answer == Response::Stored {
+                    let response = tight.execute(request, now);
+                    if stored && response == Response::Stored {
                         prop_assert!(tight.peek(&key, now).is_some(), "what was stored is there");
                     }
                 }

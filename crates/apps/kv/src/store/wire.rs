@@ -1,38 +1,38 @@
-//! What can be asked of a store, and what it answers: the values that cross the rack.
+//! Requests to a store and its responses: the values that cross the rack.
 
 use serde::{Deserialize, Serialize};
 
 use crate::store::data::Data;
 use crate::store::stats::Stats;
 
-/// How a value is stored.
+/// The condition and kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verb {
-    /// Whether or not there is an item.
+    /// Unconditional.
     Set,
-    /// Only where there is none.
+    /// Only if the key does not exist.
     Add,
-    /// Only where there is one.
+    /// Only if the key exists.
     Replace,
-    /// Behind the data of an item; its flags and expiry stay.
+    /// Appends to the data of an item, keeping its flags and expiry.
     Append,
-    /// Before the data of an item; its flags and expiry stay.
+    /// Prepends to the data of an item, keeping its flags and expiry.
     Prepend,
-    /// Only over the very item that has this unique number.
+    /// Only if the item has this unique number.
     Cas(u64),
 }
 
-/// Which way a number is changed.
+/// Increment or decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
-    /// Up, wrapping at 2^64.
+    /// Wraps at 2^64.
     Increment,
-    /// Down, stopping at 0.
+    /// Stops at 0.
     Decrement,
 }
 
-/// A request about one key. `exptime` is what clients send: 0 for never, below 0 for already
-/// expired, up to 30 days relative to now, above that a Unix time.
+/// A request on one key. `exptime` is the value that clients send: 0 for never, negative for
+/// already expired, up to 30 days relative to now, above that a Unix time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Read an item.
@@ -40,7 +40,7 @@ pub enum Request {
         /// The key.
         #[serde(with = "serde_bytes")]
         key: Vec<u8>,
-        /// Bytes of data that the answer may carry; see [`Response::Large`].
+        /// Maximum size of the data in the response; see [`Response::Large`].
         max_bytes: u32,
     },
     /// Change when an item expires.
@@ -58,12 +58,12 @@ pub enum Request {
         key: Vec<u8>,
         /// The new expiry.
         exptime: i32,
-        /// Bytes of data that the answer may carry; see [`Response::Large`].
+        /// Maximum size of the data in the response; see [`Response::Large`].
         max_bytes: u32,
     },
     /// Write an item.
     Store {
-        /// On which condition.
+        /// The condition.
         verb: Verb,
         /// The key.
         #[serde(with = "serde_bytes")]
@@ -82,27 +82,27 @@ pub enum Request {
         #[serde(with = "serde_bytes")]
         key: Vec<u8>,
     },
-    /// Remove an item that a client tried to replace by a value that was refused: the old value
-    /// must not outlive the attempt. Not counted as a delete.
+    /// Remove an item after a refused attempt to replace it: the old value must not be served any
+    /// more. Not counted as a delete.
     Discard {
         /// The key.
         #[serde(with = "serde_bytes")]
         key: Vec<u8>,
     },
-    /// Change the decimal number that an item holds.
+    /// Change the decimal number in an item.
     Arithmetic {
         /// The key.
         #[serde(with = "serde_bytes")]
         key: Vec<u8>,
-        /// Up or down.
+        /// Increment or decrement.
         direction: Direction,
-        /// By how much.
+        /// The amount.
         delta: u64,
     },
 }
 
 impl Request {
-    /// The key that the request is about; it decides which shard serves it.
+    /// The key, which determines the shard.
     pub fn key(&self) -> &[u8] {
         match self {
             Self::Get { key, .. }
@@ -119,18 +119,18 @@ impl Request {
 /// A request to every shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// Forget everything that is stored before the given moment (0 or less: now).
+    /// Invalidate all items stored before the given time (0 or less: now).
     FlushAll {
-        /// When, written like an expiry.
+        /// The time, in the format of an expiry.
         exptime: i32,
     },
-    /// Counters.
+    /// Read the counters.
     Stats,
-    /// Set the counters of events to zero; those of what is there stay.
+    /// Reset the counters of events; those of current contents remain.
     ResetStats,
 }
 
-/// What a store answers.
+/// A response of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Response {
     /// The item of a read.
@@ -142,35 +142,35 @@ pub enum Response {
         /// As stored.
         data: Data,
     },
-    /// A read found an item with more data than it asked for. It has changed and counted nothing;
-    /// the client makes room for that many bytes and asks again.
+    /// The item has more data than `max_bytes` of the read, which changed and counted nothing. The
+    /// client reserves memory for that many bytes and repeats the request.
     Large {
         /// Bytes of data.
         bytes: u32,
     },
-    /// A read found nothing.
+    /// The item of a read does not exist.
     Miss,
-    /// A write is done.
+    /// The value was stored.
     Stored,
-    /// The condition of an add, replace, append or prepend does not hold.
+    /// The condition of an add, replace, append or prepend is false.
     NotStored,
-    /// A cas found another version.
+    /// The item of a cas has another unique number.
     Exists,
-    /// There is no item to delete, touch, change, or compare.
+    /// The item to delete, touch, change or compare does not exist.
     NotFound,
-    /// An item is gone.
+    /// The item was deleted.
     Deleted,
-    /// An item expires at another time now.
+    /// The expiry was changed.
     Touched,
     /// The number after the change.
     Number(u64),
-    /// The item to change is not a decimal number that fits into 64 bits.
+    /// The item is not a decimal number of 64 bits.
     NotNumeric,
     /// The item would exceed the size limit of one item.
     TooLarge,
-    /// The item alone would exceed the memory limit of the store.
+    /// The item by itself would exceed the memory limit of the store.
     OutOfMemory,
-    /// A control request is done.
+    /// The control request was executed.
     Done,
     /// Counters.
     Stats(Box<Stats>),

@@ -1,7 +1,7 @@
 //! Numbers for inserted records, visible to readers once the records exist.
 //!
-//! The clients of a thread finish inserts out of order. Readers must choose among existing records, so
-//! the counter's limit passes a number only when it and all lower numbers are acknowledged.
+//! The clients of a thread finish inserts out of order. Readers must choose among existing records,
+//! so the counter's limit passes a number only when it and all lower numbers are acknowledged.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

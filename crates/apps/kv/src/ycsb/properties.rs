@@ -130,8 +130,8 @@ impl Properties {
             .map(|entry| (entry.key.as_str(), &entry.origin))
     }
 
-    /// The value of `key` as a `T`, or `default` if it is not set; `expected` describes valid values in
-    /// messages.
+    /// The value of `key` as a `T`, or `default` if it is not set; `expected` describes valid
+    /// values in messages.
     ///
     /// # Errors
     /// [`PropertyError::Value`] if the text is not a `T`, or `accept` returns false.

@@ -32,7 +32,8 @@ impl RecordMaker {
         }
     }
 
-    /// Writes the key of record `number` into `key`: `user`, then the number or its hash in decimal.
+    /// Writes the key of record `number` into `key`: `user`, then the number or its hash in
+    /// decimal.
     pub fn key(&self, number: u64, key: &mut Vec<u8>) {
         let number = match self.order {
             InsertOrder::Hashed => fnv_hash(number),

@@ -208,7 +208,8 @@ impl Workload {
     /// file in the current folder with the name of a core workload is written `./workloadc`.
     ///
     /// # Errors
-    /// [`WorkloadError::Read`] if there is neither, [`WorkloadError::Property`] for a malformed line.
+    /// [`WorkloadError::Read`] if there is neither, [`WorkloadError::Property`] for a malformed
+    /// line.
     pub fn properties(name_or_path: &str) -> Result<(String, Properties), WorkloadError> {
         if let Some((name, text)) = builtin(name_or_path) {
             return Ok((name.to_owned(), Properties::parse(name, text)?));
@@ -221,9 +222,9 @@ impl Workload {
         Ok((name, Properties::parse(name_or_path, &text)?))
     }
 
-    /// Builds the workload that `properties` describe. Unknown properties of a file give warnings, not
-    /// errors, because other YCSB programs read the same files. Unset properties have YCSB's defaults,
-    /// except that `recordcount` and `operationcount` default to 1000.
+    /// Builds the workload that `properties` describe. Unknown properties of a file give warnings,
+    /// not errors, because other YCSB programs read the same files. Unset properties have YCSB's
+    /// defaults, except that `recordcount` and `operationcount` default to 1000.
     ///
     /// # Errors
     /// [`WorkloadError::Property`] for an invalid value, with its file, line and key;

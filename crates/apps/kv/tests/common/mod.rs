@@ -1,4 +1,4 @@
-//! What several tests of `kv serve` need.
+//! A running `kv serve`, for tests.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -20,14 +20,14 @@ impl Server {
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
-        let port = port.unwrap_or_else(|| panic!("the server said {line:?}"));
+        let port = port.unwrap_or_else(|| panic!("the server printed {line:?}"));
         Self { process, port }
     }
 }
 
-#[allow(dead_code)] // Not every test program asks.
+#[allow(dead_code)] // Not used by every test program.
 impl Server {
-    /// The largest amount of memory that the process behind the port has had at any time.
+    /// Peak memory of the serving process in bytes.
     pub(crate) fn peak_memory_bytes(&self) -> usize {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();

@@ -38,7 +38,8 @@ pub(super) struct Bench {
     /// Also run lock-based stores, in one process with as many threads as the rack
     #[arg(long)]
     vs: bool,
-    /// Number of rounds, each on a fresh store; with --vs the stores are interleaved [default: 1, with --vs 5]
+    /// Number of rounds, each on a fresh store; with --vs the stores are interleaved [default: 1,
+    /// with --vs 5]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Write the results to FILE as JSON

@@ -3,8 +3,8 @@
 //! The zipfian generator is that of Gray et al., "Quickly Generating Billion-Record Synthetic
 //! Databases" (SIGMOD 1994), which YCSB uses too. With n items and skew theta, item i (from 0) has
 //! probability `1 / ((i + 1)^theta * zeta(n))`, where `zeta(n)` is the sum of `1 / i^theta` for i
-//! from 1 to n. One uniform number gives one item: the first two exactly, the others by inverting an
-//! approximation of the distribution function, so no table of n entries is needed.
+//! from 1 to n. One uniform number gives one item: the first two exactly, the others by inverting
+//! an approximation of the distribution function, so no table of n entries is needed.
 
 use fastrand::Rng;
 
@@ -68,8 +68,8 @@ impl Zipfian {
         zipfian
     }
 
-    /// Raises the number of items, adding only the new terms to zeta. A smaller number is ignored, as
-    /// in YCSB: another client may have seen an older count.
+    /// Raises the number of items, adding only the new terms to zeta. A smaller number is ignored,
+    /// as in YCSB: another client may have seen an older count.
     pub fn grow(&mut self, items: u64) {
         if items > self.items {
             self.resize(items);
@@ -105,8 +105,8 @@ impl Zipfian {
     }
 }
 
-/// Chooses the record of an operation. Each client has its own, cloned from one: making one can sum a
-/// long series.
+/// Chooses the record of an operation. Each client has its own, cloned from one: making one can sum
+/// a long series.
 #[derive(Clone, Debug)]
 pub struct KeyChooser(Choice);
 
@@ -136,8 +136,8 @@ impl KeyChooser {
         })
     }
 
-    /// The number of an existing record. Records below `limit` exist; `limit` is at least 1 and never
-    /// decreases.
+    /// The number of an existing record. Records below `limit` exist; `limit` is at least 1 and
+    /// never decreases.
     pub fn next(&mut self, rng: &mut Rng, limit: u64) -> u64 {
         match &mut self.0 {
             Choice::Uniform { records } => rng.u64(..*records),

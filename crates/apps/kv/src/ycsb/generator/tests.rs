@@ -1,7 +1,7 @@
 //! The distributions against values computed elsewhere, and against their own definition.
 //!
-//! Seeds are fixed, so the tests are deterministic; bounds are still several standard deviations wide,
-//! so that another random number generator passes too.
+//! Seeds are fixed, so the tests are deterministic; bounds are still several standard deviations
+//! wide, so that another random number generator passes too.
 
 use super::*;
 use crate::ycsb::properties::Properties;
