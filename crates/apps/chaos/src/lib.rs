@@ -1,14 +1,15 @@
-//! Chaos: racks whose processes are killed at random moments, and what must be true afterwards.
+//! Kills processes of racks at random moments and checks the survivors.
 //!
 //! ```text
-//!   chaos                        the judge: starts a rack, kills one of its processes, looks
+//!   chaos                        starts a rack, kills one of its processes, checks the rest
 //!    +- chaos --rack SEED        the rack's leader, host 0, in a process group of its own
 //!        +- host 1, host 2       started by the leader, as any rack starts its hosts
 //! ```
 //!
-//! Reading order: [`Plan`] (what happens in a round, all of it drawn from its seed), [`rack`] (what
-//! the rack does meanwhile, and how it checks itself), `procfs` (what the system knows of
-//! processes), [`round`] (the judge), [`Verdict`] (what it finds).
+//! In reading order, which is also the order of dependencies: [`Plan`] (what happens in a round,
+//! drawn from its seed), [`RoundReport`] (its outcome), `procfs` (processes, descriptors, shared
+//! memory), [`rack`] (the workload of the rack, which checks itself), [`round`] (running and
+//! checking a round).
 
 #![forbid(unsafe_code)]
 
@@ -19,4 +20,4 @@ mod report;
 pub mod round;
 
 pub use plan::{Moment, Plan};
-pub use report::{Hit, Verdict};
+pub use report::{Kill, RoundReport};

@@ -1,25 +1,25 @@
-//! Kills processes of racks at random moments, and checks that nothing hangs, nothing is left
-//! behind, and everybody is told the right thing.
+//! `chaos`: kills processes of racks at random moments and checks that nothing hangs, nothing is
+//! left behind, and every survivor reports the right host as lost.
 
 use clap::Parser;
-use gossamer_chaos::{Plan, Verdict, rack, round::Judge};
+use gossamer_chaos::{Plan, RoundReport, rack, round::Runner};
 use std::{process::ExitCode, time::Duration};
 
-/// Kills processes of racks at random moments and checks what becomes of the rest.
+/// Kill processes of racks at random moments and check the survivors.
 ///
-/// Each round starts a rack of three processes with two threads each, which work on each other's
-/// properties, and kills one of them. Even seeds: the rack must end at once and say who was lost.
-/// Odd seeds: the others go on, and must agree on every sum.
+/// Each round starts a rack of three processes with two threads each, which send requests to each
+/// other, and kills one process. With an even seed the rack must end at once and report the lost
+/// host. With an odd seed the other processes must continue and agree on every sum.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
-    /// How many rounds to play.
+    /// Number of rounds.
     #[arg(long, default_value_t = 20)]
     rounds: u64,
-    /// The first round's seed; each round's is one more than the last. Random if not given.
+    /// Seed of the first round, incremented for each further round [default: random].
     #[arg(long)]
     seed: Option<u64>,
-    /// Be the rack of the round with this seed.
+    /// Run the rack of the round with this seed.
     #[arg(long, hide = true)]
     rack: Option<u64>,
 }
@@ -30,77 +30,77 @@ fn main() -> ExitCode {
         return rack::run_rack(&Plan::of(seed));
     }
     if arguments.rounds == 0 {
-        eprintln!("chaos: no rounds would prove nothing; ask for one at least");
+        eprintln!("chaos: invalid --rounds 0: expected at least 1");
         return ExitCode::FAILURE;
     }
     let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
-    match play(arguments.rounds, seed) {
+    match run(arguments.rounds, seed) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("chaos: cannot play a round: {error}");
+            eprintln!("chaos: cannot run a round: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Plays the rounds and tells of each; whether all went well.
-fn play(rounds: u64, seed: u64) -> std::io::Result<bool> {
-    let judge = Judge::new()?;
-    let mut verdicts = Vec::new();
+/// Runs the rounds and prints a line for each; returns whether all passed.
+fn run(rounds: u64, seed: u64) -> std::io::Result<bool> {
+    let runner = Runner::new()?;
+    let mut reports = Vec::new();
     for number in 0..rounds {
-        let verdict = judge.play(Plan::of(seed.wrapping_add(number)))?;
-        println!("round {}/{rounds}: {verdict}", number + 1);
-        tell_faults(&verdict);
-        verdicts.push(verdict);
+        let report = runner.run(Plan::of(seed.wrapping_add(number)))?;
+        println!("round {}/{rounds}: {report}", number + 1);
+        print_violations(&report);
+        reports.push(report);
     }
-    Ok(sum_up(&verdicts))
+    Ok(print_summary(&reports))
 }
 
-fn tell_faults(verdict: &Verdict) {
-    if verdict.faults.is_empty() {
+fn print_violations(report: &RoundReport) {
+    if report.violations.is_empty() {
         return;
     }
-    for fault in &verdict.faults {
-        eprintln!("  fault: {fault}");
+    for violation in &report.violations {
+        eprintln!("  violation: {violation}");
     }
-    for line in &verdict.transcript {
+    for line in &report.transcript {
         eprintln!("  | {line}");
     }
-    eprintln!("  to repeat it: chaos --rounds 1 --seed {}", verdict.plan.seed);
+    eprintln!("  to repeat: chaos --rounds 1 --seed {}", report.plan.seed);
 }
 
-fn sum_up(verdicts: &[Verdict]) -> bool {
-    let count = |what: &dyn Fn(&&Verdict) -> bool| verdicts.iter().filter(what).count();
-    let leaders = count(&|verdict| verdict.hit.is_some_and(|hit| hit.leader));
-    let others = count(&|verdict| verdict.hit.is_some_and(|hit| !hit.leader));
-    let late = verdicts.len() - leaders - others;
-    let slowest = verdicts.iter().filter(|verdict| !verdict.plan.goes_on());
-    let slowest = slowest.map(|verdict| verdict.end.as_millis()).max().unwrap_or(0);
-    let operations: u64 = verdicts.iter().map(|verdict| verdict.operations).sum();
-    let failed = count(&|verdict| !verdict.faults.is_empty());
+fn print_summary(reports: &[RoundReport]) -> bool {
+    let count = |what: &dyn Fn(&&RoundReport) -> bool| reports.iter().filter(what).count();
+    let leaders = count(&|report| report.kill.is_some_and(|kill| kill.leader));
+    let others = count(&|report| report.kill.is_some_and(|kill| !kill.leader));
+    let late = reports.len() - leaders - others;
+    let slowest = reports.iter().filter(|report| !report.plan.continues());
+    let slowest = slowest.map(|report| report.end.as_millis()).max().unwrap_or(0);
+    let operations: u64 = reports.iter().map(|report| report.operations).sum();
+    let failed = count(&|report| !report.violations.is_empty());
     println!(
         "{} rounds: killed {leaders} leaders and {others} others, {late} too late; {operations} \
-         operations; the slowest end of a rack that was to end took {slowest} ms; {failed} failed",
-        verdicts.len()
+         operations; slowest end of an end-rack round {slowest} ms; {failed} failed",
+        reports.len()
     );
-    println!("{}", how_soon(verdicts));
+    println!("{}", detection_latency(reports));
     failed == 0
 }
 
-/// How long those who went on working took to notice a loss.
-fn how_soon(verdicts: &[Verdict]) -> String {
-    let mut noticed: Vec<Duration> =
-        verdicts.iter().flat_map(|verdict| verdict.noticed.iter().copied()).collect();
-    noticed.sort_unstable();
-    let Some(slowest) = noticed.last() else {
-        return "nobody was left who could have noticed a loss at work".to_owned();
+/// The time that continuing processes took to detect a loss.
+fn detection_latency(reports: &[RoundReport]) -> String {
+    let mut detected: Vec<Duration> =
+        reports.iter().flat_map(|report| report.detected.iter().copied()).collect();
+    detected.sort_unstable();
+    let Some(slowest) = detected.last() else {
+        return "no process was still working when one was killed".to_owned();
     };
-    let at = |percent: usize| noticed[(noticed.len() - 1) * percent / 100].as_secs_f64() * 1e3;
+    let at = |percent: usize| detected[(detected.len() - 1) * percent / 100].as_secs_f64() * 1e3;
     format!(
-        "from SIGKILL to the report of a process at work, {} times: median {:.1} ms, 90% within \
-         {:.1} ms, the slowest {:.1} ms",
-        noticed.len(),
+        "SIGKILL to report by a working process ({} reports): median {:.1} ms, p90 {:.1} ms, max \
+         {:.1} ms",
+        detected.len(),
         at(50),
         at(90),
         slowest.as_secs_f64() * 1e3

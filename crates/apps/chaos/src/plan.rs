@@ -1,17 +1,17 @@
-//! [`Plan`]: what happens in a round. All of it follows from the seed, so a round can be repeated.
+//! [`Plan`]: what happens in a round, derived from its seed, so that rounds can be repeated.
 
 use fastrand::Rng;
 use gossamer::OnPeerLoss;
 use std::{fmt, time::Duration};
 
-/// When the kill comes, as far as it can be planned.
+/// The planned moment of the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// So long after the leader was started, when the processes are finding each other.
+    /// This long after the start of the leader, while the processes connect.
     Starting(Duration),
-    /// So long after the work began.
+    /// This long after the work began.
     Running(Duration),
-    /// So long after the work was done, when the rack is ending.
+    /// This long after the work was done, while the rack ends.
     Ending(Duration),
 }
 
@@ -29,23 +29,23 @@ impl fmt::Display for Moment {
 /// What happens in a round.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What all of it is drawn from.
+    /// The seed of the plan.
     pub seed: u64,
-    /// What the rack is to do about a loss: odd seeds go on, even ones end.
+    /// The rack's policy for losses: odd seeds continue, even ones end.
     pub on_peer_loss: OnPeerLoss,
-    /// The host whose process is killed (while the rack is starting: the process in the order of
-    /// their starts, counted around).
+    /// The host whose process is killed. While the rack starts, an index into its processes in
+    /// order of their start, modulo their number.
     pub victim: u32,
-    /// When.
+    /// When its process is killed.
     pub moment: Moment,
 }
 
 impl Plan {
-    /// Hosts of the rack.
+    /// Number of hosts.
     pub const HOSTS: u32 = 3;
-    /// Threads of each host.
+    /// Threads per host.
     pub const THREADS: u32 = 2;
-    /// How long the rack works: longer than the latest kill and the time until it is noticed.
+    /// Duration of the work: longer than the latest kill plus the time until it is detected.
     pub const WORK: Duration = Duration::from_millis(200);
 
     /// The plan of the round with this seed.
@@ -65,8 +65,8 @@ impl Plan {
         Plan { seed, on_peer_loss, victim, moment }
     }
 
-    /// Whether the rack goes on when it loses a host that is not its leader.
-    pub fn goes_on(&self) -> bool {
+    /// Whether the rack continues after the loss of a host other than the leader.
+    pub fn continues(&self) -> bool {
         self.on_peer_loss == OnPeerLoss::Return
     }
 }
@@ -79,8 +79,8 @@ mod tests {
     fn seeds_cover_every_victim_moment_and_policy() {
         let plans: Vec<_> = (0..60).map(Plan::of).collect();
         for victim in 0..Plan::HOSTS {
-            assert!(plans.iter().any(|plan| plan.victim == victim && plan.goes_on()));
-            assert!(plans.iter().any(|plan| plan.victim == victim && !plan.goes_on()));
+            assert!(plans.iter().any(|plan| plan.victim == victim && plan.continues()));
+            assert!(plans.iter().any(|plan| plan.victim == victim && !plan.continues()));
         }
         assert!(plans.iter().any(|plan| matches!(plan.moment, Moment::Starting(_))));
         assert!(plans.iter().any(|plan| matches!(plan.moment, Moment::Running(_))));

@@ -1,4 +1,4 @@
-//! What the system knows of processes: a group's members, open descriptors, shared memory.
+//! Processes in `/proc`: members of a group, open descriptors, shared memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ pub(crate) struct Process {
     group: u32,
 }
 
-/// The processes of a process group, zombies among them, oldest id first.
+/// The processes of a process group, including zombies, ordered by id.
 pub(crate) fn members(group: u32) -> io::Result<Vec<Process>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -36,7 +36,7 @@ fn process(pid: u32) -> Option<Process> {
 }
 
 fn parse(pid: u32, stat: &str) -> Option<Process> {
-    // The name stands in brackets and may itself contain any character.
+    // The name is in parentheses and can contain any character.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
@@ -44,11 +44,11 @@ fn parse(pid: u32, stat: &str) -> Option<Process> {
     Some(Process { pid, state, parent, group })
 }
 
-/// The open descriptors of a process (`self` for this one), and what they are.
+/// The open descriptors of a process (`self` for this one) and their targets.
 pub(crate) fn descriptors(pid: &str) -> BTreeMap<u32, PathBuf> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return BTreeMap::new() };
     let all = entries.flatten().filter_map(|entry| {
-        // The descriptor that lists the directory is closed by now, or leads to the directory.
+        // The descriptor of the listing itself is closed, or its target is the directory.
         let target = fs::read_link(entry.path()).ok()?;
         let number = entry.file_name().to_str()?.parse().ok()?;
         (!target.ends_with("fd")).then_some((number, target))
@@ -56,10 +56,10 @@ pub(crate) fn descriptors(pid: &str) -> BTreeMap<u32, PathBuf> {
     all.collect()
 }
 
-/// Says, in the environment of a rack, which descriptors the judge itself was started with.
+/// Environment variable with the descriptors that the parent of the rack was started with.
 pub(crate) const DESCRIPTORS: &str = "GOSSAMER_CHAOS_DESCRIPTORS";
 
-/// What this process has open that is neither a standard stream nor the judge's inheritance.
+/// Open descriptors of this process except standard streams and those in [`DESCRIPTORS`].
 pub(crate) fn surplus_descriptors() -> BTreeMap<u32, PathBuf> {
     let listed = env::var(DESCRIPTORS).unwrap_or_default();
     let known: BTreeSet<u32> = listed.split(',').flat_map(str::parse).chain(0..3).collect();
@@ -67,12 +67,12 @@ pub(crate) fn surplus_descriptors() -> BTreeMap<u32, PathBuf> {
     all.filter(|(number, _)| !known.contains(number)).collect()
 }
 
-/// The unnamed files in memory that this process has open.
+/// The memfds that this process has open.
 pub(crate) fn own_memory_files() -> Vec<PathBuf> {
     descriptors("self").into_values().filter(|target| is_memory_file(target)).collect()
 }
 
-/// The unnamed files in memory that a process has open, by the numbers that tell files apart.
+/// The memfds that a process has open, by device and inode.
 pub(crate) fn memory_files(pid: u32) -> BTreeSet<(u64, u64)> {
     descriptors(&pid.to_string())
         .into_iter()
@@ -94,7 +94,7 @@ fn is_memory_file(target: &Path) -> bool {
     target.to_string_lossy().starts_with("/memfd:")
 }
 
-/// Names in `/dev/shm` that no living process maps or holds open: left behind by somebody.
+/// New names in `/dev/shm` that no process maps or holds open.
 pub(crate) fn unheld_shared_memory(known: &BTreeSet<PathBuf>) -> io::Result<Vec<PathBuf>> {
     let mut new: Vec<_> = shared_memory()?.difference(known).cloned().collect();
     if !new.is_empty() {

@@ -1,15 +1,15 @@
-//! The rack's side of a round: every thread works on everybody's properties with every kind of
-//! request, and keeps books, which must agree with what the properties say in the end.
+//! The rack of a round: every thread sends every kind of request to all properties and keeps a
+//! ledger, which must match the properties at the end.
 //!
-//! What the judge needs to know is written to standard output, a line each:
+//! It reports to its parent on standard output, one line each:
 //!
 //! ```text
-//!   host 1 pid 4711          who is who
+//!   host 1 pid 4711          the process id of a host
 //!   running                  the work begins
-//!   lost 1                   a process has noticed that host 1 is lost
-//!   wrong: ..                something that must not be
+//!   lost 1                   a process has detected the loss of host 1
+//!   violation: ..            a violated expectation
 //!   checked lost=1 operations=5432
-//!   ended                    the rack has ended, and `run` has returned
+//!   ended                    `Rack::run` has returned
 //! ```
 
 use crate::{Plan, procfs};
@@ -22,16 +22,16 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::{cell::RefCell, collections::BTreeSet, process::ExitCode, rc::Rc, time::Instant};
 
-/// Fibers that each thread starts.
+/// Fibers per thread.
 const FIBERS: usize = 4;
-/// Bytes of a payload that does not fit into a slot.
+/// Size of a payload that exceeds a slot.
 const BULK_BYTES: usize = 40_000;
 
-/// A property that everybody works on.
+/// A property that all threads use.
 struct Account {
-    /// What each thread of the rack has paid in.
+    /// The sum that each thread has paid in.
     paid: Vec<u64>,
-    /// Somebody else's property, to be dropped when the next one comes.
+    /// A trust to a property of another thread, dropped when it is replaced.
     held: Option<Trust<u64>>,
 }
 
@@ -49,33 +49,33 @@ struct Bank {
     vault: Trust<Latch<Account>>,
 }
 
-/// What a fiber, a thread, or the whole rack knows to have done.
+/// The completed requests of a fiber, a thread or the whole rack.
 #[derive(Default, Serialize, Deserialize)]
-struct Books {
-    /// Paid into each account, and confirmed.
+struct Ledger {
+    /// The confirmed payments into each account.
     account: Vec<u64>,
-    /// Paid into each vault, and confirmed.
+    /// The confirmed payments into each vault.
     vault: Vec<u64>,
-    /// Hosts that requests were lost to.
+    /// Hosts reported as lost by failed requests.
     lost: BTreeSet<u32>,
     operations: u64,
-    wrong: Vec<String>,
+    violations: Vec<String>,
 }
 
-impl Books {
+impl Ledger {
     fn new(threads: usize) -> Self {
-        Books { account: vec![0; threads], vault: vec![0; threads], ..Books::default() }
+        Ledger { account: vec![0; threads], vault: vec![0; threads], ..Ledger::default() }
     }
 
-    fn add(&mut self, other: Books) {
+    fn add(&mut self, other: Ledger) {
         self.account.iter_mut().zip(other.account).for_each(|(sum, more)| *sum += more);
         self.vault.iter_mut().zip(other.vault).for_each(|(sum, more)| *sum += more);
         self.lost.extend(other.lost);
         self.operations += other.operations;
-        self.wrong.extend(other.wrong);
+        self.violations.extend(other.violations);
     }
 
-    /// Notes how a request to a thread of `host` has ended; its result, if it has one.
+    /// Records the outcome of a request to a thread of `host` and returns its result, if any.
     fn ended<U>(&mut self, host: u32, result: Result<U, DelegateError>) -> Option<U> {
         match result {
             Ok(value) => {
@@ -83,36 +83,36 @@ impl Books {
                 return Some(value);
             }
             Err(DelegateError::PeerLost { host: lost, .. }) if lost.0 == host => {
-                say_lost(host);
+                report_lost(host);
                 self.lost.insert(host);
             }
-            // The rack has ended under the fiber.
+            // The rack ended while the fiber ran.
             Err(DelegateError::NoRack(_)) => {}
-            Err(error) => self.wrong.push(format!("a request to host {host} failed: {error}")),
+            Err(error) => self.violations.push(format!("a request to host {host} failed: {error}")),
         }
         None
     }
 
     fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
-            self.wrong.push(what());
+            self.violations.push(what());
         }
     }
 }
 
-/// Says that a host is lost, once for each process that notices.
-fn say_lost(host: u32) {
-    static SAID: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
-    if SAID.lock().insert(host) {
+/// Prints that a host is lost, once per process.
+fn report_lost(host: u32) {
+    static REPORTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+    if REPORTED.lock().insert(host) {
         println!("lost {host}");
     }
 }
 
-/// One process of the rack of a round, from its start to its end.
+/// Runs one process of the rack of a round.
 pub fn run_rack(plan: &Plan) -> ExitCode {
     let inherited = procfs::surplus_descriptors();
     if !inherited.is_empty() {
-        println!("wrong: a process inherits {inherited:?}");
+        println!("violation: the process inherited descriptors {inherited:?}");
     }
     let rack = Rack::new().hosts(Plan::HOSTS).threads(Plan::THREADS);
     let seed = plan.seed;
@@ -121,7 +121,7 @@ pub fn run_rack(plan: &Plan) -> ExitCode {
         Ok(()) => {
             let leaked = procfs::own_memory_files();
             if !leaked.is_empty() {
-                println!("wrong: memory is still open when the rack has ended: {leaked:?}");
+                println!("violation: memory files are still open after the rack ended: {leaked:?}");
             }
             println!("ended");
             ExitCode::SUCCESS
@@ -133,7 +133,7 @@ pub fn run_rack(plan: &Plan) -> ExitCode {
     }
 }
 
-/// What host 0 does: has everybody work, and compares the books.
+/// The main function of the rack, on host 0: runs the work and compares the ledgers.
 fn lead(seed: u64, ends: bool) {
     let trustees: Vec<_> = gossamer::threads().collect();
     let threads = trustees.len();
@@ -156,108 +156,108 @@ fn lead(seed: u64, ends: bool) {
         .iter()
         .map(|trustee| {
             let arguments = (seed, trustee.number() as usize, banks.clone());
-            spawn_on_with(*trustee, |(seed, me, banks)| work(seed, me, banks), arguments)
+            spawn_on_with(*trustee, |(seed, me, banks)| run_thread(seed, me, banks), arguments)
         })
         .collect();
-    let mut books = Books::new(threads);
+    let mut ledger = Ledger::new(threads);
     let mut reports = Vec::new();
     for (trustee, worker) in trustees.iter().zip(workers) {
         match worker.join() {
             Ok(report) => reports.push((trustee.number() as usize, report)),
-            Err(_) => drop(books.lost.insert(trustee.thread().host.0)),
+            Err(_) => drop(ledger.lost.insert(trustee.thread().host.0)),
         }
     }
-    // While a rack ends, what was done may not be confirmed any more.
-    if !ends || books.lost.is_empty() {
+    // If a rack ends because of a loss, some requests may stay unconfirmed.
+    if !ends || ledger.lost.is_empty() {
         for bank in &banks {
-            compare(bank, &reports, &mut books);
+            compare(bank, &reports, &mut ledger);
         }
     }
     drop(banks);
     for (_, report) in reports {
-        books.add(report);
+        ledger.add(report);
     }
-    for wrong in &books.wrong {
-        println!("wrong: {wrong}");
+    for violation in &ledger.violations {
+        println!("violation: {violation}");
     }
-    let lost: Vec<_> = books.lost.iter().map(u32::to_string).collect();
-    println!("checked lost={} operations={}", lost.join(","), books.operations);
+    let lost: Vec<_> = ledger.lost.iter().map(u32::to_string).collect();
+    println!("checked lost={} operations={}", lost.join(","), ledger.operations);
 }
 
-/// Compares what a bank says that each thread paid in with what the thread says.
-fn compare(bank: &Bank, reports: &[(usize, Books)], books: &mut Books) {
+/// Compares the sums in a bank with the ledgers of the threads.
+fn compare(bank: &Bank, reports: &[(usize, Ledger)], ledger: &mut Ledger) {
     let host = bank.trustee.thread().host.0;
     let at = bank.trustee.number() as usize;
-    let account = books.ended(host, bank.account.try_apply(|account| account.paid.clone()));
+    let account = ledger.ended(host, bank.account.try_apply(|account| account.paid.clone()));
     let vault = bank.vault.try_launch_with(|vault, ()| vault.paid.clone(), ());
-    let vault = books.ended(host, vault);
+    let vault = ledger.ended(host, vault);
     let (Some(account), Some(vault)) = (account, vault) else { return };
     for (thread, report) in reports {
-        let (there, here) = (account[*thread], report.account[at]);
-        books.expect(there == here, || {
-            format!("thread {thread} paid {here} into account {at}, which says {there}")
+        let (actual, expected) = (account[*thread], report.account[at]);
+        ledger.expect(actual == expected, || {
+            format!("thread {thread} paid {expected} into account {at}, which has {actual}")
         });
-        let (there, here) = (vault[*thread], report.vault[at]);
-        books.expect(there == here, || {
-            format!("thread {thread} paid {here} into vault {at}, which says {there}")
+        let (actual, expected) = (vault[*thread], report.vault[at]);
+        ledger.expect(actual == expected, || {
+            format!("thread {thread} paid {expected} into vault {at}, which has {actual}")
         });
     }
 }
 
-/// What one thread does: its fibers' books, summed.
-fn work(seed: u64, me: usize, banks: Vec<Bank>) -> Books {
-    let mut sum = Books::new(banks.len());
+/// The work of one thread; returns the sum of its fibers' ledgers.
+fn run_thread(seed: u64, me: usize, banks: Vec<Bank>) -> Ledger {
+    let mut sum = Ledger::new(banks.len());
     let fibers: Vec<_> = (0..FIBERS)
         .map(|fiber| {
             let banks = banks.clone();
             let seed = seed.wrapping_mul(1000) + (me * FIBERS + fiber) as u64;
-            spawn(move || deal(Rng::with_seed(seed), me, banks))
+            spawn(move || run_fiber(Rng::with_seed(seed), me, banks))
         })
         .collect();
     for fiber in fibers {
         match fiber.join() {
-            Ok(books) => sum.add(books),
-            // The rack has ended under the fiber.
+            Ok(ledger) => sum.add(ledger),
+            // The rack ended while the fiber ran.
             Err(JoinError::Cancelled) => {}
-            Err(error) => sum.wrong.push(format!("a fiber of thread {me}: {error}")),
+            Err(error) => sum.violations.push(format!("a fiber of thread {me} failed: {error}")),
         }
     }
     sum
 }
 
-/// What one fiber does: one request after the other to whomever, until the time is over.
-fn deal(mut rng: Rng, me: usize, banks: Vec<Bank>) -> Books {
-    let books = Rc::new(RefCell::new(Books::new(banks.len())));
-    // Requests that are not waited for, and have not ended.
-    let under_way = Rc::new(());
+/// The work of one fiber: sends requests to random threads until the time is over.
+fn run_fiber(mut rng: Rng, me: usize, banks: Vec<Bank>) -> Ledger {
+    let ledger = Rc::new(RefCell::new(Ledger::new(banks.len())));
+    // Counts requests in flight that the fiber does not wait for.
+    let in_flight = Rc::new(());
     let end = Instant::now() + Plan::WORK;
     while Instant::now() < end {
         let bank = &banks[rng.usize(..banks.len())];
         let other = &banks[rng.usize(..banks.len())];
-        one(&mut rng, me, bank, other, &books, &under_way);
+        send_request(&mut rng, me, bank, other, &ledger, &in_flight);
         yield_now();
     }
-    while Rc::strong_count(&under_way) > 1 {
+    while Rc::strong_count(&in_flight) > 1 {
         yield_now();
     }
-    // A host that has been killed by now answers nobody.
+    // Detects hosts that were killed in the meantime.
     for bank in &banks {
         let host = bank.trustee.thread().host.0;
         let threads = bank.account.try_apply(|account| account.paid.len());
-        books.borrow_mut().ended(host, threads);
+        ledger.borrow_mut().ended(host, threads);
     }
-    let mut books = books.borrow_mut();
-    std::mem::take(&mut *books)
+    let mut ledger = ledger.borrow_mut();
+    std::mem::take(&mut *ledger)
 }
 
-/// One request of a kind that `rng` chooses, to `bank`.
-fn one(
+/// Sends a request of a random kind to `bank`.
+fn send_request(
     rng: &mut Rng,
     me: usize,
     bank: &Bank,
     other: &Bank,
-    books: &Rc<RefCell<Books>>,
-    under_way: &Rc<()>,
+    ledger: &Rc<RefCell<Ledger>>,
+    in_flight: &Rc<()>,
 ) {
     let host = bank.trustee.thread().host.0;
     let at = bank.trustee.number() as usize;
@@ -267,27 +267,27 @@ fn one(
             let pay =
                 |account: &mut Account, (me, amount): (usize, u64)| account.paid[me] += amount;
             let paid = bank.account.try_apply_with(pay, (me, amount));
-            let mut books = books.borrow_mut();
-            if books.ended(host, paid).is_some() {
-                books.account[at] += amount;
+            let mut ledger = ledger.borrow_mut();
+            if ledger.ended(host, paid).is_some() {
+                ledger.account[at] += amount;
             }
         }
         2 => {
-            let (books, under_way) = (books.clone(), under_way.clone());
+            let (ledger, in_flight) = (ledger.clone(), in_flight.clone());
             bank.account.try_apply_with_then(
                 |account, (me, amount): (usize, u64)| account.paid[me] += amount,
                 (me, amount),
                 move |paid| {
-                    let mut books = books.borrow_mut();
-                    if books.ended(host, paid).is_some() {
-                        books.account[at] += amount;
+                    let mut ledger = ledger.borrow_mut();
+                    if ledger.ended(host, paid).is_some() {
+                        ledger.account[at] += amount;
                     }
-                    drop(under_way);
+                    drop(in_flight);
                 },
             );
         }
         3 => {
-            // The closure may wait, here for a third thread, which may be the one that is lost.
+            // The closure waits for a third thread, which may be the lost one.
             let arguments = (me, amount, other.account.clone());
             let paid = bank.vault.try_launch_with(
                 |vault, (me, amount, other): (usize, u64, Trust<Account>)| {
@@ -298,10 +298,10 @@ fn one(
                 },
                 arguments,
             );
-            let mut books = books.borrow_mut();
-            if let Some(alone) = books.ended(host, paid) {
-                books.vault[at] += amount;
-                books.expect(alone, || format!("vault {at} changed under the latch's holder"));
+            let mut ledger = ledger.borrow_mut();
+            if let Some(unchanged) = ledger.ended(host, paid) {
+                ledger.vault[at] += amount;
+                ledger.expect(unchanged, || format!("vault {at} changed while its latch was held"));
             }
         }
         4 => {
@@ -310,13 +310,13 @@ fn one(
             let drop_it = |_: &mut Account, trust: Trust<Account>| drop(trust);
             let dropped = other.account.try_apply_with(drop_it, clone);
             let host = other.trustee.thread().host.0;
-            books.borrow_mut().ended(host, dropped);
+            ledger.borrow_mut().ended(host, dropped);
         }
         5 => {
             let mine = local_trustee().entrust(amount);
             let keep = |account: &mut Account, mine| drop(account.held.replace(mine));
             let kept = bank.account.try_apply_with(keep, mine);
-            books.borrow_mut().ended(host, kept);
+            ledger.borrow_mut().ended(host, kept);
         }
         6 => {
             let sent = vec![amount as u8; BULK_BYTES];
@@ -328,16 +328,16 @@ fn one(
                 },
                 arguments,
             );
-            let mut books = books.borrow_mut();
-            if let Some(echo) = books.ended(host, echo) {
-                books.account[at] += amount;
-                books.expect(echo == sent, || format!("bytes come back from host {host} changed"));
+            let mut ledger = ledger.borrow_mut();
+            if let Some(echo) = ledger.ended(host, echo) {
+                ledger.account[at] += amount;
+                ledger.expect(echo == sent, || format!("host {host} returned other bytes"));
             }
         }
         _ => {
             let clone = bank.account.clone();
             let threads = clone.try_apply(|account| account.paid.len());
-            books.borrow_mut().ended(host, threads);
+            ledger.borrow_mut().ended(host, threads);
         }
     }
 }

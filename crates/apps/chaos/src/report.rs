@@ -1,4 +1,4 @@
-//! What has come of a round, and how it is told in a line.
+//! [`RoundReport`]: the outcome of a round, and its summary line.
 
 use crate::Plan;
 use std::{
@@ -7,56 +7,56 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What has come of a round.
+/// The outcome of a round.
 #[derive(Debug)]
-pub struct Verdict {
-    /// What was planned.
+pub struct RoundReport {
+    /// The plan of the round.
     pub plan: Plan,
-    /// Whom the kill hit, if the rack had not ended before.
-    pub hit: Option<Hit>,
-    /// From the kill to the end of the rack's last process.
+    /// The killed process, unless the rack ended before the kill.
+    pub kill: Option<Kill>,
+    /// Time from the kill to the end of the rack's last process.
     pub end: Duration,
-    /// From the kill until each process that was still working said that the host is lost.
-    pub noticed: Vec<Duration>,
-    /// How the leader ended.
+    /// Time from the kill until each working process reported the loss.
+    pub detected: Vec<Duration>,
+    /// The leader's exit status.
     pub leader: Option<ExitStatus>,
-    /// Requests that were answered, if the rack counted them.
+    /// Completed requests, if the rack reported them.
     pub operations: u64,
-    /// What should not be, in words; nothing if all is well.
-    pub faults: Vec<String>,
-    /// What the rack has said, for whoever looks for the fault.
+    /// Violated expectations; empty if the round passed.
+    pub violations: Vec<String>,
+    /// The output of the rack, for debugging.
     pub transcript: Vec<String>,
 }
 
-/// A process that was killed.
+/// A killed process.
 #[derive(Clone, Copy, Debug)]
-pub struct Hit {
-    /// Its id.
+pub struct Kill {
+    /// The process id.
     pub pid: u32,
-    /// The host it was, if it lived to tell.
+    /// Its host, if it had reported its process id.
     pub host: Option<u32>,
-    /// Whether it led the rack.
+    /// Whether it was the leader.
     pub leader: bool,
-    /// When.
+    /// The time of the kill.
     pub at: Instant,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for RoundReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan { seed, moment, .. } = self.plan;
-        let policy = if self.plan.goes_on() { "return" } else { "end-rack" };
+        let policy = if self.plan.continues() { "return" } else { "end-rack" };
         write!(f, "seed {seed} {policy} kill at {moment}: ")?;
-        match self.hit {
-            Some(Hit { leader: true, .. }) => write!(f, "the leader")?,
-            Some(Hit { host: Some(host), .. }) => write!(f, "host {host}")?,
-            Some(Hit { pid, .. }) => write!(f, "process {pid}")?,
-            None => write!(f, "nobody, too late")?,
+        match self.kill {
+            Some(Kill { leader: true, .. }) => write!(f, "the leader")?,
+            Some(Kill { host: Some(host), .. }) => write!(f, "host {host}")?,
+            Some(Kill { pid, .. }) => write!(f, "process {pid}")?,
+            None => write!(f, "none, too late")?,
         }
         match self.leader {
             Some(status) => write!(f, "; leader {status}")?,
-            None => write!(f, "; leader did not end")?,
+            None => write!(f, "; leader did not exit")?,
         }
-        write!(f, "; gone in {} ms; {} operations; ", self.end.as_millis(), self.operations)?;
-        f.write_str(if self.faults.is_empty() { "ok" } else { "FAILED" })
+        write!(f, "; ended in {} ms; {} operations; ", self.end.as_millis(), self.operations)?;
+        f.write_str(if self.violations.is_empty() { "ok" } else { "FAILED" })
     }
 }
