@@ -1,5 +1,5 @@
-//! Client and trustee driven in turn on one thread: what one request costs when no cache line has
-//! to travel and nobody waits for anybody.
+//! Client and trustee driven alternately on one thread: what one request costs when no cache line
+//! has to travel and no thread waits.
 //!
 //! ```text
 //!   enqueue (client)   42 x apply_then, which fills a buffer; one poll, which hands it over
@@ -25,7 +25,7 @@ use trust_core::{EnteredNode, Job, Node, Registered, Wiring};
 
 use crate::count::{Counted, Phase, Workload, count, mark};
 use crate::harness::{Case, Unit};
-use crate::measure::room::{CaseError, Reading};
+use crate::measure::sampling::{CaseError, Reading};
 use crate::work::{Counter, Section};
 
 /// Requests of a full batch; a test holds it against the rack's limits.
@@ -35,23 +35,23 @@ pub const COUNTED_BATCHES: u64 = 64;
 const WARM_UP_BATCHES: u64 = 1_000;
 
 thread_local! {
-    static ANSWERS: Cell<u64> = const { Cell::new(0) };
+    static REPLIES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Two nodes of one rack on the calling thread: a client, and the trustee of a counter.
-pub struct Seats {
+pub struct NodePair {
     client: Rc<Node>,
     trustee: Rc<Node>,
     counter: Option<Trust<Counter>>,
     _registered: Registered,
 }
 
-impl Seats {
+impl NodePair {
     /// A rack of two threads, neither of which runs.
     ///
     /// # Errors
     /// When its memory cannot be had.
-    pub fn new() -> Result<Seats, CaseError> {
+    pub fn new() -> Result<NodePair, CaseError> {
         let failed = |e| CaseError::Failed(format!("cannot wire up two nodes: {e}"));
         // Nobody but this thread has work for the rack.
         let registered = Registered::new(Arc::new(drop::<Job>));
@@ -63,7 +63,7 @@ impl Seats {
             let _entered = Node::enter(trustee.clone());
             Some(local_trustee().entrust(Counter::fresh()))
         };
-        Ok(Seats { client, trustee, counter, _registered: registered })
+        Ok(NodePair { client, trustee, counter, _registered: registered })
     }
 
     /// The client sends a full batch and hands it over.
@@ -73,7 +73,7 @@ impl Seats {
         for _ in 0..BATCH {
             counter.apply_then(
                 |counter| counter.run(0),
-                |answer| ANSWERS.set(ANSWERS.get().wrapping_add(answer)),
+                |answer| REPLIES.set(REPLIES.get().wrapping_add(answer)),
             );
         }
         client.poll();
@@ -90,7 +90,7 @@ impl Seats {
     }
 }
 
-impl Drop for Seats {
+impl Drop for NodePair {
     fn drop(&mut self) {
         // Where it lives the last trust of a property is dropped without a request.
         let _entered = Node::enter(self.trustee.clone());
@@ -100,7 +100,7 @@ impl Drop for Seats {
 
 /// A part of the way of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Stage {
     /// The client's first half.
     Enqueue,
     /// The trustee's part.
@@ -110,15 +110,15 @@ pub enum Part {
 }
 
 /// One part of a request in cycles, or all of it.
-pub fn timed(name: &str, part: Option<Part>) -> Case {
-    Case::new(name, Unit::Cycles, move |room| {
-        let batch = room.try_alone(|alone| {
-            let seats = Seats::new()?;
-            match part {
-                None => alone.measure(|n| (0..n).for_each(|_| seats.batch())),
-                Some(part) => {
+pub fn timed(name: &str, stage: Option<Stage>) -> Case {
+    Case::new(name, Unit::Cycles, move |sampler| {
+        let batch = sampler.try_single_thread(|thread| {
+            let nodes = NodePair::new()?;
+            match stage {
+                None => thread.measure(|n| (0..n).for_each(|_| nodes.batch())),
+                Some(stage) => {
                     let reading = cost_of_reading();
-                    alone.measure_part(|n| (0..n).map(|_| part.of(&seats, reading)).sum());
+                    thread.measure_timed(|n| (0..n).map(|_| stage.of(&nodes, reading)).sum());
                 }
             }
             Ok(())
@@ -127,13 +127,13 @@ pub fn timed(name: &str, part: Option<Part>) -> Case {
     })
 }
 
-impl Part {
+impl Stage {
     #[inline(always)]
-    fn of(self, seats: &Seats, reading: Duration) -> Duration {
+    fn of(self, nodes: &NodePair, reading: Duration) -> Duration {
         let mut spent = Duration::ZERO;
-        let mut timed = |part: Part, node: &Rc<Node>, work: &dyn Fn(&EnteredNode)| {
+        let mut timed = |stage: Stage, node: &Rc<Node>, work: &dyn Fn(&EnteredNode)| {
             let entered = Node::enter(node.clone());
-            if part == self {
+            if stage == self {
                 let start = Instant::now();
                 work(&entered);
                 spent = start.elapsed().saturating_sub(reading);
@@ -141,9 +141,9 @@ impl Part {
                 work(&entered);
             }
         };
-        timed(Part::Enqueue, &seats.client, &|node| seats.enqueue(node));
-        timed(Part::Serve, &seats.trustee, &|node| assert!(node.poll(), "a batch has come"));
-        timed(Part::Reap, &seats.client, &|node| assert!(node.poll(), "a batch has come"));
+        timed(Stage::Enqueue, &nodes.client, &|node| nodes.enqueue(node));
+        timed(Stage::Serve, &nodes.trustee, &|node| assert!(node.poll(), "a batch has come"));
+        timed(Stage::Reap, &nodes.client, &|node| assert!(node.poll(), "a batch has come"));
         spent
     }
 }
@@ -158,10 +158,10 @@ fn cost_of_reading() -> Duration {
 
 /// A request of a fiber that waits for its answer, 64 of them in turn, all of it in cycles.
 pub fn with_fibers() -> Case {
-    Case::new("gossamer/64 fibers, all", Unit::Cycles, |room| {
-        room.try_alone(|alone| {
-            let (seats, scheduler) = (Seats::new()?, Scheduler::new(Config::default())?);
-            in_fibers(&seats, &scheduler, |step| alone.measure(step));
+    Case::new("gossamer/64 fibers, all", Unit::Cycles, |sampler| {
+        sampler.try_single_thread(|thread| {
+            let (nodes, scheduler) = (NodePair::new()?, Scheduler::new(Config::default())?);
+            in_fibers(&nodes, &scheduler, |step| thread.measure(step));
             Ok(())
         })
     })
@@ -169,12 +169,12 @@ pub fn with_fibers() -> Case {
 
 /// `apply` on a counter of the own thread, which runs at once.
 pub fn own_counter() -> Case {
-    Case::new("gossamer/apply on the own thread", Unit::Nanoseconds, |room| {
-        room.try_alone(|alone| {
-            let seats = Seats::new()?;
-            let _entered = Node::enter(seats.trustee.clone());
-            if let Some(counter) = &seats.counter {
-                alone.measure(|n| {
+    Case::new("gossamer/apply on the own thread", Unit::Nanoseconds, |sampler| {
+        sampler.try_single_thread(|thread| {
+            let nodes = NodePair::new()?;
+            let _entered = Node::enter(nodes.trustee.clone());
+            if let Some(counter) = &nodes.counter {
+                thread.measure(|n| {
                     for seed in 0..n {
                         black_box(black_box(counter).apply_with(|c, seed| c.run(seed), seed));
                     }
@@ -186,20 +186,20 @@ pub fn own_counter() -> Case {
 }
 
 /// Calls `measure` with something that has fibers do n requests, one after another each.
-fn in_fibers(seats: &Seats, scheduler: &Scheduler, measure: impl FnOnce(&mut dyn FnMut(u64))) {
-    let Some(counter) = &seats.counter else { return };
+fn in_fibers(nodes: &NodePair, scheduler: &Scheduler, measure: impl FnOnce(&mut dyn FnMut(u64))) {
+    let Some(counter) = &nodes.counter else { return };
     let done = Rc::new(Cell::new(0u64));
-    let client = || Node::enter(seats.client.clone());
+    let client = || Node::enter(nodes.client.clone());
     let counters: Vec<_> = {
         let _client = client();
         (0..super::share::FIBERS).map(|_| counter.clone()).collect()
     };
-    let over = Rc::new(Cell::new(false));
+    let stop = Rc::new(Cell::new(false));
     scheduler.enter(|| {
         for counter in counters {
-            let (done, over) = (done.clone(), over.clone());
+            let (done, stop) = (done.clone(), stop.clone());
             fiber::spawn_local(move || {
-                while !over.get() {
+                while !stop.get() {
                     black_box(counter.apply(|counter| counter.run(0)));
                     done.set(done.get() + 1);
                 }
@@ -211,7 +211,7 @@ fn in_fibers(seats: &Seats, scheduler: &Scheduler, measure: impl FnOnce(&mut dyn
         scheduler.run(usize::MAX);
         entered.poll();
         drop(entered);
-        Node::enter(seats.trustee.clone()).poll();
+        Node::enter(nodes.trustee.clone()).poll();
         scheduler.enter(|| client().poll());
     };
     measure(&mut |n| {
@@ -220,7 +220,7 @@ fn in_fibers(seats: &Seats, scheduler: &Scheduler, measure: impl FnOnce(&mut dyn
             turn();
         }
     });
-    over.set(true);
+    stop.set(true);
     while scheduler.live() > 0 {
         turn();
     }
@@ -233,29 +233,29 @@ pub const ONE_REQUEST: Workload =
     Workload { name: "one-request", phases: &["enqueue", "serve", "reap"], run: one_request };
 
 fn one_request() {
-    let seats = Seats::new().expect("two nodes");
-    (0..WARM_UP_BATCHES).for_each(|_| seats.batch());
+    let nodes = NodePair::new().expect("two nodes");
+    (0..WARM_UP_BATCHES).for_each(|_| nodes.batch());
     mark::begin();
     for _ in 0..COUNTED_BATCHES {
-        let client = Node::enter(seats.client.clone());
+        let client = Node::enter(nodes.client.clone());
         mark::phase::<0>();
-        seats.enqueue(&client);
+        nodes.enqueue(&client);
         mark::pause();
         drop(client);
-        let trustee = Node::enter(seats.trustee.clone());
+        let trustee = Node::enter(nodes.trustee.clone());
         mark::phase::<1>();
         trustee.poll();
         mark::pause();
         drop(trustee);
-        let client = Node::enter(seats.client.clone());
+        let client = Node::enter(nodes.client.clone());
         mark::phase::<2>();
         client.poll();
         mark::pause();
         drop(client);
     }
     mark::end();
-    let counter = seats.counter.as_ref().expect("it is dropped with the seats");
-    let _trustee = Node::enter(seats.trustee.clone());
+    let counter = nodes.counter.as_ref().expect("it is dropped with the nodes");
+    let _trustee = Node::enter(nodes.trustee.clone());
     let served = counter.apply(|counter| counter.runs());
     assert_eq!(served, (WARM_UP_BATCHES + COUNTED_BATCHES) * BATCH, "every batch was served");
 }
@@ -274,9 +274,9 @@ impl Counts {
         what: impl Fn(&[Phase]) -> f64 + 'static,
     ) -> Case {
         let counts = self.0.clone();
-        Case::new(name, unit, move |room| {
+        Case::new(name, unit, move |sampler| {
             if counts.borrow().is_none() {
-                let counted = count(&ONE_REQUEST, &env::current_exe()?, room.cores.first);
+                let counted = count(&ONE_REQUEST, &env::current_exe()?, sampler.cores.first);
                 *counts.borrow_mut() = Some(counted.map_err(|e| CaseError::Failed(e.to_string()))?);
             }
             let counted = counts.borrow();
@@ -292,30 +292,30 @@ mod tests {
 
     #[test]
     fn a_batch_goes_through_all_parts() {
-        let seats = Seats::new().expect("seats");
+        let nodes = NodePair::new().expect("nodes");
         let served = || {
-            let _entered = Node::enter(seats.trustee.clone());
-            let counter = seats.counter.as_ref().expect("a counter");
+            let _entered = Node::enter(nodes.trustee.clone());
+            let counter = nodes.counter.as_ref().expect("a counter");
             counter.apply(|counter| counter.runs())
         };
-        seats.batch();
+        nodes.batch();
         assert_eq!(served(), BATCH);
-        Part::Serve.of(&seats, Duration::ZERO);
+        Stage::Serve.of(&nodes, Duration::ZERO);
         assert_eq!(served(), 2 * BATCH);
     }
 
     #[test]
     fn a_batch_that_is_full_goes_when_one_more_request_comes() {
-        let seats = Seats::new().expect("seats");
+        let nodes = NodePair::new().expect("nodes");
         let served = || {
-            let trustee = Node::enter(seats.trustee.clone());
+            let trustee = Node::enter(nodes.trustee.clone());
             trustee.poll();
-            let counter = seats.counter.as_ref().expect("a counter");
+            let counter = nodes.counter.as_ref().expect("a counter");
             counter.apply(|counter| counter.runs())
         };
         let send = || {
-            let _client = Node::enter(seats.client.clone());
-            seats.counter.as_ref().expect("a counter").apply_then(|counter| counter.run(0), |_| ());
+            let _client = Node::enter(nodes.client.clone());
+            nodes.counter.as_ref().expect("a counter").apply_then(|counter| counter.run(0), |_| ());
         };
         (0..BATCH).for_each(|_| send());
         assert_eq!(served(), 0, "the client has not been polled");
@@ -325,11 +325,11 @@ mod tests {
 
     #[test]
     fn fibers_take_turns_with_their_trustee() {
-        let seats = Seats::new().expect("seats");
+        let nodes = NodePair::new().expect("nodes");
         let scheduler = Scheduler::new(Config::default()).expect("a scheduler");
-        in_fibers(&seats, &scheduler, |step| step(1_000));
-        let _entered = Node::enter(seats.trustee.clone());
-        let counter = seats.counter.as_ref().expect("a counter");
+        in_fibers(&nodes, &scheduler, |step| step(1_000));
+        let _entered = Node::enter(nodes.trustee.clone());
+        let counter = nodes.counter.as_ref().expect("a counter");
         assert!(counter.apply(|counter| counter.runs()) >= 1_000);
     }
 }

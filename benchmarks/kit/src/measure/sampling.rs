@@ -1,7 +1,8 @@
-//! What a case is handed to take one sample: the cores, the time, and the two ways to use them.
+//! [`Sampler`]: takes one sample of a case, on one core or two.
 //!
-//! [`Room::pair`] runs two pinned threads for the sample's time and yields millions of operations a
-//! second; [`Room::alone`] runs one pinned thread and yields nanoseconds per operation.
+//! [`Sampler::pair`] runs two pinned threads for the sample's time and yields millions of
+//! operations a second; [`Sampler::single_thread`] runs one pinned thread and yields nanoseconds
+//! per operation.
 
 use std::cell::Cell;
 use std::hint::spin_loop;
@@ -18,18 +19,18 @@ use thiserror::Error;
 use super::cores::{Cores, on_core, pin};
 use super::cycles;
 use super::latency::Class;
-use super::watch::{MOST_LOST, Manner, Watch};
+use super::watch::{MAX_LOST, WaitMode, Watch};
 
-/// Why a case has no sample to give.
+/// Why a case has no sample.
 #[derive(Debug, Error)]
 pub enum CaseError {
-    /// Something foreign disturbed it; the harness counts this and tries again.
+    /// The sample was disturbed; the harness counts this and retries.
     #[error("disturbed: {0}")]
     Disturbed(String),
-    /// A foreign program that it needs is not on this machine; reported, and no fault.
+    /// A program that the case needs is not on this machine; reported, but not a failure.
     #[error("{0}")]
     Absent(String),
-    /// It cannot be measured here; the harness reports this and gives the case up.
+    /// The case cannot be measured; the harness reports this and skips it.
     #[error("{0}")]
     Failed(String),
 }
@@ -58,25 +59,25 @@ impl Reading {
     }
 }
 
-/// Cores and time for one sample.
+/// The cores and the duration of one sample.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// Where to measure.
+pub struct Sampler {
+    /// The cores to measure on.
     pub cores: Cores,
-    /// For how long.
+    /// The duration of a sample.
     pub time: Duration,
 }
 
-/// Where a thread of [`Room::pair`] waits, set up and ready, for the other one.
+/// The barrier at which each thread of [`Sampler::pair`] waits for the other once it is set up.
 #[derive(Debug)]
-pub struct Gate<'a> {
+pub struct StartBarrier<'a> {
     shared: &'a Shared,
     watch: &'a Cell<Option<Watch>>,
-    manner: Manner,
-    through: bool,
+    wait_mode: WaitMode,
+    arrived: bool,
 }
 
-/// Tells a thread of [`Room::pair`] when its time is up.
+/// Tells a thread of [`Sampler::pair`] to stop.
 #[derive(Clone, Copy, Debug)]
 pub struct Stop<'a>(&'a AtomicBool);
 
@@ -91,43 +92,43 @@ struct Shared {
 #[repr(align(128))]
 struct Ready(AtomicUsize);
 
-impl<'a> Gate<'a> {
-    /// Waits until both threads stand here; the sample's time begins with the return.
-    pub fn open(mut self) -> Stop<'a> {
+impl<'a> StartBarrier<'a> {
+    /// Waits until both threads are here; the sample starts when this returns.
+    pub fn wait(mut self) -> Stop<'a> {
         self.arrive();
         while self.shared.ready.0.load(Acquire) < 2 {
             spin_loop();
         }
-        self.watch.set(Some(Watch::start(self.manner)));
+        self.watch.set(Some(Watch::start(self.wait_mode)));
         Stop(&self.shared.over)
     }
 
     fn arrive(&mut self) {
-        if !std::mem::replace(&mut self.through, true) {
+        if !std::mem::replace(&mut self.arrived, true) {
             self.shared.ready.0.fetch_add(1, SeqCst);
         }
     }
 }
 
-impl Drop for Gate<'_> {
-    // A thread that gives up before it is ready must not keep the other one waiting.
+impl Drop for StartBarrier<'_> {
+    // A thread that fails before it is ready must not block the other one.
     fn drop(&mut self) {
         self.arrive();
     }
 }
 
 impl Stop<'_> {
-    /// True once the sample's time is over.
+    /// True once the sample is over.
     #[inline(always)]
-    pub fn now(self) -> bool {
+    pub fn is_set(self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-impl Room {
+impl Sampler {
     /// Runs `first` and `second` at the same time, each on its core, and adds up the operations
-    /// they return. Each opens the gate when it is set up and works until its stop says so; a
-    /// server returns 0 and ends when its client is gone.
+    /// they return. Each waits at the barrier once it is set up and works until its stop flag is
+    /// set; a server returns 0 and ends when its client has ended.
     ///
     /// # Errors
     /// [`CaseError::Disturbed`] when a thread lost more than 3 % of its time,
@@ -137,15 +138,15 @@ impl Room {
     /// With the panic of either closure.
     pub fn pair(
         &self,
-        manner: Manner,
-        first: impl FnOnce(Gate<'_>) -> u64 + Send,
-        second: impl FnOnce(Gate<'_>) -> u64 + Send,
+        wait_mode: WaitMode,
+        first: impl FnOnce(StartBarrier<'_>) -> u64 + Send,
+        second: impl FnOnce(StartBarrier<'_>) -> u64 + Send,
     ) -> Result<Reading, CaseError> {
         let shared = Shared { over: AtomicBool::new(false), ready: Ready(AtomicUsize::new(0)) };
         let (ends, spent) = thread::scope(|scope| {
-            let seats = [
-                scope.spawn(|| seat(self.cores.first, &shared, manner, first)),
-                scope.spawn(|| seat(self.cores.second, &shared, manner, second)),
+            let nodes = [
+                scope.spawn(|| worker(self.cores.first, &shared, wait_mode, first)),
+                scope.spawn(|| worker(self.cores.second, &shared, wait_mode, second)),
             ];
             while shared.ready.0.load(Acquire) < 2 {
                 thread::sleep(Duration::from_micros(100));
@@ -154,7 +155,7 @@ impl Room {
             thread::sleep(self.time);
             shared.over.store(true, SeqCst);
             let spent = start.elapsed();
-            (seats.map(|s| s.join().unwrap_or_else(|panic| resume_unwind(panic))), spent)
+            (nodes.map(|s| s.join().unwrap_or_else(|panic| resume_unwind(panic))), spent)
         });
         let mut total = 0;
         for end in ends {
@@ -165,7 +166,7 @@ impl Room {
         Ok(Reading::of(total as f64 / spent.as_secs_f64() / 1e6))
     }
 
-    /// Runs `body` on the first core; it sets up and then calls [`Alone::measure`] once.
+    /// Runs `body` on the first core; it sets up and then calls [`SingleThread::measure`] once.
     ///
     /// # Errors
     /// [`CaseError::Disturbed`] when the thread lost more than 3 % of its time or its clock changed
@@ -173,27 +174,30 @@ impl Room {
     ///
     /// # Panics
     /// With the panic of `body`, and when `body` measures nothing.
-    pub fn alone(&self, body: impl FnOnce(&mut Alone) + Send) -> Result<Reading, CaseError> {
-        self.try_alone(|alone| {
-            body(alone);
+    pub fn single_thread(
+        &self,
+        body: impl FnOnce(&mut SingleThread) + Send,
+    ) -> Result<Reading, CaseError> {
+        self.try_single_thread(|thread| {
+            body(thread);
             Ok(())
         })
     }
 
-    /// As [`Room::alone`], for a body that may fail to set up.
+    /// As [`Sampler::single_thread`], for a body that may fail to set up.
     ///
     /// # Errors
-    /// As [`Room::alone`], and the error of `body`.
+    /// As [`Sampler::single_thread`], and the error of `body`.
     ///
     /// # Panics
-    /// As [`Room::alone`].
-    pub fn try_alone(
+    /// As [`Sampler::single_thread`].
+    pub fn try_single_thread(
         &self,
-        body: impl FnOnce(&mut Alone) -> Result<(), CaseError> + Send,
+        body: impl FnOnce(&mut SingleThread) -> Result<(), CaseError> + Send,
     ) -> Result<Reading, CaseError> {
-        let mut alone = Alone { time: self.time, seen: None };
+        let mut alone = SingleThread { time: self.time, seen: None };
         on_core(self.cores.first, || body(&mut alone))??;
-        let seen = alone.seen.expect("a case that runs alone must call `measure`");
+        let seen = alone.seen.expect("a single-threaded case must call `measure`");
         undisturbed(seen.lost)?;
         let [before, after] = seen.cycles_per_ns;
         if (before - after).abs() > 0.05 * before {
@@ -205,9 +209,9 @@ impl Room {
     }
 }
 
-/// The one thread of [`Room::alone`].
+/// The one thread of [`Sampler::single_thread`].
 #[derive(Debug)]
-pub struct Alone {
+pub struct SingleThread {
     time: Duration,
     seen: Option<Seen>,
 }
@@ -219,21 +223,21 @@ struct Seen {
     cycles_per_ns: [f64; 2],
 }
 
-impl Alone {
+impl SingleThread {
     /// Times `work(n)`, which performs n operations, with an n that fills the sample's time; a
     /// first part of it, not counted, finds n and warms up. May be called on another thread than
     /// the case's, which must be pinned to the same core.
     pub fn measure(&mut self, mut work: impl FnMut(u64)) {
-        self.measure_part(|n| {
+        self.measure_timed(|n| {
             let start = Instant::now();
             work(n);
             start.elapsed()
         });
     }
 
-    /// As [`Alone::measure`], but only the time that `work` itself returns counts: for operations
-    /// that cannot be repeated without something else in between.
-    pub fn measure_part(&mut self, mut work: impl FnMut(u64) -> Duration) {
+    /// As [`SingleThread::measure`], but only the time that `work` itself returns counts: for
+    /// operations that cannot be repeated without something else in between.
+    pub fn measure_timed(&mut self, mut work: impl FnMut(u64) -> Duration) {
         let mut n = 64u64;
         let rate = loop {
             let start = Instant::now();
@@ -246,28 +250,28 @@ impl Alone {
         };
         let n = ((rate * self.time.as_secs_f64()) as u64).max(1);
         let before = cycles::per_ns();
-        let watch = Watch::start(Manner::Polls);
+        let watch = Watch::start(WaitMode::Polls);
         let counts = work(n);
-        let stint = watch.stop();
+        let share = watch.stop();
         let after = cycles::per_ns();
         self.seen = Some(Seen {
             ns: counts.as_secs_f64() * 1e9 / n as f64,
-            lost: stint.lost,
+            lost: share.lost,
             cycles_per_ns: [before, after],
         });
     }
 }
 
-fn seat(
+fn worker(
     core: usize,
     shared: &Shared,
-    manner: Manner,
-    work: impl FnOnce(Gate<'_>) -> u64,
+    wait_mode: WaitMode,
+    work: impl FnOnce(StartBarrier<'_>) -> u64,
 ) -> std::io::Result<(u64, f64)> {
     let watch = Cell::new(None);
-    let gate = Gate { shared, watch: &watch, manner, through: false };
+    let barrier = StartBarrier { shared, watch: &watch, wait_mode, arrived: false };
     pin(core)?;
-    let operations = work(gate);
+    let operations = work(barrier);
     Ok((operations, watch.take().map_or(0.0, |watch| watch.stop().lost)))
 }
 
@@ -276,7 +280,7 @@ fn seat(
 /// # Errors
 /// [`CaseError::Disturbed`] when `lost`, a share of 0 to 1, is more than 3 %.
 pub fn undisturbed(lost: f64) -> Result<(), CaseError> {
-    if lost > MOST_LOST {
+    if lost > MAX_LOST {
         return Err(CaseError::Disturbed(format!(
             "a thread lost {:.1} % of its time",
             lost * 100.0
@@ -289,21 +293,21 @@ pub fn undisturbed(lost: f64) -> Result<(), CaseError> {
 mod tests {
     use super::*;
 
-    fn room() -> Room {
+    fn sampler() -> Sampler {
         let cores = Cores::of_this_process().expect("two cores");
-        Room { cores, time: Duration::from_millis(5) }
+        Sampler { cores, time: Duration::from_millis(5) }
     }
 
     #[test]
     fn both_threads_run_until_the_stop_and_their_operations_add_up() {
-        let work = |gate: Gate<'_>| {
-            let stop = gate.open();
-            while !stop.now() {
+        let work = |barrier: StartBarrier<'_>| {
+            let stop = barrier.wait();
+            while !stop.is_set() {
                 thread::sleep(Duration::from_micros(50));
             }
             1_000_000
         };
-        let reading = room().pair(Manner::Blocks, work, work);
+        let reading = sampler().pair(WaitMode::Blocks, work, work);
         match reading {
             Ok(reading) => assert!(reading.value > 0.0 && reading.value < 400.0, "{reading:?}"),
             Err(error) => assert!(matches!(error, CaseError::Disturbed(_)), "{error}"),
@@ -312,31 +316,31 @@ mod tests {
 
     #[test]
     fn a_pair_that_should_poll_and_sleeps_is_disturbed() {
-        let sleeps = |gate: Gate<'_>| {
-            gate.open();
+        let sleeps = |barrier: StartBarrier<'_>| {
+            barrier.wait();
             thread::sleep(Duration::from_millis(20));
             1
         };
-        let error = room().pair(Manner::Polls, sleeps, sleeps).expect_err("slept");
+        let error = sampler().pair(WaitMode::Polls, sleeps, sleeps).expect_err("slept");
         assert!(matches!(error, CaseError::Disturbed(_)), "{error}");
     }
 
     #[test]
-    fn a_thread_that_never_opens_the_gate_does_not_block_the_other() {
-        let _ = room().pair(
-            Manner::Blocks,
+    fn a_thread_that_never_waits_at_the_barrier_does_not_block_the_other() {
+        let _ = sampler().pair(
+            WaitMode::Blocks,
             |_| 0,
-            |gate| {
-                gate.open();
+            |barrier| {
+                barrier.wait();
                 0
             },
         );
     }
 
     #[test]
-    fn a_case_alone_measures_all_its_operations() {
+    fn a_single_thread_case_measures_all_its_operations() {
         let mut calls = Vec::new();
-        let _ = room().alone(|alone| alone.measure(|n| calls.push(n)));
+        let _ = sampler().single_thread(|thread| thread.measure(|n| calls.push(n)));
         assert!(calls.len() > 2 && calls.iter().all(|&n| n > 0), "{calls:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! A rack of two processes, one thread each, on two cores.
 //!
 //! A rack starts the program again for its second host, with the same environment; so the rack runs
-//! in a role of this program, which both processes then play, and the first one prints its pace.
+//! in a role of this program, which both processes run; the first prints its throughput.
 
 use std::env;
 use std::process::ExitCode;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use gossamer::{Rack, Trust};
 
-use super::sample::{Load, Pace, pace};
+use super::sample::{Load, Throughput, measure_rack};
 use super::share::{FIBERS, WINDOW, send_from_fibers, send_window};
 use crate::harness::{Case, Unit};
-use crate::measure::room::{CaseError, Reading, Room, undisturbed};
-use crate::roles::{LifeLine, Player, Role};
+use crate::measure::sampling::{CaseError, Reading, Sampler, undisturbed};
+use crate::roles::{Lifeline, Role, RoleProcess};
 use crate::work::{Adder, Section, Think};
 
 /// The program in which the rack runs.
@@ -31,7 +31,7 @@ pub enum Sender {
     ManyFibers,
     /// A fiber with 64 requests under way.
     Window,
-    /// A fiber that sends whenever there is room.
+    /// A fiber that sends whenever buffers have room.
     WhateverFits,
 }
 
@@ -68,55 +68,55 @@ impl Sender {
 
 /// Half a round trip of an 8-byte request with an 8-byte answer.
 pub fn latency() -> Case {
-    Case::new("gossamer/apply, 1 fiber", Unit::Nanoseconds, |room| {
-        let pace = sample(room, Sender::OneFiber)?;
-        Ok(Reading::of(1e9 / pace.per_second / 2.0))
+    Case::new("gossamer/apply, 1 fiber", Unit::Nanoseconds, |sampler| {
+        let throughput = sample(sampler, Sender::OneFiber)?;
+        Ok(Reading::of(1e9 / throughput.per_second / 2.0))
     })
 }
 
 /// Rate of 8-byte requests, each answered.
 pub fn rate(sender: Sender) -> Case {
     let name = format!("gossamer/{}", sender.text());
-    Case::new(name, Unit::Mops, move |room| sample(room, sender)?.mops())
+    Case::new(name, Unit::Mops, move |sampler| sample(sampler, sender)?.mops())
 }
 
-fn sample(room: &Room, sender: Sender) -> Result<Pace, CaseError> {
-    let time = room.time.as_nanos().to_string();
+fn sample(sampler: &Sampler, sender: Sender) -> Result<Throughput, CaseError> {
+    let time = sampler.time.as_nanos().to_string();
     let variables = [(TIME, time.into()), (LOAD, sender.text().into())];
-    let line = Player::start(PAIR, None, &variables)?.first_line()?;
+    let line = RoleProcess::spawn(PAIR, None, &variables)?.first_line()?;
     let mut figures = line.split(' ').map(str::parse);
     match (figures.next(), figures.next()) {
         (Some(Ok(per_second)), Some(Ok(lost))) => {
             undisturbed(lost)?;
-            Ok(Pace { per_second, lost })
+            Ok(Throughput { per_second, lost })
         }
         _ => Err(CaseError::Failed(line)),
     }
 }
 
-/// Never looks at its life line, which its second process does not have; it ends with its sample.
-fn pair(_: LifeLine) -> ExitCode {
-    match measured() {
-        Ok(Pace { per_second, lost }) => {
+/// Ignores its lifeline, which its second process does not have; it ends with its sample.
+fn pair(_: Lifeline) -> ExitCode {
+    match measure_load() {
+        Ok(Throughput { per_second, lost }) => {
             println!("{per_second} {lost}");
             ExitCode::SUCCESS
         }
         Err(e) => {
-            // The case waits for a line, and shows what is in it.
+            // The case reads this line and reports it as the error.
             println!("{e}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn measured() -> Result<Pace, CaseError> {
+fn measure_load() -> Result<Throughput, CaseError> {
     let asked = |name: &str| env::var(name).unwrap_or_default();
     let (Some(sender), Ok(time)) =
         (Sender::named(&asked(LOAD)), asked(TIME).parse().map(Duration::from_nanos))
     else {
         return Err(CaseError::Failed(format!("{TIME} or {LOAD} does not say what to do")));
     };
-    pace(Rack::new().hosts(2).threads(1).pin(true), time, move || {
+    measure_rack(Rack::new().hosts(2).threads(1).pin(true), time, move || {
         let other = gossamer::threads().nth(1).expect("a rack of two");
         sender.start(other.entrust_with(|()| Adder::fresh(), ()))
     })

@@ -16,23 +16,23 @@ use gossamer::{Rack, Trust, local_trustee};
 use transport_shm::ShmTransport;
 use trust_core::{Job, Node, Registered, Wiring};
 
-use super::sample::Over;
+use super::sample::StopFlag;
 use super::share::{Delegated, FIBERS};
 use crate::load::{Running, Subject};
 use crate::measure::cores::pin;
-use crate::measure::room::CaseError;
+use crate::measure::sampling::CaseError;
 use crate::work::{Counter, Section};
 
-/// How long the threads of a subject may take to be up.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit for the start of a subject's threads.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 type Counters = Arc<[Trust<Counter>]>;
 
 /// Applies to the counter of the next thread until it is over.
-fn storm(counters: &Counters, over: &Over) {
+fn storm(counters: &Counters, stop: &StopFlag) {
     let own = counters.iter().position(Trust::is_local);
     let next = &counters[own.map_or(0, |own| (own + 1) % counters.len())];
-    while !over.now() {
+    while !stop.is_set() {
         Counter::ask(next, 0);
     }
 }
@@ -59,23 +59,23 @@ fn gone() -> CaseError {
 #[derive(Debug)]
 pub struct Adaptive;
 
-enum Order {
+enum Command {
     Lone(Duration),
     Storm(Duration),
     End,
 }
 
-enum Answer {
+enum Reply {
     Ready(Unparker),
     Took(Duration),
     Did(u64),
 }
 
 /// A rack whose first fiber takes orders from a thread outside.
-struct Ordered {
-    orders: Arc<Mutex<VecDeque<Order>>>,
+struct ControlledRack {
+    orders: Arc<Mutex<VecDeque<Command>>>,
     first_fiber: Unparker,
-    answers: Receiver<Answer>,
+    answers: Receiver<Reply>,
     rack: Option<JoinHandle<()>>,
 }
 
@@ -96,13 +96,13 @@ impl Subject for Adaptive {
         let inside = orders.clone();
         let rack = thread::Builder::new().spawn(move || {
             // Whoever waits for an answer sees the channel close.
-            if let Err(e) = rack.run(move || obey(&inside, &answer)) {
+            if let Err(e) = rack.run(move || run_commands(&inside, &answer)) {
                 eprintln!("bench: {e}");
             }
         })?;
-        match answers.recv_timeout(PATIENCE) {
-            Ok(Answer::Ready(first_fiber)) => {
-                Ok(Box::new(Ordered { orders, first_fiber, answers, rack: Some(rack) }))
+        match answers.recv_timeout(TIMEOUT) {
+            Ok(Reply::Ready(first_fiber)) => {
+                Ok(Box::new(ControlledRack { orders, first_fiber, answers, rack: Some(rack) }))
             }
             _ => Err(gone()),
         }
@@ -110,72 +110,72 @@ impl Subject for Adaptive {
 }
 
 /// The first fiber of the rack.
-fn obey(orders: &Mutex<VecDeque<Order>>, answer: &Sender<Answer>) {
+fn run_commands(orders: &Mutex<VecDeque<Command>>, answer: &Sender<Reply>) {
     let counters: Counters =
         gossamer::trustees().map(|thread| thread.entrust_moved(Counter::fresh())).collect();
     let me = fiber::unparker().expect("this is a fiber");
-    // An answer that nobody takes belongs to a case that has failed.
-    let _ = answer.send(Answer::Ready(me));
+    // Fails if the case has failed.
+    let _ = answer.send(Reply::Ready(me));
     loop {
         let order = orders.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         match order {
             None => fiber::park(),
-            Some(Order::End) => return,
-            Some(Order::Lone(pause)) => {
-                let _ = answer.send(Answer::Took(lone(&counters, pause)));
+            Some(Command::End) => return,
+            Some(Command::Lone(pause)) => {
+                let _ = answer.send(Reply::Took(lone(&counters, pause)));
             }
-            Some(Order::Storm(time)) => {
-                let _ = answer.send(Answer::Did(storm_of_the_pool(&counters, time)));
+            Some(Command::Storm(time)) => {
+                let _ = answer.send(Reply::Did(storm_of_the_pool(&counters, time)));
             }
         }
     }
 }
 
 fn storm_of_the_pool(counters: &Counters, time: Duration) -> u64 {
-    let (over, before) = (Over::default(), sum(counters));
+    let (stop, before) = (StopFlag::default(), sum(counters));
     let start = |_| {
-        let (counters, over) = (counters.clone(), over.clone());
-        gossamer::spawn(move || storm(&counters, &over))
+        let (counters, stop) = (counters.clone(), stop.clone());
+        gossamer::spawn(move || storm(&counters, &stop))
     };
     let fibers: Vec<_> = (0..FIBERS * counters.len()).map(start).collect();
     gossamer::sleep(time);
-    over.set();
+    stop.set();
     fibers.into_iter().for_each(|fiber| fiber.join().expect("a storm does not panic"));
     sum(counters) - before
 }
 
-impl Ordered {
-    fn order(&self, order: Order) {
+impl ControlledRack {
+    fn order(&self, order: Command) {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).push_back(order);
         self.first_fiber.unpark();
     }
 }
 
-impl Running for Ordered {
+impl Running for ControlledRack {
     fn request(&mut self) -> Result<(), CaseError> {
         self.lone_request(Duration::ZERO).map(drop)
     }
 
     fn lone_request(&mut self, pause: Duration) -> Result<Duration, CaseError> {
-        self.order(Order::Lone(pause));
+        self.order(Command::Lone(pause));
         match self.answers.recv() {
-            Ok(Answer::Took(time)) => Ok(time),
+            Ok(Reply::Took(time)) => Ok(time),
             _ => Err(gone()),
         }
     }
 
     fn storm(&mut self, time: Duration) -> Result<u64, CaseError> {
-        self.order(Order::Storm(time));
+        self.order(Command::Storm(time));
         match self.answers.recv() {
-            Ok(Answer::Did(count)) => Ok(count),
+            Ok(Reply::Did(count)) => Ok(count),
             _ => Err(gone()),
         }
     }
 }
 
-impl Drop for Ordered {
+impl Drop for ControlledRack {
     fn drop(&mut self) {
-        self.order(Order::End);
+        self.order(Command::End);
         // A rack that panicked has said so itself.
         let _ = self.rack.take().map(JoinHandle::join);
     }
@@ -185,12 +185,12 @@ impl Drop for Ordered {
 #[derive(Debug)]
 pub struct YieldOnly;
 
-struct Yielding {
+struct YieldOnlyRunning {
     counters: Counters,
     remotes: Vec<Remote>,
     /// Threads that have fibers of their own; the rest only serves.
     clients: usize,
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<(), CaseError>>>,
     _registered: Registered,
 }
@@ -207,42 +207,42 @@ impl Subject for YieldOnly {
         let rack = ShmTransport::threads(count).map_err(|e| CaseError::Failed(e.to_string()))?;
         let wiring = Wiring::connect(rack, registered.number(), Duration::ZERO);
         let wiring = Arc::new(wiring.map_err(|e| CaseError::Failed(e.to_string()))?);
-        let over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(AtomicBool::new(false));
         let (tell, told) = channel();
         let start = |number: u32| {
-            let (wiring, over, tell) = (wiring.clone(), over.clone(), tell.clone());
+            let (wiring, stop, tell) = (wiring.clone(), stop.clone(), tell.clone());
             let core = core.filter(|_| number as usize >= clients);
-            thread::Builder::new().spawn(move || work(&wiring, number, core, &tell, &over))
+            thread::Builder::new().spawn(move || work(&wiring, number, core, &tell, &stop))
         };
         let threads = (0..count).map(start).collect::<Result<Vec<_>, _>>()?;
-        let mut seats: Vec<Seat> = (0..count)
-            .map(|_| told.recv_timeout(PATIENCE).map_err(|_| gone()))
+        let mut nodes: Vec<Worker> = (0..count)
+            .map(|_| told.recv_timeout(TIMEOUT).map_err(|_| gone()))
             .collect::<Result<_, _>>()?;
-        seats.sort_by_key(|seat| seat.number);
-        let remotes = seats.iter().map(|seat| seat.remote.clone()).collect();
-        let counters = seats.into_iter().map(|seat| seat.counter);
+        nodes.sort_by_key(|worker| worker.number);
+        let remotes = nodes.iter().map(|worker| worker.remote.clone()).collect();
+        let counters = nodes.into_iter().map(|worker| worker.counter);
         // Beside a neighbour the client's own counter stays out of it.
         let counters = counters.skip(core.map_or(0, |_| clients)).collect();
         let running =
-            Yielding { counters, remotes, clients, over, threads, _registered: registered };
+            YieldOnlyRunning { counters, remotes, clients, stop, threads, _registered: registered };
         Ok(Box::new(running))
     }
 }
 
 /// One thread of [`YieldOnly`], as it is seen from outside.
-struct Seat {
+struct Worker {
     number: u32,
     remote: Remote,
     counter: Trust<Counter>,
 }
 
-/// A worker without a bell: it never sleeps, so nobody has to wake it.
+/// A worker that never sleeps, so it needs no wake-ups.
 fn work(
     wiring: &Wiring,
     number: u32,
     core: Option<usize>,
-    tell: &Sender<Seat>,
-    over: &AtomicBool,
+    tell: &Sender<Worker>,
+    stop: &AtomicBool,
 ) -> Result<(), CaseError> {
     const FIBERS_PER_POLL: usize = 128;
     core.map_or(Ok(()), pin)?;
@@ -250,10 +250,10 @@ fn work(
     let node = wiring.node(number).map_err(|e| CaseError::Failed(e.to_string()))?;
     let node = Node::enter(node);
     let counter = local_trustee().entrust(Counter::fresh());
-    // When nobody listens any more the start has failed, and `over` will be set.
-    let _ = tell.send(Seat { number, remote: scheduler.remote(), counter });
+    // Fails if the start has failed; then `over` will be set.
+    let _ = tell.send(Worker { number, remote: scheduler.remote(), counter });
     scheduler.enter(|| {
-        while !over.load(Relaxed) {
+        while !stop.load(Relaxed) {
             let resumed = scheduler.run(FIBERS_PER_POLL);
             let polled = node.poll();
             if scheduler.next_deadline().is_some() {
@@ -271,7 +271,7 @@ fn work(
     Ok(())
 }
 
-impl Yielding {
+impl YieldOnlyRunning {
     fn on_first<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Counters) -> R + Send + 'static,
@@ -281,7 +281,7 @@ impl Yielding {
     }
 }
 
-impl Running for Yielding {
+impl Running for YieldOnlyRunning {
     fn request(&mut self) -> Result<(), CaseError> {
         self.lone_request(Duration::ZERO).map(drop)
     }
@@ -292,16 +292,16 @@ impl Running for Yielding {
 
     fn storm(&mut self, time: Duration) -> Result<u64, CaseError> {
         let before = self.on_first(sum)?;
-        let over = Over::default();
+        let stop = StopFlag::default();
         let start = |remote: &Remote| {
-            let (counters, over) = (self.counters.clone(), over.clone());
-            remote.spawn(move || storm(&counters, &over))
+            let (counters, stop) = (self.counters.clone(), stop.clone());
+            remote.spawn(move || storm(&counters, &stop))
         };
         let clients = self.remotes.iter().take(self.clients);
         let fibers: Vec<_> =
             clients.flat_map(|remote| (0..FIBERS).map(move |_| remote)).map(start).collect();
         thread::sleep(time);
-        over.set();
+        stop.set();
         for fiber in fibers {
             fiber.join().map_err(|_| gone())?;
         }
@@ -309,9 +309,9 @@ impl Running for Yielding {
     }
 }
 
-impl Drop for Yielding {
+impl Drop for YieldOnlyRunning {
     fn drop(&mut self) {
-        self.over.store(true, Relaxed);
+        self.stop.store(true, Relaxed);
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so itself.
             let _ = thread.join();

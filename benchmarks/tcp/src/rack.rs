@@ -8,10 +8,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bench_kit::measure::room::{CaseError, Room, undisturbed};
-use bench_kit::product::sample::{Pace, measured};
-use bench_kit::product::two::Sender;
-use bench_kit::roles::{LifeLine, Player, Role};
+use bench_kit::measure::sampling::{CaseError, Sampler, undisturbed};
+use bench_kit::product::sample::{Throughput, measure_load};
+use bench_kit::product::two_process::Sender;
+use bench_kit::roles::{Lifeline, Role, RoleProcess};
 use bench_kit::work::{Adder, Section};
 use gossamer::Rack;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -54,7 +54,7 @@ impl Security {
 
 /// Answered requests per second: host 0, on the first core, sends to host 1, on the second.
 pub(crate) fn per_second(
-    room: &Room,
+    sampler: &Sampler,
     sender: Sender,
     security: Security,
 ) -> Result<f64, CaseError> {
@@ -68,16 +68,16 @@ pub(crate) fn per_second(
             (NUMBER, number.to_string().into()),
             (ADDRESSES, addresses.clone().into()),
             (SENDER, sender.text().into()),
-            (TIME, room.time.as_nanos().to_string().into()),
+            (TIME, sampler.time.as_nanos().to_string().into()),
         ];
         if let Some(authority) = &authority {
             let signed = authority.sign(HostId(number));
             variables.extend(signed.map_err(|e| CaseError::Failed(e.to_string()))?);
         }
-        Ok::<_, CaseError>(Player::start(HOST, Some(core), &variables)?)
+        Ok::<_, CaseError>(RoleProcess::spawn(HOST, Some(core), &variables)?)
     };
-    let _server = start(1, room.cores.second)?;
-    let line = start(0, room.cores.first)?.first_line()?;
+    let _server = start(1, sampler.cores.second)?;
+    let line = start(0, sampler.cores.first)?.first_line()?;
     let mut figures = line.split(' ').map(str::parse);
     match (figures.next(), figures.next()) {
         (Some(Ok(per_second)), Some(Ok(lost))) => undisturbed(lost).map(|()| per_second),
@@ -120,13 +120,13 @@ impl Authority {
     }
 }
 
-/// Never looks at its life line: the hosts of a rack end together.
-fn host(_: LifeLine) -> ExitCode {
+/// Ignores its lifeline: the hosts of a rack end together.
+fn host(_: Lifeline) -> ExitCode {
     match take_part() {
-        Ok(Some(Pace { per_second, lost })) => println!("{per_second} {lost}"),
+        Ok(Some(Throughput { per_second, lost })) => println!("{per_second} {lost}"),
         Ok(None) => {}
         Err(e) => {
-            // The case waits for a line, and shows what is in it.
+            // The case reads this line and reports it as the error.
             println!("{e}");
             return ExitCode::FAILURE;
         }
@@ -134,7 +134,7 @@ fn host(_: LifeLine) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn take_part() -> Result<Option<Pace>, Box<dyn std::error::Error>> {
+fn take_part() -> Result<Option<Throughput>, Box<dyn std::error::Error>> {
     let time = Duration::from_nanos(env::var(TIME)?.parse()?);
     let sender = Sender::named(&env::var(SENDER)?).ok_or("no such sender")?;
     let host: u32 = env::var(NUMBER)?.parse()?;
@@ -147,9 +147,9 @@ fn take_part() -> Result<Option<Pace>, Box<dyn std::error::Error>> {
     let listener = TcpListener::bind(addresses.get(host as usize).ok_or("no such host")?)?;
     let config = TcpConfig::new((JOB, BUILD), HostId(host), addresses, listener, 1, credentials);
     let transport = TcpTransport::join(config)?;
-    let pace = Rack::new().hosts(2).threads(1).run_on(transport, move || {
+    let throughput = Rack::new().hosts(2).threads(1).run_on(transport, move || {
         let other = gossamer::threads().nth(1).expect("a rack of two");
-        measured(sender.start(other.entrust_with(|()| Adder::fresh(), ())), time)
+        measure_load(sender.start(other.entrust_with(|()| Adder::fresh(), ())), time)
     });
-    Ok(pace?)
+    Ok(throughput?)
 }
