@@ -16,7 +16,7 @@ use cargo_metadata::DependencyKind;
 
 /// The layers, lowest first. Crates of one line are neighbours and know nothing of each other.
 const LAYERS: &[&[&str]] = &[
-    &["gossamer-primitive", "gossamer-rdma-needs"],
+    &["gossamer-primitive", "gossamer-rdma-needs", "gossamer-fuzz-corpus"],
     &["gossamer-transport-api"],
     TRANSPORTS,
     &["gossamer-fiber"],

@@ -73,30 +73,20 @@ fn responses(bytes: &[u8], chunk: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs, path::PathBuf};
+    use fuzz_corpus::Corpus;
 
-    fn corpus() -> PathBuf {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus/memcached")
-    }
+    const TARGET: &str = "memcached";
 
     #[test]
     fn the_corpus_does_no_harm() {
-        let mut count = 0;
-        for entry in fs::read_dir(corpus()).expect("a committed corpus") {
-            let path = entry.expect("an entry").path();
-            println!("{}", path.display());
-            memcached(&fs::read(path).expect("a seed"));
-            count += 1;
-        }
-        assert!(count > 0, "no seeds");
+        Corpus::of(TARGET).run(memcached);
     }
 
     #[test]
     #[ignore = "writes seeds: cargo test -p gossamer-kv --lib write_seeds -- --ignored"]
     fn write_seeds() {
-        fs::create_dir_all(corpus()).expect("a folder");
         let put = |name: &str, commands: &str| {
-            fs::write(corpus().join(name), format!("\x05{commands}")).expect("a seed");
+            Corpus::of(TARGET).write(name, format!("\x05{commands}"));
         };
         put(
             "storage",
