@@ -59,7 +59,7 @@ pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
         "gossamer-transport-rdma",
         "gossamer",
         "gossamer-daemon",
-        "gossamer-apps",
+        "gossamer-kv",
         "xtask",
     ];
     let features = features_that(workspace, |feature| RDMA.contains(&feature));
@@ -140,7 +140,7 @@ fn real_clients(root: &Path) -> Result<()> {
         missing.push("memccapable (apt-get install libmemcached-tools)");
     }
     ensure!(missing.is_empty(), "real clients are missing: {}", missing.join(", "));
-    let tests = "test --package gossamer-apps --test memcached_clients -- --ignored";
+    let tests = "test --package gossamer-kv --test memcached_clients -- --ignored";
     counted(Step::cargo(root, tests), "tests with real clients")
 }
 

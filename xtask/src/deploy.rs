@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn programs_are_found_by_their_names() {
         let workspace = Workspace::find().unwrap();
-        assert_eq!(package_of(&workspace, "kv").unwrap(), "gossamer-apps");
+        assert_eq!(package_of(&workspace, "kv").unwrap(), "gossamer-kv");
         let error = package_of(&workspace, "vk").unwrap_err().to_string();
         assert!(error.contains("no program \"vk\"") && error.contains("kv"), "{error}");
     }

@@ -82,6 +82,6 @@ pub(crate) use chaos::run as chaos;
 
 /// Builds the programs of a rack and the bench.
 fn build(workspace: &Workspace) -> Result<()> {
-    let programs = "--package gossamer-daemon --package gossamer-apps --bins";
+    let programs = "--package gossamer-daemon --package gossamer-kv --bins";
     Step::cargo(&workspace.root, &format!("build --release {programs}")).run()
 }

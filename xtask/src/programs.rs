@@ -150,7 +150,7 @@ fn nanoseconds(cell: &str) -> Option<f64> {
 pub(crate) fn chaos(workspace: &Workspace, rounds: u32, seed: Option<u64>) -> Result<()> {
     let root = &workspace.root;
     let seed = seed_or_new(seed)?;
-    let program = "--release --package gossamer-apps --bin chaos";
+    let program = "--release --package gossamer-chaos --bin chaos";
     Step::cargo(root, &format!("build {program}")).run()?;
     // A round takes a fraction of a second; one that hangs must not hang CI.
     let patience = Duration::from_secs(60) + rounds * Duration::from_secs(5);
@@ -186,7 +186,7 @@ pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> Result<()> {
             say_if_ucx_is_missing(&workspace.root);
             say_if_prototype_is_missing();
             // The key-value store is measured by its own program.
-            let build = "build --release --package gossamer-apps --bin kv";
+            let build = "build --release --package gossamer-kv --bin kv";
             Step::cargo(&workspace.root, build).run()?;
             let kv = workspace.target().join("release/kv");
             let folder = workspace.benchmarks("core")?;

@@ -248,7 +248,7 @@ mod tests {
         }
         assert!(broken("crates/transport-api/src/a.rs", "use primitive::sync::fence;").is_empty());
         // Other crates are free.
-        assert!(broken("crates/apps/src/a.rs", "use std::sync::atomic::AtomicU64;").is_empty());
+        assert!(broken("crates/apps/kv/src/a.rs", "use std::sync::atomic::AtomicU64;").is_empty());
     }
 
     #[test]

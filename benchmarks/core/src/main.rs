@@ -1,10 +1,10 @@
-//! `core-bench`: measures the delegation core beside its peers; a table, and a list for machines.
+//! `core-bench`: measures the delegation core beside its peers; prints a table and writes JSON.
 //!
-//! In reading order: [`suites`], the cases and who is held against whom; the rest is bench-kit's.
+//! In reading order: [`suites`], the cases and their comparisons; the other parts are in bench-kit.
 //! Racks whose threads share memory stand beside locks, channels, fibers and IPC libraries.
 //!
-//! It succeeds when every case that this machine has the programs for came to a figure; what the
-//! figures are, and whether bars hold, is for the reader to judge.
+//! It succeeds if every case whose program is on this machine was measured, whatever the figures
+//! are and whether bars hold.
 
 #![deny(unsafe_code)]
 
@@ -48,27 +48,28 @@ static ALLOCATOR: MarkedAlloc = MarkedAlloc;
 struct Cli {
     #[command(flatten)]
     session: session::Options,
-    /// Measure only this suite; may be given several times.
+    /// Measure only this suite (repeatable).
     #[arg(long, value_name = "NAME")]
     suite: Vec<String>,
-    /// Folder of a prototype to build and run beside: a crate whose program takes FILTER ROUNDS
-    /// LIMIT_S and prints a table of near and far figures.
+    /// Also build and run the prototype in DIR: a crate whose program takes FILTER ROUNDS LIMIT_S
+    /// and prints a table of near and far figures.
     #[arg(long, value_name = "DIR", env = "GOSSAMER_PROTOTYPE")]
     prototype: Option<PathBuf>,
-    /// The program `kv`, built from the same sources, whose own benchmark the suite `kv` runs.
+    /// The program `kv`, built from the same sources, for the suite `kv`.
     #[arg(long, value_name = "PROGRAM", env = "GOSSAMER_KV")]
     kv: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    let other = || roles::play(&suites::ROLES);
-    if let Some(code) = count::play(&suites::WORKLOADS).or_else(other) {
+    let other = || roles::run_role(&suites::ROLES);
+    if let Some(code) = count::run_workload(&suites::WORKLOADS).or_else(other) {
         return code;
     }
-    session::ended("core-bench", run(&Cli::parse()))
+    session::exit_code("core-bench", run(&Cli::parse()))
 }
 
-/// Measures what the options select; whether everything that this machine has came to a figure.
+/// Measures the selected cases; returns whether every case whose program is on this machine was
+/// measured.
 fn run(options: &Cli) -> Result<bool, Box<dyn std::error::Error>> {
     let prototype = match &options.prototype {
         Some(folder) => {
@@ -80,7 +81,7 @@ fn run(options: &Cli) -> Result<bool, Box<dyn std::error::Error>> {
     let programs = Programs { prototype, kv: options.kv.clone() };
     let wanted = |suite: &Suite| options.suite.is_empty() || options.suite.contains(&suite.name);
     let suites = suites::all(&programs).into_iter().filter(wanted).collect();
-    let mut suites = options.session.narrowed(suites)?;
+    let mut suites = options.session.filtered(suites)?;
     if options.session.list {
         print!("{}", session::list(&suites));
         return Ok(true);

@@ -1,5 +1,5 @@
-//! The program from outside: what it lists, what it refuses, what it writes, and that the roles it
-//! plays end with the case that wanted them.
+//! The program from outside: what it lists, what it refuses, what it writes, and that its roles
+//! end with their case.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

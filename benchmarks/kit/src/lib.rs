@@ -13,7 +13,8 @@
 //! - [`count`]: instructions, locked instructions, system calls and allocations of one request.
 //! - [`load`]: idle and oversubscribed threads.
 //! - [`work`]: what a critical section does, and what a thread does between two of them.
-//! - [`product`]: Gossamer as a candidate; [`ucx`]: UCX's own benchmark, with which several compare.
+//! - [`product`]: Gossamer as a candidate; [`ucx`]: UCX's own benchmark, with which several
+//!   compare.
 
 #![deny(unsafe_code)]
 

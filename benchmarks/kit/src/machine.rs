@@ -7,8 +7,8 @@ use std::process::Command;
 use crate::measure::cores::{Cores, on_core};
 use crate::measure::{cycles, latency};
 
-/// Processor, kernel, compiler, load, how far apart the cores are at this moment, and the versions of
-/// the crates `compared`, as the lock file `lock` says.
+/// Processor, kernel, compiler, load, how far apart the cores are at this moment, and the versions
+/// of the crates `compared`, as the lock file `lock` says.
 pub fn header(cores: Cores, compared: &[&str], lock: &str) -> String {
     let mut text = String::new();
     let kernel = rustix::system::uname();
@@ -58,8 +58,8 @@ fn peers(compared: &[&str], lock: &str) -> String {
     list.join(", ")
 }
 
-/// The newest version of a crate in a lock file: where a peer's name appears twice, the older one is
-/// some other crate's dependency.
+/// The newest version of a crate in a lock file: where a peer's name appears twice, the older one
+/// is some other crate's dependency.
 fn locked_version(name: &str, lock: &str) -> String {
     let head = format!("name = \"{name}\"");
     let mut lines = lock.lines();

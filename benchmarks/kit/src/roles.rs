@@ -1,8 +1,8 @@
-//! The other processes that cases need, played by this same program.
+//! The helper processes of cases, which run this same program in a role.
 //!
 //! A case that needs a second process starts its own executable again with the name of a role in
-//! the environment; `main` calls [`play`] before anything else. A role lives as long as the pipe
-//! that the case holds open on its standard input, so none outlives a case that died.
+//! the environment; `main` calls [`run_role`] before anything else. A role runs until its
+//! standard input closes, a pipe that the case holds open, so no role outlives its case.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,28 +19,28 @@ use crate::measure::cores::spawn_on;
 
 const VARIABLE: &str = "BENCH_ROLE";
 
-/// Something that this program can be instead of itself.
+/// A helper process that this program can run as.
 #[derive(Clone, Copy, Debug)]
 pub struct Role {
-    /// How the environment names it.
+    /// Its name in the environment.
     pub name: &'static str,
-    /// What it does until its life line is cut.
-    pub run: fn(LifeLine) -> ExitCode,
+    /// Its main function, which runs until its lifeline closes.
+    pub run: fn(Lifeline) -> ExitCode,
 }
 
-/// Tells a role whether the case that started it still wants it.
+/// Tells a role whether the case that started it still runs.
 ///
-/// Standard input is read from the first time that the role asks on; one that ends by itself and
-/// never asks may use it otherwise.
+/// Standard input is read from the first call on; a role that never calls it can use standard input
+/// itself.
 #[derive(Debug, Default)]
-pub struct LifeLine(OnceLock<Arc<AtomicBool>>);
+pub struct Lifeline(OnceLock<Arc<AtomicBool>>);
 
-impl LifeLine {
-    /// True once the case has gone.
+impl Lifeline {
+    /// True once the case has ended.
     ///
     /// # Panics
-    /// When no thread can be started to watch the life line.
-    pub fn cut(&self) -> bool {
+    /// If no thread can be started to watch the lifeline.
+    pub fn is_closed(&self) -> bool {
         self.0.get_or_init(watched).load(Relaxed)
     }
 }
@@ -55,34 +55,34 @@ fn watched() -> Arc<AtomicBool> {
     line
 }
 
-/// Plays the role that the environment names, if it names one. Call it first in `main`.
-pub fn play(roles: &[Role]) -> Option<ExitCode> {
+/// Runs the role named by the environment, if there is one. Call it first in `main`.
+pub fn run_role(roles: &[Role]) -> Option<ExitCode> {
     let name = env::var(VARIABLE).ok()?;
     let Some(role) = roles.iter().find(|role| role.name == name) else {
-        eprintln!("{VARIABLE}={name}: this program has no such role");
+        eprintln!("unknown role {VARIABLE}={name}");
         return Some(ExitCode::FAILURE);
     };
-    Some((role.run)(LifeLine::default()))
+    Some((role.run)(Lifeline::default()))
 }
 
-/// A process playing a role; dropping it cuts its life line and waits for its end.
+/// A process in a role; dropping it closes its lifeline and waits for its end.
 #[derive(Debug)]
-pub struct Player {
+pub struct RoleProcess {
     child: Child,
     line: Option<ChildStdin>,
 }
 
-impl Player {
+impl RoleProcess {
     /// Starts this program again in `role`, pinned to `core` if one is given, with further
-    /// environment variables. Its standard output is a pipe, see [`Player::first_line`].
+    /// environment variables. Its standard output is a pipe, see [`RoleProcess::first_line`].
     ///
     /// # Errors
     /// When the process cannot be started or pinned.
-    pub fn start(
+    pub fn spawn(
         role: Role,
         core: Option<usize>,
         variables: &[(&str, OsString)],
-    ) -> io::Result<Player> {
+    ) -> io::Result<RoleProcess> {
         let mut command = Command::new(env::current_exe()?);
         command.env(VARIABLE, role.name).envs(variables.iter().cloned());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -91,7 +91,7 @@ impl Player {
             None => command.spawn()?,
         };
         let line = child.stdin.take();
-        Ok(Player { child, line })
+        Ok(RoleProcess { child, line })
     }
 
     /// The process id.
@@ -99,13 +99,13 @@ impl Player {
         self.child.id()
     }
 
-    /// Waits for the first line that the role prints, its way to say that it is ready.
+    /// Waits for the first line that the role prints when it is ready.
     ///
     /// # Errors
-    /// When it ends without having said anything.
+    /// If it ends without printing a line.
     pub fn first_line(&mut self) -> io::Result<String> {
         let Some(output) = self.child.stdout.as_mut() else {
-            return Err(io::Error::other("the role's first line has been read before"));
+            return Err(io::Error::other("the role's first line was already read"));
         };
         let mut line = Vec::new();
         let mut byte = [0];
@@ -115,14 +115,17 @@ impl Player {
             }
             line.push(byte[0]);
         }
-        Err(io::Error::other(format!("a role ended before it was ready: {:?}", self.child.wait()?)))
+        Err(io::Error::other(format!(
+            "a role exited before it was ready: {:?}",
+            self.child.wait()?
+        )))
     }
 }
 
-impl Drop for Player {
+impl Drop for RoleProcess {
     fn drop(&mut self) {
         self.line.take();
-        // A role that does not heed its line is ended; a destructor has nobody to tell an error.
+        // A role that ignores its lifeline is killed; a destructor cannot report errors.
         for _ in 0..200 {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;

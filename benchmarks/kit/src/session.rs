@@ -1,5 +1,4 @@
-//! A session: suites from their first round to the last line of the report, as every program of
-//! measurements runs them.
+//! Command line and main loop of the benchmark programs: runs suites and prints the report.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -13,32 +12,33 @@ use crate::harness::{Harness, Suite};
 use crate::measure::cores::Cores;
 use crate::report::{Row, absences, failures, raw, rows, table};
 
-/// What every program of measurements can be told.
+/// The options of all benchmark programs.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// Interleaved rounds over all candidates of a suite; published figures take at least 7.
+    /// Number of interleaved rounds over all candidates of a suite; published figures use at least
+    /// 7.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
-    /// Write every row to this file, as one JSON list.
+    /// Write all rows to FILE as a JSON list.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Measure only cases whose "suite/case" contains this.
+    /// Measure only cases whose "suite/case" contains SUBSTR.
     #[arg(long, value_name = "SUBSTR")]
     pub filter: Option<String>,
-    /// Print every sample that counts as well, tab-separated.
+    /// Also print every valid sample, tab-separated.
     #[arg(long)]
     pub raw: bool,
-    /// Print the names of suites and cases, and measure nothing.
+    /// List suites and cases without measuring.
     #[arg(long)]
     pub list: bool,
 }
 
 impl Options {
-    /// What is left of `suites` with the cases that are asked for.
+    /// The suites with the selected cases.
     ///
     /// # Errors
-    /// When nothing is left.
-    pub fn narrowed(&self, mut suites: Vec<Suite>) -> Result<Vec<Suite>, Box<dyn Error>> {
+    /// If no case is selected.
+    pub fn filtered(&self, mut suites: Vec<Suite>) -> Result<Vec<Suite>, Box<dyn Error>> {
         if let Some(part) = &self.filter {
             for suite in &mut suites {
                 let name = suite.name.clone();
@@ -47,16 +47,16 @@ impl Options {
         }
         suites.retain(|suite| !suite.cases.is_empty());
         if suites.is_empty() {
-            return Err("no case has this suite and name; --list shows all".into());
+            return Err("no case matches --suite and --filter (see --list)".into());
         }
         Ok(suites)
     }
 
-    /// Runs the suites on these cores, printing tables; whether everything that this machine has the
-    /// programs for came to a figure.
+    /// Runs the suites on these cores and prints tables; returns whether every case whose program
+    /// is on this machine was measured.
     ///
     /// # Errors
-    /// When nothing was measured, or the list cannot be written.
+    /// If nothing was measured, or the list cannot be written.
     pub fn run(&self, cores: Cores, suites: &mut [Suite]) -> Result<bool, Box<dyn Error>> {
         let mut all: Vec<Row> = Vec::new();
         let mut complete = true;
@@ -91,9 +91,8 @@ impl Options {
     }
 }
 
-/// The exit status of a program of measurements: whether everything came to a figure. An error is
-/// printed.
-pub fn ended(program: &str, result: Result<bool, Box<dyn Error>>) -> ExitCode {
+/// Prints the error, if any, and returns the exit status: success if every case was measured.
+pub fn exit_code(program: &str, result: Result<bool, Box<dyn Error>>) -> ExitCode {
     match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -11,29 +11,29 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use crate::harness::{Case, Unit};
 use crate::measure::cores::spawn_on;
 use crate::measure::processes::{Ended, free_port, listens};
-use crate::measure::room::{CaseError, Reading, Room, undisturbed};
+use crate::measure::sampling::{CaseError, Reading, Sampler, undisturbed};
 use crate::measure::watch::schedstat;
 
 const PROGRAM: &str = "ucx_perftest";
 const WARM_UP: &str = "10000";
 /// How long a server may take to listen, and a run to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Half round trip of an 8-byte active message over shared memory, as UCX averages it.
 pub fn latency() -> Case {
-    Case::new("ucx/ucp_am_lat, 8 bytes", Unit::Nanoseconds, |room| {
+    Case::new("ucx/ucp_am_lat, 8 bytes", Unit::Nanoseconds, |sampler| {
         let expected_ns = 150.0;
-        let iterations = room.time.as_nanos() as f64 / expected_ns / 2.0;
-        Ok(Reading::of(half_round_trip_us(room, "posix", iterations)? * 1e3))
+        let iterations = sampler.time.as_nanos() as f64 / expected_ns / 2.0;
+        Ok(Reading::of(half_round_trip_us(sampler, "posix", iterations)? * 1e3))
     })
 }
 
 /// One-way rate of 8-byte active messages over shared memory.
 pub fn rate() -> Case {
-    Case::new("ucx/ucp_am_bw, 8 bytes", Unit::Mops, |room| {
+    Case::new("ucx/ucp_am_bw, 8 bytes", Unit::Mops, |sampler| {
         let expected_ns = 80.0;
-        let iterations = room.time.as_nanos() as f64 / expected_ns;
-        Ok(Reading::of(messages_per_second(room, "posix", iterations)? / 1e6))
+        let iterations = sampler.time.as_nanos() as f64 / expected_ns;
+        Ok(Reading::of(messages_per_second(sampler, "posix", iterations)? / 1e6))
     })
 }
 
@@ -42,20 +42,28 @@ pub fn rate() -> Case {
 ///
 /// # Errors
 /// Those of a case.
-pub fn half_round_trip_us(room: &Room, over: &str, iterations: f64) -> Result<f64, CaseError> {
-    column(&run(room, over, "ucp_am_lat", iterations)?, "overall_lat")
+pub fn half_round_trip_us(
+    sampler: &Sampler,
+    over: &str,
+    iterations: f64,
+) -> Result<f64, CaseError> {
+    column(&run(sampler, over, "ucp_am_lat", iterations)?, "overall_lat")
 }
 
 /// One-way rate of 8-byte active messages over UCX's transport `over`.
 ///
 /// # Errors
 /// Those of a case.
-pub fn messages_per_second(room: &Room, over: &str, iterations: f64) -> Result<f64, CaseError> {
-    column(&run(room, over, "ucp_am_bw", iterations)?, "overall_mr")
+pub fn messages_per_second(
+    sampler: &Sampler,
+    over: &str,
+    iterations: f64,
+) -> Result<f64, CaseError> {
+    column(&run(sampler, over, "ucp_am_bw", iterations)?, "overall_mr")
 }
 
 /// Runs one test with a server on the second core and a client on the first; what the client said.
-fn run(room: &Room, over: &str, test: &str, iterations: f64) -> Result<String, CaseError> {
+fn run(sampler: &Sampler, over: &str, test: &str, iterations: f64) -> Result<String, CaseError> {
     let port = free_port()?;
     let base = |command: &mut Command| {
         command.env("UCX_TLS", over).args(["-p", &port.to_string()]).stdin(Stdio::null());
@@ -63,7 +71,7 @@ fn run(room: &Room, over: &str, test: &str, iterations: f64) -> Result<String, C
     let mut server = Command::new(PROGRAM);
     base(&mut server);
     server.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut server = Ended(start(room.cores.second, &mut server)?);
+    let mut server = Ended(start(sampler.cores.second, &mut server)?);
     wait_for(port, &mut server.0)?;
 
     let mut client = Command::new(PROGRAM);
@@ -72,7 +80,7 @@ fn run(room: &Room, over: &str, test: &str, iterations: f64) -> Result<String, C
     client.args(["127.0.0.1", "-t", test, "-s", "8", "-n", &iterations, "-w", WARM_UP, "-f", "-v"]);
     client.stdout(Stdio::piped()).stderr(Stdio::piped());
     let began = Instant::now();
-    let mut client = Ended(start(room.cores.first, &mut client)?);
+    let mut client = Ended(start(sampler.cores.first, &mut client)?);
     let waited = waited(&client.0)?.max(waited(&server.0)?);
     let wall = began.elapsed();
 
@@ -105,8 +113,8 @@ fn waited(child: &Child) -> Result<Duration, CaseError> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let start = Instant::now();
     while waitid(WaitId::Pid(id), options).map_err(io::Error::from)?.is_none() {
-        if start.elapsed() > PATIENCE {
-            return Err(CaseError::Failed(format!("{PROGRAM} did not end within {PATIENCE:?}")));
+        if start.elapsed() > TIMEOUT {
+            return Err(CaseError::Failed(format!("{PROGRAM} did not end within {TIMEOUT:?}")));
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -117,7 +125,7 @@ fn waited(child: &Child) -> Result<Duration, CaseError> {
 /// Waits until the server listens on `port`.
 fn wait_for(port: u16, server: &mut Child) -> Result<(), CaseError> {
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < TIMEOUT {
         if listens(port)? {
             return Ok(());
         }
@@ -126,7 +134,7 @@ fn wait_for(port: u16, server: &mut Child) -> Result<(), CaseError> {
         }
         thread::sleep(Duration::from_millis(1));
     }
-    Err(CaseError::Failed(format!("{PROGRAM} did not listen within {PATIENCE:?}")))
+    Err(CaseError::Failed(format!("{PROGRAM} did not listen within {TIMEOUT:?}")))
 }
 
 /// The last value under `name` in comma-separated output with a head line.

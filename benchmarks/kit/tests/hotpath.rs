@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use bench_kit::count::{Counted, count};
 use bench_kit::measure::cores::Cores;
-use bench_kit::product::alone::{BATCH, COUNTED_BATCHES, ONE_REQUEST};
+use bench_kit::product::single_thread::{BATCH, COUNTED_BATCHES, ONE_REQUEST};
 
 /// Nothing can change the counts, so they are taken once.
 fn counted() -> &'static Counted {

@@ -1,9 +1,9 @@
-//! Who does the work of devices that are made of software.
+//! The kernel threads that do the work of software RDMA devices.
 //!
-//! Much of it is done where a packet is sent. What is put off goes to a thread of the kernel on that
-//! processor, `ksoftirqd`, which has no more rights than the programs that poll there and wait for
-//! it: they use up their time slices first, 4 milliseconds each. A device would not wait. So these
-//! threads are given a real-time priority, for perftest and for us.
+//! Much of it is done where a packet is sent. What is put off goes to a thread of the kernel on
+//! that processor, `ksoftirqd`, which has no more rights than the programs that poll there and wait
+//! for it: they use up their time slices first, 4 milliseconds each. A device would not wait. So
+//! these threads are given a real-time priority, for perftest and for us.
 
 use std::fs;
 use std::io;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bench_kit::measure::cores::pin;
-use bench_kit::measure::room::{CaseError, Room};
+use bench_kit::measure::sampling::{CaseError, Sampler};
 use gossamer::authority::{AuthorityError, JobAuthority};
 use gossamer::job::{JobId, SecretPem};
 use primitive::SharedBytes;
@@ -22,7 +22,7 @@ use crate::Host;
 /// What the carriers say they work for.
 const JOB: JobId = JobId(1);
 /// How long one host may wait for the other.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of a word.
 const WORD: usize = 8;
 /// What ends a game of ping-pong.
@@ -83,7 +83,7 @@ pub(crate) fn joined(
         let threads = lanes + 1;
         let credentials = credentials(host).map_err(|error: AuthorityError| failed(error))?;
         let tcp = TcpConfig::new(names, host, addresses, listener, threads, credentials);
-        let tcp = TcpConfig { loss_bound: PATIENCE, ..tcp };
+        let tcp = TcpConfig { loss_bound: TIMEOUT, ..tcp };
         Ok(thread::spawn(move || {
             let carrier = TcpTransport::join(tcp).map_err(failed)?;
             RdmaTransport::over(carrier as Arc<dyn Carrier>, rdma).map_err(failed)
@@ -100,7 +100,7 @@ pub(crate) fn joined(
 /// Half a round trip, in microseconds, of `bytes` that are written to the other side, which is told
 /// so and does the same: the median.
 pub(crate) fn half_round_trip_us(
-    room: &Room,
+    sampler: &Sampler,
     hosts: &[Host; 2],
     telling: Telling,
     bytes: usize,
@@ -108,13 +108,13 @@ pub(crate) fn half_round_trip_us(
     const KEYS: [RegionKey; 2] = [RegionKey(1), RegionKey(2)];
     let [first, second] = joined(hosts, 1, &RdmaConfig::default(), Joining::Open)?;
     let offer = Cell::offer(&*second, KEYS[0], bytes + 2 * WORD).map_err(failed)?;
-    let ours = Cell::join(&*first, HostId(1), KEYS[0], KEYS[1], PATIENCE).map_err(failed)?;
-    let theirs = offer.accept(&*second, HostId(0), KEYS[1], PATIENCE).map_err(failed)?;
+    let ours = Cell::join(&*first, HostId(1), KEYS[0], KEYS[1], TIMEOUT).map_err(failed)?;
+    let theirs = offer.accept(&*second, HostId(0), KEYS[1], TIMEOUT).map_err(failed)?;
     let mut client = Side::new(first.lane(0, HostId(1)).map_err(failed)?, ours, telling);
     let mut server = Side::new(second.lane(0, HostId(0)).map_err(failed)?, theirs, telling);
     thread::scope(|scope| {
         let server = scope.spawn(move || {
-            pin(room.cores.second)?;
+            pin(sampler.cores.second)?;
             let mut number = 0;
             while number != OVER {
                 number = server.hear(number)?;
@@ -123,9 +123,9 @@ pub(crate) fn half_round_trip_us(
             Ok(())
         });
         let client = scope.spawn(move || {
-            pin(room.cores.first)?;
+            pin(sampler.cores.first)?;
             let (start, mut trips, mut number) = (Instant::now(), Vec::new(), 0);
-            while start.elapsed() < room.time {
+            while start.elapsed() < sampler.time {
                 let began = Instant::now();
                 client.say(number + 1)?;
                 number = client.hear(number)?;
@@ -187,7 +187,7 @@ impl Side {
                 return Ok(number);
             }
             self.lane.poll(&mut |_| ());
-            if round.is_multiple_of(1 << 16) && start.elapsed() > PATIENCE {
+            if round.is_multiple_of(1 << 16) && start.elapsed() > TIMEOUT {
                 break;
             }
         }
@@ -198,7 +198,7 @@ impl Side {
 /// Writes of 256 bytes per second, in millions, by so many threads with so many lanes each: every
 /// thread writes on its lanes in turn.
 pub(crate) fn write_rate(
-    room: &Room,
+    sampler: &Sampler,
     hosts: &[Host; 2],
     threads: u32,
     lanes: u32,
@@ -210,7 +210,7 @@ pub(crate) fn write_rate(
     let each = BYTES + WORD;
     let size = (threads * lanes) as usize * each;
     let _region = second.export(RegionKey(1), size, Rights::ALL.into()).map_err(failed)?;
-    let remote = first.import(HostId(1), RegionKey(1), PATIENCE).map_err(failed)?;
+    let remote = first.import(HostId(1), RegionKey(1), TIMEOUT).map_err(failed)?;
     let (over, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let write = &|thread: u32| {
         let (data, answer) = (SharedBytes::heap(BYTES), SharedBytes::heap(WORD));
@@ -242,9 +242,9 @@ pub(crate) fn write_rate(
     thread::scope(|scope| {
         let writers: Vec<_> =
             (0..threads).map(|thread| scope.spawn(move || write(thread))).collect();
-        thread::sleep(room.time / 4);
+        thread::sleep(sampler.time / 4);
         let (start, before) = (Instant::now(), written.load(Relaxed));
-        thread::sleep(room.time);
+        thread::sleep(sampler.time);
         let (count, spent) = (written.load(Relaxed) - before, start.elapsed());
         over.store(true, Relaxed);
         for writer in writers {

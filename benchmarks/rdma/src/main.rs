@@ -1,5 +1,5 @@
 //! `rdma-bench`: measures delegation over RDMA beside perftest, between two RDMA devices of this
-//! machine; a table, and a list for machines. `cargo xtask bench rdma` runs it in a guest that has
+//! machine; prints a table and writes JSON. `cargo xtask bench rdma` runs it in a guest that has
 //! such devices.
 //!
 //! Everything is two processes, each with a device of its own and one thread that works, the
@@ -7,7 +7,7 @@
 //! and its answer 8 bytes: the sum.
 //!
 //! In reading order:
-//! - [`suites`]: the cases, and what is held against what.
+//! - [`suites`]: the cases and their comparisons.
 //! - [`rack`]: a rack of two hosts over RDMA.
 //! - [`perftest`]: `ib_write_lat`, `ib_send_lat` and `ib_write_bw`.
 //! - [`lanes`]: bare lanes between two hosts of this process.
@@ -19,8 +19,7 @@
 //! done on the two cores that are measured, and the cores may be emulated: so samples are not told
 //! apart by the distance of the cores, and none is thrown away for time that a thread lost.
 //!
-//! It succeeds when every case came to a figure; what the figures are, and whether bars hold, is for
-//! the reader to judge.
+//! It succeeds if every case was measured, whatever the figures are and whether bars hold.
 
 #![forbid(unsafe_code)]
 
@@ -50,7 +49,7 @@ const HOSTS: &str = "GOSSAMER_RDMA_HOSTS";
 struct Cli {
     #[command(flatten)]
     session: session::Options,
-    /// Draw the suite `rdma-queue-pairs` into this file, as SVG.
+    /// Plot the suite `rdma-queue-pairs` to FILE as SVG.
     #[arg(long, value_name = "FILE", requires = "json")]
     plot: Option<PathBuf>,
 }
@@ -65,24 +64,24 @@ struct Host {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = roles::play(&[rack::HOST]) {
+    if let Some(code) = roles::run_role(&[rack::HOST]) {
         return code;
     }
-    session::ended("rdma-bench", run(&Cli::parse()))
+    session::exit_code("rdma-bench", run(&Cli::parse()))
 }
 
-/// Measures what the options select; whether everything came to a figure.
+/// Measures the selected cases; returns whether all were measured.
 fn run(options: &Cli) -> Result<bool, Box<dyn std::error::Error>> {
     let hosts = two_hosts(&env::var(HOSTS).unwrap_or_default());
     if options.session.list {
         let suites = suites::all(&hosts.unwrap_or_else(|| ["", ""].map(host)));
-        print!("{}", session::list(&options.session.narrowed(suites)?));
+        print!("{}", session::list(&options.session.filtered(suites)?));
         return Ok(true);
     }
     let hosts = hosts.ok_or_else(|| {
         format!("{HOSTS} does not name two RDMA devices; `cargo xtask bench rdma` has some")
     })?;
-    let mut suites = options.session.narrowed(suites::all(&hosts))?;
+    let mut suites = options.session.filtered(suites::all(&hosts))?;
     let cores = Cores::of_this_process()?;
     print!("{}", machine::header(cores, &[], include_str!("../Cargo.lock")));
     let [first, second] = hosts.map(|host| host.device);

@@ -5,12 +5,12 @@ use std::thread;
 use std::time::Instant;
 
 use bench_kit::measure::cores::pin;
-use bench_kit::measure::room::{CaseError, Room};
+use bench_kit::measure::sampling::{CaseError, Sampler};
 use transport_api::{Event, HostId, Lane, Tag, Transport};
 use transport_rdma::RdmaConfig;
 
 use crate::Host;
-use crate::lanes::{Joining, PATIENCE, failed, joined};
+use crate::lanes::{Joining, TIMEOUT, failed, joined};
 
 /// A payload.
 const PAYLOAD: u64 = 0;
@@ -19,10 +19,10 @@ const ARRIVED: u64 = 1;
 /// There are no more.
 const OVER: u64 = 2;
 
-/// Microseconds from sending a payload of `bytes` to hearing that the other side has it: the median.
-/// It is read by the other side's device if `is_read`, and the carrier's otherwise.
+/// Microseconds from sending a payload of `bytes` to hearing that the other side has it: the
+/// median. It is read by the other side's device if `is_read`, and the carrier's otherwise.
 pub(crate) fn trip_us(
-    room: &Room,
+    sampler: &Sampler,
     hosts: &[Host; 2],
     (joining, is_read): (Joining, bool),
     bytes: usize,
@@ -33,7 +33,7 @@ pub(crate) fn trip_us(
     let mut server = second.lane(0, HostId(0)).map_err(failed)?;
     thread::scope(|scope| {
         let server = scope.spawn(move || {
-            pin(room.cores.second)?;
+            pin(sampler.cores.second)?;
             loop {
                 let (tag, payload) = arrival(&mut *server)?;
                 if tag == OVER {
@@ -46,9 +46,9 @@ pub(crate) fn trip_us(
             }
         });
         let client = scope.spawn(move || {
-            pin(room.cores.first)?;
+            pin(sampler.cores.first)?;
             let (start, mut trips) = (Instant::now(), Vec::new());
-            while start.elapsed() < room.time {
+            while start.elapsed() < sampler.time {
                 let payload = vec![7; bytes];
                 let began = Instant::now();
                 give(&mut *client, PAYLOAD, payload)?;
@@ -83,7 +83,7 @@ fn arrival(lane: &mut dyn Lane) -> Result<(u64, Vec<u8>), CaseError> {
         if let Some(found) = found {
             return Ok(found);
         }
-        if round.is_multiple_of(1 << 12) && start.elapsed() > PATIENCE {
+        if round.is_multiple_of(1 << 12) && start.elapsed() > TIMEOUT {
             break;
         }
     }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use bench_kit::measure::cores::spawn_on;
 use bench_kit::measure::processes::{Ended, free_port, listens};
-use bench_kit::measure::room::{CaseError, Room};
+use bench_kit::measure::sampling::{CaseError, Sampler};
 
 use crate::Host;
 
 /// How long a server may take to listen, and a run to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One program of perftest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum Test {
 }
 
 /// How a test is run and read.
-struct Manner {
+struct TestSpec {
     program: &'static str,
     bytes: &'static str,
     /// What an operation may take, from which follows how many fill the time.
@@ -46,8 +46,8 @@ impl Test {
         }
     }
 
-    fn manner(self) -> Manner {
-        let latency = |program| Manner {
+    fn spec(self) -> TestSpec {
+        let latency = |program| TestSpec {
             program,
             bytes: "8",
             expected: Duration::from_micros(40),
@@ -56,7 +56,7 @@ impl Test {
         match self {
             Test::WriteLatency => latency("ib_write_lat"),
             Test::SendLatency => latency("ib_send_lat"),
-            Test::WriteRate => Manner {
+            Test::WriteRate => TestSpec {
                 program: "ib_write_bw",
                 bytes: "64",
                 expected: Duration::from_micros(20),
@@ -78,15 +78,15 @@ pub(crate) fn version() -> String {
 }
 
 /// What `test` says of these two hosts.
-pub(crate) fn figure(room: &Room, hosts: &[Host; 2], test: Test) -> Result<f64, CaseError> {
-    let Manner { program, bytes, expected, column: (head, at) } = test.manner();
+pub(crate) fn figure(sampler: &Sampler, hosts: &[Host; 2], test: Test) -> Result<f64, CaseError> {
+    let TestSpec { program, bytes, expected, column: (head, at) } = test.spec();
     let port = free_port()?;
-    let count = (room.time.as_nanos() / expected.as_nanos()).to_string();
+    let count = (sampler.time.as_nanos() / expected.as_nanos()).to_string();
     let start = |host: &Host, core| {
         let mut command = Command::new(program);
         command.args(["-F", "-x", "1", "-d", &host.device, "-p", &port.to_string()]);
         command.args(["-s", bytes, "-n", &count]);
-        if core == room.cores.first {
+        if core == sampler.cores.first {
             command.arg(&hosts[1].address);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -98,12 +98,12 @@ pub(crate) fn figure(room: &Room, hosts: &[Host; 2], test: Test) -> Result<f64, 
             Err(e) => Err(e.into()),
         }
     };
-    let mut server = start(&hosts[1], room.cores.second)?;
+    let mut server = start(&hosts[1], sampler.cores.second)?;
     wait_until(&format!("{program} listens"), || Ok(has_ended(&mut server)? || listens(port)?))?;
     if has_ended(&mut server)? {
         return Err(CaseError::Failed(format!("{program} as server: {}", said(&mut server)?)));
     }
-    let mut client = start(&hosts[0], room.cores.first)?;
+    let mut client = start(&hosts[0], sampler.cores.first)?;
     wait_until(&format!("{program} ends"), || {
         Ok(has_ended(&mut client)? && has_ended(&mut server)?)
     })?;
@@ -113,8 +113,8 @@ pub(crate) fn figure(room: &Room, hosts: &[Host; 2], test: Test) -> Result<f64, 
 fn wait_until(what: &str, mut done: impl FnMut() -> io::Result<bool>) -> Result<(), CaseError> {
     let start = Instant::now();
     while !done()? {
-        if start.elapsed() > PATIENCE {
-            return Err(CaseError::Failed(format!("waited {PATIENCE:?} in vain until {what}")));
+        if start.elapsed() > TIMEOUT {
+            return Err(CaseError::Failed(format!("waited {TIMEOUT:?} in vain until {what}")));
         }
         thread::sleep(Duration::from_millis(20));
     }

@@ -1,7 +1,7 @@
 //! Queue pairs in numbers, as a picture: writes per second over threads, with a queue pair for each
 //! thread and with one for each pair of threads.
 
-use gossamer_apps::svg::{Svg, colour};
+use gossamer_kv::bench::svg::{Svg, colour};
 use serde_json::Value;
 
 use crate::suites::{QUEUE_PAIRS, THREADS, queue_pairs_case};
@@ -19,7 +19,8 @@ type Lanes = fn(u32) -> u32;
 const CURVES: [(&str, Lanes); 2] =
     [("a queue pair for each thread", |_| 1), ("one for each pair of threads", |threads| threads)];
 
-/// Draws the figures among `rows`, the list that a session writes; `None` if they are not all there.
+/// Draws the figures among `rows`, the list that a session writes; `None` if they are not all
+/// there.
 pub(crate) fn render(rows: &Value) -> Option<String> {
     let spread = |threads: u32, lanes: u32| {
         let name = queue_pairs_case(threads, threads * lanes);

@@ -8,10 +8,10 @@ use std::process::{self, ExitCode};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use bench_kit::measure::room::{CaseError, Room};
-use bench_kit::product::sample::{Load, Over, measured};
+use bench_kit::measure::sampling::{CaseError, Sampler};
+use bench_kit::product::sample::{Load, StopFlag, measure_load};
 use bench_kit::product::share::{Delegated, send_from_fibers, send_window};
-use bench_kit::roles::{LifeLine, Player, Role};
+use bench_kit::roles::{Lifeline, Role, RoleProcess};
 use bench_kit::work::{Adder, Section, Think};
 use gossamer::slurm::Secret;
 use gossamer::{Rack, RdmaConfig, Trust};
@@ -37,7 +37,7 @@ const WARM_UP: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     /// A fiber that waits for each answer and takes its time; all others are counted.
-    Alone,
+    OneFiber,
     /// A fiber with so many requests under way.
     Window(usize),
     /// A fiber that sends so many requests, and waits until all are answered.
@@ -50,7 +50,7 @@ impl Sender {
     /// Its name in the report.
     pub(crate) fn text(self) -> String {
         match self {
-            Sender::Alone => "apply".to_owned(),
+            Sender::OneFiber => "apply".to_owned(),
             Sender::Window(window) => format!("apply_then, {window} outstanding"),
             Sender::Batch(size) => format!("apply_then, batches of {size}"),
             Sender::Fibers(fibers) => format!("apply, {fibers} fibers"),
@@ -60,7 +60,7 @@ impl Sender {
     /// The sender of this name.
     fn named(text: &str) -> Option<Sender> {
         match *text.split(' ').collect::<Vec<_>>() {
-            ["apply"] => Some(Sender::Alone),
+            ["apply"] => Some(Sender::OneFiber),
             ["apply,", fibers, "fibers"] => fibers.parse().ok().map(Sender::Fibers),
             ["apply_then,", window, "outstanding"] => window.parse().ok().map(Sender::Window),
             ["apply_then,", "batches", "of", size] => size.parse().ok().map(Sender::Batch),
@@ -82,7 +82,7 @@ pub(crate) struct Plan {
 
 /// Host 0, on the first core and device, sends to host 1, on the second: the median of half a round
 /// trip in microseconds if it sends alone, or else answered requests per second.
-pub(crate) fn figure(room: &Room, hosts: &[Host; 2], plan: Plan) -> Result<f64, CaseError> {
+pub(crate) fn figure(sampler: &Sampler, hosts: &[Host; 2], plan: Plan) -> Result<f64, CaseError> {
     static RACKS: AtomicU32 = AtomicU32::new(0);
     // The number of the step decides where its tasks meet, so each has another.
     let step = RACKS.fetch_add(1, Relaxed);
@@ -102,22 +102,22 @@ pub(crate) fn figure(room: &Room, hosts: &[Host; 2], plan: Plan) -> Result<f64, 
             ("SLURM_STEP_TASKS_PER_NODE", "2".into()),
             ("SLURM_PROCID", rank.to_string().into()),
         ];
-        Player::start(HOST, Some(core), &variables)
+        RoleProcess::spawn(HOST, Some(core), &variables)
     };
-    let _server = start(1, room.cores.second)?;
-    let line = start(0, room.cores.first)?.first_line()?;
+    let _server = start(1, sampler.cores.second)?;
+    let line = start(0, sampler.cores.first)?.first_line()?;
     line.parse().map_err(|_| CaseError::Failed(line))
 }
 
-/// Never looks at its life line: the hosts of a rack end together.
-fn host(_: LifeLine) -> ExitCode {
+/// Ignores its lifeline: the hosts of a rack end together.
+fn host(_: Lifeline) -> ExitCode {
     match take_part() {
         Ok(figure) => {
             println!("{figure}");
             ExitCode::SUCCESS
         }
         Err(e) => {
-            // The case waits for a line, and shows what is in it.
+            // The case reads this line and reports it as the error.
             println!("{e}");
             ExitCode::FAILURE
         }
@@ -141,11 +141,13 @@ fn take_part() -> Result<f64, Box<dyn std::error::Error>> {
         let sum = other.entrust_with(|()| Adder::fresh(), ());
         let think = Think::of_ns(0);
         match sender {
-            Sender::Alone => half_round_trip_us(&sum, time),
-            Sender::Window(window) => measured(send_window(sum, window, think), time).per_second,
-            Sender::Batch(size) => measured(send_batches(sum, size), time).per_second,
+            Sender::OneFiber => half_round_trip_us(&sum, time),
+            Sender::Window(window) => {
+                measure_load(send_window(sum, window, think), time).per_second
+            }
+            Sender::Batch(size) => measure_load(send_batches(sum, size), time).per_second,
             Sender::Fibers(fibers) => {
-                measured(send_from_fibers(sum, fibers, think), time).per_second
+                measure_load(send_from_fibers(sum, fibers, think), time).per_second
             }
         }
     });
@@ -155,12 +157,12 @@ fn take_part() -> Result<f64, Box<dyn std::error::Error>> {
 /// Starts a fiber that sends `size` requests and waits until all are answered: they leave when it
 /// begins to wait, in one batch.
 fn send_batches(sum: Trust<Adder>, size: usize) -> Load {
-    let over = Over::default();
+    let stop = StopFlag::default();
     let fiber = {
-        let (sum, over) = (sum.clone(), over.clone());
+        let (sum, stop) = (sum.clone(), stop.clone());
         gossamer::spawn(move || {
             let mut seed = 0;
-            while !over.now() {
+            while !stop.is_set() {
                 for _ in 1..size {
                     Adder::ask_then(&sum, seed, |answer| {
                         black_box(answer);
@@ -172,7 +174,7 @@ fn send_batches(sum: Trust<Adder>, size: usize) -> Load {
         })
     };
     let done = Box::new(move || sum.apply(|sum| sum.runs()));
-    Load { over, fibers: vec![fiber], done }
+    Load { stop, fibers: vec![fiber], done }
 }
 
 /// The median of half the round trips that fill `time`, in microseconds.
@@ -204,7 +206,7 @@ mod tests {
 
     #[test]
     fn senders_are_found_by_their_names() {
-        for sender in [Sender::Alone, Sender::Window(16), Sender::Batch(4), Sender::Fibers(64)] {
+        for sender in [Sender::OneFiber, Sender::Window(16), Sender::Batch(4), Sender::Fibers(64)] {
             assert_eq!(Sender::named(&sender.text()), Some(sender));
         }
         assert_eq!(Sender::named("apply_then, many"), None);

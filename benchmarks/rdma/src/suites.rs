@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bench_kit::harness::Limit::{AtLeast, AtMost};
 use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
-use bench_kit::measure::room::Reading;
+use bench_kit::measure::sampling::Reading;
 use bench_kit::product::share::FIBERS;
 
 use crate::Host;
@@ -30,7 +30,7 @@ pub(crate) fn all(hosts: &[Host; 2]) -> Vec<Suite> {
 }
 
 fn suite(name: &str, about: &str) -> Suite {
-    let mut suite = Suite::new(name, about, Placement::Free);
+    let mut suite = Suite::new(name, about, Placement::Unpinned);
     suite.time = TIME;
     suite
 }
@@ -41,8 +41,8 @@ fn half_round_trip(hosts: &[Host; 2]) -> Suite {
     let mut suite = suite("rdma-half-round-trip", about);
     for test in [Test::WriteLatency, Test::SendLatency] {
         let hosts = hosts.clone();
-        suite.push(Case::new(test.text(), Unit::Microseconds, move |room| {
-            Ok(Reading::of(perftest::figure(room, &hosts, test)?))
+        suite.push(Case::new(test.text(), Unit::Microseconds, move |sampler| {
+            Ok(Reading::of(perftest::figure(sampler, &hosts, test)?))
         }));
     }
     let peers = [Test::WriteLatency, Test::SendLatency].map(|test| Peer::case(test.text()));
@@ -52,9 +52,9 @@ fn half_round_trip(hosts: &[Host; 2]) -> Suite {
         ("gossamer/apply, threads may sleep", true, true),
     ] {
         let hosts = hosts.clone();
-        let case = Case::new(name, Unit::Microseconds, move |room| {
-            let plan = Plan { sender: Sender::Alone, inline, sleeps, time: room.time };
-            Ok(Reading::of(rack::figure(room, &hosts, plan)?))
+        let case = Case::new(name, Unit::Microseconds, move |sampler| {
+            let plan = Plan { sender: Sender::OneFiber, inline, sleeps, time: sampler.time };
+            Ok(Reading::of(rack::figure(sampler, &hosts, plan)?))
         });
         let [write, send] = peers.clone();
         let case = match name {
@@ -72,8 +72,8 @@ fn rate(hosts: &[Host; 2]) -> Suite {
     let mut suite = suite("rdma-rate", about);
     let peer = Test::WriteRate.text();
     let of_peer = hosts.clone();
-    suite.push(Case::new(peer, Unit::Mops, move |room| {
-        Ok(Reading::of(perftest::figure(room, &of_peer, Test::WriteRate)?))
+    suite.push(Case::new(peer, Unit::Mops, move |sampler| {
+        Ok(Reading::of(perftest::figure(sampler, &of_peer, Test::WriteRate)?))
     }));
     let windows = [1, 4, 16, 64].map(Sender::Window);
     let batches = [4, 16].map(Sender::Batch);
@@ -83,9 +83,9 @@ fn rate(hosts: &[Host; 2]) -> Suite {
         let hosts = hosts.clone();
         let how = if inline { "" } else { ", nothing inline" };
         let name = format!("gossamer/{}{how}", sender.text());
-        let case = Case::new(name, Unit::Mops, move |room| {
-            let plan = Plan { sender, inline, sleeps: false, time: room.time };
-            Ok(Reading::of(rack::figure(room, &hosts, plan)? / 1e6))
+        let case = Case::new(name, Unit::Mops, move |sampler| {
+            let plan = Plan { sender, inline, sleeps: false, time: sampler.time };
+            Ok(Reading::of(rack::figure(sampler, &hosts, plan)? / 1e6))
         });
         // With few requests there is little to put into one write: that is shown, and no bar.
         suite.push(match sender {
@@ -105,8 +105,8 @@ fn signal(hosts: &[Host; 2]) -> Suite {
     for bytes in [16, 256, 1024] {
         let case = |how: &str, telling| {
             let hosts = hosts.clone();
-            Case::new(format!("{bytes} bytes, {how}"), Unit::Microseconds, move |room| {
-                Ok(Reading::of(lanes::half_round_trip_us(room, &hosts, telling, bytes)?))
+            Case::new(format!("{bytes} bytes, {how}"), Unit::Microseconds, move |sampler| {
+                Ok(Reading::of(lanes::half_round_trip_us(sampler, &hosts, telling, bytes)?))
             })
         };
         let two = case("a second write tells", Telling::SecondWrite);
@@ -126,8 +126,8 @@ fn payloads(hosts: &[Host; 2]) -> Suite {
             let case = |what: &str, way| {
                 let hosts = hosts.clone();
                 let name = format!("{kib} KiB, {what}, {how}");
-                Case::new(name, Unit::Microseconds, move |room| {
-                    Ok(Reading::of(payloads::trip_us(room, &hosts, way, kib << 10)?))
+                Case::new(name, Unit::Microseconds, move |sampler| {
+                    Ok(Reading::of(payloads::trip_us(sampler, &hosts, way, kib << 10)?))
                 })
             };
             let carried = case("by the carrier", (joining, false));
@@ -153,8 +153,8 @@ fn queue_pairs(hosts: &[Host; 2]) -> Suite {
     for threads in THREADS {
         let case = |lanes: u32| {
             let hosts = hosts.clone();
-            Case::new(queue_pairs_case(threads, threads * lanes), Unit::Mops, move |room| {
-                Ok(Reading::of(lanes::write_rate(room, &hosts, threads, lanes)?))
+            Case::new(queue_pairs_case(threads, threads * lanes), Unit::Mops, move |sampler| {
+                Ok(Reading::of(lanes::write_rate(sampler, &hosts, threads, lanes)?))
             })
         };
         let reduced = case(1);

@@ -1,23 +1,23 @@
 //! `tcp-bench`: measures delegation over TCP beside remote procedure calls and UCX, on the loopback
-//! interface; a table, and a list for machines.
+//! interface; prints a table and writes JSON.
 //!
 //! Everything is two processes, each of one thread that works, the client's pinned to one core and
 //! the server's to another. A request is 8 bytes to add to a sum, and its answer 8 bytes: the sum.
 //!
 //! In reading order:
-//! - [`suites`]: the cases, and what is held against what.
-//! - [`ours`]: a rack of two hosts over TCP, with TLS and without.
+//! - [`suites`]: the cases and their comparisons.
+//! - [`rack`]: a rack of two hosts over TCP, with TLS and without.
 //! - [`peer`]: what the remote procedure calls share, tarpc, tonic.
 //! - [`sockets`]: what the system itself takes.
 //!
 //! Rounds, placement, what counts as disturbed and the report are those of bench-kit. It succeeds
-//! when every case that this machine has the programs for came to a figure; what the figures are, and
-//! whether bars hold, is for the reader to judge.
+//! if every case whose program is on this machine was measured, whatever the figures are and
+//! whether bars hold.
 
 #![forbid(unsafe_code)]
 
-mod ours;
 mod peer;
+mod rack;
 mod sockets;
 mod suites;
 
@@ -40,15 +40,16 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = roles::play(&suites::ROLES) {
+    if let Some(code) = roles::run_role(&suites::ROLES) {
         return code;
     }
-    session::ended("tcp-bench", run(&Cli::parse().options))
+    session::exit_code("tcp-bench", run(&Cli::parse().options))
 }
 
-/// Measures what the options select; whether everything that this machine has came to a figure.
+/// Measures the selected cases; returns whether every case whose program is on this machine was
+/// measured.
 fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
-    let mut suites = options.narrowed(suites::all())?;
+    let mut suites = options.filtered(suites::all())?;
     if options.list {
         print!("{}", session::list(&suites));
         return Ok(true);

@@ -1,5 +1,5 @@
-//! What the system itself takes: 8 bytes written to a socket and 8 read from it, by two threads that
-//! ask again and again whether something has come. Nothing that runs on sockets can be faster.
+//! The lower bound of the system: 8 bytes written to a socket and 8 read from it, by two threads
+//! that busy-poll. Nothing on sockets can be faster.
 
 use std::hint::spin_loop;
 use std::io::{self, ErrorKind, Read, Write};
@@ -7,9 +7,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;
 
 use bench_kit::measure::cores::on_core;
-use bench_kit::measure::room::{CaseError, Room, undisturbed};
-use bench_kit::measure::watch::{Manner, Watch};
-use bench_kit::roles::{LifeLine, Player, Role};
+use bench_kit::measure::sampling::{CaseError, Sampler, undisturbed};
+use bench_kit::measure::watch::{WaitMode, Watch};
+use bench_kit::roles::{Lifeline, Role, RoleProcess};
 
 /// The process that sends back what it gets.
 pub(crate) const SERVER: Role = Role { name: "sockets-server", run: serve };
@@ -18,17 +18,17 @@ pub(crate) const SERVER: Role = Role { name: "sockets-server", run: serve };
 const BURST: u64 = 64;
 
 /// Round trips per second.
-pub(crate) fn round_trips(room: &Room) -> Result<f64, CaseError> {
-    let mut server = Player::start(SERVER, Some(room.cores.second), &[])?;
+pub(crate) fn round_trips(sampler: &Sampler) -> Result<f64, CaseError> {
+    let mut server = RoleProcess::spawn(SERVER, Some(sampler.cores.second), &[])?;
     let line = server.first_line()?;
     let address: SocketAddr = line.parse().map_err(|_| CaseError::Failed(line))?;
-    let (rate, lost) = on_core(room.cores.first, || ask(address, room))??;
+    let (rate, lost) = on_core(sampler.cores.first, || ask(address, sampler))??;
     undisturbed(lost)?;
     Ok(rate)
 }
 
 /// The rate, and the share of its time that this thread lost.
-fn ask(address: SocketAddr, room: &Room) -> io::Result<(f64, f64)> {
+fn ask(address: SocketAddr, sampler: &Sampler) -> io::Result<(f64, f64)> {
     let mut socket = polled(TcpStream::connect(address)?)?;
     let mut word = [7; 8];
     let mut burst = || {
@@ -41,18 +41,18 @@ fn ask(address: SocketAddr, room: &Room) -> io::Result<(f64, f64)> {
         Ok::<_, io::Error>(())
     };
     burst()?;
-    let (watch, mut done) = (Watch::start(Manner::Polls), 0);
+    let (watch, mut done) = (Watch::start(WaitMode::Polls), 0);
     let start = std::time::Instant::now();
-    while start.elapsed() < room.time {
+    while start.elapsed() < sampler.time {
         burst()?;
         done += BURST;
     }
-    let stint = watch.stop();
-    Ok((done as f64 / stint.wall.as_secs_f64(), stint.lost))
+    let share = watch.stop();
+    Ok((done as f64 / share.wall.as_secs_f64(), share.lost))
 }
 
 /// Ends when its client does.
-fn serve(_: LifeLine) -> ExitCode {
+fn serve(_: Lifeline) -> ExitCode {
     let answer = || -> io::Result<()> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         println!("{}", listener.local_addr()?);
@@ -66,7 +66,7 @@ fn serve(_: LifeLine) -> ExitCode {
     match answer() {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            // The case waits for a line, and shows what is in it.
+            // The case reads this line and reports it as the error.
             println!("{e}");
             ExitCode::FAILURE
         }

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use bench_kit::harness::Limit::{AtLeast, AtMost};
 use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
-use bench_kit::measure::room::{CaseError, Reading, Room};
-use bench_kit::product::two::Sender;
+use bench_kit::measure::sampling::{CaseError, Reading, Sampler};
+use bench_kit::product::two_process::Sender;
 use bench_kit::roles::Role;
 use bench_kit::ucx;
 
-use crate::ours::{self, Security};
 use crate::peer::{self, tarpc, tonic};
+use crate::rack::{self, Security};
 use crate::sockets;
 
 /// The roles that cases start this program in.
-pub(crate) const ROLES: [Role; 4] = [ours::HOST, sockets::SERVER, tarpc::SERVER, tonic::SERVER];
+pub(crate) const ROLES: [Role; 4] = [rack::HOST, sockets::SERVER, tarpc::SERVER, tonic::SERVER];
 
 /// How long a sample takes: long enough for some thousand round trips.
 const TIME: Duration = Duration::from_millis(200);
@@ -31,20 +31,22 @@ fn round_trip() -> Suite {
     let about = "1 request of 8 bytes outstanding, over loopback; an operation is a round trip";
     let mut suite = Suite::new("tcp-round-trip", about, Placement::Pair);
     suite.time = TIME;
-    let micros = |name: &str, per_second: fn(&Room) -> Result<f64, CaseError>| {
-        Case::new(name, Unit::Microseconds, move |room| Ok(Reading::of(1e6 / per_second(room)?)))
+    let micros = |name: &str, per_second: fn(&Sampler) -> Result<f64, CaseError>| {
+        Case::new(name, Unit::Microseconds, move |sampler| {
+            Ok(Reading::of(1e6 / per_second(sampler)?))
+        })
     };
     suite.push(micros("sockets/write and read, polled", sockets::round_trips));
-    suite.push(Case::new("ucx/ucp_am_lat over tcp, twice", Unit::Microseconds, |room| {
+    suite.push(Case::new("ucx/ucp_am_lat over tcp, twice", Unit::Microseconds, |sampler| {
         let expected_us = 20.0;
-        let iterations = room.time.as_secs_f64() * 1e6 / expected_us;
-        Ok(Reading::of(2.0 * ucx::half_round_trip_us(room, "tcp", iterations)?))
+        let iterations = sampler.time.as_secs_f64() * 1e6 / expected_us;
+        Ok(Reading::of(2.0 * ucx::half_round_trip_us(sampler, "tcp", iterations)?))
     }));
-    suite.push(micros("tarpc", |room| peer::per_second::<tarpc::Client>(room, 1)));
-    suite.push(micros("tonic", |room| peer::per_second::<tonic::Client>(room, 1)));
+    suite.push(micros("tarpc", |sampler| peer::per_second::<tarpc::Client>(sampler, 1)));
+    suite.push(micros("tonic", |sampler| peer::per_second::<tonic::Client>(sampler, 1)));
     let [ucx, tarpc, tonic] = [1, 2, 3].map(|at| Peer::case(suite.cases[at].name()));
     for (name, per_second) in [
-        ("gossamer/apply", one_fiber as fn(&Room) -> Result<f64, CaseError>),
+        ("gossamer/apply", one_fiber as fn(&Sampler) -> Result<f64, CaseError>),
         ("gossamer/apply, TLS", one_fiber_tls),
     ] {
         let case = micros(name, per_second);
@@ -54,12 +56,12 @@ fn round_trip() -> Suite {
     suite
 }
 
-fn one_fiber(room: &Room) -> Result<f64, CaseError> {
-    ours::per_second(room, Sender::OneFiber, Security::Off)
+fn one_fiber(sampler: &Sampler) -> Result<f64, CaseError> {
+    rack::per_second(sampler, Sender::OneFiber, Security::Off)
 }
 
-fn one_fiber_tls(room: &Room) -> Result<f64, CaseError> {
-    ours::per_second(room, Sender::OneFiber, Security::Tls)
+fn one_fiber_tls(sampler: &Sampler) -> Result<f64, CaseError> {
+    rack::per_second(sampler, Sender::OneFiber, Security::Tls)
 }
 
 fn rate() -> Suite {
@@ -67,19 +69,19 @@ fn rate() -> Suite {
                  an operation is a request";
     let mut suite = Suite::new("tcp-rate", about, Placement::Pair);
     suite.time = TIME;
-    suite.push(mops("ucx/ucp_am_bw over tcp, one way", |room| {
+    suite.push(mops("ucx/ucp_am_bw over tcp, one way", |sampler| {
         let expected_us = 0.5;
-        let iterations = room.time.as_secs_f64() * 1e6 / expected_us;
-        ucx::messages_per_second(room, "tcp", iterations)
+        let iterations = sampler.time.as_secs_f64() * 1e6 / expected_us;
+        ucx::messages_per_second(sampler, "tcp", iterations)
     }));
-    suite.push(mops("tarpc", |room| peer::per_second::<tarpc::Client>(room, WINDOW)));
-    suite.push(mops("tonic", |room| peer::per_second::<tonic::Client>(room, WINDOW)));
+    suite.push(mops("tarpc", |sampler| peer::per_second::<tarpc::Client>(sampler, WINDOW)));
+    suite.push(mops("tonic", |sampler| peer::per_second::<tonic::Client>(sampler, WINDOW)));
     let [ucx, tarpc, tonic] = [0, 1, 2].map(|at| Peer::case(suite.cases[at].name()));
     for (sender, name) in [(Sender::Window, "apply_then"), (Sender::ManyFibers, "apply, 64 fibers")]
     {
         for security in [Security::Off, Security::Tls] {
             let name = format!("gossamer/{name}{}", security.text());
-            let case = mops(&name, move |room| ours::per_second(room, sender, security));
+            let case = mops(&name, move |sampler| rack::per_second(sampler, sender, security));
             let case = case.bar(tonic.clone(), Bar::ratio(AtLeast(5.0)));
             let case = case.bar(tarpc.clone(), Bar::ratio(AtLeast(2.0)));
             suite.push(case.beside(ucx.clone()));
@@ -88,6 +90,6 @@ fn rate() -> Suite {
     suite
 }
 
-fn mops(name: &str, per_second: impl Fn(&Room) -> Result<f64, CaseError> + 'static) -> Case {
-    Case::new(name, Unit::Mops, move |room| Ok(Reading::of(per_second(room)? / 1e6)))
+fn mops(name: &str, per_second: impl Fn(&Sampler) -> Result<f64, CaseError> + 'static) -> Case {
+    Case::new(name, Unit::Mops, move |sampler| Ok(Reading::of(per_second(sampler)? / 1e6)))
 }

@@ -56,23 +56,14 @@ fn read<T: Serialize + DeserializeOwned>(bytes: &[u8], cut: usize) -> (Vec<Vec<u
 mod tests {
     use super::*;
     use crate::message::{Ending, How, Process, Program, RunRequest, Stream, ToldBy};
+    use fuzz_corpus::Corpus;
     use gossamer::job::{JobId, SecretPem};
-    use std::{fs, path::PathBuf};
 
-    fn corpus() -> PathBuf {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/control")
-    }
+    const TARGET: &str = "control";
 
     #[test]
     fn the_corpus_does_no_harm() {
-        let mut count = 0;
-        for entry in fs::read_dir(corpus()).expect("a committed corpus") {
-            let path = entry.expect("an entry").path();
-            println!("{}", path.display());
-            control(&fs::read(path).expect("a seed"));
-            count += 1;
-        }
-        assert!(count > 0, "no seeds");
+        Corpus::of(TARGET).run(control);
     }
 
     fn run_request() -> RunRequest {
@@ -94,11 +85,10 @@ mod tests {
     #[test]
     #[ignore = "writes seeds: cargo test -p gossamer-daemon --lib write_seeds -- --ignored"]
     fn write_seeds() {
-        fs::create_dir_all(corpus()).expect("a folder");
         fn put<T: Serialize>(kind: u8, name: &str, messages: &[T]) {
             let mut bytes = vec![kind, 5];
             messages.iter().for_each(|message| bytes.extend(encode(message).expect("a message")));
-            fs::write(corpus().join(name), bytes).expect("a seed");
+            Corpus::of(TARGET).write(name, bytes);
         }
         let (job, signal) = (JobId(7), 15);
         let asks = [Request::Describe, Request::Jobs, Request::Kill(job)];

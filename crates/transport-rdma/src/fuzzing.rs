@@ -83,31 +83,21 @@ fn notices(mut bytes: &[u8]) {
 mod tests {
     use super::*;
     use crate::{message::Told, verbs::Endpoint};
-    use std::{fs, path::PathBuf};
+    use fuzz_corpus::Corpus;
     use transport_api::Rights;
 
-    fn corpus() -> PathBuf {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/rdma")
-    }
+    const TARGET: &str = "rdma";
 
     #[test]
     fn the_corpus_does_no_harm() {
-        let mut count = 0;
-        for entry in fs::read_dir(corpus()).expect("a committed corpus") {
-            let path = entry.expect("an entry").path();
-            println!("{}", path.display());
-            rdma(&fs::read(path).expect("a seed"));
-            count += 1;
-        }
-        assert!(count > 0, "no seeds");
+        Corpus::of(TARGET).run(rdma);
     }
 
     #[test]
     #[ignore = "writes seeds: cargo test -p gossamer-transport-rdma --features verbs --lib write_seeds -- --ignored"]
     fn write_seeds() {
-        fs::create_dir_all(corpus()).expect("a folder");
         let put = |name: &str, kind: u8, bytes: &[u8]| {
-            fs::write(corpus().join(name), [&[kind], bytes].concat()).expect("a seed");
+            Corpus::of(TARGET).write(name, [&[kind], bytes].concat());
         };
         let row = Told {
             rights: Rights::READ,

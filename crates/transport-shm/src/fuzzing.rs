@@ -21,31 +21,21 @@ pub fn packet(data: &[u8]) {
 mod tests {
     use super::*;
     use crate::message::RegionInfo;
-    use std::{fs, path::PathBuf};
+    use fuzz_corpus::Corpus;
     use transport_api::{HostId, RegionKey, Rights};
 
-    fn corpus() -> PathBuf {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/shm")
-    }
+    const TARGET: &str = "shm";
 
     #[test]
     fn the_corpus_does_no_harm() {
-        let mut count = 0;
-        for entry in fs::read_dir(corpus()).expect("a committed corpus") {
-            let path = entry.expect("an entry").path();
-            println!("{}", path.display());
-            packet(&fs::read(path).expect("a seed"));
-            count += 1;
-        }
-        assert!(count > 0, "no seeds");
+        Corpus::of(TARGET).run(packet);
     }
 
     #[test]
     #[ignore = "writes seeds: cargo test -p gossamer-transport-shm --lib write_seeds -- --ignored"]
     fn write_seeds() {
-        fs::create_dir_all(corpus()).expect("a folder");
         let put = |name: &str, message: Message| {
-            fs::write(corpus().join(name), message.encode()).expect("a seed");
+            Corpus::of(TARGET).write(name, message.encode());
         };
         let host = HostId(1);
         put("knock", Message::Knock { host, word: [9; 16] });

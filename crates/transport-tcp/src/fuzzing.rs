@@ -208,28 +208,13 @@ impl<'a> Script<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fs, path::PathBuf};
-
-    fn corpus(target: &str) -> PathBuf {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
-    }
-
-    fn run(target: &str, body: fn(&[u8])) {
-        let mut count = 0;
-        for entry in fs::read_dir(corpus(target)).expect("a committed corpus") {
-            let path = entry.expect("an entry").path();
-            println!("{}", path.display());
-            body(&fs::read(path).expect("a seed"));
-            count += 1;
-        }
-        assert!(count > 0, "no seeds for {target}");
-    }
+    use fuzz_corpus::Corpus;
 
     #[test]
     fn the_corpus_does_no_harm() {
-        run("frame", frame);
-        run("hello", hello);
-        run("machine", machine);
+        Corpus::of("frame").run(frame);
+        Corpus::of("hello").run(hello);
+        Corpus::of("machine").run(machine);
     }
 
     fn framed(header: Header, body: &[u8]) -> Vec<u8> {
@@ -271,10 +256,7 @@ mod tests {
     #[test]
     #[ignore = "writes seeds: cargo test -p gossamer-transport-tcp --lib write_seeds -- --ignored"]
     fn write_seeds() {
-        let put = |target: &str, name: &str, bytes: &[u8]| {
-            fs::create_dir_all(corpus(target)).expect("a folder");
-            fs::write(corpus(target).join(name), bytes).expect("a seed");
-        };
+        let put = |target: &str, name: &str, bytes: &[u8]| Corpus::of(target).write(name, bytes);
         let mut all = vec![17];
         // What this side asks, so that answers answer something; then what it is sent.
         let mut script = vec![0, 8, 2, 16, 1, 0, 3, 8];

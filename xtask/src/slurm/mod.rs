@@ -32,7 +32,7 @@ const ENDLESS: [&str; 7] =
 /// Runs the test.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     cluster::check()?;
-    let programs = "--package gossamer-daemon --package gossamer-apps --bins";
+    let programs = "--package gossamer-daemon --package gossamer-kv --bins";
     Step::cargo(&workspace.root, &format!("build --release {programs}")).run()?;
     let interrupt = Interrupt::new()?;
     let mut cluster = Cluster::start(&interrupt)?;

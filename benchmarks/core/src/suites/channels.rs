@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use bench_kit::harness::{Case, Unit};
-use bench_kit::measure::watch::Manner;
+use bench_kit::measure::watch::WaitMode;
 use bench_kit::work::{Section, Think};
 
 /// Requests in flight.
@@ -23,10 +23,10 @@ pub(crate) trait Channel: Send {
     /// The receiving end alone: it does not keep the channel open.
     fn receiver(&self) -> Self;
 
-    /// Sends; false when nobody receives any more.
+    /// Sends; false if the receiver is gone.
     fn send(&self, message: u64) -> bool;
 
-    /// Receives; `None` when nobody sends any more.
+    /// Receives; `None` if the sender is gone.
     fn receive(&self) -> Option<u64>;
 }
 
@@ -66,16 +66,16 @@ channel!(Flume, flume, "flume, 64 in flight");
 
 /// One client with 64 requests in flight, and a server that owns the object.
 pub(crate) fn server<C: Channel, S: Section>(think_ns: u32) -> Case {
-    Case::new(format!("channel/{}", C::NAME), Unit::Mops, move |room| {
+    Case::new(format!("channel/{}", C::NAME), Unit::Mops, move |sampler| {
         let think = Think::of_ns(think_ns);
         let (requests, answers) = (C::bounded(CAPACITY), C::bounded(CAPACITY));
         let (inbox, outbox) = (requests.receiver(), answers.receiver());
-        room.pair(
-            Manner::Blocks,
-            move |gate| {
+        sampler.pair(
+            WaitMode::Blocks,
+            move |barrier| {
                 let (mut done, mut seed) = (0, 1u64);
-                let stop = gate.open();
-                while !stop.now() {
+                let stop = barrier.wait();
+                while !stop.is_set() {
                     for _ in 0..WINDOW {
                         requests.send(seed);
                         seed = think.work(seed.wrapping_add(1));
@@ -87,9 +87,9 @@ pub(crate) fn server<C: Channel, S: Section>(think_ns: u32) -> Case {
                 }
                 done
             },
-            move |gate| {
+            move |barrier| {
                 let mut object = S::fresh();
-                gate.open();
+                barrier.wait();
                 while let Some(seed) = inbox.receive() {
                     answers.send(object.run(seed));
                 }

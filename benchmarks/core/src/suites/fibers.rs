@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bench_kit::harness::{Case, Peer, Placement, Suite, Unit};
-use bench_kit::measure::room::{Alone, CaseError, Reading, Room};
+use bench_kit::measure::sampling::{CaseError, Reading, Sampler, SingleThread};
 use bench_kit::product::fibers as ours;
 use may::coroutine;
 
@@ -33,7 +33,7 @@ pub(crate) fn suites() -> Vec<Suite> {
 }
 
 fn suite(name: impl Into<String>, about: impl Into<String>) -> Suite {
-    Suite::new(name, about, Placement::Alone)
+    Suite::new(name, about, Placement::SingleThread)
 }
 
 fn switch(fibers: usize) -> Suite {
@@ -44,7 +44,7 @@ fn switch(fibers: usize) -> Suite {
     suite.push(turns("corosensei", fibers, Corosensei::endless));
     suite.push(turns("context", fibers, Ctx::endless));
     suite.push(turns("generator", fibers, Gener::endless));
-    suite.push(Case::new("may", Unit::Nanoseconds, move |room| may_turns(room, fibers)));
+    suite.push(Case::new("may", Unit::Nanoseconds, move |sampler| may_turns(sampler, fibers)));
     suite.push(ours::turns(fibers).beside(Peer::case("corosensei")));
     suite
 }
@@ -53,14 +53,14 @@ fn switch(fibers: usize) -> Suite {
 type Tick = Box<dyn FnMut()>;
 
 fn turns<F: RawFiber<Tick> + 'static>(name: &str, fibers: usize, make: fn(Tick) -> F) -> Case {
-    Case::new(name, Unit::Nanoseconds, move |room| {
-        room.alone(|alone| {
+    Case::new(name, Unit::Nanoseconds, move |sampler| {
+        sampler.single_thread(|thread| {
             let tick = || {
                 let mut turn = 0u64;
                 Box::new(move || turn = black_box(turn + 1)) as Tick
             };
             let mut all: Vec<F> = (0..fibers).map(|_| make(tick())).collect();
-            alone.measure(|n| {
+            thread.measure(|n| {
                 let mut left = n;
                 while left > 0 {
                     for fiber in all.iter_mut().take(left.try_into().unwrap_or(usize::MAX)) {
@@ -91,10 +91,10 @@ fn nothing() {
 }
 
 fn pooled<P: RawPool>(name: &str) -> Case {
-    Case::new(name, Unit::Nanoseconds, |room| {
-        room.alone(|alone| {
+    Case::new(name, Unit::Nanoseconds, |sampler| {
+        sampler.single_thread(|thread| {
             let mut pool = P::default();
-            alone.measure(|n| (0..n).for_each(|_| pool.run_once(black_box(nothing))));
+            thread.measure(|n| (0..n).for_each(|_| pool.run_once(black_box(nothing))));
         })
     })
 }
@@ -111,15 +111,15 @@ fn park() -> Suite {
 }
 
 fn wake_each_other<F: RawFiber<Tick> + 'static>(name: &str, make: fn(Tick) -> F) -> Case {
-    Case::new(name, Unit::Nanoseconds, move |room| {
-        room.alone(|alone| {
+    Case::new(name, Unit::Nanoseconds, move |sampler| {
+        sampler.single_thread(|thread| {
             let ready = Rc::new(RefCell::new(VecDeque::from([0usize])));
             let wake = |other: usize| {
                 let ready = ready.clone();
                 Box::new(move || ready.borrow_mut().push_back(other)) as Tick
             };
             let mut fibers = [make(wake(1)), make(wake(0))];
-            alone.measure(|n| {
+            thread.measure(|n| {
                 for _ in 0..n {
                     let next = ready.borrow_mut().pop_front();
                     fibers[next.expect("each fiber wakes the other before it parks")].resume();
@@ -131,17 +131,20 @@ fn wake_each_other<F: RawFiber<Tick> + 'static>(name: &str, make: fn(Tick) -> F)
 
 /// Runs `body` as a coroutine of `may`. Its worker inherits the core of the thread that starts it,
 /// which is the measured one; `may` would pin it itself otherwise.
-fn in_may(room: &Room, body: impl FnOnce(&mut Alone) + Send) -> Result<Reading, CaseError> {
+fn in_may(
+    sampler: &Sampler,
+    body: impl FnOnce(&mut SingleThread) + Send,
+) -> Result<Reading, CaseError> {
     static CONFIGURED: Once = Once::new();
     CONFIGURED.call_once(|| {
         may::config().set_workers(1).set_stack_size(STACK / size_of::<usize>());
         may::config().set_worker_pin(false);
     });
-    room.alone(|alone| {
+    sampler.single_thread(|thread| {
         coroutine::scope(|scope| {
             // SAFETY: the coroutine uses thread-local values only within clock reads, between which
             // it may move; and there is but one worker to run on.
-            unsafe { scope.spawn(|| body(alone)) };
+            unsafe { scope.spawn(|| body(thread)) };
         });
     })
 }
@@ -151,11 +154,11 @@ fn spawn_may<F: FnOnce() + Send + 'static>(body: F) -> coroutine::JoinHandle<()>
     unsafe { coroutine::spawn(body) }
 }
 
-fn may_turns(room: &Room, fibers: usize) -> Result<Reading, CaseError> {
-    in_may(room, |alone| {
+fn may_turns(sampler: &Sampler, fibers: usize) -> Result<Reading, CaseError> {
+    in_may(sampler, |thread| {
         // Coroutines that only take turns with each other; the cost of starting them is spread
         // over the whole sample.
-        alone.measure(|n| {
+        thread.measure(|n| {
             let each = n.div_ceil(fibers as u64);
             let turn = || spawn_may(move || (0..each).for_each(|_| coroutine::yield_now()));
             let all: Vec<_> = (0..fibers).map(|_| turn()).collect();
@@ -164,10 +167,10 @@ fn may_turns(room: &Room, fibers: usize) -> Result<Reading, CaseError> {
     })
 }
 
-fn may_spawn(room: &Room) -> Result<Reading, CaseError> {
+fn may_spawn(sampler: &Sampler) -> Result<Reading, CaseError> {
     const AT_A_TIME: u64 = 64;
-    in_may(room, |alone| {
-        alone.measure(|n| {
+    in_may(sampler, |thread| {
+        thread.measure(|n| {
             let mut left = n;
             while left > 0 {
                 let some = left.min(AT_A_TIME);
@@ -179,8 +182,8 @@ fn may_spawn(room: &Room) -> Result<Reading, CaseError> {
     })
 }
 
-fn may_park(room: &Room) -> Result<Reading, CaseError> {
-    in_may(room, |alone| {
+fn may_park(sampler: &Sampler) -> Result<Reading, CaseError> {
+    in_may(sampler, |thread| {
         let quit = Arc::new(AtomicBool::new(false));
         let (me, quits) = (coroutine::current(), quit.clone());
         let other = spawn_may(move || {
@@ -189,7 +192,7 @@ fn may_park(room: &Room) -> Result<Reading, CaseError> {
                 me.unpark();
             }
         });
-        alone.measure(|n| {
+        thread.measure(|n| {
             for _ in 0..n.div_ceil(2) {
                 other.coroutine().unpark();
                 coroutine::park();

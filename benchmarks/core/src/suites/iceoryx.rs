@@ -1,4 +1,4 @@
-//! Requests and responses over iceoryx2 between this process and one that plays its server.
+//! Requests and responses over iceoryx2 between this process and a server process.
 
 use std::env;
 use std::fs;
@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use bench_kit::harness::{Case, Unit};
 use bench_kit::measure::cores::on_core;
-use bench_kit::measure::room::{CaseError, Reading, Room, undisturbed};
-use bench_kit::measure::watch::{Manner, Watch, schedstat};
-use bench_kit::roles::{LifeLine, Player, Role};
+use bench_kit::measure::sampling::{CaseError, Reading, Sampler, undisturbed};
+use bench_kit::measure::watch::{WaitMode, Watch, schedstat};
+use bench_kit::roles::{Lifeline, Role, RoleProcess};
 use iceoryx2::config::Config;
 use iceoryx2::node::{Node, NodeBuilder};
 use iceoryx2::pending_response::PendingResponse;
@@ -39,16 +39,16 @@ pub(crate) const SERVER: Role = Role { name: "iceoryx2-server", run: serve };
 
 /// Half round trip of an 8-byte request with an 8-byte response.
 pub(crate) fn latency() -> Case {
-    Case::new("iceoryx2/request-response, 8 bytes", Unit::Nanoseconds, |room| {
-        let per_second = sample(room, 1)?;
+    Case::new("iceoryx2/request-response, 8 bytes", Unit::Nanoseconds, |sampler| {
+        let per_second = sample(sampler, 1)?;
         Ok(Reading::of(1e9 / per_second / 2.0))
     })
 }
 
 /// Rate of 8-byte requests, each answered, with 64 in flight.
 pub(crate) fn rate() -> Case {
-    Case::new("iceoryx2/request-response, 64 in flight", Unit::Mops, |room| {
-        Ok(Reading::of(sample(room, WINDOW)? / 1e6))
+    Case::new("iceoryx2/request-response, 64 in flight", Unit::Mops, |sampler| {
+        Ok(Reading::of(sample(sampler, WINDOW)? / 1e6))
     })
 }
 
@@ -61,18 +61,18 @@ fn text(error: impl std::fmt::Debug) -> String {
 }
 
 /// Answered requests per second with `window` of them in flight.
-fn sample(room: &Room, window: usize) -> Result<f64, CaseError> {
+fn sample(sampler: &Sampler, window: usize) -> Result<f64, CaseError> {
     let files = Files(TempDir::with_prefix("core-bench-iceoryx2-")?);
     let folder = files.0.path();
     let variables = [(FOLDER, folder.into())];
-    let mut server = Player::start(SERVER, Some(room.cores.second), &variables)?;
+    let mut server = RoleProcess::spawn(SERVER, Some(sampler.cores.second), &variables)?;
     let state = server.first_line()?;
     if state != "ready" {
         return Err(failed("serve")(state));
     }
     let schedstat_of_server = PathBuf::from(format!("/proc/{}/schedstat", server.id()));
     let (began, [_, before]) = (Instant::now(), schedstat(&schedstat_of_server)?);
-    let (rate, lost) = on_core(room.cores.first, || requests(room, folder, window))??;
+    let (rate, lost) = on_core(sampler.cores.first, || requests(sampler, folder, window))??;
     let [_, after] = schedstat(&schedstat_of_server)?;
     let lost_by_server = (after - before).as_secs_f64() / began.elapsed().as_secs_f64();
     undisturbed(lost.max(lost_by_server))?;
@@ -80,18 +80,18 @@ fn sample(room: &Room, window: usize) -> Result<f64, CaseError> {
 }
 
 /// The rate, and the share of its time that this thread lost.
-fn requests(room: &Room, folder: &Path, window: usize) -> Result<(f64, f64), CaseError> {
+fn requests(sampler: &Sampler, folder: &Path, window: usize) -> Result<(f64, f64), CaseError> {
     let (_node, service) = open(folder).map_err(failed("open its service"))?;
     let client = service.client_builder().create().map_err(text);
     let client = client.map_err(failed("create a client"))?;
     let mut flight = Vec::with_capacity(window);
     burst(&client, &mut flight, window)?;
-    let (watch, start, mut done) = (Watch::start(Manner::Polls), Instant::now(), 0u64);
-    while start.elapsed() < room.time {
+    let (watch, start, mut done) = (Watch::start(WaitMode::Polls), Instant::now(), 0u64);
+    while start.elapsed() < sampler.time {
         done += burst(&client, &mut flight, window)?;
     }
-    let stint = watch.stop();
-    Ok((done as f64 / stint.wall.as_secs_f64(), stint.lost))
+    let share = watch.stop();
+    Ok((done as f64 / share.wall.as_secs_f64(), share.lost))
 }
 
 /// At least [`BURST`] requests, `window` at a time; how many.
@@ -153,25 +153,25 @@ fn open(folder: &Path) -> Result<(Node<Shm>, Service), String> {
     Ok((node, service))
 }
 
-/// Answers until the life line is cut: adds up what comes.
-fn serve(line: LifeLine) -> ExitCode {
+/// Serves requests until the lifeline closes: adds up their values.
+fn serve(line: Lifeline) -> ExitCode {
     match answer(&line) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            // The case waits for a line, and shows what is in it.
+            // The case reads this line and reports it as the error.
             println!("{e}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn answer(line: &LifeLine) -> Result<(), String> {
+fn answer(line: &Lifeline) -> Result<(), String> {
     let folder = env::var_os(FOLDER).ok_or(format!("{FOLDER} is not set"))?;
     let (_node, service) = open(Path::new(&folder))?;
     let server = service.server_builder().create().map_err(text)?;
     println!("ready");
     let mut sum = 0u64;
-    while !line.cut() {
+    while !line.is_closed() {
         while let Some(request) = server.receive().map_err(text)? {
             sum = sum.wrapping_add(*request.payload());
             // A client that has gone wants no answer; its end is no fault of this process.

@@ -4,9 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bench_kit::harness::{Bar, Case, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite};
-use bench_kit::load::reference::{Sleepers, Yielders};
+use bench_kit::load::reference::{BlockingThreads, YieldingThreads};
 use bench_kit::load::{Setting, Subject, idle_share, lone_request, storm};
-use bench_kit::product::rest::{Adaptive, YieldOnly};
+use bench_kit::product::idle::{Adaptive, YieldOnly};
 
 /// Threads of the oversubscribed settings, on two cores.
 const MANY: [usize; 2] = [4, 8];
@@ -20,7 +20,8 @@ pub(crate) fn suites() -> Vec<Suite> {
     let mut storms = Suite::new("storm", about, FREE);
     // Long enough for every thread to have its turns.
     storms.time = Duration::from_millis(500);
-    let peers: [Rc<dyn Subject>; 3] = [Rc::new(Sleepers), Rc::new(Yielders), Rc::new(YieldOnly)];
+    let peers: [Rc<dyn Subject>; 3] =
+        [Rc::new(BlockingThreads), Rc::new(YieldingThreads), Rc::new(YieldOnly)];
     for peer in &peers {
         idle.push(idle_share(peer.clone(), MANY[0]));
         for setting in settings() {
@@ -40,7 +41,7 @@ pub(crate) fn suites() -> Vec<Suite> {
     vec![idle, lone, storms]
 }
 
-const FREE: Placement = Placement::Free;
+const FREE: Placement = Placement::Unpinned;
 
 /// More threads than cores, and one beside a hog.
 fn settings() -> impl Iterator<Item = Setting> {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use bench_kit::harness::{Case, Peer, Placement, Suite, Unit};
 use bench_kit::measure::latency::{Class, one_way_ns};
-use bench_kit::measure::room::{CaseError, Reading, Room};
+use bench_kit::measure::sampling::{CaseError, Reading, Sampler};
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -38,7 +38,7 @@ pub(crate) fn suite(program: Option<PathBuf>) -> Suite {
     let runs = Rc::new(Runs { program, taken: RefCell::default() });
     for (store, name) in STORES {
         let runs = runs.clone();
-        let case = Case::new(name, Unit::Mops, move |room| runs.take(room, store));
+        let case = Case::new(name, Unit::Mops, move |sampler| runs.take(sampler, store));
         suite.push(if name == "gossamer" { case.beside(Peer::best("lock/")) } else { case });
     }
     suite
@@ -51,14 +51,14 @@ struct Runs {
 }
 
 impl Runs {
-    fn take(&self, room: &Room, store: &str) -> Result<Reading, CaseError> {
+    fn take(&self, sampler: &Sampler, store: &str) -> Result<Reading, CaseError> {
         let Some(program) = &self.program else {
             return Err(CaseError::Absent("kv (--kv, or GOSSAMER_KV, names it)".to_owned()));
         };
         if let Some(reading) = taken(&mut self.taken.borrow_mut(), store) {
             return Ok(reading);
         }
-        let mut figures = run(program, room)?;
+        let mut figures = run(program, sampler)?;
         let reading = taken(&mut figures, store).ok_or_else(|| {
             let stores: Vec<_> = figures.keys().cloned().collect();
             let (program, stores) = (program.display(), stores.join(", "));
@@ -84,10 +84,10 @@ struct Figure {
     peer: Option<String>,
 }
 
-fn run(program: &Path, room: &Room) -> Result<BTreeMap<String, Reading>, CaseError> {
+fn run(program: &Path, sampler: &Sampler) -> Result<BTreeMap<String, Reading>, CaseError> {
     let folder = TempDir::with_prefix("core-bench-kv-")?;
     let file = folder.path().join("figures.json");
-    let before = one_way_ns(room.cores)?;
+    let before = one_way_ns(sampler.cores)?;
     let mut command = Command::new(program);
     command.args(["bench", "--vs", "--rounds", "1", "--workload", "c", "--hosts", "2"]);
     command.args(["--threads", "1", "--records", RECORDS, "--operations", OPERATIONS]);
@@ -96,7 +96,7 @@ fn run(program: &Path, room: &Room) -> Result<BTreeMap<String, Reading>, CaseErr
     let output = output.map_err(|e| {
         CaseError::Absent(format!("{} cannot be started ({e}); it", program.display()))
     })?;
-    let after = one_way_ns(room.cores)?;
+    let after = one_way_ns(sampler.cores)?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(CaseError::Failed(format!("{}: {said}", program.display())));

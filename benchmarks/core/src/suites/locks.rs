@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
 use bench_kit::harness::{Case, Unit};
-use bench_kit::measure::room::{CaseError, Gate, Reading, Room};
-use bench_kit::measure::watch::Manner;
+use bench_kit::measure::sampling::{CaseError, Reading, Sampler, StartBarrier};
+use bench_kit::measure::watch::WaitMode;
 use bench_kit::work::{Counter, Section, Think};
 
 /// Operations between two looks at the clock's flag.
@@ -17,23 +17,23 @@ pub(crate) trait Lock<T>: Send + Sync + 'static {
     /// Its name, without the prefix `lock/`.
     const NAME: &'static str;
     /// Whether a thread that waits for it may go to sleep.
-    const MANNER: Manner;
+    const WAIT_MODE: WaitMode;
     /// What each thread brings along.
     type Token: Default;
 
     /// Guards `object`.
-    fn around(object: T) -> Self;
+    fn new(object: T) -> Self;
 
-    /// Runs `section` while nobody else does.
+    /// Runs `section` with exclusive access.
     fn with<R>(&self, token: &mut Self::Token, section: impl FnOnce(&mut T) -> R) -> R;
 }
 
 impl<T: Send + 'static> Lock<T> for Mutex<T> {
     const NAME: &'static str = "std Mutex";
-    const MANNER: Manner = Manner::Blocks;
+    const WAIT_MODE: WaitMode = WaitMode::Blocks;
     type Token = ();
 
-    fn around(object: T) -> Self {
+    fn new(object: T) -> Self {
         Mutex::new(object)
     }
 
@@ -45,10 +45,10 @@ impl<T: Send + 'static> Lock<T> for Mutex<T> {
 
 impl<T: Send + 'static> Lock<T> for parking_lot::Mutex<T> {
     const NAME: &'static str = "parking_lot";
-    const MANNER: Manner = Manner::Blocks;
+    const WAIT_MODE: WaitMode = WaitMode::Blocks;
     type Token = ();
 
-    fn around(object: T) -> Self {
+    fn new(object: T) -> Self {
         parking_lot::Mutex::new(object)
     }
 
@@ -60,10 +60,10 @@ impl<T: Send + 'static> Lock<T> for parking_lot::Mutex<T> {
 
 impl<T: Send + 'static> Lock<T> for spin::mutex::SpinMutex<T> {
     const NAME: &'static str = "spin";
-    const MANNER: Manner = Manner::Polls;
+    const WAIT_MODE: WaitMode = WaitMode::Polls;
     type Token = ();
 
-    fn around(object: T) -> Self {
+    fn new(object: T) -> Self {
         spin::mutex::SpinMutex::new(object)
     }
 
@@ -75,10 +75,10 @@ impl<T: Send + 'static> Lock<T> for spin::mutex::SpinMutex<T> {
 
 impl<T: Send + 'static> Lock<T> for spin::mutex::TicketMutex<T> {
     const NAME: &'static str = "ticket";
-    const MANNER: Manner = Manner::Polls;
+    const WAIT_MODE: WaitMode = WaitMode::Polls;
     type Token = ();
 
-    fn around(object: T) -> Self {
+    fn new(object: T) -> Self {
         spin::mutex::TicketMutex::new(object)
     }
 
@@ -95,10 +95,10 @@ pub(crate) struct Node(mcslock::raw::MutexNode);
 
 impl<T: Send + 'static> Lock<T> for mcslock::raw::spins::Mutex<T> {
     const NAME: &'static str = "mcs";
-    const MANNER: Manner = Manner::Polls;
+    const WAIT_MODE: WaitMode = WaitMode::Polls;
     type Token = Node;
 
-    fn around(object: T) -> Self {
+    fn new(object: T) -> Self {
         mcslock::raw::spins::Mutex::new(object)
     }
 
@@ -123,10 +123,10 @@ pub(crate) fn contended<S: Section>(think_ns: u32) -> Vec<Case> {
 }
 
 fn two_threads<L: Lock<S>, S: Section>(think_ns: u32) -> Case {
-    Case::new(format!("lock/{}", L::NAME), Unit::Mops, move |room| {
+    Case::new(format!("lock/{}", L::NAME), Unit::Mops, move |sampler| {
         let think = Think::of_ns(think_ns);
-        let lock = Apart(L::around(S::fresh()));
-        both(room, L::MANNER, think, || {
+        let lock = Apart(L::new(S::fresh()));
+        both(sampler, L::WAIT_MODE, think, || {
             let (lock, mut token) = (&lock.0, L::Token::default());
             move |seed| {
                 lock.with(&mut token, |object| object.run(seed));
@@ -137,9 +137,9 @@ fn two_threads<L: Lock<S>, S: Section>(think_ns: u32) -> Case {
 
 /// Two threads add to one atomic word.
 pub(crate) fn fetch_add(think_ns: u32) -> Case {
-    Case::new("atomic/fetch_add", Unit::Mops, move |room| {
+    Case::new("atomic/fetch_add", Unit::Mops, move |sampler| {
         let word = Apart(AtomicU64::new(0));
-        both(room, Manner::Polls, Think::of_ns(think_ns), || {
+        both(sampler, WaitMode::Polls, Think::of_ns(think_ns), || {
             |_| {
                 black_box(word.0.fetch_add(1, SeqCst));
             }
@@ -149,23 +149,23 @@ pub(crate) fn fetch_add(think_ns: u32) -> Case {
 
 /// Two threads only think: what is left when sharing costs nothing.
 pub(crate) fn nothing_shared(think_ns: u32) -> Case {
-    Case::new("none/nothing shared", Unit::Mops, move |room| {
-        both(room, Manner::Polls, Think::of_ns(think_ns), || |_| ())
+    Case::new("none/nothing shared", Unit::Mops, move |sampler| {
+        both(sampler, WaitMode::Polls, Think::of_ns(think_ns), || |_| ())
     })
 }
 
 /// Both threads think and operate in turn; `operation` makes what one thread repeats.
 fn both<F: FnMut(u64)>(
-    room: &Room,
-    manner: Manner,
+    sampler: &Sampler,
+    wait_mode: WaitMode,
     think: Think,
     operation: impl Fn() -> F + Sync,
 ) -> Result<Reading, CaseError> {
-    let thread = |gate: Gate<'_>, mut seed: u64| {
+    let thread = |barrier: StartBarrier<'_>, mut seed: u64| {
         let mut operation = operation();
         let mut done = 0;
-        let stop = gate.open();
-        while !stop.now() {
+        let stop = barrier.wait();
+        while !stop.is_set() {
             for _ in 0..BURST {
                 operation(seed);
                 seed = think.work(seed.wrapping_add(1));
@@ -175,16 +175,16 @@ fn both<F: FnMut(u64)>(
         black_box(seed);
         done
     };
-    room.pair(manner, |gate| thread(gate, 1), |gate| thread(gate, 1 << 40))
+    sampler.pair(wait_mode, |barrier| thread(barrier, 1), |barrier| thread(barrier, 1 << 40))
 }
 
-/// One thread adds to a counter behind a lock that nobody else wants.
+/// One thread adds to a counter behind a lock that is uncontended.
 pub(crate) fn uncontended<L: Lock<Counter>>() -> Case {
-    Case::new(format!("lock/{}", L::NAME), Unit::Nanoseconds, |room| {
-        room.alone(|alone| {
-            let lock = L::around(Counter::fresh());
+    Case::new(format!("lock/{}", L::NAME), Unit::Nanoseconds, |sampler| {
+        sampler.single_thread(|thread| {
+            let lock = L::new(Counter::fresh());
             let mut token = L::Token::default();
-            alone.measure(|n| {
+            thread.measure(|n| {
                 for seed in 0..n {
                     black_box(black_box(&lock).with(&mut token, |counter| counter.run(seed)));
                 }
@@ -193,14 +193,14 @@ pub(crate) fn uncontended<L: Lock<Counter>>() -> Case {
     })
 }
 
-/// One thread adds to an atomic word that nobody else wants.
+/// One thread adds to an atomic word that is uncontended.
 ///
 /// # Errors
-/// As [`Room::alone`].
-pub(crate) fn uncontended_fetch_add(room: &Room) -> Result<Reading, CaseError> {
-    room.alone(|alone| {
+/// As [`Sampler::single_thread`].
+pub(crate) fn uncontended_fetch_add(sampler: &Sampler) -> Result<Reading, CaseError> {
+    sampler.single_thread(|thread| {
         let word = AtomicU64::new(0);
-        alone.measure(|n| {
+        thread.measure(|n| {
             for _ in 0..n {
                 black_box(black_box(&word).fetch_add(1, SeqCst));
             }

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use bench_kit::count::Workload;
 use bench_kit::harness::Suite;
-use bench_kit::product::{alone, two};
+use bench_kit::product::{single_thread, two_process};
 use bench_kit::roles::Role;
 
 mod channels;
@@ -37,10 +37,10 @@ mod sharing;
 use prototype::Prototype;
 
 /// The roles that suites start this program in.
-pub(crate) const ROLES: [Role; 3] = [iceoryx::SERVER, bench_kit::load::HOG, two::PAIR];
+pub(crate) const ROLES: [Role; 3] = [iceoryx::SERVER, bench_kit::load::HOG, two_process::PAIR];
 
 /// What suites have this program step through.
-pub(crate) const WORKLOADS: [Workload; 1] = [alone::ONE_REQUEST];
+pub(crate) const WORKLOADS: [Workload; 1] = [single_thread::ONE_REQUEST];
 
 /// Programs that some cases need and that are not built with this one.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
 //! Requests of 8 bytes between two processes.
 
 use bench_kit::harness::{Bar, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite};
-use bench_kit::product::two::{self, Sender};
+use bench_kit::product::two_process::{self, Sender};
 use bench_kit::ucx;
 
 use super::iceoryx;
@@ -14,7 +14,7 @@ pub(crate) fn suites() -> Vec<Suite> {
     let ucx = Peer::case(case.name());
     latency.push(case);
     latency.push(iceoryx::latency());
-    latency.push(two::latency().bar(ucx, Bar::ratio(AtMost(1.0))));
+    latency.push(two_process::latency().bar(ucx, Bar::ratio(AtMost(1.0))));
     let about = "two processes; an operation is an 8-byte message, with many under way (each of \
                  ours and of iceoryx2 is answered)";
     let mut rate = Suite::new("process-rate", about, Placement::Pair);
@@ -23,8 +23,8 @@ pub(crate) fn suites() -> Vec<Suite> {
     rate.push(case);
     rate.push(iceoryx::rate());
     for sender in [Sender::Window, Sender::WhateverFits] {
-        rate.push(two::rate(sender).bar(ucx.clone(), Bar::ratio(AtLeast(5.0))));
+        rate.push(two_process::rate(sender).bar(ucx.clone(), Bar::ratio(AtLeast(5.0))));
     }
-    rate.push(two::rate(Sender::ManyFibers).beside(ucx));
+    rate.push(two_process::rate(Sender::ManyFibers).beside(ucx));
     vec![latency, rate]
 }

@@ -14,7 +14,7 @@ use bench_kit::harness::{Case, Unit};
 use bench_kit::measure::cores::on_core;
 use bench_kit::measure::cycles;
 use bench_kit::measure::latency::Class;
-use bench_kit::measure::room::{CaseError, Reading, Room};
+use bench_kit::measure::sampling::{CaseError, Reading, Sampler};
 use tempfile::TempDir;
 
 /// A built prototype; its folder is removed with it.
@@ -112,11 +112,11 @@ pub(crate) fn symmetric(prototype: &Rc<Prototype>) -> Vec<Case> {
 /// A request of one of 64 fibers on a thread that is its own trustee: software alone, in cycles.
 pub(crate) fn one_thread(prototype: &Rc<Prototype>) -> Case {
     let prototype = prototype.clone();
-    Case::new("prototype/64 fibers, all", Unit::Cycles, move |room: &Room| {
+    Case::new("prototype/64 fibers, all", Unit::Cycles, move |sampler: &Sampler| {
         let filter = "self/64 fibers 1 buf x 64 pf";
         let mops = prototype.sample(filter, filter)?.value;
         // It runs on the first core, too, and tells no frequency.
-        let cycles_per_ns = Some(on_core(room.cores.first, cycles::per_ns)?);
+        let cycles_per_ns = Some(on_core(sampler.cores.first, cycles::per_ns)?);
         Ok(Reading { cycles_per_ns, ..Reading::of(1e3 / mops) })
     })
 }
@@ -129,7 +129,7 @@ fn case(
     row: &'static str,
 ) -> Case {
     let prototype = prototype.clone();
-    Case::new(name, Unit::Mops, move |_: &Room| prototype.sample(filter, row))
+    Case::new(name, Unit::Mops, move |_: &Sampler| prototype.sample(filter, row))
 }
 
 /// The figures of `row` for near and far cores.

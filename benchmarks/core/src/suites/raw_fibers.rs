@@ -140,7 +140,7 @@ extern "C" fn endless<W: FnMut()>(mut transfer: Transfer) -> ! {
         // SAFETY: `data` of the first transfer is `Ctx::work`, which lives until the fiber is
         // dropped, and only this fiber uses it.
         unsafe { (*work)() };
-        // SAFETY: the transfer holds the context of whoever resumed this fiber, used once.
+        // SAFETY: the transfer holds the context that resumed this fiber, used once.
         transfer = unsafe { transfer.context.resume(0) };
     }
 }
@@ -183,9 +183,9 @@ extern "C" fn once(transfer: Transfer) -> ! {
     let work =
         unsafe { std::mem::transmute::<*const c_void, fn()>(transfer.data as *const c_void) };
     work();
-    // SAFETY: the transfer holds the context of whoever resumed this fiber, used once.
+    // SAFETY: the transfer holds the context that resumed this fiber, used once.
     unsafe { transfer.context.resume(0) };
-    unreachable!("nobody resumes a fiber that has run its work")
+    unreachable!("a fiber that has run its work is not resumed")
 }
 
 impl RawPool for CtxPool {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bench_kit::count::Phase;
 use bench_kit::harness::{Bar, Case, Limit::AtMost, Peer, Placement, Suite, Unit};
-use bench_kit::product::alone::{self, BATCH, COUNTED_BATCHES, Counts, Part};
 use bench_kit::product::poll;
+use bench_kit::product::single_thread::{self, BATCH, COUNTED_BATCHES, Counts, Stage};
 
 use super::prototype::{self, Prototype};
 
@@ -19,14 +19,14 @@ pub(crate) fn suites(prototype: Option<&Rc<Prototype>>) -> Vec<Suite> {
 fn by_the_clock(prototype: Option<&Rc<Prototype>>) -> Suite {
     let about = "client and trustee in turn on one thread, full batches; an operation is one \
                  fetch-and-add by `apply_then`";
-    let mut suite = Suite::new("one-request", about, Placement::Alone);
-    suite.push(alone::timed("gossamer/enqueue (client)", Some(Part::Enqueue)));
-    let serve = alone::timed("gossamer/serve (trustee)", Some(Part::Serve));
+    let mut suite = Suite::new("one-request", about, Placement::SingleThread);
+    suite.push(single_thread::timed("gossamer/enqueue (client)", Some(Stage::Enqueue)));
+    let serve = single_thread::timed("gossamer/serve (trustee)", Some(Stage::Serve));
     suite.push(serve.bar_value(Bar::value(AtMost(20.0))));
-    suite.push(alone::timed("gossamer/reap (client)", Some(Part::Reap)));
-    let all = alone::timed("gossamer/all", None);
+    suite.push(single_thread::timed("gossamer/reap (client)", Some(Stage::Reap)));
+    let all = single_thread::timed("gossamer/all", None);
     suite.push(all.bar_value(Bar::value(AtMost(60.0))));
-    let fibers = alone::with_fibers();
+    let fibers = single_thread::with_fibers();
     match prototype {
         Some(prototype) => {
             let peer = prototype::one_thread(prototype);
@@ -44,10 +44,10 @@ type CountOf = fn(&Phase) -> u64;
 fn exactly() -> Suite {
     let about =
         "as `one-request`, stepped through; per request, or per batch of 42 where it says so";
-    let mut suite = Suite::new("one-request-exact", about, Placement::Free);
+    let mut suite = Suite::new("one-request-exact", about, Placement::Unpinned);
     let counts = Counts::default();
     let requests = (COUNTED_BATCHES * BATCH) as f64;
-    for (at, phase) in alone::ONE_REQUEST.phases.iter().enumerate() {
+    for (at, phase) in single_thread::ONE_REQUEST.phases.iter().enumerate() {
         suite.push(counts.case(format!("gossamer/{phase}"), Unit::Instructions, move |phases| {
             phases[at].instructions as f64 / requests
         }));
@@ -79,7 +79,7 @@ fn exactly() -> Suite {
 
 fn polls() -> Suite {
     let about = "a trustee none of whose clients asks anything; an operation is one poll";
-    let mut suite = Suite::new("poll", about, Placement::Alone);
+    let mut suite = Suite::new("poll", about, Placement::SingleThread);
     suite.time = Duration::from_millis(50);
     let case = |hosts, threads, most| {
         let case: Case = poll::idle_clients(hosts, threads);

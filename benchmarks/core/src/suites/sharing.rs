@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bench_kit::harness::{Bar, Case, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite, Unit};
-use bench_kit::product::alone;
 use bench_kit::product::share::{self, Delegated};
+use bench_kit::product::single_thread;
 use bench_kit::work::{Counter, Lines, Section};
 
 use super::prototype::{self, Prototype};
@@ -86,13 +86,13 @@ fn symmetric(prototype: Option<&Rc<Prototype>>) -> Suite {
 }
 
 fn uncontended() -> Suite {
-    let about = "one thread, one counter that nobody else wants; an operation is an addition";
-    let mut suite = Suite::new("uncontended", about, Placement::Alone);
+    let about = "one thread, one counter that is uncontended; an operation is an addition";
+    let mut suite = Suite::new("uncontended", about, Placement::SingleThread);
     suite.time = Duration::from_millis(50);
     suite.push(locks::uncontended::<std::sync::Mutex<Counter>>());
     suite.push(locks::uncontended::<parking_lot::Mutex<Counter>>());
     suite.push(Case::new("atomic/fetch_add", Unit::Nanoseconds, locks::uncontended_fetch_add));
-    let case = alone::own_counter();
+    let case = single_thread::own_counter();
     suite.push(case.bar(Peer::case("lock/parking_lot"), Bar::ratio(AtMost(2.0))));
     suite
 }

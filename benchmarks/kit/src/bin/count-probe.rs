@@ -4,12 +4,12 @@ use std::arch::asm;
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use bench_kit::count::{Workload, mark, play};
+use bench_kit::count::{Workload, mark, run_workload};
 
 #[global_allocator]
 static ALLOCATOR: mark::MarkedAlloc = mark::MarkedAlloc;
 
-/// The workloads, for `play` and as the list that the tests repeat.
+/// The workloads, for `run_workload` and as the list that the tests repeat.
 const WORKLOADS: [Workload; 6] = [
     Workload { name: "exact", phases: &["nops", "lock", "xchg", "call"], run: exact },
     Workload { name: "repeated", phases: &["copy", "empty"], run: repeated },
@@ -20,7 +20,7 @@ const WORKLOADS: [Workload; 6] = [
 ];
 
 fn main() -> ExitCode {
-    play(&WORKLOADS).unwrap_or_else(|| {
+    run_workload(&WORKLOADS).unwrap_or_else(|| {
         eprintln!("this program is stepped by the tests of the counter");
         ExitCode::FAILURE
     })

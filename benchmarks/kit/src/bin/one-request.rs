@@ -4,14 +4,14 @@
 
 use std::process::ExitCode;
 
-use bench_kit::count::{mark::MarkedAlloc, play};
-use bench_kit::product::alone::ONE_REQUEST;
+use bench_kit::count::{mark::MarkedAlloc, run_workload};
+use bench_kit::product::single_thread::ONE_REQUEST;
 
 #[global_allocator]
 static ALLOCATOR: MarkedAlloc = MarkedAlloc;
 
 fn main() -> ExitCode {
-    play(&[ONE_REQUEST]).unwrap_or_else(|| {
+    run_workload(&[ONE_REQUEST]).unwrap_or_else(|| {
         eprintln!("this program is stepped by the tests of the hot path");
         ExitCode::FAILURE
     })

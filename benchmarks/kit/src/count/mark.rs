@@ -54,15 +54,15 @@ pub fn end() {
 /// up and before the first phase.
 ///
 /// # Panics
-/// When the process is not traced by its parent: outside of [`count`](super::count) nobody would
-/// wake it again.
+/// When the process is not traced by its parent: outside of [`count`](super::count) it would
+/// never be woken.
 pub fn begin() {
     ptrace::traceme().expect("the parent must be able to trace this process");
     raise(Signal::SIGSTOP).expect("a process may stop itself");
 }
 
 /// The system's allocator with marks, so that counting sees allocations wherever they come from.
-/// Programs that play workloads make it their global allocator.
+/// Programs that run workloads make it their global allocator.
 #[derive(Debug)]
 pub struct MarkedAlloc;
 

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //!   counting process                        counted process
-//!   count(&workload) ── starts ──────────▶  play(&[workload])
+//!   count(&workload) ── starts ──────────▶  run_workload(&[workload])
 //!                                             set up, warm up      (full speed)
 //!                    ◀── stops ───────────  mark::begin()
 //!   step, look, add  ── one instruction ─▶  mark::phase::<0>()     a nop with a number in it
@@ -20,7 +20,7 @@
 //! ```
 //!
 //! Marks are single `nop` instructions with a recognisable operand: they need no register, do
-//! nothing when nobody watches, and are not counted.
+//! nothing without a tracer, and are not counted.
 
 mod decode;
 // A global allocator, and inline assembly that marks the instruction stream.
@@ -28,4 +28,4 @@ mod decode;
 pub mod mark;
 mod trace;
 
-pub use trace::{CountError, Counted, Offence, Phase, Workload, count, play};
+pub use trace::{CountError, Counted, Offence, Phase, Workload, count, run_workload};

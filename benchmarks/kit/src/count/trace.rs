@@ -1,4 +1,4 @@
-//! The two processes: one plays a workload, the other steps it and counts.
+//! The two processes: one runs a workload, the other single-steps it and counts.
 
 use std::collections::HashMap;
 use std::env;
@@ -27,7 +27,7 @@ const MOST_OFFENCES: usize = 8;
 /// Something to count, and the names of its phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// How the environment names it.
+    /// Its name in the environment.
     pub name: &'static str,
     /// Names of the phases 0, 1, ...
     pub phases: &'static [&'static str],
@@ -132,8 +132,8 @@ impl CountError {
     }
 }
 
-/// Plays the workload that the environment names, if it names one. Call it first in `main`.
-pub fn play(workloads: &[Workload]) -> Option<ExitCode> {
+/// Runs the workload named by the environment, if there is one. Call it first in `main`.
+pub fn run_workload(workloads: &[Workload]) -> Option<ExitCode> {
     let name = env::var(VARIABLE).ok()?;
     match workloads.iter().find(|workload| workload.name == name) {
         Some(workload) => {
@@ -141,13 +141,13 @@ pub fn play(workloads: &[Workload]) -> Option<ExitCode> {
             Some(ExitCode::SUCCESS)
         }
         None => {
-            eprintln!("{VARIABLE}={name}: this program has no such workload");
+            eprintln!("unknown workload {VARIABLE}={name}");
             Some(ExitCode::FAILURE)
         }
     }
 }
 
-/// Starts `program` again to play `workload`, steps it, and returns what each phase executed. Both
+/// Starts `program` again to run `workload`, steps it, and returns what each phase executed. Both
 /// processes share `core`, which makes a step cheap (a few microseconds).
 ///
 /// # Errors

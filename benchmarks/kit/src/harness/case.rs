@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::bar::{Bar, Comparison, Peer};
 use crate::measure::latency::Class;
-use crate::measure::room::{CaseError, Reading, Room};
+use crate::measure::sampling::{CaseError, Reading, Sampler};
 
 /// The unit of a case's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -61,12 +61,12 @@ pub enum Placement {
     /// On two cores, in threads or processes pinned to them: near and far are told apart.
     Pair,
     /// On one core.
-    Alone,
+    SingleThread,
     /// Wherever the kernel puts it: idle and oversubscribed racks.
-    Free,
+    Unpinned,
 }
 
-type Body = Box<dyn FnMut(&Room) -> Result<Reading, CaseError>>;
+type Body = Box<dyn FnMut(&Sampler) -> Result<Reading, CaseError>>;
 
 /// One candidate of a suite: a name, and a way to take one sample.
 pub struct Case {
@@ -82,10 +82,10 @@ impl Case {
     /// ```
     /// use bench_kit::harness::{Bar, Case, Limit, Peer, Unit};
     ///
-    /// let case = Case::new("addition", Unit::Nanoseconds, |room| {
-    ///     room.alone(|alone| {
+    /// let case = Case::new("addition", Unit::Nanoseconds, |sampler| {
+    ///     sampler.single_thread(|thread| {
     ///         let mut sum = 0u64;
-    ///         alone.measure(|n| (0..n).for_each(|i| sum = std::hint::black_box(sum + i)));
+    ///         thread.measure(|n| (0..n).for_each(|i| sum = std::hint::black_box(sum + i)));
     ///     })
     /// })
     /// .bar(Peer::best("lock/"), Bar::ratio(Limit::AtMost(2.0)));
@@ -94,7 +94,7 @@ impl Case {
     pub fn new(
         name: impl Into<String>,
         unit: Unit,
-        body: impl FnMut(&Room) -> Result<Reading, CaseError> + 'static,
+        body: impl FnMut(&Sampler) -> Result<Reading, CaseError> + 'static,
     ) -> Case {
         Case { name: name.into(), unit, body: Box::new(body), comparisons: Vec::new() }
     }

@@ -10,4 +10,4 @@ mod rounds;
 
 pub use bar::{Bar, Comparison, Limit, Peer};
 pub use case::{Case, Placement, Suite, Unit};
-pub use rounds::{Distance, Harness, MOST_TRIES, Outcome, Progress, Sample};
+pub use rounds::{Distance, Harness, MAX_TRIES, Outcome, Progress, Sample};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::case::{Case, Placement, Suite, Unit};
 use crate::measure::cores::Cores;
 use crate::measure::latency::{Class, one_way_ns};
-use crate::measure::room::{CaseError, Reading, Room};
+use crate::measure::sampling::{CaseError, Reading, Sampler};
 
 /// How often one round asks a case for a sample before it goes on without one.
-pub const MOST_TRIES: usize = 20;
+pub const MAX_TRIES: usize = 20;
 
 /// A sample that counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub struct Outcome {
     pub last_disturbance: Option<String>,
     /// Samples thrown away because the cores' distance was not the same before and after.
     pub flipped: usize,
-    /// Rounds that ended without a sample after [`MOST_TRIES`] tries.
+    /// Rounds that ended without a sample after [`MAX_TRIES`] tries.
     pub empty_rounds: usize,
     /// Why the case was given up, if it was.
     pub failure: Option<String>,
@@ -82,7 +82,7 @@ pub type Progress = Box<dyn FnMut(usize, &str)>;
 
 /// Runs suites in rounds.
 pub struct Harness {
-    /// Where to measure.
+    /// The cores to measure on.
     pub cores: Cores,
     /// How many rounds.
     pub rounds: usize,
@@ -108,13 +108,13 @@ impl Harness {
 
     /// Runs all rounds of `suite` and returns one outcome per case, in order.
     pub fn run(&mut self, suite: &mut Suite) -> Vec<Outcome> {
-        let room = Room { cores: self.cores, time: suite.time };
+        let sampler = Sampler { cores: self.cores, time: suite.time };
         let mut outcomes: Vec<Outcome> = suite.cases.iter().map(fresh).collect();
         for round in 0..self.rounds {
             for (case, outcome) in suite.cases.iter_mut().zip(&mut outcomes) {
                 if outcome.failure.is_none() && outcome.absent.is_none() {
                     (self.progress)(round, &case.name);
-                    self.round(round, suite.placement, &room, case, outcome);
+                    self.round(round, suite.placement, &sampler, case, outcome);
                 }
             }
         }
@@ -125,14 +125,14 @@ impl Harness {
         &mut self,
         round: usize,
         placement: Placement,
-        room: &Room,
+        sampler: &Sampler,
         case: &mut Case,
         outcome: &mut Outcome,
     ) {
-        for tries in 0..MOST_TRIES as u32 {
+        for tries in 0..MAX_TRIES as u32 {
             // Whatever disturbed the last try gets time to pass.
             thread::sleep(self.pause * tries);
-            match self.sample(placement, room, case) {
+            match self.sample(placement, sampler, case) {
                 Ok(Taken::Counts(reading, distance)) => {
                     let Some(value) = in_unit(case.unit, reading) else {
                         outcome.failure =
@@ -164,14 +164,14 @@ impl Harness {
     fn sample(
         &mut self,
         placement: Placement,
-        room: &Room,
+        sampler: &Sampler,
         case: &mut Case,
     ) -> Result<Taken, CaseError> {
         if placement != Placement::Pair {
-            return Ok(Taken::Counts((case.body)(room)?, None));
+            return Ok(Taken::Counts((case.body)(sampler)?, None));
         }
         let before = (self.distance)(self.cores)?;
-        let reading = (case.body)(room)?;
+        let reading = (case.body)(sampler)?;
         let after = (self.distance)(self.cores)?;
         Ok(match (Class::of(before), Class::of(after)) {
             (Some(a), Some(b)) if a == b && reading.class.is_none_or(|own| own == a) => {
@@ -264,15 +264,15 @@ mod tests {
         let far = Reading { class: Some(Class::Far), ..Reading::of(1.0) };
         let case = Case::new("a", Unit::Mops, move |_| Ok(far));
         let outcome = harness(1, vec![30.0]).run(&mut suite(Placement::Pair, vec![case])).remove(0);
-        assert_eq!((outcome.flipped, outcome.samples.len()), (MOST_TRIES, 0));
+        assert_eq!((outcome.flipped, outcome.samples.len()), (MAX_TRIES, 0));
     }
 
     #[test]
     fn retries_are_bounded() {
         let case = Case::new("a", Unit::Mops, |_| Err(CaseError::Disturbed("always".to_owned())));
         let outcome =
-            harness(2, vec![30.0]).run(&mut suite(Placement::Alone, vec![case])).remove(0);
-        assert_eq!(outcome.disturbed, 2 * MOST_TRIES);
+            harness(2, vec![30.0]).run(&mut suite(Placement::SingleThread, vec![case])).remove(0);
+        assert_eq!(outcome.disturbed, 2 * MAX_TRIES);
         assert_eq!((outcome.empty_rounds, outcome.samples.len()), (2, 0));
     }
 
@@ -280,7 +280,8 @@ mod tests {
     fn a_failure_ends_the_case_and_not_the_suite() {
         let broken = Case::new("a", Unit::Mops, |_| Err(CaseError::Failed("no peer".to_owned())));
         let sound = Case::new("b", Unit::Mops, |_| Ok(Reading::of(2.0)));
-        let outcomes = harness(3, vec![30.0]).run(&mut suite(Placement::Free, vec![broken, sound]));
+        let outcomes =
+            harness(3, vec![30.0]).run(&mut suite(Placement::Unpinned, vec![broken, sound]));
         assert_eq!(outcomes[0].failure.as_deref(), Some("no peer"));
         assert_eq!(outcomes[1].samples.len(), 3);
     }

@@ -4,14 +4,14 @@ use std::hint::black_box;
 use std::io;
 use std::process::ExitCode;
 
-use crate::roles::{LifeLine, Player, Role};
+use crate::roles::{Lifeline, Role, RoleProcess};
 
 /// The hog as a role of this program.
 pub const HOG: Role = Role { name: "hog", run: burn };
 
 /// A running hog; it ends with this value.
 #[derive(Debug)]
-pub struct Hog(Player);
+pub struct Hog(RoleProcess);
 
 impl Hog {
     /// Starts a hog on `core` and waits until it burns.
@@ -19,9 +19,9 @@ impl Hog {
     /// # Errors
     /// When the process cannot be started or pinned.
     pub fn on(core: usize) -> io::Result<Hog> {
-        let mut player = Player::start(HOG, Some(core), &[])?;
-        player.first_line()?;
-        Ok(Hog(player))
+        let mut role = RoleProcess::spawn(HOG, Some(core), &[])?;
+        role.first_line()?;
+        Ok(Hog(role))
     }
 
     /// Its process id.
@@ -30,10 +30,10 @@ impl Hog {
     }
 }
 
-fn burn(line: LifeLine) -> ExitCode {
+fn burn(line: Lifeline) -> ExitCode {
     println!("burning");
     let mut sum = 0u64;
-    while !line.cut() {
+    while !line.is_closed() {
         for number in 0..1_000 {
             sum = black_box(sum.wrapping_add(number));
         }

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 pub use hog::{HOG, Hog};
 
 use crate::harness::{Case, Unit};
-use crate::measure::room::{CaseError, Reading, Room};
+use crate::measure::sampling::{CaseError, Reading, Sampler};
 use crate::measure::watch::{cpu_of_process, process_cpu};
 
-/// For how long an idle subject is watched.
+/// How long an idle subject is observed.
 const IDLE_TIME: Duration = Duration::from_secs(2);
-/// What a subject may take to come to rest before it is watched.
+/// Time that a subject gets to become idle before it is observed.
 const SETTLING_TIME: Duration = Duration::from_millis(300);
 /// Lone requests per sample; together with the pauses at most [`LONE_TIME`].
 const LONE_REQUESTS: usize = 400;
@@ -118,11 +118,11 @@ pub fn idle_share(subject: Rc<dyn Subject>, threads: usize) -> Case {
     })
 }
 
-/// Median latency of single requests to a subject that has gone to rest before each of them.
+/// Median latency of single requests to a subject that is idle before each of them.
 pub fn lone_request(subject: Rc<dyn Subject>, setting: Setting) -> Case {
     let name = format!("{}, {}", subject.name(), setting.text());
-    Case::new(name, Unit::Microseconds, move |room| {
-        let (mut running, _hog) = start(&*subject, setting, room)?;
+    Case::new(name, Unit::Microseconds, move |sampler| {
+        let (mut running, _hog) = start(&*subject, setting, sampler)?;
         let (start, mut latencies) = (Instant::now(), Vec::new());
         while latencies.len() < LONE_REQUESTS && start.elapsed() < LONE_TIME {
             latencies.push(running.lone_request(LONE_PAUSE)?);
@@ -135,18 +135,18 @@ pub fn lone_request(subject: Rc<dyn Subject>, setting: Setting) -> Case {
 /// Requests answered while every thread of the subject is as busy as it can be.
 pub fn storm(subject: Rc<dyn Subject>, setting: Setting) -> Case {
     let name = format!("{}, {}", subject.name(), setting.text());
-    Case::new(name, Unit::Mops, move |room| {
-        let (mut running, _hog) = start(&*subject, setting, room)?;
+    Case::new(name, Unit::Mops, move |sampler| {
+        let (mut running, _hog) = start(&*subject, setting, sampler)?;
         let start = Instant::now();
-        let answered = running.storm(room.time)?;
+        let answered = running.storm(sampler.time)?;
         Ok(Reading::of(answered as f64 / start.elapsed().as_secs_f64() / 1e6))
     })
 }
 
 type Started = (Box<dyn Running>, Option<Hog>);
 
-fn start(subject: &dyn Subject, setting: Setting, room: &Room) -> Result<Started, CaseError> {
-    let core = setting.beside_hog.then_some(room.cores.second);
+fn start(subject: &dyn Subject, setting: Setting, sampler: &Sampler) -> Result<Started, CaseError> {
+    let core = setting.beside_hog.then_some(sampler.cores.second);
     let mut running = subject.start(setting.threads, core)?;
     running.request()?;
     let hog = core.map(Hog::on).transpose()?;

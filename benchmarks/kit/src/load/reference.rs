@@ -12,27 +12,27 @@ use std::time::{Duration, Instant};
 
 use super::{Running, Subject};
 use crate::measure::cores::pin;
-use crate::measure::room::CaseError;
+use crate::measure::sampling::CaseError;
 
 /// Requests that a storm keeps under way to each thread.
 const WINDOW: usize = 64;
 
 /// Threads that sleep on a bounded channel of the standard library each.
 #[derive(Debug)]
-pub struct Sleepers;
+pub struct BlockingThreads;
 
 struct Sleeping {
     threads: Vec<Sleeper>,
 }
 
 struct Sleeper {
-    // Dropped first: the thread ends when nobody can ask it any more.
+    // Dropped first: the thread ends when its channel closes.
     ask: Option<SyncSender<u64>>,
     answers: Receiver<u64>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Subject for Sleepers {
+impl Subject for BlockingThreads {
     fn name(&self) -> &str {
         "reference/std channels"
     }
@@ -97,7 +97,7 @@ impl Running for Sleeping {
 
 /// Threads that poll one cell each and yield the core after every look.
 #[derive(Debug)]
-pub struct Yielders;
+pub struct YieldingThreads;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -106,20 +106,20 @@ struct Cell {
     answered: AtomicU64,
 }
 
-struct Yielding {
+struct YieldOnlyRunning {
     cells: Arc<[Cell]>,
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Subject for Yielders {
+impl Subject for YieldingThreads {
     fn name(&self) -> &str {
         "reference/yield only"
     }
 
     fn start(&self, threads: usize, core: Option<usize>) -> Result<Box<dyn Running>, CaseError> {
         let cells: Arc<[Cell]> = (0..threads).map(|_| Cell::default()).collect();
-        let mut running = Yielding { cells, over: Arc::default(), threads: Vec::new() };
+        let mut running = YieldOnlyRunning { cells, over: Arc::default(), threads: Vec::new() };
         for at in 0..threads {
             let (cells, over) = (running.cells.clone(), running.over.clone());
             running.threads.push(thread::Builder::new().spawn(move || {
@@ -138,7 +138,7 @@ impl Subject for Yielders {
     }
 }
 
-impl Running for Yielding {
+impl Running for YieldOnlyRunning {
     fn request(&mut self) -> Result<(), CaseError> {
         let cell = &self.cells[0];
         let number = cell.asked.load(Relaxed) + 1;
@@ -165,7 +165,7 @@ impl Running for Yielding {
     }
 }
 
-impl Drop for Yielding {
+impl Drop for YieldOnlyRunning {
     fn drop(&mut self) {
         self.over.store(true, Relaxed);
         for thread in self.threads.drain(..) {
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn references_answer_one_request_and_many() {
-        for subject in [&Sleepers as &dyn Subject, &Yielders] {
+        for subject in [&BlockingThreads as &dyn Subject, &YieldingThreads] {
             let mut running = subject.start(2, None).expect("threads");
             for _ in 0..10 {
                 running.request().expect("an answer");

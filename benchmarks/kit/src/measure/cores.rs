@@ -12,9 +12,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// The cores that a run measures on: the first two that this process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cores {
-    /// Where single-threaded cases, clients and symmetric seat 0 run.
+    /// The core of single-threaded cases, clients and symmetric thread 0.
     pub first: usize,
-    /// Where servers, trustees and symmetric seat 1 run.
+    /// The core of servers, trustees and symmetric thread 1.
     pub second: usize,
 }
 
@@ -35,7 +35,7 @@ impl Cores {
         }
     }
 
-    /// Both cores, in seat order.
+    /// Both cores, in order.
     pub fn both(self) -> [usize; 2] {
         [self.first, self.second]
     }

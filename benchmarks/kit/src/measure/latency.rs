@@ -60,7 +60,7 @@ impl Class {
 
 const VOLLEYS: u64 = 9;
 const STROKES: u64 = 1_000;
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -78,7 +78,7 @@ pub fn one_way_ns(cores: Cores) -> io::Result<f64> {
         while ball.0.load(Acquire) != wanted {
             spin_loop();
             spins = spins.wrapping_add(1);
-            if spins.is_multiple_of(4096) && (quit.load(Relaxed) || start.elapsed() > PATIENCE) {
+            if spins.is_multiple_of(4096) && (quit.load(Relaxed) || start.elapsed() > TIMEOUT) {
                 quit.store(true, Relaxed);
                 return false;
             }

@@ -7,7 +7,7 @@
 //! | [`latency`] | How far apart are the two cores right now: near or far? |
 //! | [`cycles`] | How many core cycles are there in a nanosecond right now? |
 //! | [`processes`] | Does a process of another benchmark listen, and does it end with its case? |
-//! | [`room`] | What a case is handed: one core or two, a time, and the ways to use them. |
+//! | [`sampling`] | How does a case take one sample, on one core or two? |
 
 pub mod cores;
 // Inline assembly: a chain of additions.
@@ -15,5 +15,5 @@ pub mod cores;
 pub mod cycles;
 pub mod latency;
 pub mod processes;
-pub mod room;
+pub mod sampling;
 pub mod watch;

@@ -1,4 +1,4 @@
-//! Whether a thread had its core to itself: CPU clocks against the wall clock.
+//! Whether a thread had its core to itself, from CPU and wall clocks.
 //!
 //! A thread that polls must show as much CPU time as wall time; the difference is time that
 //! somebody else had the core. A thread that blocks may show less, so for it the kernel's own count
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 /// A sample in which a thread lost more than this share of its time is thrown away.
-pub const MOST_LOST: f64 = 0.03;
+pub const MAX_LOST: f64 = 0.03;
 
 /// CPU time that the calling thread has used.
 pub fn thread_cpu() -> Duration {
@@ -62,7 +62,7 @@ pub fn cpu_of_process(pid: u32) -> io::Result<Duration> {
 
 /// Whether the watched thread is expected to use its core all the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum WaitMode {
     /// It never sleeps: CPU time below wall time is time lost.
     Polls,
     /// It may sleep: only time spent waiting for a core is lost.
@@ -72,14 +72,14 @@ pub enum Manner {
 /// A stop watch for the calling thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
-    manner: Manner,
+    wait_mode: WaitMode,
     wall: Instant,
     used: Duration,
 }
 
 /// What a [`Watch`] saw.
 #[derive(Clone, Copy, Debug)]
-pub struct Stint {
+pub struct CpuShare {
     /// Wall time between start and stop.
     pub wall: Duration,
     /// Share of it, 0 to 1, in which the thread should have run and did not.
@@ -88,28 +88,28 @@ pub struct Stint {
 
 impl Watch {
     /// Starts watching the calling thread.
-    pub fn start(manner: Manner) -> Watch {
-        Watch { manner, used: manner.count(), wall: Instant::now() }
+    pub fn start(wait_mode: WaitMode) -> Watch {
+        Watch { wait_mode, used: wait_mode.count(), wall: Instant::now() }
     }
 
     /// Stops; must be called on the thread that started.
-    pub fn stop(self) -> Stint {
+    pub fn stop(self) -> CpuShare {
         let wall = self.wall.elapsed();
-        let used = self.manner.count().saturating_sub(self.used);
-        let lost = match self.manner {
-            Manner::Polls => wall.saturating_sub(used),
-            Manner::Blocks => used,
+        let used = self.wait_mode.count().saturating_sub(self.used);
+        let lost = match self.wait_mode {
+            WaitMode::Polls => wall.saturating_sub(used),
+            WaitMode::Blocks => used,
         };
-        Stint { wall, lost: lost.as_secs_f64() / wall.as_secs_f64().max(1e-9) }
+        CpuShare { wall, lost: lost.as_secs_f64() / wall.as_secs_f64().max(1e-9) }
     }
 }
 
-impl Manner {
+impl WaitMode {
     fn count(self) -> Duration {
         match self {
-            Manner::Polls => thread_cpu(),
+            WaitMode::Polls => thread_cpu(),
             // Without the kernel's count nothing can be said about a sleeper; zero says nothing.
-            Manner::Blocks => schedstat(Path::new("/proc/thread-self/schedstat"))
+            WaitMode::Blocks => schedstat(Path::new("/proc/thread-self/schedstat"))
                 .map_or(Duration::ZERO, |[_, waited]| waited),
         }
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_sleeper_loses_its_time_only_if_it_should_poll() {
-        let (polls, blocks) = (Watch::start(Manner::Polls), Watch::start(Manner::Blocks));
+        let (polls, blocks) = (Watch::start(WaitMode::Polls), Watch::start(WaitMode::Blocks));
         thread::sleep(Duration::from_millis(30));
         assert!(polls.stop().lost > 0.5);
         assert!(blocks.stop().lost < 0.5);

@@ -7,12 +7,12 @@ use std::rc::Rc;
 use fiber::{Config, Scheduler};
 
 use crate::harness::{Case, Unit};
-use crate::measure::room::Alone;
+use crate::measure::sampling::SingleThread;
 
-fn case(name: &str, body: impl Fn(&mut Alone, &Scheduler) + Sync + 'static) -> Case {
-    Case::new(name, Unit::Nanoseconds, move |room| {
-        room.try_alone(|alone| {
-            body(alone, &Scheduler::new(Config::default())?);
+fn case(name: &str, body: impl Fn(&mut SingleThread, &Scheduler) + Sync + 'static) -> Case {
+    Case::new(name, Unit::Nanoseconds, move |sampler| {
+        sampler.try_single_thread(|thread| {
+            body(thread, &Scheduler::new(Config::default())?);
             Ok(())
         })
     })
@@ -20,22 +20,22 @@ fn case(name: &str, body: impl Fn(&mut Alone, &Scheduler) + Sync + 'static) -> C
 
 /// `fibers` fibers yield to each other.
 pub fn turns(fibers: usize) -> Case {
-    case("gossamer", move |alone, scheduler| {
-        let over = Rc::new(Cell::new(false));
+    case("gossamer", move |thread, scheduler| {
+        let stop = Rc::new(Cell::new(false));
         scheduler.enter(|| {
             for _ in 0..fibers {
-                let over = over.clone();
+                let stop = stop.clone();
                 fiber::spawn_local(move || {
                     let mut turn = 0u64;
-                    while !over.get() {
+                    while !stop.get() {
                         turn = black_box(turn + 1);
                         fiber::yield_now();
                     }
                 });
             }
         });
-        alone.measure(|n| resume(scheduler, n));
-        over.set(true);
+        thread.measure(|n| resume(scheduler, n));
+        stop.set(true);
         scheduler.run(usize::MAX);
     })
 }
@@ -50,8 +50,8 @@ fn resume(scheduler: &Scheduler, n: u64) {
 
 /// A fiber that does nothing, on a pooled stack.
 pub fn spawn() -> Case {
-    case("gossamer", |alone, scheduler| {
-        alone.measure(|n| {
+    case("gossamer", |thread, scheduler| {
+        thread.measure(|n| {
             scheduler.enter(|| {
                 for _ in 0..n {
                     fiber::spawn_local(black_box(|| black_box(())));
@@ -65,8 +65,8 @@ pub fn spawn() -> Case {
 /// As [`spawn`], 64 fibers before any is run, and joined.
 pub fn spawn_and_join() -> Case {
     const AT_A_TIME: u64 = 64;
-    case("gossamer, 64 at a time", |alone, scheduler| {
-        alone.measure(|n| {
+    case("gossamer, 64 at a time", |thread, scheduler| {
+        thread.measure(|n| {
             scheduler.enter(|| {
                 let mut left = n;
                 while left > 0 {
@@ -84,13 +84,13 @@ pub fn spawn_and_join() -> Case {
 
 /// Two fibers that wake each other and park.
 pub fn park() -> Case {
-    case("gossamer", |alone, scheduler| {
-        let (ids, over) = (Rc::new(Cell::new([None; 2])), Rc::new(Cell::new(false)));
+    case("gossamer", |thread, scheduler| {
+        let (ids, stop) = (Rc::new(Cell::new([None; 2])), Rc::new(Cell::new(false)));
         scheduler.enter(|| {
             let start = |other: usize| {
-                let (ids, over) = (ids.clone(), over.clone());
+                let (ids, stop) = (ids.clone(), stop.clone());
                 fiber::spawn_local(move || {
-                    while !over.get() {
+                    while !stop.get() {
                         if let Some(other) = ids.get()[other] {
                             fiber::unpark(other);
                         }
@@ -101,8 +101,8 @@ pub fn park() -> Case {
             };
             ids.set([Some(start(1)), Some(start(0))]);
         });
-        alone.measure(|n| resume(scheduler, n));
-        over.set(true);
+        thread.measure(|n| resume(scheduler, n));
+        stop.set(true);
         ids.get().into_iter().flatten().for_each(|id| scheduler.unpark(id));
         scheduler.run(usize::MAX);
     })

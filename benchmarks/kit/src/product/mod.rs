@@ -3,16 +3,16 @@
 //! In reading order:
 //! - [`sample`]: one sample of a rack: start, warm up, measure, stop.
 //! - [`share`]: an object that two threads want, entrusted to one of them.
-//! - [`alone`]: client and trustee driven in turn on one thread, for clocks and for the counter of
-//!   instructions; [`poll`]: a trustee with many clients that have nothing to ask.
+//! - [`single_thread`]: client and trustee driven in turn on one thread, for clocks and for the
+//!   counter of instructions; [`poll`]: a trustee with many clients that have nothing to ask.
 //! - [`fibers`]: switches, spawns and wake-ups.
-//! - [`two`]: a rack of two processes.
-//! - [`rest`]: racks that wait, and racks with more threads than cores.
+//! - [`two_process`]: a rack of two processes.
+//! - [`idle`]: racks that wait, and racks with more threads than cores.
 
-pub mod alone;
 pub mod fibers;
+pub mod idle;
 pub mod poll;
-pub mod rest;
 pub mod sample;
 pub mod share;
-pub mod two;
+pub mod single_thread;
+pub mod two_process;

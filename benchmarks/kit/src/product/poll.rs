@@ -9,9 +9,9 @@ use transport_shm::ShmTransport;
 use trust_core::{Job, Node, Registered, Wiring, WiringError};
 
 use crate::harness::{Case, Unit};
-use crate::measure::room::CaseError;
+use crate::measure::sampling::CaseError;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One poll of a thread of a rack of `hosts` hosts with `threads` threads each. None of them runs:
 /// only their slots are there.
@@ -19,11 +19,11 @@ pub fn idle_clients(hosts: u32, threads: u32) -> Case {
     let clients = hosts * threads - 1;
     let plural = if hosts == 1 { "host" } else { "hosts" };
     let name = format!("gossamer/{clients} idle clients of {hosts} {plural}");
-    Case::new(name, Unit::Nanoseconds, move |room| {
-        room.try_alone(|alone| {
+    Case::new(name, Unit::Nanoseconds, move |sampler| {
+        sampler.try_single_thread(|thread| {
             let trustee = Trustee::new(hosts, threads)?;
             let node = Node::enter(trustee.node.clone());
-            alone.measure(|n| (0..n).for_each(|_| assert!(!node.poll(), "nobody asks")));
+            thread.measure(|n| (0..n).for_each(|_| assert!(!node.poll(), "nobody asks")));
             Ok(())
         })
     })
@@ -51,7 +51,7 @@ impl Trustee {
         let wirings: Result<Vec<Wiring>, WiringError> = thread::scope(|scope| {
             let connect = |transport: &Arc<ShmTransport>| {
                 let transport = transport.clone();
-                scope.spawn(move || Wiring::connect(transport, number, PATIENCE))
+                scope.spawn(move || Wiring::connect(transport, number, TIMEOUT))
             };
             let connecting: Vec<_> = transports.iter().map(connect).collect();
             connecting.into_iter().map(|one| one.join().expect("wiring does not panic")).collect()

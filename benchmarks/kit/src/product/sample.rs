@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use gossamer::{JoinHandle, Rack};
 
-use crate::measure::room::{CaseError, Reading, undisturbed};
-use crate::measure::watch::{Manner, Watch};
+use crate::measure::sampling::{CaseError, Reading, undisturbed};
+use crate::measure::watch::{WaitMode, Watch};
 
 /// How long a rack works before it is measured.
 const WARM_UP: Duration = Duration::from_millis(10);
@@ -24,12 +24,12 @@ thread_local! {
 
 /// Tells fibers that their time is up.
 #[derive(Clone, Debug, Default)]
-pub struct Over(Arc<AtomicBool>);
+pub struct StopFlag(Arc<AtomicBool>);
 
-impl Over {
+impl StopFlag {
     /// True once they should end.
     #[inline(always)]
-    pub fn now(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.0.load(Relaxed)
     }
 
@@ -42,7 +42,7 @@ impl Over {
 /// Fibers at work.
 pub struct Load {
     /// They end when it says so.
-    pub over: Over,
+    pub stop: StopFlag,
     /// To be joined when they are over.
     pub fibers: Vec<JoinHandle<()>>,
     /// How many operations they have done so far.
@@ -51,14 +51,14 @@ pub struct Load {
 
 /// Operations per second of a load, and what the rack's threads lost of their cores meanwhile.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct Throughput {
     /// Operations per second.
     pub per_second: f64,
     /// The largest share, from 0 to 1, that a thread of the rack lost of its time.
     pub lost: f64,
 }
 
-impl Pace {
+impl Throughput {
     /// The pace as a sample in Mops.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ pub fn client_and_trustee() -> Rack {
 }
 
 /// Two threads, each on a core of its own, which are clients and trustees at once.
-pub fn two_equals() -> Rack {
+pub fn two_symmetric() -> Rack {
     Rack::new().threads(2).pin(true)
 }
 
@@ -83,12 +83,12 @@ pub fn two_equals() -> Rack {
 ///
 /// # Errors
 /// [`CaseError::Failed`] when the rack does not start, does not end well, or its work panics.
-pub fn pace(
+pub fn measure_rack(
     rack: Rack,
     time: Duration,
     start: impl FnOnce() -> Load + Send + 'static,
-) -> Result<Pace, CaseError> {
-    let run = move || rack.run(move || measured(start(), time));
+) -> Result<Throughput, CaseError> {
+    let run = move || rack.run(move || measure_load(start(), time));
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(pace)) => Ok(pace),
         Ok(Err(e)) => Err(CaseError::Failed(e.to_string())),
@@ -100,10 +100,10 @@ pub fn pace(
 ///
 /// # Panics
 /// If a fiber of the load panics.
-pub fn measured(load: Load, time: Duration) -> Pace {
+pub fn measure_load(load: Load, time: Duration) -> Throughput {
     gossamer::sleep(WARM_UP);
     for thread in gossamer::threads() {
-        thread.visit(|_, ()| WATCH.set(Some(Watch::start(Manner::Polls))), ());
+        thread.visit(|_, ()| WATCH.set(Some(Watch::start(WaitMode::Polls))), ());
     }
     let (start, before) = (Instant::now(), (load.done)());
     gossamer::sleep(time);
@@ -112,11 +112,11 @@ pub fn measured(load: Load, time: Duration) -> Pace {
         thread.visit(|_, ()| WATCH.take().map_or(0.0, |watch| watch.stop().lost), ())
     };
     let lost = gossamer::threads().map(lost).fold(0.0, f64::max);
-    load.over.set();
+    load.stop.set();
     for fiber in load.fibers {
         fiber.join().expect("a fiber of a load does not panic");
     }
-    Pace { per_second: done as f64 / spent.as_secs_f64(), lost }
+    Throughput { per_second: done as f64 / spent.as_secs_f64(), lost }
 }
 
 #[cfg(test)]
@@ -125,27 +125,30 @@ mod tests {
 
     #[test]
     fn a_load_is_counted_from_its_middle_and_then_ended() {
-        let pace = pace(Rack::new().threads(1), Duration::from_millis(5), || {
-            let (over, counter) = (Over::default(), gossamer::local_trustee().entrust(0u64));
+        let throughput = measure_rack(Rack::new().threads(1), Duration::from_millis(5), || {
+            let (stop, counter) = (StopFlag::default(), gossamer::local_trustee().entrust(0u64));
             let fiber = {
-                let (over, counter) = (over.clone(), counter.clone());
+                let (stop, counter) = (stop.clone(), counter.clone());
                 gossamer::spawn(move || {
-                    while !over.now() {
+                    while !stop.is_set() {
                         counter.apply(|count| *count += 1);
                         gossamer::yield_now();
                     }
                 })
             };
             let done = Box::new(move || counter.apply(|count| *count));
-            Load { over, fibers: vec![fiber], done }
+            Load { stop, fibers: vec![fiber], done }
         });
-        let pace = pace.expect("a pace");
-        assert!(pace.per_second > 0.0 && (0.0..=1.0).contains(&pace.lost), "{pace:?}");
+        let throughput = throughput.expect("a pace");
+        assert!(
+            throughput.per_second > 0.0 && (0.0..=1.0).contains(&throughput.lost),
+            "{throughput:?}"
+        );
     }
 
     #[test]
     fn a_load_that_panics_is_a_failure() {
-        let error = pace(Rack::new().threads(1), Duration::ZERO, || panic!("on purpose"));
+        let error = measure_rack(Rack::new().threads(1), Duration::ZERO, || panic!("on purpose"));
         assert!(matches!(error, Err(CaseError::Failed(_))), "{error:?}");
     }
 }

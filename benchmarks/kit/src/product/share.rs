@@ -6,7 +6,7 @@ use std::hint::black_box;
 use fiber::FiberId;
 use gossamer::Trust;
 
-use super::sample::{Load, Over, client_and_trustee, pace, two_equals};
+use super::sample::{Load, StopFlag, client_and_trustee, measure_rack, two_symmetric};
 use crate::harness::{Case, Unit};
 use crate::work::{Adder, Counter, Lines, Section, Think, next};
 
@@ -59,30 +59,30 @@ delegated_with_its_seed!(Adder);
 
 /// `apply_then` from one thread to another that only serves, with 64 requests under way.
 pub fn window<S: Delegated>(think_ns: u32) -> Case {
-    Case::new("gossamer/apply_then, 64 outstanding", Unit::Mops, move |room| {
+    Case::new("gossamer/apply_then, 64 outstanding", Unit::Mops, move |sampler| {
         let think = Think::of_ns(think_ns);
         let start = move || send_window(gossamer::entrust(S::fresh()), WINDOW, think);
-        pace(client_and_trustee(), room.time, start)?.mops()
+        measure_rack(client_and_trustee(), sampler.time, start)?.mops()
     })
 }
 
 /// `apply` in `fibers` fibers of one thread, to another that only serves.
 pub fn waiting<S: Delegated>(fibers: usize, think_ns: u32) -> Case {
     let plural = if fibers == 1 { "" } else { "s" };
-    Case::new(format!("gossamer/{fibers} fiber{plural}"), Unit::Mops, move |room| {
+    Case::new(format!("gossamer/{fibers} fiber{plural}"), Unit::Mops, move |sampler| {
         let think = Think::of_ns(think_ns);
         let start = move || send_from_fibers(gossamer::entrust(S::fresh()), fibers, think);
-        pace(client_and_trustee(), room.time, start)?.mops()
+        measure_rack(client_and_trustee(), sampler.time, start)?.mops()
     })
 }
 
 /// `apply` in 64 fibers of each of two threads, one of which is the trustee.
 pub fn owner_works_too<S: Delegated>(think_ns: u32) -> Case {
-    Case::new("gossamer/64 fibers, and 64 of the owner", Unit::Mops, move |room| {
+    Case::new("gossamer/64 fibers, and 64 of the owner", Unit::Mops, move |sampler| {
         let think = Think::of_ns(think_ns);
         // The pool's fibers go to the two threads in turn.
         let start = move || send_from_fibers(gossamer::entrust(S::fresh()), 2 * FIBERS, think);
-        pace(two_equals(), room.time, start)?.mops()
+        measure_rack(two_symmetric(), sampler.time, start)?.mops()
     })
 }
 
@@ -90,24 +90,24 @@ pub fn owner_works_too<S: Delegated>(think_ns: u32) -> Case {
 /// one by chance, is on the other thread's counter.
 pub fn two_counters(half_own: bool) -> Case {
     let which = if half_own { "half own" } else { "all remote" };
-    Case::new(format!("gossamer/two counters, {which}"), Unit::Mops, move |room| {
-        pace(two_equals(), room.time, move || send_to_each_other(half_own))?.mops()
+    Case::new(format!("gossamer/two counters, {which}"), Unit::Mops, move |sampler| {
+        measure_rack(two_symmetric(), sampler.time, move || send_to_each_other(half_own))?.mops()
     })
 }
 
 /// A load that counts what has been done to `objects`.
-fn load<S: Delegated>(objects: Vec<Trust<S>>, over: Over, fibers: Fibers) -> Load {
+fn load<S: Delegated>(objects: Vec<Trust<S>>, stop: StopFlag, fibers: Fibers) -> Load {
     let done = move || objects.iter().map(|object| object.apply(|object| object.runs())).sum();
-    Load { over, fibers, done: Box::new(done) }
+    Load { stop, fibers, done: Box::new(done) }
 }
 
 type Fibers = Vec<gossamer::JoinHandle<()>>;
 
 /// Starts `fibers` fibers that wait for each answer.
 pub fn send_from_fibers<S: Delegated>(trust: Trust<S>, fibers: usize, think: Think) -> Load {
-    let over = Over::default();
+    let stop = StopFlag::default();
     let start = |number: u64| {
-        let (trust, over) = (trust.clone(), over.clone());
+        let (trust, stop) = (trust.clone(), stop.clone());
         gossamer::spawn(move || {
             let mut seed = number << 40;
             // On the owner's own thread nothing waits, so its fibers must let others run.
@@ -117,7 +117,7 @@ pub fn send_from_fibers<S: Delegated>(trust: Trust<S>, fibers: usize, think: Thi
                 true => BURST,
             };
             let mut until_breath = breath;
-            while !over.now() {
+            while !stop.is_set() {
                 for _ in 0..BURST {
                     black_box(S::ask(&trust, seed));
                     seed = think.work(seed.wrapping_add(1));
@@ -131,20 +131,20 @@ pub fn send_from_fibers<S: Delegated>(trust: Trust<S>, fibers: usize, think: Thi
         })
     };
     let fibers = (1..=fibers as u64).map(start).collect();
-    load(vec![trust], over, fibers)
+    load(vec![trust], stop, fibers)
 }
 
 fn send_to_each_other(half_own: bool) -> Load {
-    let over = Over::default();
+    let stop = StopFlag::default();
     let counters: Vec<Trust<Counter>> =
         gossamer::threads().map(|thread| thread.entrust_moved(Counter::fresh())).collect();
     let start = |number: u64| {
-        let (over, counters) = (over.clone(), counters.clone());
+        let (stop, counters) = (stop.clone(), counters.clone());
         gossamer::spawn(move || {
             let own = usize::from(counters[1].is_local());
             let (own, other) = (&counters[own], &counters[1 - own]);
             let mut chance = number;
-            while !over.now() {
+            while !stop.is_set() {
                 for _ in 0..BURST {
                     chance = next(chance);
                     let trust = if half_own && chance >> 33 & 1 == 0 { own } else { other };
@@ -154,17 +154,17 @@ fn send_to_each_other(half_own: bool) -> Load {
         })
     };
     let fibers = (1..=2 * FIBERS as u64).map(start).collect();
-    load(counters, over, fibers)
+    load(counters, stop, fibers)
 }
 
 /// Starts a fiber that keeps `window` requests under way and waits for none of them by itself.
 pub fn send_window<S: Delegated>(trust: Trust<S>, window: usize, think: Think) -> Load {
-    let over = Over::default();
+    let stop = StopFlag::default();
     let fiber = {
-        let (trust, over) = (trust.clone(), over.clone());
+        let (trust, stop) = (trust.clone(), stop.clone());
         gossamer::spawn(move || {
             let mut seed = 1;
-            while !over.now() {
+            while !stop.is_set() {
                 for _ in 0..BURST {
                     FLIGHT.with(|flight| flight.wait_for_less_than(window));
                     FLIGHT.with(|flight| flight.under_way.set(flight.under_way.get() + 1));
@@ -178,7 +178,7 @@ pub fn send_window<S: Delegated>(trust: Trust<S>, window: usize, think: Think) -
             FLIGHT.with(|flight| flight.wait_for_less_than(1));
         })
     };
-    load(vec![trust], over, vec![fiber])
+    load(vec![trust], stop, vec![fiber])
 }
 
 thread_local! {
@@ -216,8 +216,8 @@ mod tests {
     use std::time::Duration;
 
     fn works(rack: Rack, start: impl FnOnce() -> Load + Send + 'static) {
-        let pace = pace(rack, Duration::from_millis(20), start).expect("a pace");
-        assert!(pace.per_second > 0.0, "{pace:?}");
+        let throughput = measure_rack(rack, Duration::from_millis(20), start).expect("a pace");
+        assert!(throughput.per_second > 0.0, "{throughput:?}");
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         works(equals(), || send_to_each_other(true));
         works(equals(), || send_to_each_other(false));
         works(pair(), move || send_window(gossamer::entrust(Lines::fresh()), WINDOW, think));
-        // The rack itself holds back what has no room.
+        // The rack itself holds back requests beyond its buffers.
         works(pair(), move || send_window(gossamer::entrust(Adder::fresh()), usize::MAX, think));
     }
 }

@@ -42,7 +42,7 @@ pub struct Row {
 pub fn rows(suite: &Suite, outcomes: &[Outcome], cores: Cores) -> Vec<Row> {
     let classes: &[Option<Class>] = match suite.placement {
         Placement::Pair => &[Some(Class::Near), Some(Class::Far)],
-        Placement::Alone | Placement::Free => &[None],
+        Placement::SingleThread | Placement::Unpinned => &[None],
     };
     let mut rows = Vec::new();
     for &class in classes {
@@ -82,8 +82,8 @@ fn placement(placement: Placement, class: Option<Class>, cores: Cores) -> String
         (Placement::Pair, Some(class)) => {
             format!("pinned {},{} {}", cores.first, cores.second, class.name())
         }
-        (Placement::Pair | Placement::Alone, _) => format!("pinned {}", cores.first),
-        (Placement::Free, _) => "free".to_owned(),
+        (Placement::Pair | Placement::SingleThread, _) => format!("pinned {}", cores.first),
+        (Placement::Unpinned, _) => "free".to_owned(),
     }
 }
 
@@ -139,11 +139,11 @@ fn find(
 mod tests {
     use super::*;
     use crate::harness::{Bar, Case, Harness, Limit};
-    use crate::measure::room::Reading;
+    use crate::measure::sampling::Reading;
 
     const CORES: Cores = Cores { first: 0, second: 1 };
 
-    fn measured(mut suite: Suite, one_way_ns: f64) -> Vec<Row> {
+    fn measure_load(mut suite: Suite, one_way_ns: f64) -> Vec<Row> {
         let mut harness =
             Harness { distance: Box::new(move |_| Ok(one_way_ns)), ..Harness::new(CORES, 3) };
         let outcomes = harness.run(&mut suite);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_best_peer_is_the_one_with_the_best_median() {
-        let rows = measured(suite(), 30.0);
+        let rows = measure_load(suite(), 30.0);
         assert_eq!(rows.len(), 4);
         assert_eq!(rows[2].placement, "pinned 0,1 near");
         assert_eq!(rows[2].peer.as_deref(), Some("lock/b"));
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_bar_for_near_cores_says_nothing_about_far_ones() {
-        let rows = measured(suite(), 165.0);
+        let rows = measure_load(suite(), 165.0);
         assert_eq!(rows[2].placement, "pinned 0,1 far");
         assert_eq!((rows[2].ratio, rows[2].holds), (Some(2.0), None));
         assert_eq!(rows[2].bar, None);
@@ -184,29 +184,29 @@ mod tests {
 
     #[test]
     fn the_best_time_is_the_shortest() {
-        let mut suite = Suite::new("fiber", "", Placement::Alone);
+        let mut suite = Suite::new("fiber", "", Placement::SingleThread);
         suite.push(fixed("raw/a", Unit::Nanoseconds, 3.0));
         suite.push(fixed("raw/b", Unit::Nanoseconds, 9.0));
         suite.push(fixed("raw/c", Unit::Mops, 1.0));
         suite.push(fixed("ours", Unit::Nanoseconds, 6.0).beside(Peer::best("raw/")));
-        let rows = measured(suite, 30.0);
+        let rows = measure_load(suite, 30.0);
         assert_eq!(rows[3].placement, "pinned 0");
         assert_eq!(rows[3].peer.as_deref(), Some("raw/a"));
     }
 
     #[test]
     fn a_peer_without_a_figure_leaves_the_bar_open() {
-        let mut suite = Suite::new("s", "", Placement::Free);
+        let mut suite = Suite::new("s", "", Placement::Unpinned);
         let bar = Bar::ratio(Limit::AtMost(1.0));
         suite.push(fixed("ours", Unit::Percent, 0.2).bar(Peer::case("absent"), bar));
-        let rows = measured(suite, 30.0);
+        let rows = measure_load(suite, 30.0);
         assert_eq!(rows[0].peer.as_deref(), Some("absent"));
         assert_eq!((rows[0].bar.as_deref(), rows[0].holds), (Some("ratio <= 1"), None));
     }
 
     #[test]
     fn a_row_has_the_fields_that_other_tools_read() {
-        let json = serde_json::to_value(&measured(suite(), 30.0)[2]).expect("json");
+        let json = serde_json::to_value(&measure_load(suite(), 30.0)[2]).expect("json");
         let fields: Vec<_> = json.as_object().expect("an object").keys().cloned().collect();
         let mut wanted = [
             "suite",

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::rows::Row;
-use crate::harness::{MOST_TRIES, Outcome, Suite};
+use crate::harness::{MAX_TRIES, Outcome, Suite};
 
 /// The rows of one suite as a table, with a headline per placement.
 pub fn table(suite: &Suite, rows: &[Row]) -> String {
@@ -90,7 +90,7 @@ pub fn failures(suite: &Suite, outcomes: &[Outcome]) -> Vec<String> {
         } else if outcome.empty_rounds > 0 {
             let last = outcome.last_disturbance.as_deref();
             lines.push(format!(
-                "{name}: {} rounds without a sample after {MOST_TRIES} tries: {} while the \
+                "{name}: {} rounds without a sample after {MAX_TRIES} tries: {} while the \
                  distance of the cores changed, {} disturbed{}",
                 outcome.empty_rounds,
                 outcome.flipped,
@@ -129,12 +129,12 @@ mod tests {
     use super::*;
     use crate::harness::{Bar, Case, Harness, Limit, Peer, Placement, Unit};
     use crate::measure::cores::Cores;
-    use crate::measure::room::{CaseError, Reading};
+    use crate::measure::sampling::{CaseError, Reading};
     use crate::report::rows;
 
     #[test]
     fn the_table_shows_verdicts_and_the_list_shows_what_is_missing() {
-        let mut suite = Suite::new("s", "one operation is one test", Placement::Free);
+        let mut suite = Suite::new("s", "one operation is one test", Placement::Unpinned);
         suite.push(Case::new("peer", Unit::Mops, |_| Ok(Reading::of(2.0))));
         let bar = Bar::ratio(Limit::AtLeast(1.0));
         let ours = Case::new("ours", Unit::Mops, |_| Ok(Reading::of(1.0)));

@@ -1,6 +1,6 @@
-//! What the remote procedure calls share: a server in a process of its own, and a client of which so
-//! many tasks ask, each waiting for its answer before it asks again. Both sides run tokio's runtime
-//! of one thread.
+//! What the RPC peers share: a server in a process of its own, and a client with a number of tasks,
+//! each waiting for its response before its next request. Both sides run tokio's single-threaded
+//! runtime.
 
 pub(crate) mod tarpc;
 pub(crate) mod tonic;
@@ -17,21 +17,21 @@ use std::sync::atomic::{
 use std::time::{Duration, Instant};
 
 use bench_kit::measure::cores::on_core;
-use bench_kit::measure::room::{CaseError, Room, undisturbed};
-use bench_kit::measure::watch::{Manner, Watch, schedstat};
-use bench_kit::roles::{LifeLine, Player, Role};
+use bench_kit::measure::sampling::{CaseError, Sampler, undisturbed};
+use bench_kit::measure::watch::{WaitMode, Watch, schedstat};
+use bench_kit::roles::{Lifeline, Role, RoleProcess};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// How long a client asks before it is measured.
+/// How long a client runs before it is measured.
 const WARM_UP: Duration = Duration::from_millis(10);
-/// How often a server looks whether it is still wanted.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which a server checks its lifeline.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The client's end of a connection; clones share it.
-pub(crate) trait Ask: Clone + Send + Sized + 'static {
+pub(crate) trait RpcClient: Clone + Send + Sized + 'static {
     /// The process that answers; it prints its address when it does.
     const SERVER: Role;
 
@@ -43,14 +43,17 @@ pub(crate) trait Ask: Clone + Send + Sized + 'static {
 }
 
 /// Answered requests per second with `outstanding` of them under way over one connection.
-pub(crate) fn per_second<A: Ask>(room: &Room, outstanding: u64) -> Result<f64, CaseError> {
-    let mut server = Player::start(A::SERVER, Some(room.cores.second), &[])?;
+pub(crate) fn per_second<A: RpcClient>(
+    sampler: &Sampler,
+    outstanding: u64,
+) -> Result<f64, CaseError> {
+    let mut server = RoleProcess::spawn(A::SERVER, Some(sampler.cores.second), &[])?;
     let line = server.first_line()?;
     let address = line.parse().map_err(|_| CaseError::Failed(line))?;
     let schedstat_of_server = PathBuf::from(format!("/proc/{}/schedstat", server.id()));
     let (began, [_, before]) = (Instant::now(), schedstat(&schedstat_of_server)?);
-    let ask = || runtime()?.block_on(asking::<A>(address, room.time, outstanding));
-    let (rate, lost) = on_core(room.cores.first, ask)?.map_err(CaseError::Failed)?;
+    let ask = || runtime()?.block_on(run_client::<A>(address, sampler.time, outstanding));
+    let (rate, lost) = on_core(sampler.cores.first, ask)?.map_err(CaseError::Failed)?;
     let [_, after] = schedstat(&schedstat_of_server)?;
     let lost_by_server = (after - before).as_secs_f64() / began.elapsed().as_secs_f64();
     undisturbed(lost.max(lost_by_server))?;
@@ -63,7 +66,7 @@ fn runtime() -> Result<Runtime, String> {
 }
 
 /// The rate, and the share of its time that this thread lost.
-async fn asking<A: Ask>(
+async fn run_client<A: RpcClient>(
     server: SocketAddr,
     time: Duration,
     outstanding: u64,
@@ -82,18 +85,18 @@ async fn asking<A: Ask>(
         });
     }
     sleep(WARM_UP).await;
-    let (watch, before) = (Watch::start(Manner::Blocks), done.load(Relaxed));
+    let (watch, before) = (Watch::start(WaitMode::Blocks), done.load(Relaxed));
     sleep(time).await;
-    let (done, stint) = (done.load(Relaxed) - before, watch.stop());
+    let (done, share) = (done.load(Relaxed) - before, watch.stop());
     over.store(true, SeqCst);
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|e| e.to_string())??;
     }
-    Ok((done as f64 / stint.wall.as_secs_f64(), stint.lost))
+    Ok((done as f64 / share.wall.as_secs_f64(), share.lost))
 }
 
-/// Plays a server until its life line is cut.
-fn serve<F>(line: &LifeLine, answer: impl FnOnce(TcpListener) -> F) -> ExitCode
+/// Runs a server until its lifeline closes.
+fn serve<F>(line: &Lifeline, answer: impl FnOnce(TcpListener) -> F) -> ExitCode
 where
     F: Future<Output = Result<(), String>>,
 {
@@ -108,15 +111,15 @@ where
     match runtime().and_then(|runtime| runtime.block_on(serve)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            // The case waits for a line, and shows what is in it.
+            // The case reads this line and reports it as the error.
             println!("{e}");
             ExitCode::FAILURE
         }
     }
 }
 
-async fn cut(line: &LifeLine) {
-    while !line.cut() {
-        sleep(LOOK).await;
+async fn cut(line: &Lifeline) {
+    while !line.is_closed() {
+        sleep(POLL_INTERVAL).await;
     }
 }

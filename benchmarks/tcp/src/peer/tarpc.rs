@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ::tarpc::server::{BaseChannel, Channel};
 use ::tarpc::tokio_serde::formats::Bincode;
 use ::tarpc::{client, context, serde_transport};
-use bench_kit::roles::{LifeLine, Role};
+use bench_kit::roles::{Lifeline, Role};
 use futures::StreamExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::Ask;
+use super::RpcClient;
 
 #[::tarpc::service]
 trait Adder {
@@ -27,7 +27,7 @@ pub(crate) const SERVER: Role = Role { name: "tarpc-server", run: serve };
 #[derive(Clone)]
 pub(crate) struct Client(AdderClient);
 
-impl Ask for Client {
+impl RpcClient for Client {
     const SERVER: Role = SERVER;
 
     async fn connect(to: SocketAddr) -> Result<Client, String> {
@@ -51,7 +51,7 @@ impl Adder for Sum {
     }
 }
 
-fn serve(line: LifeLine) -> ExitCode {
+fn serve(line: Lifeline) -> ExitCode {
     super::serve(&line, |listener: TcpListener| async move {
         let (socket, _) = listener.accept().await.map_err(|e| e.to_string())?;
         socket.set_nodelay(true).map_err(|e| e.to_string())?;

@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ::tonic::transport::server::TcpIncoming;
 use ::tonic::transport::{Channel, Endpoint, Server};
 use ::tonic::{Request, Response, Status, async_trait};
-use bench_kit::roles::{LifeLine, Role};
+use bench_kit::roles::{Lifeline, Role};
 use tokio::net::TcpListener;
 
-use super::Ask;
+use super::RpcClient;
 
 /// What build.rs has made.
 #[allow(missing_docs, unreachable_pub)]
-mod made {
+mod generated {
     ::tonic::include_proto!("bench.Adder");
 }
 
-use made::adder_client::AdderClient;
-use made::adder_server::{Adder, AdderServer};
+use generated::adder_client::AdderClient;
+use generated::adder_server::{Adder, AdderServer};
 
 /// A number on its way.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -35,7 +35,7 @@ pub(crate) const SERVER: Role = Role { name: "tonic-server", run: serve };
 #[derive(Clone)]
 pub(crate) struct Client(AdderClient<Channel>);
 
-impl Ask for Client {
+impl RpcClient for Client {
     const SERVER: Role = SERVER;
 
     async fn connect(to: SocketAddr) -> Result<Client, String> {
@@ -61,7 +61,7 @@ impl Adder for Sum {
     }
 }
 
-fn serve(line: LifeLine) -> ExitCode {
+fn serve(line: Lifeline) -> ExitCode {
     super::serve(&line, |listener: TcpListener| async move {
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         let server = Server::builder().add_service(AdderServer::new(Sum::default()));

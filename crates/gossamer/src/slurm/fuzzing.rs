@@ -40,32 +40,22 @@ fn message<T: Serialize + DeserializeOwned>(mut bytes: &[u8]) {
 mod tests {
     use super::*;
     use crate::job::JobHost;
-    use std::{fs, path::PathBuf};
+    use fuzz_corpus::Corpus;
 
-    fn corpus() -> PathBuf {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/slurm")
-    }
+    const TARGET: &str = "slurm";
 
     #[test]
     fn the_corpus_does_no_harm() {
-        let mut count = 0;
-        for entry in fs::read_dir(corpus()).expect("a committed corpus") {
-            let path = entry.expect("an entry").path();
-            println!("{}", path.display());
-            slurm(&fs::read(path).expect("a seed"));
-            count += 1;
-        }
-        assert!(count > 0, "no seeds");
+        Corpus::of(TARGET).run(slurm);
     }
 
     #[test]
     #[ignore = "writes seeds: cargo test -p gossamer --lib write_seeds -- --ignored"]
     fn write_seeds() {
-        fs::create_dir_all(corpus()).expect("a folder");
         let put = |name: &str, kind: u8, write: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = vec![kind];
             write(&mut bytes);
-            fs::write(corpus().join(name), bytes).expect("a seed");
+            Corpus::of(TARGET).write(name, bytes);
         };
         let me = Introduction { rank: 1, tasks: 2, node: "node1".into(), threads: 24, port: 4000 };
         put("introduction", 0, &|out| channel::send(out, &me).expect("a message"));

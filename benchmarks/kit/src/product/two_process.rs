@@ -1,0 +1,123 @@
+//! A rack of two processes, one thread each, on two cores.
+//!
+//! A rack starts the program again for its second host, with the same environment; so the rack runs
+//! in a role of this program, which both processes run; the first prints its throughput.
+
+use std::env;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use gossamer::{Rack, Trust};
+
+use super::sample::{Load, Throughput, measure_rack};
+use super::share::{FIBERS, WINDOW, send_from_fibers, send_window};
+use crate::harness::{Case, Unit};
+use crate::measure::sampling::{CaseError, Reading, Sampler, undisturbed};
+use crate::roles::{Lifeline, Role, RoleProcess};
+use crate::work::{Adder, Section, Think};
+
+/// The program in which the rack runs.
+pub const PAIR: Role = Role { name: "gossamer-pair", run: pair };
+
+const TIME: &str = "BENCH_PAIR_NS";
+const LOAD: &str = "BENCH_PAIR_LOAD";
+
+/// Who sends, from one process to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A fiber that waits for each answer.
+    OneFiber,
+    /// Fibers that wait, 64 of them.
+    ManyFibers,
+    /// A fiber with 64 requests under way.
+    Window,
+    /// A fiber that sends whenever buffers have room.
+    WhateverFits,
+}
+
+impl Sender {
+    const ALL: [Sender; 4] =
+        [Sender::OneFiber, Sender::ManyFibers, Sender::Window, Sender::WhateverFits];
+
+    /// Its name in the report.
+    pub fn text(self) -> &'static str {
+        match self {
+            Sender::OneFiber => "apply, 1 fiber",
+            Sender::ManyFibers => "apply, 64 fibers",
+            Sender::Window => "apply_then, 64 outstanding",
+            Sender::WhateverFits => "apply_then, as many as fit",
+        }
+    }
+
+    /// The sender of this name.
+    pub fn named(text: &str) -> Option<Sender> {
+        Sender::ALL.into_iter().find(|sender| sender.text() == text)
+    }
+
+    /// Has it send to `sum`.
+    pub fn start(self, sum: Trust<Adder>) -> Load {
+        let think = Think::of_ns(0);
+        match self {
+            Sender::OneFiber => send_from_fibers(sum, 1, think),
+            Sender::ManyFibers => send_from_fibers(sum, FIBERS, think),
+            Sender::Window => send_window(sum, WINDOW, think),
+            Sender::WhateverFits => send_window(sum, usize::MAX, think),
+        }
+    }
+}
+
+/// Half a round trip of an 8-byte request with an 8-byte answer.
+pub fn latency() -> Case {
+    Case::new("gossamer/apply, 1 fiber", Unit::Nanoseconds, |sampler| {
+        let throughput = sample(sampler, Sender::OneFiber)?;
+        Ok(Reading::of(1e9 / throughput.per_second / 2.0))
+    })
+}
+
+/// Rate of 8-byte requests, each answered.
+pub fn rate(sender: Sender) -> Case {
+    let name = format!("gossamer/{}", sender.text());
+    Case::new(name, Unit::Mops, move |sampler| sample(sampler, sender)?.mops())
+}
+
+fn sample(sampler: &Sampler, sender: Sender) -> Result<Throughput, CaseError> {
+    let time = sampler.time.as_nanos().to_string();
+    let variables = [(TIME, time.into()), (LOAD, sender.text().into())];
+    let line = RoleProcess::spawn(PAIR, None, &variables)?.first_line()?;
+    let mut figures = line.split(' ').map(str::parse);
+    match (figures.next(), figures.next()) {
+        (Some(Ok(per_second)), Some(Ok(lost))) => {
+            undisturbed(lost)?;
+            Ok(Throughput { per_second, lost })
+        }
+        _ => Err(CaseError::Failed(line)),
+    }
+}
+
+/// Ignores its lifeline, which its second process does not have; it ends with its sample.
+fn pair(_: Lifeline) -> ExitCode {
+    match measure_load() {
+        Ok(Throughput { per_second, lost }) => {
+            println!("{per_second} {lost}");
+            ExitCode::SUCCESS
+        }
+        Err(e) => {
+            // The case reads this line and reports it as the error.
+            println!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure_load() -> Result<Throughput, CaseError> {
+    let asked = |name: &str| env::var(name).unwrap_or_default();
+    let (Some(sender), Ok(time)) =
+        (Sender::named(&asked(LOAD)), asked(TIME).parse().map(Duration::from_nanos))
+    else {
+        return Err(CaseError::Failed(format!("{TIME} or {LOAD} does not say what to do")));
+    };
+    measure_rack(Rack::new().hosts(2).threads(1).pin(true), time, move || {
+        let other = gossamer::threads().nth(1).expect("a rack of two");
+        sender.start(other.entrust_with(|()| Adder::fresh(), ()))
+    })
+}

@@ -1,0 +1,343 @@
+//! The rack of a round: every thread sends every kind of request to all properties and keeps a
+//! ledger, which must match the properties at the end.
+//!
+//! It reports to its parent on standard output, one line each:
+//!
+//! ```text
+//!   host 1 pid 4711          the process id of a host
+//!   running                  the work begins
+//!   lost 1                   a process has detected the loss of host 1
+//!   violation: ..            a violated expectation
+//!   checked lost=1 operations=5432
+//!   ended                    `Rack::run` has returned
+//! ```
+
+use crate::{Plan, procfs};
+use fastrand::Rng;
+use gossamer::{
+    DelegateError, JoinError, Latch, OnPeerLoss, Rack, Trust, Trustee, local_trustee, spawn,
+    spawn_on, spawn_on_with, yield_now,
+};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::{cell::RefCell, collections::BTreeSet, process::ExitCode, rc::Rc, time::Instant};
+
+/// Fibers per thread.
+const FIBERS: usize = 4;
+/// Size of a payload that exceeds a slot.
+const BULK_BYTES: usize = 40_000;
+
+/// A property that all threads use.
+struct Account {
+    /// The sum that each thread has paid in.
+    paid: Vec<u64>,
+    /// A trust to a property of another thread, dropped when it is replaced.
+    held: Option<Trust<u64>>,
+}
+
+impl Account {
+    fn new(threads: usize) -> Self {
+        Account { paid: vec![0; threads], held: None }
+    }
+}
+
+/// The properties of one thread.
+#[derive(Clone, Serialize, Deserialize)]
+struct Bank {
+    trustee: Trustee,
+    account: Trust<Account>,
+    vault: Trust<Latch<Account>>,
+}
+
+/// The completed requests of a fiber, a thread or the whole rack.
+#[derive(Default, Serialize, Deserialize)]
+struct Ledger {
+    /// The confirmed payments into each account.
+    account: Vec<u64>,
+    /// The confirmed payments into each vault.
+    vault: Vec<u64>,
+    /// Hosts reported as lost by failed requests.
+    lost: BTreeSet<u32>,
+    operations: u64,
+    violations: Vec<String>,
+}
+
+impl Ledger {
+    fn new(threads: usize) -> Self {
+        Ledger { account: vec![0; threads], vault: vec![0; threads], ..Ledger::default() }
+    }
+
+    fn add(&mut self, other: Ledger) {
+        self.account.iter_mut().zip(other.account).for_each(|(sum, more)| *sum += more);
+        self.vault.iter_mut().zip(other.vault).for_each(|(sum, more)| *sum += more);
+        self.lost.extend(other.lost);
+        self.operations += other.operations;
+        self.violations.extend(other.violations);
+    }
+
+    /// Records the outcome of a request to a thread of `host` and returns its result, if any.
+    fn ended<U>(&mut self, host: u32, result: Result<U, DelegateError>) -> Option<U> {
+        match result {
+            Ok(value) => {
+                self.operations += 1;
+                return Some(value);
+            }
+            Err(DelegateError::PeerLost { host: lost, .. }) if lost.0 == host => {
+                report_lost(host);
+                self.lost.insert(host);
+            }
+            // The rack ended while the fiber ran.
+            Err(DelegateError::NoRack(_)) => {}
+            Err(error) => self.violations.push(format!("a request to host {host} failed: {error}")),
+        }
+        None
+    }
+
+    fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.violations.push(what());
+        }
+    }
+}
+
+/// Prints that a host is lost, once per process.
+fn report_lost(host: u32) {
+    static REPORTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+    if REPORTED.lock().insert(host) {
+        println!("lost {host}");
+    }
+}
+
+/// Runs one process of the rack of a round.
+pub fn run_rack(plan: &Plan) -> ExitCode {
+    let inherited = procfs::surplus_descriptors();
+    if !inherited.is_empty() {
+        println!("violation: the process inherited descriptors {inherited:?}");
+    }
+    let rack = Rack::new().hosts(Plan::HOSTS).threads(Plan::THREADS);
+    let seed = plan.seed;
+    let ends = plan.on_peer_loss == OnPeerLoss::EndRack;
+    match rack.on_peer_loss(plan.on_peer_loss).run(move || lead(seed, ends)) {
+        Ok(()) => {
+            let leaked = procfs::own_memory_files();
+            if !leaked.is_empty() {
+                println!("violation: memory files are still open after the rack ended: {leaked:?}");
+            }
+            println!("ended");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("chaos: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The main function of the rack, on host 0: runs the work and compares the ledgers.
+fn lead(seed: u64, ends: bool) {
+    let trustees: Vec<_> = gossamer::threads().collect();
+    let threads = trustees.len();
+    for first in trustees.iter().filter(|trustee| trustee.thread().thread == 0) {
+        match spawn_on(*first, std::process::id).join() {
+            Ok(pid) => println!("host {} pid {pid}", first.thread().host.0),
+            Err(error) => eprintln!("chaos: {error}"),
+        }
+    }
+    let banks: Vec<_> = trustees
+        .iter()
+        .map(|trustee| Bank {
+            trustee: *trustee,
+            account: trustee.entrust_with(Account::new, threads),
+            vault: trustee.entrust_with(|threads| Latch::new(Account::new(threads)), threads),
+        })
+        .collect();
+    println!("running");
+    let workers: Vec<_> = trustees
+        .iter()
+        .map(|trustee| {
+            let arguments = (seed, trustee.number() as usize, banks.clone());
+            spawn_on_with(*trustee, |(seed, me, banks)| run_thread(seed, me, banks), arguments)
+        })
+        .collect();
+    let mut ledger = Ledger::new(threads);
+    let mut reports = Vec::new();
+    for (trustee, worker) in trustees.iter().zip(workers) {
+        match worker.join() {
+            Ok(report) => reports.push((trustee.number() as usize, report)),
+            Err(_) => drop(ledger.lost.insert(trustee.thread().host.0)),
+        }
+    }
+    // If a rack ends because of a loss, some requests may stay unconfirmed.
+    if !ends || ledger.lost.is_empty() {
+        for bank in &banks {
+            compare(bank, &reports, &mut ledger);
+        }
+    }
+    drop(banks);
+    for (_, report) in reports {
+        ledger.add(report);
+    }
+    for violation in &ledger.violations {
+        println!("violation: {violation}");
+    }
+    let lost: Vec<_> = ledger.lost.iter().map(u32::to_string).collect();
+    println!("checked lost={} operations={}", lost.join(","), ledger.operations);
+}
+
+/// Compares the sums in a bank with the ledgers of the threads.
+fn compare(bank: &Bank, reports: &[(usize, Ledger)], ledger: &mut Ledger) {
+    let host = bank.trustee.thread().host.0;
+    let at = bank.trustee.number() as usize;
+    let account = ledger.ended(host, bank.account.try_apply(|account| account.paid.clone()));
+    let vault = bank.vault.try_launch_with(|vault, ()| vault.paid.clone(), ());
+    let vault = ledger.ended(host, vault);
+    let (Some(account), Some(vault)) = (account, vault) else { return };
+    for (thread, report) in reports {
+        let (actual, expected) = (account[*thread], report.account[at]);
+        ledger.expect(actual == expected, || {
+            format!("thread {thread} paid {expected} into account {at}, which has {actual}")
+        });
+        let (actual, expected) = (vault[*thread], report.vault[at]);
+        ledger.expect(actual == expected, || {
+            format!("thread {thread} paid {expected} into vault {at}, which has {actual}")
+        });
+    }
+}
+
+/// The work of one thread; returns the sum of its fibers' ledgers.
+fn run_thread(seed: u64, me: usize, banks: Vec<Bank>) -> Ledger {
+    let mut sum = Ledger::new(banks.len());
+    let fibers: Vec<_> = (0..FIBERS)
+        .map(|fiber| {
+            let banks = banks.clone();
+            let seed = seed.wrapping_mul(1000) + (me * FIBERS + fiber) as u64;
+            spawn(move || run_fiber(Rng::with_seed(seed), me, banks))
+        })
+        .collect();
+    for fiber in fibers {
+        match fiber.join() {
+            Ok(ledger) => sum.add(ledger),
+            // The rack ended while the fiber ran.
+            Err(JoinError::Cancelled) => {}
+            Err(error) => sum.violations.push(format!("a fiber of thread {me} failed: {error}")),
+        }
+    }
+    sum
+}
+
+/// The work of one fiber: sends requests to random threads until the time is over.
+fn run_fiber(mut rng: Rng, me: usize, banks: Vec<Bank>) -> Ledger {
+    let ledger = Rc::new(RefCell::new(Ledger::new(banks.len())));
+    // Counts requests in flight that the fiber does not wait for.
+    let in_flight = Rc::new(());
+    let end = Instant::now() + Plan::WORK;
+    while Instant::now() < end {
+        let bank = &banks[rng.usize(..banks.len())];
+        let other = &banks[rng.usize(..banks.len())];
+        send_request(&mut rng, me, bank, other, &ledger, &in_flight);
+        yield_now();
+    }
+    while Rc::strong_count(&in_flight) > 1 {
+        yield_now();
+    }
+    // Detects hosts that were killed in the meantime.
+    for bank in &banks {
+        let host = bank.trustee.thread().host.0;
+        let threads = bank.account.try_apply(|account| account.paid.len());
+        ledger.borrow_mut().ended(host, threads);
+    }
+    let mut ledger = ledger.borrow_mut();
+    std::mem::take(&mut *ledger)
+}
+
+/// Sends a request of a random kind to `bank`.
+fn send_request(
+    rng: &mut Rng,
+    me: usize,
+    bank: &Bank,
+    other: &Bank,
+    ledger: &Rc<RefCell<Ledger>>,
+    in_flight: &Rc<()>,
+) {
+    let host = bank.trustee.thread().host.0;
+    let at = bank.trustee.number() as usize;
+    let amount = rng.u64(1..100);
+    match rng.u32(..8) {
+        0 | 1 => {
+            let pay =
+                |account: &mut Account, (me, amount): (usize, u64)| account.paid[me] += amount;
+            let paid = bank.account.try_apply_with(pay, (me, amount));
+            let mut ledger = ledger.borrow_mut();
+            if ledger.ended(host, paid).is_some() {
+                ledger.account[at] += amount;
+            }
+        }
+        2 => {
+            let (ledger, in_flight) = (ledger.clone(), in_flight.clone());
+            bank.account.try_apply_with_then(
+                |account, (me, amount): (usize, u64)| account.paid[me] += amount,
+                (me, amount),
+                move |paid| {
+                    let mut ledger = ledger.borrow_mut();
+                    if ledger.ended(host, paid).is_some() {
+                        ledger.account[at] += amount;
+                    }
+                    drop(in_flight);
+                },
+            );
+        }
+        3 => {
+            // The closure waits for a third thread, which may be the lost one.
+            let arguments = (me, amount, other.account.clone());
+            let paid = bank.vault.try_launch_with(
+                |vault, (me, amount, other): (usize, u64, Trust<Account>)| {
+                    let before = vault.paid[me];
+                    let _ = other.try_apply(|account| account.paid.len());
+                    vault.paid[me] += amount;
+                    before + amount == vault.paid[me]
+                },
+                arguments,
+            );
+            let mut ledger = ledger.borrow_mut();
+            if let Some(unchanged) = ledger.ended(host, paid) {
+                ledger.vault[at] += amount;
+                ledger.expect(unchanged, || format!("vault {at} changed while its latch was held"));
+            }
+        }
+        4 => {
+            let clone = bank.account.clone();
+            drop(clone.clone());
+            let drop_it = |_: &mut Account, trust: Trust<Account>| drop(trust);
+            let dropped = other.account.try_apply_with(drop_it, clone);
+            let host = other.trustee.thread().host.0;
+            ledger.borrow_mut().ended(host, dropped);
+        }
+        5 => {
+            let mine = local_trustee().entrust(amount);
+            let keep = |account: &mut Account, mine| drop(account.held.replace(mine));
+            let kept = bank.account.try_apply_with(keep, mine);
+            ledger.borrow_mut().ended(host, kept);
+        }
+        6 => {
+            let sent = vec![amount as u8; BULK_BYTES];
+            let arguments = (me, sent.clone());
+            let echo = bank.account.try_apply_with(
+                |account, (me, bytes): (usize, Vec<u8>)| {
+                    account.paid[me] += u64::from(bytes[0]);
+                    bytes
+                },
+                arguments,
+            );
+            let mut ledger = ledger.borrow_mut();
+            if let Some(echo) = ledger.ended(host, echo) {
+                ledger.account[at] += amount;
+                ledger.expect(echo == sent, || format!("host {host} returned other bytes"));
+            }
+        }
+        _ => {
+            let clone = bank.account.clone();
+            let threads = clone.try_apply(|account| account.paid.len());
+            ledger.borrow_mut().ended(host, threads);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Arguments of delegated calls: [`Key`], which does not allocate if short, and [`Value`], which is
+//! encoded as one byte string.
+
+use std::fmt;
+use std::ops::Deref;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Longest key stored inline; YCSB's keys have up to 24 bytes.
+const INLINE_BYTES: usize = 30;
+
+/// A key. Short keys, which the bench sends with every operation, do not allocate on either side.
+///
+/// ```
+/// use gossamer_kv::bench::key::Key;
+/// let key = Key::new(b"user42");
+/// assert_eq!(&*key, b"user42");
+/// ```
+#[derive(Clone)]
+pub struct Key(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Inline { length: u8, bytes: [u8; INLINE_BYTES] },
+    Heap(Box<[u8]>),
+}
+
+impl Key {
+    /// A copy of `key`.
+    pub fn new(key: &[u8]) -> Self {
+        let mut bytes = [0; INLINE_BYTES];
+        Self(match bytes.get_mut(..key.len()) {
+            Some(target) => {
+                target.copy_from_slice(key);
+                Repr::Inline { length: key.len() as u8, bytes }
+            }
+            None => Repr::Heap(key.into()),
+        })
+    }
+}
+
+impl Deref for Key {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Repr::Heap(bytes) => bytes,
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.escape_ascii())
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Key;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key as bytes")
+            }
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Key, E> {
+                Ok(Key::new(bytes))
+            }
+            fn visit_byte_buf<E: de::Error>(self, bytes: Vec<u8>) -> Result<Key, E> {
+                Ok(Key::new(&bytes))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+/// A value, encoded as one byte string.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Value(#[serde(with = "serde_bytes")] pub Vec<u8>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_every_length_round_trip() {
+        let config = bincode::config::standard();
+        for length in [0, 1, 24, INLINE_BYTES, INLINE_BYTES + 1, 250] {
+            let key = Key::new(&vec![b'k'; length]);
+            let bytes = bincode::serde::encode_to_vec(&key, config).unwrap();
+            assert_eq!(bytes.len(), length + 1);
+            let (back, _): (Key, _) = bincode::serde::decode_from_slice(&bytes, config).unwrap();
+            assert_eq!(back, key);
+            assert_eq!(back.len(), length);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The delegated store under test.
+//!
+//! Every thread of the rack is the trustee of one shard and a client of all shards. It runs many
+//! fibers, each waiting for its own responses, so that requests to the same trustee share batches.
+
+use std::rc::Rc;
+
+use gossamer::Sharded;
+
+use crate::bench::assignment::{Assignment, Phase};
+use crate::bench::backend::Backend;
+use crate::bench::comparison::{Candidate, Outcome};
+use crate::bench::group::Group;
+use crate::bench::key::{Key, Value};
+use crate::bench::progress::Progress;
+use crate::bench::report::Report;
+use crate::bench::table::{ByteRange, ScanRequest, Table, scan_shards};
+use crate::fibers::request_all;
+use crate::ycsb::Workload;
+
+/// The records of a rack.
+#[derive(Clone)]
+pub struct RackTable {
+    shards: Sharded<[u8], Table>,
+}
+
+impl Backend for RackTable {
+    fn read(&self, key: &[u8], part: ByteRange, value: &mut Vec<u8>) -> bool {
+        let found = self.shards.of(key).apply_with(
+            |table, (key, part): (Key, ByteRange)| {
+                table.read(&key, part).map(|v| Value(v.to_vec()))
+            },
+            (Key::new(key), part),
+        );
+        match found {
+            Some(Value(found)) => {
+                *value = found;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn update(&self, key: &[u8], offset: u32, value: &[u8]) -> bool {
+        self.shards.of(key).apply_with(
+            |table, (key, offset, Value(value)): (Key, u32, Value)| {
+                table.update(&key, offset, &value)
+            },
+            (Key::new(key), offset, Value(value.to_vec())),
+        )
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> bool {
+        self.shards.of(key).apply_with(
+            |table, (key, Value(value)): (Key, Value)| table.insert(&key, &value),
+            (Key::new(key), Value(value.to_vec())),
+        )
+    }
+
+    fn scan(&self, start: &[u8], count: usize, part: ByteRange) -> usize {
+        let shards = self.shards.shards();
+        let fetch = |requests: &[ScanRequest]| {
+            request_all(requests.len(), |index, reply| {
+                let ScanRequest { table, start, count } = &requests[index];
+                shards[*table].try_apply_with_then(
+                    |table, (start, count, part): (Key, usize, ByteRange)| {
+                        table.scan(&start, count, part)
+                    },
+                    (Key::new(start), *count, part),
+                    reply,
+                );
+            })
+        };
+        scan_shards(shards.len(), start, count, fetch).len()
+    }
+}
+
+/// The rack as a candidate; use it inside a fiber of the rack.
+#[derive(Debug)]
+pub struct RackCandidate {
+    name: String,
+    hosts: u64,
+    /// Threads over all hosts.
+    threads: u64,
+    /// Fibers per thread.
+    fibers: u64,
+}
+
+impl RackCandidate {
+    /// This rack, with `fibers` clients on each of its threads.
+    ///
+    /// # Panics
+    /// Outside a rack.
+    pub fn new(fibers: u64) -> Self {
+        let threads = gossamer::threads().count() as u64;
+        let host = |thread: gossamer::Trustee| u64::from(thread.thread().host.0);
+        let hosts = 1 + gossamer::threads().map(host).max().unwrap_or(0);
+        let each = threads / hosts;
+        let name = format!("gossamer, {hosts} hosts x {each} threads x {fibers} fibers");
+        Self { name, hosts, threads, fibers }
+    }
+
+    fn run_phase(
+        &self,
+        table: &RackTable,
+        workload: &Workload,
+        phase: Phase,
+        round: u64,
+    ) -> Result<Report, String> {
+        let assignment = |group| {
+            let (workload, groups, clients) = (workload.clone(), self.threads, self.fibers);
+            Assignment { workload, phase, group, groups, clients, round }
+        };
+        // The bar counts the operations of this process.
+        let mine = assignment(0).operations() * self.threads / self.hosts;
+        let _bar = Progress::start(&self.name, mine, assignment(0).time_limit());
+        let groups: Vec<_> = (0..)
+            .zip(gossamer::threads())
+            .map(|(group, thread)| {
+                let arguments = (table.shards.clone(), assignment(group));
+                gossamer::spawn_on_with(
+                    thread,
+                    |(shards, assignment)| run_clients(RackTable { shards }, assignment),
+                    arguments,
+                )
+            })
+            .collect();
+        let mut total = Report::default();
+        for group in groups {
+            total.add(
+                &group
+                    .join()
+                    .map_err(|error| format!("the clients of a thread failed: {error}"))?,
+            );
+        }
+        Ok(total)
+    }
+}
+
+impl Candidate for RackCandidate {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&mut self, workload: &Workload, round: u64) -> Result<Outcome, String> {
+        let shards = Sharded::with(Table::new, workload.scans());
+        let table = RackTable { shards };
+        Ok(Outcome {
+            load: self.run_phase(&table, workload, Phase::Load, round)?,
+            run: self.run_phase(&table, workload, Phase::Run, round)?,
+        })
+    }
+}
+
+/// Runs the clients of this thread, a fiber each.
+fn run_clients(table: RackTable, assignment: Assignment) -> Report {
+    let clients = assignment.clients;
+    let group = Rc::new(Group::new(table, assignment));
+    let fibers: Vec<_> = (0..clients)
+        .map(|number| {
+            let group = Rc::clone(&group);
+            fiber::spawn_local(move || group.client(number))
+        })
+        .collect();
+    for fiber in fibers {
+        if let Err(error) = fiber.join() {
+            panic!("a client fiber failed: {error}");
+        }
+    }
+    // All clients have returned, so this is the last reference.
+    Rc::into_inner(group).map(Group::into_report).unwrap_or_default()
+}

@@ -1,0 +1,266 @@
+//! Parses command lines.
+//!
+//! The order of the checks is memcached's: it determines which of several errors in a line is
+//! reported and whether `noreply` suppresses it.
+
+use crate::store::number::{signed, unsigned};
+use crate::store::{DATA_BYTES_MAX, Direction, KEY_BYTES_MAX, Request, Verb};
+
+const ERROR: &str = "ERROR\r\n";
+const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format\r\n";
+const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
+const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument\r\n";
+const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument\r\n";
+const VERSION: &str = concat!("VERSION ", version!(), "\r\n");
+pub(super) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk\r\n";
+pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache\r\n";
+
+/// Maximum number of tokens of a line. Store commands with too many arguments are refused by their
+/// number, so more tokens make no difference.
+const TOKENS_MAX: usize = 9;
+
+/// A complete command, including its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Read any number of keys, in order.
+    Retrieve {
+        /// The keys; those not found are omitted from the response.
+        keys: Vec<Vec<u8>>,
+        /// The new expiry, for `gat` and `gats`.
+        touch: Option<i32>,
+        /// Whether to return the unique number (`gets` and `gats`).
+        cas: bool,
+    },
+    /// A request on one key.
+    Single {
+        /// The request.
+        request: Request,
+        /// Whether to suppress the response.
+        noreply: bool,
+    },
+    /// Invalidate all items.
+    FlushAll {
+        /// The time, in the format of an expiry.
+        exptime: i32,
+        /// Whether to suppress the response.
+        noreply: bool,
+    },
+    /// Report the counters.
+    Stats,
+    /// Reset the counters.
+    ResetStats,
+    /// Send this fixed response; empty if `noreply` suppresses it.
+    Respond(&'static str),
+    /// Close the connection.
+    Close,
+}
+
+/// A parsed line: a command, or the head of one whose data follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// A complete command.
+    Command(Command),
+    /// A data block of `length` bytes and a line end follow.
+    Data {
+        /// The command, without its data.
+        store: Store,
+        /// Bytes of data.
+        length: usize,
+    },
+    /// A data block of `length` bytes and a line end follow; skip them, then run `then`.
+    Skip {
+        /// Bytes of data.
+        length: usize,
+        /// The commands that report the error.
+        then: Vec<Command>,
+    },
+}
+
+/// The head of a store command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// The condition and kind of the write.
+    pub verb: Verb,
+    /// The key.
+    pub key: Vec<u8>,
+    /// Flags of the item.
+    pub flags: u32,
+    /// Expiry as sent.
+    pub exptime: i32,
+    /// Whether to suppress the response.
+    pub noreply: bool,
+}
+
+impl Store {
+    /// The complete command.
+    pub fn with_data(self, data: Vec<u8>) -> Command {
+        let Self { verb, key, flags, exptime, noreply } = self;
+        Command::Single { request: Request::Store { verb, key, flags, exptime, data }, noreply }
+    }
+}
+
+/// Parses a line without its line end.
+///
+/// ```
+/// use gossamer_kv::memcached::command::{self, Command, Line};
+/// let Line::Command(command) = command::parse(b"get a b") else { panic!() };
+/// let keys = vec![b"a".to_vec(), b"b".to_vec()];
+/// assert_eq!(command, Command::Retrieve { keys, touch: None, cas: false });
+/// assert_eq!(command::parse(b"what?"), Line::Command(Command::Respond("ERROR\r\n")));
+/// ```
+pub fn parse(line: &[u8]) -> Line {
+    // memcached parses lines as C strings, which end at a zero byte.
+    let line = line.split(|&byte| byte == 0).next().unwrap_or_default();
+    let words = || line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
+    let mut tokens: [&[u8]; TOKENS_MAX] = [b""; TOKENS_MAX];
+    let mut count = 0;
+    for (token, word) in tokens.iter_mut().zip(words()) {
+        *token = word;
+        count += 1;
+    }
+    let Some((&name, arguments)) = tokens[..count].split_first() else { return respond(ERROR) };
+    let noreply = arguments.last() == Some(&&b"noreply"[..]);
+    match (name, arguments.len()) {
+        (b"get" | b"gets", 1..) => retrieve(words().skip(1), None, name == b"gets"),
+        (b"gat" | b"gats", 1..) => match signed(arguments[0]) {
+            Some(exptime) => retrieve(words().skip(2), Some(exptime as i32), name == b"gats"),
+            None => respond(BAD_EXPTIME),
+        },
+        (b"set", 4 | 5) => store(Verb::Set, arguments, noreply),
+        (b"add", 4 | 5) => store(Verb::Add, arguments, noreply),
+        (b"replace", 4 | 5) => store(Verb::Replace, arguments, noreply),
+        (b"append", 4 | 5) => store(Verb::Append, arguments, noreply),
+        (b"prepend", 4 | 5) => store(Verb::Prepend, arguments, noreply),
+        (b"cas", 5 | 6) => store(Verb::Cas(0), arguments, noreply),
+        (b"incr", 2 | 3) => arithmetic(Direction::Increment, arguments, noreply),
+        (b"decr", 2 | 3) => arithmetic(Direction::Decrement, arguments, noreply),
+        (b"touch", 2 | 3) => touch(arguments, noreply),
+        (b"delete", 1..=3) => delete(arguments, noreply),
+        (b"flush_all", 0..=2) => flush_all(arguments, noreply),
+        (b"verbosity", 1 | 2) => verbosity(arguments[0], noreply),
+        (b"version", _) => respond(VERSION),
+        (b"quit", _) => Line::Command(Command::Close),
+        (b"stats", 0) => Line::Command(Command::Stats),
+        (b"stats", 1) if arguments[0] == b"reset" => Line::Command(Command::ResetStats),
+        // Close connections of HTTP clients instead of sending an error for every line.
+        (b"GET" | b"POST", 1..) if arguments.iter().any(|word| word.starts_with(b"HTTP/")) => {
+            Line::Command(Command::Close)
+        }
+        _ => respond(ERROR),
+    }
+}
+
+fn respond(text: &'static str) -> Line {
+    Line::Command(Command::Respond(text))
+}
+
+/// A response that `noreply` suppresses.
+fn respond_unless(noreply: bool, text: &'static str) -> Line {
+    respond(if noreply { "" } else { text })
+}
+
+fn retrieve<'a>(keys: impl Iterator<Item = &'a [u8]>, touch: Option<i32>, cas: bool) -> Line {
+    let mut owned = Vec::new();
+    for key in keys {
+        if key.len() > KEY_BYTES_MAX {
+            // One invalid key fails the whole command.
+            return respond(BAD_FORMAT);
+        }
+        owned.push(key.to_vec());
+    }
+    Line::Command(Command::Retrieve { keys: owned, touch, cas })
+}
+
+fn store(verb: Verb, arguments: &[&[u8]], noreply: bool) -> Line {
+    let refuse = || respond_unless(noreply, BAD_FORMAT);
+    let key = arguments[0];
+    if key.len() > KEY_BYTES_MAX {
+        return refuse();
+    }
+    let (Some(flags), Some(exptime), Some(length)) =
+        (unsigned(arguments[1]), signed(arguments[2]), signed(arguments[3]))
+    else {
+        return refuse();
+    };
+    // memcached reads 64 bits and keeps the lower 32, of all three.
+    let (flags, exptime, length) = (flags as u32, exptime as i32, length as i32);
+    let verb = match verb {
+        Verb::Cas(_) => match unsigned(arguments[4]) {
+            Some(unique) => Verb::Cas(unique),
+            None => return refuse(),
+        },
+        verb => verb,
+    };
+    if !(0..=i32::MAX - 2).contains(&length) {
+        return refuse();
+    }
+    let length = length as usize;
+    if length > DATA_BYTES_MAX {
+        let mut then = Vec::new();
+        if verb == Verb::Set {
+            // The old value must not be served after an attempt to replace it.
+            let request = Request::Discard { key: key.to_vec() };
+            then.push(Command::Single { request, noreply: true });
+        }
+        then.push(Command::Respond(if noreply { "" } else { TOO_LARGE }));
+        return Line::Skip { length, then };
+    }
+    Line::Data { store: Store { verb, key: key.to_vec(), flags, exptime, noreply }, length }
+}
+
+fn arithmetic(direction: Direction, arguments: &[&[u8]], noreply: bool) -> Line {
+    let key = arguments[0];
+    if key.len() > KEY_BYTES_MAX {
+        return respond_unless(noreply, BAD_FORMAT);
+    }
+    let Some(delta) = unsigned(arguments[1]) else { return respond_unless(noreply, BAD_DELTA) };
+    single(Request::Arithmetic { key: key.to_vec(), direction, delta }, noreply)
+}
+
+fn touch(arguments: &[&[u8]], noreply: bool) -> Line {
+    let key = arguments[0];
+    if key.len() > KEY_BYTES_MAX {
+        return respond_unless(noreply, BAD_FORMAT);
+    }
+    let Some(exptime) = signed(arguments[1]) else { return respond_unless(noreply, BAD_EXPTIME) };
+    single(Request::Touch { key: key.to_vec(), exptime: exptime as i32 }, noreply)
+}
+
+fn delete(arguments: &[&[u8]], noreply: bool) -> Line {
+    // Old clients send a time, which must be 0.
+    let well_formed = match arguments[1..] {
+        [] => true,
+        [one] => one == b"0" || noreply,
+        _ => arguments[1] == b"0" && noreply,
+    };
+    // `noreply` counts only as a second or later argument; as the first it is a key.
+    let noreply = noreply && arguments.len() > 1;
+    if !well_formed {
+        return respond_unless(noreply, BAD_DELETE);
+    }
+    if arguments[0].len() > KEY_BYTES_MAX {
+        return respond_unless(noreply, BAD_FORMAT);
+    }
+    single(Request::Delete { key: arguments[0].to_vec() }, noreply)
+}
+
+fn flush_all(arguments: &[&[u8]], noreply: bool) -> Line {
+    let exptime = match arguments {
+        [] => Some(0),
+        [_] if noreply => Some(0),
+        [exptime, ..] => signed(exptime),
+    };
+    match exptime {
+        Some(exptime) => Line::Command(Command::FlushAll { exptime: exptime as i32, noreply }),
+        None => respond_unless(noreply, BAD_EXPTIME),
+    }
+}
+
+fn verbosity(level: &[u8], noreply: bool) -> Line {
+    // There is no log level to change, but clients expect a response.
+    respond_unless(noreply, if unsigned(level).is_some() { "OK\r\n" } else { BAD_FORMAT })
+}
+
+fn single(request: Request, noreply: bool) -> Line {
+    Line::Command(Command::Single { request, noreply })
+}

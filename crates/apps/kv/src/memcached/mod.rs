@@ -1,0 +1,40 @@
+//! The memcached text protocol, without sockets.
+//!
+//! A state machine from received bytes to bytes to send; the caller runs the commands in between
+//! against the store. Nothing here blocks, reads a clock or panics on input, and every buffer is
+//! bounded. Responses match memcached 1.6 byte for byte, also for malformed input.
+//!
+//! ```text
+//!   socket --bytes--> Parser --Command--> Batch --run--> Shards (the store)
+//!   socket <--bytes-- Connection <------- output
+//! ```
+//!
+//! In reading order: [`command`] (command lines), [`parser`] (framing), [`output`] (unsent
+//! responses and their memory budget), [`batch`] (executing commands), [`local`] (a store without a
+//! rack), [`connection`] (one client: order, limits), `fuzzing` (properties for arbitrary input).
+
+/// The version reported to clients. It starts with the version of memcached whose responses these
+/// match, because clients select behaviour by it.
+macro_rules! version {
+    () => {
+        concat!("1.6.18-gossamer-", env!("CARGO_PKG_VERSION"))
+    };
+}
+
+pub mod batch;
+pub mod command;
+pub mod connection;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+pub mod local;
+pub mod output;
+pub mod parser;
+
+/// The version reported to clients.
+pub const VERSION: &str = version!();
+
+pub use batch::{Batch, Progress, ServerStats, Shards};
+pub use command::{Command, Line};
+pub use connection::Connection;
+pub use output::{Budget, Output, Shortage};
+pub use parser::Parser;

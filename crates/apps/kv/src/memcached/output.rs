@@ -1,0 +1,263 @@
+//! Unsent responses, and the memory budget that all connections share.
+//!
+//! An [`Output`] holds a part of the [`Budget`] while its bytes are unsent: a batch first reserves
+//! the maximum size of a response, then runs the command, then releases what the response did not
+//! need. If the budget is exhausted the batch stops with a [`Shortage`]; the server resumes it
+//! after other responses were sent.
+//!
+//! ```text
+//!   Output   | header | data (shared) | header | data (shared) | END | ...
+//!              owned     the item's     owned
+//! ```
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::store::Data;
+
+/// Data of at least this many bytes is sent from the store's allocation. Smaller data is copied,
+/// which costs less than a segment.
+const SHARED_BYTES: usize = 4096;
+
+/// Maximum number of segments in one write to a socket.
+const SLICES_MAX: usize = 32;
+
+/// The memory budget, in bytes, for the unsent responses of all connections.
+///
+/// ```
+/// use gossamer_kv::memcached::{Budget, Output};
+/// let budget = Budget::new(100);
+/// let mut output = Output::new(&budget);
+/// assert!(output.reserve(80).is_ok());
+/// assert_eq!(Output::new(&budget).reserve(80).unwrap_err().bytes, 80);
+/// output.push(b"END\r\n");
+/// output.settle();
+/// assert_eq!(budget.available(), 95);
+/// drop(output);
+/// assert_eq!(budget.available(), 100);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self(Arc::new(Pool { limit, used: AtomicUsize::new(0) }))
+    }
+
+    /// The unreserved bytes.
+    pub fn available(&self) -> usize {
+        self.0.limit.saturating_sub(self.0.used.load(Ordering::Relaxed))
+    }
+}
+
+/// The budget cannot cover a response now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("budget for unsent responses exhausted: {bytes} more bytes needed")]
+pub struct Shortage {
+    /// Maximum size of the response in bytes.
+    pub bytes: usize,
+}
+
+/// Unsent responses to one client, in order.
+#[derive(Debug, Default)]
+pub struct Output {
+    segments: VecDeque<Segment>,
+    /// Bytes of the first segment that were sent; less than its length.
+    sent: usize,
+    /// Unsent bytes.
+    length: usize,
+    /// The budget that `held` is reserved from; `None` is unlimited.
+    budget: Option<Budget>,
+    held: usize,
+}
+
+#[derive(Debug)]
+enum Segment {
+    Owned(Vec<u8>),
+    Shared(Data),
+}
+
+impl Segment {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Segment::Owned(bytes) => bytes,
+            Segment::Shared(data) => data,
+        }
+    }
+}
+
+impl Output {
+    /// An empty output, charged to `budget`.
+    pub fn new(budget: &Budget) -> Self {
+        let mut output = Self::default();
+        output.budget = Some(budget.clone());
+        output
+    }
+
+    /// Reserves memory for `bytes` more bytes.
+    ///
+    /// # Errors
+    /// If the budget cannot cover them now.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), Shortage> {
+        let Some(Budget(pool)) = &self.budget else { return Ok(()) };
+        let more = (self.length + bytes).saturating_sub(self.held);
+        let fits = |used: usize| used.checked_add(more).filter(|&sum| sum <= pool.limit);
+        match pool.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => {
+                self.held += more;
+                Ok(())
+            }
+            Err(_) => Err(Shortage { bytes }),
+        }
+    }
+
+    /// Adjusts the reservation to the unsent bytes.
+    pub fn settle(&mut self) {
+        let Some(Budget(pool)) = &self.budget else { return };
+        if self.length < self.held {
+            pool.used.fetch_sub(self.held - self.length, Ordering::Relaxed);
+        } else {
+            // A response larger than its reservation is charged too.
+            pool.used.fetch_add(self.length - self.held, Ordering::Relaxed);
+        }
+        self.held = self.length;
+    }
+
+    /// Appends bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.length += bytes.len();
+        match self.segments.back_mut() {
+            Some(Segment::Owned(last)) => last.extend_from_slice(bytes),
+            _ => self.segments.push_back(Segment::Owned(bytes.to_vec())),
+        }
+    }
+
+    /// Appends the data of an item, without a copy if it is large.
+    pub fn push_data(&mut self, data: &Data) {
+        if data.len() < SHARED_BYTES {
+            return self.push(data);
+        }
+        self.length += data.len();
+        self.segments.push_back(Segment::Shared(data.clone()));
+    }
+
+    /// Appends the bytes of `other`, with its reservation.
+    pub fn append(&mut self, mut other: Output) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        self.length += std::mem::take(&mut other.length);
+        self.held += std::mem::take(&mut other.held);
+        self.segments.append(&mut other.segments);
+    }
+
+    /// The number of unsent bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are no unsent bytes.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The first unsent bytes, for one vectored write.
+    pub fn slices(&self) -> Vec<IoSlice<'_>> {
+        let segments = self.segments.iter().take(SLICES_MAX).enumerate();
+        let start = |index| if index == 0 { self.sent } else { 0 };
+        segments.map(|(index, segment)| IoSlice::new(&segment.bytes()[start(index)..])).collect()
+    }
+
+    /// Removes the first `bytes` bytes, which were sent, and releases their reservation.
+    pub fn advance(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.length);
+        self.length -= bytes;
+        self.sent += bytes;
+        while let Some(first) = self.segments.front()
+            && self.sent >= first.bytes().len()
+        {
+            self.sent -= first.bytes().len();
+            self.segments.pop_front();
+        }
+        self.settle();
+    }
+
+    /// A copy of the unsent bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let all: Vec<&[u8]> = self.segments.iter().map(Segment::bytes).collect();
+        all.concat().split_off(self.sent)
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(Budget(pool)) = &self.budget {
+            pool.used.fetch_sub(self.held, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_are_sent_in_order_and_the_budget_is_exact(
+            pieces in proptest::collection::vec((any::<bool>(), 0usize..9000), 1..20),
+            steps in proptest::collection::vec(1usize..7000, 1..40),
+        ) {
+            let budget = Budget::new(1 << 20);
+            let mut output = Output::new(&budget);
+            let mut expected = Vec::new();
+            for (number, (shared, length)) in pieces.into_iter().enumerate() {
+                let bytes = vec![number as u8; length];
+                expected.extend_from_slice(&bytes);
+                output.reserve(length + 100).unwrap();
+                if shared { output.push_data(&Data::from(&bytes[..])) } else { output.push(&bytes) }
+                output.settle();
+                prop_assert_eq!(budget.available(), (1 << 20) - expected.len());
+            }
+            prop_assert_eq!(output.to_vec(), expected.clone());
+            let mut sent = Vec::new();
+            for step in steps {
+                let slices = output.slices();
+                prop_assert_eq!(slices.is_empty() || slices.iter().all(|s| s.is_empty()), output.is_empty());
+                let mut taken: Vec<u8> = slices.iter().flat_map(|s| s.iter()).copied().collect();
+                taken.truncate(step);
+                output.advance(taken.len());
+                sent.extend_from_slice(&taken);
+                prop_assert_eq!(output.len() + sent.len(), expected.len());
+                prop_assert_eq!(budget.available(), (1 << 20) - output.len());
+            }
+            prop_assert_eq!([sent, output.to_vec()].concat(), expected);
+            drop(output);
+            prop_assert_eq!(budget.available(), 1 << 20);
+        }
+    }
+
+    #[test]
+    fn appended_responses_keep_their_reservation() {
+        let budget = Budget::new(100);
+        let (mut first, mut second) = (Output::new(&budget), Output::new(&budget));
+        for output in [&mut first, &mut second] {
+            output.reserve(10).unwrap();
+            output.push(b"0123456789");
+        }
+        first.append(second);
+        assert_eq!((first.len(), budget.available()), (20, 80));
+        first.advance(15);
+        assert_eq!((first.to_vec(), budget.available()), (b"56789".to_vec(), 95));
+    }
+}

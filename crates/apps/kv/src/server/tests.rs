@@ -1,0 +1,232 @@
+//! The server on loopback, with the in-process executor behind it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::memcached::local::LocalShards;
+use crate::server::job::Executor;
+use crate::server::local::LocalExecutor;
+
+/// Turns a hang into a failure.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+struct TestServer {
+    address: SocketAddr,
+    stop: StopHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TestServer {
+    fn with(options: Options, executor: impl Executor + Send + 'static) -> Self {
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
+        let (address, stop) = (server.local_address().unwrap(), server.stop_handle());
+        let thread = Some(thread::spawn(move || server.run(&executor).unwrap()));
+        Self { address, stop, thread }
+    }
+
+    fn start() -> Self {
+        let shards = Arc::new(LocalShards::new(2, Some(64 << 20)));
+        Self::with(Options::default(), LocalExecutor::new(shards, 2))
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
+        stream
+    }
+
+    /// Sends `input`, closes the client's side, and returns all responses.
+    fn exchange(&self, input: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(input).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !thread::panicking()
+        {
+            panic!("the I/O thread panicked");
+        }
+    }
+}
+
+#[test]
+fn commands_get_responses_on_half_closed_connections_too() {
+    let server = TestServer::start();
+    let response = server.exchange(b"set k 5 0 3\r\nabc\r\nget k\r\nnonsense\r\nget k");
+    assert_eq!(response, "STORED\r\nVALUE k 5 3\r\nabc\r\nEND\r\nERROR\r\n");
+    assert_eq!(server.exchange(b"quit\r\n"), "");
+    assert_eq!(server.exchange(b""), "");
+}
+
+#[test]
+fn deeply_pipelined_commands_get_responses_in_order() {
+    let server = TestServer::start();
+    let depth = 20_000;
+    let mut stream = server.connect();
+    let mut writer = stream.try_clone().unwrap();
+    let sender = thread::spawn(move || {
+        writer.write_all(b"set n 0 0 1\r\n0\r\n").unwrap();
+        for _ in 0..depth {
+            writer.write_all(b"incr n 1\r\n").unwrap();
+        }
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    sender.join().unwrap();
+    let mut lines = response.lines();
+    assert_eq!(lines.next(), Some("STORED"));
+    assert!(lines.eq((1..=depth).map(|number| number.to_string())));
+}
+
+#[test]
+fn a_client_that_does_not_read_delays_no_other() {
+    let server = TestServer::start();
+    let value = "x".repeat(1 << 20);
+    let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
+    assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
+    // Requests half a gigabyte and does not read yet.
+    let mut slow = server.connect();
+    let keys = 512;
+    slow.write_all(format!("get {}\r\nquit\r\n", "big ".repeat(keys)).as_bytes()).unwrap();
+    for _ in 0..100 {
+        assert_eq!(server.exchange(b"get none\r\n"), "END\r\n");
+    }
+    // It receives everything once it reads.
+    let mut total = 0;
+    let mut chunk = vec![0; 1 << 20];
+    loop {
+        match slow.read(&mut chunk).unwrap() {
+            0 => break,
+            length => total += length,
+        }
+    }
+    assert_eq!(total, keys * ("VALUE big 0 1048576\r\n\r\n".len() + value.len()) + 5);
+}
+
+/// A client that requests more of the item `big` than socket buffers hold, and does not read.
+fn reads_nothing(server: &TestServer, keys: usize) -> TcpStream {
+    let mut client = server.connect();
+    client.write_all(format!("get {}\r\n", "big ".repeat(keys)).as_bytes()).unwrap();
+    client
+}
+
+#[test]
+fn a_client_that_reads_is_served_when_others_exhaust_the_budget() {
+    let options =
+        Options { output_bytes: 4 << 20, stall: Duration::from_millis(100), ..Options::default() };
+    let shards = Arc::new(LocalShards::new(2, None));
+    let server = TestServer::with(options, LocalExecutor::new(shards, 2));
+    let value = "x".repeat(1 << 20);
+    let set = format!("set big 0 0 {}\r\n{value}\r\n", value.len());
+    assert_eq!(server.exchange(set.as_bytes()), "STORED\r\n");
+    let silent: Vec<_> = (0..24).map(|_| reads_nothing(&server, 16)).collect();
+    // Sending does not count as reading.
+    let mut talking: Vec<_> = silent.iter().map(|client| client.try_clone().unwrap()).collect();
+    let (talk, stop) = std::sync::mpsc::channel::<()>();
+    let talker = thread::spawn(move || {
+        while stop.recv_timeout(Duration::from_millis(20)).is_err() {
+            talking.retain_mut(|client| client.write_all(b" ").is_ok());
+        }
+    });
+    // Each has at least 256 KiB of unsent output, so together they exceed the budget.
+    let deadline = Instant::now() + TIMEOUT;
+    while server.exchange(b"stats\r\n").contains("STAT stalled_kicks 0\r\n") {
+        assert!(Instant::now() < deadline, "no stalled client is closed");
+    }
+    let expected = format!("VALUE big 0 {}\r\n{value}\r\nEND\r\n", value.len());
+    for _ in 0..3 {
+        assert!(server.exchange(b"get big\r\n") == expected, "the response is not the item");
+    }
+    talk.send(()).unwrap();
+    talker.join().unwrap();
+    // The remaining clients receive everything.
+    let whole = 16 * (expected.len() - 5) + 5;
+    let received = silent.into_iter().map(|mut client| {
+        let mut total = 0;
+        let mut chunk = vec![0; 1 << 20];
+        while total < whole {
+            match client.read(&mut chunk) {
+                Ok(0) | Err(_) => break,
+                Ok(length) => total += length,
+            }
+        }
+        total
+    });
+    let kept = received.filter(|&total| total == whole).count();
+    assert!(kept < 24, "a client whose connection was closed received everything");
+}
+
+#[test]
+fn idle_connections_are_closed() {
+    let options = Options { idle: Some(Duration::from_secs(1)), ..Options::default() };
+    let shards = Arc::new(LocalShards::new(1, None));
+    let server = TestServer::with(options, LocalExecutor::new(shards, 1));
+    let mut idle = server.connect();
+    assert_eq!(idle.read(&mut [0]).unwrap(), 0, "the server closes it");
+    // An incomplete command does not keep a connection open.
+    let mut half = server.connect();
+    half.write_all(b"set k 0 0 10\r\nabc").unwrap();
+    assert_eq!(half.read(&mut [0]).unwrap(), 0);
+    let stats = server.exchange(b"stats\r\n");
+    assert!(stats.contains("STAT idle_kicks 2\r\n"), "{stats}");
+}
+
+#[test]
+fn many_connections_at_once() {
+    let server = TestServer::start();
+    let clients: Vec<TcpStream> = (0..100).map(|_| server.connect()).collect();
+    for (index, mut client) in clients.iter().enumerate() {
+        client.write_all(format!("set k{index} 0 0 1\r\nx\r\n").as_bytes()).unwrap();
+    }
+    for client in &clients {
+        let mut line = String::new();
+        BufReader::new(client).read_line(&mut line).unwrap();
+        assert_eq!(line, "STORED\r\n");
+    }
+    let stats = server.exchange(b"stats\r\n");
+    assert!(stats.contains("STAT curr_connections 101\r\n"), "{stats}");
+    assert!(stats.contains("STAT curr_items 100\r\n"), "{stats}");
+    assert!(stats.ends_with("END\r\n"));
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_for_their_turn() {
+    let shards = Arc::new(LocalShards::new(1, None));
+    let options = Options { connections_max: 1, ..Options::default() };
+    let server = TestServer::with(options, LocalExecutor::new(shards, 1));
+    let mut first = server.connect();
+    first.write_all(b"version\r\n").unwrap();
+    let mut byte = [0];
+    first.read_exact(&mut byte).unwrap();
+    let mut second = server.connect();
+    second.write_all(b"quit\r\n").unwrap();
+    drop(first);
+    assert_eq!(second.read(&mut byte).unwrap(), 0, "served after the first one left");
+}
+
+#[test]
+fn a_lost_job_closes_its_connection() {
+    struct Forgetful;
+    impl Executor for Forgetful {
+        fn start(&self, job: Job) {
+            drop(job);
+        }
+    }
+    let server = TestServer::with(Options::default(), Forgetful);
+    assert_eq!(server.exchange(b"version\r\n"), "");
+}

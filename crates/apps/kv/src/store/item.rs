@@ -1,0 +1,153 @@
+//! [`Item`]: key, data, memory size and expiry.
+
+use std::sync::Arc;
+
+use crate::store::data::Data;
+
+/// Whole seconds since the Unix epoch.
+pub type Seconds = u64;
+
+/// Maximum length of a key in bytes (memcached's limit).
+pub const KEY_BYTES_MAX: usize = 250;
+
+/// Maximum length of an item's data in bytes.
+pub const DATA_BYTES_MAX: usize = 1 << 20;
+
+/// Expiry times above this are absolute: 30 days in seconds.
+const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
+
+/// An expiry that is always in the past, for items stored as expired.
+const LONG_AGO: Seconds = 1;
+
+/// Converts a client's expiry time to a deadline; 0 is never.
+///
+/// ```
+/// use gossamer_kv::store::item::deadline;
+/// let now = 1_700_000_000;
+/// assert_eq!(deadline(0, now), 0);
+/// assert_eq!(deadline(60, now), now + 60);
+/// assert_eq!(deadline(1_700_000_500, now), now + 500);
+/// assert!(deadline(-1, now) < now);
+/// ```
+pub fn deadline(exptime: i32, now: Seconds) -> Seconds {
+    match exptime {
+        0 => 0,
+        ..0 => LONG_AGO,
+        1..=RELATIVE_MAX => now + exptime as Seconds,
+        _ => exptime as Seconds,
+    }
+}
+
+/// One item. Key and data share one allocation, so that lookup and read touch adjacent cache lines.
+/// The other fields and the item's LRU links fit in one line:
+///
+/// ```text
+///   bytes  | key (key_bytes) | data ... |
+/// ```
+///
+/// Responses share the allocation (`shared`). While one does, a write makes a new allocation and
+/// leaves the old one to the responses.
+#[derive(Debug)]
+pub struct Item {
+    bytes: Arc<[u8]>,
+    /// The unique number of this version (memcached's cas).
+    pub(super) cas: u64,
+    /// Hash of the key, kept so that growing the table reads only this field of items.
+    pub(super) hash: u32,
+    /// When the item expires, in seconds since the epoch; 0 is never. Lasts until the year 2106.
+    expires: u32,
+    /// The store's flush generation at the last write; see [`Item::is_flushed`].
+    pub(super) generation: u32,
+    pub(super) flags: u32,
+    key_bytes: u8,
+    /// Whether the item was read since it was stored.
+    pub(super) fetched: bool,
+}
+
+impl Item {
+    /// An item without flags or expiry. The key is at most [`KEY_BYTES_MAX`] bytes.
+    pub(super) fn new(key: &[u8], hash: u32, data: &[u8]) -> Self {
+        let bytes = concat([key, data, &[]]);
+        debug_assert!(key.len() <= KEY_BYTES_MAX);
+        let key_bytes = key.len() as u8;
+        Self { bytes, cas: 0, hash, expires: 0, generation: 0, flags: 0, key_bytes, fetched: false }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.key_bytes)]
+    }
+
+    /// The data.
+    pub fn data(&self) -> &[u8] {
+        &self.bytes[usize::from(self.key_bytes)..]
+    }
+
+    /// The data, for a response that can outlive the item.
+    pub(super) fn shared(&self) -> Data {
+        Data::after(Arc::clone(&self.bytes), usize::from(self.key_bytes))
+    }
+
+    /// The data, for changes in place; copied first if a response shares it.
+    pub(super) fn data_mut(&mut self) -> &mut [u8] {
+        &mut Arc::make_mut(&mut self.bytes)[usize::from(self.key_bytes)..]
+    }
+
+    /// Replaces the data, in place if the length is the same and no response shares the allocation.
+    pub(super) fn set_data(&mut self, data: &[u8]) {
+        if data.len() == self.data().len()
+            && let Some(bytes) = Arc::get_mut(&mut self.bytes)
+        {
+            bytes[usize::from(self.key_bytes)..].copy_from_slice(data);
+        } else {
+            self.bytes = concat([self.key(), data, &[]]);
+        }
+    }
+
+    /// Appends `data`, or prepends it if `before`.
+    pub(super) fn extend_data(&mut self, data: &[u8], before: bool) {
+        let parts = if before { [data, self.data()] } else { [self.data(), data] };
+        self.bytes = concat([self.key(), parts[0], parts[1]]);
+    }
+
+    /// Whether the item has expired at `now`.
+    pub fn is_expired(&self, now: Seconds) -> bool {
+        self.expires != 0 && Seconds::from(self.expires) <= now
+    }
+
+    /// Makes the item expire at `deadline`; 0 is never.
+    pub(super) fn set_deadline(&mut self, deadline: Seconds) {
+        self.expires = u32::try_from(deadline).unwrap_or(u32::MAX);
+    }
+
+    /// Whether the item was written before the flush that started `generation`.
+    pub(super) fn is_flushed(&self, generation: u32) -> bool {
+        self.generation != generation
+    }
+
+    /// Memory in bytes used by the item, including its entries in the tables.
+    pub(super) fn memory(&self) -> usize {
+        Self::memory_for(self.bytes.len())
+    }
+
+    /// Memory in bytes used by an item with `content` bytes of key and data.
+    pub(super) fn memory_for(content: usize) -> usize {
+        // Index and control byte in a table that is at most 7/8 full, and half that after growing;
+        // the allocator's header; the two reference counts in front of the bytes.
+        const TABLES: usize = 16 + 16 + 16;
+        std::mem::size_of::<crate::store::lru::Node<Item>>() + TABLES + content
+    }
+}
+
+/// Concatenates the parts in one allocation.
+fn concat(parts: [&[u8]; 3]) -> Arc<[u8]> {
+    let length = parts.iter().map(|part| part.len()).sum();
+    let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, length).collect();
+    let mut rest = Arc::get_mut(&mut bytes).expect("nothing else refers to it yet");
+    for part in parts {
+        let (target, behind) = rest.split_at_mut(part.len());
+        target.copy_from_slice(part);
+        rest = behind;
+    }
+    bytes
+}

@@ -1,0 +1,42 @@
+//! One shard of the key-value store, as a plain value.
+//!
+//! A [`Store`] owns its items and nothing else: no lock, no clock, no socket. Every call passes the
+//! time in whole seconds since the Unix epoch, which only decides what has expired. Requests and
+//! responses are plain data ([`wire`]), so a store can belong to a trustee in another process.
+//!
+//! The semantics are memcached's: items have flags, an expiry and a unique number (cas) that
+//! changes with every write; expiry is lazy; a store with a memory limit evicts the least recently
+//! used items.
+//!
+//! In reading order: [`wire`] (requests and responses), [`data`] (the bytes of an item), [`item`]
+//! (an item and its expiry), [`lru`] (the order of use), `index` (lookup, memory accounting,
+//! eviction), `ops` (the operations), [`number`] (numbers in items), [`stats`] (counters).
+//!
+//! ```
+//! use gossamer_kv::store::{Limits, Request, Response, Store, Verb};
+//! let mut store = Store::new(Limits::default());
+//! let (key, data) = (b"answer".to_vec(), b"42".to_vec());
+//! let set = Request::Store { verb: Verb::Set, key: key.clone(), flags: 7, exptime: 10, data };
+//! assert_eq!(store.execute(set, 1000), Response::Stored);
+//! let get = Request::Get { key, max_bytes: 100 };
+//! assert!(matches!(store.execute(get.clone(), 1009), Response::Value { flags: 7, .. }));
+//! assert_eq!(store.execute(get, 1010), Response::Miss);
+//! ```
+
+pub mod data;
+mod index;
+pub mod item;
+pub mod lru;
+pub mod number;
+mod ops;
+pub mod stats;
+pub mod wire;
+
+pub use data::Data;
+pub use index::{Limits, Store};
+pub use item::{DATA_BYTES_MAX, KEY_BYTES_MAX, Seconds};
+pub use stats::Stats;
+pub use wire::{Control, Direction, Request, Response, Verb};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Numbers as memcached parses and formats them: the rules of C's `strtoull`.
+//!
+//! Leading white space and a sign are allowed; the digits must be followed by the end, white space,
+//! or a zero byte. Some of the rules are odd (`1 2` is 1), but clients can observe them.
+
+/// Bytes of the longest number of 64 bits in decimal.
+const DIGITS_MAX: usize = 20;
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
+}
+
+/// Sign and magnitude of the number at the start of `text`, if it is valid.
+fn scan(text: &[u8]) -> Option<(bool, u64)> {
+    let start = text.iter().position(|&byte| !is_space(byte)).unwrap_or(text.len());
+    let (negative, digits) = match text[start..] {
+        [b'-', ..] => (true, start + 1),
+        [b'+', ..] => (false, start + 1),
+        _ => (false, start),
+    };
+    let mut end = digits;
+    let mut value = 0u64;
+    while let Some(byte) = text.get(end).filter(|byte| byte.is_ascii_digit()) {
+        value = value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
+        end += 1;
+    }
+    if end == digits {
+        return None;
+    }
+    let ends = text.get(end).is_none_or(|&byte| byte == 0 || is_space(byte));
+    ends.then_some((negative, value))
+}
+
+/// Parses an unsigned 64-bit number.
+///
+/// ```
+/// use gossamer_kv::store::number::unsigned;
+/// assert_eq!(unsigned(b"42"), Some(42));
+/// assert_eq!(unsigned(b" +42  "), Some(42));
+/// assert_eq!(unsigned(b"18446744073709551616"), None);
+/// assert_eq!(unsigned(b"-1"), None);
+/// assert_eq!(unsigned(b"12a"), None);
+/// ```
+pub fn unsigned(text: &[u8]) -> Option<u64> {
+    let (negative, magnitude) = scan(text)?;
+    // A minus sign wraps around, and is rejected only if the result has its top bit set.
+    let value = if negative { magnitude.wrapping_neg() } else { magnitude };
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    ((value as i64) >= 0 || !text.contains(&b'-')).then_some(value)
+}
+
+/// Parses a signed 64-bit number.
+///
+/// ```
+/// use gossamer_kv::store::number::signed;
+/// assert_eq!(signed(b"-9223372036854775808"), Some(i64::MIN));
+/// assert_eq!(signed(b"9223372036854775808"), None);
+/// assert_eq!(signed(b""), None);
+/// ```
+pub fn signed(text: &[u8]) -> Option<i64> {
+    let (negative, magnitude) = scan(text)?;
+    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
+}
+
+/// The decimal digits of a number, without an allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Decimal {
+    digits: [u8; DIGITS_MAX],
+    start: usize,
+}
+
+impl Decimal {
+    /// The digits of `value`.
+    ///
+    /// ```
+    /// use gossamer_kv::store::number::Decimal;
+    /// assert_eq!(Decimal::new(u64::MAX).as_bytes(), b"18446744073709551615");
+    /// assert_eq!(Decimal::new(0).as_bytes(), b"0");
+    /// ```
+    pub fn new(value: u64) -> Self {
+        let mut digits = [0; DIGITS_MAX];
+        let (mut start, mut rest) = (DIGITS_MAX, value);
+        loop {
+            start -= 1;
+            digits[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                return Self { digits, start };
+            }
+        }
+    }
+
+    /// The digits as text.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.start..]
+    }
+}

@@ -1,0 +1,284 @@
+//! Responses to each request, memory accounting and eviction order.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: Seconds = 1_700_000_000;
+
+fn set(store: &mut Store, key: &str, data: &str) -> Response {
+    store.store(Verb::Set, key.as_bytes(), 0, 0, data.as_bytes(), NOW)
+}
+
+fn get_at(store: &mut Store, key: &str, now: Seconds) -> Option<String> {
+    match store.execute(Request::Get { key: key.into(), max_bytes: u32::MAX }, now) {
+        Response::Value { data, .. } => Some(String::from_utf8(data.to_vec()).unwrap()),
+        Response::Miss => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn get(store: &mut Store, key: &str) -> Option<String> {
+    get_at(store, key, NOW)
+}
+
+fn cas_of(store: &mut Store, key: &str) -> u64 {
+    match store.execute(Request::Get { key: key.into(), max_bytes: u32::MAX }, NOW) {
+        Response::Value { cas, .. } => cas,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn change(store: &mut Store, key: &str, direction: Direction, delta: u64) -> Response {
+    store.execute(Request::Arithmetic { key: key.into(), direction, delta }, NOW)
+}
+
+#[test]
+fn each_verb_has_its_condition() {
+    let mut store = Store::default();
+    let mut put = |verb, data: &str| store.store(verb, b"k", 3, 0, data.as_bytes(), NOW);
+    assert_eq!(put(Verb::Replace, "x"), Response::NotStored);
+    assert_eq!(put(Verb::Append, "x"), Response::NotStored);
+    assert_eq!(put(Verb::Cas(1), "x"), Response::NotFound);
+    assert_eq!(put(Verb::Add, "b"), Response::Stored);
+    assert_eq!(put(Verb::Add, "x"), Response::NotStored);
+    assert_eq!(put(Verb::Append, "c"), Response::Stored);
+    assert_eq!(put(Verb::Prepend, "a"), Response::Stored);
+    assert_eq!(get(&mut store, "k").as_deref(), Some("abc"));
+    let cas = cas_of(&mut store, "k");
+    let mut put = |verb, data: &str| store.store(verb, b"k", 4, 0, data.as_bytes(), NOW);
+    assert_eq!(put(Verb::Cas(cas + 1), "x"), Response::Exists);
+    assert_eq!(put(Verb::Cas(cas), "y"), Response::Stored);
+    assert_eq!(put(Verb::Cas(cas), "z"), Response::Exists);
+    assert_eq!(get(&mut store, "k").as_deref(), Some("y"));
+}
+
+#[test]
+fn a_read_of_more_than_it_asked_for_learns_the_size_and_changes_nothing() {
+    let mut store = Store::default();
+    set(&mut store, "k", "abc");
+    let get = |max_bytes| Request::Get { key: b"k".to_vec(), max_bytes };
+    let gat = |max_bytes| Request::GetAndTouch { key: b"k".to_vec(), exptime: -1, max_bytes };
+    assert_eq!(store.execute(get(2), NOW), Response::Large { bytes: 3 });
+    assert_eq!(store.execute(gat(2), NOW), Response::Large { bytes: 3 });
+    assert_eq!(store.stats().cmd_get, 0);
+    assert!(matches!(store.execute(gat(3), NOW), Response::Value { .. }));
+    assert_eq!(store.execute(get(2), NOW), Response::Miss, "expired by the touch");
+}
+
+#[test]
+fn responses_share_the_data_and_keep_it_when_the_item_changes() {
+    let mut store = Store::default();
+    set(&mut store, "k", "12");
+    let read = |store: &mut Store| match store
+        .execute(Request::Get { key: b"k".to_vec(), max_bytes: u32::MAX }, NOW)
+    {
+        Response::Value { data, .. } => data,
+        other => panic!("{other:?}"),
+    };
+    let (first, second) = (read(&mut store), read(&mut store));
+    assert!(std::ptr::eq(&*first, &*second), "one allocation for both responses");
+    assert_eq!(change(&mut store, "k", Direction::Increment, 1), Response::Number(13));
+    assert!(store.write_at(b"k", 1, b"4", NOW));
+    assert_eq!((&*first, &*second, &*read(&mut store)), (&b"12"[..], &b"12"[..], &b"14"[..]));
+}
+
+#[test]
+fn appending_keeps_flags_and_expiry() {
+    let mut store = Store::default();
+    store.store(Verb::Set, b"k", 5, 10, b"a", NOW);
+    store.store(Verb::Append, b"k", 9, 100, b"b", NOW);
+    let value = store.execute(Request::Get { key: b"k".to_vec(), max_bytes: u32::MAX }, NOW + 9);
+    assert!(matches!(value, Response::Value { flags: 5, .. }), "{value:?}");
+    assert_eq!(get_at(&mut store, "k", NOW + 10), None);
+}
+
+#[test]
+fn items_expire_lazily_and_touch_moves_the_deadline() {
+    let mut store = Store::default();
+    store.store(Verb::Set, b"k", 0, 10, b"v", NOW);
+    let touch = |exptime| Request::Touch { key: b"k".to_vec(), exptime };
+    assert_eq!(store.execute(touch(20), NOW), Response::Touched);
+    assert_eq!(get_at(&mut store, "k", NOW + 19).as_deref(), Some("v"));
+    let gat = Request::GetAndTouch { key: b"k".to_vec(), exptime: -1, max_bytes: u32::MAX };
+    assert!(matches!(store.execute(gat, NOW + 19), Response::Value { .. }));
+    assert_eq!(store.len(), 1, "a dead item stays until its key is accessed");
+    assert_eq!(get_at(&mut store, "k", NOW + 19), None);
+    assert_eq!(store.len(), 0);
+    assert_eq!(store.memory(), 0);
+    assert_eq!(store.execute(touch(20), NOW), Response::NotFound);
+    assert_eq!(store.stats().get_expired, 1);
+}
+
+#[test]
+fn a_dead_item_can_be_added_but_not_replaced() {
+    let mut store = Store::default();
+    store.store(Verb::Set, b"k", 0, -1, b"v", NOW);
+    assert_eq!(store.store(Verb::Replace, b"k", 0, 0, b"w", NOW), Response::NotStored);
+    store.store(Verb::Set, b"k", 0, -1, b"v", NOW);
+    assert_eq!(store.store(Verb::Add, b"k", 0, 0, b"w", NOW), Response::Stored);
+}
+
+#[test]
+fn a_flush_hides_everything_before_it_and_nothing_after() {
+    let mut store = Store::default();
+    set(&mut store, "old", "v");
+    assert_eq!(store.control(Control::FlushAll { exptime: 0 }, NOW), Response::Done);
+    set(&mut store, "new", "v");
+    assert_eq!(get(&mut store, "old"), None);
+    assert_eq!(get(&mut store, "new").as_deref(), Some("v"));
+    assert!(store.peek(b"old", NOW).is_none());
+    assert_eq!(store.stats().get_flushed, 1);
+}
+
+#[test]
+fn a_delayed_flush_waits() {
+    let mut store = Store::default();
+    set(&mut store, "a", "v");
+    store.control(Control::FlushAll { exptime: 10 }, NOW);
+    set(&mut store, "b", "v");
+    assert_eq!(get_at(&mut store, "a", NOW + 9).as_deref(), Some("v"));
+    assert!(store.peek(b"b", NOW + 10).is_none());
+    assert_eq!(get_at(&mut store, "b", NOW + 10), None);
+    assert_eq!(get_at(&mut store, "a", NOW + 10), None);
+    store.store(Verb::Set, b"c", 0, 0, b"v", NOW + 10);
+    assert_eq!(get_at(&mut store, "c", NOW + 99).as_deref(), Some("v"));
+}
+
+#[test]
+fn numbers_wrap_up_stop_at_zero_and_keep_their_width_going_down() {
+    use Direction::{Decrement, Increment};
+    let mut store = Store::default();
+    assert_eq!(change(&mut store, "n", Increment, 1), Response::NotFound);
+    set(&mut store, "n", "9");
+    assert_eq!(change(&mut store, "n", Increment, 1), Response::Number(10));
+    assert_eq!(get(&mut store, "n").as_deref(), Some("10"));
+    assert_eq!(change(&mut store, "n", Decrement, 1), Response::Number(9));
+    assert_eq!(get(&mut store, "n").as_deref(), Some("9 "));
+    assert_eq!(change(&mut store, "n", Decrement, 100), Response::Number(0));
+    set(&mut store, "n", "18446744073709551615");
+    assert_eq!(change(&mut store, "n", Increment, 1), Response::Number(0));
+    set(&mut store, "n", "12a");
+    assert_eq!(change(&mut store, "n", Increment, 1), Response::NotNumeric);
+    set(&mut store, "n", "");
+    assert_eq!(change(&mut store, "n", Increment, 1), Response::NotNumeric);
+}
+
+#[test]
+fn sizes_are_limited() {
+    let mut store = Store::default();
+    let big = vec![b'x'; DATA_BYTES_MAX];
+    assert_eq!(store.store(Verb::Set, b"k", 0, 0, &big, NOW), Response::Stored);
+    assert_eq!(store.store(Verb::Append, b"k", 0, 0, b"x", NOW), Response::NotStored);
+    let more = [&big[..], b"x"].concat();
+    assert_eq!(store.store(Verb::Set, b"j", 0, 0, &more, NOW), Response::TooLarge);
+    let key = [b'k'; KEY_BYTES_MAX + 1];
+    assert_eq!(store.store(Verb::Set, &key, 0, 0, b"", NOW), Response::TooLarge);
+}
+
+#[test]
+fn the_least_recently_used_items_are_evicted() {
+    let each = item::Item::memory_for(1 + 100);
+    let mut store = Store::new(Limits { memory: Some(3 * each) });
+    let data = "x".repeat(100);
+    for key in ["a", "b", "c"] {
+        set(&mut store, key, &data);
+    }
+    get(&mut store, "a");
+    set(&mut store, "d", &data);
+    assert_eq!(get(&mut store, "b"), None, "the least recently used");
+    assert!(get(&mut store, "a").is_some() && get(&mut store, "c").is_some());
+    assert_eq!(store.stats().evictions, 1);
+    // A value that by itself exceeds the limit removes its own predecessor and nothing else.
+    let huge = "x".repeat(3 * each);
+    assert_eq!(set(&mut store, "a", &huge), Response::OutOfMemory);
+    assert_eq!(get(&mut store, "a"), None);
+    assert_eq!(store.len(), 2);
+}
+
+#[test]
+fn counters_add_up() {
+    let mut store = Store::default();
+    set(&mut store, "k", "v");
+    get(&mut store, "k");
+    get(&mut store, "none");
+    store.execute(Request::Delete { key: b"k".to_vec() }, NOW);
+    let mut stats = store.stats();
+    stats.add(&stats.clone());
+    let of = |name| stats.each().find(|(n, _)| *n == name).unwrap().1;
+    assert_eq!((of("cmd_get"), of("get_hits"), of("get_misses")), (4, 2, 2));
+    assert_eq!((of("cmd_set"), of("delete_hits"), of("curr_items")), (2, 2, 0));
+    store.control(Control::ResetStats, NOW);
+    assert_eq!(store.stats().cmd_get, 0);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Request(Request),
+    Flush,
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = (0..6u8).prop_map(|k| vec![b'a' + k; 1 + usize::from(k)]);
+    let data = prop::collection::vec(prop::sample::select(&b"0123456789 x"[..]), 0..60);
+    let exptime = prop::sample::select(vec![0, 0, 0, 5, 50, -1]);
+    let verb = prop_oneof![
+        4 => Just(Verb::Set),
+        1 => Just(Verb::Add),
+        1 => Just(Verb::Replace),
+        1 => Just(Verb::Append),
+        1 => Just(Verb::Prepend),
+        1 => (1..20u64).prop_map(Verb::Cas),
+    ];
+    let up = prop::sample::select(vec![Direction::Increment, Direction::Decrement]);
+    prop_oneof![
+        6 => (verb, key.clone(), exptime.clone(), data).prop_map(|(verb, key, exptime, data)| {
+            Step::Request(Request::Store { verb, key, flags: 0, exptime, data })
+        }),
+        4 => key.clone().prop_map(|key| Step::Request(Request::Get { key, max_bytes: u32::MAX })),
+        1 => key.clone().prop_map(|key| Step::Request(Request::Delete { key })),
+        1 => key.clone().prop_map(|key| Step::Request(Request::Discard { key })),
+        1 => (key.clone(), exptime.clone())
+            .prop_map(|(key, exptime)| Step::Request(Request::Touch { key, exptime })),
+        1 => (key.clone(), exptime)
+            .prop_map(|(key, exptime)| Step::Request(Request::GetAndTouch { key, exptime, max_bytes: u32::MAX })),
+        2 => (key, up, any::<u64>()).prop_map(|(key, direction, delta)| {
+            Step::Request(Request::Arithmetic { key, direction, delta })
+        }),
+        1 => Just(Step::Flush),
+        1 => (0..20u64).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    /// With a limit so tight that almost every write evicts: the limit holds after each step, the
+    /// counted memory is that of the items, and what was just stored is there.
+    #[test]
+    fn memory_is_counted_exactly(
+        steps in prop::collection::vec(step(), 1..120)
+    ) {
+        let limit = 3 * item::Item::memory_for(64);
+        let mut tight = Store::new(Limits { memory: Some(limit) });
+        let mut now = NOW;
+        for step in steps {
+            match step {
+                Step::Request(request) => {
+                    let key = request.key().to_vec();
+                    let stored = matches!(&request, Request::Store { exptime: 0.., .. });
+                    let response = tight.execute(request, now);
+                    if stored && response == Response::Stored {
+                        prop_assert!(tight.peek(&key, now).is_some(), "what was stored is there");
+                    }
+                }
+                Step::Flush => {
+                    tight.control(Control::FlushAll { exptime: 0 }, now);
+                    prop_assert!((b'a'..b'g').all(|k| tight.peek(&[k], now).is_none()));
+                }
+                Step::Wait(seconds) => now += seconds,
+            }
+            prop_assert!(tight.memory() <= limit);
+            prop_assert_eq!(tight.memory(), tight.memory_recounted());
+        }
+    }
+}

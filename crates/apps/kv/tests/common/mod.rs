@@ -1,0 +1,45 @@
+//! A running `kv serve`, for tests.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// `kv serve` on a free port, on a rack of two processes; killed when dropped.
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) port: u16,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_kv"))
+            .args(["serve", "--port", "0", "--hosts", "2", "--threads", "1"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
+        let port = port.unwrap_or_else(|| panic!("the server printed {line:?}"));
+        Self { process, port }
+    }
+}
+
+#[allow(dead_code)] // Not used by every test program.
+impl Server {
+    /// Peak memory of the serving process in bytes.
+    pub(crate) fn peak_memory_bytes(&self) -> usize {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The other host ends with this one.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
