@@ -13,7 +13,7 @@ use bench_kit::product::sample::{Load, Over, measured};
 use bench_kit::product::share::{Delegated, send_from_fibers, send_window};
 use bench_kit::roles::{LifeLine, Player, Role};
 use bench_kit::work::{Adder, Section, Think};
-use gossamer::slurm::Secret;
+use gossamer_job::Secret;
 use gossamer::{Rack, RdmaConfig, Trust};
 
 use crate::Host;

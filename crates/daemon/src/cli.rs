@@ -11,7 +11,7 @@ use crate::{
     keeper, visible,
 };
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use gossamer::job::JobId;
+use gossamer_job::JobId;
 use std::{
     env,
     ffi::OsString,

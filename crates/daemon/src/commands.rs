@@ -14,7 +14,7 @@ use crate::{
     message::{Answer, Limits, Request},
     visible::{self, Colours},
 };
-use gossamer::job::JobId;
+use gossamer_job::JobId;
 use std::{
     collections::BTreeMap,
     env,

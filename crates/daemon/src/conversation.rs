@@ -22,7 +22,7 @@ use crate::{
     state::State,
     store,
 };
-use gossamer::job::{JobDescription, JobError};
+use gossamer_job::{JobDescription, JobError};
 use std::{
     fs::File,
     future::pending,

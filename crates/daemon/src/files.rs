@@ -1,6 +1,6 @@
 //! Files that are whole or absent, whoever is killed when, and secrets that nobody else can read.
 
-use gossamer::slurm::Secret;
+use gossamer_job::Secret;
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write},

@@ -56,7 +56,7 @@ fn read<T: Serialize + DeserializeOwned>(bytes: &[u8], cut: usize) -> (Vec<Vec<u
 mod tests {
     use super::*;
     use crate::message::{Ending, How, Process, Program, RunRequest, Stream, ToldBy};
-    use gossamer::job::{JobId, SecretPem};
+    use gossamer_job::{JobId, SecretPem};
     use std::{fs, path::PathBuf};
 
     fn corpus() -> PathBuf {

@@ -7,7 +7,7 @@ use crate::{
     message::{Ending, JobStatistics, JobSummary, OverRdma, RunRequest, ToldBy},
     statistics::Samples,
 };
-use gossamer::job::JobId;
+use gossamer_job::JobId;
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -24,10 +24,7 @@ use crate::{
     frame::{self, Decoder},
     processes::{self, Look, Process},
 };
-use gossamer::{
-    job::{JOB_FD, LISTEN_FD},
-    statistics::STATISTICS_FD,
-};
+use gossamer_job::{JOB_FD, LISTEN_FD, STATISTICS_FD};
 use rustix::{
     cmsg_space,
     io::FdFlags,

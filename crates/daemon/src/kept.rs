@@ -7,7 +7,7 @@ use crate::{
     keepers::Keepers,
     processes::MARK,
 };
-use gossamer::job::JobDescription;
+use gossamer_job::JobDescription;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::{
     fs::File,

@@ -26,10 +26,7 @@ use crate::{
     identity::{Name, Role},
     topology::Topology,
 };
-use gossamer::{
-    job::{JobId, SecretPem},
-    statistics::ThreadStatistics,
-};
+use gossamer_job::{JobId, SecretPem, ThreadStatistics};
 use serde::{Deserialize, Serialize};
 use std::{fmt, net::SocketAddr, time::Duration};
 

@@ -5,7 +5,7 @@ use crate::{
     jobs::Jobs,
     message::{JobStatistics, Process},
 };
-use gossamer::statistics::ThreadStatistics;
+use gossamer_job::ThreadStatistics;
 use std::{
     collections::VecDeque,
     fmt::{Display, Write as _},
@@ -191,7 +191,7 @@ async fn answer(mut stream: TcpStream, page: impl FnOnce() -> String) -> io::Res
 mod tests {
     use super::*;
     use crate::message::{Program, RunRequest};
-    use gossamer::{job::JobId, statistics::ProcessStatistics};
+    use gossamer_job::{JobId, ProcessStatistics};
     use std::net::SocketAddr;
 
     /// A page that is served, with one job.

@@ -5,7 +5,7 @@ use crate::{
     jobs::Job,
     message::{JobStatistics, JobSummary},
 };
-use gossamer::statistics::{EVERY, LARGEST_REPORT, ProcessStatistics};
+use gossamer_job::{LARGEST_REPORT, ProcessStatistics, REPORT_INTERVAL};
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
@@ -15,7 +15,7 @@ use std::{
 use tokio::{net::UnixDatagram, time::sleep};
 
 /// The shortest time between two reports of a process that are looked at.
-const PAUSE: Duration = EVERY.checked_div(4).expect("four is not zero");
+const PAUSE: Duration = REPORT_INTERVAL.checked_div(4).expect("four is not zero");
 
 /// The last two reports of a process, the older one first.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ mod tests {
         jobs::Jobs,
         message::{Program, RunRequest},
     };
-    use gossamer::{job::JobId, statistics::ThreadStatistics};
+    use gossamer_job::{JobId, ThreadStatistics};
 
     fn report(requests_in: u64) -> ProcessStatistics {
         let thread = ThreadStatistics { requests_in, ..ThreadStatistics::default() };

@@ -7,13 +7,13 @@ use common::{
     Rack, Ran,
     calls::{PATIENCE, as_member, ask, connect, ends, member, runtime},
 };
-use gossamer::job::JobId;
 use gossamer_daemon::{
     authority::{self, Authority},
     identity::{Identity, Role},
     message::{FromController, FromDaemon, Program, Request, RunRequest},
     tls,
 };
+use gossamer_job::JobId;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
@@ -273,9 +273,9 @@ fn a_daemon_does_not_trust_its_controller_either() {
         let known = Program { digest, bytes: text.len() as u64, name: "p".into() };
         let request = RunRequest { program: known, ..run_request() };
         let send = vec![program(text), FromController::ProgramEnd];
-        let start = |json: &str| FromController::Start(gossamer::job::SecretPem(json.into()));
+        let start = |json: &str| FromController::Start(gossamer_job::SecretPem(json.into()));
         let reason = answers(request.clone(), [send, vec![start("{}")]].concat()).await;
-        assert!(reason.contains("description is broken"), "{reason}");
+        assert!(reason.contains("invalid job description"), "{reason}");
         let ran = rack.script("a", "cat /proc/self/fd/$GOSSAMER_JOB_FD");
         let other = ran.out.strip_prefix("[a] ").unwrap();
         let reason = answers(request.clone(), vec![start(other)]).await;

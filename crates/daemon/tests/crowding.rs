@@ -7,12 +7,12 @@ use common::{
     calls::{Connection, PATIENCE, as_member, call, runtime},
     eventually, finish,
 };
-use gossamer::job::JobId;
 use gossamer_daemon::{
     authority::Authority,
     identity::Role,
     message::{Answer, Request},
 };
+use gossamer_job::JobId;
 use rustls::ClientConfig;
 use std::{process::Child, sync::Arc};
 use tokio::time::timeout;

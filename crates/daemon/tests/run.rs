@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Rack, Ran, entries, eventually, finish, read_until, send};
-use gossamer::job::JobDescription;
+use gossamer_job::JobDescription;
 use std::{
     ffi::OsStr,
     fs,

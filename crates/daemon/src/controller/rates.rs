@@ -2,7 +2,7 @@
 
 use super::tables::{size, table};
 use crate::{identity::Name, message::JobStatistics, visible};
-use gossamer::{job::JobId, statistics::ThreadStatistics};
+use gossamer_job::{JobId, ThreadStatistics};
 use serde::Serialize;
 
 /// A process that has not said anything for so many milliseconds stands still.

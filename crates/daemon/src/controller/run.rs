@@ -23,10 +23,7 @@ use crate::{
     },
     visible,
 };
-use gossamer::{
-    authority::AuthorityError,
-    job::{JobHost, JobId, SecretPem},
-};
+use gossamer_job::{AuthorityError, JobHost, JobId, SecretPem};
 use std::{
     env,
     ffi::OsStr,

@@ -7,7 +7,7 @@ use crate::{
     topology::Topology,
     visible,
 };
-use gossamer::job::JobId;
+use gossamer_job::JobId;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write};
 

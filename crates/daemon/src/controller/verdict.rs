@@ -11,7 +11,7 @@ use crate::{
     message::{Ending, How, ToldBy},
     visible,
 };
-use gossamer::job::JobId;
+use gossamer_job::JobId;
 use std::fmt;
 
 /// The exit status for a job that did not run, or whose host was lost.

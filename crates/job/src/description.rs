@@ -1,24 +1,23 @@
-//! What a daemon tells a process that it starts: which host of which job it is, who the others
-//! are, and by which credential they know each other.
+//! [`JobDescription`]: what a daemon tells a process that it starts: which host of which job it is,
+//! where the others listen, and the certificates by which they authenticate each other.
 //!
 //! A process is handed descriptors, and told their numbers in its environment: a sealed file in
 //! memory with the description as JSON ([`JOB_FD`]), the listening socket at whose address the
 //! other hosts will look for it ([`LISTEN_FD`]), and a socket to which it reports what its threads
-//! do ([`STATISTICS_FD`](crate::statistics::STATISTICS_FD)). The private key is nowhere else: not among the
+//! do ([`STATISTICS_FD`](crate::STATISTICS_FD)). The private key is nowhere else: not among the
 //! arguments, not in the environment, not on a disk.
 
-use crate::slurm::Secret;
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use crate::{
+    environment::{JobError, descriptor, take_descriptor},
+    id::JobId,
+    secret::{Secret, SecretPem},
+};
 use serde::{Deserialize, Serialize};
 use std::{
-    env, fmt,
     fs::File,
-    io::{self, Read},
+    io::Read,
     net::{SocketAddr, TcpListener},
-    os::fd::OwnedFd,
 };
-use thiserror::Error;
-pub use transport_tcp::{JobId, JobIdError, certificate_name};
 
 /// The environment variable with the number of the descriptor of the job description.
 pub const JOB_FD: &str = "GOSSAMER_JOB_FD";
@@ -27,17 +26,6 @@ pub const LISTEN_FD: &str = "GOSSAMER_LISTEN_FD";
 
 /// Bytes of the largest description that is read: no daemon is sent a larger one.
 const LARGEST: u64 = 1 << 20;
-
-/// A private key in PEM, which `Debug` does not show.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct SecretPem(pub String);
-
-impl fmt::Debug for SecretPem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretPem(..)")
-    }
-}
 
 /// One host of a job: one process on some machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,19 +38,19 @@ pub struct JobHost {
     pub threads: u32,
 }
 
-/// What a process of a job knows about itself and the others.
+/// What a process of a job is told about itself and the others.
 ///
 /// The certificates are made for this job alone: `ca` signed one for each host, with the DNS name
-/// that [`certificate_name`] says.
+/// that [`certificate_name`](crate::certificate_name) says.
 ///
 /// ```no_run
-/// use gossamer::job::JobDescription;
+/// use gossamer_job::JobDescription;
 ///
 /// match JobDescription::from_environment()? {
 ///     Some(job) => println!("host {} of {}", job.host, job.hosts.len()),
 ///     None => println!("not started by a daemon"),
 /// }
-/// # Ok::<(), gossamer::job::JobError>(())
+/// # Ok::<(), gossamer_job::JobError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobDescription {
@@ -78,49 +66,23 @@ pub struct JobDescription {
     pub certificate: String,
     /// The private key of `certificate`.
     pub key: SecretPem,
-    /// The certificate of who signed the certificates of all hosts of this job, in PEM.
+    /// The certificate of the authority that signed those of all hosts of this job, in PEM.
     pub ca: String,
-    /// What the processes of this job know and no others do; those of one machine meet by it.
+    /// What the processes of this job know and no others do; those of one machine find each other by
+    /// it.
     pub secret: Secret,
-    /// After how many milliseconds of silence a host counts as lost.
+    /// Milliseconds without traffic after which a host counts as lost.
     pub loss_bound_ms: u64,
-    /// Whether each runtime thread is to be pinned to a core of its own.
+    /// Whether to pin each runtime thread to a core of its own.
     pub pin: bool,
-}
-
-/// Why there is no job description although there should be one.
-#[derive(Debug, Error)]
-pub enum JobError {
-    /// The environment names no descriptor.
-    #[error("{variable} is to be the number of a descriptor, and is {value:?}")]
-    Descriptor {
-        /// The variable.
-        variable: &'static str,
-        /// What it says.
-        value: String,
-    },
-    /// The description or the socket could not be had.
-    #[error(
-        "cannot read the descriptor that {variable} names: {error} \
-         (it is inherited from the daemon; does something between close it?)"
-    )]
-    Read {
-        /// The variable that names the descriptor.
-        variable: &'static str,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// The description is none.
-    #[error("the job description is broken: {0}")]
-    Broken(String),
 }
 
 impl JobDescription {
     /// The description that this process was started with; `None` if no daemon started it. It can
-    /// be asked for any number of times.
+    /// be called any number of times.
     ///
     /// # Errors
-    /// [`JobError`], if the environment names a description that cannot be read or makes no sense.
+    /// [`JobError`], if the environment names a description that cannot be read or is invalid.
     pub fn from_environment() -> Result<Option<Self>, JobError> {
         let Some(fd) = descriptor(JOB_FD)? else { return Ok(None) };
         let read = || {
@@ -134,73 +96,57 @@ impl JobDescription {
         Self::from_json(&json).map(Some)
     }
 
-    /// Reads a description and checks that it makes sense.
+    /// Parses a description and checks that it makes sense.
     ///
     /// # Errors
-    /// [`JobError::Broken`], if it does not.
+    /// [`JobError::Invalid`], if it does not.
     pub fn from_json(json: &[u8]) -> Result<Self, JobError> {
-        let broken = |what: String| Err(JobError::Broken(what));
+        let invalid = |what: String| Err(JobError::Invalid(what));
         if json.len() as u64 > LARGEST {
-            return broken(format!("it has more than {LARGEST} bytes"));
+            return invalid(format!("larger than {LARGEST} bytes"));
         }
         let job: Self = match serde_json::from_slice(json) {
             Ok(job) => job,
-            // What serde says of a value may quote it, and the value may be the key.
+            // An error of serde may quote a value, which may be the key.
             Err(error) => {
-                return broken(format!(
-                    "line {}, column {} is not what it should be",
+                return invalid(format!(
+                    "unexpected JSON at line {}, column {}",
                     error.line(),
                     error.column()
                 ));
             }
         };
         if job.host as usize >= job.hosts.len() {
-            return broken(format!("host {} of {}", job.host, job.hosts.len()));
+            return invalid(format!(
+                "host is {}, expected a number below {}",
+                job.host,
+                job.hosts.len()
+            ));
         }
         if let Some(host) = job.hosts.iter().find(|host| host.threads == 0) {
-            return broken(format!("host {} has no threads", host.name));
+            return invalid(format!("host {} has no threads", host.name));
         }
         Ok(job)
     }
 
     /// The description as [`from_json`](Self::from_json) reads it.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("strings and numbers can always be written")
+        serde_json::to_string(self).expect("strings and numbers can always be serialised")
     }
 
-    /// The listening socket that this process was handed; `None` if no daemon started it. Its
+    /// The listening socket that this process inherited; `None` if no daemon started it. Its
     /// address is that of `hosts[host]`. To be called once: each call makes another descriptor of
     /// the same socket.
     ///
     /// # Errors
     /// [`JobError`], if the environment names a descriptor that is not a socket.
     pub fn listener_from_environment() -> Result<Option<TcpListener>, JobError> {
-        let Some(copy) = take_descriptor(LISTEN_FD)? else { return Ok(None) };
-        let listener = TcpListener::from(copy);
+        let Some(fd) = take_descriptor(LISTEN_FD)? else { return Ok(None) };
+        let listener = TcpListener::from(fd);
         match listener.local_addr() {
             Ok(_) => Ok(Some(listener)),
             Err(error) => Err(JobError::Read { variable: LISTEN_FD, error }),
         }
-    }
-}
-
-/// A copy of the descriptor whose number the environment has.
-pub(crate) fn take_descriptor(variable: &'static str) -> Result<Option<OwnedFd>, JobError> {
-    let Some(fd) = descriptor(variable)? else { return Ok(None) };
-    let take = || {
-        let this = pidfd_open(getpid(), PidfdFlags::empty())?;
-        // The number was never owned by anything in this program: a copy of it is.
-        Ok(pidfd_getfd(this, fd, PidfdGetfdFlags::empty())?)
-    };
-    take().map(Some).map_err(|error| JobError::Read { variable, error })
-}
-
-fn descriptor(variable: &'static str) -> Result<Option<i32>, JobError> {
-    let Some(value) = env::var_os(variable) else { return Ok(None) };
-    let value = value.to_string_lossy().into_owned();
-    match value.parse() {
-        Ok(number) if number > 2 => Ok(Some(number)),
-        _ => Err(JobError::Descriptor { variable, value }),
     }
 }
 
@@ -246,11 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_descriptions_are_refused() {
         let refused = |job: JobDescription| {
             JobDescription::from_json(job.to_json().as_bytes()).unwrap_err().to_string()
         };
-        assert!(refused(JobDescription { host: 2, ..job() }).contains("host 2 of 2"));
+        assert!(
+            refused(JobDescription { host: 2, ..job() })
+                .contains("host is 2, expected a number below 2")
+        );
         let mut idle = job();
         idle.hosts[0].threads = 0;
         assert!(refused(idle).contains("no threads"));

@@ -1,8 +1,11 @@
-//! The authority of a job: made for it and forgotten at once, it signs one certificate for each of
-//! its hosts. So a process can prove to those of its own job who it is, and to nobody else; what is
-//! left of one job is of no use in another.
+//! The authority of a job: made for the job and dropped at once, it signs one certificate for each of
+//! its hosts. So a process can authenticate to those of its own job only, and what remains of one job
+//! is of no use in another.
 
-use crate::job::SecretPem;
+use crate::{
+    id::{JobId, certificate_name},
+    secret::SecretPem,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType,
@@ -11,12 +14,11 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::time::{Duration, SystemTime};
 use thiserror::Error;
 use transport_api::HostId;
-use transport_tcp::{JobId, certificate_name};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long certificates are good for. They are looked at when processes connect to each other,
-/// which they do when they start.
-const GOOD_FOR: Duration = DAY.saturating_mul(30);
+/// How long certificates are valid. They are checked when processes connect to each other, which they
+/// do when they start.
+const VALIDITY: Duration = DAY.saturating_mul(30);
 /// By how much the clocks of hosts may differ.
 const SKEW: Duration = Duration::from_secs(60 * 60);
 
@@ -27,10 +29,10 @@ const ED25519: [u8; 16] = [
 
 /// A certificate could not be made.
 #[derive(Debug, Error)]
-#[error("cannot make a certificate for the job: {0}")]
+#[error("cannot make a certificate for the job")]
 pub struct AuthorityError(#[from] rcgen::Error);
 
-/// Who signs the certificates of the hosts of one job.
+/// Signs the certificates of the hosts of one job.
 #[derive(Debug)]
 pub struct JobAuthority {
     job: JobId,
@@ -39,15 +41,15 @@ pub struct JobAuthority {
 }
 
 impl JobAuthority {
-    /// An authority with a key that nobody else has or will have.
+    /// An authority with a new random key.
     ///
     /// # Errors
-    /// [`AuthorityError`], if there is no randomness.
+    /// [`AuthorityError`], if the system has no randomness.
     pub fn random(job: JobId) -> Result<Self, AuthorityError> {
         Self::new(job, KeyPair::generate()?)
     }
 
-    /// The authority whose key these bytes are: everybody who has them has the same.
+    /// The authority with this private key: the same for all processes that have the key.
     ///
     /// # Errors
     /// [`AuthorityError`], if no certificate can be made.
@@ -73,7 +75,7 @@ impl JobAuthority {
     /// Makes a key for a host of the job, and its certificate, in PEM.
     ///
     /// # Errors
-    /// [`AuthorityError`], if there is no randomness.
+    /// [`AuthorityError`], if the system has no randomness.
     pub fn certificate(&self, host: HostId) -> Result<(String, SecretPem), AuthorityError> {
         let name = certificate_name(self.job, host);
         let key = KeyPair::generate()?;
@@ -93,6 +95,6 @@ fn params(name: &str) -> Result<CertificateParams, rcgen::Error> {
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     params.not_before = (SystemTime::now() - SKEW).into();
-    params.not_after = (SystemTime::now() + GOOD_FOR).into();
+    params.not_after = (SystemTime::now() + VALIDITY).into();
     Ok(params)
 }

@@ -6,21 +6,21 @@ use thiserror::Error;
 use transport_api::HostId;
 
 /// Which run of which program: every process of a job has the same, no two jobs do. Random, so
-/// that nobody can guess another's. As text it is 32 hexadecimal digits.
+/// that no job can guess that of another. As text it is 32 hexadecimal digits.
 ///
 /// ```
-/// use gossamer_transport_tcp::JobId;
+/// use gossamer_job::JobId;
 ///
 /// let job: JobId = "000102030405060708090a0b0c0d0e0f".parse()?;
 /// assert_eq!(job.to_string(), "000102030405060708090a0b0c0d0e0f");
-/// # Ok::<(), gossamer_transport_tcp::JobIdError>(())
+/// # Ok::<(), gossamer_job::JobIdError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u128);
 
 /// The text is not the number of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("a job is 32 hexadecimal digits, not {0:?}")]
+#[error("invalid job {0:?}: expected 32 hexadecimal digits")]
 pub struct JobIdError(String);
 
 impl fmt::Display for JobId {
@@ -62,7 +62,7 @@ impl<'de> Deserialize<'de> for JobId {
 /// names.
 ///
 /// ```
-/// use gossamer_transport_tcp::{JobId, certificate_name};
+/// use gossamer_job::{JobId, certificate_name};
 /// use transport_api::HostId;
 /// let name = certificate_name(JobId(0xabc), HostId(3));
 /// assert_eq!(name, "host-3.job-00000000000000000000000000000abc.gossamer.internal");

@@ -1,14 +1,39 @@
-//! What Slurm tells a task about its step, in variables of its environment.
+//! [`Step`]: what Slurm tells a task about its step, in variables of its environment.
 
-use super::{RENDEZVOUS, SlurmError, meeting::Place, nodes, secret::TRIED};
+use crate::slurm::{
+    derived::PORT_CANDIDATES,
+    nodes::{self, NodesError},
+    rendezvous::{Endpoints, RENDEZVOUS},
+};
+use std::env;
+use thiserror::Error;
+
+/// What Slurm says about the step makes no sense.
+#[derive(Debug, Error)]
+pub enum StepError {
+    /// A variable is missing or has a value that it cannot have.
+    #[error("invalid {variable} {value:?} in a task of a Slurm step: expected {expected}")]
+    Variable {
+        /// The variable.
+        variable: &'static str,
+        /// Its value; empty if it is not set.
+        value: String,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// The list of the step's nodes cannot be parsed.
+    #[error(transparent)]
+    Nodes(#[from] NodesError),
+}
 
 /// One task of a step, as Slurm describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
+pub struct Step {
     pub(crate) job: String,
     pub(crate) step: String,
-    /// How many tasks the step has, and which of them this is.
+    /// How many tasks the step has.
     pub(crate) tasks: u32,
+    /// Which of them this process is.
     pub(crate) rank: u32,
     /// The name of this task's node.
     pub(crate) node: String,
@@ -18,16 +43,31 @@ pub(crate) struct Step {
     nodes: Vec<String>,
     /// Where `srun` runs.
     launcher: Option<String>,
-    /// Where to meet, if the user has said.
+    /// Where task 0 listens, if the user has set it.
     rendezvous: Option<String>,
 }
 
 impl Step {
+    /// The step that this process is a task of; `None` if it is not, or the only task.
+    ///
+    /// # Errors
+    /// [`StepError`], if Slurm's variables are there but make no sense.
+    pub fn from_environment() -> Result<Option<Self>, StepError> {
+        let variable = |name: &str| Some(env::var_os(name)?.to_string_lossy().into_owned());
+        let step = Self::from_variables(variable)?;
+        Ok(step.filter(|step| step.tasks > 1))
+    }
+
+    /// How many tasks the step has.
+    pub fn tasks(&self) -> u32 {
+        self.tasks
+    }
+
     /// Reads the variables; `None` if this is not a task of a step. A batch script is not: it has a
     /// job and a number, and no step.
-    pub(super) fn from_variables(
+    fn from_variables(
         variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Option<Self>, SlurmError> {
+    ) -> Result<Option<Self>, StepError> {
         let any = |names: &[&'static str]| {
             let found = names.iter().find_map(|name| Some((*name, variable(name)?)));
             found.unwrap_or((names[0], String::new()))
@@ -37,22 +77,22 @@ impl Step {
             return Ok(None);
         }
         let number = |(variable, value): (&'static str, String)| {
-            let expected = "it is to be a number";
-            value.parse::<u32>().map_err(|_| SlurmError::Variable { variable, value, expected })
+            let expected = "a number";
+            value.parse::<u32>().map_err(|_| StepError::Variable { variable, value, expected })
         };
         let tasks = number(any(&["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"]))?;
         let rank = number(any(&["SLURM_PROCID"]))?;
         if rank >= tasks {
-            return Err(SlurmError::Variable {
+            return Err(StepError::Variable {
                 variable: "SLURM_PROCID",
                 value: rank.to_string(),
-                expected: "it is to be less than the number of tasks",
+                expected: "a number below the number of tasks",
             });
         }
         let (name, job) = any(&["SLURM_JOB_ID", "SLURM_JOBID"]);
         if job.is_empty() {
-            let expected = "it is to be the number of the job";
-            return Err(SlurmError::Variable { variable: name, value: job, expected });
+            let expected = "the number of the job";
+            return Err(StepError::Variable { variable: name, value: job, expected });
         }
         let (_, list) = any(&["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"]);
         let nodes = nodes::expand(&list)?;
@@ -80,28 +120,28 @@ impl Step {
         }))
     }
 
-    /// Where the tasks of the step meet, at one of `ports` if the user has not said at which.
-    pub(super) fn rendezvous(&self, ports: [u16; TRIED]) -> Result<Place, SlurmError> {
+    /// Where task 0 listens for the others: at one of `ports`, unless the user has set a port.
+    pub(crate) fn rendezvous(&self, ports: [u16; PORT_CANDIDATES]) -> Result<Endpoints, StepError> {
         let Some(place) = &self.rendezvous else {
             // The second is right where `srun` is called on the first node, as in a batch script,
-            // and names of nodes mean nothing outside Slurm. Whoever answers has to prove who it is.
+            // and names of nodes mean nothing outside Slurm. The certificate decides who answers.
             let hosts = self.nodes.first().cloned().into_iter().chain(self.launcher.clone());
-            return Ok(Place { hosts: hosts.collect(), ports: ports.to_vec() });
+            return Ok(Endpoints { hosts: hosts.collect(), ports: ports.to_vec() });
         };
         // A second colon is part of an IPv6 address.
         let (host, port) = match place.rsplit_once(':') {
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
             _ => (place.as_str(), None),
         };
-        let wrong = || SlurmError::Variable {
+        let wrong = || StepError::Variable {
             variable: RENDEZVOUS,
             value: place.clone(),
-            expected: "it is to be HOST or HOST:PORT",
+            expected: "HOST or HOST:PORT",
         };
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = port.map(|port| port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong));
         let ports = port.transpose()?.map_or_else(|| ports.to_vec(), |port| vec![port]);
-        if host.is_empty() { Err(wrong()) } else { Ok(Place { hosts: vec![host], ports }) }
+        if host.is_empty() { Err(wrong()) } else { Ok(Endpoints { hosts: vec![host], ports }) }
     }
 }
 
@@ -141,7 +181,7 @@ mod tests {
         ("SLURM_LAUNCH_NODE_IPADDR", "10.0.0.9"),
     ];
 
-    fn read(changes: &[(&str, &str)]) -> Result<Option<Step>, SlurmError> {
+    fn read(changes: &[(&str, &str)]) -> Result<Option<Step>, StepError> {
         let all: HashMap<_, _> = TASK.iter().chain(changes).copied().collect();
         Step::from_variables(|name| {
             all.get(name).filter(|value| !value.is_empty()).map(|value| (*value).to_owned())
@@ -156,19 +196,22 @@ mod tests {
         assert_eq!(other.cpus, 2, "two tasks share its node");
         let asked = read(&[("SLURM_CPUS_PER_TASK", "3")]).unwrap().unwrap();
         assert_eq!(asked.cpus, 3);
-        let place = step.rendezvous([1, 2, 3, 4]).unwrap();
-        assert_eq!((place.hosts, place.ports.len()), (vec!["n1".into(), "10.0.0.9".into()], 4));
+        let endpoints = step.rendezvous([1, 2, 3, 4]).unwrap();
+        assert_eq!(
+            (endpoints.hosts, endpoints.ports.len()),
+            (vec!["n1".into(), "10.0.0.9".into()], 4)
+        );
     }
 
     #[test]
-    fn a_process_outside_a_step_is_no_task() {
+    fn a_process_outside_a_step_is_not_a_task() {
         for missing in ["SLURM_STEP_ID", "SLURM_PROCID"] {
             assert_eq!(read(&[(missing, "")]).unwrap(), None, "{missing}");
         }
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_its_name() {
+    fn errors_name_the_variable() {
         for (variable, value) in [
             ("SLURM_PROCID", "7"),
             ("SLURM_PROCID", "x"),
@@ -179,11 +222,11 @@ mod tests {
             let error = read(&[(variable, value)]).unwrap_err().to_string();
             assert!(error.contains(variable), "{variable}={value}: {error}");
         }
-        assert!(matches!(read(&[("SLURM_STEP_NODELIST", "n[")]), Err(SlurmError::Nodes(_))));
+        assert!(matches!(read(&[("SLURM_STEP_NODELIST", "n[")]), Err(StepError::Nodes(_))));
     }
 
     #[test]
-    fn the_user_may_say_where_to_meet() {
+    fn the_user_may_set_the_rendezvous() {
         for (said, host, ports) in [
             ("10.0.0.1", "10.0.0.1", vec![1, 2, 3, 4]),
             ("head:7000", "head", vec![7000]),
@@ -191,8 +234,8 @@ mod tests {
             ("fd00::1", "fd00::1", vec![1, 2, 3, 4]),
         ] {
             let step = read(&[(RENDEZVOUS, said)]).unwrap().unwrap();
-            let place = step.rendezvous([1, 2, 3, 4]).unwrap();
-            assert_eq!((&*place.hosts[0], place.ports), (host, ports), "{said}");
+            let endpoints = step.rendezvous([1, 2, 3, 4]).unwrap();
+            assert_eq!((&*endpoints.hosts[0], endpoints.ports), (host, ports), "{said}");
         }
         for said in [":7000", "head:0", "head:x"] {
             let step = read(&[(RENDEZVOUS, said)]).unwrap().unwrap();

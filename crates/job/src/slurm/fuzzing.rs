@@ -1,15 +1,18 @@
-//! What must hold for anything that a task of another Slurm step can say: the body of a fuzz target.
+//! What must hold for any message of a task of another Slurm step: the body of a fuzz target.
 //!
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run it on its committed corpus, `fuzz/corpus/slurm`.
 
-use super::meeting::{Answer, Introduction, channel};
+use crate::slurm::{
+    nodes,
+    rendezvous::{Answer, Introduction, channel},
+};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// What tasks say when they meet is read whole or refused, and is written as what reads as the same;
-/// so are lists of nodes.
+/// A message of the rendezvous is decoded whole or refused, and encodes to what decodes to the same;
+/// a list of nodes is expanded to names that are not empty.
 ///
-/// The first byte says what is read.
+/// The first byte selects which of them is decoded.
 ///
 /// # Panics
 /// When that does not hold.
@@ -20,7 +23,7 @@ pub fn slurm(data: &[u8]) {
         1 => message::<Answer>(bytes),
         _ => {
             let Ok(list) = std::str::from_utf8(bytes) else { return };
-            let Ok(nodes) = super::nodes::expand(list) else { return };
+            let Ok(nodes) = nodes::expand(list) else { return };
             assert!(nodes.iter().all(|node| !node.is_empty()), "a node without a name in {list:?}");
         }
     }
@@ -39,7 +42,7 @@ fn message<T: Serialize + DeserializeOwned>(mut bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::JobHost;
+    use crate::description::JobHost;
     use std::{fs, path::PathBuf};
 
     fn corpus() -> PathBuf {
@@ -47,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_corpus_does_no_harm() {
+    fn the_corpus_passes() {
         let mut count = 0;
         for entry in fs::read_dir(corpus()).expect("a committed corpus") {
             let path = entry.expect("an entry").path();
@@ -59,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "writes seeds: cargo test -p gossamer --lib write_seeds -- --ignored"]
+    #[ignore = "writes seeds: cargo test -p gossamer-job --lib write_seeds -- --ignored"]
     fn write_seeds() {
         fs::create_dir_all(corpus()).expect("a folder");
         let put = |name: &str, kind: u8, write: &dyn Fn(&mut Vec<u8>)| {

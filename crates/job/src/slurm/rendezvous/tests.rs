@@ -1,20 +1,37 @@
-//! Tasks that meet in one process, among strangers.
+//! The rendezvous of tasks in one process, among strangers.
 
-use super::*;
-use crate::{authority::JobAuthority, slurm::Secret};
+use crate::{
+    authority::JobAuthority,
+    description::JobHost,
+    secret::Secret,
+    slurm::{
+        derived::Derived,
+        rendezvous::{
+            Answer, Endpoints, HANDSHAKE_TIMEOUT, Introduction, RendezvousError,
+            channel::{Channel, receive},
+            follower::request_hosts,
+            join,
+            leader::{Claim, MAX_UNAUTHENTICATED, PendingConnection},
+            listen,
+        },
+    },
+    tls::Tls,
+};
 use proptest::prelude::*;
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     iter,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant},
 };
-use transport_tcp::Credentials;
+use transport_api::HostId;
 
 fn tls(secret: u8, step: &str, rank: u32) -> Tls {
-    let derived = Secret::new([secret; 32]).derive("1", step);
+    let derived = Derived::new(&Secret::new([secret; 32]), "1", step);
     let authority = JobAuthority::derived(derived.job, &derived.seed).unwrap();
     let (certificate, key) = authority.certificate(HostId(rank)).unwrap();
-    let credentials = Credentials::Tls { certificate, key: key.0, ca: authority.ca() };
-    Tls::new(derived.job, &credentials).unwrap().unwrap()
+    Tls::new(derived.job, &certificate, &key.0, &authority.ca()).unwrap()
 }
 
 fn introduction(rank: u32, tasks: u32) -> Introduction {
@@ -27,56 +44,59 @@ fn introduction(rank: u32, tasks: u32) -> Introduction {
     }
 }
 
-/// A place on this machine that nobody else uses.
-fn place() -> Place {
+/// Endpoints on this machine that no other test uses.
+fn endpoints() -> Endpoints {
     let port = listen(0).unwrap().local_addr().unwrap().port();
-    Place { hosts: vec!["no-such-host.invalid".into(), "127.0.0.1".into()], ports: vec![port] }
+    Endpoints { hosts: vec!["no-such-host.invalid".into(), "127.0.0.1".into()], ports: vec![port] }
 }
 
-fn task(rank: u32, place: &Place) -> thread::JoinHandle<Result<Vec<JobHost>, MeetingError>> {
-    let place = place.clone();
-    thread::spawn(move || meet(&tls(1, "0", rank), &place, &introduction(rank, 3)))
+fn task(
+    rank: u32,
+    endpoints: &Endpoints,
+) -> thread::JoinHandle<Result<Vec<JobHost>, RendezvousError>> {
+    let endpoints = endpoints.clone();
+    thread::spawn(move || join(&tls(1, "0", rank), &endpoints, &introduction(rank, 3)))
 }
 
 #[test]
-fn all_tasks_are_told_the_same() {
-    let place = place();
-    let tasks: Vec<_> = [2, 0, 1].map(|rank| task(rank, &place)).into_iter().collect();
-    let told: Vec<_> = tasks.into_iter().map(|task| task.join().unwrap().unwrap()).collect();
-    assert!(told.iter().all(|hosts| *hosts == told[0]), "{told:?}");
+fn all_tasks_get_the_same_addresses() {
+    let endpoints = endpoints();
+    let tasks: Vec<_> = [2, 0, 1].map(|rank| task(rank, &endpoints)).into_iter().collect();
+    let hosts: Vec<_> = tasks.into_iter().map(|task| task.join().unwrap().unwrap()).collect();
+    assert!(hosts.iter().all(|all| *all == hosts[0]), "{hosts:?}");
     let expected = (0..3).map(|rank| JobHost {
         name: format!("n{rank}"),
         address: SocketAddr::from(([127, 0, 0, 1], 1000 + rank)),
         threads: 2,
     });
-    assert_eq!(told[0], expected.collect::<Vec<_>>());
+    assert_eq!(hosts[0], expected.collect::<Vec<_>>());
 }
 
 #[test]
-fn strangers_are_told_nothing_and_keep_nobody_out() {
-    let place = place();
-    let at = (place.hosts[1].as_str(), place.ports[0]);
-    let (leader, first) = (task(0, &place), task(1, &place));
+fn strangers_get_nothing_and_do_not_keep_tasks_out() {
+    let endpoints = endpoints();
+    let at = (endpoints.hosts[1].as_str(), endpoints.ports[0]);
+    let (leader, first) = (task(0, &endpoints), task(1, &endpoints));
     // While one task is missing, strangers come.
     let connect = || loop {
         if let Ok(socket) = TcpStream::connect(at) {
             break socket;
         }
     };
-    let silent: Vec<_> = (0..2 * STRANGERS).map(|_| connect()).collect();
+    let silent: Vec<_> = (0..2 * MAX_UNAUTHENTICATED).map(|_| connect()).collect();
     let mut garbage = connect();
     garbage.write_all(&[0x5a; 4096]).unwrap();
     let soon = || Instant::now() + Duration::from_secs(1);
     for other in [tls(2, "0", 2), tls(1, "1", 2)] {
-        let error = ask(&other, at, &introduction(2, 3), soon()).unwrap_err();
+        let error = request_hosts(&other, at, &introduction(2, 3), soon()).unwrap_err();
         assert!(error.to_string().contains("certificate"), "{error}");
     }
     // A task that says it is another, and one of a step with another number of tasks.
     for (rank, me) in [(2, introduction(1, 3)), (2, introduction(2, 4)), (2, introduction(7, 3))] {
-        let answer = ask(&tls(1, "0", rank), at, &me, soon()).unwrap();
+        let answer = request_hosts(&tls(1, "0", rank), at, &me, soon()).unwrap();
         assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
     }
-    let second = task(2, &place);
+    let second = task(2, &endpoints);
     for task in [leader, first, second] {
         assert_eq!(task.join().unwrap().unwrap().len(), 3);
     }
@@ -84,24 +104,24 @@ fn strangers_are_told_nothing_and_keep_nobody_out() {
 }
 
 #[test]
-fn whoever_listens_in_place_of_task_0_is_told_nothing() {
+fn a_stranger_in_place_of_task_0_gets_nothing() {
     let listener = listen(0).unwrap();
     let at = ("127.0.0.1", listener.local_addr().unwrap().port());
     let stranger = thread::spawn(move || {
         let socket = listener.accept().unwrap().0;
         // Its certificate is good, but for another job.
         let connection = tls(2, "0", 0).listen().unwrap();
-        let until = Instant::now() + HANDSHAKE;
+        let until = Instant::now() + HANDSHAKE_TIMEOUT;
         receive::<Introduction>(&mut Channel::new(connection, socket, until).unwrap()).unwrap_err()
     });
     let soon = Instant::now() + Duration::from_secs(1);
-    let error = ask(&tls(1, "0", 1), at, &introduction(1, 3), soon).unwrap_err();
+    let error = request_hosts(&tls(1, "0", 1), at, &introduction(1, 3), soon).unwrap_err();
     assert!(error.to_string().contains("certificate"), "{error}");
     stranger.join().unwrap();
 }
 
 #[test]
-fn who_says_little_by_little_is_not_waited_for_any_longer() {
+fn a_slow_sender_does_not_extend_the_deadline() {
     let listener = listen(0).unwrap();
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()));
     for connection in [tls(1, "0", 0).listen().unwrap(), tls(1, "0", 1).dial(HostId(0)).unwrap()] {
@@ -123,12 +143,12 @@ fn who_says_little_by_little_is_not_waited_for_any_longer() {
         let error = receive::<Introduction>(&mut channel).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
         drop(channel);
-        assert!(!drip.join().unwrap(), "it was heard out");
+        assert!(!drip.join().unwrap(), "the sender was read to its end");
     }
 }
 
 #[test]
-fn a_message_is_not_longer_than_it_may_be() {
+fn messages_above_the_limit_are_refused() {
     let declared = u32::MAX.to_be_bytes();
     let error = receive::<Introduction>(&mut declared.as_slice()).unwrap_err();
     assert!(error.to_string().contains("4294967295 bytes"), "{error}");
@@ -145,22 +165,22 @@ proptest! {
 }
 
 #[test]
-fn who_was_heard_out_is_not_cut_off_any_more() {
+fn an_accepted_connection_is_not_closed() {
     let listener = listen(0).unwrap();
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()));
-    for is_heard_out in [true, false] {
+    for is_accepted in [true, false] {
         let mut task = TcpStream::connect(at).unwrap();
         let (mut socket, _) = listener.accept().unwrap();
-        let (fate, other) = (Fate::default(), socket.try_clone().unwrap());
-        let greeting = thread::spawn(|| ());
-        assert!(!is_heard_out || fate.decide());
-        Undecided { socket: other, fate, greeting }.cut();
+        let (claim, other) = (Claim::default(), socket.try_clone().unwrap());
+        let thread = thread::spawn(|| ());
+        assert!(!is_accepted || claim.take());
+        PendingConnection { socket: other, claim, thread }.close();
         // Its answer still reaches it, or there is nothing more to come.
-        assert_eq!(socket.write(&[1]).is_ok(), is_heard_out);
+        assert_eq!(socket.write(&[1]).is_ok(), is_accepted);
         drop(socket);
         let mut told = Vec::new();
         task.read_to_end(&mut told).unwrap();
-        assert_eq!(told.len(), usize::from(is_heard_out));
+        assert_eq!(told.len(), usize::from(is_accepted));
     }
 }
 
@@ -178,16 +198,16 @@ fn a_leader_without_a_thread_for_a_stranger_goes_on() {
     if std::env::var_os(IS_SHORT).is_none() {
         // The size of stacks is read once, when a process begins.
         let mut short = std::process::Command::new(std::env::current_exe().unwrap());
-        let name = "slurm::meeting::tests::a_leader_without_a_thread_for_a_stranger_goes_on";
+        let name = "slurm::rendezvous::tests::a_leader_without_a_thread_for_a_stranger_goes_on";
         short.args([name, "--exact"]).env(IS_SHORT, "1");
         let ended = short.env("RUST_MIN_STACK", STACK.to_string()).output().unwrap();
         let said = String::from_utf8_lossy(&ended.stdout);
         assert!(ended.status.success() && said.contains("1 passed"), "{said}");
         return;
     }
-    let place = place();
-    let at = (place.hosts[1].as_str(), place.ports[0]);
-    let (leader, first) = (task(0, &place), task(1, &place));
+    let endpoints = endpoints();
+    let at = (endpoints.hosts[1].as_str(), endpoints.ports[0]);
+    let (leader, first) = (task(0, &endpoints), task(1, &endpoints));
     setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) }).unwrap();
     let connect = || loop {
         if let Ok(socket) = TcpStream::connect(at) {
@@ -196,11 +216,11 @@ fn a_leader_without_a_thread_for_a_stranger_goes_on() {
         assert!(!leader.is_finished());
     };
     let strangers: Vec<_> = (0..16).map(|_| connect()).collect();
-    // Some are sent away, at the latest when they are late.
+    // Some are closed, at the latest when their handshake times out.
     let _ = (&strangers[0]).read(&mut [0]);
     assert!(!leader.is_finished(), "{:?}", leader.join().unwrap());
     drop(strangers);
-    let hosts = meet(&tls(1, "0", 2), &place, &introduction(2, 3)).unwrap();
+    let hosts = join(&tls(1, "0", 2), &endpoints, &introduction(2, 3)).unwrap();
     for task in [leader, first] {
         assert_eq!(task.join().unwrap().unwrap(), hosts);
     }

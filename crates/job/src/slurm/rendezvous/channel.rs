@@ -1,5 +1,5 @@
-//! [`Channel`]: messages under TLS between two tasks, of which neither waits for the other for
-//! longer than it says, however often the other says a little.
+//! [`Channel`]: messages under TLS between two tasks, with one deadline for a whole message, which
+//! a peer that sends a byte now and then does not extend.
 
 use rustls::Connection;
 use serde::{Serialize, de::DeserializeOwned};
@@ -13,36 +13,36 @@ use std::{
 const LARGEST: usize = 1 << 18;
 
 /// A connection under TLS, whose reads and writes wait.
-pub(super) struct Channel {
+pub(crate) struct Channel {
     connection: Connection,
     socket: TcpStream,
-    /// Nothing waits for longer.
-    pub(super) until: Instant,
+    /// When reads and writes fail.
+    pub(crate) deadline: Instant,
 }
 
 impl Channel {
     /// `socket` blocks.
-    pub(super) fn new(
+    pub(crate) fn new(
         connection: Connection,
         socket: TcpStream,
-        until: Instant,
+        deadline: Instant,
     ) -> io::Result<Self> {
         socket.set_nodelay(true)?;
-        Ok(Self { connection, socket, until })
+        Ok(Self { connection, socket, deadline })
     }
 
-    pub(super) fn connection(&self) -> &Connection {
+    pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    pub(super) fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// Exchanges what TLS wants to; during the handshake, all of it.
+    /// Exchanges what TLS wants to exchange; during the handshake, all of it.
     fn exchange(&mut self) -> io::Result<()> {
-        let Self { connection, socket, until } = self;
-        connection.complete_io(&mut Bounded { socket, until: *until }).map(drop)
+        let Self { connection, socket, deadline } = self;
+        connection.complete_io(&mut Bounded { socket, deadline: *deadline }).map(drop)
     }
 }
 
@@ -59,7 +59,7 @@ impl Read for Channel {
 
 impl Write for Channel {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Nothing is said to somebody who has not proved who it is.
+        // Nothing is sent to a peer that has not authenticated.
         while self.connection.is_handshaking() {
             self.exchange()?;
         }
@@ -69,18 +69,18 @@ impl Write for Channel {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let Self { connection, socket, until } = self;
+        let Self { connection, socket, deadline } = self;
         while connection.wants_write() {
-            connection.write_tls(&mut Bounded { socket, until: *until })?;
+            connection.write_tls(&mut Bounded { socket, deadline: *deadline })?;
         }
         Ok(())
     }
 }
 
-/// A socket that waits until then, and not anew for each of its reads and writes.
+/// A socket with a deadline for all of its reads and writes together.
 struct Bounded<'a> {
     socket: &'a TcpStream,
-    until: Instant,
+    deadline: Instant,
 }
 
 impl Bounded<'_> {
@@ -89,8 +89,9 @@ impl Bounded<'_> {
         &mut self,
         call: impl FnOnce(&mut &TcpStream) -> io::Result<usize>,
     ) -> io::Result<usize> {
-        let late = || io::Error::new(ErrorKind::TimedOut, "it has not said enough in time");
-        let left = self.until.saturating_duration_since(Instant::now());
+        let late =
+            || io::Error::new(ErrorKind::TimedOut, "no complete message before the deadline");
+        let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(late());
         }
@@ -119,7 +120,7 @@ impl Write for Bounded<'_> {
     }
 }
 
-pub(in crate::slurm) fn send(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+pub(crate) fn send(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let json = serde_json::to_vec(message).map_err(io::Error::other)?;
     let length = u32::try_from(json.len()).map_err(io::Error::other)?;
     stream.write_all(&length.to_be_bytes())?;
@@ -127,12 +128,12 @@ pub(in crate::slurm) fn send(stream: &mut impl Write, message: &impl Serialize) 
     stream.flush()
 }
 
-pub(in crate::slurm) fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
+pub(crate) fn receive<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length) as usize;
     if length > LARGEST {
-        return Err(io::Error::other(format!("a message of {length} bytes")));
+        return Err(io::Error::other(format!("a message of {length} bytes, more than {LARGEST}")));
     }
     let mut json = Vec::new();
     stream.by_ref().take(length as u64).read_to_end(&mut json)?;

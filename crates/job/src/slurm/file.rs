@@ -3,7 +3,7 @@
 //! The file is opened once, and what is checked is the file that was opened: its name may lead to
 //! another one a moment later. The content of a file that is refused never appears in an error.
 
-use super::Secret;
+use crate::secret::Secret;
 use rustix::{fs::OFlags, process::geteuid};
 use std::{
     fs::OpenOptions,
@@ -19,11 +19,11 @@ const LARGEST: u64 = 256;
 /// The permissions that the file may have.
 const ALLOWED: u32 = 0o600;
 
-/// Why a file does not give a secret.
+/// A file does not give a secret.
 #[derive(Debug, Error)]
 pub enum SecretFileError {
     /// It cannot be read.
-    #[error("{0}")]
+    #[error("cannot read it")]
     Read(#[from] io::Error),
     /// It is a directory, a pipe or a device.
     #[error("not a regular file")]
@@ -36,22 +36,22 @@ pub enum SecretFileError {
         /// The user of this process.
         user: u32,
     },
-    /// Others than its owner may use it.
+    /// Its mode lets others than its owner use it.
     #[error("mode {mode:04o}, but 0600 or stricter is required: chmod 600 it")]
     Mode {
         /// Its permissions.
         mode: u32,
     },
-    /// There is nothing in it.
+    /// It is empty.
     #[error("empty: `gossamer secret --file PATH` writes a secret")]
     Empty,
-    /// Its content is no secret.
+    /// Its content is not a secret.
     #[error("not 64 hexadecimal digits: `gossamer secret --file PATH` writes a secret")]
     NotASecret,
 }
 
 /// Reads the secret in the file at `path`.
-pub(super) fn read(path: &Path) -> Result<Secret, SecretFileError> {
+pub(crate) fn read(path: &Path) -> Result<Secret, SecretFileError> {
     // Opening a pipe would otherwise wait for a writer.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_refused_without_being_shown() {
+    fn content_that_is_not_a_secret_is_refused_and_not_shown() {
         let directory = directory();
         for text in ["", " \n"] {
             let error = read(&file(&directory, text, 0o600)).expect_err("nothing");
             assert!(matches!(error, SecretFileError::Empty), "{error}");
         }
         for text in ["password", &"ab".repeat(200)] {
-            let error = read(&file(&directory, text, 0o600)).expect_err("no secret");
+            let error = read(&file(&directory, text, 0o600)).expect_err("not a secret");
             assert!(matches!(error, SecretFileError::NotASecret), "{error}");
             assert!(!error.to_string().contains(text), "{error}");
         }

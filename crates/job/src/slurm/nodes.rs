@@ -4,13 +4,13 @@
 use thiserror::Error;
 
 /// Names that a list may stand for: as many as a cluster has.
-const MOST: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 /// Digits of a number, zeros included.
-const MOST_DIGITS: usize = 20;
+const MAX_DIGITS: usize = 20;
 
-/// Why a list of nodes is none.
+/// A list of nodes cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the list of nodes {list:?} cannot be read: {reason}")]
+#[error("invalid list of nodes {list:?}: {reason}")]
 pub struct NodesError {
     list: String,
     reason: &'static str,
@@ -21,7 +21,7 @@ pub(crate) fn expand(list: &str) -> Result<Vec<String>, NodesError> {
     let failed = |reason| NodesError { list: list.chars().take(200).collect(), reason };
     let mut names = Vec::new();
     for entry in entries(list).map_err(failed)? {
-        let room = MOST - names.len();
+        let room = MAX_NAMES - names.len();
         names.extend(expand_entry(entry, room).map_err(failed)?);
     }
     Ok(names)
@@ -69,7 +69,7 @@ fn expand_entry(entry: &str, room: usize) -> Result<Vec<String>, &'static str> {
         rest = behind;
     }
     if names.len() > room {
-        return Err("it has too many names");
+        return Err("too many names");
     }
     names.iter_mut().for_each(|name| name.push_str(rest));
     Ok(names)
@@ -81,16 +81,16 @@ fn numbers(list: &str, most: usize) -> Result<Vec<String>, &'static str> {
     for range in list.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |text: &str| {
-            let is_number = (1..=MOST_DIGITS).contains(&text.len())
+            let is_number = (1..=MAX_DIGITS).contains(&text.len())
                 && text.bytes().all(|byte| byte.is_ascii_digit());
-            is_number.then(|| text.parse::<u64>().ok()).flatten().ok_or("a number is none")
+            is_number.then(|| text.parse::<u64>().ok()).flatten().ok_or("not a number")
         };
         let (from, to, width) = (number(first)?, number(last)?, first.len());
         if to < from {
             return Err("a range ends before it begins");
         }
         if to - from >= (most - numbers.len()) as u64 {
-            return Err("it has too many names");
+            return Err("too many names");
         }
         numbers.extend((from..=to).map(|number| format!("{number:0width$}")));
     }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn malformed_lists_are_refused() {
         for (list, reason) in [
             ("", "empty"),
             ("a,,b", "empty"),
@@ -125,9 +125,9 @@ mod tests {
             ("n1-4]", "not opened"),
             ("n[1[2]]", "inside"),
             ("n[4-1]", "before"),
-            ("n[a-b]", "none"),
-            ("n[]", "none"),
-            ("n[0-99999999999999999999]", "none"),
+            ("n[a-b]", "not a number"),
+            ("n[]", "not a number"),
+            ("n[0-99999999999999999999]", "not a number"),
             ("n[0-18446744073709551615]", "too many"),
             ("n[0-999]n[0-999]", "too many"),
         ] {
@@ -159,7 +159,7 @@ mod tests {
         #[test]
         fn any_text_is_read_or_refused(list in r"[ab0-9,\[\]é -]{0,60}") {
             if let Ok(names) = expand(&list) {
-                prop_assert!(!names.is_empty() && names.len() <= MOST);
+                prop_assert!(!names.is_empty() && names.len() <= MAX_NAMES);
             }
         }
     }
