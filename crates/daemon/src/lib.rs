@@ -15,37 +15,12 @@
 
 #![forbid(unsafe_code)]
 
-mod aside;
-pub mod authority;
-mod cgroup;
 pub mod cli;
-mod commands;
-pub mod config;
-pub mod connection;
 pub mod controller;
-mod conversation;
-pub mod daemon;
+mod escape;
 mod files;
-pub mod frame;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
-mod gate;
-pub mod identity;
-mod jobs;
-mod keeper;
-mod keepers;
-mod kept;
-mod log;
-pub mod message;
-mod metrics;
-mod pipes;
-mod processes;
-mod quotas;
-mod revocation;
-mod server;
-pub mod state;
-mod statistics;
-pub mod store;
-pub mod tls;
-pub mod topology;
-mod visible;
+pub mod host;
+mod process;
+pub mod protocol;
+mod quarantine;
+pub mod security;

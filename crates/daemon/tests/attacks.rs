@@ -8,10 +8,12 @@ use common::{
     calls::{PATIENCE, as_member, ask, connect, ends, member, runtime},
 };
 use gossamer_daemon::{
-    authority::{self, Authority},
-    identity::{Identity, Role},
-    message::{FromController, FromDaemon, Program, Request, RunRequest},
-    tls,
+    protocol::{FromController, FromDaemon, Program, Request, RunRequest},
+    security::{
+        authority::{self, Authority},
+        identity::{Identity, Role},
+        tls,
+    },
 };
 use gossamer_job::JobId;
 use rustls::{
@@ -311,7 +313,10 @@ fn garbage_and_huge_frames_are_turned_away() {
         // In the middle of a conversation, too.
         let mut stream = connect(&rack, admin(&rack)).await.unwrap();
         let request = Request::Run(Box::new(run_request()));
-        stream.write_all(&gossamer_daemon::frame::encode(&request).unwrap()).await.unwrap();
+        stream
+            .write_all(&gossamer_daemon::protocol::frame::encode(&request).unwrap())
+            .await
+            .unwrap();
         stream.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });

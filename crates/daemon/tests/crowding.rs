@@ -8,9 +8,8 @@ use common::{
     eventually, finish,
 };
 use gossamer_daemon::{
-    authority::Authority,
-    identity::Role,
-    message::{Answer, Request},
+    protocol::{Answer, Request},
+    security::{authority::Authority, identity::Role},
 };
 use gossamer_job::JobId;
 use rustls::ClientConfig;

@@ -9,9 +9,8 @@ use common::{
     false_daemon::{FalseDaemon, prepared},
     finish,
 };
-use gossamer_daemon::{
-    connection::ConnectionError,
-    message::{CHUNK, FromController, FromDaemon, OUTPUT_WINDOW, Stream},
+use gossamer_daemon::protocol::{
+    CHUNK, FromController, FromDaemon, OUTPUT_WINDOW, Stream, connection::ConnectionError,
 };
 use std::process::Child;
 use tokio::time::timeout;

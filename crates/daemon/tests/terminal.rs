@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Rack, Ran, calls::runtime, false_daemon::FalseDaemon, finish};
-use gossamer_daemon::message::FromDaemon;
+use gossamer_daemon::protocol::FromDaemon;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::{
     ffi::OsStr,

@@ -1,11 +1,15 @@
 //! Calling daemons.
 
 use crate::{
-    connection::{ConnectionError, Receiver, Sender},
-    identity::{Hosts, Identity, Name},
-    message::{Answer, Request},
-    tls::{self, TlsError},
-    visible,
+    escape,
+    protocol::{
+        Answer, Request,
+        connection::{ConnectionError, Receiver, Sender},
+    },
+    security::{
+        identity::{Hosts, Identity, Name},
+        tls::{self, TlsError},
+    },
 };
 use rustls::pki_types::ServerName;
 use std::{io, sync::Arc, time::Duration};
@@ -166,7 +170,7 @@ impl Caller {
             match answer {
                 Answer::Alive => {}
                 Answer::Refused(reason) => {
-                    let reason = visible::name(&reason).into_owned();
+                    let reason = escape::name(&reason).into_owned();
                     return Err(CallError::Refused { host: host.clone(), reason });
                 }
                 answer => match take(answer) {

@@ -1,9 +1,6 @@
 //! [`Conduct`]: what a daemon may say next about a process of a job, as `message.rs` draws it.
 
-use crate::{
-    connection::ConnectionError,
-    message::{FromDaemon, OUTPUT_WINDOW},
-};
+use crate::protocol::{FromDaemon, OUTPUT_WINDOW, connection::ConnectionError};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},
@@ -119,7 +116,7 @@ fn kind(message: &FromDaemon) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Ending, How, Stream};
+    use crate::protocol::{Ending, How, Stream};
 
     fn prepared() -> FromDaemon {
         FromDaemon::Prepared { address: ([127, 0, 0, 1], 1).into(), owns_cores: false }

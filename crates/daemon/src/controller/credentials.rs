@@ -39,7 +39,7 @@ pub(crate) fn descriptions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls;
+    use crate::security::tls;
     use gossamer_job::certificate_name;
     use rustls::{
         RootCertStore,

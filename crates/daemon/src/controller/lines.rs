@@ -1,6 +1,6 @@
 //! What a process says, as whole lines with its name in front.
 
-use crate::message::Stream;
+use crate::protocol::Stream;
 
 /// Bytes after which a line without an end is taken as if it had one.
 const LONGEST_LINE: usize = 64 << 10;

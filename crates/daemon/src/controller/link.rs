@@ -4,12 +4,14 @@
 //! daemon says and that it keeps to its window, so that a daemon can neither fill the controller's
 //! memory nor confuse it. One that does not is cut off.
 
-use super::conduct::{Conduct, Windows};
+use crate::controller::conduct::{Conduct, Windows};
 use crate::{
-    connection::ConnectionError,
     controller::call::{CallError, Caller, FromHost, ToHost},
-    identity::Name,
-    message::{ALIVE_EVERY, CHUNK, FromController, FromDaemon, Request, SILENCE},
+    protocol::{
+        ALIVE_EVERY, CHUNK, FromController, FromDaemon, Request, SILENCE,
+        connection::ConnectionError,
+    },
+    security::identity::Name,
 };
 use std::{io, path::PathBuf, sync::Arc};
 use tokio::{fs::File, io::AsyncReadExt, sync::mpsc, task::AbortHandle, time::timeout};

@@ -3,8 +3,8 @@
 
 use crate::{
     controller::{lines::Lines, link::Link},
-    message::Stream,
-    visible::{self, Colours},
+    escape::{self, Colours},
+    protocol::Stream,
 };
 use std::{
     io::{self, IsTerminal, Write},
@@ -66,7 +66,7 @@ pub(crate) fn write(stream: Stream, text: &[u8], colours: Colours) {
     fn to(mut to: impl Write + IsTerminal, text: &[u8], colours: Colours) {
         let shown;
         let text = if to.is_terminal() {
-            shown = visible::lines(text, colours);
+            shown = escape::lines(text, colours);
             &shown
         } else {
             text

@@ -1,7 +1,7 @@
 //! What `gossamer top` shows: from counts at two times, how much there is of it in a second.
 
-use super::tables::{size, table};
-use crate::{identity::Name, message::JobStatistics, visible};
+use crate::controller::tables::{size, table};
+use crate::{escape, protocol::JobStatistics, security::identity::Name};
 use gossamer_job::{JobId, ThreadStatistics};
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ pub(crate) fn cells(row: &ThreadRow) -> [String; HEAD.len()] {
     let rate = |of: fn(&Rates) -> String| row.rates.as_ref().map_or_else(|| "-".into(), of);
     [
         row.job.to_string().chars().take(8).collect(),
-        visible::name(&row.program).into_owned(),
+        escape::name(&row.program).into_owned(),
         row.host.clone(),
         row.thread.to_string(),
         rate(|rates| count(rates.requests_in)),
@@ -125,7 +125,7 @@ pub(crate) fn count(value: f64) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::message::JobSummary;
+    use crate::protocol::JobSummary;
 
     pub(crate) fn said(job: u128, host: u32, at: u64, before: bool) -> JobStatistics {
         let summary = JobSummary {

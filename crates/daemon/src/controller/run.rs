@@ -15,13 +15,12 @@ use crate::{
         signals::{Asked, Signals},
         verdict::{Fate, Verdict},
     },
-    files,
-    identity::Name,
-    message::{
+    escape, files,
+    protocol::{
         CHUNK, Ending, FromController, FromDaemon, How, Limits, OUTPUT_WINDOW, Process, Program,
         Request, RunRequest, SIGKILL,
     },
-    visible,
+    security::identity::Name,
 };
 use gossamer_job::{AuthorityError, JobHost, JobId, SecretPem};
 use std::{
@@ -212,7 +211,7 @@ impl Job {
                     prepared[number] = Some((address, owns_cores));
                 }
                 Ok(FromDaemon::Refused(reason)) => {
-                    let reason = visible::name(&reason).into_owned();
+                    let reason = escape::name(&reason).into_owned();
                     return Err(CallError::Refused { host: host(), reason }.into());
                 }
                 Ok(_) => {
@@ -289,7 +288,7 @@ impl Job {
     fn take(
         &mut self,
         number: usize,
-        message: Result<FromDaemon, crate::connection::ConnectionError>,
+        message: Result<FromDaemon, crate::protocol::connection::ConnectionError>,
         printer: &Printer,
         farewell: &mut Option<Instant>,
     ) {

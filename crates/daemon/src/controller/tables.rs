@@ -1,11 +1,11 @@
 //! What daemons answer, as tables for people and as JSON for programs.
 
-use super::verdict::{Fate, Verdict};
+use crate::controller::verdict::{Fate, Verdict};
 use crate::{
-    identity::Name,
-    message::{Ending, HostReport, JobSummary},
-    topology::Topology,
-    visible,
+    escape,
+    host::topology::Topology,
+    protocol::{Ending, HostReport, JobSummary},
+    security::identity::Name,
 };
 use gossamer_job::JobId;
 use serde::Serialize;
@@ -151,7 +151,7 @@ pub(crate) fn table<const N: usize>(
     head: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> String {
-    let shown = |row: [String; N]| row.map(|cell| visible::name(&cell).into_owned());
+    let shown = |row: [String; N]| row.map(|cell| escape::name(&cell).into_owned());
     let rows = std::iter::once(head.map(str::to_owned)).chain(rows).map(shown);
     let rows: Vec<[String; N]> = rows.collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -190,8 +190,8 @@ fn age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Role;
-    use crate::message::{Ending, How, OverRdma, Process, ToldBy};
+    use crate::protocol::{Ending, How, OverRdma, Process, ToldBy};
+    use crate::security::identity::Role;
 
     fn summary(job: u128, host: u32, ended: Option<How>) -> JobSummary {
         let ended = ended.map(|how| Ending { how, told_by: None, panic: None, last_lines: vec![] });

@@ -1,10 +1,10 @@
 //! `gossamer top`: what the threads of all jobs do, once or until `q`.
 
-use super::{
+use crate::controller::{
     call::{CallError, Caller},
     rates::{self, HEAD, ThreadRow, cells},
 };
-use crate::message::{Answer, Request};
+use crate::protocol::{Answer, Request};
 use ratatui::{
     Frame,
     crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},

@@ -8,8 +8,8 @@
 //! a process ends that misses another.
 
 use crate::{
-    message::{Ending, How, ToldBy},
-    visible,
+    escape,
+    protocol::{Ending, How, ToldBy},
 };
 use gossamer_job::JobId;
 use std::fmt;
@@ -98,7 +98,7 @@ impl Verdict {
             None => {
                 // A job that its own controller ended has ended well: host 0 was done.
                 let told_by = told_by.filter(|by| **by != ToldBy::Controller);
-                let told_by = told_by.map(|by| visible::name(&by.to_string()).into_owned());
+                let told_by = told_by.map(|by| escape::name(&by.to_string()).into_owned());
                 let status = if told_by.is_some() { 128 + 15 } else { 0 };
                 Self { job, cause: None, told_by, status }
             }
@@ -114,16 +114,16 @@ impl fmt::Display for Verdict {
                 write!(f, "job {job} has ended because of {host}: ")?;
                 match fate {
                     Fate::Lost(reason) => write!(f, "its daemon was lost: {reason}"),
-                    Fate::Refused(reason) => f.write_str(&visible::name(reason)),
+                    Fate::Refused(reason) => f.write_str(&escape::name(reason)),
                     Fate::Ended(Ending { how, panic, last_lines, .. }) => {
                         write!(f, "the program {how}")?;
                         if let Some(panic) = panic {
-                            write!(f, ", {}", visible::line(panic))?;
+                            write!(f, ", {}", escape::line(panic))?;
                         }
                         if !last_lines.is_empty() {
                             write!(f, "\nThe last lines of {host}:")?;
                         }
-                        let mut lines = last_lines.iter().map(|line| visible::line(line));
+                        let mut lines = last_lines.iter().map(|line| escape::line(line));
                         lines.try_for_each(|line| write!(f, "\n  | {line}"))
                     }
                 }
@@ -137,7 +137,7 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Role;
+    use crate::security::identity::Role;
 
     fn ended(how: How) -> Fate {
         let last_lines = vec!["last".to_owned()];

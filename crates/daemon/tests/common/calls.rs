@@ -3,10 +3,11 @@
 
 use super::Rack;
 use gossamer_daemon::{
-    connection::{ConnectionError, Receiver, Sender},
-    identity::Identity,
-    message::{Answer, Request},
-    tls,
+    protocol::{
+        Answer, Request,
+        connection::{ConnectionError, Receiver, Sender},
+    },
+    security::{identity::Identity, tls},
 };
 use rustls::{ClientConfig, pki_types::ServerName};
 use std::{sync::Arc, time::Duration};

@@ -5,9 +5,8 @@ use super::{
     calls::{PATIENCE, ends, member},
 };
 use gossamer_daemon::{
-    identity::Identity,
-    message::{FromController, FromDaemon, Request},
-    tls,
+    protocol::{FromController, FromDaemon, Request},
+    security::{identity::Identity, tls},
 };
 use std::fs;
 use tokio::{
@@ -16,8 +15,8 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-type Receiver = gossamer_daemon::connection::Receiver<ReadHalf<TlsStream<TcpStream>>>;
-type Sender = gossamer_daemon::connection::Sender<WriteHalf<TlsStream<TcpStream>>>;
+type Receiver = gossamer_daemon::protocol::connection::Receiver<ReadHalf<TlsStream<TcpStream>>>;
+type Sender = gossamer_daemon::protocol::connection::Sender<WriteHalf<TlsStream<TcpStream>>>;
 
 /// Listens in place of the daemon of host `a`.
 pub(crate) struct FalseDaemon {

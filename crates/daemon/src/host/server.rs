@@ -1,0 +1,276 @@
+//! Who gets to talk to a daemon, and what about.
+//!
+//! Until a connection has shown a certificate of the rack and asked one thing, it is worth little:
+//! there are at most [`PENDING`] such, each for at most [`PATIENCE`], and a new one pushes out the
+//! oldest. So garbage, slow talkers and thousands of connections cost a bounded amount of memory,
+//! and whoever has a certificate, and is done in milliseconds, still gets through. Those who have
+//! asked share places ([`quotas`](crate::host::quotas)), so that no member keeps the others out.
+
+use crate::{
+    host::{
+        daemon::Daemon,
+        jobs::Job,
+        log::Position,
+        quotas::{Permit, QuotaReached, Quotas},
+        session,
+    },
+    protocol::{
+        ALIVE_EVERY, Answer, Request, ToldBy,
+        connection::{ConnectionError, Receiver, Sender},
+    },
+    security::{
+        acceptor::Gate,
+        identity::Member,
+        tls::{self, TlsError},
+    },
+};
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncWrite, ReadHalf, WriteHalf, split},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+    time::{sleep, timeout},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tracing::Instrument;
+
+/// Connections that have not asked anything yet.
+const PENDING: usize = 64;
+/// How long a connection may take until it has asked something.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer may take to be taken.
+const ANSWER: Duration = Duration::from_secs(30);
+
+type Stream = TlsStream<TcpStream>;
+
+#[derive(Debug, Error)]
+enum Turned {
+    #[error("no encrypted connection: {0}")]
+    Handshake(io::Error),
+    #[error(transparent)]
+    Stranger(#[from] TlsError),
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    #[error("it took too long")]
+    Slow,
+}
+
+/// Serves whoever connects.
+pub(crate) async fn serve(
+    daemon: Arc<Daemon>,
+    listener: TcpListener,
+    mut gate: Gate,
+) -> Infallible {
+    let quotas = Arc::new(Quotas::default());
+    let mut pending: VecDeque<AbortHandle> = VecDeque::with_capacity(PENDING);
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, or the peer is gone already: others may do better.
+                tracing::debug!(%error, "cannot accept");
+                sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+        };
+        daemon.counts.connections.fetch_add(1, Relaxed);
+        pending.retain(|task| !task.is_finished());
+        while pending.len() >= PENDING {
+            if let Some(oldest) = pending.pop_front() {
+                oldest.abort();
+                daemon.counts.strangers.fetch_add(1, Relaxed);
+            }
+        }
+        let (daemon, acceptor, quotas) = (daemon.clone(), gate.acceptor(), quotas.clone());
+        let meeting = async move {
+            match timeout(PATIENCE, meet(&daemon, acceptor, stream))
+                .await
+                .unwrap_or(Err(Turned::Slow))
+            {
+                Ok(asked) => admit(daemon, &quotas, from, asked),
+                Err(reason) => {
+                    daemon.counts.strangers.fetch_add(1, Relaxed);
+                    tracing::debug!(%from, %reason, "turned away");
+                }
+            }
+        };
+        let task = tokio::spawn(meeting.in_current_span());
+        pending.push_back(task.abort_handle());
+    }
+}
+
+/// A member of the rack with a request.
+struct Asked {
+    member: Member,
+    request: Request,
+    receiver: Receiver<ReadHalf<Stream>>,
+    sender: Sender<WriteHalf<Stream>>,
+}
+
+/// Hears who it is and what it asks.
+async fn meet(daemon: &Daemon, acceptor: TlsAcceptor, stream: TcpStream) -> Result<Asked, Turned> {
+    stream.set_nodelay(true).map_err(Turned::Handshake)?;
+    let stream = acceptor.accept(stream).await.map_err(Turned::Handshake)?;
+    let member = tls::peer(stream.get_ref().1.peer_certificates(), &daemon.identity)?;
+    let (reading, writing) = split(stream);
+    let mut receiver = Receiver::new(reading);
+    let request = receiver.receive(PATIENCE).await?;
+    Ok(Asked { member, request, receiver, sender: Sender::new(writing) })
+}
+
+/// Lets a request go on in a task of its own, which a newcomer does not push out.
+fn admit(daemon: Arc<Daemon>, quotas: &Arc<Quotas>, from: SocketAddr, asked: Asked) {
+    let Asked { member, request, .. } = &asked;
+    let place = match request {
+        // Takes no place, because it must work when there is none; its answer is a few bytes.
+        Request::Kill(_) => Ok(None),
+        Request::Logs { follow, .. } => quotas.acquire(member, *follow).map(Some),
+        _ => quotas.acquire(member, false).map(Some),
+    };
+    let span = tracing::info_span!(
+        "request",
+        %from,
+        by = %member.name,
+        job = tracing::field::Empty,
+    );
+    if let Some(job) = request.job() {
+        span.record("job", tracing::field::display(job));
+    }
+    tokio::spawn(answer(daemon, place, asked).instrument(span));
+}
+
+/// Serves a request, or says why not. `place` is held until the connection is closed.
+async fn answer(daemon: Arc<Daemon>, place: Result<Option<Permit>, QuotaReached>, asked: Asked) {
+    let Asked { member, request, receiver, mut sender } = asked;
+    let refusal = if !request.is_allowed_to(member.role) {
+        daemon.counts.forbidden.fetch_add(1, Relaxed);
+        let what = request.verb();
+        tracing::warn!(role = %member.role, what, "forbidden");
+        Some(format!("the {} {} may not {what}", member.role, member.name))
+    } else if let Err(reached) = &place {
+        tracing::debug!(%reached, "refused");
+        Some(reached.to_string())
+    } else {
+        None
+    };
+    if refusal.is_none() {
+        daemon.counts.requests.fetch_add(1, Relaxed);
+    }
+    let is_run = matches!(request, Request::Run(_));
+    let served = match (refusal, request) {
+        // Each kind of conversation has its own word for it.
+        (Some(reason), _) if is_run => {
+            let refused = crate::protocol::FromDaemon::Refused(reason);
+            timely(sender.send(&refused)).await
+        }
+        (Some(reason), _) => timely(sender.send(&Answer::Refused(reason))).await,
+        (None, Request::Run(request)) => {
+            session::run(&daemon, &member, *request, receiver, sender).await;
+            return;
+        }
+        (None, Request::Describe) => {
+            timely(sender.send(&Answer::Host(Box::new(daemon.report())))).await
+        }
+        (None, Request::Jobs) => show_jobs(&daemon, &mut sender).await,
+        (None, Request::Kill(job)) => {
+            tracing::info!("killing");
+            let killed = daemon.jobs.kill(job, &ToldBy::Member(member.name, member.role));
+            timely(sender.send(&Answer::Killed(killed))).await
+        }
+        (None, Request::Statistics) => show_statistics(&daemon, &mut sender).await,
+        (None, Request::Logs { job, follow }) => {
+            show_logs(daemon.jobs.of(job), follow, &mut sender).await
+        }
+    };
+    let closed = match served {
+        Ok(()) => timely(sender.close()).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = closed {
+        tracing::debug!(%error, "the answer was not taken");
+    }
+}
+
+async fn timely(
+    sending: impl Future<Output = Result<(), ConnectionError>>,
+) -> Result<(), ConnectionError> {
+    timeout(ANSWER, sending).await.unwrap_or(Err(ConnectionError::Silent(ANSWER)))
+}
+
+/// Sends what is known of all jobs.
+async fn show_jobs<W: AsyncWrite + Unpin>(
+    daemon: &Daemon,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    for summary in daemon.jobs.summaries() {
+        timely(sender.send(&Answer::Job(Box::new(summary)))).await?;
+    }
+    timely(sender.send(&Answer::JobsEnd)).await
+}
+
+/// Sends what the threads of all jobs do.
+async fn show_statistics<W: AsyncWrite + Unpin>(
+    daemon: &Daemon,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    for job in daemon.jobs.that_run() {
+        timely(sender.send(&Answer::Statistics(Box::new(job.statistics())))).await?;
+    }
+    timely(sender.send(&Answer::StatisticsEnd)).await
+}
+
+/// Sends what processes have said; and what they will say, if `follow`.
+async fn show_logs<W: AsyncWrite + Unpin>(
+    processes: Vec<Arc<Job>>,
+    follow: bool,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    let is_known = !processes.is_empty();
+    // Nothing is read ahead of what is sent: it stays where it is bounded.
+    let (say, mut said) = mpsc::channel(1);
+    // They end when this does.
+    let mut reading = JoinSet::new();
+    for job in processes {
+        reading.spawn(read_log(job, follow, say.clone()));
+    }
+    drop(say);
+    loop {
+        let answer = match timeout(ALIVE_EVERY, said.recv()).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return timely(sender.send(&Answer::LogEnd(is_known))).await,
+            Err(_) => Answer::Alive,
+        };
+        timely(sender.send(&answer)).await?;
+    }
+}
+
+/// Hands over what a process has said; and what it will say, if `follow`.
+async fn read_log(job: Arc<Job>, follow: bool, say: mpsc::Sender<Answer>) {
+    let process = job.summary().process();
+    let mut changes = job.log.changes();
+    let mut position = Position::default();
+    // A process that writes all the time would never be read to its end.
+    let last = if follow { Position::MAX } else { job.log.end_position() };
+    loop {
+        changes.mark_unchanged();
+        // Looked at first: what was said before the end is read then.
+        let has_ended = job.log.has_ended();
+        while let Some((stream, bytes)) = job.log.next(&mut position, last) {
+            if say.send(Answer::Log(process, stream, bytes)).await.is_err() {
+                return;
+            }
+        }
+        if has_ended || !follow || changes.changed().await.is_err() {
+            return;
+        }
+    }
+}

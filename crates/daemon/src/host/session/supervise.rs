@@ -1,0 +1,186 @@
+//! The second half of a conversation: a process runs, and is served until it and all its output are
+//! gone.
+
+use crate::host::session::{Conversation, who};
+use crate::{
+    host::{
+        jobs::Admitted,
+        pipes::{Input, LAST_OUTPUT, Pump},
+        statistics,
+    },
+    process::{
+        cgroup::Cgroup,
+        supervised::Kept,
+        supervisor::{FromKeeper, ToKeeper},
+    },
+    protocol::{
+        Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream, ToldBy,
+        connection::ConnectionError,
+    },
+};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use tokio::{
+    sync::{Semaphore, mpsc, watch},
+    time::{Instant, sleep_until, timeout},
+};
+
+/// How long a process may take to end when its controller is gone or somebody kills the job.
+const GRACE: Duration = Duration::from_millis(300);
+/// The longest that a controller can let a process take to end.
+const LONGEST_GRACE: Duration = Duration::from_secs(60);
+
+impl Conversation<'_> {
+    /// Serves a process until it and all its output are gone.
+    pub(super) async fn watch(
+        &mut self,
+        kept: Kept,
+        admitted: &Admitted,
+        mark: &str,
+        cgroup: Option<Cgroup>,
+    ) {
+        let Kept { pid, keeper, mut events, orders, output, errors, statistics, input } = kept;
+        let job = &admitted.job;
+        job.has_started(pid);
+        // Stops when it is dropped.
+        let mut _statistics = tokio::task::JoinSet::new();
+        _statistics.spawn(statistics::take(statistics, job.clone()));
+        tracing::info!(pid, program = self.request.program.name, "started");
+        self.say(FromDaemon::Started { pid });
+
+        let window = Arc::new(Semaphore::new(OUTPUT_WINDOW));
+        let (end, ended) = watch::channel(false);
+        let mut pumps = tokio::task::JoinSet::new();
+        let pump = |stream, tell: &mpsc::UnboundedSender<_>| Pump {
+            stream,
+            job: job.clone(),
+            counts: self.daemon.counts.clone(),
+            tell: tell.clone(),
+            window: window.clone(),
+            ended: ended.clone(),
+        };
+        pumps.spawn(pump(Stream::Out, &self.tell).run(output));
+        pumps.spawn(pump(Stream::Err, &self.tell).run(errors));
+        let mut input = input.map(|pipe| Input::new(pipe, self.tell.clone()));
+
+        let mut killed = job.killed_by();
+        let mut told_by: Option<ToldBy> = None;
+        let mut was_forced = false;
+        let mut force_at = None;
+        let mut is_there = true;
+        let mut how = None;
+        while how.is_none() {
+            let stop = tokio::select! {
+                said = self.hears.recv(), if is_there => match said {
+                    Some(Ok(FromController::Signal(signal))) => {
+                        let _ = orders.send(ToKeeper::Signal(signal));
+                        None
+                    }
+                    Some(Ok(FromController::Stop { signal, grace_ms })) => {
+                        let grace = Duration::from_millis(grace_ms.into()).min(LONGEST_GRACE);
+                        Some((ToldBy::Controller, signal, grace))
+                    }
+                    Some(Ok(message)) => {
+                        let is_fine = take(message, &window, &mut input);
+                        let why = || ToldBy::Daemon("for words out of turn".into());
+                        (!is_fine).then(|| (why(), 15, GRACE))
+                    }
+                    Some(Err(_)) | None => {
+                        is_there = false;
+                        // Nobody waits for output any more.
+                        window.close();
+                        input = None;
+                        let error = match said {
+                            Some(Err(error)) => error,
+                            _ => ConnectionError::Closed,
+                        };
+                        tracing::warn!(%error, "the controller is gone");
+                        let why = format!("whose controller is gone ({error})");
+                        Some((ToldBy::Daemon(why), 15, GRACE))
+                    }
+                },
+                by = who(&mut killed), if told_by.is_none() => Some((by, 15, GRACE)),
+                event = events.recv() => {
+                    how = Some(match event {
+                        Some(FromKeeper::Exited(code)) => How::Exited(code),
+                        Some(FromKeeper::Killed(signal)) => How::Killed(signal),
+                        _ => How::Unwatched,
+                    });
+                    None
+                }
+                () = sleep_until(force_at.unwrap_or_else(Instant::now)), if force_at.is_some() => {
+                    let _ = orders.send(ToKeeper::Kill);
+                    was_forced = true;
+                    force_at = None;
+                    None
+                }
+            };
+            if let Some((by, signal, grace)) = stop {
+                let _ = orders.send(ToKeeper::Signal(signal));
+                was_forced |= signal == SIGKILL;
+                let deadline = Instant::now() + grace;
+                force_at = Some(force_at.map_or(deadline, |at: Instant| at.min(deadline)));
+                told_by.get_or_insert(by);
+            }
+        }
+        if how == Some(How::Killed(SIGKILL)) && !was_forced {
+            // Somebody else has killed it: the order to end has only overtaken the news of that.
+            told_by = None;
+        }
+        // It may be what cannot be ended.
+        let _ = timeout(LAST_OUTPUT, keeper).await;
+        self.end_what_is_left(mark, cgroup).await;
+
+        end.send_replace(true);
+        let all_said = async { while pumps.join_next().await.is_some() {} };
+        tokio::pin!(all_said);
+        let is_all = timeout(LAST_OUTPUT, &mut all_said).await.is_ok();
+        let (last_lines, panic) = job.log.last_words();
+        let ending = Ending { how: how.unwrap_or(How::Unwatched), told_by, panic, last_lines };
+        tracing::info!(how = %ending.how, told_by = ending.told_by.as_ref().map(display), "ended");
+        if ending.told_by.is_none() && ending.how != How::Exited(0) {
+            self.daemon.counts.failed.fetch_add(1, Relaxed);
+        }
+        job.has_ended(ending.clone());
+        let _ = self.tell.send(FromDaemon::Ended(ending));
+        if is_all || !is_there {
+            window.close();
+            return;
+        }
+        loop {
+            tokio::select! {
+                () = &mut all_said => return,
+                said = self.hears.recv() => match said {
+                    Some(Ok(message)) => drop(take(message, &window, &mut input)),
+                    _ => {
+                        window.close();
+                        return;
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// Acts on a message about output or input; false if it has no place here.
+fn take(message: FromController, window: &Semaphore, input: &mut Option<Input>) -> bool {
+    match message {
+        FromController::Printed(bytes) => {
+            let room = OUTPUT_WINDOW.saturating_sub(window.available_permits());
+            window.add_permits((bytes as usize).min(room));
+            true
+        }
+        FromController::Input(bytes) => match input {
+            Some(input) => input.push(bytes),
+            None => true,
+        },
+        FromController::InputEnd => {
+            *input = None;
+            true
+        }
+        FromController::Alive | FromController::Stop { .. } | FromController::Signal(_) => true,
+        FromController::Program(_) | FromController::ProgramEnd | FromController::Start(_) => false,
+    }
+}

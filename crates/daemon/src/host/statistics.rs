@@ -1,0 +1,110 @@
+//! What the processes of jobs say their threads do, as the daemon takes it: it believes nothing of
+//! it, keeps the last two reports, and spends the same small time on a process however much it says.
+
+use crate::{
+    host::jobs::Job,
+    protocol::{JobStatistics, JobSummary},
+};
+use gossamer_job::{LARGEST_REPORT, ProcessStatistics, REPORT_INTERVAL};
+use parking_lot::Mutex;
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{net::UnixDatagram, time::sleep};
+
+/// The shortest time between two reports of a process that are looked at.
+const PAUSE: Duration = REPORT_INTERVAL.checked_div(4).expect("four is not zero");
+
+/// The last two reports of a process, the older one first.
+#[derive(Debug, Default)]
+pub(crate) struct Samples(Mutex<VecDeque<(Instant, ProcessStatistics)>>);
+
+impl Samples {
+    pub(crate) fn add(&self, report: ProcessStatistics) {
+        let mut samples = self.0.lock();
+        if samples.len() == 2 {
+            samples.pop_front();
+        }
+        samples.push_back((Instant::now(), report));
+    }
+
+    /// The reports of the process with this summary.
+    pub(crate) fn of(&self, summary: JobSummary) -> JobStatistics {
+        let mut samples: Vec<_> = self.0.lock().iter().cloned().collect();
+        let now = samples.pop();
+        let age_ms = now.as_ref().map_or(0, |(came, _)| came.elapsed().as_millis() as u64);
+        let threads = |sample: Option<(Instant, ProcessStatistics)>| {
+            sample.map(|(_, report)| report.threads).unwrap_or_default()
+        };
+        JobStatistics { summary, age_ms, now: threads(now), before: threads(samples.pop()) }
+    }
+
+    /// How many queue pairs the process has said last that it has.
+    pub(crate) fn queue_pairs(&self) -> u32 {
+        self.0.lock().back().map_or(0, |(_, report)| report.queue_pairs)
+    }
+}
+
+/// Takes the reports of a process, for as long as it is not dropped.
+pub(crate) async fn take(socket: UnixDatagram, job: Arc<Job>) {
+    let mut buffer = vec![0; LARGEST_REPORT];
+    // The system fails this only when the socket is of no more use.
+    while let Ok(length) = socket.recv(&mut buffer).await {
+        if let Some(report) = ProcessStatistics::from_json(&buffer[..length]) {
+            job.samples.add(report);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        host::jobs::Jobs,
+        protocol::{Program, RunRequest},
+    };
+    use gossamer_job::{JobId, ThreadStatistics};
+
+    fn report(requests_in: u64) -> ProcessStatistics {
+        let thread = ThreadStatistics { requests_in, ..ThreadStatistics::default() };
+        ProcessStatistics { threads: vec![thread], queue_pairs: 0 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_two_reports_are_kept_and_garbage_is_not() {
+        let program = Program { digest: [0; 32], bytes: 0, name: "p".into() };
+        let request = RunRequest {
+            job: JobId(1),
+            host: 0,
+            hosts: 1,
+            processes: 1,
+            threads: 1,
+            program,
+            arguments: vec![],
+            environment: vec![],
+            directory: None,
+            input: false,
+            limits: Default::default(),
+        };
+        let jobs = Arc::new(Jobs::default());
+        let admitted = jobs.admit(&request, &"ann".parse().unwrap()).unwrap();
+        let (theirs, ours) = UnixDatagram::pair().unwrap();
+        let taking = tokio::spawn(take(ours, admitted.job.clone()));
+        let said = || jobs.that_run()[0].statistics();
+        assert_eq!((said().now, said().before), (vec![], vec![]));
+
+        let good = [1, 2, 3].map(|count| report(count).to_json().into_bytes());
+        let garbage = [vec![], b"{}".to_vec(), b"[".to_vec(), vec![0xff; LARGEST_REPORT + 1]];
+        for datagram in garbage.iter().chain(&good) {
+            theirs.send(datagram).await.unwrap();
+        }
+        while said().now != report(3).threads {
+            sleep(PAUSE).await;
+        }
+        assert_eq!(said().before, report(2).threads);
+        taking.abort();
+    }
+}

@@ -1,0 +1,147 @@
+//! A process of a job with its keeper, as the daemon holds them.
+
+use crate::protocol::connection::{ConnectionError, Receiver};
+use crate::{
+    process::{
+        kill::MARK,
+        supervisor::{self, Descriptors, FromKeeper, KEEPER, Launch, THIS_PROGRAM, ToKeeper},
+        supervisors::Keepers,
+    },
+    protocol::frame,
+};
+use gossamer_job::JobDescription;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use std::{
+    fs::File,
+    io::{self, Write},
+    net::TcpListener,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::Stdio,
+    time::Duration,
+};
+use thiserror::Error;
+use tokio::{
+    io::AsyncWriteExt,
+    net::{UnixDatagram, unix::pipe},
+    process::{ChildStderr, ChildStdout, Command},
+    sync::mpsc,
+    task::{JoinHandle, spawn_blocking},
+};
+
+/// How long a keeper may take to start a program. It waits for nothing but the disk.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a program was not started.
+#[derive(Debug, Error)]
+pub(crate) enum KeptError {
+    #[error("cannot start a process to watch the program: {0}")]
+    Keeper(#[from] io::Error),
+    #[error("the process that is to watch the program says nothing: {0}")]
+    Silent(#[from] ConnectionError),
+    #[error("cannot start the program: {0}")]
+    Failed(String),
+}
+
+/// A process of a job with its keeper. Dropped, the keeper kills it and ends.
+pub(crate) struct Kept {
+    /// The number of the process.
+    pub(crate) pid: u32,
+    /// Ends when the keeper has ended.
+    pub(crate) keeper: JoinHandle<()>,
+    /// How the process ends; closed when the keeper is gone.
+    pub(crate) events: mpsc::Receiver<FromKeeper>,
+    /// What the keeper is to do.
+    pub(crate) orders: mpsc::UnboundedSender<ToKeeper>,
+    /// What the process says.
+    pub(crate) output: ChildStdout,
+    /// What the process says of errors.
+    pub(crate) errors: ChildStderr,
+    /// Where it reports what its threads do.
+    pub(crate) statistics: UnixDatagram,
+    /// What it is told, if it is told anything.
+    pub(crate) input: Option<pipe::Sender>,
+}
+
+/// Starts a program, which has been verified, in the care of a keeper.
+pub(crate) async fn start(
+    keepers: &Keepers,
+    program: File,
+    launch: &Launch,
+    mark: &str,
+    description: &JobDescription,
+    listener: TcpListener,
+    with_input: bool,
+) -> Result<Kept, KeptError> {
+    let (theirs, input) = if with_input {
+        let (theirs, ours) = io::pipe()?;
+        (OwnedFd::from(theirs), Some(pipe::Sender::from_owned_fd(ours.into())?))
+    } else {
+        (File::open("/dev/null")?.into(), None)
+    };
+    let job = sealed(description.to_json().as_bytes())?;
+    let (statistics, reports) = UnixDatagram::pair()?;
+    let reports = OwnedFd::from(reports.into_std()?);
+    let listener = listener.into();
+    let program = program.into();
+    let descriptors = Descriptors { program, job, listener, statistics: reports, input: theirs };
+
+    let (socket, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(THIS_PROGRAM);
+    command.arg0("gossamer-keeper").arg(KEEPER).env(MARK, mark);
+    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let starting = keepers.clone();
+    // It waits for those who look for strays.
+    // The command's copy of the keeper's end, which would keep the socket open, goes with it.
+    let started = spawn_blocking(move || starting.start(&mut command));
+    let mut child = started.await.map_err(io::Error::other)??;
+    let output = child.stdout.take();
+    let errors = child.stderr.take();
+    let keeper = keepers.wait(child);
+    supervisor::send_descriptors(&socket, &descriptors)?;
+    drop(descriptors);
+    socket.set_nonblocking(true)?;
+    let (reading, mut writing) = tokio::net::UnixStream::from_std(socket)?.into_split();
+    let first = frame::encode(launch).map_err(io::Error::other)?;
+    writing.write_all(&first).await?;
+    let mut reading = Receiver::new(reading);
+    let pid = match reading.receive(PATIENCE).await? {
+        FromKeeper::Started(pid) => pid,
+        FromKeeper::Failed(reason) => return Err(KeptError::Failed(reason)),
+        FromKeeper::Exited(_) | FromKeeper::Killed(_) => {
+            return Err(KeptError::Failed("it has ended before it was started".into()));
+        }
+    };
+
+    let (happened, events) = mpsc::channel(1);
+    tokio::spawn(async move {
+        // A process may run for as long as it likes.
+        while let Ok(event) = reading.receive(Duration::MAX).await {
+            if happened.send(event).await.is_err() {
+                return;
+            }
+        }
+    });
+    let (orders, mut ordered) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        // Dropping the writing half is what tells the keeper that the daemon is done with it.
+        while let Some(order) = ordered.recv().await {
+            let Ok(bytes) = frame::encode::<ToKeeper>(&order) else { continue };
+            if writing.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    });
+    let missing = || io::Error::other("a pipe that was asked for is not there");
+    let (output, errors) = (output.ok_or_else(missing)?, errors.ok_or_else(missing)?);
+    Ok(Kept { pid, keeper, events, orders, output, errors, statistics, input })
+}
+
+/// A file in memory that nobody can change any more.
+fn sealed(content: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(memfd_create("gossamer-job", flags)?);
+    file.write_all(content)?;
+    let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    fcntl_add_seals(&file, all)?;
+    Ok(file.into())
+}
