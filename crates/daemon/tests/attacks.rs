@@ -11,7 +11,8 @@ use gossamer_daemon::{
     protocol::{FromController, FromDaemon, Program, Request, RunRequest},
     security::{
         authority::{self, Authority},
-        identity::{Identity, Role},
+        identity::Identity,
+        member::Role,
         tls,
     },
 };

@@ -9,7 +9,7 @@ use common::{
 };
 use gossamer_daemon::{
     protocol::{Answer, Request},
-    security::{authority::Authority, identity::Role},
+    security::{authority::Authority, member::Role},
 };
 use gossamer_job::JobId;
 use rustls::ClientConfig;

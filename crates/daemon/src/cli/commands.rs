@@ -1,7 +1,10 @@
 //! The commands that call daemons.
 
 use crate::{
-    cli::{CommandError, RunArgs, Who, complain, print},
+    cli::{
+        args::{RunArgs, Who},
+        output::{CommandError, complain, print},
+    },
     controller::{
         call::{CallError, Caller, Next},
         lines::Lines,
@@ -12,7 +15,10 @@ use crate::{
     },
     escape::{self, Colours},
     protocol::{Answer, Limits, Request},
-    security::identity::{self, Identity, Name, Role},
+    security::{
+        identity::{self, Identity},
+        member::{Name, Role},
+    },
 };
 use gossamer_job::JobId;
 use std::{

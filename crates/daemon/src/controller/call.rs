@@ -7,7 +7,8 @@ use crate::{
         connection::{ConnectionError, Receiver, Sender},
     },
     security::{
-        identity::{Hosts, Identity, Name},
+        identity::{Hosts, Identity},
+        member::Name,
         tls::{self, TlsError},
     },
 };

@@ -11,7 +11,7 @@ use crate::{
         ALIVE_EVERY, CHUNK, FromController, FromDaemon, Request, SILENCE,
         connection::ConnectionError,
     },
-    security::identity::Name,
+    security::member::Name,
 };
 use std::{io, path::PathBuf, sync::Arc};
 use tokio::{fs::File, io::AsyncReadExt, sync::mpsc, task::AbortHandle, time::timeout};

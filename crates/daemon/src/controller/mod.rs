@@ -11,6 +11,7 @@ mod credentials;
 pub(crate) mod lines;
 mod link;
 pub(crate) mod printer;
+mod program;
 pub mod rates;
 pub mod run;
 mod signals;

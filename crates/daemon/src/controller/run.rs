@@ -6,6 +6,7 @@
 //! 3. Output is printed, input and signals are forwarded, until all processes have ended. When one
 //!    ends badly, all others are told to end at once.
 
+use crate::controller::program::{digest, find};
 use crate::{
     controller::{
         call::{CallError, Caller},
@@ -17,22 +18,13 @@ use crate::{
     },
     escape, files,
     protocol::{
-        CHUNK, Ending, FromController, FromDaemon, How, Limits, OUTPUT_WINDOW, Process, Program,
-        Request, RunRequest, SIGKILL,
+        CHUNK, Ending, FromController, FromDaemon, How, Limits, OUTPUT_WINDOW, Process, Request,
+        RunRequest, SIGKILL,
     },
-    security::identity::Name,
+    security::member::Name,
 };
 use gossamer_job::{AuthorityError, JobHost, JobId, SecretPem};
-use std::{
-    env,
-    ffi::OsStr,
-    io, iter,
-    net::SocketAddr,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, iter, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use thiserror::Error;
 use tokio::{
     io::AsyncReadExt,
@@ -353,32 +345,6 @@ fn check_hosts(hosts: &[Name]) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The file of a program: a path if it has a slash, else looked for in `PATH`.
-fn find(program: &str) -> io::Result<PathBuf> {
-    let is_program = |path: &Path| {
-        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-    };
-    let path = PathBuf::from(program);
-    if program.contains('/') {
-        let text = "it is not an executable file";
-        path.metadata()?;
-        return if is_program(&path) { Ok(path) } else { Err(io::Error::other(text)) };
-    }
-    let paths = env::var_os("PATH").unwrap_or_default();
-    let mut found = env::split_paths::<OsStr>(&paths).map(|folder| folder.join(&path));
-    let missing = || {
-        let text = format!("not in PATH (for a file in this directory write ./{program})");
-        io::Error::new(io::ErrorKind::NotFound, text)
-    };
-    found.find(|path| is_program(path)).ok_or_else(missing)
-}
-
-fn digest(file: &Path, name: String) -> io::Result<Program> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(std::fs::File::open(file)?)?;
-    Ok(Program { digest: *hasher.finalize().as_bytes(), bytes: hasher.count(), name })
-}
-
 /// Sends what comes on the standard input to host 0, as far as there is room.
 async fn forward_input(link: Link, room: Arc<Semaphore>) {
     let mut input = tokio::io::stdin();
@@ -407,14 +373,5 @@ mod tests {
         assert!(check_hosts(&[name("a"), name("b")]).is_ok());
         let error = check_hosts(&[name("a"), name("b"), name("a")]).unwrap_err();
         assert!(error.to_string().contains("a is named twice"), "{error}");
-    }
-
-    #[test]
-    fn programs_are_found_as_a_shell_finds_them() {
-        assert!(find("sh").unwrap().ends_with("sh"));
-        assert_eq!(find("/bin/sh").unwrap(), Path::new("/bin/sh"));
-        assert!(find("no-such-program").unwrap_err().to_string().contains("./no-such-program"));
-        assert!(find("/etc/hostname/x").is_err());
-        assert!(find("/etc/passwd").unwrap_err().to_string().contains("not an executable"));
     }
 }

@@ -3,9 +3,8 @@
 use crate::controller::verdict::{Fate, Verdict};
 use crate::{
     escape,
-    host::topology::Topology,
-    protocol::{Ending, HostReport, JobSummary},
-    security::identity::Name,
+    protocol::{Ending, HostReport, JobSummary, topology::Topology},
+    security::member::Name,
 };
 use gossamer_job::JobId;
 use serde::Serialize;
@@ -191,7 +190,7 @@ fn age(seconds: u64) -> String {
 mod tests {
     use super::*;
     use crate::protocol::{Ending, How, OverRdma, Process, ToldBy};
-    use crate::security::identity::Role;
+    use crate::security::member::Role;
 
     fn summary(job: u128, host: u32, ended: Option<How>) -> JobSummary {
         let ended = ended.map(|how| Ending { how, told_by: None, panic: None, last_lines: vec![] });

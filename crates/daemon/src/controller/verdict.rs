@@ -137,7 +137,7 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::security::identity::Role;
+    use crate::security::member::Role;
 
     fn ended(how: How) -> Fate {
         let last_lines = vec!["last".to_owned()];

@@ -1,5 +1,7 @@
 //! The settings of a daemon: `gossamer.toml`.
 
+#[cfg(test)]
+use crate::security::identity::PORT;
 use serde::Deserialize;
 use std::{
     fs, io,
@@ -7,9 +9,6 @@ use std::{
     path::{Path, PathBuf},
 };
 use thiserror::Error;
-
-/// The port of daemons.
-pub const PORT: u16 = 7474;
 
 /// The settings of a daemon.
 ///

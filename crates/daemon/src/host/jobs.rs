@@ -2,9 +2,9 @@
 //! A job may have several on one host.
 
 use crate::{
-    host::{log::Log, statistics::Samples},
+    host::{log::Log, samples::Samples},
     protocol::{Ending, JobStatistics, JobSummary, OverRdma, RunRequest, ToldBy},
-    security::identity::Name,
+    security::member::Name,
 };
 use gossamer_job::JobId;
 use parking_lot::Mutex;

@@ -3,7 +3,7 @@
 use crate::{
     host::jobs::Jobs,
     protocol::{JobStatistics, Process},
-    security::identity::Name,
+    security::member::Name,
 };
 use gossamer_job::ThreadStatistics;
 use std::{

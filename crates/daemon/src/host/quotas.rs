@@ -9,7 +9,7 @@
 //! So viewers always leave `TOTAL - VIEWERS` places to administrators. A request to kill a job takes
 //! no place: it is always served.
 
-use crate::security::identity::{Member, Name, Role};
+use crate::security::member::{Member, Name, Role};
 use parking_lot::Mutex;
 use std::{
     collections::{HashMap, hash_map::Entry},

@@ -20,7 +20,7 @@ use crate::{
     },
     security::{
         acceptor::Gate,
-        identity::Member,
+        member::Member,
         tls::{self, TlsError},
     },
 };

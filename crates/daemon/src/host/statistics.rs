@@ -1,51 +1,13 @@
 //! What the processes of jobs say their threads do, as the daemon takes it: it believes nothing of
 //! it, keeps the last two reports, and spends the same small time on a process however much it says.
 
-use crate::{
-    host::jobs::Job,
-    protocol::{JobStatistics, JobSummary},
-};
+use crate::host::jobs::Job;
 use gossamer_job::{LARGEST_REPORT, ProcessStatistics, REPORT_INTERVAL};
-use parking_lot::Mutex;
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 use tokio::{net::UnixDatagram, time::sleep};
 
 /// The shortest time between two reports of a process that are looked at.
 const PAUSE: Duration = REPORT_INTERVAL.checked_div(4).expect("four is not zero");
-
-/// The last two reports of a process, the older one first.
-#[derive(Debug, Default)]
-pub(crate) struct Samples(Mutex<VecDeque<(Instant, ProcessStatistics)>>);
-
-impl Samples {
-    pub(crate) fn add(&self, report: ProcessStatistics) {
-        let mut samples = self.0.lock();
-        if samples.len() == 2 {
-            samples.pop_front();
-        }
-        samples.push_back((Instant::now(), report));
-    }
-
-    /// The reports of the process with this summary.
-    pub(crate) fn of(&self, summary: JobSummary) -> JobStatistics {
-        let mut samples: Vec<_> = self.0.lock().iter().cloned().collect();
-        let now = samples.pop();
-        let age_ms = now.as_ref().map_or(0, |(came, _)| came.elapsed().as_millis() as u64);
-        let threads = |sample: Option<(Instant, ProcessStatistics)>| {
-            sample.map(|(_, report)| report.threads).unwrap_or_default()
-        };
-        JobStatistics { summary, age_ms, now: threads(now), before: threads(samples.pop()) }
-    }
-
-    /// How many queue pairs the process has said last that it has.
-    pub(crate) fn queue_pairs(&self) -> u32 {
-        self.0.lock().back().map_or(0, |(_, report)| report.queue_pairs)
-    }
-}
 
 /// Takes the reports of a process, for as long as it is not dropped.
 pub(crate) async fn take(socket: UnixDatagram, job: Arc<Job>) {

@@ -1,7 +1,7 @@
 //! What a host is made of: cores, NUMA nodes, caches, memory and RDMA devices, as `/proc` and
 //! `/sys` tell. What a system does not tell is left out; it never makes a report fail.
 
-use serde::{Deserialize, Serialize};
+use crate::protocol::topology::{Cache, Node, RdmaPort, Topology};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -9,81 +9,19 @@ use std::{
     str::FromStr,
 };
 
-/// What a host is made of.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Topology {
-    /// What the processors are called.
-    pub processor: String,
-    /// Processors that the system schedules on.
-    pub cpus: u32,
-    /// Cores, each with one processor or more.
-    pub cores: u32,
-    /// Bytes of memory.
-    pub memory_bytes: u64,
-    /// Bytes of memory that programs could have now.
-    pub available_bytes: u64,
-    /// The NUMA nodes.
-    pub nodes: Vec<Node>,
-    /// The kinds of caches.
-    pub caches: Vec<Cache>,
-    /// The RDMA devices.
-    pub rdma: Vec<RdmaPort>,
-}
-
-/// A NUMA node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
-    /// Its number.
-    pub number: u32,
-    /// Its processors, as the kernel lists them: `0-3,8-11`.
-    pub cpus: String,
-    /// Bytes of memory.
-    pub memory_bytes: u64,
-}
-
-/// Caches of one kind.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Cache {
-    /// How far from the core it is, from 1.
-    pub level: u32,
-    /// `Data`, `Instruction` or `Unified`.
-    pub kind: String,
-    /// Bytes of each.
-    pub bytes: u64,
-    /// How many there are.
-    pub count: u32,
-}
-
-/// A port of an RDMA device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RdmaPort {
-    /// The device.
-    pub device: String,
-    /// The port's number on the device.
-    pub port: u32,
-    /// As the kernel calls it: `ACTIVE`, `DOWN`.
-    pub state: String,
-    /// `Ethernet` or `InfiniBand`.
-    pub link: String,
-    /// As the kernel tells it: `100 Gb/sec (4X EDR)`.
-    pub rate: String,
-}
-
-impl Topology {
-    /// Reads what the system tells under `root`, which is `/` but for tests.
-    pub fn read(root: &Path) -> Self {
-        let memory = fields(&root.join("proc/meminfo"));
-        let cpus = Cpus::read(&root.join("sys/devices/system/cpu"));
-        Self {
-            processor: processor(&root.join("proc/cpuinfo")),
-            cpus: cpus.cpus,
-            cores: cpus.cores,
-            memory_bytes: kibibytes(memory.get("MemTotal")),
-            available_bytes: kibibytes(memory.get("MemAvailable")),
-            nodes: nodes(&root.join("sys/devices/system/node")),
-            caches: cpus.caches,
-            rdma: rdma(&root.join("sys/class/infiniband")),
-        }
+/// Reads what the system tells under `root`, which is `/` but for tests.
+pub(crate) fn read(root: &Path) -> Topology {
+    let memory = fields(&root.join("proc/meminfo"));
+    let cpus = Cpus::read(&root.join("sys/devices/system/cpu"));
+    Topology {
+        processor: processor(&root.join("proc/cpuinfo")),
+        cpus: cpus.cpus,
+        cores: cpus.cores,
+        memory_bytes: kibibytes(memory.get("MemTotal")),
+        available_bytes: kibibytes(memory.get("MemAvailable")),
+        nodes: nodes(&root.join("sys/devices/system/node")),
+        caches: cpus.caches,
+        rdma: rdma(&root.join("sys/class/infiniband")),
     }
 }
 
@@ -237,7 +175,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let topology = Topology::read(root.path());
+        let topology = read(root.path());
         (root, topology)
     }
 
@@ -274,7 +212,7 @@ mod tests {
 
     #[test]
     fn this_machine() {
-        let topology = Topology::read(Path::new("/"));
+        let topology = read(Path::new("/"));
         assert!(topology.cpus > 0 && topology.cores > 0 && topology.memory_bytes > 1 << 20);
     }
 }

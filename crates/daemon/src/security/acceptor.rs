@@ -7,7 +7,8 @@ use crate::{
     files,
     quarantine::Aside,
     security::{
-        identity::{Identity, IdentityError},
+        identity::Identity,
+        member::IdentityError,
         revocation::{self, List, ListError, REVOKED},
         tls::{self, TlsError},
     },
@@ -234,7 +235,7 @@ mod tests {
     use super::*;
     use crate::security::{
         authority::{Authority, good_for, init_rack},
-        identity::Role,
+        member::Role,
     };
     use tempfile::TempDir;
 

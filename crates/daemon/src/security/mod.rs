@@ -4,5 +4,6 @@
 pub(crate) mod acceptor;
 pub mod authority;
 pub mod identity;
+pub mod member;
 pub(crate) mod revocation;
 pub mod tls;

@@ -10,7 +10,7 @@
 
 use crate::{
     files,
-    security::identity::{IdentityError, Name, Role},
+    security::member::{IdentityError, Name, Role},
 };
 use rcgen::{
     CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,

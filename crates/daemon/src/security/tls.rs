@@ -3,7 +3,10 @@
 //! The version of the protocol is negotiated with the connection (ALPN), so that programs of
 //! different versions part before they exchange a message.
 
-use crate::security::identity::{Identity, IdentityError, Member};
+use crate::security::{
+    identity::Identity,
+    member::{IdentityError, Member},
+};
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     client::WebPkiServerVerifier,

@@ -1,7 +1,7 @@
 //! The second half of a conversation: a process runs, and is served until it and all its output are
 //! gone.
 
-use crate::host::session::{Conversation, who};
+use crate::host::session::peer::{Conversation, who};
 use crate::{
     host::{
         jobs::Admitted,
