@@ -41,11 +41,11 @@ const NAMES: usize = 4096;
 
 /// The directory in which files are set aside.
 #[derive(Clone, Debug)]
-pub(crate) struct Aside {
+pub(crate) struct Quarantine {
     directory: PathBuf,
 }
 
-impl Aside {
+impl Quarantine {
     /// Sets things aside in `directory`, under names of their own.
     pub(crate) fn within(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
@@ -226,10 +226,10 @@ mod tests {
     use rustix::fs::{CWD, FileType, mknodat};
     use std::{fs::File, os::unix::fs::symlink, sync::mpsc, thread};
 
-    fn place() -> (tempfile::TempDir, Aside) {
+    fn place() -> (tempfile::TempDir, Quarantine) {
         let place = tempfile::tempdir().unwrap();
-        let aside = Aside::within(place.path());
-        (place, aside)
+        let quarantine = Quarantine::within(place.path());
+        (place, quarantine)
     }
 
     fn entries(path: &Path) -> usize {
@@ -238,25 +238,25 @@ mod tests {
 
     #[test]
     fn what_is_set_aside_is_out_of_the_way_at_once_and_removed_later() {
-        let (place, aside) = place();
+        let (place, quarantine) = place();
         let work = place.path().join("work");
         fs::create_dir_all(work.join("d/e")).unwrap();
         fs::write(work.join("d/f"), "").unwrap();
         for (path, mode) in [("d/e", 0o000), ("d", 0o555), ("", 0o000)] {
             fs::set_permissions(work.join(path), Permissions::from_mode(mode)).unwrap();
         }
-        aside.put(&work).unwrap();
+        quarantine.put(&work).unwrap();
         assert!(!work.exists());
         assert_eq!(entries(place.path()), 1);
-        aside.sweep();
+        quarantine.sweep();
         assert_eq!(entries(place.path()), 0);
-        let none = aside.put(&work).unwrap_err();
+        let none = quarantine.put(&work).unwrap_err();
         assert_eq!(none.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
     fn nothing_behind_a_link_is_touched() {
-        let (place, aside) = place();
+        let (place, quarantine) = place();
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("precious"), "").unwrap();
         fs::set_permissions(outside.path(), Permissions::from_mode(0o555)).unwrap();
@@ -264,9 +264,9 @@ mod tests {
         fs::create_dir_all(work.join("d")).unwrap();
         symlink(outside.path(), work.join("d/link")).unwrap();
         symlink(outside.path(), place.path().join("link")).unwrap();
-        aside.put(&place.path().join("link")).unwrap();
-        aside.put(&work).unwrap();
-        aside.sweep();
+        quarantine.put(&place.path().join("link")).unwrap();
+        quarantine.put(&work).unwrap();
+        quarantine.sweep();
         assert_eq!(entries(place.path()), 0);
         assert_eq!(entries(outside.path()), 1);
         assert_eq!(fs::metadata(outside.path()).unwrap().mode() & 0o777, 0o555);
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn directories_may_be_nested_deeper_than_a_path_or_a_stack_can_hold() {
-        let (place, aside) = place();
+        let (place, quarantine) = place();
         // Built from the inside, since no path leads to the innermost.
         let (one, other) = (place.path().join("one"), place.path().join("other"));
         fs::create_dir(&one).unwrap();
@@ -286,14 +286,14 @@ mod tests {
             fs::rename(&one, other.join("d")).unwrap();
             fs::rename(&other, &one).unwrap();
         }
-        aside.put(&one).unwrap();
-        aside.sweep();
+        quarantine.put(&one).unwrap();
+        quarantine.sweep();
         assert_eq!(entries(place.path()), 0);
     }
 
     #[test]
     fn of_a_large_directory_a_part_at_a_time_is_held_in_memory() {
-        let (place, aside) = place();
+        let (place, quarantine) = place();
         let work = place.path().join("work");
         fs::create_dir_all(work.join("d/e")).unwrap();
         for number in 0..2 * NAMES {
@@ -303,21 +303,21 @@ mod tests {
         for path in [&work, &work.join("d")] {
             assert_eq!(names(File::open(path).unwrap()).unwrap().len(), NAMES);
         }
-        aside.put(&work).unwrap();
-        aside.sweep();
+        quarantine.put(&work).unwrap();
+        quarantine.sweep();
         assert_eq!(entries(place.path()), 0);
     }
 
     #[test]
     fn a_pipe_in_place_of_a_directory_is_an_error_and_not_waited_for() {
-        let (place, aside) = place();
+        let (place, quarantine) = place();
         let pipe = place.path().join("work");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let (say, said) = mpsc::channel();
         let path = pipe.join("job.0");
-        let within = Aside::within(&pipe);
+        let within = Quarantine::within(&pipe);
         thread::spawn(move || {
-            let put = aside.put(&path).unwrap_err();
+            let put = quarantine.put(&path).unwrap_err();
             within.sweep();
             say.send(put.kind())
         });
@@ -328,15 +328,15 @@ mod tests {
 
     #[test]
     fn only_what_is_wrong_is_set_aside() {
-        let (place, aside) = place();
+        let (place, quarantine) = place();
         let path = place.path().join("store");
-        aside.put_if(&path, |kind| !kind.is_dir()).unwrap();
+        quarantine.put_if(&path, |kind| !kind.is_dir()).unwrap();
         fs::create_dir(&path).unwrap();
-        aside.put_if(&path, |kind| !kind.is_dir()).unwrap();
+        quarantine.put_if(&path, |kind| !kind.is_dir()).unwrap();
         assert!(path.exists());
         fs::remove_dir(&path).unwrap();
         fs::write(&path, "").unwrap();
-        aside.put_if(&path, |kind| !kind.is_dir()).unwrap();
+        quarantine.put_if(&path, |kind| !kind.is_dir()).unwrap();
         assert!(!path.exists());
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{
     Rack, Ran,
-    calls::{PATIENCE, as_member, ask, connect, ends, member, runtime},
+    calls::{TIMEOUT, as_member, ask, connect, ends, member, runtime},
 };
 use gossamer_daemon::{
     protocol::{FromController, FromDaemon, Program, Request, RunRequest},
@@ -251,7 +251,7 @@ fn a_daemon_does_not_trust_its_controller_either() {
                 to.send(&message).await.unwrap();
             }
             loop {
-                match from.receive::<FromDaemon>(PATIENCE).await {
+                match from.receive::<FromDaemon>(TIMEOUT).await {
                     Ok(FromDaemon::Refused(reason)) => return reason,
                     Ok(_) => {}
                     Err(error) => panic!("{error}"),
@@ -311,7 +311,7 @@ fn garbage_and_huge_frames_are_turned_away() {
             let _ = stream.read_to_end(&mut rest).await;
             assert!(rest.is_empty(), "{rest:?}");
         }
-        // In the middle of a conversation, too.
+        // In the middle of a session, too.
         let mut stream = connect(&rack, admin(&rack)).await.unwrap();
         let request = Request::Run(Box::new(run_request()));
         stream
@@ -346,10 +346,10 @@ fn slow_talkers_are_turned_away() {
     runtime().block_on(async {
         let mut idle = connect(&rack, admin(&rack)).await.unwrap();
         let mut rest = Vec::new();
-        let _ = tokio::time::timeout(PATIENCE, idle.read_to_end(&mut rest)).await.unwrap();
+        let _ = tokio::time::timeout(TIMEOUT, idle.read_to_end(&mut rest)).await.unwrap();
     });
     for mut stream in [silent, slow] {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let closed = stream.read(&mut [0; 100]);
         assert!(!matches!(&closed, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock));
     }

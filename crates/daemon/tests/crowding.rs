@@ -4,7 +4,7 @@ mod common;
 
 use common::{
     Rack, Ran, as_user,
-    calls::{Connection, PATIENCE, as_member, call, runtime},
+    calls::{Connection, TIMEOUT, as_member, call, runtime},
     eventually, finish,
 };
 use gossamer_daemon::{
@@ -40,7 +40,7 @@ async fn follow(
     let request = Request::Logs { job, follow: true };
     let (mut held, mut refused) = (Vec::new(), Vec::new());
     for _ in 0..times {
-        match timeout(PATIENCE, call(rack, config.clone(), &request)).await {
+        match timeout(TIMEOUT, call(rack, config.clone(), &request)).await {
             Ok(Ok((Answer::Refused(reason), _))) => refused.push(reason),
             Ok(Ok((Answer::Log(..), connection))) => held.push(connection),
             Ok(Ok((answer, _))) => panic!("{answer:?}"),

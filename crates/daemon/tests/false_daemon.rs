@@ -5,7 +5,7 @@ mod common;
 
 use common::{
     Rack, Ran,
-    calls::{PATIENCE, runtime},
+    calls::{TIMEOUT, runtime},
     false_daemon::{FalseDaemon, prepared},
     finish,
 };
@@ -31,7 +31,7 @@ fn output_beyond_the_window_ends_the_connection() {
         let output = FromDaemon::Output(Stream::Out, vec![b'x'; CHUNK]);
         let mut sent = 0;
         while sent < ATTEMPTED {
-            match timeout(PATIENCE, to.send(&output)).await {
+            match timeout(TIMEOUT, to.send(&output)).await {
                 Ok(Ok(())) => sent += CHUNK,
                 Ok(Err(ConnectionError::Closed)) => break,
                 other => panic!("neither taken nor closed: {other:?}"),
@@ -60,8 +60,8 @@ fn what_a_daemon_says_out_of_turn_ends_the_connection() {
                 to.send(message).await.unwrap();
             }
             // The controller closes; it would send that it is alive for ever.
-            let closed = timeout(PATIENCE, async {
-                while from.receive::<FromController>(PATIENCE).await.is_ok() {}
+            let closed = timeout(TIMEOUT, async {
+                while from.receive::<FromController>(TIMEOUT).await.is_ok() {}
             });
             assert!(closed.await.is_ok(), "the connection stays open after {messages:?}");
             job

@@ -71,7 +71,7 @@ fn with_word(word: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_process_without_a_mark_does_not_survive_its_keeper() {
+fn a_process_without_a_mark_does_not_survive_its_supervisor() {
     let rack = Rack::new(&["a"]);
     // Nothing else sleeps for so long.
     let time = format!("77{}", std::process::id());
@@ -102,7 +102,7 @@ fn a_chain_of_sessions_is_ended_when_the_program_ends() {
 }
 
 #[test]
-fn a_chain_does_not_survive_its_keeper() {
+fn a_chain_does_not_survive_its_supervisor() {
     for script in [|chain: &Chain| format!("{} (chain)", chain.in_its_group()), Chain::in_sessions]
     {
         let rack = Rack::new(&["a"]);
@@ -150,12 +150,12 @@ fn nothing_that_a_job_leaves_keeps_a_daemon_from_starting() {
     rack.wait_ready(1);
     let program = rack.processes_on(0).into_iter().find(|pid| {
         fs::read_to_string(format!("/proc/{}/cmdline", parent(*pid)))
-            .is_ok_and(|words| words.starts_with("gossamer-keeper"))
+            .is_ok_and(|words| words.starts_with("gossamer-supervisor"))
     });
-    let keeper = parent(program.expect("the job runs"));
-    send(keeper, "STOP");
+    let supervisor = parent(program.expect("the job runs"));
+    send(supervisor, "STOP");
     rack.end_daemon(0, "KILL");
-    send(keeper, "KILL");
+    send(supervisor, "KILL");
     assert_eq!(finish(child).status, Some(125));
     rack.start_daemon(0);
     rack.assert_nothing_left();

@@ -80,7 +80,7 @@ pub(crate) async fn run_job(args: RunArgs) -> Result<u8, CommandError> {
         arguments: words.collect(),
     };
     let verdict = run::run(&caller, &options).await?;
-    if verdict.cause.is_some() || verdict.told_by.is_some() {
+    if verdict.cause.is_some() || verdict.ended_by.is_some() {
         complain(&verdict);
     }
     Ok(verdict.status)

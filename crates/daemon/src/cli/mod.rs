@@ -59,7 +59,7 @@ fn finish(program: &str, result: Result<u8, CommandError>) -> ExitCode {
 fn hidden_command() -> Option<ExitCode> {
     let words: Vec<OsString> = env::args_os().collect();
     match words.get(1)?.to_str() {
-        Some(supervisor::KEEPER) if words.len() == 2 => Some(supervisor::keep()),
+        Some(supervisor::SUPERVISOR) if words.len() == 2 => Some(supervisor::run()),
         Some(supervisor::STEP) => {
             let [_, _, parent, cgroup, name, arguments @ ..] = &words[..] else { return None };
             let parent = parent.to_str()?.parse().ok()?;

@@ -25,7 +25,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// How long a daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections that one caller makes at a time. A daemon lets only so many wait that have asked
 /// nothing yet, and turns the oldest away for others; a job may have many processes on one host.
@@ -124,7 +124,7 @@ impl Caller {
             stream.set_nodelay(true)?;
             self.connector.connect(name, stream).await
         };
-        let connected = match timeout(PATIENCE, connect).await {
+        let connected = match timeout(TIMEOUT, connect).await {
             Ok(connected) => connected,
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
         };
@@ -163,13 +163,13 @@ impl Caller {
         // The other direction stays open: closed, it would end what was asked for.
         let (mut from, _to) = self.connect(host, request).await?;
         loop {
-            let answer = from.receive(PATIENCE).await.map_err(failed)?;
+            let answer = from.receive(TIMEOUT).await.map_err(failed)?;
             if from.received() > longest {
                 let text = format!("a list of more than {longest} bytes");
                 return Err(failed(ConnectionError::Violation(text)));
             }
             match answer {
-                Answer::Alive => {}
+                Answer::Heartbeat => {}
                 Answer::Refused(reason) => {
                     let reason = escape::name(&reason).into_owned();
                     return Err(CallError::Refused { host: host.clone(), reason });

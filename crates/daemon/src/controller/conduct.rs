@@ -56,7 +56,7 @@ impl Conduct {
     pub(crate) fn check(&mut self, message: FromDaemon) -> Result<FromDaemon, ConnectionError> {
         use Stage::{Asked, Ended, Prepared, Sending, Started};
         let (is_in_turn, next) = match &message {
-            FromDaemon::Alive => (true, self.stage),
+            FromDaemon::Heartbeat => (true, self.stage),
             FromDaemon::SendProgram => (self.stage == Asked, Sending),
             FromDaemon::Prepared { .. } => (self.stage < Prepared, Prepared),
             FromDaemon::Started { .. } => (self.stage == Prepared, Started),
@@ -109,7 +109,7 @@ fn kind(message: &FromDaemon) -> &'static str {
         FromDaemon::Taken(_) => "Taken",
         FromDaemon::Output(..) => "Output",
         FromDaemon::Ended(_) => "Ended",
-        FromDaemon::Alive => "Alive",
+        FromDaemon::Heartbeat => "Alive",
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
 
     fn ended() -> FromDaemon {
         let how = How::Exited(0);
-        FromDaemon::Ended(Ending { how, told_by: None, panic: None, last_lines: vec![] })
+        FromDaemon::Ended(Ending { how, ended_by: None, panic: None, last_lines: vec![] })
     }
 
     /// What is wrong with the last of `messages`, after the others, which must be fine.
@@ -145,7 +145,7 @@ mod tests {
         let all = [
             FromDaemon::SendProgram,
             prepared(),
-            FromDaemon::Alive,
+            FromDaemon::Heartbeat,
             started,
             output(1),
             ended(),

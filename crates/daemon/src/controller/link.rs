@@ -8,7 +8,7 @@ use crate::controller::conduct::{Conduct, Windows};
 use crate::{
     controller::call::{CallError, Caller, FromHost, ToHost},
     protocol::{
-        ALIVE_EVERY, CHUNK, FromController, FromDaemon, Request, SILENCE,
+        CHUNK, FromController, FromDaemon, HEARTBEAT_INTERVAL, Request, SILENCE_TIMEOUT,
         connection::ConnectionError,
     },
     security::member::Name,
@@ -17,7 +17,7 @@ use std::{io, path::PathBuf, sync::Arc};
 use tokio::{fs::File, io::AsyncReadExt, sync::mpsc, task::AbortHandle, time::timeout};
 
 /// What a host says, or that it says nothing more.
-pub(crate) type Heard = (usize, Result<FromDaemon, ConnectionError>);
+pub(crate) type HostMessage = (usize, Result<FromDaemon, ConnectionError>);
 
 /// What is to be sent to a host.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) enum ToSend {
     Program(PathBuf),
 }
 
-/// The controller's end of a conversation with a daemon. Dropped, the conversation ends, and with
+/// The controller's end of a session with a daemon. Dropped, the session ends, and with
 /// it the process there.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
@@ -42,7 +42,7 @@ impl Link {
         number: usize,
         host: &Name,
         request: Request,
-        heard: mpsc::Sender<Heard>,
+        heard: mpsc::Sender<HostMessage>,
     ) -> Result<Self, CallError> {
         let (from, to) = caller.connect(host, &request).await?;
         let (send, queue) = mpsc::unbounded_channel();
@@ -76,13 +76,14 @@ impl Link {
 async fn listen(
     number: usize,
     mut from: FromHost,
-    heard: mpsc::Sender<Heard>,
+    heard: mpsc::Sender<HostMessage>,
     mut conduct: Conduct,
     speaking: AbortHandle,
 ) {
     loop {
-        let message = from.receive(SILENCE).await.and_then(|message| conduct.check(message));
-        if matches!(message, Ok(FromDaemon::Alive)) {
+        let message =
+            from.receive(SILENCE_TIMEOUT).await.and_then(|message| conduct.check(message));
+        if matches!(message, Ok(FromDaemon::Heartbeat)) {
             continue;
         }
         let is_last = message.is_err();
@@ -98,10 +99,10 @@ async fn listen(
 
 async fn speak(mut to: ToHost, mut queue: mpsc::UnboundedReceiver<ToSend>) {
     loop {
-        let next = match timeout(ALIVE_EVERY, queue.recv()).await {
+        let next = match timeout(HEARTBEAT_INTERVAL, queue.recv()).await {
             Ok(Some(next)) => next,
             Ok(None) => break,
-            Err(_) => ToSend::Message(FromController::Alive),
+            Err(_) => ToSend::Message(FromController::Heartbeat),
         };
         let sent = match next {
             ToSend::Message(message) => to.send(&message).await,

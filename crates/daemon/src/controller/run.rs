@@ -11,10 +11,10 @@ use crate::{
     controller::{
         call::{CallError, Caller},
         credentials::{self, Common},
-        link::{Heard, Link},
+        link::{HostMessage, Link},
         printer::Printer,
         signals::{Asked, Signals},
-        verdict::{Fate, Verdict},
+        verdict::{Outcome, Verdict},
     },
     escape, files,
     protocol::{
@@ -34,7 +34,7 @@ use tokio::{
 };
 
 /// How long the other hosts may take to end after host 0 has ended well.
-const FAREWELL: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// How long processes may take to end after another has ended badly, in milliseconds.
 const GRACE_MS: u32 = 300;
 /// How long they may take when the user ends the job, in milliseconds.
@@ -124,10 +124,10 @@ struct Job {
     /// What each is called.
     names: Vec<String>,
     links: Vec<Link>,
-    heard: mpsc::Receiver<Heard>,
+    heard: mpsc::Receiver<HostMessage>,
     file: PathBuf,
     /// What is known to have become of them, in the order in which it became known.
-    fates: Vec<(String, Fate)>,
+    outcomes: Vec<(String, Outcome)>,
     /// Which of them has ended, or is given up.
     has_ended: Vec<bool>,
     /// Whose output has ended.
@@ -186,8 +186,8 @@ impl Job {
         let no = vec![false; hosts.len()];
         let (has_ended, is_quiet) = (no.clone(), no);
         let room = Arc::new(Semaphore::new(OUTPUT_WINDOW));
-        let fates = vec![];
-        Ok(Self { id, hosts, names, links, heard, file, fates, has_ended, is_quiet, room })
+        let outcomes = vec![];
+        Ok(Self { id, hosts, names, links, heard, file, outcomes, has_ended, is_quiet, room })
     }
 
     /// Sends the program to whom it is missing, until all are prepared; where they will listen,
@@ -249,11 +249,11 @@ impl Job {
         let printer = Printer::new(names)?;
         let forwarding = tokio::spawn(forward_input(self.links[0].clone(), self.room.clone()));
         let mut interrupted = None;
-        let mut farewell = None;
+        let mut grace_ends = None;
         while !self.is_quiet.iter().all(|quiet| *quiet) {
             tokio::select! {
                 heard = self.heard.recv() => match heard {
-                    Some((number, message)) => self.take(number, message, &printer, &mut farewell),
+                    Some((number, message)) => self.take(number, message, &printer, &mut grace_ends),
                     None => break,
                 },
                 asked = signals.next() => match asked {
@@ -264,8 +264,8 @@ impl Job {
                         if is_second { (SIGKILL, 0) } else { (signal, INTERRUPT_GRACE_MS) };
                     self.stop(signal, grace_ms);
                 }},
-                () = sleep_until(farewell.unwrap_or_else(Instant::now)), if farewell.is_some() => {
-                    farewell = None;
+                () = sleep_until(grace_ends.unwrap_or_else(Instant::now)), if grace_ends.is_some() => {
+                    grace_ends = None;
                     self.stop(SIGTERM, GRACE_MS);
                 }
             }
@@ -274,7 +274,7 @@ impl Job {
         self.links.clear();
         let printed = tokio::task::spawn_blocking(move || printer.finish());
         printed.await.map_err(io::Error::other)?;
-        Ok(Verdict::of(self.id, &self.fates, interrupted))
+        Ok(Verdict::of(self.id, &self.outcomes, interrupted))
     }
 
     fn take(
@@ -282,7 +282,7 @@ impl Job {
         number: usize,
         message: Result<FromDaemon, crate::protocol::connection::ConnectionError>,
         printer: &Printer,
-        farewell: &mut Option<Instant>,
+        grace_ends: &mut Option<Instant>,
     ) {
         match message {
             Ok(FromDaemon::Output(stream, bytes)) => printer.print(number, stream, bytes),
@@ -290,16 +290,16 @@ impl Job {
             Ok(FromDaemon::Ended(ending)) => {
                 let is_well = matches!(ending, Ending { how: How::Exited(0), .. });
                 if number == 0 && is_well {
-                    *farewell = Some(Instant::now() + FAREWELL);
+                    *grace_ends = Some(Instant::now() + SHUTDOWN_GRACE);
                 }
-                self.note(number, Fate::Ended(ending));
+                self.note(number, Outcome::Ended(ending));
             }
-            Ok(FromDaemon::Refused(reason)) => self.note(number, Fate::Refused(reason)),
+            Ok(FromDaemon::Refused(reason)) => self.note(number, Outcome::Refused(reason)),
             // Nothing to be done about the rest.
             Ok(_) => {}
             Err(error) => {
                 if !self.has_ended[number] {
-                    self.note(number, Fate::Lost(error.to_string()));
+                    self.note(number, Outcome::Lost(error.to_string()));
                 }
                 self.is_quiet[number] = true;
             }
@@ -307,13 +307,15 @@ impl Job {
     }
 
     /// Notes what became of a process; the others end if it is nothing good.
-    fn note(&mut self, number: usize, fate: Fate) {
-        let is_bad = fate.is_bad();
+    fn note(&mut self, number: usize, outcome: Outcome) {
+        let is_bad = outcome.is_bad();
         self.has_ended[number] = true;
-        self.fates.push((self.names[number].clone(), fate));
+        self.outcomes.push((self.names[number].clone(), outcome));
         // Also if somebody else ended the job there: it does not go on in part.
-        let is_told =
-            matches!(self.fates.last(), Some((_, Fate::Ended(Ending { told_by: Some(_), .. }))));
+        let is_told = matches!(
+            self.outcomes.last(),
+            Some((_, Outcome::Ended(Ending { ended_by: Some(_), .. })))
+        );
         if is_bad || is_told {
             self.stop(SIGTERM, GRACE_MS);
         }

@@ -1,6 +1,6 @@
 //! What daemons answer, as tables for people and as JSON for programs.
 
-use crate::controller::verdict::{Fate, Verdict};
+use crate::controller::verdict::{Outcome, Verdict};
 use crate::{
     escape,
     protocol::{Ending, HostReport, JobSummary, topology::Topology},
@@ -35,16 +35,16 @@ impl JobRow {
         let started = self.on.values().filter(|on| on.ended.is_none() && on.pid.is_some()).count();
         if running == 0 {
             // As its controller has judged, as far as the hosts that were asked know.
-            let fates = self
+            let outcomes = self
                 .on
                 .iter()
-                .filter_map(|(name, on)| Some((name.clone(), Fate::Ended(on.ended.clone()?))));
-            let fates: Vec<_> = fates.collect();
-            match Verdict::of(self.job, &fates, None) {
-                Verdict { cause: Some((name, Fate::Ended(Ending { how, .. }))), .. } => {
+                .filter_map(|(name, on)| Some((name.clone(), Outcome::Ended(on.ended.clone()?))));
+            let outcomes: Vec<_> = outcomes.collect();
+            match Verdict::of(self.job, &outcomes, None) {
+                Verdict { cause: Some((name, Outcome::Ended(Ending { how, .. }))), .. } => {
                     format!("ended, {name} {how}")
                 }
-                Verdict { told_by: Some(by), .. } => format!("ended by {by}"),
+                Verdict { ended_by: Some(by), .. } => format!("ended by {by}"),
                 _ => "ended well".into(),
             }
         } else if started == 0 {
@@ -189,11 +189,12 @@ fn age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Ending, How, OverRdma, Process, ToldBy};
+    use crate::protocol::{EndedBy, Ending, How, OverRdma, Process};
     use crate::security::member::Role;
 
     fn summary(job: u128, host: u32, ended: Option<How>) -> JobSummary {
-        let ended = ended.map(|how| Ending { how, told_by: None, panic: None, last_lines: vec![] });
+        let ended =
+            ended.map(|how| Ending { how, ended_by: None, panic: None, last_lines: vec![] });
         JobSummary {
             job: JobId(job),
             host,
@@ -244,8 +245,8 @@ mod tests {
         assert_eq!(state_of(How::Exited(1), How::Exited(3)), "ended, b exited with status 3");
         let told = |host| {
             let mut summary = on(host, How::Killed(15));
-            let ann = ToldBy::Member(name("ann"), Role::Admin);
-            summary.ended.as_mut().unwrap().told_by = Some(ann);
+            let ann = EndedBy::Member(name("ann"), Role::Admin);
+            summary.ended.as_mut().unwrap().ended_by = Some(ann);
             summary
         };
         assert_eq!(state([told(0), told(1)]), "ended by ann (admin)");

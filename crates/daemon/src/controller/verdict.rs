@@ -9,7 +9,7 @@
 
 use crate::{
     escape,
-    protocol::{Ending, How, ToldBy},
+    protocol::{EndedBy, Ending, How},
 };
 use gossamer_job::JobId;
 use std::fmt;
@@ -22,7 +22,7 @@ const COMMON: [i32; 3] = [0, 1, 101];
 
 /// What became of a host of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Outcome {
     /// Its process has ended.
     Ended(Ending),
     /// Its daemon could not start the process.
@@ -31,11 +31,11 @@ pub enum Fate {
     Lost(String),
 }
 
-impl Fate {
+impl Outcome {
     /// Whether the job cannot go on.
     pub fn is_bad(&self) -> bool {
         match self {
-            Self::Ended(ending) => ending.how != How::Exited(0) && ending.told_by.is_none(),
+            Self::Ended(ending) => ending.how != How::Exited(0) && ending.ended_by.is_none(),
             Self::Refused(_) | Self::Lost(_) => true,
         }
     }
@@ -44,7 +44,7 @@ impl Fate {
     fn rank(&self) -> u32 {
         match self {
             Self::Lost(_) => 0,
-            Self::Ended(Ending { how: How::Unwatched, .. }) => 1,
+            Self::Ended(Ending { how: How::Unsupervised, .. }) => 1,
             Self::Ended(Ending { how: How::Killed(_), .. }) => 2,
             Self::Refused(_) => 3,
             Self::Ended(Ending { how: How::Exited(status), .. }) if !COMMON.contains(status) => 4,
@@ -67,40 +67,41 @@ pub struct Verdict {
     /// The job.
     pub job: JobId,
     /// The first cause; `None` if it ended well, or was told to end.
-    pub cause: Option<(String, Fate)>,
+    pub cause: Option<(String, Outcome)>,
     /// Who told it to end, if somebody did and nothing was wrong before.
-    pub told_by: Option<String>,
+    pub ended_by: Option<String>,
     /// The exit status for the shell.
     pub status: u8,
 }
 
 impl Verdict {
-    /// Judges the fates of a job's processes, by their names, in the order in which they became
+    /// Judges the outcomes of a job's processes, by their names, in the order in which they became
     /// known. `interrupted` is the signal with which the user ended the job, if so.
-    pub fn of(job: JobId, fates: &[(String, Fate)], interrupted: Option<i32>) -> Self {
-        let cause = fates.iter().filter(|(_, fate)| fate.is_bad()).min_by_key(|(_, f)| f.rank());
+    pub fn of(job: JobId, outcomes: &[(String, Outcome)], interrupted: Option<i32>) -> Self {
+        let cause =
+            outcomes.iter().filter(|(_, outcome)| outcome.is_bad()).min_by_key(|(_, f)| f.rank());
         if let Some(signal) = interrupted {
             let status = How::Killed(signal).status();
-            let told_by = Some(format!("signal {signal}"));
+            let ended_by = Some(format!("signal {signal}"));
             // What a process does with the signal is its own affair; a host that is lost is not.
-            let cause = cause.filter(|(_, fate)| matches!(fate, Fate::Lost(_))).cloned();
-            return Self { job, cause, told_by, status };
+            let cause = cause.filter(|(_, outcome)| matches!(outcome, Outcome::Lost(_))).cloned();
+            return Self { job, cause, ended_by, status };
         }
-        let told_by = fates.iter().find_map(|(_, fate)| match fate {
-            Fate::Ended(Ending { told_by: Some(by), .. }) => Some(by),
+        let ended_by = outcomes.iter().find_map(|(_, outcome)| match outcome {
+            Outcome::Ended(Ending { ended_by: Some(by), .. }) => Some(by),
             _ => None,
         });
         match cause {
-            Some((host, fate)) => {
-                let (cause, status) = (Some((host.clone(), fate.clone())), fate.status());
-                Self { job, cause, told_by: None, status }
+            Some((host, outcome)) => {
+                let (cause, status) = (Some((host.clone(), outcome.clone())), outcome.status());
+                Self { job, cause, ended_by: None, status }
             }
             None => {
                 // A job that its own controller ended has ended well: host 0 was done.
-                let told_by = told_by.filter(|by| **by != ToldBy::Controller);
-                let told_by = told_by.map(|by| escape::name(&by.to_string()).into_owned());
-                let status = if told_by.is_some() { 128 + 15 } else { 0 };
-                Self { job, cause: None, told_by, status }
+                let ended_by = ended_by.filter(|by| **by != EndedBy::Controller);
+                let ended_by = ended_by.map(|by| escape::name(&by.to_string()).into_owned());
+                let status = if ended_by.is_some() { 128 + 15 } else { 0 };
+                Self { job, cause: None, ended_by, status }
             }
         }
     }
@@ -108,14 +109,14 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { job, cause, told_by, .. } = self;
-        match (cause, told_by) {
-            (Some((host, fate)), _) => {
+        let Self { job, cause, ended_by, .. } = self;
+        match (cause, ended_by) {
+            (Some((host, outcome)), _) => {
                 write!(f, "job {job} has ended because of {host}: ")?;
-                match fate {
-                    Fate::Lost(reason) => write!(f, "its daemon was lost: {reason}"),
-                    Fate::Refused(reason) => f.write_str(&escape::name(reason)),
-                    Fate::Ended(Ending { how, panic, last_lines, .. }) => {
+                match outcome {
+                    Outcome::Lost(reason) => write!(f, "its daemon was lost: {reason}"),
+                    Outcome::Refused(reason) => f.write_str(&escape::name(reason)),
+                    Outcome::Ended(Ending { how, panic, last_lines, .. }) => {
                         write!(f, "the program {how}")?;
                         if let Some(panic) = panic {
                             write!(f, ", {}", escape::line(panic))?;
@@ -139,21 +140,24 @@ mod tests {
     use super::*;
     use crate::security::member::Role;
 
-    fn ended(how: How) -> Fate {
+    fn ended(how: How) -> Outcome {
         let last_lines = vec!["last".to_owned()];
-        Fate::Ended(Ending { how, told_by: None, panic: None, last_lines })
+        Outcome::Ended(Ending { how, ended_by: None, panic: None, last_lines })
     }
 
-    fn told(by: ToldBy) -> Fate {
-        let (told_by, panic, last_lines) = (Some(by), None, vec![]);
-        Fate::Ended(Ending { how: How::Killed(15), told_by, panic, last_lines })
+    fn told(by: EndedBy) -> Outcome {
+        let (ended_by, panic, last_lines) = (Some(by), None, vec![]);
+        Outcome::Ended(Ending { how: How::Killed(15), ended_by, panic, last_lines })
     }
 
-    fn judge(fates: Vec<Fate>, interrupted: Option<i32>) -> Verdict {
+    fn judge(outcomes: Vec<Outcome>, interrupted: Option<i32>) -> Verdict {
         let name = |number| format!("h{number}");
-        let fates: Vec<_> =
-            fates.into_iter().enumerate().map(|(number, fate)| (name(number), fate)).collect();
-        Verdict::of(JobId(1), &fates, interrupted)
+        let outcomes: Vec<_> = outcomes
+            .into_iter()
+            .enumerate()
+            .map(|(number, outcome)| (name(number), outcome))
+            .collect();
+        Verdict::of(JobId(1), &outcomes, interrupted)
     }
 
     fn cause(verdict: &Verdict) -> &str {
@@ -168,17 +172,18 @@ mod tests {
         let text = verdict.to_string();
         assert!(text.contains("h1: the program was killed by signal 9 (SIGKILL)"), "{text}");
         assert!(text.contains("\n  | last"), "{text}");
-        let lost = Fate::Lost("the connection was closed".into());
+        let lost = Outcome::Lost("the connection was closed".into());
         let verdict = judge(vec![exited.clone(), ended(How::Killed(9)), lost], None);
         assert_eq!((cause(&verdict), verdict.status), ("h2", NO_JOB));
-        let verdict = judge(vec![told(ToldBy::Controller), exited.clone(), exited], None);
+        let verdict = judge(vec![told(EndedBy::Controller), exited.clone(), exited], None);
         assert_eq!((cause(&verdict), verdict.status), ("h1", 1));
     }
 
     #[test]
     fn a_panic_goes_before_a_status_that_says_nothing() {
-        let Fate::Ended(ending) = ended(How::Exited(101)) else { unreachable!("made so above") };
-        let panicked = Fate::Ended(Ending { panic: Some("thread 'a' panicked".into()), ..ending });
+        let Outcome::Ended(ending) = ended(How::Exited(101)) else { unreachable!("made so above") };
+        let panicked =
+            Outcome::Ended(Ending { panic: Some("thread 'a' panicked".into()), ..ending });
         let verdict = judge(vec![ended(How::Exited(1)), panicked.clone()], None);
         assert_eq!(verdict.status, 101);
         assert!(verdict.to_string().contains("status 101, thread 'a' panicked"));
@@ -189,19 +194,19 @@ mod tests {
 
     #[test]
     fn a_job_that_was_told_to_end_has_no_cause() {
-        let ann = ToldBy::Member("ann".parse().unwrap(), Role::Admin);
+        let ann = EndedBy::Member("ann".parse().unwrap(), Role::Admin);
         let verdict = judge(vec![told(ann.clone()), told(ann)], None);
         assert_eq!((verdict.cause.is_none(), verdict.status), (true, 143));
         assert!(verdict.to_string().contains("was ended by ann (admin)"));
-        let verdict = judge(vec![ended(How::Killed(2)), told(ToldBy::Controller)], Some(2));
+        let verdict = judge(vec![ended(How::Killed(2)), told(EndedBy::Controller)], Some(2));
         assert_eq!((verdict.cause.is_none(), verdict.status), (true, 130));
     }
 
     #[test]
     fn a_job_that_ended_well() {
-        let verdict = judge(vec![ended(How::Exited(0)), told(ToldBy::Controller)], None);
+        let verdict = judge(vec![ended(How::Exited(0)), told(EndedBy::Controller)], None);
         assert_eq!(
-            (verdict.cause.is_none(), verdict.told_by.is_none(), verdict.status),
+            (verdict.cause.is_none(), verdict.ended_by.is_none(), verdict.status),
             (true, true, 0)
         );
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     host::{config::Config, jobs::Jobs, metrics::Counts, state::State, topology},
-    process::{cgroups::Cgroups, supervisors::Keepers},
+    process::{cgroups::Cgroups, supervisors::Supervisors},
     protocol::HostReport,
     security::member::Member,
 };
@@ -20,7 +20,7 @@ pub(crate) struct Daemon {
     pub(crate) state: State,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) counts: Arc<Counts>,
-    pub(crate) keepers: Keepers,
+    pub(crate) supervisors: Supervisors,
     /// A cgroup for each process, or why there is none.
     pub(crate) cgroups: Result<Cgroups, String>,
     /// Notified when there is something to remove.
@@ -42,7 +42,7 @@ impl Daemon {
     /// Removes what jobs have left, and tries again to end what did not end.
     pub(crate) fn sweep(&self) {
         self.state.sweep();
-        if let Err(error) = self.keepers.retry(ONCE_MORE) {
+        if let Err(error) = self.supervisors.retry(ONCE_MORE) {
             tracing::warn!(%error, "cannot end processes that jobs left; trying again later");
         }
         if let Ok(cgroups) = &self.cgroups {

@@ -3,7 +3,7 @@
 
 use crate::{
     host::{log::Log, samples::Samples},
-    protocol::{Ending, JobStatistics, JobSummary, OverRdma, RunRequest, ToldBy},
+    protocol::{EndedBy, Ending, JobStatistics, JobSummary, OverRdma, RunRequest},
     security::member::Name,
 };
 use gossamer_job::JobId;
@@ -39,7 +39,7 @@ pub(crate) struct Job {
     pub(crate) log: Log,
     pub(crate) samples: Samples,
     /// Who wants it to end.
-    killed_by: watch::Sender<Option<ToldBy>>,
+    end_requests: watch::Sender<Option<EndedBy>>,
 }
 
 impl Job {
@@ -66,8 +66,8 @@ impl Job {
     }
 
     /// Tells who wants the job to end, once somebody does.
-    pub(crate) fn killed_by(&self) -> watch::Receiver<Option<ToldBy>> {
-        self.killed_by.subscribe()
+    pub(crate) fn end_requests(&self) -> watch::Receiver<Option<EndedBy>> {
+        self.end_requests.subscribe()
     }
 }
 
@@ -124,7 +124,7 @@ impl Jobs {
             summary: Mutex::new(summary),
             log: Log::default(),
             samples: Samples::default(),
-            killed_by: watch::Sender::new(None),
+            end_requests: watch::Sender::new(None),
         });
         table.jobs.insert(id, job.clone());
         Ok(Admitted { jobs: self.clone(), id, job })
@@ -171,16 +171,16 @@ impl Jobs {
     }
 
     /// Asks a job to end; false if there is none that runs.
-    pub(crate) fn kill(&self, job: JobId, by: &ToldBy) -> bool {
+    pub(crate) fn kill(&self, job: JobId, by: &EndedBy) -> bool {
         let running: Vec<_> = self.of(job).into_iter().filter(|job| job.runs()).collect();
         for job in &running {
-            job.killed_by.send_replace(Some(by.clone()));
+            job.end_requests.send_replace(Some(by.clone()));
         }
         !running.is_empty()
     }
 
-    /// Asks all jobs to end, admits no others, and waits for them, for at most `patience`.
-    pub(crate) async fn close(&self, by: &ToldBy, patience: Duration) {
+    /// Asks all jobs to end, admits no others, and waits for them, for at most `timeout`.
+    pub(crate) async fn close(&self, by: &EndedBy, timeout: Duration) {
         let jobs: Vec<_> = {
             let mut table = self.0.lock();
             table.is_closed = true;
@@ -189,7 +189,7 @@ impl Jobs {
         for job in jobs {
             self.kill(job, by);
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         while self.attended() > 0 && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     fn ending() -> Ending {
-        Ending { how: How::Exited(0), told_by: None, panic: None, last_lines: vec![] }
+        Ending { how: How::Exited(0), ended_by: None, panic: None, last_lines: vec![] }
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         admitted.job.has_ended(ending());
         drop(admitted);
         assert!(matches!(jobs.admit(&request(1), &owner), Err(NotAdmitted::Known(_))));
-        assert!(!jobs.kill(JobId(1), &ToldBy::Controller), "it has ended");
+        assert!(!jobs.kill(JobId(1), &EndedBy::Controller), "it has ended");
         assert_eq!(jobs.running(), 0);
     }
 
@@ -269,10 +269,10 @@ mod tests {
         assert!(matches!(jobs.admit(&process(1), &owner), Err(NotAdmitted::Known(_))));
         assert_eq!((jobs.running(), jobs.of(JobId(1)).len(), jobs.that_run().len()), (2, 2, 3));
         one.job.has_ended(ending());
-        assert!(jobs.kill(JobId(1), &ToldBy::Controller), "one of its processes runs");
-        assert_eq!(other.job.killed_by().borrow().as_ref(), Some(&ToldBy::Controller));
+        assert!(jobs.kill(JobId(1), &EndedBy::Controller), "one of its processes runs");
+        assert_eq!(other.job.end_requests().borrow().as_ref(), Some(&EndedBy::Controller));
         other.job.has_ended(ending());
-        assert_eq!((jobs.running(), jobs.kill(JobId(1), &ToldBy::Controller)), (1, false));
+        assert_eq!((jobs.running(), jobs.kill(JobId(1), &EndedBy::Controller)), (1, false));
     }
 
     #[test]

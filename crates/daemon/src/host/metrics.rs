@@ -24,7 +24,7 @@ use tokio::{
 };
 
 /// How long a request may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the largest request.
 const LARGEST: usize = 8 << 10;
 /// Readers that are served at a time.
@@ -157,7 +157,7 @@ pub(crate) async fn serve(listener: TcpListener, host: Name, counts: Arc<Counts>
         let (host, counts, jobs) = (host.clone(), counts.clone(), jobs.clone());
         let reader = tokio::spawn(async move {
             // A reader that fails or is too slow has nobody to be told.
-            let _ = timeout(PATIENCE, answer(stream, || counts.page(&host, &jobs))).await;
+            let _ = timeout(TIMEOUT, answer(stream, || counts.page(&host, &jobs))).await;
         });
         readers.push_back(reader.abort_handle());
     }
@@ -270,7 +270,7 @@ mod tests {
         }
         admitted.job.has_ended(crate::protocol::Ending {
             how: crate::protocol::How::Exited(0),
-            told_by: None,
+            ended_by: None,
             panic: None,
             last_lines: vec![],
         });
@@ -294,6 +294,6 @@ mod tests {
         assert!(ask(address, GET).await.starts_with("HTTP/1.1 200"));
         let mut oldest = Vec::new();
         let cut_off = slow[0].read_to_end(&mut oldest);
-        assert!(matches!(timeout(PATIENCE, cut_off).await, Ok(Ok(0) | Err(_))));
+        assert!(matches!(timeout(TIMEOUT, cut_off).await, Ok(Ok(0) | Err(_))));
     }
 }

@@ -9,10 +9,10 @@ use crate::{
         server,
         state::{State, StateError},
     },
-    process::{cgroups::Cgroups, supervisors::Keepers},
-    protocol::ToldBy,
+    process::{cgroups::Cgroups, supervisors::Supervisors},
+    protocol::EndedBy,
     security::{
-        acceptor::{Gate, GateError},
+        acceptor::{Acceptor, AcceptorError},
         identity::Identity,
         member::{IdentityError, Member, Role},
     },
@@ -28,7 +28,7 @@ use tokio::{
 use tracing::Instrument;
 
 /// How long the processes of jobs may take to end when the daemon stops.
-const FAREWELL: Duration = Duration::from_secs(3);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
 /// How often to try again what could not be ended or removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
@@ -48,7 +48,7 @@ pub enum DaemonError {
     },
     /// Encryption does not work with what it has.
     #[error(transparent)]
-    Gate(#[from] GateError),
+    Acceptor(#[from] AcceptorError),
     /// Its directory is not usable.
     #[error(transparent)]
     State(#[from] StateError),
@@ -90,9 +90,9 @@ pub async fn run(config: Config) -> Result<(), DaemonError> {
 
 async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     let member = identity.member.clone();
-    let keepers = Keepers::adopt()?;
+    let supervisors = Supervisors::adopt()?;
     let state = State::open(&config.state, config.store_bytes)?;
-    let gate = Gate::new(identity, config.identity.clone(), &config.state)?;
+    let acceptor = Acceptor::new(identity, config.identity.clone(), &config.state)?;
     let cgroups = Cgroups::take();
     match &cgroups {
         Ok(cgroups) => {
@@ -117,7 +117,7 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
         state,
         jobs,
         counts,
-        keepers,
+        supervisors,
         cgroups,
         sweep: sweep_now,
     };
@@ -126,14 +126,14 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     tracing::info!(%address, "serving");
     let mut stop = Stop::new()?;
     tokio::select! {
-        never = server::serve(daemon.clone(), listener, gate) => match never {},
+        never = server::serve(daemon.clone(), listener, acceptor) => match never {},
         () = stop.asked() => {}
     }
     tracing::info!("stopping");
-    daemon.jobs.close(&ToldBy::Daemon("which is stopping".into()), FAREWELL).await;
+    daemon.jobs.close(&EndedBy::Daemon("which is stopping".into()), SHUTDOWN_GRACE).await;
     // What is left is the next daemon's to remove.
     sweeping.abort();
-    let _ = timeout(FAREWELL, spawn_blocking(move || daemon.state.sweep())).await;
+    let _ = timeout(SHUTDOWN_GRACE, spawn_blocking(move || daemon.state.sweep())).await;
     Ok(())
 }
 

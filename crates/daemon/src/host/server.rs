@@ -1,7 +1,7 @@
 //! Who gets to talk to a daemon, and what about.
 //!
 //! Until a connection has shown a certificate of the rack and asked one thing, it is worth little:
-//! there are at most [`PENDING`] such, each for at most [`PATIENCE`], and a new one pushes out the
+//! there are at most [`PENDING`] such, each for at most [`TIMEOUT`], and a new one pushes out the
 //! oldest. So garbage, slow talkers and thousands of connections cost a bounded amount of memory,
 //! and whoever has a certificate, and is done in milliseconds, still gets through. Those who have
 //! asked share places ([`quotas`](crate::host::quotas)), so that no member keeps the others out.
@@ -15,11 +15,11 @@ use crate::{
         session,
     },
     protocol::{
-        ALIVE_EVERY, Answer, Request, ToldBy,
+        Answer, EndedBy, HEARTBEAT_INTERVAL, Request,
         connection::{ConnectionError, Receiver, Sender},
     },
     security::{
-        acceptor::Gate,
+        acceptor::Acceptor,
         member::Member,
         tls::{self, TlsError},
     },
@@ -46,14 +46,14 @@ use tracing::Instrument;
 /// Connections that have not asked anything yet.
 const PENDING: usize = 64;
 /// How long a connection may take until it has asked something.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take to be taken.
 const ANSWER: Duration = Duration::from_secs(30);
 
 type Stream = TlsStream<TcpStream>;
 
 #[derive(Debug, Error)]
-enum Turned {
+enum Rejected {
     #[error("no encrypted connection: {0}")]
     Handshake(io::Error),
     #[error(transparent)]
@@ -68,7 +68,7 @@ enum Turned {
 pub(crate) async fn serve(
     daemon: Arc<Daemon>,
     listener: TcpListener,
-    mut gate: Gate,
+    mut acceptor: Acceptor,
 ) -> Infallible {
     let quotas = Arc::new(Quotas::default());
     let mut pending: VecDeque<AbortHandle> = VecDeque::with_capacity(PENDING);
@@ -90,11 +90,11 @@ pub(crate) async fn serve(
                 daemon.counts.strangers.fetch_add(1, Relaxed);
             }
         }
-        let (daemon, acceptor, quotas) = (daemon.clone(), gate.acceptor(), quotas.clone());
+        let (daemon, acceptor, quotas) = (daemon.clone(), acceptor.current(), quotas.clone());
         let meeting = async move {
-            match timeout(PATIENCE, meet(&daemon, acceptor, stream))
+            match timeout(TIMEOUT, meet(&daemon, acceptor, stream))
                 .await
-                .unwrap_or(Err(Turned::Slow))
+                .unwrap_or(Err(Rejected::Slow))
             {
                 Ok(asked) => admit(daemon, &quotas, from, asked),
                 Err(reason) => {
@@ -117,13 +117,17 @@ struct Asked {
 }
 
 /// Hears who it is and what it asks.
-async fn meet(daemon: &Daemon, acceptor: TlsAcceptor, stream: TcpStream) -> Result<Asked, Turned> {
-    stream.set_nodelay(true).map_err(Turned::Handshake)?;
-    let stream = acceptor.accept(stream).await.map_err(Turned::Handshake)?;
+async fn meet(
+    daemon: &Daemon,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+) -> Result<Asked, Rejected> {
+    stream.set_nodelay(true).map_err(Rejected::Handshake)?;
+    let stream = acceptor.accept(stream).await.map_err(Rejected::Handshake)?;
     let member = tls::peer(stream.get_ref().1.peer_certificates(), &daemon.identity)?;
     let (reading, writing) = split(stream);
     let mut receiver = Receiver::new(reading);
-    let request = receiver.receive(PATIENCE).await?;
+    let request = receiver.receive(TIMEOUT).await?;
     Ok(Asked { member, request, receiver, sender: Sender::new(writing) })
 }
 
@@ -167,7 +171,7 @@ async fn answer(daemon: Arc<Daemon>, place: Result<Option<Permit>, QuotaReached>
     }
     let is_run = matches!(request, Request::Run(_));
     let served = match (refusal, request) {
-        // Each kind of conversation has its own word for it.
+        // Each kind of session has its own word for it.
         (Some(reason), _) if is_run => {
             let refused = crate::protocol::FromDaemon::Refused(reason);
             timely(sender.send(&refused)).await
@@ -183,7 +187,7 @@ async fn answer(daemon: Arc<Daemon>, place: Result<Option<Permit>, QuotaReached>
         (None, Request::Jobs) => show_jobs(&daemon, &mut sender).await,
         (None, Request::Kill(job)) => {
             tracing::info!("killing");
-            let killed = daemon.jobs.kill(job, &ToldBy::Member(member.name, member.role));
+            let killed = daemon.jobs.kill(job, &EndedBy::Member(member.name, member.role));
             timely(sender.send(&Answer::Killed(killed))).await
         }
         (None, Request::Statistics) => show_statistics(&daemon, &mut sender).await,
@@ -244,10 +248,10 @@ async fn show_logs<W: AsyncWrite + Unpin>(
     }
     drop(say);
     loop {
-        let answer = match timeout(ALIVE_EVERY, said.recv()).await {
+        let answer = match timeout(HEARTBEAT_INTERVAL, said.recv()).await {
             Ok(Some(answer)) => answer,
             Ok(None) => return timely(sender.send(&Answer::LogEnd(is_known))).await,
-            Err(_) => Answer::Alive,
+            Err(_) => Answer::Heartbeat,
         };
         timely(sender.send(&answer)).await?;
     }

@@ -18,7 +18,7 @@ use crate::{
     files,
     host::store::Store,
     process::kill,
-    quarantine::{self, Aside},
+    quarantine::{self, Quarantine},
 };
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
@@ -33,7 +33,7 @@ use std::{
 use thiserror::Error;
 
 /// How long all that an earlier daemon has left may take to be gone when it is killed.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The same, for one process that has not ended in that time.
 const ONCE_MORE: Duration = Duration::from_secs(1);
 
@@ -58,7 +58,7 @@ pub enum StateError {
 pub struct State {
     directory: PathBuf,
     store: Store,
-    aside: Aside,
+    quarantine: Quarantine,
     /// The marks of an earlier daemon's processes that could not be ended.
     left: Mutex<Vec<String>>,
     /// Locked as long as it is open.
@@ -73,8 +73,8 @@ impl State {
     pub fn open(directory: &Path, store_bytes: u64) -> Result<Self, StateError> {
         let failed = |error| StateError::File { path: directory.to_owned(), error };
         quarantine::own_directory(directory).map_err(failed)?;
-        let aside = Aside::within(directory);
-        let lock = lock_file(&directory.join("lock"), &aside).map_err(failed)?;
+        let quarantine = Quarantine::within(directory);
+        let lock = lock_file(&directory.join("lock"), &quarantine).map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 return Err(StateError::InUse(directory.to_owned()));
@@ -83,16 +83,16 @@ impl State {
         }
         for folder in ["jobs", "work"] {
             let path = directory.join(folder);
-            let made = aside.put_if(&path, |kind| !kind.is_dir());
+            let made = quarantine.put_if(&path, |kind| !kind.is_dir());
             made.and_then(|()| quarantine::own_directory(&path)).map_err(failed)?;
         }
         let store = Store::open(&directory.join("store"), store_bytes).map_err(failed)?;
         let left = Mutex::default();
-        let state = Self { directory: directory.to_owned(), store, aside, left, _lock: lock };
-        let deadline = Instant::now() + PATIENCE;
+        let state = Self { directory: directory.to_owned(), store, quarantine, left, _lock: lock };
+        let deadline = Instant::now() + TIMEOUT;
         let end = |mark: &str| {
-            let patience = deadline.saturating_duration_since(Instant::now()).max(ONCE_MORE);
-            kill::kill_all(patience, kill::looks_for_marked(mark))
+            let timeout = deadline.saturating_duration_since(Instant::now()).max(ONCE_MORE);
+            kill::kill_all(timeout, kill::looks_for_marked(mark))
         };
         state.clean(end).map_err(failed)?;
         Ok(state)
@@ -127,7 +127,7 @@ impl State {
 
     /// Sets something aside; what cannot be moved is logged, and stays.
     fn put_aside(&self, path: &Path) {
-        match self.aside.put(path) {
+        match self.quarantine.put(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!(path = %path.display(), %error, "cannot set aside");
             }
@@ -148,7 +148,7 @@ impl State {
                 }
             }
         }
-        self.aside.sweep();
+        self.quarantine.sweep();
     }
 
     /// The programs.
@@ -162,7 +162,7 @@ impl State {
     /// What the file system says.
     pub fn note_address(&self, address: SocketAddr) -> io::Result<()> {
         let path = self.directory.join("address");
-        self.aside.put_if(&path, |kind| !kind.is_file())?;
+        self.quarantine.put_if(&path, |kind| !kind.is_file())?;
         files::write(&path, address.to_string().as_bytes(), 0o644)
     }
 
@@ -203,8 +203,8 @@ fn job_of(mark: &str) -> &str {
 }
 
 /// Opens the file that the daemon locks.
-fn lock_file(path: &Path, aside: &Aside) -> io::Result<File> {
-    aside.put_if(path, |kind| !kind.is_file())?;
+fn lock_file(path: &Path, quarantine: &Quarantine) -> io::Result<File> {
+    quarantine.put_if(path, |kind| !kind.is_file())?;
     match File::create(path) {
         // Another daemon may hold it: it must stay the same file.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

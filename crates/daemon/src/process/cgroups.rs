@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   DAEMON'S CGROUP/           holds no process, so that it can pass controllers on
-//!     daemon/                  the daemon and its keepers
+//!     daemon/                  the daemon and its supervisors
 //!     job.MARK/                a process of a job, and all that it starts
 //! ```
 //!

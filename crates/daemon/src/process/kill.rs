@@ -209,17 +209,17 @@ pub(crate) fn looks_for_marked(mark: &str) -> impl FnMut() -> io::Result<Look> {
     }
 }
 
-/// Kills what `find` finds until that says that it is over, for at most `patience`; returns how
+/// Kills what `find` finds until that says that it is over, for at most `timeout`; returns how
 /// many processes were killed.
 ///
 /// # Errors
 /// What the system says, or that some process did not end. One that cannot be sent a signal does
 /// not keep the others alive.
 pub(crate) fn kill_all(
-    patience: Duration,
+    timeout: Duration,
     mut find: impl FnMut() -> io::Result<Look>,
 ) -> io::Result<usize> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     let mut stopped: Vec<Process> = Vec::new();
     let mut killed: Vec<Process> = Vec::new();
     let mut refused = None;

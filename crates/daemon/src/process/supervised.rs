@@ -1,11 +1,13 @@
-//! A process of a job with its keeper, as the daemon holds them.
+//! A process of a job with its supervisor, as the daemon holds them.
 
 use crate::protocol::connection::{ConnectionError, Receiver};
 use crate::{
     process::{
         kill::MARK,
-        supervisor::{self, Descriptors, FromKeeper, KEEPER, Launch, THIS_PROGRAM, ToKeeper},
-        supervisors::Keepers,
+        supervisor::{
+            self, Descriptors, FromSupervisor, Launch, SUPERVISOR, THIS_PROGRAM, ToSupervisor,
+        },
+        supervisors::Supervisors,
     },
     protocol::frame,
 };
@@ -28,30 +30,30 @@ use tokio::{
     task::{JoinHandle, spawn_blocking},
 };
 
-/// How long a keeper may take to start a program. It waits for nothing but the disk.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a supervisor may take to start a program. It waits for nothing but the disk.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a program was not started.
 #[derive(Debug, Error)]
-pub(crate) enum KeptError {
+pub(crate) enum SuperviseError {
     #[error("cannot start a process to watch the program: {0}")]
-    Keeper(#[from] io::Error),
+    Supervisor(#[from] io::Error),
     #[error("the process that is to watch the program says nothing: {0}")]
     Silent(#[from] ConnectionError),
     #[error("cannot start the program: {0}")]
     Failed(String),
 }
 
-/// A process of a job with its keeper. Dropped, the keeper kills it and ends.
-pub(crate) struct Kept {
+/// A process of a job with its supervisor. Dropped, the supervisor kills it and ends.
+pub(crate) struct Supervised {
     /// The number of the process.
     pub(crate) pid: u32,
-    /// Ends when the keeper has ended.
-    pub(crate) keeper: JoinHandle<()>,
-    /// How the process ends; closed when the keeper is gone.
-    pub(crate) events: mpsc::Receiver<FromKeeper>,
-    /// What the keeper is to do.
-    pub(crate) orders: mpsc::UnboundedSender<ToKeeper>,
+    /// Ends when the supervisor has ended.
+    pub(crate) supervisor: JoinHandle<()>,
+    /// How the process ends; closed when the supervisor is gone.
+    pub(crate) events: mpsc::Receiver<FromSupervisor>,
+    /// What the supervisor is to do.
+    pub(crate) orders: mpsc::UnboundedSender<ToSupervisor>,
     /// What the process says.
     pub(crate) output: ChildStdout,
     /// What the process says of errors.
@@ -62,16 +64,16 @@ pub(crate) struct Kept {
     pub(crate) input: Option<pipe::Sender>,
 }
 
-/// Starts a program, which has been verified, in the care of a keeper.
+/// Starts a program, which has been verified, in the care of a supervisor.
 pub(crate) async fn start(
-    keepers: &Keepers,
+    supervisors: &Supervisors,
     program: File,
     launch: &Launch,
     mark: &str,
     description: &JobDescription,
     listener: TcpListener,
     with_input: bool,
-) -> Result<Kept, KeptError> {
+) -> Result<Supervised, SuperviseError> {
     let (theirs, input) = if with_input {
         let (theirs, ours) = io::pipe()?;
         (OwnedFd::from(theirs), Some(pipe::Sender::from_owned_fd(ours.into())?))
@@ -87,16 +89,16 @@ pub(crate) async fn start(
 
     let (socket, theirs) = UnixStream::pair()?;
     let mut command = Command::new(THIS_PROGRAM);
-    command.arg0("gossamer-keeper").arg(KEEPER).env(MARK, mark);
+    command.arg0("gossamer-supervisor").arg(SUPERVISOR).env(MARK, mark);
     command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let starting = keepers.clone();
+    let starting = supervisors.clone();
     // It waits for those who look for strays.
-    // The command's copy of the keeper's end, which would keep the socket open, goes with it.
+    // The command's copy of the supervisor's end, which would keep the socket open, goes with it.
     let started = spawn_blocking(move || starting.start(&mut command));
     let mut child = started.await.map_err(io::Error::other)??;
     let output = child.stdout.take();
     let errors = child.stderr.take();
-    let keeper = keepers.wait(child);
+    let supervisor = supervisors.wait(child);
     supervisor::send_descriptors(&socket, &descriptors)?;
     drop(descriptors);
     socket.set_nonblocking(true)?;
@@ -104,11 +106,11 @@ pub(crate) async fn start(
     let first = frame::encode(launch).map_err(io::Error::other)?;
     writing.write_all(&first).await?;
     let mut reading = Receiver::new(reading);
-    let pid = match reading.receive(PATIENCE).await? {
-        FromKeeper::Started(pid) => pid,
-        FromKeeper::Failed(reason) => return Err(KeptError::Failed(reason)),
-        FromKeeper::Exited(_) | FromKeeper::Killed(_) => {
-            return Err(KeptError::Failed("it has ended before it was started".into()));
+    let pid = match reading.receive(TIMEOUT).await? {
+        FromSupervisor::Started(pid) => pid,
+        FromSupervisor::Failed(reason) => return Err(SuperviseError::Failed(reason)),
+        FromSupervisor::Exited(_) | FromSupervisor::Killed(_) => {
+            return Err(SuperviseError::Failed("it has ended before it was started".into()));
         }
     };
 
@@ -123,9 +125,9 @@ pub(crate) async fn start(
     });
     let (orders, mut ordered) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        // Dropping the writing half is what tells the keeper that the daemon is done with it.
+        // Dropping the writing half is what tells the supervisor that the daemon is done with it.
         while let Some(order) = ordered.recv().await {
-            let Ok(bytes) = frame::encode::<ToKeeper>(&order) else { continue };
+            let Ok(bytes) = frame::encode::<ToSupervisor>(&order) else { continue };
             if writing.write_all(&bytes).await.is_err() {
                 return;
             }
@@ -133,7 +135,7 @@ pub(crate) async fn start(
     });
     let missing = || io::Error::other("a pipe that was asked for is not there");
     let (output, errors) = (output.ok_or_else(missing)?, errors.ok_or_else(missing)?);
-    Ok(Kept { pid, keeper, events, orders, output, errors, statistics, input })
+    Ok(Supervised { pid, supervisor, events, orders, output, errors, statistics, input })
 }
 
 /// A file in memory that nobody can change any more.

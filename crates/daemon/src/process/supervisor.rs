@@ -1,22 +1,22 @@
-//! The keeper: a small process between the daemon and a process of a job, which sees to it that
+//! The supervisor: a small process between the daemon and a process of a job, which sees to it that
 //! nothing is left behind, whoever is killed.
 //!
 //! ```text
-//!   gossamerd ──socket── keeper ──── program ──── what it starts
+//!   gossamerd ──socket── supervisor ──── program ──── what it starts
 //! ```
 //!
-//! - The daemon dies, even by SIGKILL: its end of the socket closes, and the keeper kills all that
+//! - The daemon dies, even by SIGKILL: its end of the socket closes, and the supervisor kills all that
 //!   descends from it. It is a *subreaper*, so that what the program's children leave behind also
 //!   descends from it, in whatever session it hides.
-//! - The program ends: the keeper kills what it left, tells the daemon, and ends, even if something
+//! - The program ends: the supervisor kills what it left, tells the daemon, and ends, even if something
 //!   cannot be killed.
-//! - The keeper is killed: the kernel kills the program (`PR_SET_PDEATHSIG`). The daemon is a
+//! - The supervisor is killed: the kernel kills the program (`PR_SET_PDEATHSIG`). The daemon is a
 //!   subreaper too, and kills what it inherits ([`strays`](kill::strays)).
 //! - Where the daemon has a cgroup, the program runs in one of its own, and everything in that is
 //!   killed at once ([`cgroup`]).
 //!
-//! The program is started in two steps. The keeper starts the daemon's binary again as its
-//! [`step`], which makes a session, ties its life to the keeper's, and becomes the program. So no
+//! The program is started in two steps. The supervisor starts the daemon's binary again as its
+//! [`step`], which makes a session, ties its life to the supervisor's, and becomes the program. So no
 //! code runs between `fork` and `exec`, where almost nothing is allowed, and no `unsafe` is needed.
 
 use crate::{
@@ -52,22 +52,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The hidden command that makes a daemon's binary a keeper.
-pub(crate) const KEEPER: &str = "keeper";
-/// The hidden command that makes it the step between the keeper and the program.
+/// The hidden command that makes a daemon's binary a supervisor.
+pub(crate) const SUPERVISOR: &str = "supervisor";
+/// The hidden command that makes it the step between the supervisor and the program.
 pub(crate) const STEP: &str = "step";
 
 /// This program, also when its file was replaced meanwhile.
 pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// How long killed processes may take to be gone before the keeper gives up on them. One that
+/// How long killed processes may take to be gone before the supervisor gives up on them. One that
 /// waits for a disk or a network file system cannot be killed until that answers.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to try to start a program whose file is still open for writing in a process that is
 /// just being started.
 const BUSY: Duration = Duration::from_secs(2);
 
-/// What a keeper is to start.
+/// What a supervisor is to start.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
     /// The cgroup that the program is to run in, if it has one.
@@ -94,18 +94,18 @@ pub(crate) struct Descriptors {
     pub(crate) input: OwnedFd,
 }
 
-/// What a daemon tells a keeper, after [`Launch`].
+/// What a daemon tells a supervisor, after [`Launch`].
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum ToKeeper {
+pub(crate) enum ToSupervisor {
     /// Send the program and its group this signal.
     Signal(i32),
     /// Kill everything.
     Kill,
 }
 
-/// What a keeper tells its daemon.
+/// What a supervisor tells its daemon.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum FromKeeper {
+pub(crate) enum FromSupervisor {
     /// The program runs, under this number.
     Started(u32),
     /// It cannot be started.
@@ -116,7 +116,7 @@ pub(crate) enum FromKeeper {
     Killed(i32),
 }
 
-/// Hands a keeper the descriptors of its program. To be done before anything else is sent.
+/// Hands a supervisor the descriptors of its program. To be done before anything else is sent.
 pub(crate) fn send_descriptors(socket: &UnixStream, what: &Descriptors) -> io::Result<()> {
     let Descriptors { program, job, listener, statistics, input } = what;
     send_files(socket, &[program, job, listener, statistics, input].map(AsFd::as_fd))
@@ -154,10 +154,10 @@ fn receive_files<const N: usize>(socket: &UnixStream) -> io::Result<[OwnedFd; N]
         .map_err(|files| io::Error::other(format!("{} descriptors, not {N}", files.len())))
 }
 
-/// Is a keeper: its standard input is the socket to the daemon, its standard output and error are
+/// Is a supervisor: its standard input is the socket to the daemon, its standard output and error are
 /// those of the program.
-pub(crate) fn keep() -> ExitCode {
-    match keep_what_is_sent() {
+pub(crate) fn run() -> ExitCode {
+    match supervise() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The daemon sees the socket close, and what is written here is what it shows.
@@ -167,8 +167,8 @@ pub(crate) fn keep() -> ExitCode {
     }
 }
 
-fn keep_what_is_sent() -> io::Result<()> {
-    // Away from the daemon's terminal and its Ctrl-C. A keeper that leads a session already has
+fn supervise() -> io::Result<()> {
+    // Away from the daemon's terminal and its Ctrl-C. A supervisor that leads a session already has
     // been started by hand.
     let _ = rustix::process::setsid();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -180,7 +180,7 @@ fn keep_what_is_sent() -> io::Result<()> {
     let program = match start(&launch, descriptors) {
         Ok(program) => program,
         Err(error) => {
-            return tell(&socket, &FromKeeper::Failed(error.to_string()));
+            return tell(&socket, &FromSupervisor::Failed(error.to_string()));
         }
     };
     // The pipes are to end when the program and all that it has started have ended.
@@ -188,7 +188,7 @@ fn keep_what_is_sent() -> io::Result<()> {
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&nothing)?;
     // A daemon that is gone is noticed by the thread below.
-    let _ = tell(&socket, &FromKeeper::Started(program.as_raw_nonzero().get() as u32));
+    let _ = tell(&socket, &FromSupervisor::Started(program.as_raw_nonzero().get() as u32));
     let cgroup = launch.cgroup;
     let same = cgroup.clone();
     thread::Builder::new().spawn(move || {
@@ -262,13 +262,13 @@ impl Orders {
     }
 }
 
-fn tell(mut socket: &UnixStream, message: &FromKeeper) -> io::Result<()> {
+fn tell(mut socket: &UnixStream, message: &FromSupervisor) -> io::Result<()> {
     socket.write_all(&frame::encode(message).map_err(io::Error::other)?)
 }
 
 /// Does as the daemon says, until it says to kill or is gone.
 fn follow(orders: &mut Orders, program: Pid) {
-    while let Ok(Some(ToKeeper::Signal(number))) = orders.next() {
+    while let Ok(Some(ToSupervisor::Signal(number))) = orders.next() {
         let Some(signal) = Signal::from_named_raw(number) else { continue };
         let program = program.as_raw_nonzero().get();
         let found = kill::descendants().unwrap_or_default();
@@ -284,7 +284,7 @@ fn follow(orders: &mut Orders, program: Pid) {
 fn kill_descendants(cgroup: Option<&Cgroup>, is_over: impl Fn(&[Process]) -> bool) {
     // Nothing in the cgroup can run away from this. If it fails, the other way is left.
     let _ = cgroup.map(Cgroup::kill);
-    let _ = kill::kill_all(PATIENCE, || {
+    let _ = kill::kill_all(TIMEOUT, || {
         let alive = kill::descendants()?;
         Ok(Look { is_over: is_over(&alive), alive })
     });
@@ -302,8 +302,8 @@ fn reap(socket: &UnixStream, program: Pid, cgroup: Option<&Cgroup>) {
     // Reported when everything is gone, so that the daemon can rely on that.
     kill_descendants(cgroup, |_| has_no_child());
     let ending = match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => FromKeeper::Exited(code),
-        (None, signal) => FromKeeper::Killed(signal.unwrap_or_default()),
+        (Some(code), _) => FromSupervisor::Exited(code),
+        (None, signal) => FromSupervisor::Killed(signal.unwrap_or_default()),
     };
     let _ = tell(socket, &ending);
 }
@@ -320,16 +320,26 @@ fn has_no_child() -> bool {
     }
 }
 
-/// Is the step between a keeper and a program: makes a session of its own, ties its life to that
-/// of process `keeper`, joins `cgroup` if it is not empty, and becomes the program whose file it is
+/// Is the step between a supervisor and a program: makes a session of its own, ties its life to that
+/// of process `supervisor`, joins `cgroup` if it is not empty, and becomes the program whose file it is
 /// sent.
-pub(crate) fn step(keeper: i32, cgroup: &Path, name: &OsStr, arguments: &[OsString]) -> ExitCode {
-    let error = become_program(keeper, cgroup, name, arguments);
+pub(crate) fn step(
+    supervisor: i32,
+    cgroup: &Path,
+    name: &OsStr,
+    arguments: &[OsString],
+) -> ExitCode {
+    let error = become_program(supervisor, cgroup, name, arguments);
     let _ = writeln!(io::stderr(), "gossamer: cannot start {}: {error}", name.display());
     ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-fn become_program(keeper: i32, cgroup: &Path, name: &OsStr, arguments: &[OsString]) -> io::Error {
+fn become_program(
+    supervisor: i32,
+    cgroup: &Path,
+    name: &OsStr,
+    arguments: &[OsString],
+) -> io::Error {
     let prepare = || {
         rustix::process::setsid()?;
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -348,7 +358,7 @@ fn become_program(keeper: i32, cgroup: &Path, name: &OsStr, arguments: &[OsStrin
         Err(error) => return error,
     };
     // It may have died before the tie was made.
-    if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(keeper) {
+    if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(supervisor) {
         return io::Error::other("the process that watches it is gone");
     }
     if !cgroup.as_os_str().is_empty()

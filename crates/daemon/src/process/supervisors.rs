@@ -1,5 +1,5 @@
-//! [`Keepers`]: the keepers that a daemon has started, and so which of its children are not: the
-//! processes of jobs whose keepers are gone.
+//! [`Supervisors`]: the supervisors that a daemon has started, and so which of its children are not: the
+//! processes of jobs whose supervisors are gone.
 
 use crate::process::kill::{self, Look};
 use parking_lot::Mutex;
@@ -9,20 +9,20 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// The keepers of a daemon, which is a subreaper: processes that they leave become its children.
+/// The supervisors of a daemon, which is a subreaper: processes that they leave become its children.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Keepers(Arc<Mutex<Children>>);
+pub(crate) struct Supervisors(Arc<Mutex<Children>>);
 
 #[derive(Debug, Default)]
 struct Children {
-    /// The keepers, and what was there before.
+    /// The supervisors, and what was there before.
     exempt: BTreeSet<i32>,
     /// Those that did not end when they were killed.
     stuck: BTreeSet<i32>,
 }
 
-impl Keepers {
-    /// Makes this process a subreaper. From here on all its new children are keepers, or left by
+impl Supervisors {
+    /// Makes this process a subreaper. From here on all its new children are supervisors, or left by
     /// one.
     ///
     /// # Errors
@@ -33,39 +33,39 @@ impl Keepers {
         Ok(Self(Arc::new(Mutex::new(children))))
     }
 
-    /// Starts a keeper.
+    /// Starts a supervisor.
     ///
     /// # Errors
     /// What the system says.
     pub(crate) fn start(&self, command: &mut Command) -> io::Result<Child> {
-        // Held until the keeper is known, so that no look takes it for a stray.
+        // Held until the supervisor is known, so that no look takes it for a stray.
         let mut children = self.0.lock();
         let child = command.spawn()?;
         children.exempt.extend(child.id().map(|pid| pid as i32));
         Ok(child)
     }
 
-    /// Waits for the end of a keeper, in a task of its own.
+    /// Waits for the end of a supervisor, in a task of its own.
     pub(crate) fn wait(&self, mut child: Child) -> JoinHandle<()> {
-        let keepers = self.clone();
+        let supervisors = self.clone();
         tokio::spawn(async move {
             let pid = child.id();
             // It is gone, however it has ended.
             let _ = child.wait().await;
             if let Some(pid) = pid {
-                keepers.0.lock().exempt.remove(&(pid as i32));
+                supervisors.0.lock().exempt.remove(&(pid as i32));
             }
         })
     }
 
-    /// Kills the processes that keepers left when they ended, until there are none. Ignores those that
-    /// do not end within `patience` from then on.
+    /// Kills the processes that supervisors left when they ended, until there are none. Ignores those that
+    /// do not end within `timeout` from then on.
     ///
     /// # Errors
     /// If a process does not end.
-    pub(crate) fn kill_strays(&self, patience: Duration) -> io::Result<usize> {
+    pub(crate) fn kill_strays(&self, timeout: Duration) -> io::Result<usize> {
         let mut last = BTreeSet::new();
-        let killed = kill::kill_all(patience, || {
+        let killed = kill::kill_all(timeout, || {
             let Children { exempt, stuck } = &*self.0.lock();
             let look: Look = kill::strays(exempt, stuck)?;
             last = look.alive.iter().map(|process| process.pid).collect();
@@ -78,8 +78,8 @@ impl Keepers {
     }
 
     /// Tries once more to end the processes that did not end before.
-    pub(crate) fn retry(&self, patience: Duration) -> io::Result<usize> {
+    pub(crate) fn retry(&self, timeout: Duration) -> io::Result<usize> {
         self.0.lock().stuck.clear();
-        self.kill_strays(patience)
+        self.kill_strays(timeout)
     }
 }

@@ -23,7 +23,7 @@ pub enum Answer {
     /// To [`Request::Logs`]: that was all; whether there is such a job.
     LogEnd(bool),
     /// Nothing; the daemon is alive.
-    Alive,
+    Heartbeat,
     /// To [`Request::Statistics`]: what the threads of one job that runs do; one for each.
     Statistics(Box<JobStatistics>),
     /// To [`Request::Statistics`]: that was all.

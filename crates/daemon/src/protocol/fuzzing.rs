@@ -55,7 +55,7 @@ fn read<T: Serialize + DeserializeOwned>(bytes: &[u8], cut: usize) -> (Vec<Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Ending, How, Process, Program, RunRequest, Stream, ToldBy};
+    use crate::protocol::{EndedBy, Ending, How, Process, Program, RunRequest, Stream};
     use gossamer_job::{JobId, SecretPem};
     use std::{fs, path::PathBuf};
 
@@ -107,7 +107,7 @@ mod tests {
         put(0, "run", &[Request::Run(Box::new(run_request()))]);
         let start = FromController::Start(SecretPem("{}".into()));
         let program = FromController::Program(vec![1; 20]);
-        put(1, "start", &[program, FromController::ProgramEnd, start, FromController::Alive]);
+        put(1, "start", &[program, FromController::ProgramEnd, start, FromController::Heartbeat]);
         let input = FromController::Input(b"a line".to_vec());
         let stop = FromController::Stop { signal, grace_ms: 500 };
         let printed = FromController::Printed(6);
@@ -119,18 +119,18 @@ mod tests {
         put(2, "prepared", &[FromDaemon::SendProgram, prepared, started, FromDaemon::Taken(6)]);
         let ended = FromDaemon::Ended(Ending {
             how: How::Killed(9),
-            told_by: Some(ToldBy::Daemon("a".into())),
+            ended_by: Some(EndedBy::Daemon("a".into())),
             panic: Some("main.rs:1: oh".into()),
             last_lines: vec!["oh".into()],
         });
         let output = FromDaemon::Output(Stream::Err, b"oh".to_vec());
-        put(2, "ended", &[output, ended, FromDaemon::Refused("no".into()), FromDaemon::Alive]);
+        put(2, "ended", &[output, ended, FromDaemon::Refused("no".into()), FromDaemon::Heartbeat]);
         let log = Answer::Log(Process { number: 1, of: 2 }, Stream::Out, b"a line".to_vec());
         let refused = Answer::Refused("no".into());
         put(
             3,
             "answers",
-            &[Answer::Killed(true), log, Answer::LogEnd(true), refused, Answer::Alive],
+            &[Answer::Killed(true), log, Answer::LogEnd(true), refused, Answer::Heartbeat],
         );
         put(3, "jobs", &[Answer::JobsEnd]);
     }

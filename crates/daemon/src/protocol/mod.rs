@@ -14,16 +14,16 @@ pub mod topology;
 pub(crate) use crate::protocol::process::SIGKILL;
 pub use crate::protocol::{
     answer::{Answer, HostReport, JobStatistics, JobSummary, OverRdma},
-    process::{Ending, How, Process, Stream, ToldBy},
+    process::{EndedBy, Ending, How, Process, Stream},
     request::{Limits, Program, Request, RunRequest},
     session::{FromController, FromDaemon},
 };
 use std::time::Duration;
 
 /// How often one says that one is alive.
-pub const ALIVE_EVERY: Duration = Duration::from_millis(500);
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// After how long a silence a peer on the control plane counts as lost.
-pub const SILENCE: Duration = Duration::from_secs(3);
+pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of a program or of output that travel in one message.
 pub const CHUNK: usize = 256 << 10;
 /// Bytes of output that a daemon sends before the controller has printed them, and of input that a

@@ -41,7 +41,7 @@ pub struct Ending {
     /// By itself, or by a signal.
     pub how: How,
     /// Who had told it to end, if somebody had: then its end is no cause of anything.
-    pub told_by: Option<ToldBy>,
+    pub ended_by: Option<EndedBy>,
     /// Where and with what it panicked, if that is among its last words.
     pub panic: Option<String>,
     /// The last lines of its standard error, or of its output if there are none.
@@ -50,7 +50,7 @@ pub struct Ending {
 
 /// Who tells a process to end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ToldBy {
+pub enum EndedBy {
     /// The controller of its job.
     Controller,
     /// Its daemon, for this reason.
@@ -59,7 +59,7 @@ pub enum ToldBy {
     Member(Name, Role),
 }
 
-impl fmt::Display for ToldBy {
+impl fmt::Display for EndedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Controller => f.write_str("the controller"),
@@ -80,7 +80,7 @@ pub enum How {
     /// By a signal.
     Killed(i32),
     /// Nobody knows: who watched it was killed, and it with it.
-    Unwatched,
+    Unsupervised,
 }
 
 impl How {
@@ -89,7 +89,7 @@ impl How {
         match self {
             Self::Exited(code) => code as u8,
             Self::Killed(signal) => 128u8.saturating_add(signal as u8),
-            Self::Unwatched => 128 + 9,
+            Self::Unsupervised => 128 + 9,
         }
     }
 }
@@ -102,7 +102,7 @@ impl fmt::Display for How {
                 Some(name) => write!(f, "was killed by signal {signal} ({name})"),
                 None => write!(f, "was killed by signal {signal}"),
             },
-            Self::Unwatched => f.write_str("was killed, with the process that watched it"),
+            Self::Unsupervised => f.write_str("was killed, with the process that watched it"),
         }
     }
 }

@@ -32,7 +32,7 @@ pub enum FromController {
         grace_ms: u32,
     },
     /// Nothing; the controller is alive.
-    Alive,
+    Heartbeat,
 }
 
 /// What a daemon says after [`Request::Run`].
@@ -61,5 +61,5 @@ pub enum FromDaemon {
     /// The process has ended, and all that it started.
     Ended(Ending),
     /// Nothing; the daemon is alive.
-    Alive,
+    Heartbeat,
 }

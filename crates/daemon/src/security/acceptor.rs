@@ -1,11 +1,11 @@
-//! [`Gate`]: who is let in, as far as certificates say, by the list of revoked ones as it is now.
+//! [`Acceptor`]: who is let in, as far as certificates say, by the list of revoked ones as it is now.
 //!
 //! The list only ever becomes newer. The newest that a daemon has seen is kept in its state directory,
 //! so that this also holds after a restart.
 
 use crate::{
     files,
-    quarantine::Aside,
+    quarantine::Quarantine,
     security::{
         identity::Identity,
         member::IdentityError,
@@ -41,7 +41,7 @@ struct Stamp {
 
 /// Why a daemon cannot accept connections.
 #[derive(Debug, Error)]
-pub enum GateError {
+pub enum AcceptorError {
     /// Encryption does not work with this identity.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -77,13 +77,13 @@ enum NotUsed {
 }
 
 /// Makes encrypted connections with members of the rack, unless their certificates are revoked.
-pub(crate) struct Gate {
+pub(crate) struct Acceptor {
     identity: Identity,
     directory: PathBuf,
     /// Where the newest list is kept.
-    kept: PathBuf,
+    newest_file: PathBuf,
     /// Takes what a job has put in place of the kept list.
-    aside: Aside,
+    quarantine: Quarantine,
     /// The newest list, which counts.
     newest: Option<List>,
     acceptor: TlsAcceptor,
@@ -91,52 +91,53 @@ pub(crate) struct Gate {
     seen: Option<Stamp>,
 }
 
-impl Gate {
-    /// The gate of the daemon whose identity is in `directory`, and whose own files are in `state`.
+impl Acceptor {
+    /// The acceptor of the daemon whose identity is in `directory`, and whose own files are in `state`.
     ///
     /// # Errors
-    /// [`GateError`], if the identity is not usable, or its list of revoked certificates is not from
+    /// [`AcceptorError`], if the identity is not usable, or its list of revoked certificates is not from
     /// the rack's authority.
     pub(crate) fn new(
         identity: Identity,
         directory: PathBuf,
         state: &Path,
-    ) -> Result<Self, GateError> {
+    ) -> Result<Self, AcceptorError> {
         let path = directory.join(REVOKED);
         let offered = identity.revoked.clone().map(|list| List::verify(list, &identity.ca));
         let offered = offered
             .transpose()
-            .map_err(|error| GateError::Revoked { path, reason: error.to_string() })?;
+            .map_err(|error| AcceptorError::Revoked { path, reason: error.to_string() })?;
         let acceptor = TlsAcceptor::from(tls::server(&identity)?);
-        let kept = state.join(NEWEST);
-        let aside = Aside::within(state);
-        if let Err(error) = aside.put_if(&kept, |kind| !kind.is_file()) {
-            tracing::warn!(path = %kept.display(), %error, "cannot set aside");
+        let newest_file = state.join(NEWEST);
+        let quarantine = Quarantine::within(state);
+        if let Err(error) = quarantine.put_if(&newest_file, |kind| !kind.is_file()) {
+            tracing::warn!(path = %newest_file.display(), %error, "cannot set aside");
         }
-        let newest = newest_seen(&kept, &identity.ca);
-        let mut gate = Self { identity, directory, kept, aside, newest, acceptor, seen: None };
-        match (offered, gate.newest.clone()) {
+        let newest = newest_seen(&newest_file, &identity.ca);
+        let mut acceptor =
+            Self { identity, directory, newest_file, quarantine, newest, acceptor, seen: None };
+        match (offered, acceptor.newest.clone()) {
             // Also if it is the same list, whose copy is then intact.
-            (Some(offered), known) => match gate.check(offered) {
-                Ok(list) => gate.adopt(list)?,
+            (Some(offered), known) => match acceptor.check(offered) {
+                Ok(list) => acceptor.adopt(list)?,
                 Err(error) => {
                     tracing::error!(%error, "{REVOKED} is refused; using the newest list");
-                    known.map_or(Ok(()), |known| gate.adopt(known))?;
+                    known.map_or(Ok(()), |known| acceptor.adopt(known))?;
                 }
             },
             (None, Some(known)) => {
                 tracing::error!("{REVOKED} is missing; still using {known}");
-                gate.adopt(known)?;
+                acceptor.adopt(known)?;
             }
             (None, None) => {}
         }
         // Nothing has been seen: the list may have been replaced since the identity was read.
-        Ok(gate)
+        Ok(acceptor)
     }
 
     /// For the next connection. A new list is read when there is one; if it is of no use, or older,
     /// the old one still counts.
-    pub(crate) fn acceptor(&mut self) -> TlsAcceptor {
+    pub(crate) fn current(&mut self) -> TlsAcceptor {
         let now = stamp(&self.directory);
         if now != self.seen {
             self.seen = now;
@@ -177,9 +178,9 @@ impl Gate {
             }
         }
         let is_new = self.newest.as_ref() != Some(&list);
-        if is_new && let Err(error) = self.keep(&list) {
+        if is_new && let Err(error) = self.store_newest(&list) {
             // It counts until the daemon ends.
-            let path = self.kept.display();
+            let path = self.newest_file.display();
             tracing::error!(%error, "cannot keep the list of revoked certificates in {path}");
         }
         self.newest = Some(list);
@@ -187,15 +188,15 @@ impl Gate {
     }
 
     /// Writes `list` for the next daemon.
-    fn keep(&self, list: &List) -> io::Result<()> {
-        self.aside.put_if(&self.kept, |kind| !kind.is_file())?;
-        files::write(&self.kept, list.der(), 0o600)
+    fn store_newest(&self, list: &List) -> io::Result<()> {
+        self.quarantine.put_if(&self.newest_file, |kind| !kind.is_file())?;
+        files::write(&self.newest_file, list.der(), 0o600)
     }
 }
 
 /// The newest list that was kept at `path`, if it is of the authority `ca`.
 fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
-    let read = match read_kept(path) {
+    let read = match read_regular(path) {
         Err(NotUsed::Io(error)) if error.kind() == io::ErrorKind::NotFound => return None,
         read => read,
     };
@@ -210,7 +211,7 @@ fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
 
 /// Reads the file at `path` if it is a regular file of a plausible size. A job can put anything
 /// there: opening a pipe, or reading a device, could take for ever.
-fn read_kept(path: &Path) -> Result<Vec<u8>, NotUsed> {
+fn read_regular(path: &Path) -> Result<Vec<u8>, NotUsed> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
@@ -272,29 +273,29 @@ mod tests {
             self.start().unwrap().newest.unwrap()
         }
 
-        fn start(&self) -> Result<Gate, GateError> {
+        fn start(&self) -> Result<Acceptor, AcceptorError> {
             let directory = self.place.path().join("a");
             let identity = Identity::load(&directory).unwrap();
-            Gate::new(identity, directory, &self.place.path().join("state"))
+            Acceptor::new(identity, directory, &self.place.path().join("state"))
         }
     }
 
     #[test]
     fn a_list_only_becomes_newer_also_after_a_restart() {
         let rack = Rack::new();
-        let mut gate = rack.start().unwrap();
-        assert_eq!(gate.newest, None);
+        let mut acceptor = rack.start().unwrap();
+        assert_eq!(acceptor.newest, None);
         rack.put(&rack.lists[1]);
-        gate.acceptor();
-        let newest = gate.newest.clone().unwrap();
+        acceptor.current();
+        let newest = acceptor.newest.clone().unwrap();
         rack.put(&rack.lists[0]);
-        let error = gate.read().unwrap_err();
+        let error = acceptor.read().unwrap_err();
         assert!(matches!(error, NotUsed::Older { .. }), "{error}");
-        assert_eq!(gate.newest, Some(newest.clone()));
+        assert_eq!(acceptor.newest, Some(newest.clone()));
         // The older list, or none, is all that the next daemon finds beside its identity.
-        let gate = rack.start().unwrap();
-        assert_eq!(gate.newest, Some(newest.clone()));
-        assert_eq!(gate.identity.revoked.as_ref(), Some(newest.der()));
+        let acceptor = rack.start().unwrap();
+        assert_eq!(acceptor.newest, Some(newest.clone()));
+        assert_eq!(acceptor.identity.revoked.as_ref(), Some(newest.der()));
         fs::remove_file(rack.place.path().join("a").join(REVOKED)).unwrap();
         assert_eq!(rack.start().unwrap().identity.revoked.as_ref(), Some(newest.der()));
     }
@@ -307,14 +308,14 @@ mod tests {
         assert!(refused.ends_with("is not signed by this rack's authority"), "{refused}");
         // The rack was made anew with another authority: the list that the daemon kept of the one
         // before does not count, though its number is higher.
-        let kept = rack.place.path().join("state").join(NEWEST);
+        let newest_file = rack.place.path().join("state").join(NEWEST);
         let theirs = other.newest();
-        fs::write(&kept, theirs.der()).unwrap();
+        fs::write(&newest_file, theirs.der()).unwrap();
         rack.put(&rack.lists[0]);
-        let gate = rack.start().unwrap();
-        let newest = gate.newest.unwrap();
+        let acceptor = rack.start().unwrap();
+        let newest = acceptor.newest.unwrap();
         assert!(newest.is_older_than(&theirs), "{newest} and {theirs}");
-        assert_eq!(fs::read(&kept).unwrap(), newest.der().as_ref());
+        assert_eq!(fs::read(&newest_file).unwrap(), newest.der().as_ref());
     }
 
     #[test]
@@ -322,7 +323,7 @@ mod tests {
         use rustix::fs::{CWD, FileType, Mode, mknodat};
         let rack = Rack::new();
         let newest = rack.newest();
-        let kept = rack.place.path().join("state").join(NEWEST);
+        let newest_file = rack.place.path().join("state").join(NEWEST);
         // The pipe comes first: a daemon that reads it stops there, before the endless ones.
         let replacements: [fn(&Path); 4] = [
             |path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
@@ -331,19 +332,19 @@ mod tests {
             |path| fs::File::create(path).unwrap().set_len(1 << 40).unwrap(),
         ];
         for replace in replacements {
-            fs::remove_file(&kept).unwrap();
-            replace(&kept);
+            fs::remove_file(&newest_file).unwrap();
+            replace(&newest_file);
             assert_eq!(rack.start().unwrap().newest, Some(newest.clone()));
-            assert_eq!(fs::read(&kept).unwrap(), newest.der().as_ref());
+            assert_eq!(fs::read(&newest_file).unwrap(), newest.der().as_ref());
         }
         // Also while a daemon runs.
         rack.put(&rack.lists[0]);
-        fs::remove_file(&kept).unwrap();
-        let mut gate = rack.start().unwrap();
-        fs::remove_file(&kept).unwrap();
-        fs::create_dir(&kept).unwrap();
+        fs::remove_file(&newest_file).unwrap();
+        let mut acceptor = rack.start().unwrap();
+        fs::remove_file(&newest_file).unwrap();
+        fs::create_dir(&newest_file).unwrap();
         rack.put(&rack.lists[1]);
-        gate.acceptor();
-        assert_eq!(fs::read(&kept).unwrap(), newest.der().as_ref());
+        acceptor.current();
+        assert_eq!(fs::read(&newest_file).unwrap(), newest.der().as_ref());
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// How long an answer may take that has to come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 type Stream = TlsStream<TcpStream>;
 
@@ -49,7 +49,7 @@ pub(crate) async fn call(
 ) -> Result<(Answer, Connection), ConnectionError> {
     let (mut from, mut to) = ends(connect(rack, config).await?);
     to.send(request).await?;
-    Ok((from.receive(PATIENCE).await?, (from, to)))
+    Ok((from.receive(TIMEOUT).await?, (from, to)))
 }
 
 /// What the daemon answers to somebody with `config`.

@@ -2,7 +2,7 @@
 
 use super::{
     Rack,
-    calls::{PATIENCE, ends, member},
+    calls::{TIMEOUT, ends, member},
 };
 use gossamer_daemon::{
     protocol::{FromController, FromDaemon, Request},
@@ -38,7 +38,7 @@ impl FalseDaemon {
         stream.set_nodelay(true).unwrap();
         let acceptor = TlsAcceptor::from(tls::server(&self.identity).unwrap());
         let (mut from, to) = ends(acceptor.accept(stream).await.unwrap());
-        (from.receive(PATIENCE).await.unwrap(), from, to)
+        (from.receive(TIMEOUT).await.unwrap(), from, to)
     }
 
     /// Serves a job until its process is said to have started.
@@ -46,7 +46,7 @@ impl FalseDaemon {
         let (request, mut from, mut to) = self.accept().await;
         assert!(matches!(request, Request::Run(_)), "{request:?}");
         to.send(&prepared()).await.unwrap();
-        while !matches!(from.receive(PATIENCE).await.unwrap(), FromController::Start(_)) {}
+        while !matches!(from.receive(TIMEOUT).await.unwrap(), FromController::Start(_)) {}
         to.send(&FromDaemon::Started { pid: 1 }).await.unwrap();
         (from, to)
     }

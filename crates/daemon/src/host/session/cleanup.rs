@@ -1,6 +1,6 @@
 //! The end of a session: ends the processes that a job has left, and removes its files.
 
-use crate::host::session::peer::Conversation;
+use crate::host::session::peer::Session;
 use crate::{
     host::state::State,
     process::{cgroup::Cgroup, kill},
@@ -11,8 +11,8 @@ use tokio::task::spawn_blocking;
 /// How long what is left of a process may take to be gone when it is killed.
 const LEFT: Duration = Duration::from_secs(60);
 
-impl Conversation<'_> {
-    /// Ends what the keeper could not end, because it was killed itself.
+impl Session<'_> {
+    /// Ends what the supervisor could not end, because it was killed itself.
     pub(super) async fn end_what_is_left(&self, mark: &str, cgroup: Option<Cgroup>) {
         let (daemon, mark) = (self.daemon.clone(), mark.to_owned());
         let ended = blocking(move || {
@@ -21,7 +21,7 @@ impl Conversation<'_> {
                 (Ok(cgroups), Some(cgroup)) => cgroups.end(cgroup),
                 _ => Ok(()),
             };
-            let strays = daemon.keepers.kill_strays(LEFT);
+            let strays = daemon.supervisors.kill_strays(LEFT);
             let marked = kill::kill_all(LEFT, kill::looks_for_marked(&mark));
             in_cgroup.and(strays).and(marked)
         });

@@ -1,8 +1,8 @@
-//! [`NotRun`]: why a process was not run.
+//! [`SessionError`]: why a process was not run.
 
 use crate::{
-    process::supervised::KeptError,
-    protocol::{ToldBy, connection::ConnectionError},
+    process::supervised::SuperviseError,
+    protocol::{EndedBy, connection::ConnectionError},
 };
 use gossamer_job::JobError;
 use std::io;
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 /// Why a process was not run.
 #[derive(Debug, Error)]
-pub(crate) enum NotRun {
+pub(crate) enum SessionError {
     #[error(transparent)]
     Connection(#[from] ConnectionError),
     #[error("the controller said what it should not now")]
@@ -37,7 +37,7 @@ pub(crate) enum NotRun {
     #[error("cannot start the program: {0}")]
     Start(io::Error),
     #[error("{0} ended the job before it had started")]
-    Killed(ToldBy),
+    Killed(EndedBy),
     #[error(transparent)]
-    Kept(#[from] KeptError),
+    Supervised(#[from] SuperviseError),
 }

@@ -1,7 +1,7 @@
 //! The daemon's side of [`Request::Run`](crate::protocol::Request::Run): from the request to the
 //! last byte of output (`supervise.rs`, once the process runs).
 //!
-//! Some tasks share a conversation. One reads what the controller says, one writes what is sent to
+//! Some tasks share a session. One reads what the controller says, one writes what is sent to
 //! it, one for each of the process's outputs reads that. [`run`] and what it calls decide. None of
 //! them waits for a controller that does not print or a process that does not read: what is on its
 //! way to either is bounded by a window, and so the word that something has ended always gets
@@ -14,8 +14,8 @@ mod prepare;
 mod supervise;
 
 use crate::host::session::{
-    error::NotRun,
-    peer::{Conversation, listen, speak},
+    error::SessionError,
+    peer::{Session, listen, speak},
 };
 use crate::{
     host::{daemon::Daemon, state::State},
@@ -49,31 +49,32 @@ pub(crate) async fn run<R, W>(
     let listening = tokio::spawn(listen(receiver, said));
     let (tell, told) = mpsc::unbounded_channel();
     let speaking = tokio::spawn(speak(sender, told));
-    let mut conversation = Conversation { daemon, request, hears, tell };
-    if let Err(error) = conversation.hold(owner).await {
+    let mut session = Session { daemon, request, hears, tell };
+    if let Err(error) = session.hold(owner).await {
         tracing::warn!(%error, "not run");
-        let _ = conversation.tell.send(FromDaemon::Refused(error.to_string()));
+        let _ = session.tell.send(FromDaemon::Refused(error.to_string()));
     }
-    drop(conversation);
+    drop(session);
     // Ends when all is sent, or nobody takes it.
     let _ = speaking.await;
     listening.abort();
 }
 
-impl Conversation<'_> {
-    async fn hold(&mut self, owner: &Member) -> Result<(), NotRun> {
+impl Session<'_> {
+    async fn hold(&mut self, owner: &Member) -> Result<(), SessionError> {
         let admitted = self.daemon.jobs.admit(&self.request, &owner.name)?;
         self.check_limits()?;
         let program = self.program().await?;
         let address = self.daemon.config.data_address();
         let listener = std::net::TcpListener::bind((address, 0));
-        let listener = listener.map_err(|error| NotRun::Listen(address, error))?;
-        let address = listener.local_addr().map_err(|error| NotRun::Listen(address, error))?;
+        let listener = listener.map_err(|error| SessionError::Listen(address, error))?;
+        let address =
+            listener.local_addr().map_err(|error| SessionError::Listen(address, error))?;
         self.say(FromDaemon::Prepared { address, owns_cores: self.owns_cores() });
         let description = self.description(&admitted.job).await?;
 
         let mark = format!("{}.{}", self.request.job, self.request.host);
-        let work = self.on_disk(&mark, State::note).await.map_err(NotRun::Start)?;
+        let work = self.on_disk(&mark, State::note).await.map_err(SessionError::Start)?;
         let cgroup = self.cgroup(&mark);
         let result = match cgroup {
             Err(error) => Err(error),
@@ -81,9 +82,9 @@ impl Conversation<'_> {
                 let started =
                     self.start(program, &work, &mark, &description, listener, cgroup.clone()).await;
                 match started {
-                    Ok(kept) => {
+                    Ok(supervised) => {
                         self.daemon.counts.started.fetch_add(1, Relaxed);
-                        self.watch(kept, &admitted, &mark, cgroup).await;
+                        self.supervise(supervised, &admitted, &mark, cgroup).await;
                         Ok(())
                     }
                     Err(error) => {

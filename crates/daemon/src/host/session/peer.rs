@@ -1,10 +1,10 @@
-//! [`Conversation`]: a session's messages to and from its controller, each way by a task of its own.
+//! [`Session`]: a session's messages to and from its controller, each way by a task of its own.
 
-use crate::host::session::error::NotRun;
+use crate::host::session::error::SessionError;
 use crate::{
     host::daemon::Daemon,
     protocol::{
-        ALIVE_EVERY, FromController, FromDaemon, RunRequest, SILENCE, ToldBy,
+        EndedBy, FromController, FromDaemon, HEARTBEAT_INTERVAL, RunRequest, SILENCE_TIMEOUT,
         connection::{ConnectionError, Receiver, Sender},
     },
 };
@@ -17,24 +17,24 @@ use tokio::{
 
 pub(super) type Said = mpsc::Receiver<Result<FromController, ConnectionError>>;
 
-pub(super) struct Conversation<'a> {
+pub(super) struct Session<'a> {
     pub(super) daemon: &'a Arc<Daemon>,
     pub(super) request: RunRequest,
     pub(super) hears: Said,
     pub(super) tell: mpsc::UnboundedSender<FromDaemon>,
 }
 
-impl Conversation<'_> {
+impl Session<'_> {
     pub(super) fn say(&self, message: FromDaemon) {
         // Whether the controller is gone is noticed where it is listened to.
         let _ = self.tell.send(message);
     }
 
-    /// What the controller says next, `Alive` left out.
-    pub(super) async fn hear(&mut self) -> Result<FromController, NotRun> {
+    /// What the controller says next, `Heartbeat` left out.
+    pub(super) async fn hear(&mut self) -> Result<FromController, SessionError> {
         loop {
             match self.hears.recv().await {
-                Some(Ok(FromController::Alive)) => {}
+                Some(Ok(FromController::Heartbeat)) => {}
                 Some(Ok(message)) => return Ok(message),
                 Some(Err(error)) => return Err(error.into()),
                 None => return Err(ConnectionError::Closed.into()),
@@ -48,7 +48,7 @@ pub(super) async fn listen<R: AsyncRead + Unpin>(
     said: mpsc::Sender<Result<FromController, ConnectionError>>,
 ) {
     loop {
-        let message = receiver.receive(SILENCE).await;
+        let message = receiver.receive(SILENCE_TIMEOUT).await;
         let is_last = message.is_err();
         if said.send(message).await.is_err() || is_last {
             return;
@@ -61,21 +61,21 @@ pub(super) async fn speak<W: AsyncWrite + Unpin>(
     mut told: mpsc::UnboundedReceiver<FromDaemon>,
 ) {
     loop {
-        let message = match timeout(ALIVE_EVERY, told.recv()).await {
+        let message = match timeout(HEARTBEAT_INTERVAL, told.recv()).await {
             Ok(Some(message)) => message,
             Ok(None) => break,
-            Err(_) => FromDaemon::Alive,
+            Err(_) => FromDaemon::Heartbeat,
         };
         // A controller that takes nothing for so long is as good as gone.
-        if !matches!(timeout(SILENCE, sender.send(&message)).await, Ok(Ok(()))) {
+        if !matches!(timeout(SILENCE_TIMEOUT, sender.send(&message)).await, Ok(Ok(()))) {
             return;
         }
     }
     // The controller may be gone, and then need not be told.
-    let _ = timeout(SILENCE, sender.close()).await;
+    let _ = timeout(SILENCE_TIMEOUT, sender.close()).await;
 }
 
-pub(super) async fn who(killed: &mut watch::Receiver<Option<ToldBy>>) -> ToldBy {
+pub(super) async fn who(killed: &mut watch::Receiver<Option<EndedBy>>) -> EndedBy {
     let by = killed.wait_for(Option::is_some).await.ok().and_then(|by| by.clone());
     match by {
         Some(by) => by,
@@ -95,7 +95,7 @@ mod tests {
         let (tell, told) = mpsc::unbounded_channel();
         tell.send(FromDaemon::Output(Stream::Out, vec![0; 100])).unwrap();
         drop(tell);
-        let spoken = timeout(10 * SILENCE, speak(Sender::new(ours), told)).await;
+        let spoken = timeout(10 * SILENCE_TIMEOUT, speak(Sender::new(ours), told)).await;
         assert!(spoken.is_ok(), "it still speaks");
     }
 }

@@ -2,15 +2,15 @@
 
 use crate::host::session::{
     cleanup::blocking,
-    error::NotRun,
-    peer::{Conversation, who},
+    error::SessionError,
+    peer::{Session, who},
 };
 use crate::{
     host::{jobs::Job, store},
     process::{
         cgroup::Cgroup,
         kill,
-        supervised::{Kept, start},
+        supervised::{Supervised, start},
         supervisor::Launch,
     },
     protocol::{FromController, FromDaemon, Limits, connection::ConnectionError},
@@ -23,40 +23,42 @@ use tokio::time::timeout;
 /// large program.
 const PREPARED_FOR: Duration = Duration::from_secs(600);
 
-impl Conversation<'_> {
+impl Session<'_> {
     /// Fails if the job has limits that this daemon cannot enforce.
-    pub(super) fn check_limits(&self) -> Result<(), NotRun> {
+    pub(super) fn check_limits(&self) -> Result<(), SessionError> {
         let limits = &self.request.limits;
         let checked = match &self.daemon.cgroups {
             Ok(cgroups) => cgroups.check(limits),
             Err(_) if *limits == Limits::default() => Ok(()),
             Err(reason) => Err(reason.clone()),
         };
-        checked.map_err(NotRun::NoLimits)
+        checked.map_err(SessionError::NoLimits)
     }
 
     /// Makes the cgroup of the process, where the daemon has some.
-    pub(super) fn cgroup(&self, mark: &str) -> Result<Option<Cgroup>, NotRun> {
+    pub(super) fn cgroup(&self, mark: &str) -> Result<Option<Cgroup>, SessionError> {
         let Ok(cgroups) = &self.daemon.cgroups else { return Ok(None) };
         cgroups.create(mark, &self.request.limits).map(Some).map_err(|error| {
             let root = cgroups.root().display();
-            NotRun::Start(io::Error::other(format!("cannot make a cgroup in {root}: {error}")))
+            SessionError::Start(io::Error::other(format!(
+                "cannot make a cgroup in {root}: {error}"
+            )))
         })
     }
 
     /// The program's file, received from the controller if it is not here.
-    pub(super) async fn program(&mut self) -> Result<File, NotRun> {
+    pub(super) async fn program(&mut self) -> Result<File, SessionError> {
         let store = self.daemon.state.store().clone();
         // Several processes of a job on this host ask for it at once.
         let program = self.request.program.clone();
         let _turn = tokio::select! {
             biased;
             turn = store.turn(&program) => turn,
-            said = self.hear() => return Err(said.err().unwrap_or(NotRun::OutOfTurn)),
+            said = self.hear() => return Err(said.err().unwrap_or(SessionError::OutOfTurn)),
         };
         let (there, wanted) = (store.clone(), program.clone());
         let found = blocking(move || there.find(&wanted)).await;
-        if let Some(file) = found.map_err(NotRun::Find)? {
+        if let Some(file) = found.map_err(SessionError::Find)? {
             return Ok(file);
         }
         let mut incoming = store.receive(&self.request.program)?;
@@ -68,14 +70,14 @@ impl Conversation<'_> {
                     // The disk may make this wait.
                     incoming = blocking(move || {
                         incoming.write(&bytes)?;
-                        Ok::<_, NotRun>(incoming)
+                        Ok::<_, SessionError>(incoming)
                     })
                     .await?;
                 }
                 FromController::ProgramEnd => {
                     return blocking(move || Ok(incoming.finish()?)).await;
                 }
-                _ => return Err(NotRun::OutOfTurn),
+                _ => return Err(SessionError::OutOfTurn),
             }
         }
     }
@@ -88,20 +90,20 @@ impl Conversation<'_> {
     }
 
     /// The job description, once all other hosts are prepared.
-    pub(super) async fn description(&mut self, job: &Job) -> Result<JobDescription, NotRun> {
-        let mut killed = job.killed_by();
+    pub(super) async fn description(&mut self, job: &Job) -> Result<JobDescription, SessionError> {
+        let mut killed = job.end_requests();
         let message = tokio::select! {
             message = timeout(PREPARED_FOR, self.hear()) => {
                 message.map_err(|_| ConnectionError::Silent(PREPARED_FOR))??
             }
-            by = who(&mut killed) => return Err(NotRun::Killed(by)),
+            by = who(&mut killed) => return Err(SessionError::Killed(by)),
         };
-        let FromController::Start(json) = message else { return Err(NotRun::OutOfTurn) };
+        let FromController::Start(json) = message else { return Err(SessionError::OutOfTurn) };
         let description = JobDescription::from_json(json.0.as_bytes())?;
         let is_ours = description.job == self.request.job
             && description.host == self.request.host
             && description.rack == self.daemon.identity.rack.as_str();
-        if is_ours { Ok(description) } else { Err(NotRun::OtherDescription) }
+        if is_ours { Ok(description) } else { Err(SessionError::OtherDescription) }
     }
 
     pub(super) async fn start(
@@ -112,7 +114,7 @@ impl Conversation<'_> {
         description: &JobDescription,
         listener: std::net::TcpListener,
         cgroup: Option<Cgroup>,
-    ) -> Result<Kept, NotRun> {
+    ) -> Result<Supervised, SessionError> {
         const INHERITED: [&str; 7] = ["PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR"];
         let inherited = INHERITED.iter().filter_map(|name| {
             Some(((*name).to_owned(), std::env::var_os(name)?.into_string().ok()?))
@@ -134,16 +136,18 @@ impl Conversation<'_> {
         let program = request.program.clone();
         let file = blocking(move || match store::is_program(&file, &program) {
             Ok(true) => Ok(file),
-            Ok(false) => Err(NotRun::Changed),
-            Err(error) => Err(NotRun::Start(error)),
+            Ok(false) => Err(SessionError::Changed),
+            Err(error) => Err(SessionError::Start(error)),
         })
         .await?;
-        let keepers = &self.daemon.keepers;
-        Ok(start(keepers, file, &launch, mark, description, listener, request.input).await?)
+        let supervisors = &self.daemon.supervisors;
+        Ok(start(supervisors, file, &launch, mark, description, listener, request.input).await?)
     }
 }
 
-fn utf8(path: &Path) -> Result<String, NotRun> {
+fn utf8(path: &Path) -> Result<String, SessionError> {
     let text = path.to_str().map(str::to_owned);
-    text.ok_or_else(|| NotRun::Start(io::Error::other(format!("{} is not UTF-8", path.display()))))
+    text.ok_or_else(|| {
+        SessionError::Start(io::Error::other(format!("{} is not UTF-8", path.display())))
+    })
 }

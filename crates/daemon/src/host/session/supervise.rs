@@ -1,7 +1,7 @@
-//! The second half of a conversation: a process runs, and is served until it and all its output are
+//! The second half of a session: a process runs, and is served until it and all its output are
 //! gone.
 
-use crate::host::session::peer::{Conversation, who};
+use crate::host::session::peer::{Session, who};
 use crate::{
     host::{
         jobs::Admitted,
@@ -10,11 +10,11 @@ use crate::{
     },
     process::{
         cgroup::Cgroup,
-        supervised::Kept,
-        supervisor::{FromKeeper, ToKeeper},
+        supervised::Supervised,
+        supervisor::{FromSupervisor, ToSupervisor},
     },
     protocol::{
-        Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream, ToldBy,
+        EndedBy, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream,
         connection::ConnectionError,
     },
 };
@@ -32,16 +32,17 @@ const GRACE: Duration = Duration::from_millis(300);
 /// The longest that a controller can let a process take to end.
 const LONGEST_GRACE: Duration = Duration::from_secs(60);
 
-impl Conversation<'_> {
+impl Session<'_> {
     /// Serves a process until it and all its output are gone.
-    pub(super) async fn watch(
+    pub(super) async fn supervise(
         &mut self,
-        kept: Kept,
+        supervised: Supervised,
         admitted: &Admitted,
         mark: &str,
         cgroup: Option<Cgroup>,
     ) {
-        let Kept { pid, keeper, mut events, orders, output, errors, statistics, input } = kept;
+        let Supervised { pid, supervisor, mut events, orders, output, errors, statistics, input } =
+            supervised;
         let job = &admitted.job;
         job.has_started(pid);
         // Stops when it is dropped.
@@ -65,8 +66,8 @@ impl Conversation<'_> {
         pumps.spawn(pump(Stream::Err, &self.tell).run(errors));
         let mut input = input.map(|pipe| Input::new(pipe, self.tell.clone()));
 
-        let mut killed = job.killed_by();
-        let mut told_by: Option<ToldBy> = None;
+        let mut killed = job.end_requests();
+        let mut ended_by: Option<EndedBy> = None;
         let mut was_forced = false;
         let mut force_at = None;
         let mut is_there = true;
@@ -75,16 +76,16 @@ impl Conversation<'_> {
             let stop = tokio::select! {
                 said = self.hears.recv(), if is_there => match said {
                     Some(Ok(FromController::Signal(signal))) => {
-                        let _ = orders.send(ToKeeper::Signal(signal));
+                        let _ = orders.send(ToSupervisor::Signal(signal));
                         None
                     }
                     Some(Ok(FromController::Stop { signal, grace_ms })) => {
                         let grace = Duration::from_millis(grace_ms.into()).min(LONGEST_GRACE);
-                        Some((ToldBy::Controller, signal, grace))
+                        Some((EndedBy::Controller, signal, grace))
                     }
                     Some(Ok(message)) => {
                         let is_fine = take(message, &window, &mut input);
-                        let why = || ToldBy::Daemon("for words out of turn".into());
+                        let why = || EndedBy::Daemon("for words out of turn".into());
                         (!is_fine).then(|| (why(), 15, GRACE))
                     }
                     Some(Err(_)) | None => {
@@ -98,39 +99,39 @@ impl Conversation<'_> {
                         };
                         tracing::warn!(%error, "the controller is gone");
                         let why = format!("whose controller is gone ({error})");
-                        Some((ToldBy::Daemon(why), 15, GRACE))
+                        Some((EndedBy::Daemon(why), 15, GRACE))
                     }
                 },
-                by = who(&mut killed), if told_by.is_none() => Some((by, 15, GRACE)),
+                by = who(&mut killed), if ended_by.is_none() => Some((by, 15, GRACE)),
                 event = events.recv() => {
                     how = Some(match event {
-                        Some(FromKeeper::Exited(code)) => How::Exited(code),
-                        Some(FromKeeper::Killed(signal)) => How::Killed(signal),
-                        _ => How::Unwatched,
+                        Some(FromSupervisor::Exited(code)) => How::Exited(code),
+                        Some(FromSupervisor::Killed(signal)) => How::Killed(signal),
+                        _ => How::Unsupervised,
                     });
                     None
                 }
                 () = sleep_until(force_at.unwrap_or_else(Instant::now)), if force_at.is_some() => {
-                    let _ = orders.send(ToKeeper::Kill);
+                    let _ = orders.send(ToSupervisor::Kill);
                     was_forced = true;
                     force_at = None;
                     None
                 }
             };
             if let Some((by, signal, grace)) = stop {
-                let _ = orders.send(ToKeeper::Signal(signal));
+                let _ = orders.send(ToSupervisor::Signal(signal));
                 was_forced |= signal == SIGKILL;
                 let deadline = Instant::now() + grace;
                 force_at = Some(force_at.map_or(deadline, |at: Instant| at.min(deadline)));
-                told_by.get_or_insert(by);
+                ended_by.get_or_insert(by);
             }
         }
         if how == Some(How::Killed(SIGKILL)) && !was_forced {
             // Somebody else has killed it: the order to end has only overtaken the news of that.
-            told_by = None;
+            ended_by = None;
         }
         // It may be what cannot be ended.
-        let _ = timeout(LAST_OUTPUT, keeper).await;
+        let _ = timeout(LAST_OUTPUT, supervisor).await;
         self.end_what_is_left(mark, cgroup).await;
 
         end.send_replace(true);
@@ -138,9 +139,9 @@ impl Conversation<'_> {
         tokio::pin!(all_said);
         let is_all = timeout(LAST_OUTPUT, &mut all_said).await.is_ok();
         let (last_lines, panic) = job.log.last_words();
-        let ending = Ending { how: how.unwrap_or(How::Unwatched), told_by, panic, last_lines };
-        tracing::info!(how = %ending.how, told_by = ending.told_by.as_ref().map(display), "ended");
-        if ending.told_by.is_none() && ending.how != How::Exited(0) {
+        let ending = Ending { how: how.unwrap_or(How::Unsupervised), ended_by, panic, last_lines };
+        tracing::info!(how = %ending.how, ended_by = ending.ended_by.as_ref().map(display), "ended");
+        if ending.ended_by.is_none() && ending.how != How::Exited(0) {
             self.daemon.counts.failed.fetch_add(1, Relaxed);
         }
         job.has_ended(ending.clone());
@@ -180,7 +181,7 @@ fn take(message: FromController, window: &Semaphore, input: &mut Option<Input>) 
             *input = None;
             true
         }
-        FromController::Alive | FromController::Stop { .. } | FromController::Signal(_) => true,
+        FromController::Heartbeat | FromController::Stop { .. } | FromController::Signal(_) => true,
         FromController::Program(_) | FromController::ProgramEnd | FromController::Start(_) => false,
     }
 }

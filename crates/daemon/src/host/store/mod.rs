@@ -13,7 +13,7 @@ mod tests;
 use crate::{
     files,
     protocol::Program,
-    quarantine::{self, Aside},
+    quarantine::{self, Quarantine},
 };
 use parking_lot::Mutex;
 use rustix::{fs::OFlags, io::Errno};
@@ -58,7 +58,7 @@ pub struct Store {
     directory: PathBuf,
     /// How many bytes of programs are kept, at most, beside the one that came last.
     limit: u64,
-    aside: Aside,
+    quarantine: Quarantine,
     /// Who receives which program, by its digest.
     turns: Arc<Mutex<HashMap<[u8; 32], Weak<Turn>>>>,
 }
@@ -72,19 +72,19 @@ impl Store {
     /// # Errors
     /// What the file system says.
     pub fn open(directory: &Path, limit: u64) -> io::Result<Self> {
-        let aside = Aside::within(directory.parent().unwrap_or(directory));
-        aside.put_if(directory, |kind| !kind.is_dir())?;
+        let quarantine = Quarantine::within(directory.parent().unwrap_or(directory));
+        quarantine.put_if(directory, |kind| !kind.is_dir())?;
         quarantine::own_directory(directory)?;
         for file in fs::read_dir(directory)? {
             let file = file?;
             // It may have been on its way when a daemon was killed.
             let is_program = file.file_type()?.is_file() && is_digest(&file.file_name());
-            if !is_program && let Err(error) = aside.put(&file.path()) {
+            if !is_program && let Err(error) = quarantine.put(&file.path()) {
                 let path = file.path();
                 tracing::warn!(path = %path.display(), %error, "cannot set aside");
             }
         }
-        Ok(Self { directory: directory.to_owned(), limit, aside, turns: Arc::default() })
+        Ok(Self { directory: directory.to_owned(), limit, quarantine, turns: Arc::default() })
     }
 
     /// The file of `program`, if it is there and, by its digest, what it should be. Another file in
@@ -104,7 +104,7 @@ impl Store {
         };
         let shown = path.display();
         tracing::warn!(path = %shown, why, "a stored program was changed: set aside");
-        if let Err(error) = self.aside.put(&path) {
+        if let Err(error) = self.quarantine.put(&path) {
             tracing::warn!(path = %shown, %error, "cannot set aside a changed program");
         }
         Ok(None)
@@ -170,7 +170,9 @@ impl Store {
             }
             match fs::remove_file(&path) {
                 // Another program was stored at the same time, and this one removed for that.
-                Err(error) if error.kind() != io::ErrorKind::NotFound => self.aside.put(&path)?,
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    self.quarantine.put(&path)?
+                }
                 _ => {}
             }
             total -= bytes;
@@ -215,7 +217,7 @@ impl Incoming {
         let settle = || {
             // By the name that nothing else removes.
             let file = open(&self.temporary)?;
-            self.store.aside.put_if(&self.path, |kind| !kind.is_file())?;
+            self.store.quarantine.put_if(&self.path, |kind| !kind.is_file())?;
             files::settle(&self.file, &self.temporary, &self.path)?;
             self.store.shrink(&self.path)?;
             Ok(file)

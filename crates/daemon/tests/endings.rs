@@ -143,17 +143,17 @@ fn a_daemon_that_is_told_to_stop_ends_its_jobs() {
     assert_eq!(common::entries(&rack.state(1).join("jobs")), 0, "nothing is left to clean up");
 }
 
-/// The program of a job on a host: the child of its keeper.
+/// The program of a job on a host: the child of its supervisor.
 fn program(rack: &Rack, host: u32) -> u32 {
     let is_program = |pid: &u32| {
         fs::read_to_string(format!("/proc/{}/cmdline", parent(*pid)))
-            .is_ok_and(|words| words.starts_with("gossamer-keeper"))
+            .is_ok_and(|words| words.starts_with("gossamer-supervisor"))
     };
     rack.processes_on(host).into_iter().find(is_program).expect("the job runs")
 }
 
 #[test]
-fn a_keeper_that_is_killed_leaves_nothing() {
+fn a_supervisor_that_is_killed_leaves_nothing() {
     let rack = Rack::new(&["a", "b"]);
     let child = rack.start("a,b", &format!("{}{HIDDEN_CHILD}{FOR_EVER}", rack.ready()));
     rack.wait_ready(2);
@@ -169,11 +169,11 @@ fn a_daemon_that_is_restarted_ends_what_was_left() {
     let mut rack = Rack::new(&["a"]);
     let child = rack.start("a", &format!("{}{HIDDEN_CHILD}{FOR_EVER}", rack.ready()));
     rack.wait_ready(1);
-    let keeper = parent(program(&rack, 0));
-    // The keeper is stopped, so that it cannot act before it is killed, too.
-    send(keeper, "STOP");
+    let supervisor = parent(program(&rack, 0));
+    // The supervisor is stopped, so that it cannot act before it is killed, too.
+    send(supervisor, "STOP");
     rack.end_daemon(0, "KILL");
-    send(keeper, "KILL");
+    send(supervisor, "KILL");
     assert_eq!(finish(child).status, Some(125));
     eventually("only the hidden process is left", || (rack.processes().len() == 2).then_some(()));
     // A process that has another job's mark is not touched.
