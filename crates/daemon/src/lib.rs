@@ -9,7 +9,7 @@
 //!
 //! | Folder or file | What it is |
 //! |---|---|
-//! | `files`, `quarantine`, `escape` | files that are whole or absent, files that jobs leave in the daemon's way, text for a terminal |
+//! | `causes`, `files`, `quarantine`, `escape` | errors in one line, files that are whole or absent, files that jobs leave in the daemon's way, text for a terminal |
 //! | [`security`] | members, identities, the authority, revocation, TLS, the acceptor of connections |
 //! | [`protocol`] | messages and their framing |
 //! | `process` | a process of a job and its supervisor, cgroups, how processes are killed |
@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod causes;
 pub mod cli;
 pub mod controller;
 mod escape;

@@ -77,7 +77,7 @@ impl Quarantine {
     ) -> io::Result<()> {
         match fs::symlink_metadata(path) {
             Ok(there) if is_wrong(&there.file_type()) => {
-                tracing::warn!(path = %path.display(), "unexpected file type: set aside");
+                tracing::warn!(path = %path.display(), "quarantined a file of unexpected type");
                 self.put(path)
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -96,13 +96,13 @@ impl Quarantine {
                     && let Err(error) = remove(&directory, &name)
                 {
                     let path = self.directory.join(name.to_string_lossy().as_ref());
-                    tracing::warn!(path = %path.display(), %error, "cannot remove a file set aside");
+                    tracing::warn!(path = %path.display(), %error, "cannot remove a quarantined file");
                 }
             }
             Ok(())
         });
         if let Err(error) = swept {
-            tracing::warn!(%error, "cannot list files set aside");
+            tracing::warn!(%error, "cannot list quarantined files");
         }
     }
 }
@@ -158,7 +158,7 @@ fn empty(top: &OwnedFd) -> io::Result<()> {
         match failed {
             Some(error) if !is_any_gone => return Err(error),
             _ if Instant::now() >= deadline => {
-                return Err(io::Error::other("still not empty: something writes there"));
+                return Err(io::Error::other("not empty: a process still writes there"));
             }
             _ => {}
         }

@@ -98,7 +98,7 @@ fn nothing_of_a_job_leaves_its_cgroup() {
     let ran = rack.script("a", &format!("{leave} && echo removed"));
     assert_eq!(ran.out, "[a] removed\n", "{ran:?}");
     let log = fs::read_to_string(rack.log_file(0)).unwrap();
-    assert!(!log.contains("cannot end"), "{log}");
+    assert!(!log.contains("cannot kill"), "{log}");
 
     // Its supervisor is killed.
     let ran = rack.script("a", &format!("{hide} sleep 0.5; kill -9 $PPID; sleep 1000"));

@@ -43,8 +43,8 @@ fn output_beyond_the_window_ends_the_connection() {
     assert!(sent < 64 << 20, "{sent} bytes were taken by a controller that prints nothing");
     let ran = finish(job);
     assert_eq!(ran.status, Some(125), "{}", ran.err);
-    let expected = format!("with those that are not printed yet, and at most {OUTPUT_WINDOW}");
-    assert!(ran.err.contains("a: its daemon was lost: protocol violation: "), "{}", ran.err);
+    let expected = format!("unprinted bytes: at most {OUTPUT_WINDOW} are allowed");
+    assert!(ran.err.contains("a: lost its daemon: protocol violation: "), "{}", ran.err);
     assert!(ran.err.contains(&expected), "{}", ran.err);
 }
 
@@ -73,7 +73,7 @@ fn what_a_daemon_says_out_of_turn_ends_the_connection() {
     };
     // Input that was never sent would make room for more than the window.
     let taken = violation(&[FromDaemon::Taken(u32::MAX)]);
-    assert!(taken.ends_with("bytes of input reported as taken, and 0 were sent"), "{taken}");
+    assert!(taken.ends_with("bytes of input acknowledged, but only 0 are outstanding"), "{taken}");
     assert_eq!(violation(&[FromDaemon::SendProgram]), "SendProgram after Started");
     assert_eq!(violation(&[prepared()]), "Prepared after Started");
 }

@@ -214,7 +214,7 @@ fn a_stored_program_that_was_changed_is_sent_again_and_not_run() {
     assert_eq!((ran.status, ran.out.as_str()), (Some(0), "[a] good\n"), "{ran:?}");
     assert_eq!(fs::read(stored()).unwrap(), good);
     let log = fs::read_to_string(rack.log_file(0)).unwrap();
-    assert!(log.contains("a stored program was changed"), "{log}");
+    assert!(log.contains("quarantined a stored program that was changed"), "{log}");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn limits_need_a_cgroup() {
         let run = rack.gossamer(&["run", "--hosts", "a", limit[0], limit[1], "--", "true"]);
         let ran = common::Ran::from({ run }.output().unwrap());
         assert_eq!(ran.status, Some(125), "{ran:?}");
-        assert!(ran.err.contains("need a cgroup for each process"), "{ran:?}");
+        assert!(ran.err.contains("need cgroups, which this daemon cannot use"), "{ran:?}");
     }
     let run = rack.gossamer(&["run", "--hosts", "a", "--memory", "4 GiB", "--", "true"]);
     let ran = common::Ran::from({ run }.output().unwrap());
@@ -254,7 +254,7 @@ fn a_daemon_does_not_run_as_root_unless_that_is_allowed() {
     let ran = run(&[]);
     assert_eq!(ran.status, Some(125), "{ran:?}");
     assert!(
-        ran.err.starts_with("gossamerd: the daemon does not run as root")
+        ran.err.starts_with("gossamerd: refusing to run as root")
             && ran.err.contains("--allow-root"),
         "{ran:?}"
     );
@@ -262,7 +262,7 @@ fn a_daemon_does_not_run_as_root_unless_that_is_allowed() {
         run(&["--allow-root"]),
         as_user(gossamerd()).args(["--config", "/nowhere"]).output().unwrap().into(),
     ] {
-        let expected = "gossamerd: cannot read the configuration: /nowhere: No such file";
+        let expected = "gossamerd: cannot load the configuration (set its path with --config): cannot read /nowhere: No such file";
         assert!(ran.err.starts_with(expected) && ran.err.contains("--config"), "{ran:?}");
     }
 }

@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand};
 use gossamer_job::JobId;
 use std::path::PathBuf;
 
-/// Runs programs on the hosts of a rack.
+/// Run programs on the hosts of a rack
 #[derive(Debug, Parser)]
 #[command(name = "gossamer", version, propagate_version = true)]
 pub(crate) struct Gossamer {
@@ -13,7 +13,7 @@ pub(crate) struct Gossamer {
     pub(crate) command: Command,
 }
 
-/// The daemon of a host of a rack: starts processes for whoever has an administrator's certificate.
+/// Run this host's daemon: it starts processes for holders of an administrator's certificate
 #[derive(Debug, Parser)]
 #[command(name = "gossamerd", version)]
 pub(crate) struct Gossamerd {
@@ -23,16 +23,16 @@ pub(crate) struct Gossamerd {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a rack, or join one
+    /// Make, join and administer racks
     #[command(subcommand)]
     Rack(RackCommand),
-    /// Run a program on hosts of the rack, as one job
+    /// Run a program on hosts of the rack as one job
     Run(RunArgs),
     /// List jobs
     Ps {
         #[command(flatten)]
         who: Who,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -44,114 +44,115 @@ pub(crate) enum Command {
         #[arg(required = true)]
         jobs: Vec<JobId>,
     },
-    /// Print what a job has said lately
+    /// Print a job's recent output
     Logs {
         #[command(flatten)]
         who: Who,
         /// The job, as `ps` lists it
         job: JobId,
-        /// Go on until it ends
+        /// Follow the output until the job ends
         #[arg(short, long)]
         follow: bool,
     },
-    /// Show what the hosts of the rack are made of
+    /// Show the cores, memory and RDMA devices of the hosts
     Hosts {
         #[command(flatten)]
         who: Who,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Show what the threads of all jobs do, until q is pressed
+    /// Show the activity of the threads of all jobs, until q is pressed
     Top {
         #[command(flatten)]
         who: Who,
-        /// Once, as a table
+        /// Print one table and exit
         #[arg(long)]
         once: bool,
-        /// Once, as JSON
+        /// Print one list as JSON and exit
         #[arg(long)]
         json: bool,
     },
-    /// Print a new secret, by which the tasks of a Slurm job know each other:
+    /// Print a new secret, with which the tasks of a Slurm job authenticate each other: run
     /// `export GOSSAMER_SECRET=$(gossamer secret)` before `srun`
     Secret {
-        /// Write it to this file with mode 0600 instead, for GOSSAMER_SECRET_FILE; replaces the file
+        /// Write it to this file with mode 0600 instead, for GOSSAMER_SECRET_FILE; an existing file is
+        /// replaced
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
-    /// Be the daemon of this host (the same as gossamerd)
+    /// Run this host's daemon (the same as gossamerd)
     Daemon(DaemonArgs),
-    /// Print a script that completes this command in a shell
+    /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page of this command
+    /// Print the manual page
     Man,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RackCommand {
-    /// Make a rack: its authority, an administrator, and its first host if one is named
+    /// Make a rack: its authority, an administrator and, if --host is given, its first host
     Init {
-        /// What the rack is called
+        /// The name of the rack
         #[arg(long)]
         name: Name,
-        /// Where its authority and these identities are kept: DIR/ca, DIR/admin, DIR/HOST
+        /// The directory for the authority and the identities: DIR/ca, DIR/admin, DIR/HOST
         #[arg(long)]
         dir: PathBuf,
-        /// What the first host is called; without one, all hosts make their own keys and join
+        /// The name of the first host; without it, every host makes its own key and joins
         #[arg(long, requires = "address")]
         host: Option<Name>,
-        /// Where its daemon will listen
+        /// The address at which its daemon will listen
         #[arg(long, value_name = "ADDRESS[:PORT]", requires = "host")]
         address: Option<String>,
     },
-    /// Ask to join a rack: make a key here and print the request for it to be signed; with --card,
-    /// put the answer beside the key
+    /// Request to join a rack: make a key here and print the request to sign; with --card, store the
+    /// signed answer beside the key
     Join {
-        /// Where the new identity is kept
+        /// The directory of the new identity
         #[arg(long, env = "GOSSAMER_IDENTITY", value_name = "DIR")]
         identity: PathBuf,
-        /// The signed answer to the request; - is the standard input
+        /// The signed answer to the request; - reads standard input
         #[arg(long, value_name = "FILE")]
         card: Option<PathBuf>,
     },
-    /// Sign the request of a host or person that joins, and print the card for it
+    /// Sign the request of a new host or person, and print the card for it
     Sign {
-        /// Where the rack's authority is kept
+        /// The directory of the rack, as given to `rack init`
         #[arg(long)]
         dir: PathBuf,
-        /// What the newcomer is called
+        /// The name of the new member
         #[arg(long)]
         name: Name,
-        /// What it may do
+        /// The role of the new member
         #[arg(long, value_enum)]
         role: Role,
-        /// Where the daemon of a new host will listen
+        /// The address at which the daemon of a new host will listen
         #[arg(long, value_name = "ADDRESS[:PORT]", required_if_eq("role", "host"))]
         address: Option<String>,
-        /// For how many days the certificate is good
+        /// The days for which the certificate is valid
         #[arg(long, default_value_t = 365)]
         days: u32,
-        /// The request; - is the standard input
+        /// The request; - reads standard input
         request: PathBuf,
     },
-    /// Take back the certificates of a host or person, and write the list of all that are revoked
+    /// Revoke the certificates of a host or person, and write the list of all revoked certificates
     Revoke {
-        /// Where the rack's authority is kept
+        /// The directory of the rack, as given to `rack init`
         #[arg(long)]
         dir: PathBuf,
-        /// Whose certificates
+        /// The host or person
         name: Name,
     },
 }
 
-/// As whom to call the daemons.
+/// The identity with which to call the daemons.
 #[derive(Debug, Args)]
 pub(crate) struct Who {
-    /// The directory of certificate, key and hosts [default: ~/.config/gossamer]
+    /// The directory of the certificate, key and hosts [default: ~/.config/gossamer]
     #[arg(long, env = "GOSSAMER_IDENTITY", value_name = "DIR")]
     pub(crate) identity: Option<PathBuf>,
 }
@@ -160,53 +161,57 @@ pub(crate) struct Who {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) who: Who,
-    /// The hosts; the program's `main` runs on the first
+    /// Hosts to run on; `main` runs on the first
     #[arg(long, required = true, value_delimiter = ',')]
     pub(crate) hosts: Vec<Name>,
-    /// Processes on each host, which share its memory
+    /// Processes on each host; they share its memory
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) processes_per_host: u32,
     /// Threads of each process
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) threads: u32,
-    /// A variable for the program's environment
+    /// Set an environment variable of the program
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<(String, String)>,
-    /// Where the program runs on each host [default: an empty directory, removed afterwards]
+    /// The working directory on each host [default: an empty directory, removed afterwards]
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
-    /// Pin threads to cores even where the program has not got them for itself
+    /// Pin threads to cores even on hosts that run other jobs
     #[arg(long)]
     pub(crate) pin: bool,
-    /// Memory of each process with all that it starts, in bytes or as 500M or 4G; needs daemons
-    /// with cgroups
+    /// Limit the memory of each process and its children: bytes, or as 500M or 4G; needs daemons with
+    /// cgroups
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub(crate) memory: Option<u64>,
-    /// Processes and threads of each process with all that it starts; needs daemons with cgroups
+    /// Limit the number of processes and threads of each process and its children; needs daemons
+    /// with cgroups
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) pids: Option<u64>,
-    /// After how many milliseconds of silence hosts count each other as lost
+    /// Declare a peer lost after MS milliseconds without traffic
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     pub(crate) loss_bound: u64,
-    /// The program, which is sent to the hosts that do not have it, and its arguments
+    /// The program and its arguments; it is sent to hosts that do not have it
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) program: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DaemonArgs {
-    /// The settings
+    /// The configuration file
     #[arg(long, value_name = "FILE", default_value = "/etc/gossamer/gossamer.toml")]
     pub(crate) config: PathBuf,
-    /// Run as root, and all jobs with it
+    /// Allow to run as root, and to run all jobs as root
     #[arg(long)]
     pub(crate) allow_root: bool,
 }
 
 /// Bytes, as a number with K, M, G or T behind it for powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let wrong =
-        || format!("invalid size {text:?}: use a number of bytes, or one with K, M, G or T");
+    let wrong = || {
+        format!(
+            "invalid size {text:?}: expected a number of bytes, or one followed by K, M, G or T"
+        )
+    };
     let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
     let unit = units.into_iter().find_map(|(unit, bits)| Some((text.strip_suffix(unit)?, bits)));
     let (number, bits) = unit.unwrap_or((text, 0));
@@ -217,6 +222,6 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
-        _ => Err(format!("{text:?} is not NAME=VALUE")),
+        _ => Err(format!("invalid variable {text:?}: expected NAME=VALUE")),
     }
 }

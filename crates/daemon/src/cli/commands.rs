@@ -1,5 +1,6 @@
 //! The commands that call daemons.
 
+use crate::causes::with_causes;
 use crate::{
     cli::{
         args::{RunArgs, Who},
@@ -38,7 +39,7 @@ impl Who {
             None => match env::home_dir() {
                 Some(home) => home.join(".config/gossamer"),
                 None => {
-                    let text = "say with --identity as whom to call: there is no home directory";
+                    let text = "no home directory to look for an identity in: set its directory with --identity DIR";
                     return Err(CommandError::Other(text.into()));
                 }
             },
@@ -46,17 +47,17 @@ impl Who {
         if !directory.join(identity::CERTIFICATE).exists() {
             let directory = directory.display();
             return Err(CommandError::Other(format!(
-                "no identity in {directory}: name one with --identity DIR or GOSSAMER_IDENTITY \
-                 (`gossamer rack init` makes a rack and an administrator's, `gossamer rack join` \
-                 asks to join one)"
+                "no identity in {directory}: set its directory with --identity DIR or GOSSAMER_IDENTITY \
+                 (`gossamer rack init` makes a rack with an administrator, `gossamer rack join` \
+                 requests to join one)"
             )));
         }
         let identity = Identity::load(&directory)?;
         if identity.member.role == Role::Host {
             let (directory, name) = (directory.display(), &identity.member.name);
             return Err(CommandError::Other(format!(
-                "{directory} is the identity of the host {name}, which may call nobody: name that \
-                 of an administrator or a viewer with --identity DIR or GOSSAMER_IDENTITY"
+                "{directory} holds the identity of host {name}, which may not call daemons: set the \
+                 directory of an administrator or viewer with --identity DIR or GOSSAMER_IDENTITY"
             )));
         }
         Ok(Caller::new(&identity)?)
@@ -94,7 +95,7 @@ fn answered<T>(answers: Vec<(Name, Result<T, CallError>)>) -> (Vec<(Name, T)>, u
         match answer {
             Ok(answer) => good.push((host, answer)),
             Err(error) => {
-                complain(&error);
+                complain(&with_causes(&error));
                 status = 1;
             }
         }
@@ -108,7 +109,8 @@ async fn ask_all(caller: &Caller, request: &Request) -> (Vec<(Name, Answer)>, u8
 
 fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, CommandError> {
     let text = serde_json::to_string_pretty(value);
-    let text = text.map_err(|error| CommandError::Other(format!("cannot write JSON: {error}")))?;
+    let text =
+        text.map_err(|error| CommandError::Other(format!("cannot serialise to JSON: {error}")))?;
     Ok(format!("{}\n", escape::json(&text)).into_bytes())
 }
 
@@ -148,8 +150,7 @@ pub(crate) async fn top(who: Who, once: bool, as_json: bool) -> Result<u8, Comma
     let caller = who.caller()?;
     if !once && !as_json {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-            let text =
-                "top draws on a terminal, and there is none: --once prints a table, --json a list";
+            let text = "not a terminal: use `top --once` for a table or `top --json` for a list";
             return Err(CommandError::Other(text.into()));
         }
         top::show(&caller).await?;
@@ -157,7 +158,7 @@ pub(crate) async fn top(who: Who, once: bool, as_json: bool) -> Result<u8, Comma
     }
     let view = top::ask(&caller).await;
     for error in &view.errors {
-        complain(error);
+        complain(&with_causes(error));
     }
     if as_json {
         print(&json(&view.rows)?)?;
@@ -173,10 +174,10 @@ pub(crate) async fn kill(who: Who, jobs: Vec<JobId>) -> Result<u8, CommandError>
     for job in jobs {
         let (answers, failed) = ask_all(&caller, &Request::Kill(job)).await;
         status |= failed;
-        // Where nobody has answered, the reasons were said.
+        // If no host has answered, the reasons are printed already.
         let is_known = answers.iter().any(|(_, answer)| *answer == Answer::Killed(true));
         if !answers.is_empty() && !is_known {
-            complain(&format!("no job {job} runs on the hosts that answer"));
+            complain(&format!("no job {job} runs on the hosts that answered"));
             status = 1;
         }
     }
@@ -222,13 +223,13 @@ pub(crate) async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, Comma
         match asked.map_err(io::Error::other)? {
             Ok(is_known_there) => is_known |= is_known_there,
             Err(error) => {
-                complain(&error);
+                complain(&with_causes(&error));
                 status = 1;
             }
         }
     }
     if !is_known {
-        complain(&format!("no host that answers knows a job {job}"));
+        complain(&format!("no host that answered knows job {job}"));
         status = 1;
     }
     Ok(status)

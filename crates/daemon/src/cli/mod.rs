@@ -5,6 +5,7 @@ mod commands;
 mod output;
 mod rack;
 
+use crate::causes::with_causes;
 use crate::cli::{
     args::{Command, DaemonArgs, Gossamer, Gossamerd},
     output::{CommandError, complain_as, print},
@@ -49,13 +50,13 @@ fn finish(program: &str, result: Result<u8, CommandError>) -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            complain_as(program, &error);
+            complain_as(program, &with_causes(&error));
             ExitCode::from(NO_JOB)
         }
     }
 }
 
-/// The commands by which a daemon starts itself in another part, which are for nobody else.
+/// The internal commands with which a daemon starts its supervisors and their programs.
 fn hidden_command() -> Option<ExitCode> {
     let words: Vec<OsString> = env::args_os().collect();
     match words.get(1)?.to_str() {
@@ -132,8 +133,8 @@ fn on_runtime(command: impl Future<Output = Result<u8, CommandError>>) -> Result
 
 fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {
     if rustix::process::geteuid().is_root() && !args.allow_root {
-        let text = "the daemon does not run as root, because every job would: start it as its own \
-                    user (see dist/gossamerd.service), or with --allow-root";
+        let text = "refusing to run as root, because every job would run as root too: start the daemon \
+                    as its own user (see dist/gossamerd.service), or pass --allow-root";
         return Err(CommandError::Other(text.into()));
     }
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));

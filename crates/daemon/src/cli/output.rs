@@ -22,16 +22,20 @@ pub(crate) enum CommandError {
     Authority(#[from] AuthorityError),
     #[error(transparent)]
     Config(#[from] ConfigError),
-    #[error("cannot read the configuration: {0} (--config names its file)")]
-    Unread(ConfigError),
+    #[error("cannot load the configuration (set its path with --config)")]
+    Unread(#[source] ConfigError),
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     #[error(transparent)]
     Call(#[from] CallError),
     #[error(transparent)]
     Run(#[from] RunError),
-    #[error("{}: {error}", path.display())]
-    File { path: PathBuf, error: io::Error },
+    #[error("cannot access {}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("{0}")]

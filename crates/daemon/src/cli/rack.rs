@@ -16,13 +16,13 @@ pub(crate) fn rack(command: RackCommand) -> Result<(), CommandError> {
             authority::init_rack(&dir, &name, first)?;
             let dir = dir.display();
             let mut text = format!(
-                "The rack {name} is made. Its authority, which signs whoever joins, is {dir}/ca: \
-                 keep it safe.\n{dir}/admin is yours: name it with `gossamer ps --identity {dir}/admin` \
-                 and the like, or in GOSSAMER_IDENTITY.\n"
+                "Made rack {name}. Its authority, which signs new members, is in {dir}/ca: keep it safe.\n\
+                 Your administrator identity is in {dir}/admin: use it with `gossamer ps --identity \
+                 {dir}/admin`, or set GOSSAMER_IDENTITY.\n"
             );
             if let Some(host) = host {
                 text += &format!(
-                    "{dir}/{host} is the identity of {host}'s daemon, to be moved there.\n"
+                    "The identity of {host}'s daemon is in {dir}/{host}: move it to that host.\n"
                 );
             }
             print(text.as_bytes())
@@ -48,19 +48,20 @@ pub(crate) fn rack(command: RackCommand) -> Result<(), CommandError> {
                 && let Some(before) = authority.note_host(&name, &address)?
             {
                 complain(&format!(
-                    "{name} was at {before}: members with an older card still call it there"
+                    "the address of {name} was {before}: members with an older card still use that"
                 ));
             }
-            let text = toml::to_string(&card)
-                .map_err(|error| CommandError::Other(format!("cannot write the card: {error}")))?;
+            let text = toml::to_string(&card).map_err(|error| {
+                CommandError::Other(format!("cannot serialise the card: {error}"))
+            })?;
             print(text.as_bytes())
         }
         RackCommand::Revoke { dir, name } => {
             let (list, count) = Authority::open(&dir)?.revoke(&name)?;
             let text = format!(
-                "{count} of the certificates of {name} are revoked. Put {} into the identity of \
-                 every daemon, and of whoever calls them: it counts from the next connection on. \
-                 Jobs that {name} has started go on; `gossamer kill` ends them.\n",
+                "Revoked {count} certificates of {name}. Copy {} into the identity directory of every \
+                 daemon and of every member: it takes effect with the next connection. Jobs that \
+                 {name} has started go on; end them with `gossamer kill`.\n",
                 list.display()
             );
             print(text.as_bytes())

@@ -38,36 +38,38 @@ const LONGEST_LIST: u64 = 64 << 20;
 pub(crate) type FromHost = Receiver<ReadHalf<TlsStream<TcpStream>>>;
 pub(crate) type ToHost = Sender<WriteHalf<TlsStream<TcpStream>>>;
 
-/// Why a daemon did not answer.
+/// A daemon did not answer, or refused.
 #[derive(Debug, Error)]
 pub enum CallError {
-    /// Nobody knows where the host is.
-    #[error("{host} is not among the hosts of this rack: {known} (in `hosts.toml`)")]
+    /// The rack has no such host.
+    #[error("unknown host {host}: `hosts.toml` lists {known}")]
     UnknownHost {
         /// The host.
         host: Name,
         /// Those that are known.
         known: String,
     },
-    /// There is no connection.
-    #[error("{host}: cannot reach a daemon of this rack at {address}: {error}")]
+    /// The connection could not be made.
+    #[error("{host}: cannot connect to its daemon at {address}")]
     Connect {
         /// The host.
         host: Name,
         /// Its address.
         address: String,
         /// What is wrong.
+        #[source]
         error: io::Error,
     },
     /// The connection broke, or was refused for the certificate.
-    #[error("{host}: {error}")]
+    #[error("{host}: lost the connection to its daemon")]
     Connection {
         /// The host.
         host: Name,
         /// What is wrong.
+        #[source]
         error: ConnectionError,
     },
-    /// It will not.
+    /// The daemon refused.
     #[error("{host}: {reason}")]
     Refused {
         /// The host.
@@ -80,7 +82,7 @@ pub enum CallError {
     Tls(#[from] TlsError),
 }
 
-/// Somebody who calls daemons.
+/// Calls daemons as one member of the rack.
 #[derive(Clone)]
 pub struct Caller {
     pub(crate) rack: Name,
@@ -126,7 +128,7 @@ impl Caller {
         };
         let connected = match timeout(TIMEOUT, connect).await {
             Ok(connected) => connected,
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
         };
         let (name, address) = (host.clone(), address.clone());
         let stream =
@@ -165,7 +167,7 @@ impl Caller {
         loop {
             let answer = from.receive(TIMEOUT).await.map_err(failed)?;
             if from.received() > longest {
-                let text = format!("a list of more than {longest} bytes");
+                let text = format!("a list larger than {longest} bytes");
                 return Err(failed(ConnectionError::Violation(text)));
             }
             match answer {

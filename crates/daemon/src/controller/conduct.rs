@@ -84,8 +84,8 @@ impl Conduct {
             return Ok(());
         }
         Err(ConnectionError::Violation(format!(
-            "{bytes} bytes of output, {unprinted} with those that are not printed yet, and at most \
-             {OUTPUT_WINDOW} are allowed"
+            "{bytes} bytes of output make {unprinted} unprinted bytes: at most {OUTPUT_WINDOW} are \
+             allowed"
         )))
     }
 
@@ -94,7 +94,7 @@ impl Conduct {
         match self.windows.untaken.fetch_update(Relaxed, Relaxed, less) {
             Ok(_) => Ok(()),
             Err(untaken) => Err(ConnectionError::Violation(format!(
-                "{bytes} bytes of input reported as taken, and {untaken} were sent"
+                "{bytes} bytes of input acknowledged, but only {untaken} are outstanding"
             ))),
         }
     }
@@ -109,7 +109,7 @@ fn kind(message: &FromDaemon) -> &'static str {
         FromDaemon::Taken(_) => "Taken",
         FromDaemon::Output(..) => "Output",
         FromDaemon::Ended(_) => "Ended",
-        FromDaemon::Heartbeat => "Alive",
+        FromDaemon::Heartbeat => "Heartbeat",
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
         windows.has_printed(10);
         conduct.check(output(10)).unwrap();
         let error = conduct.check(output(1)).unwrap_err().to_string();
-        assert!(error.contains("1048577 with those that are not printed yet"), "{error}");
+        assert!(error.contains("make 1048577 unprinted bytes"), "{error}");
         let mut conduct = Conduct { stage: Stage::Started, windows: Arc::default() };
         assert!(conduct.check(output(0)).is_err(), "it would cost memory and no window");
     }
@@ -193,6 +193,9 @@ mod tests {
         windows.sends_input(10);
         conduct.check(FromDaemon::Taken(4)).unwrap();
         let error = conduct.check(FromDaemon::Taken(7)).unwrap_err().to_string();
-        assert!(error.contains("7 bytes of input reported as taken, and 6 were sent"), "{error}");
+        assert!(
+            error.contains("7 bytes of input acknowledged, but only 6 are outstanding"),
+            "{error}"
+        );
     }
 }

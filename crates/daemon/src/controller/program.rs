@@ -16,14 +16,14 @@ pub(crate) fn find(program: &str) -> io::Result<PathBuf> {
     };
     let path = PathBuf::from(program);
     if program.contains('/') {
-        let text = "it is not an executable file";
+        let text = "not an executable file";
         path.metadata()?;
         return if is_program(&path) { Ok(path) } else { Err(io::Error::other(text)) };
     }
     let paths = env::var_os("PATH").unwrap_or_default();
     let mut found = env::split_paths::<OsStr>(&paths).map(|folder| folder.join(&path));
     let missing = || {
-        let text = format!("not in PATH (for a file in this directory write ./{program})");
+        let text = format!("not in PATH: for a file in this directory use ./{program}");
         io::Error::new(io::ErrorKind::NotFound, text)
     };
     found.find(|path| is_program(path)).ok_or_else(missing)

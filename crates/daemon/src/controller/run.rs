@@ -6,6 +6,7 @@
 //! 3. Output is printed, input and signals are forwarded, until all processes have ended. When one
 //!    ends badly, all others are told to end at once.
 
+use crate::causes::with_causes;
 use crate::controller::program::{digest, find};
 use crate::{
     controller::{
@@ -69,22 +70,23 @@ pub struct RunOptions {
     pub arguments: Vec<String>,
 }
 
-/// Why a job did not start.
+/// A job did not start.
 #[derive(Debug, Error)]
 pub enum RunError {
     /// There are no hosts, or one of them twice.
     #[error("{0}")]
     Hosts(String),
     /// The program could not be read.
-    #[error("cannot read the program {program}: {error}")]
+    #[error("cannot read the program {program}")]
     Program {
         /// Its name.
         program: String,
         /// What the system says.
+        #[source]
         error: io::Error,
     },
-    /// A host could not be reached, or will not run it.
-    #[error("the job was not started; {0}")]
+    /// A host could not be reached, or refused.
+    #[error("the job was not started")]
     Call(#[from] CallError),
     /// The credentials of the job could not be made.
     #[error(transparent)]
@@ -92,8 +94,8 @@ pub enum RunError {
     /// The user ended it before it had started.
     #[error("the job was not started: ended by signal {0}")]
     Interrupted(i32),
-    /// The system refuses something.
-    #[error("the job was not started: {0}")]
+    /// A system call failed.
+    #[error("the job was not started because a system call failed")]
     System(#[from] io::Error),
 }
 
@@ -207,7 +209,7 @@ impl Job {
                     return Err(CallError::Refused { host: host(), reason }.into());
                 }
                 Ok(_) => {
-                    let reason = "its daemon said what it should not now".into();
+                    let reason = "unexpected message of its daemon".into();
                     return Err(CallError::Refused { host: host(), reason }.into());
                 }
                 Err(error) => return Err(CallError::Connection { host: host(), error }.into()),
@@ -299,7 +301,7 @@ impl Job {
             Ok(_) => {}
             Err(error) => {
                 if !self.has_ended[number] {
-                    self.note(number, Outcome::Lost(error.to_string()));
+                    self.note(number, Outcome::Lost(with_causes(&error).to_string()));
                 }
                 self.is_quiet[number] = true;
             }
@@ -334,12 +336,12 @@ impl Job {
 
 fn check_hosts(hosts: &[Name]) -> Result<(), RunError> {
     if hosts.is_empty() {
-        return Err(RunError::Hosts("a job needs at least one host: `--hosts a,b`".into()));
+        return Err(RunError::Hosts("no hosts: name at least one with `--hosts a,b`".into()));
     }
     for (number, host) in hosts.iter().enumerate() {
         if hosts[..number].contains(host) {
             return Err(RunError::Hosts(format!(
-                "{host} is named twice: for several processes on each host say \
+                "duplicate host {host}: for several processes on each host use \
                  `--processes-per-host`"
             )));
         }
@@ -374,6 +376,6 @@ mod tests {
         assert!(check_hosts(&[]).is_err());
         assert!(check_hosts(&[name("a"), name("b")]).is_ok());
         let error = check_hosts(&[name("a"), name("b"), name("a")]).unwrap_err();
-        assert!(error.to_string().contains("a is named twice"), "{error}");
+        assert!(error.to_string().contains("duplicate host a"), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! `gossamer top`: what the threads of all jobs do, once or until `q`.
 
+use crate::causes::with_causes;
 use crate::controller::{
     call::{CallError, Caller},
     rates::{self, HEAD, ThreadRow, cells},
@@ -148,7 +149,7 @@ fn draw(frame: &mut Frame<'_>, view: Option<&View>, selected: usize) {
     let mut state = TableState::new().with_selected(selected.min(rows.len().saturating_sub(1)));
     frame.render_stateful_widget(table, body, &mut state);
     if let Some(error) = view.errors.first() {
-        let text = format!("{} hosts do not answer: {error}", view.errors.len());
+        let text = format!("{} hosts do not answer: {}", view.errors.len(), with_causes(error));
         frame.render_widget(Line::raw(text), foot);
     }
 }

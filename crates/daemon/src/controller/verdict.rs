@@ -112,9 +112,9 @@ impl fmt::Display for Verdict {
         let Self { job, cause, ended_by, .. } = self;
         match (cause, ended_by) {
             (Some((host, outcome)), _) => {
-                write!(f, "job {job} has ended because of {host}: ")?;
+                write!(f, "job {job} ended because of {host}: ")?;
                 match outcome {
-                    Outcome::Lost(reason) => write!(f, "its daemon was lost: {reason}"),
+                    Outcome::Lost(reason) => write!(f, "lost its daemon: {reason}"),
                     Outcome::Refused(reason) => f.write_str(&escape::name(reason)),
                     Outcome::Ended(Ending { how, panic, last_lines, .. }) => {
                         write!(f, "the program {how}")?;
@@ -122,7 +122,7 @@ impl fmt::Display for Verdict {
                             write!(f, ", {}", escape::line(panic))?;
                         }
                         if !last_lines.is_empty() {
-                            write!(f, "\nThe last lines of {host}:")?;
+                            write!(f, "\nlast lines of {host}:")?;
                         }
                         let mut lines = last_lines.iter().map(|line| escape::line(line));
                         lines.try_for_each(|line| write!(f, "\n  | {line}"))
@@ -130,7 +130,7 @@ impl fmt::Display for Verdict {
                 }
             }
             (None, Some(by)) => write!(f, "job {job} was ended by {by}"),
-            (None, None) => write!(f, "job {job} has ended well"),
+            (None, None) => write!(f, "job {job} ended normally"),
         }
     }
 }

@@ -53,23 +53,24 @@ fn store_bytes() -> u64 {
     8 << 30
 }
 
-/// Why settings cannot be used.
+/// Settings cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("{}: {error}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// What the system says.
+        #[source]
         error: io::Error,
     },
-    /// A setting is missing, unknown or none.
-    #[error("{0}")]
+    /// A setting is missing, unknown or malformed.
+    #[error(transparent)]
     Parse(#[from] toml::de::Error),
-    /// Settings do not go together.
+    /// Settings contradict each other.
     #[error("{0}")]
-    Senseless(String),
+    Invalid(String),
 }
 
 impl Config {
@@ -95,14 +96,14 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text)?;
         if config.data_address().is_unspecified() {
-            let text = "`listen` is every address of this machine: say in `data_address` at which \
-                        one the processes of other hosts can reach those of this one";
-            return Err(ConfigError::Senseless(text.into()));
+            let text = "`listen` is every address of this machine: set `data_address` to the one at \
+                        which the processes of other hosts reach those of this host";
+            return Err(ConfigError::Invalid(text.into()));
         }
         if let Some(metrics) = config.metrics.filter(|address| !address.ip().is_loopback()) {
-            return Err(ConfigError::Senseless(format!(
-                "`metrics` are served to whoever asks: {metrics} is not on the loopback interface \
-                 (for other machines, let a server that asks who they are pass them on)"
+            return Err(ConfigError::Invalid(format!(
+                "`metrics` is {metrics}, expected a loopback address: metrics are served without \
+                 authentication (for other machines, put an authenticating proxy in front)"
             )));
         }
         Ok(config)

@@ -43,7 +43,7 @@ impl Daemon {
     pub(crate) fn sweep(&self) {
         self.state.sweep();
         if let Err(error) = self.supervisors.retry(ONCE_MORE) {
-            tracing::warn!(%error, "cannot end processes that jobs left; trying again later");
+            tracing::warn!(%error, "cannot kill processes that jobs left behind; trying again later");
         }
         if let Ok(cgroups) = &self.cgroups {
             cgroups.retry();

@@ -21,12 +21,12 @@ const RUNNING: usize = 256;
 /// Ended processes that a daemon remembers.
 const REMEMBERED: usize = 64;
 
-/// Why a job is not admitted.
+/// A job is not admitted.
 #[derive(Debug, Error)]
 pub(crate) enum NotAdmitted {
-    #[error("job {0} is here already, or was: a job is run once")]
+    #[error("job {0} is known on this host already: a job is run once")]
     Known(JobId),
-    #[error("{RUNNING} processes run here already")]
+    #[error("{RUNNING} processes of jobs run on this host, the limit: try again later")]
     Full,
     #[error("the daemon is stopping")]
     Stopping,

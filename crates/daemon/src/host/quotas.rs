@@ -31,13 +31,17 @@ const FOLLOWED_BY_ADMIN: usize = 64;
 /// The limit that keeps a request from being served.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum QuotaReached {
-    #[error("{role} {name} has {limit} requests under way here, the limit: wait for one to end")]
+    #[error(
+        "{role} {name} has {limit} requests in progress at this daemon, the limit: wait for one to end"
+    )]
     Member { name: Name, role: Role, limit: usize },
-    #[error("{role} {name} follows {limit} logs here, the limit: stop following one")]
+    #[error("{role} {name} follows {limit} logs at this daemon, the limit: stop following one")]
     Followed { name: Name, role: Role, limit: usize },
-    #[error("viewers have {VIEWERS} requests under way here, the limit: try again later")]
+    #[error(
+        "viewers have {VIEWERS} requests in progress at this daemon, the limit: try again later"
+    )]
     Viewers,
-    #[error("{TOTAL} requests are under way here, the limit: try again later")]
+    #[error("{TOTAL} requests are in progress at this daemon, the limit: try again later")]
     Total,
 }
 
@@ -156,7 +160,8 @@ mod tests {
         assert!(matches!(reached, QuotaReached::Followed { .. }), "{reached}");
         let (others, reached) = take_all(&quotas, &viewer, false);
         assert_eq!(others.len(), PER_VIEWER - FOLLOWED_BY_VIEWER);
-        let text = "viewer v has 64 requests under way here, the limit: wait for one to end";
+        let text =
+            "viewer v has 64 requests in progress at this daemon, the limit: wait for one to end";
         assert_eq!(reached.to_string(), text);
         drop(followed);
         assert!(quotas.acquire(&viewer, true).is_ok(), "a place that was given back is free");

@@ -32,14 +32,14 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
 /// How often to try again what could not be ended or removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// Why a daemon does not run.
+/// A daemon cannot start.
 #[derive(Debug, Error)]
 pub enum DaemonError {
     /// Its certificate or key is not usable.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// Its certificate is that of somebody else.
-    #[error("the certificate is that of the {role} {name}, and a daemon needs that of a host")]
+    /// Its certificate is not that of a host.
+    #[error("the certificate names the {role} {name}: a daemon needs the certificate of a host")]
     NotAHost {
         /// The role in the certificate.
         role: Role,
@@ -53,10 +53,10 @@ pub enum DaemonError {
     #[error(transparent)]
     State(#[from] StateError),
     /// It cannot listen.
-    #[error("cannot listen at {0}: {1}")]
-    Listen(SocketAddr, io::Error),
-    /// The system refuses something that every daemon needs.
-    #[error("the system does not let the daemon work: {0}")]
+    #[error("cannot listen at {0}")]
+    Listen(SocketAddr, #[source] io::Error),
+    /// A system call failed.
+    #[error("a system call that the daemon needs failed")]
     System(#[from] io::Error),
 }
 
@@ -96,10 +96,10 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     let cgroups = Cgroups::take();
     match &cgroups {
         Ok(cgroups) => {
-            tracing::info!(root = %cgroups.root().display(), "making a cgroup for each process");
+            tracing::info!(root = %cgroups.root().display(), "using a cgroup for each process");
             cgroups.clean()?;
         }
-        Err(reason) => tracing::info!(reason, "making no cgroups"),
+        Err(reason) => tracing::info!(reason, "running without cgroups"),
     }
     let (listener, address) = listen(config.listen).await?;
     let (jobs, counts) = (Arc::<Jobs>::default(), Arc::<Counts>::default());
@@ -130,7 +130,7 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
         () = stop.asked() => {}
     }
     tracing::info!("stopping");
-    daemon.jobs.close(&EndedBy::Daemon("which is stopping".into()), SHUTDOWN_GRACE).await;
+    daemon.jobs.close(&EndedBy::Daemon("it is stopping".into()), SHUTDOWN_GRACE).await;
     // What is left is the next daemon's to remove.
     sweeping.abort();
     let _ = timeout(SHUTDOWN_GRACE, spawn_blocking(move || daemon.state.sweep())).await;

@@ -1,11 +1,12 @@
 //! Who gets to talk to a daemon, and what about.
 //!
 //! Until a connection has shown a certificate of the rack and asked one thing, it is worth little:
-//! there are at most [`PENDING`] such, each for at most [`TIMEOUT`], and a new one pushes out the
+//! there are at most [`PENDING`] such, each for at most [`HANDSHAKE_TIMEOUT`], and a new one pushes out the
 //! oldest. So garbage, slow talkers and thousands of connections cost a bounded amount of memory,
 //! and whoever has a certificate, and is done in milliseconds, still gets through. Those who have
 //! asked share places ([`quotas`](crate::host::quotas)), so that no member keeps the others out.
 
+use crate::causes::with_causes;
 use crate::{
     host::{
         daemon::Daemon,
@@ -46,7 +47,7 @@ use tracing::Instrument;
 /// Connections that have not asked anything yet.
 const PENDING: usize = 64;
 /// How long a connection may take until it has asked something.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may take to be taken.
 const ANSWER: Duration = Duration::from_secs(30);
 
@@ -54,13 +55,13 @@ type Stream = TlsStream<TcpStream>;
 
 #[derive(Debug, Error)]
 enum Rejected {
-    #[error("no encrypted connection: {0}")]
-    Handshake(io::Error),
+    #[error("TLS handshake failed")]
+    Handshake(#[source] io::Error),
     #[error(transparent)]
     Stranger(#[from] TlsError),
     #[error(transparent)]
     Connection(#[from] ConnectionError),
-    #[error("it took too long")]
+    #[error("no request within {HANDSHAKE_TIMEOUT:?}")]
     Slow,
 }
 
@@ -77,7 +78,7 @@ pub(crate) async fn serve(
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of descriptors, or the peer is gone already: others may do better.
-                tracing::debug!(%error, "cannot accept");
+                tracing::debug!(%error, "cannot accept a connection");
                 sleep(Duration::from_millis(20)).await;
                 continue;
             }
@@ -92,14 +93,14 @@ pub(crate) async fn serve(
         }
         let (daemon, acceptor, quotas) = (daemon.clone(), acceptor.current(), quotas.clone());
         let meeting = async move {
-            match timeout(TIMEOUT, meet(&daemon, acceptor, stream))
+            match timeout(HANDSHAKE_TIMEOUT, meet(&daemon, acceptor, stream))
                 .await
                 .unwrap_or(Err(Rejected::Slow))
             {
                 Ok(asked) => admit(daemon, &quotas, from, asked),
                 Err(reason) => {
                     daemon.counts.strangers.fetch_add(1, Relaxed);
-                    tracing::debug!(%from, %reason, "turned away");
+                    tracing::debug!(%from, reason = %with_causes(&reason), "rejected a connection");
                 }
             }
         };
@@ -127,7 +128,7 @@ async fn meet(
     let member = tls::peer(stream.get_ref().1.peer_certificates(), &daemon.identity)?;
     let (reading, writing) = split(stream);
     let mut receiver = Receiver::new(reading);
-    let request = receiver.receive(TIMEOUT).await?;
+    let request = receiver.receive(HANDSHAKE_TIMEOUT).await?;
     Ok(Asked { member, request, receiver, sender: Sender::new(writing) })
 }
 
@@ -158,10 +159,10 @@ async fn answer(daemon: Arc<Daemon>, place: Result<Option<Permit>, QuotaReached>
     let refusal = if !request.is_allowed_to(member.role) {
         daemon.counts.forbidden.fetch_add(1, Relaxed);
         let what = request.verb();
-        tracing::warn!(role = %member.role, what, "forbidden");
+        tracing::warn!(role = %member.role, what, "refused a forbidden request");
         Some(format!("the {} {} may not {what}", member.role, member.name))
     } else if let Err(reached) = &place {
-        tracing::debug!(%reached, "refused");
+        tracing::debug!(%reached, "refused a request");
         Some(reached.to_string())
     } else {
         None
@@ -186,7 +187,7 @@ async fn answer(daemon: Arc<Daemon>, place: Result<Option<Permit>, QuotaReached>
         }
         (None, Request::Jobs) => show_jobs(&daemon, &mut sender).await,
         (None, Request::Kill(job)) => {
-            tracing::info!("killing");
+            tracing::info!("ending a job on request");
             let killed = daemon.jobs.kill(job, &EndedBy::Member(member.name, member.role));
             timely(sender.send(&Answer::Killed(killed))).await
         }
@@ -200,7 +201,7 @@ async fn answer(daemon: Arc<Daemon>, place: Result<Option<Permit>, QuotaReached>
         Err(error) => Err(error),
     };
     if let Err(error) = closed {
-        tracing::debug!(%error, "the answer was not taken");
+        tracing::debug!(%error, "cannot send the answer");
     }
 }
 

@@ -37,18 +37,19 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The same, for one process that has not ended in that time.
 const ONCE_MORE: Duration = Duration::from_secs(1);
 
-/// Why a daemon cannot use its directory.
+/// A daemon cannot use its directory.
 #[derive(Debug, Error)]
 pub enum StateError {
     /// Another daemon runs.
-    #[error("another daemon uses {}; give this one a `state` of its own", .0.display())]
+    #[error("{} is in use by another daemon: set another `state` for this one", .0.display())]
     InUse(PathBuf),
-    /// The file system says why.
-    #[error("cannot use {}: {error}", path.display())]
+    /// A system call failed.
+    #[error("cannot use the state directory {}", path.display())]
     File {
         /// The directory.
         path: PathBuf,
         /// What the system says.
+        #[source]
         error: io::Error,
     },
 }
@@ -110,7 +111,7 @@ impl State {
             let job = job_of(&mark);
             match end(&mark) {
                 Ok(killed) => {
-                    tracing::warn!(job, killed, "cleaned up after a daemon that was killed");
+                    tracing::warn!(job, killed, "ended the processes of a job of a killed daemon");
                     self.forget_note(&mark);
                 }
                 Err(error) => {
@@ -129,7 +130,7 @@ impl State {
     fn put_aside(&self, path: &Path) {
         match self.quarantine.put(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %path.display(), %error, "cannot set aside");
+                tracing::warn!(path = %path.display(), %error, "cannot quarantine the file");
             }
             _ => {}
         }

@@ -72,7 +72,9 @@ impl Cgroup {
             }
             if Instant::now() >= deadline {
                 let shown = self.path.display();
-                return Err(io::Error::other(format!("killed processes in {shown} do not end")));
+                return Err(io::Error::other(format!(
+                    "killed processes in {shown} have not ended"
+                )));
             }
             sleep(PAUSE);
         }
@@ -107,7 +109,7 @@ fn remove(path: &Path, deadline: Instant) -> io::Result<()> {
         }
         if Instant::now() >= deadline {
             let shown = path.display();
-            return Err(io::Error::other(format!("not all cgroups in {shown} are removed yet")));
+            return Err(io::Error::other(format!("cgroups in {shown} remain")));
         }
     }
 }

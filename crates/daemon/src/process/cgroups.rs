@@ -61,13 +61,13 @@ impl Cgroups {
         // The root of the whole hierarchy, which is never delegated, has no such file.
         if !root.join("cgroup.kill").exists() {
             return Err(format!(
-                "{shown} is the root of all cgroups, or this kernel is older than 5.14"
+                "{shown} has no cgroup.kill: it is the root of all cgroups, or the kernel is older than 5.14"
             ));
         }
         let failed = |error| format!("{shown}: {error}");
         let inside = fs::read_to_string(root.join("cgroup.procs")).map_err(failed)?;
         if inside.split_whitespace().any(|other| other != pid.to_string()) {
-            return Err(format!("{shown} holds other processes than the daemon"));
+            return Err(format!("{shown} contains other processes than the daemon"));
         }
         let daemon = root.join(DAEMON);
         make(&daemon).map_err(failed)?;
@@ -144,7 +144,7 @@ impl Cgroups {
     pub(crate) fn clean(&self) -> io::Result<()> {
         let left = self.left_over()?;
         for cgroup in &left {
-            tracing::warn!(cgroup = %cgroup.path().display(), "ending a cgroup of a killed daemon");
+            tracing::warn!(cgroup = %cgroup.path().display(), "killing a cgroup of a killed daemon");
             // Whether it is gone is seen below.
             let _ = cgroup.kill();
         }
@@ -158,7 +158,7 @@ impl Cgroups {
         let stuck = std::mem::take(&mut *self.stuck.lock());
         for cgroup in stuck {
             if let Err(error) = cgroup.end(ONCE_MORE) {
-                tracing::warn!(%error, "cannot end the cgroup of a job; trying again later");
+                tracing::warn!(%error, "cannot kill the cgroup of a job; trying again later");
                 self.stuck.lock().push(cgroup);
             }
         }
@@ -189,7 +189,8 @@ fn own(mounts: &str, cgroups: &str) -> Result<PathBuf, String> {
     let (from, place) = (unescape(from), unescape(place));
     let path = cgroups.lines().find_map(|line| line.strip_prefix("0::")).ok_or_else(none)?;
     let shown = place.display();
-    let outside = || format!("the daemon's cgroup {path} is outside of what is mounted at {shown}");
+    let outside =
+        || format!("the daemon's cgroup {path} is outside of the hierarchy mounted at {shown}");
     // Compares whole names: /machine2 is not below /machine.
     let below = Path::new(path).strip_prefix(&from).map_err(|_| outside())?;
     if below.starts_with("..") {
@@ -246,9 +247,9 @@ mod tests {
         for (mounts, cgroups, reason) in [
             ("", "0::/\n", "no cgroup2 file system is mounted"),
             (MOUNTS, "4:memory:/\n", "no cgroup2 file system is mounted"),
-            (MOUNTS, "0::/../above\n", "outside of what is mounted"),
-            (&part, "0::/other\n", "outside of what is mounted"),
-            (&part, "0::/machine2/d\n", "outside of what is mounted"),
+            (MOUNTS, "0::/../above\n", "outside of the hierarchy mounted"),
+            (&part, "0::/other\n", "outside of the hierarchy mounted"),
+            (&part, "0::/machine2/d\n", "outside of the hierarchy mounted"),
         ] {
             let error = own(mounts, cgroups).unwrap_err();
             assert!(error.contains(reason), "{error}");
@@ -298,7 +299,7 @@ mod tests {
     fn a_cgroup_that_is_not_for_the_daemon_alone_is_left_as_it_is() {
         let place = fake("memory", "7\n8\n");
         let error = Cgroups::divide(place.path().to_owned(), 7).unwrap_err();
-        assert!(error.contains("holds other processes"), "{error}");
+        assert!(error.contains("contains other processes"), "{error}");
         fs::remove_file(place.path().join("cgroup.kill")).unwrap();
         let error = Cgroups::divide(place.path().to_owned(), 7).unwrap_err();
         assert!(error.contains("root of all cgroups"), "{error}");

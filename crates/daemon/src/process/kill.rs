@@ -252,7 +252,7 @@ pub(crate) fn kill_all(
         if is_late {
             let pids: Vec<_> = alive.iter().map(|process| process.pid).collect();
             let why = refused.map(|error: io::Error| format!(": {error}")).unwrap_or_default();
-            return Err(io::Error::other(format!("processes {pids:?} do not end{why}")));
+            return Err(io::Error::other(format!("processes {pids:?} survived SIGKILL{why}")));
         }
         if !is_any_new {
             sleep(PAUSE);

@@ -33,12 +33,12 @@ use tokio::{
 /// How long a supervisor may take to start a program. It waits for nothing but the disk.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a program was not started.
+/// A program was not started.
 #[derive(Debug, Error)]
 pub(crate) enum SuperviseError {
-    #[error("cannot start a process to watch the program: {0}")]
+    #[error("cannot start a supervisor for the program")]
     Supervisor(#[from] io::Error),
-    #[error("the process that is to watch the program says nothing: {0}")]
+    #[error("the supervisor of the program does not answer")]
     Silent(#[from] ConnectionError),
     #[error("cannot start the program: {0}")]
     Failed(String),
@@ -110,13 +110,13 @@ pub(crate) async fn start(
         FromSupervisor::Started(pid) => pid,
         FromSupervisor::Failed(reason) => return Err(SuperviseError::Failed(reason)),
         FromSupervisor::Exited(_) | FromSupervisor::Killed(_) => {
-            return Err(SuperviseError::Failed("it has ended before it was started".into()));
+            return Err(SuperviseError::Failed("it ended before it was started".into()));
         }
     };
 
     let (happened, events) = mpsc::channel(1);
     tokio::spawn(async move {
-        // A process may run for as long as it likes.
+        // No timeout: a process may run forever.
         while let Ok(event) = reading.receive(Duration::MAX).await {
             if happened.send(event).await.is_err() {
                 return;
@@ -133,7 +133,7 @@ pub(crate) async fn start(
             }
         }
     });
-    let missing = || io::Error::other("a pipe that was asked for is not there");
+    let missing = || io::Error::other("a pipe of the supervisor is missing");
     let (output, errors) = (output.ok_or_else(missing)?, errors.ok_or_else(missing)?);
     Ok(Supervised { pid, supervisor, events, orders, output, errors, statistics, input })
 }

@@ -150,8 +150,9 @@ fn receive_files<const N: usize>(socket: &UnixStream) -> io::Result<[OwnedFd; N]
         _ => None,
     });
     let files: Vec<OwnedFd> = rights.flatten().collect();
-    <[OwnedFd; N]>::try_from(files)
-        .map_err(|files| io::Error::other(format!("{} descriptors, not {N}", files.len())))
+    <[OwnedFd; N]>::try_from(files).map_err(|files| {
+        io::Error::other(format!("received {} descriptors, expected {N}", files.len()))
+    })
 }
 
 /// Is a supervisor: its standard input is the socket to the daemon, its standard output and error are
@@ -161,7 +162,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The daemon sees the socket close, and what is written here is what it shows.
-            let _ = writeln!(io::stderr(), "gossamer: cannot keep a process: {error}");
+            let _ = writeln!(io::stderr(), "gossamer: cannot supervise a process: {error}");
             ExitCode::FAILURE
         }
     }
@@ -210,10 +211,13 @@ fn supervise() -> io::Result<()> {
 fn start(launch: &Launch, descriptors: Descriptors) -> io::Result<Pid> {
     let Descriptors { program, job, listener, statistics, input } = descriptors;
     let Some((name, arguments)) = launch.arguments.split_first() else {
-        return Err(io::Error::other("a program without a name"));
+        return Err(io::Error::other("the program has no name"));
     };
     if let Err(error) = std::fs::read_dir(&launch.directory) {
-        return Err(io::Error::other(format!("directory {}: {error}", launch.directory)));
+        return Err(io::Error::other(format!(
+            "cannot use the directory {}: {error}",
+            launch.directory
+        )));
     }
     let mut command = Command::new(THIS_PROGRAM);
     let cgroup = launch.cgroup.as_ref().map_or(Path::new(""), Cgroup::path);
@@ -359,7 +363,7 @@ fn become_program(
     };
     // It may have died before the tie was made.
     if rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(supervisor) {
-        return io::Error::other("the process that watches it is gone");
+        return io::Error::other("its supervisor has ended");
     }
     if !cgroup.as_os_str().is_empty()
         && let Err(error) = Cgroup::at(cgroup).join()

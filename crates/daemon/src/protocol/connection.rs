@@ -9,24 +9,24 @@ use tokio::{
     time::timeout,
 };
 
-/// Why a connection is of no use any more.
+/// A connection cannot be used any more.
 #[derive(Debug, Error)]
 pub enum ConnectionError {
     /// The peer has closed it.
     #[error("the connection was closed")]
     Closed,
-    /// The peer has said nothing for too long.
-    #[error("nothing was heard for {} ms", .0.as_millis())]
+    /// The peer has sent nothing for too long.
+    #[error("no message within {} ms", .0.as_millis())]
     Silent(Duration),
-    /// What came is no message.
+    /// The bytes are not a message.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// A message that the peer may not send, or not now.
+    /// The peer may not send this message, or not now.
     #[error("protocol violation: {0}")]
     Violation(String),
-    /// The system says why.
-    #[error("the connection broke: {0}")]
-    Io(io::Error),
+    /// A system call failed.
+    #[error("the connection failed")]
+    Io(#[source] io::Error),
 }
 
 impl From<io::Error> for ConnectionError {

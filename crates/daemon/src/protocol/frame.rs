@@ -16,20 +16,20 @@ const HEADER: usize = 4;
 const CONFIG: config::Configuration<config::LittleEndian, config::Varint, config::Limit<LARGEST>> =
     config::standard().with_limit::<LARGEST>();
 
-/// Why bytes are no message.
+/// Bytes are not a message.
 #[derive(Debug, Error)]
 pub enum FrameError {
     /// It is too large.
-    #[error("a message of {0} bytes, and at most {LARGEST} are allowed")]
+    #[error("message of {0} bytes: at most {LARGEST} are allowed")]
     TooLarge(usize),
-    /// It cannot be read as what it should be.
-    #[error("a message that makes no sense: {0}")]
+    /// It cannot be decoded.
+    #[error("undecodable message")]
     Decode(#[from] bincode::error::DecodeError),
     /// Something follows the message.
-    #[error("a message with {0} bytes too many")]
+    #[error("message followed by {0} unexpected bytes")]
     Surplus(usize),
-    /// It cannot be written.
-    #[error("cannot write the message: {0}")]
+    /// It cannot be encoded.
+    #[error("cannot encode the message")]
     Encode(#[from] bincode::error::EncodeError),
 }
 

@@ -63,7 +63,7 @@ impl fmt::Display for EndedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Controller => f.write_str("the controller"),
-            Self::Daemon(why) => write!(f, "the daemon, {why}"),
+            Self::Daemon(why) => write!(f, "the daemon ({why})"),
             Self::Member(name, role) => write!(f, "{name} ({role})"),
         }
     }
@@ -102,7 +102,7 @@ impl fmt::Display for How {
                 Some(name) => write!(f, "was killed by signal {signal} ({name})"),
                 None => write!(f, "was killed by signal {signal}"),
             },
-            Self::Unsupervised => f.write_str("was killed, with the process that watched it"),
+            Self::Unsupervised => f.write_str("was killed together with its supervisor"),
         }
     }
 }

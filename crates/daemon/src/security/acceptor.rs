@@ -3,6 +3,7 @@
 //! The list only ever becomes newer. The newest that a daemon has seen is kept in its state directory,
 //! so that this also holds after a restart.
 
+use crate::causes::with_causes;
 use crate::{
     files,
     quarantine::Quarantine,
@@ -46,7 +47,7 @@ pub enum AcceptorError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The list of revoked certificates cannot be used.
-    #[error("cannot use {}: {reason}", path.display())]
+    #[error("cannot use the list of revoked certificates {}: {reason}", path.display())]
     Revoked {
         /// The list.
         path: PathBuf,
@@ -66,7 +67,7 @@ enum NotUsed {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("the file was removed")]
+    #[error("{REVOKED} was removed")]
     Gone,
     #[error("not a regular file")]
     NotAFile,
@@ -104,14 +105,15 @@ impl Acceptor {
     ) -> Result<Self, AcceptorError> {
         let path = directory.join(REVOKED);
         let offered = identity.revoked.clone().map(|list| List::verify(list, &identity.ca));
-        let offered = offered
-            .transpose()
-            .map_err(|error| AcceptorError::Revoked { path, reason: error.to_string() })?;
+        let offered = offered.transpose().map_err(|error| AcceptorError::Revoked {
+            path,
+            reason: with_causes(&error).to_string(),
+        })?;
         let acceptor = TlsAcceptor::from(tls::server(&identity)?);
         let newest_file = state.join(NEWEST);
         let quarantine = Quarantine::within(state);
         if let Err(error) = quarantine.put_if(&newest_file, |kind| !kind.is_file()) {
-            tracing::warn!(path = %newest_file.display(), %error, "cannot set aside");
+            tracing::warn!(path = %newest_file.display(), %error, "cannot quarantine the file");
         }
         let newest = newest_seen(&newest_file, &identity.ca);
         let mut acceptor =
@@ -121,12 +123,13 @@ impl Acceptor {
             (Some(offered), known) => match acceptor.check(offered) {
                 Ok(list) => acceptor.adopt(list)?,
                 Err(error) => {
-                    tracing::error!(%error, "{REVOKED} is refused; using the newest list");
+                    let error = with_causes(&error);
+                    tracing::error!(%error, "refused {REVOKED}; using the last loaded list");
                     known.map_or(Ok(()), |known| acceptor.adopt(known))?;
                 }
             },
             (None, Some(known)) => {
-                tracing::error!("{REVOKED} is missing; still using {known}");
+                tracing::error!("{REVOKED} is missing; using the last loaded list, {known}");
                 acceptor.adopt(known)?;
             }
             (None, None) => {}
@@ -142,9 +145,10 @@ impl Acceptor {
         if now != self.seen {
             self.seen = now;
             match self.read() {
-                Ok(()) => tracing::info!("a new list of revoked certificates counts"),
+                Ok(()) => tracing::info!("loaded a new list of revoked certificates"),
                 Err(error) => {
-                    tracing::error!(%error, "cannot use {REVOKED}; still using the last list");
+                    let error = with_causes(&error);
+                    tracing::error!(%error, "cannot use {REVOKED}; still using the last loaded list");
                 }
             }
         }
@@ -181,7 +185,7 @@ impl Acceptor {
         if is_new && let Err(error) = self.store_newest(&list) {
             // It counts until the daemon ends.
             let path = self.newest_file.display();
-            tracing::error!(%error, "cannot keep the list of revoked certificates in {path}");
+            tracing::error!(%error, "cannot store the list of revoked certificates in {path}");
         }
         self.newest = Some(list);
         Ok(())
@@ -204,6 +208,7 @@ fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
     verified
         .map_err(|error| {
             // As after the rack was made anew.
+            let error = with_causes(&error);
             tracing::warn!(%error, "ignoring the list in {}", path.display());
         })
         .ok()

@@ -82,8 +82,8 @@ pub(crate) const HOSTS: &str = "hosts.toml";
 fn read_pem<T: PemObject>(path: &Path) -> Result<T, IdentityError> {
     T::from_pem_file(path).map_err(|error| match error {
         pem::Error::Io(error) => IdentityError::File { path: path.to_owned(), error },
-        // What the parser says may quote the file, and the file may be a key.
-        _ => IdentityError::Content { path: path.to_owned(), reason: "it is not as PEM".into() },
+        // The parser's error may quote the file, which may be a key.
+        _ => IdentityError::Content { path: path.to_owned(), reason: "not PEM".into() },
     })
 }
 

@@ -131,25 +131,28 @@ impl Member {
     }
 }
 
-/// Why there is no such identity.
+/// An identity, or a part of one, cannot be used.
 #[derive(Debug, Error)]
 pub enum IdentityError {
-    /// A name is none.
-    #[error("{0:?} is no name: use lower-case letters, digits, dots and hyphens, a letter first")]
+    /// The text is not a name.
+    #[error(
+        "invalid name {0:?}: use lower-case letters, digits, dots and hyphens, starting with a letter"
+    )]
     Name(String),
     /// A certificate does not say who its holder is.
-    #[error("the certificate is not that of a member of a rack")]
+    #[error("the certificate does not name a member of a rack")]
     NotAMember,
     /// A file could not be read or written.
-    #[error("{}: {error}", path.display())]
+    #[error("cannot access {}", path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// What the system says.
+        #[source]
         error: io::Error,
     },
     /// A file holds something else.
-    #[error("{}: {reason}", path.display())]
+    #[error("invalid {}: {reason}", path.display())]
     Content {
         /// The file.
         path: PathBuf,

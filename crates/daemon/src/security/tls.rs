@@ -21,21 +21,21 @@ use thiserror::Error;
 /// The version of the messages on the control plane.
 const PROTOCOL: &[u8] = b"gossamer-control/1";
 
-/// Why no encrypted connection can be made.
+/// No encrypted connection can be made.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// Key and certificates do not fit.
-    #[error("cannot use this identity: {0}")]
+    #[error("cannot use this identity for TLS")]
     Credentials(#[from] rustls::Error),
-    /// The authority's certificate is none, or its list of revoked certificates.
-    #[error("cannot use what the rack's authority has signed: {0}")]
+    /// The authority's certificate, or its list of revoked certificates, is invalid.
+    #[error("cannot use the certificate or revocation list of the rack's authority")]
     Authority(#[from] VerifierBuilderError),
     /// The peer is not of the rack.
-    #[error("the peer is not a member of this rack: {0}")]
+    #[error("the peer is not a member of this rack")]
     Stranger(#[from] IdentityError),
 }
 
-/// What a daemon answers with: it speaks only to those whose certificate the rack signed.
+/// The configuration of a daemon, which accepts only certificates that the rack's authority signed.
 ///
 /// # Errors
 /// [`TlsError`], if the identity is not usable.
@@ -54,7 +54,7 @@ pub fn server(identity: &Identity) -> Result<Arc<ServerConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// What a caller connects with.
+/// The configuration of a caller.
 ///
 /// # Errors
 /// [`TlsError`], if the identity is not usable.
@@ -72,7 +72,7 @@ pub fn client(identity: &Identity) -> Result<Arc<ClientConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// Who is at the other end of a connection whose certificates were checked.
+/// The member at the other end of a connection whose certificates were checked.
 ///
 /// # Errors
 /// [`TlsError::Stranger`], if its certificate names another rack, or no member.

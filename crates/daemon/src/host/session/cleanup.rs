@@ -26,7 +26,7 @@ impl Session<'_> {
             in_cgroup.and(strays).and(marked)
         });
         if let Err(error) = ended.await {
-            tracing::warn!(%error, "cannot end some processes of the job");
+            tracing::warn!(%error, "cannot kill some processes of the job");
         }
     }
 

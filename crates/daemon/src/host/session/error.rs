@@ -13,30 +13,30 @@ use thiserror::Error;
 pub(crate) enum SessionError {
     #[error(transparent)]
     Connection(#[from] ConnectionError),
-    #[error("the controller said what it should not now")]
+    #[error("unexpected message of the controller")]
     OutOfTurn,
     #[error(transparent)]
     Admission(#[from] crate::host::jobs::NotAdmitted),
     #[error(transparent)]
     Store(#[from] crate::host::store::StoreError),
-    #[error("cannot listen at {0}: {1}")]
-    Listen(std::net::IpAddr, io::Error),
+    #[error("cannot listen at {0}")]
+    Listen(std::net::IpAddr, #[source] io::Error),
     #[error(transparent)]
     Description(#[from] JobError),
-    #[error("the job description is of another job or host")]
+    #[error("the job description is for another job or host")]
     OtherDescription,
     #[error(
-        "--memory and --pids need a cgroup for each process, and this daemon has none: {0} (its \
-         systemd unit needs Delegate=yes)"
+        "--memory and --pids need cgroups, which this daemon cannot use ({0}): set Delegate=yes in its \
+         systemd unit"
     )]
     NoLimits(String),
-    #[error("the stored program was changed after it was found; run it again")]
+    #[error("the stored program was changed before it started: run the job again")]
     Changed,
-    #[error("cannot read the stored program: {0}")]
-    Find(io::Error),
-    #[error("cannot start the program: {0}")]
-    Start(io::Error),
-    #[error("{0} ended the job before it had started")]
+    #[error("cannot read the stored program")]
+    Find(#[source] io::Error),
+    #[error("cannot start the program")]
+    Start(#[source] io::Error),
+    #[error("{0} ended the job before it started")]
     Killed(EndedBy),
     #[error(transparent)]
     Supervised(#[from] SuperviseError),

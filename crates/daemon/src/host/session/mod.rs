@@ -13,6 +13,7 @@ mod peer;
 mod prepare;
 mod supervise;
 
+use crate::causes::with_causes;
 use crate::host::session::{
     error::SessionError,
     peer::{Session, listen, speak},
@@ -51,8 +52,9 @@ pub(crate) async fn run<R, W>(
     let speaking = tokio::spawn(speak(sender, told));
     let mut session = Session { daemon, request, hears, tell };
     if let Err(error) = session.hold(owner).await {
-        tracing::warn!(%error, "not run");
-        let _ = session.tell.send(FromDaemon::Refused(error.to_string()));
+        let error = with_causes(&error).to_string();
+        tracing::warn!(error, "did not run a process");
+        let _ = session.tell.send(FromDaemon::Refused(error));
     }
     drop(session);
     // Ends when all is sent, or nobody takes it.

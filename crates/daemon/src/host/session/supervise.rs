@@ -1,6 +1,7 @@
 //! The second half of a session: a process runs, and is served until it and all its output are
 //! gone.
 
+use crate::causes::with_causes;
 use crate::host::session::peer::{Session, who};
 use crate::{
     host::{
@@ -48,7 +49,7 @@ impl Session<'_> {
         // Stops when it is dropped.
         let mut _statistics = tokio::task::JoinSet::new();
         _statistics.spawn(statistics::take(statistics, job.clone()));
-        tracing::info!(pid, program = self.request.program.name, "started");
+        tracing::info!(pid, program = self.request.program.name, "started a process");
         self.say(FromDaemon::Started { pid });
 
         let window = Arc::new(Semaphore::new(OUTPUT_WINDOW));
@@ -85,7 +86,7 @@ impl Session<'_> {
                     }
                     Some(Ok(message)) => {
                         let is_fine = take(message, &window, &mut input);
-                        let why = || EndedBy::Daemon("for words out of turn".into());
+                        let why = || EndedBy::Daemon("unexpected message of the controller".into());
                         (!is_fine).then(|| (why(), 15, GRACE))
                     }
                     Some(Err(_)) | None => {
@@ -97,8 +98,9 @@ impl Session<'_> {
                             Some(Err(error)) => error,
                             _ => ConnectionError::Closed,
                         };
-                        tracing::warn!(%error, "the controller is gone");
-                        let why = format!("whose controller is gone ({error})");
+                        let error = with_causes(&error);
+                        tracing::warn!(%error, "lost the controller");
+                        let why = format!("it lost the controller: {error}");
                         Some((EndedBy::Daemon(why), 15, GRACE))
                     }
                 },
@@ -140,7 +142,7 @@ impl Session<'_> {
         let is_all = timeout(LAST_OUTPUT, &mut all_said).await.is_ok();
         let (last_lines, panic) = job.log.last_words();
         let ending = Ending { how: how.unwrap_or(How::Unsupervised), ended_by, panic, last_lines };
-        tracing::info!(how = %ending.how, ended_by = ending.ended_by.as_ref().map(display), "ended");
+        tracing::info!(how = %ending.how, ended_by = ending.ended_by.as_ref().map(display), "the process ended");
         if ending.ended_by.is_none() && ending.how != How::Exited(0) {
             self.daemon.counts.failed.fetch_add(1, Relaxed);
         }

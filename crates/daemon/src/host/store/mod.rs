@@ -37,17 +37,20 @@ pub const LARGEST_PROGRAM: u64 = 4 << 30;
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// It is larger than allowed, or than was said.
-    #[error("a program of more than {0} bytes")]
+    #[error("the program is larger than {0} bytes")]
     TooLarge(u64),
     /// What arrived is not what was announced.
-    #[error("what arrived is not the program that was announced; was the file changed meanwhile?")]
+    #[error(
+        "the received program does not match its digest: check that its file is not being changed"
+    )]
     OtherContent,
     /// The file system says why.
-    #[error("cannot store the program in {}: {error}", path.display())]
+    #[error("cannot store the program in {}", path.display())]
     File {
         /// The store.
         path: PathBuf,
         /// What the system says.
+        #[source]
         error: io::Error,
     },
 }
@@ -81,7 +84,7 @@ impl Store {
             let is_program = file.file_type()?.is_file() && is_digest(&file.file_name());
             if !is_program && let Err(error) = quarantine.put(&file.path()) {
                 let path = file.path();
-                tracing::warn!(path = %path.display(), %error, "cannot set aside");
+                tracing::warn!(path = %path.display(), %error, "cannot quarantine the file");
             }
         }
         Ok(Self { directory: directory.to_owned(), limit, quarantine, turns: Arc::default() })
@@ -98,14 +101,14 @@ impl Store {
         let why = match open_program(&path, program) {
             Ok(Some(file)) => return Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Ok(None) => "its type, length or digest does not match".to_owned(),
+            Ok(None) => "type, length or digest does not match".to_owned(),
             Err(error) if shows_change(&error) => error.to_string(),
             Err(error) => return Err(error),
         };
         let shown = path.display();
-        tracing::warn!(path = %shown, why, "a stored program was changed: set aside");
+        tracing::warn!(path = %shown, why, "quarantined a stored program that was changed");
         if let Err(error) = self.quarantine.put(&path) {
-            tracing::warn!(path = %shown, %error, "cannot set aside a changed program");
+            tracing::warn!(path = %shown, %error, "cannot quarantine a changed program");
         }
         Ok(None)
     }

@@ -60,7 +60,7 @@ pub fn request(directory: &Path) -> Result<String, AuthorityError> {
 /// [`AuthorityError`], if it is for another key, or cannot be written.
 pub fn accept(directory: &Path, card: &Card) -> Result<Member, AuthorityError> {
     let certificate = CertificateDer::from_pem_slice(card.certificate.as_bytes())
-        .map_err(|_| AuthorityError::Card("its certificate is not as PEM".into()))?;
+        .map_err(|_| AuthorityError::Card("its certificate is not PEM".into()))?;
     let member = Member::of(&certificate)?;
     let key_file = directory.join(identity::KEY);
     let key = PrivateKeyDer::from_pem_slice(get(&key_file)?.as_bytes());

@@ -16,25 +16,25 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum AuthorityError {
     /// There is a rack already.
-    #[error("{} holds a rack already; choose another directory", .0.display())]
+    #[error("{} already holds a rack: choose another directory", .0.display())]
     Exists(PathBuf),
     /// A certificate could not be made or read.
-    #[error("cannot make the certificate: {0}")]
+    #[error("cannot make the certificate")]
     Certificate(#[from] rcgen::Error),
     /// A file could not be read or written.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The card does not fit the key that was made for it.
     #[error(
-        "the card is for another key than the one in {}; sign the request that lies there",
+        "the card is not for the key {}: sign the request in its directory",
         .0.display()
     )]
     OtherKey(PathBuf),
     /// There is nothing to take back.
-    #[error("no certificate of {0} is valid that this authority has signed")]
+    #[error("no valid certificate of {0} signed by this authority")]
     NotSigned(Name),
     /// The card holds something else.
-    #[error("this is no card: {0}")]
+    #[error("invalid card: {0}")]
     Card(String),
 }
 
