@@ -1,4 +1,5 @@
-//! Files that are whole or absent, whoever is killed when, and secrets that nobody else can read.
+//! Files that are whole or absent, whichever process is killed when, and secrets that only their
+//! owner can read.
 
 use gossamer_job::Secret;
 use std::{
@@ -62,7 +63,7 @@ pub(crate) fn random_secret() -> io::Result<Secret> {
     Ok(Secret::new(bytes))
 }
 
-/// A number that nobody can guess.
+/// A random number.
 pub(crate) fn random_number() -> io::Result<u128> {
     let mut bytes = [0; 16];
     let read = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

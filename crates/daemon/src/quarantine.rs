@@ -1,4 +1,4 @@
-//! Files that jobs leave in a daemon's directory, and that are in its way: they are *set aside*
+//! [`Quarantine`]: files that jobs leave in the way in a daemon's directory are *quarantined*
 //! (renamed), which takes a moment, and removed later, which may take long or fail.
 //!
 //! A job runs as the daemon's user, so what it leaves may be anything: directories without
@@ -31,7 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The prefix of the names of files that were set aside.
+/// The prefix of the names of quarantined files.
 const ASIDE: &str = "aside.";
 /// How long to try to remove one file or directory. After that it is left for the next time: a
 /// process may still be writing there.
@@ -39,22 +39,22 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most names of a directory to hold in memory: a job may have made any number of files.
 const NAMES: usize = 4096;
 
-/// The directory in which files are set aside.
+/// The directory in which files are quarantined.
 #[derive(Clone, Debug)]
 pub(crate) struct Quarantine {
     directory: PathBuf,
 }
 
 impl Quarantine {
-    /// Sets things aside in `directory`, under names of their own.
+    /// Quarantines files in `directory`, under names of their own.
     pub(crate) fn within(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
     }
 
-    /// Sets the file of any type at `path` aside; of a link the link itself, not its target.
+    /// Quarantines the file of any type at `path`; of a link the link itself, not its target.
     ///
     /// # Errors
-    /// What the file system says: [`io::ErrorKind::NotFound`] if there is nothing.
+    /// The error of the file system: [`io::ErrorKind::NotFound`] if there is nothing.
     pub(crate) fn put(&self, path: &Path) -> io::Result<()> {
         let name = format!("{ASIDE}{:032x}", files::random_number()?);
         if let (Some(parent), Some(last)) = (path.parent(), path.file_name()) {
@@ -66,10 +66,10 @@ impl Quarantine {
         fs::rename(path, self.directory.join(name))
     }
 
-    /// Sets the file at `path` aside if `is_wrong` for its type.
+    /// Quarantines the file at `path` if `is_wrong` for its type.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The error of the file system.
     pub(crate) fn put_if(
         &self,
         path: &Path,
@@ -85,7 +85,7 @@ impl Quarantine {
         }
     }
 
-    /// Removes the files that were set aside. Logs those that it cannot remove, and leaves them for
+    /// Removes the quarantined files. Logs those that it cannot remove, and leaves them for
     /// the next time.
     pub(crate) fn sweep(&self) {
         let swept = open_directory(&self.directory, OFlags::RDONLY).and_then(|directory| {
@@ -313,16 +313,17 @@ mod tests {
         let (place, quarantine) = place();
         let pipe = place.path().join("work");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let (say, said) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let path = pipe.join("job.0");
         let within = Quarantine::within(&pipe);
         thread::spawn(move || {
             let put = quarantine.put(&path).unwrap_err();
             within.sweep();
-            say.send(put.kind())
+            sender.send(put.kind())
         });
-        let put =
-            said.recv_timeout(REMOVAL_TIMEOUT).expect("an answer, instead of waiting for a writer");
+        let put = receiver
+            .recv_timeout(REMOVAL_TIMEOUT)
+            .expect("an answer, instead of waiting for a writer");
         assert_eq!(put, io::ErrorKind::NotADirectory);
     }
 

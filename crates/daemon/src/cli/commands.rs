@@ -87,7 +87,7 @@ pub(crate) async fn run_job(args: RunArgs) -> Result<u8, CommandError> {
     Ok(verdict.status)
 }
 
-/// Says which hosts did not answer; the answers of the others.
+/// Prints which hosts did not answer; returns the answers of the others.
 fn answered<T>(answers: Vec<(Name, Result<T, CallError>)>) -> (Vec<(Name, T)>, u8) {
     let mut status = 0;
     let mut good = Vec::new();

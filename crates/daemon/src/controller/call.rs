@@ -27,8 +27,8 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 /// How long a daemon may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections that one caller makes at a time. A daemon lets only so many wait that have asked
-/// nothing yet, and turns the oldest away for others; a job may have many processes on one host.
+/// Connections that one caller makes at a time. A daemon limits the connections that have
+/// sent no request yet, and closes the oldest for others; a job may have many processes on one host.
 const AT_ONCE: usize = 16;
 
 /// Bytes of the longest list that a daemon may answer with: that of a host that runs as many
@@ -162,7 +162,7 @@ impl Caller {
         mut take: impl FnMut(Answer) -> Next,
     ) -> Result<(), CallError> {
         let failed = |error| CallError::Connection { host: host.clone(), error };
-        // The other direction stays open: closed, it would end what was asked for.
+        // The other direction stays open: closing it would end the request.
         let (mut from, _to) = self.connect(host, request).await?;
         loop {
             let answer = from.receive(TIMEOUT).await.map_err(failed)?;
@@ -259,7 +259,7 @@ impl Caller {
     }
 }
 
-/// Whether somebody who asked wants to hear more.
+/// Whether a caller wants more answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Yes.

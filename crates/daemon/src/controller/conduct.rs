@@ -1,4 +1,5 @@
-//! [`Conduct`]: what a daemon may say next about a process of a job, as `message.rs` draws it.
+//! [`Conduct`]: which message a daemon may send next in a session, as drawn in
+//! [`protocol`](crate::protocol).
 
 use crate::protocol::{FromDaemon, OUTPUT_WINDOW, connection::ConnectionError};
 use std::sync::{
@@ -21,7 +22,7 @@ impl Windows {
         self.untaken.fetch_add(bytes, Relaxed);
     }
 
-    /// Notes that output was printed, before the daemon is told.
+    /// Notes that output was printed, before that is acknowledged.
     pub(crate) fn has_printed(&self, bytes: usize) {
         self.unprinted.fetch_sub(bytes, Relaxed);
     }
@@ -30,14 +31,14 @@ impl Windows {
 /// How far a daemon has got with a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    Asked,
+    Requested,
     Sending,
     Prepared,
     Started,
     Ended,
 }
 
-/// Checks what one daemon says about one process.
+/// Checks the messages of one daemon in one session.
 #[derive(Debug)]
 pub(crate) struct Conduct {
     stage: Stage,
@@ -46,7 +47,7 @@ pub(crate) struct Conduct {
 
 impl Conduct {
     pub(crate) fn new(windows: Arc<Windows>) -> Self {
-        Self { stage: Stage::Asked, windows }
+        Self { stage: Stage::Requested, windows }
     }
 
     /// Passes a message on if the daemon may send it now.
@@ -54,10 +55,10 @@ impl Conduct {
     /// # Errors
     /// [`ConnectionError::Violation`], after which the daemon is not trusted any more.
     pub(crate) fn check(&mut self, message: FromDaemon) -> Result<FromDaemon, ConnectionError> {
-        use Stage::{Asked, Ended, Prepared, Sending, Started};
+        use Stage::{Ended, Prepared, Requested, Sending, Started};
         let (is_in_turn, next) = match &message {
             FromDaemon::Heartbeat => (true, self.stage),
-            FromDaemon::SendProgram => (self.stage == Asked, Sending),
+            FromDaemon::SendProgram => (self.stage == Requested, Sending),
             FromDaemon::Prepared { .. } => (self.stage < Prepared, Prepared),
             FromDaemon::Started { .. } => (self.stage == Prepared, Started),
             FromDaemon::Refused(_) => (self.stage < Started, Ended),
@@ -163,7 +164,7 @@ mod tests {
             (vec![FromDaemon::SendProgram, FromDaemon::SendProgram], "SendProgram after Sending"),
             (vec![prepared(), FromDaemon::SendProgram], "SendProgram after Prepared"),
             (vec![prepared(), prepared()], "Prepared after Prepared"),
-            (vec![started.clone()], "Started after Asked"),
+            (vec![started.clone()], "Started after Requested"),
             (vec![prepared(), output(1)], "Output after Prepared"),
             (vec![prepared(), started.clone(), refused.clone()], "Refused after Started"),
             (vec![refused.clone(), refused], "Refused after Ended"),

@@ -5,7 +5,7 @@ use crate::{escape, protocol::JobStatistics, security::member::Name};
 use gossamer_job::{JobId, ThreadStatistics};
 use serde::Serialize;
 
-/// A process that has not said anything for so many milliseconds stands still.
+/// A process without a report for this many milliseconds counts as stalled.
 const STILL_MS: u64 = 3000;
 
 /// What one thread of a job does.
@@ -47,7 +47,7 @@ pub struct Rates {
 impl Rates {
     fn between(before: &ThreadStatistics, now: &ThreadStatistics) -> Option<Self> {
         let nanoseconds = now.at_ns.checked_sub(before.at_ns).filter(|time| *time > 0)? as f64;
-        // A process may say anything: what has gone back counts as nothing.
+        // A process may report anything: a count that went back counts as zero.
         let more = |before: u64, now: u64| now.saturating_sub(before) as f64;
         let rate = |before, now| more(before, now) / nanoseconds * 1e9;
         Some(Self {
@@ -60,7 +60,7 @@ impl Rates {
     }
 }
 
-/// The threads of all jobs, job by job, from what each host says.
+/// The threads of all jobs, job by job, from the answers of the hosts.
 pub fn rows(answers: &[(Name, JobStatistics)]) -> Vec<ThreadRow> {
     let mut answers: Vec<_> = answers.iter().collect();
     answers.sort_by_key(|(_, job)| (job.summary.since, job.summary.job, job.summary.host));

@@ -1,10 +1,10 @@
 //! A job, from its program to its exit status.
 //!
-//! 1. Every host is asked for a process, is sent the program if it lacks it, and says at which
+//! 1. Every host gets a request for a process, and the program if it lacks it, and answers at which
 //!    address its process will listen.
 //! 2. When all have answered, each is sent its description of the job, and starts.
 //! 3. Output is printed, input and signals are forwarded, until all processes have ended. When one
-//!    ends badly, all others are told to end at once.
+//!    ends badly, all others are ended at once.
 
 use crate::causes::with_causes;
 use crate::controller::program::{digest, find};
@@ -14,7 +14,7 @@ use crate::{
         credentials::{self, Common},
         link::{HostMessage, Link},
         printer::Printer,
-        signals::{Asked, Signals},
+        signals::{Action, Signals},
         verdict::{Outcome, Verdict},
     },
     escape, files,
@@ -56,7 +56,7 @@ pub struct RunOptions {
     pub threads: u32,
     /// Variables for the environment of the processes.
     pub environment: Vec<(String, String)>,
-    /// Where they run; in an empty directory of their own if nothing is said.
+    /// Their working directory; an empty one of their own if not set.
     pub directory: Option<String>,
     /// Whether to pin threads to cores even where others may use these.
     pub pin: bool,
@@ -81,7 +81,7 @@ pub enum RunError {
     Program {
         /// Its name.
         program: String,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         error: io::Error,
     },
@@ -99,8 +99,8 @@ pub enum RunError {
     System(#[from] io::Error),
 }
 
-/// Runs a job, with the standard input, output and error of this process; its verdict is printed by
-/// whoever calls. `started` is told the job's number once it runs everywhere.
+/// Runs a job, with the standard input, output and error of this process. The caller prints the
+/// verdict.
 ///
 /// # Errors
 /// [`RunError`], if it did not start; then it runs nowhere.
@@ -126,11 +126,11 @@ struct Job {
     /// What each is called.
     names: Vec<String>,
     links: Vec<Link>,
-    heard: mpsc::Receiver<HostMessage>,
+    incoming: mpsc::Receiver<HostMessage>,
     file: PathBuf,
-    /// What is known to have become of them, in the order in which it became known.
+    /// How they ended, in the order in which that became known.
     outcomes: Vec<(String, Outcome)>,
-    /// Which of them has ended, or is given up.
+    /// Which of them have ended or are lost.
     has_ended: Vec<bool>,
     /// Whose output has ended.
     is_quiet: Vec<bool>,
@@ -156,7 +156,7 @@ impl Job {
             read.await.map_err(io::Error::other)?.map_err(unreadable)?
         };
         let id = JobId(files::random_number()?);
-        let (hear, heard) = mpsc::channel(QUEUE);
+        let (sender, incoming) = mpsc::channel(QUEUE);
         let mut opening = JoinSet::new();
         for (number, host) in hosts.iter().cloned().enumerate() {
             let request = RunRequest {
@@ -172,10 +172,10 @@ impl Job {
                 input: number == 0,
                 limits: options.limits,
             };
-            let (caller, hear) = (caller.clone(), hear.clone());
+            let (caller, sender) = (caller.clone(), sender.clone());
             opening.spawn(async move {
                 let request = Request::Run(Box::new(request));
-                let link = Link::open(&caller, number, &host, request, hear).await?;
+                let link = Link::open(&caller, number, &host, request, sender).await?;
                 Ok::<_, CallError>((number, link))
             });
         }
@@ -189,7 +189,7 @@ impl Job {
         let (has_ended, is_quiet) = (no.clone(), no);
         let room = Arc::new(Semaphore::new(OUTPUT_WINDOW));
         let outcomes = vec![];
-        Ok(Self { id, hosts, names, links, heard, file, outcomes, has_ended, is_quiet, room })
+        Ok(Self { id, hosts, names, links, incoming, file, outcomes, has_ended, is_quiet, room })
     }
 
     /// Sends the program to whom it is missing, until all are prepared; where they will listen,
@@ -197,7 +197,7 @@ impl Job {
     async fn addresses(&mut self) -> Result<Vec<(SocketAddr, bool)>, RunError> {
         let mut prepared = vec![None; self.hosts.len()];
         while prepared.iter().any(Option::is_none) {
-            let Some((number, message)) = self.heard.recv().await else { return Ok(vec![]) };
+            let Some((number, message)) = self.incoming.recv().await else { return Ok(vec![]) };
             let host = || self.hosts[number].clone();
             match message {
                 Ok(FromDaemon::SendProgram) => self.links[number].push(self.file.clone()),
@@ -240,7 +240,7 @@ impl Job {
         let pin: Vec<bool> = addresses.iter().map(|(_, owns)| options.pin || *owns).collect();
         for (link, description) in self.links.iter().zip(credentials::descriptions(&common, &pin)?)
         {
-            link.say(FromController::Start(SecretPem(description.to_json())));
+            link.send(FromController::Start(SecretPem(description.to_json())));
         }
         Ok(())
     }
@@ -254,13 +254,13 @@ impl Job {
         let mut grace_ends = None;
         while !self.is_quiet.iter().all(|quiet| *quiet) {
             tokio::select! {
-                heard = self.heard.recv() => match heard {
+                incoming = self.incoming.recv() => match incoming {
                     Some((number, message)) => self.take(number, message, &printer, &mut grace_ends),
                     None => break,
                 },
-                asked = signals.next() => match asked {
-                    Asked::Forward(signal) => self.say_to_all(&FromController::Signal(signal)),
-                    Asked::End(signal) => {
+                action = signals.next() => match action {
+                    Action::Forward(signal) => self.send_to_all(&FromController::Signal(signal)),
+                    Action::End(signal) => {
                     let is_second = interrupted.replace(signal).is_some();
                     let (signal, grace_ms) =
                         if is_second { (SIGKILL, 0) } else { (signal, INTERRUPT_GRACE_MS) };
@@ -308,12 +308,12 @@ impl Job {
         }
     }
 
-    /// Notes what became of a process; the others end if it is nothing good.
+    /// Notes how a process ended; if that was a failure, ends the others.
     fn note(&mut self, number: usize, outcome: Outcome) {
         let is_bad = outcome.is_bad();
         self.has_ended[number] = true;
         self.outcomes.push((self.names[number].clone(), outcome));
-        // Also if somebody else ended the job there: it does not go on in part.
+        // Also if another member ended the job there: it does not go on in part.
         let is_told = matches!(
             self.outcomes.last(),
             Some((_, Outcome::Ended(Ending { ended_by: Some(_), .. })))
@@ -324,12 +324,12 @@ impl Job {
     }
 
     fn stop(&self, signal: i32, grace_ms: u32) {
-        self.say_to_all(&FromController::Stop { signal, grace_ms });
+        self.send_to_all(&FromController::Stop { signal, grace_ms });
     }
 
-    fn say_to_all(&self, message: &FromController) {
+    fn send_to_all(&self, message: &FromController) {
         for (link, _) in self.links.iter().zip(&self.has_ended).filter(|(_, ended)| !**ended) {
-            link.say(message.clone());
+            link.send(message.clone());
         }
     }
 }
@@ -359,11 +359,11 @@ async fn forward_input(link: Link, room: Arc<Semaphore>) {
             Ok(bytes) => {
                 let Ok(permits) = room.acquire_many(bytes as u32).await else { return };
                 permits.forget();
-                link.say(FromController::Input(chunk[..bytes].to_vec()));
+                link.send(FromController::Input(chunk[..bytes].to_vec()));
             }
         }
     }
-    link.say(FromController::InputEnd);
+    link.send(FromController::InputEnd);
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use gossamer_job::JobId;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write};
 
-/// A job, put together from what its hosts say of it.
+/// A job, put together from the answers of its hosts.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobRow {
     /// The job.
@@ -25,7 +25,7 @@ pub struct JobRow {
     pub hosts: u32,
     /// How many threads each has.
     pub threads: u32,
-    /// What the hosts that were asked know of its processes, by name.
+    /// Its processes as the hosts that answered report them, by name.
     pub on: BTreeMap<String, JobSummary>,
 }
 
@@ -34,7 +34,7 @@ impl JobRow {
         let running = self.on.values().filter(|on| on.ended.is_none()).count();
         let started = self.on.values().filter(|on| on.ended.is_none() && on.pid.is_some()).count();
         if running == 0 {
-            // As its controller has judged, as far as the hosts that were asked know.
+            // As its controller has judged, as far as the hosts that answered know.
             let outcomes = self
                 .on
                 .iter()

@@ -17,10 +17,10 @@ use ratatui::{
 use std::{io, thread, time::Duration};
 use tokio::{sync::mpsc, time::sleep};
 
-/// How often the daemons are asked.
+/// How often the daemons are queried.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What all daemons that answer say, and why the others do not.
+/// The answers of all daemons, and why others did not answer.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     pub(crate) rows: Vec<ThreadRow>,
@@ -33,17 +33,17 @@ pub(crate) async fn ask(caller: &Caller) -> View {
         Answer::Statistics(job) => Some(*job),
         _ => None,
     };
-    let (mut said, mut errors) = (Vec::new(), Vec::new());
+    let (mut answers, mut errors) = (Vec::new(), Vec::new());
     for (host, answer) in caller.list_all(&caller.hosts(), &Request::Statistics, take).await {
         match answer {
-            Ok(jobs) => said.extend(jobs.into_iter().map(|job| (host.clone(), job))),
+            Ok(jobs) => answers.extend(jobs.into_iter().map(|job| (host.clone(), job))),
             Err(error) => errors.push(error),
         }
     }
-    View { rows: rates::rows(&said), errors }
+    View { rows: rates::rows(&answers), errors }
 }
 
-/// Shows the threads until somebody presses `q`.
+/// Shows the threads until the user presses `q`.
 pub(crate) async fn show(caller: &Caller) -> io::Result<()> {
     let mut terminal = ratatui::try_init()?;
     let shown = show_on(&mut terminal, caller).await;
@@ -53,10 +53,10 @@ pub(crate) async fn show(caller: &Caller) -> io::Result<()> {
 
 async fn show_on(terminal: &mut ratatui::DefaultTerminal, caller: &Caller) -> io::Result<()> {
     let mut keys = keys();
-    let (told, mut views) = mpsc::channel(1);
+    let (sender, mut views) = mpsc::channel(1);
     let caller = caller.clone();
     let asking = tokio::spawn(async move {
-        while told.send(ask(&caller).await).await.is_ok() {
+        while sender.send(ask(&caller).await).await.is_ok() {
             sleep(EVERY).await;
         }
     });
@@ -78,7 +78,7 @@ async fn show_on(terminal: &mut ratatui::DefaultTerminal, caller: &Caller) -> io
     Ok(())
 }
 
-/// What somebody wants.
+/// What the user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Quit,

@@ -1,9 +1,8 @@
-//! Which of many endings was the cause of the others, and how to say so.
+//! [`Verdict`]: which of many endings was the cause of the others.
 //!
 //! When one process of a job ends badly the others end soon after, because they miss it or because
-//! they are told to. News of that comes from many hosts, without an order that could be relied on.
-//! An ending that somebody asked for is no cause. Among the rest, what cannot be a consequence goes
-//! first: a lost host, then a process killed by a signal, then an exit status that the program has
+//! their end is requested. The reports come from many hosts, in no reliable order. A requested ending
+//! is not a cause. Among the rest, the one that is least likely a consequence goes first: a lost host, then a process killed by a signal, then an exit status that the program has
 //! chosen, then a panic, which may be over a process that is missed, and last the status with which
 //! a process ends that misses another.
 
@@ -20,7 +19,7 @@ pub const NO_JOB: u8 = 125;
 /// The statuses of programs that end well, with an error of `main`, or by a panic.
 const COMMON: [i32; 3] = [0, 1, 101];
 
-/// What became of a host of a job.
+/// How a process of a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Its process has ended.
@@ -66,9 +65,9 @@ impl Outcome {
 pub struct Verdict {
     /// The job.
     pub job: JobId,
-    /// The first cause; `None` if it ended well, or was told to end.
+    /// The first cause; `None` if it ended normally or on request.
     pub cause: Option<(String, Outcome)>,
-    /// Who told it to end, if somebody did and nothing was wrong before.
+    /// Who requested its end, if anyone did and nothing had failed before.
     pub ended_by: Option<String>,
     /// The exit status for the shell.
     pub status: u8,
@@ -145,7 +144,7 @@ mod tests {
         Outcome::Ended(Ending { how, ended_by: None, panic: None, last_lines })
     }
 
-    fn told(by: EndedBy) -> Outcome {
+    fn ended_by(by: EndedBy) -> Outcome {
         let (ended_by, panic, last_lines) = (Some(by), None, vec![]);
         Outcome::Ended(Ending { how: How::Killed(15), ended_by, panic, last_lines })
     }
@@ -175,7 +174,7 @@ mod tests {
         let lost = Outcome::Lost("the connection was closed".into());
         let verdict = judge(vec![exited.clone(), ended(How::Killed(9)), lost], None);
         assert_eq!((cause(&verdict), verdict.status), ("h2", NO_JOB));
-        let verdict = judge(vec![told(EndedBy::Controller), exited.clone(), exited], None);
+        let verdict = judge(vec![ended_by(EndedBy::Controller), exited.clone(), exited], None);
         assert_eq!((cause(&verdict), verdict.status), ("h1", 1));
     }
 
@@ -187,7 +186,7 @@ mod tests {
         let verdict = judge(vec![ended(How::Exited(1)), panicked.clone()], None);
         assert_eq!(verdict.status, 101);
         assert!(verdict.to_string().contains("status 101, thread 'a' panicked"));
-        // But not before one that nobody has who misses another.
+        // But not before a status that a process which misses another does not have.
         let verdict = judge(vec![panicked, ended(How::Exited(3))], None);
         assert_eq!((cause(&verdict), verdict.status), ("h1", 3));
     }
@@ -195,16 +194,16 @@ mod tests {
     #[test]
     fn a_job_that_was_told_to_end_has_no_cause() {
         let ann = EndedBy::Member("ann".parse().unwrap(), Role::Admin);
-        let verdict = judge(vec![told(ann.clone()), told(ann)], None);
+        let verdict = judge(vec![ended_by(ann.clone()), ended_by(ann)], None);
         assert_eq!((verdict.cause.is_none(), verdict.status), (true, 143));
         assert!(verdict.to_string().contains("was ended by ann (admin)"));
-        let verdict = judge(vec![ended(How::Killed(2)), told(EndedBy::Controller)], Some(2));
+        let verdict = judge(vec![ended(How::Killed(2)), ended_by(EndedBy::Controller)], Some(2));
         assert_eq!((verdict.cause.is_none(), verdict.status), (true, 130));
     }
 
     #[test]
     fn a_job_that_ended_well() {
-        let verdict = judge(vec![ended(How::Exited(0)), told(EndedBy::Controller)], None);
+        let verdict = judge(vec![ended(How::Exited(0)), ended_by(EndedBy::Controller)], None);
         assert_eq!(
             (verdict.cause.is_none(), verdict.ended_by.is_none(), verdict.status),
             (true, true, 0)

@@ -35,10 +35,10 @@ pub struct Config {
     /// Where it listens for those who run jobs.
     pub listen: SocketAddr,
     /// The address at which the processes of its jobs listen for each other; that of `listen` if
-    /// nothing is said.
+    /// not set.
     data_address: Option<IpAddr>,
     /// Where on the loopback interface it serves `/metrics` over HTTP, without encryption or
-    /// authentication; nowhere if nothing is said.
+    /// authentication; nowhere if not set.
     pub metrics: Option<SocketAddr>,
     /// Whether nothing else uses this machine's cores, so that the threads of a job that has them
     /// for itself may be pinned.
@@ -61,7 +61,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         error: io::Error,
     },

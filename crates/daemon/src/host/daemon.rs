@@ -21,7 +21,7 @@ pub(crate) struct Daemon {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) counts: Arc<Counts>,
     pub(crate) supervisors: Supervisors,
-    /// A cgroup for each process, or why there is none.
+    /// A cgroup for each process, or why cgroups cannot be used.
     pub(crate) cgroups: Result<Cgroups, String>,
     /// Notified when there is something to remove.
     pub(crate) sweep: Notify,

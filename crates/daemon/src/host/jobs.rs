@@ -38,7 +38,7 @@ pub(crate) struct Job {
     summary: Mutex<JobSummary>,
     pub(crate) log: Log,
     pub(crate) samples: Samples,
-    /// Who wants it to end.
+    /// Requests for its end.
     end_requests: watch::Sender<Option<EndedBy>>,
 }
 
@@ -65,7 +65,7 @@ impl Job {
         self.summary.lock().ended.is_none()
     }
 
-    /// Tells who wants the job to end, once somebody does.
+    /// Receives who requests the end of the job.
     pub(crate) fn end_requests(&self) -> watch::Receiver<Option<EndedBy>> {
         self.end_requests.subscribe()
     }
@@ -145,15 +145,15 @@ impl Jobs {
         self.0.lock().jobs.values().filter(|job| job.runs()).cloned().collect()
     }
 
-    /// What those of them that are joined to others by RDMA have said of it.
+    /// The use of RDMA by those of them that have reported it.
     pub(crate) fn over_rdma(&self) -> Vec<OverRdma> {
-        let said = |job: Arc<Job>| {
+        let report = |job: Arc<Job>| {
             let (queue_pairs, summary) = (job.samples.queue_pairs(), job.summary());
             let process = summary.process();
             let JobSummary { job, program, hosts, threads, .. } = summary;
             OverRdma { job, program, process, hosts, threads, queue_pairs }
         };
-        self.that_run().into_iter().map(said).filter(|said| said.queue_pairs > 0).collect()
+        self.that_run().into_iter().map(report).filter(|report| report.queue_pairs > 0).collect()
     }
 
     /// How many jobs have processes that have not ended.
@@ -163,14 +163,14 @@ impl Jobs {
         running.map(|((job, _), _)| *job).collect::<BTreeSet<_>>().len()
     }
 
-    /// The processes that somebody still attends to: those that run, and those that have ended, but whose
-    /// last words are still being told, or whose traces on disk are still being removed.
-    fn attended(&self) -> usize {
+    /// The processes that have a session: those that run, and those that have ended, but whose last
+    /// output is still being sent, or whose files are still being removed.
+    fn with_session(&self) -> usize {
         let table = self.0.lock();
         table.jobs.len() - table.ended.len()
     }
 
-    /// Asks a job to end; false if there is none that runs.
+    /// Asks a job to end; false if none of it runs.
     pub(crate) fn kill(&self, job: JobId, by: &EndedBy) -> bool {
         let running: Vec<_> = self.of(job).into_iter().filter(|job| job.runs()).collect();
         for job in &running {
@@ -190,7 +190,7 @@ impl Jobs {
             self.kill(job, by);
         }
         let deadline = Instant::now() + timeout;
-        while self.attended() > 0 && Instant::now() < deadline {
+        while self.with_session() > 0 && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

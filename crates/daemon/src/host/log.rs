@@ -1,13 +1,14 @@
-//! What a process of a job has said: the latest part of it, for who asks later, and its last words.
+//! [`Log`]: the recent output of a process of a job, for `gossamer logs` and for the report of its
+//! end.
 
 use crate::protocol::Stream;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use tokio::sync::watch;
 
-/// Bytes that are kept of what a process says, with what it costs to keep them.
-const KEPT: usize = 256 << 10;
-/// Bytes that it costs to keep what was said at once, about.
+/// Bytes of output that a log holds, including the overhead of its parts.
+const CAPACITY: usize = 256 << 10;
+/// The overhead of a part in bytes, roughly.
 const PART: usize = 64;
 /// Bytes at the end in which last words are looked for.
 const END: usize = 16 << 10;
@@ -16,16 +17,16 @@ const LAST_LINES: usize = 10;
 /// Bytes of a line in a report.
 const LONGEST_LINE: usize = 1 << 10;
 
-/// What a process has said.
+/// The recent output of a process.
 #[derive(Debug)]
 pub(crate) struct Log {
-    said: Mutex<Said>,
-    /// Counts what was said, to wake those who follow.
+    contents: Mutex<Contents>,
+    /// Counts the parts, to wake followers.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Said {
+struct Contents {
     parts: VecDeque<(Stream, Vec<u8>)>,
     /// The number of the first of `parts`: how many were forgotten.
     first: u64,
@@ -33,71 +34,71 @@ struct Said {
     has_ended: bool,
 }
 
-/// Where in a log somebody has got to.
+/// A reader's position in a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position(u64);
 
 impl Position {
-    /// Behind everything that is ever said.
+    /// Behind all output that ever comes.
     pub(crate) const MAX: Self = Self(u64::MAX);
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { said: Mutex::default(), changed: watch::Sender::new(0) }
+        Self { contents: Mutex::default(), changed: watch::Sender::new(0) }
     }
 }
 
 impl Log {
-    /// Takes what was said next.
+    /// Appends output.
     pub(crate) fn append(&self, stream: Stream, bytes: &[u8]) {
-        let mut said = self.said.lock();
-        said.parts.push_back((stream, bytes.to_vec()));
-        said.bytes += bytes.len() + PART;
-        while said.bytes > KEPT {
-            let Some((_, forgotten)) = said.parts.pop_front() else { break };
-            said.bytes -= forgotten.len() + PART;
-            said.first += 1;
+        let mut contents = self.contents.lock();
+        contents.parts.push_back((stream, bytes.to_vec()));
+        contents.bytes += bytes.len() + PART;
+        while contents.bytes > CAPACITY {
+            let Some((_, forgotten)) = contents.parts.pop_front() else { break };
+            contents.bytes -= forgotten.len() + PART;
+            contents.first += 1;
         }
         self.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// Notes that nothing more will be said.
+    /// Notes the end of the output.
     pub(crate) fn end(&self) {
-        self.said.lock().has_ended = true;
+        self.contents.lock().has_ended = true;
         self.changed.send_modify(|changes| *changes += 1);
     }
 
-    /// Whether nothing more will be said.
+    /// Whether the output has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        self.said.lock().has_ended
+        self.contents.lock().has_ended
     }
 
-    /// The position behind what was said so far.
+    /// The position behind the output so far.
     pub(crate) fn end_position(&self) -> Position {
-        let said = self.said.lock();
-        Position(said.first + said.parts.len() as u64)
+        let contents = self.contents.lock();
+        Position(contents.first + contents.parts.len() as u64)
     }
 
-    /// The part that was said at `position`, which moves behind it; `None` at `last`, and if nothing
-    /// was said there yet. Parts that were forgotten are passed over. One part at a time, so that a
+    /// The part at `position`, which moves behind it; `None` at `last`, and where there is no output
+    /// yet. Parts that were dropped are skipped. One part at a time, so that a
     /// reader costs no copy of the log.
     pub(crate) fn next(
         &self,
         position: &mut Position,
         last: Position,
     ) -> Option<(Stream, Vec<u8>)> {
-        let said = self.said.lock();
-        let next = Position(position.0.max(said.first));
+        let contents = self.contents.lock();
+        let next = Position(position.0.max(contents.first));
         if next >= last {
             return None;
         }
-        let part = said.parts.get((next.0 - said.first) as usize)?.clone();
+        let part = contents.parts.get((next.0 - contents.first) as usize)?.clone();
         *position = Position(next.0 + 1);
         Some(part)
     }
 
-    /// Tells when something is said. To be taken before the log is read.
+    /// Notifies of new output. Subscribe before reading the log.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -114,9 +115,9 @@ impl Log {
     }
 
     fn tail(&self, wanted: Stream) -> Vec<u8> {
-        let said = self.said.lock();
+        let contents = self.contents.lock();
         let mut bytes = 0;
-        let parts = said.parts.iter().rev().filter(|(stream, _)| *stream == wanted);
+        let parts = contents.parts.iter().rev().filter(|(stream, _)| *stream == wanted);
         let mut parts: Vec<_> = parts
             .take_while(|(_, part)| {
                 let is_near = bytes < END;
@@ -140,7 +141,7 @@ fn panic_in(lines: &[String]) -> Option<String> {
     let at = lines
         .iter()
         .rposition(|line| line.starts_with("thread '") && line.contains(" panicked at "))?;
-    // What it says stands on the line below.
+    // The message stands on the line below.
     let message = lines.get(at + 1).filter(|line| !line.starts_with("note: "));
     let place = &lines[at];
     Some(message.map_or_else(|| place.clone(), |message| format!("{place} {message}")))
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn the_latest_part_is_kept() {
         let log = Log::default();
-        let part = vec![b'x'; KEPT / 4 - PART];
+        let part = vec![b'x'; CAPACITY / 4 - PART];
         let mut position = Position::default();
         log.append(Stream::Out, b"first");
         assert_eq!(count(&log, &mut position), 1);
@@ -186,8 +187,8 @@ mod tests {
     #[test]
     fn many_small_parts_are_not_all_kept() {
         let log = Log::default();
-        (0..KEPT).for_each(|_| log.append(Stream::Out, b"x"));
-        assert_eq!(count(&log, &mut Position::default()), KEPT / (PART + 1));
+        (0..CAPACITY).for_each(|_| log.append(Stream::Out, b"x"));
+        assert_eq!(count(&log, &mut Position::default()), CAPACITY / (PART + 1));
     }
 
     #[test]

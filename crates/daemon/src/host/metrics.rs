@@ -45,7 +45,7 @@ pub(crate) struct Counts {
     pub(crate) started: AtomicU64,
     /// Processes that ended badly by themselves.
     pub(crate) failed: AtomicU64,
-    /// Bytes that processes have said.
+    /// Bytes of output of processes.
     pub(crate) output_bytes: AtomicU64,
     /// Bytes of programs that were received.
     pub(crate) program_bytes: AtomicU64,
@@ -68,7 +68,7 @@ impl<'a> Metric<'a> {
     }
 }
 
-/// What is said of every thread: a name, and where the value is. A counter's name ends in `_total`.
+/// The metrics of every thread: a name, and where the value is. A counter's name ends in `_total`.
 type OfThread = (&'static str, &'static str, fn(&ThreadStatistics) -> f64);
 
 const OF_THREADS: [OfThread; 9] = [
@@ -99,7 +99,7 @@ impl Counts {
             ("requests_total", "Requests served.", &self.requests),
             ("processes_started_total", "Processes started.", &self.started),
             ("processes_failed_total", "Processes that ended badly.", &self.failed),
-            ("output_bytes_total", "Bytes that processes have said.", &self.output_bytes),
+            ("output_bytes_total", "Bytes of output of processes.", &self.output_bytes),
             ("program_bytes_total", "Bytes of programs received.", &self.program_bytes),
         ] {
             metric("counter", name, help, count.load(Relaxed));
@@ -124,7 +124,7 @@ impl Counts {
     }
 }
 
-/// The labels that tell a process from every other.
+/// The labels that identify a process.
 fn which(job: &JobStatistics, host: &Name) -> String {
     let (id, process) = (job.summary.job, job.summary.process());
     let labels = format!("job=\"{id}\",host=\"{host}\"");
@@ -140,7 +140,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Serves the page of the daemon of `host` until it is dropped. A new reader pushes out the oldest,
-/// so that slow ones keep nobody out.
+/// so that slow ones keep no others out.
 pub(crate) async fn serve(listener: TcpListener, host: Name, counts: Arc<Counts>, jobs: Arc<Jobs>) {
     let mut readers: VecDeque<AbortHandle> = VecDeque::with_capacity(AT_A_TIME);
     loop {
@@ -156,7 +156,7 @@ pub(crate) async fn serve(listener: TcpListener, host: Name, counts: Arc<Counts>
         }
         let (host, counts, jobs) = (host.clone(), counts.clone(), jobs.clone());
         let reader = tokio::spawn(async move {
-            // A reader that fails or is too slow has nobody to be told.
+            // A reader that fails or is too slow is dropped.
             let _ = timeout(TIMEOUT, answer(stream, || counts.page(&host, &jobs))).await;
         });
         readers.push_back(reader.abort_handle());
@@ -221,7 +221,7 @@ mod tests {
 
     async fn ask(address: SocketAddr, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // A server that has heard enough closes, perhaps before this is sent.
+        // The server may close before all of this is sent.
         let _ = stream.write_all(request).await;
         let _ = stream.shutdown().await;
         let mut answer = Vec::new();

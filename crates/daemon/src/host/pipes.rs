@@ -1,7 +1,7 @@
-//! What a process says and is told, on its way between its pipes and the controller.
+//! The input and output of a process, between its pipes and the controller.
 //!
-//! Both ways have a window: so much may be on its way, and more only when the other end has said
-//! that it took some. So nobody's slowness makes anybody else wait, and nothing grows without
+//! Each direction has a window: a bounded number of bytes may be in flight, and more only when the
+//! other end has acknowledged some. So a slow end delays no other task, and nothing grows without
 //! bound.
 
 use crate::{
@@ -27,7 +27,7 @@ pub(crate) struct Pump {
     pub(crate) stream: Stream,
     pub(crate) job: Arc<Job>,
     pub(crate) counts: Arc<Counts>,
-    pub(crate) tell: mpsc::UnboundedSender<FromDaemon>,
+    pub(crate) outgoing: mpsc::UnboundedSender<FromDaemon>,
     pub(crate) window: Arc<Semaphore>,
     pub(crate) ended: watch::Receiver<bool>,
 }
@@ -59,10 +59,10 @@ impl Pump {
     async fn pass(&mut self, bytes: &[u8]) {
         self.job.log.append(self.stream, bytes);
         self.counts.output_bytes.fetch_add(bytes.len() as u64, Relaxed);
-        // Closed when nobody listens.
+        // Closed when the controller is lost.
         if let Ok(room) = self.window.acquire_many(bytes.len() as u32).await {
             room.forget();
-            let _ = self.tell.send(FromDaemon::Output(self.stream, bytes.to_vec()));
+            let _ = self.outgoing.send(FromDaemon::Output(self.stream, bytes.to_vec()));
         }
     }
 }
@@ -75,17 +75,17 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Writes to `pipe`, and tells the controller what was taken.
-    pub(crate) fn new(mut pipe: pipe::Sender, tell: mpsc::UnboundedSender<FromDaemon>) -> Self {
+    /// Writes to `pipe`, and acknowledges to the controller what the process has taken.
+    pub(crate) fn new(mut pipe: pipe::Sender, outgoing: mpsc::UnboundedSender<FromDaemon>) -> Self {
         let (queue, mut waiting) = mpsc::unbounded_channel::<Vec<u8>>();
         let room = Arc::new(Semaphore::new(OUTPUT_WINDOW));
         let taken = room.clone();
         tokio::spawn(async move {
             while let Some(bytes) = waiting.recv().await {
-                // A process that does not read any more is no error; what follows is dropped.
+                // A process that has closed its input is not an error: the rest is dropped.
                 let _ = pipe.write_all(&bytes).await;
                 taken.add_permits(bytes.len());
-                let _ = tell.send(FromDaemon::Taken(bytes.len() as u32));
+                let _ = outgoing.send(FromDaemon::Taken(bytes.len() as u32));
             }
         });
         Self { queue, room }

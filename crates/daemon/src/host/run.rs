@@ -73,7 +73,7 @@ async fn sweep(daemon: Arc<Daemon>) {
     }
 }
 
-/// Runs a daemon until it is told to stop (SIGTERM or SIGINT), and then ends its jobs.
+/// Runs a daemon until SIGTERM or SIGINT, and then ends its jobs.
 ///
 /// # Errors
 /// [`DaemonError`], if it cannot begin.
@@ -127,7 +127,7 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     let mut stop = Stop::new()?;
     tokio::select! {
         never = server::serve(daemon.clone(), listener, acceptor) => match never {},
-        () = stop.asked() => {}
+        () = stop.requested() => {}
     }
     tracing::info!("stopping");
     daemon.jobs.close(&EndedBy::Daemon("it is stopping".into()), SHUTDOWN_GRACE).await;
@@ -157,7 +157,7 @@ impl Stop {
         Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn asked(&mut self) {
+    async fn requested(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -29,7 +29,7 @@ impl Samples {
         JobStatistics { summary, age_ms, now: threads(now), before: threads(samples.pop()) }
     }
 
-    /// How many queue pairs the process has said last that it has.
+    /// The queue pairs of the process in its last report.
     pub(crate) fn queue_pairs(&self) -> u32 {
         self.0.lock().back().map_or(0, |(_, report)| report.queue_pairs)
     }

@@ -1,10 +1,10 @@
-//! Who gets to talk to a daemon, and what about.
+//! The daemon's server: authenticates connections, checks permissions and quotas, answers requests.
 //!
-//! Until a connection has shown a certificate of the rack and asked one thing, it is worth little:
-//! there are at most [`PENDING`] such, each for at most [`HANDSHAKE_TIMEOUT`], and a new one pushes out the
-//! oldest. So garbage, slow talkers and thousands of connections cost a bounded amount of memory,
-//! and whoever has a certificate, and is done in milliseconds, still gets through. Those who have
-//! asked share places ([`quotas`](crate::host::quotas)), so that no member keeps the others out.
+//! At most [`PENDING`] connections are waiting to authenticate and send a request, each for at most
+//! [`HANDSHAKE_TIMEOUT`], and a new one replaces the oldest. So garbage, slow clients and thousands of
+//! connections cost a bounded amount of memory, while a member, which needs milliseconds, still gets
+//! through. Accepted requests share [`quotas`](crate::host::quotas), so that no member keeps the
+//! others out.
 
 use crate::causes::with_causes;
 use crate::{
@@ -44,11 +44,11 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::Instrument;
 
-/// Connections that have not asked anything yet.
+/// Connections that have not sent a request yet.
 const PENDING: usize = 64;
-/// How long a connection may take until it has asked something.
+/// How long a connection may take to authenticate and send its request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer may take to be taken.
+/// How long a caller may take to receive an answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
 type Stream = TlsStream<TcpStream>;
@@ -65,7 +65,7 @@ enum Rejected {
     Slow,
 }
 
-/// Serves whoever connects.
+/// Serves all connections.
 pub(crate) async fn serve(
     daemon: Arc<Daemon>,
     listener: TcpListener,
@@ -77,7 +77,7 @@ pub(crate) async fn serve(
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, or the peer is gone already: others may do better.
+                // Out of descriptors, or the peer has disconnected already: the next may succeed.
                 tracing::debug!(%error, "cannot accept a connection");
                 sleep(Duration::from_millis(20)).await;
                 continue;
@@ -92,51 +92,51 @@ pub(crate) async fn serve(
             }
         }
         let (daemon, acceptor, quotas) = (daemon.clone(), acceptor.current(), quotas.clone());
-        let meeting = async move {
-            match timeout(HANDSHAKE_TIMEOUT, meet(&daemon, acceptor, stream))
+        let handshake = async move {
+            match timeout(HANDSHAKE_TIMEOUT, authenticate(&daemon, acceptor, stream))
                 .await
                 .unwrap_or(Err(Rejected::Slow))
             {
-                Ok(asked) => admit(daemon, &quotas, from, asked),
+                Ok(accepted) => admit(daemon, &quotas, from, accepted),
                 Err(reason) => {
                     daemon.counts.strangers.fetch_add(1, Relaxed);
                     tracing::debug!(%from, reason = %with_causes(&reason), "rejected a connection");
                 }
             }
         };
-        let task = tokio::spawn(meeting.in_current_span());
+        let task = tokio::spawn(handshake.in_current_span());
         pending.push_back(task.abort_handle());
     }
 }
 
 /// A member of the rack with a request.
-struct Asked {
+struct Accepted {
     member: Member,
     request: Request,
     receiver: Receiver<ReadHalf<Stream>>,
     sender: Sender<WriteHalf<Stream>>,
 }
 
-/// Hears who it is and what it asks.
-async fn meet(
+/// Authenticates the caller and receives its request.
+async fn authenticate(
     daemon: &Daemon,
     acceptor: TlsAcceptor,
     stream: TcpStream,
-) -> Result<Asked, Rejected> {
+) -> Result<Accepted, Rejected> {
     stream.set_nodelay(true).map_err(Rejected::Handshake)?;
     let stream = acceptor.accept(stream).await.map_err(Rejected::Handshake)?;
     let member = tls::peer(stream.get_ref().1.peer_certificates(), &daemon.identity)?;
     let (reading, writing) = split(stream);
     let mut receiver = Receiver::new(reading);
     let request = receiver.receive(HANDSHAKE_TIMEOUT).await?;
-    Ok(Asked { member, request, receiver, sender: Sender::new(writing) })
+    Ok(Accepted { member, request, receiver, sender: Sender::new(writing) })
 }
 
 /// Lets a request go on in a task of its own, which a newcomer does not push out.
-fn admit(daemon: Arc<Daemon>, quotas: &Arc<Quotas>, from: SocketAddr, asked: Asked) {
-    let Asked { member, request, .. } = &asked;
+fn admit(daemon: Arc<Daemon>, quotas: &Arc<Quotas>, from: SocketAddr, accepted: Accepted) {
+    let Accepted { member, request, .. } = &accepted;
     let place = match request {
-        // Takes no place, because it must work when there is none; its answer is a few bytes.
+        // Needs no place, because it must work when none is free; its answer is a few bytes.
         Request::Kill(_) => Ok(None),
         Request::Logs { follow, .. } => quotas.acquire(member, *follow).map(Some),
         _ => quotas.acquire(member, false).map(Some),
@@ -150,12 +150,16 @@ fn admit(daemon: Arc<Daemon>, quotas: &Arc<Quotas>, from: SocketAddr, asked: Ask
     if let Some(job) = request.job() {
         span.record("job", tracing::field::display(job));
     }
-    tokio::spawn(answer(daemon, place, asked).instrument(span));
+    tokio::spawn(answer(daemon, place, accepted).instrument(span));
 }
 
-/// Serves a request, or says why not. `place` is held until the connection is closed.
-async fn answer(daemon: Arc<Daemon>, place: Result<Option<Permit>, QuotaReached>, asked: Asked) {
-    let Asked { member, request, receiver, mut sender } = asked;
+/// Serves a request, or answers why not. `place` is held until the connection is closed.
+async fn answer(
+    daemon: Arc<Daemon>,
+    place: Result<Option<Permit>, QuotaReached>,
+    accepted: Accepted,
+) {
+    let Accepted { member, request, receiver, mut sender } = accepted;
     let refusal = if !request.is_allowed_to(member.role) {
         daemon.counts.forbidden.fetch_add(1, Relaxed);
         let what = request.verb();
@@ -233,7 +237,7 @@ async fn show_statistics<W: AsyncWrite + Unpin>(
     timely(sender.send(&Answer::StatisticsEnd)).await
 }
 
-/// Sends what processes have said; and what they will say, if `follow`.
+/// Sends the recent output of processes; and further output, if `follow`.
 async fn show_logs<W: AsyncWrite + Unpin>(
     processes: Vec<Arc<Job>>,
     follow: bool,
@@ -241,15 +245,15 @@ async fn show_logs<W: AsyncWrite + Unpin>(
 ) -> Result<(), ConnectionError> {
     let is_known = !processes.is_empty();
     // Nothing is read ahead of what is sent: it stays where it is bounded.
-    let (say, mut said) = mpsc::channel(1);
+    let (log_sender, mut answers) = mpsc::channel(1);
     // They end when this does.
     let mut reading = JoinSet::new();
     for job in processes {
-        reading.spawn(read_log(job, follow, say.clone()));
+        reading.spawn(read_log(job, follow, log_sender.clone()));
     }
-    drop(say);
+    drop(log_sender);
     loop {
-        let answer = match timeout(HEARTBEAT_INTERVAL, said.recv()).await {
+        let answer = match timeout(HEARTBEAT_INTERVAL, answers.recv()).await {
             Ok(Some(answer)) => answer,
             Ok(None) => return timely(sender.send(&Answer::LogEnd(is_known))).await,
             Err(_) => Answer::Heartbeat,
@@ -258,8 +262,8 @@ async fn show_logs<W: AsyncWrite + Unpin>(
     }
 }
 
-/// Hands over what a process has said; and what it will say, if `follow`.
-async fn read_log(job: Arc<Job>, follow: bool, say: mpsc::Sender<Answer>) {
+/// Passes on the recent output of a process; and further output, if `follow`.
+async fn read_log(job: Arc<Job>, follow: bool, answers: mpsc::Sender<Answer>) {
     let process = job.summary().process();
     let mut changes = job.log.changes();
     let mut position = Position::default();
@@ -267,10 +271,10 @@ async fn read_log(job: Arc<Job>, follow: bool, say: mpsc::Sender<Answer>) {
     let last = if follow { Position::MAX } else { job.log.end_position() };
     loop {
         changes.mark_unchanged();
-        // Looked at first: what was said before the end is read then.
+        // Read first: all output from before the end is read then.
         let has_ended = job.log.has_ended();
         while let Some((stream, bytes)) = job.log.next(&mut position, last) {
-            if say.send(Answer::Log(process, stream, bytes)).await.is_err() {
+            if answers.send(Answer::Log(process, stream, bytes)).await.is_err() {
                 return;
             }
         }

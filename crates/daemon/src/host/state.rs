@@ -7,12 +7,12 @@
 //!   STATE/revoked.crl          the newest list of revoked certificates that a daemon has seen
 //!   STATE/store/DIGEST         programs
 //!   STATE/jobs/MARK            a job that runs; its processes are known by the mark
-//!   STATE/work/MARK/           the directory that they run in, if none was asked for
+//!   STATE/work/MARK/           their working directory, if none was requested
 //!   STATE/aside.NUMBER         what jobs have left, until it is removed
 //! ```
 //!
 //! Jobs run as the daemon's user and may do anything to this. Nothing that they leave keeps a
-//! daemon from starting: what is in the way is set aside, and what does not end is left running.
+//! daemon from starting: a file in the way is quarantined, and what does not end is left running.
 
 use crate::{
     files,
@@ -48,7 +48,7 @@ pub enum StateError {
     File {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         error: io::Error,
     },
@@ -105,7 +105,7 @@ impl State {
             let note = note?;
             let mark = note.file_name().into_string();
             let (Ok(mark), true) = (mark, note.file_type()?.is_file()) else {
-                self.put_aside(&note.path());
+                self.quarantine_entry(&note.path());
                 continue;
             };
             let job = job_of(&mark);
@@ -121,13 +121,13 @@ impl State {
             }
         }
         for work in fs::read_dir(self.directory.join("work"))? {
-            self.put_aside(&work?.path());
+            self.quarantine_entry(&work?.path());
         }
         Ok(())
     }
 
-    /// Sets something aside; what cannot be moved is logged, and stays.
-    fn put_aside(&self, path: &Path) {
+    /// Quarantines an entry; one that cannot be moved is logged, and stays.
+    fn quarantine_entry(&self, path: &Path) {
         match self.quarantine.put(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 tracing::warn!(path = %path.display(), %error, "cannot quarantine the file");
@@ -136,7 +136,7 @@ impl State {
         }
     }
 
-    /// Removes what was set aside, and tries once more to end what could not be ended. May take
+    /// Removes quarantined files, and tries once more to end what could not be ended. May take
     /// long.
     pub(crate) fn sweep(&self) {
         let left = std::mem::take(&mut *self.left.lock());
@@ -160,7 +160,7 @@ impl State {
     /// Writes down where the daemon listens.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The error of the file system.
     pub fn note_address(&self, address: SocketAddr) -> io::Result<()> {
         let path = self.directory.join("address");
         self.quarantine.put_if(&path, |kind| !kind.is_file())?;
@@ -171,7 +171,7 @@ impl State {
     /// directory.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The error of the file system.
     pub(crate) fn note(&self, mark: &str) -> io::Result<PathBuf> {
         files::write(&self.directory.join("jobs").join(mark), b"", 0o600)?;
         let work = self.directory.join("work").join(mark);
@@ -182,17 +182,17 @@ impl State {
         Ok(work)
     }
 
-    /// Forgets the processes with `mark`, when none is left, and sets their directory aside:
+    /// Forgets the processes with `mark`, when none is left, and quarantines their directory:
     /// [`sweep`](Self::sweep) removes it.
     pub(crate) fn forget(&self, mark: &str) {
-        self.put_aside(&self.directory.join("work").join(mark));
+        self.quarantine_entry(&self.directory.join("work").join(mark));
         self.forget_note(mark);
     }
 
     fn forget_note(&self, mark: &str) {
         let note = self.directory.join("jobs").join(mark);
         match fs::remove_file(&note) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => self.put_aside(&note),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => self.quarantine_entry(&note),
             _ => {}
         }
     }

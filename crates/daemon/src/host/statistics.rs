@@ -1,5 +1,5 @@
-//! What the processes of jobs say their threads do, as the daemon takes it: it believes nothing of
-//! it, keeps the last two reports, and spends the same small time on a process however much it says.
+//! Receives the reports of the processes of jobs. The daemon trusts nothing in them, keeps the last
+//! two, and spends the same small time on a process however much that sends.
 
 use crate::host::jobs::Job;
 use gossamer_job::{LARGEST_REPORT, ProcessStatistics, REPORT_INTERVAL};
@@ -12,7 +12,7 @@ const PAUSE: Duration = REPORT_INTERVAL.checked_div(4).expect("four is not zero"
 /// Takes the reports of a process, for as long as it is not dropped.
 pub(crate) async fn take(socket: UnixDatagram, job: Arc<Job>) {
     let mut buffer = vec![0; LARGEST_REPORT];
-    // The system fails this only when the socket is of no more use.
+    // Fails only when the socket cannot be used any more.
     while let Ok(length) = socket.recv(&mut buffer).await {
         if let Some(report) = ProcessStatistics::from_json(&buffer[..length]) {
             job.samples.add(report);
@@ -55,18 +55,18 @@ mod tests {
         let admitted = jobs.admit(&request, &"ann".parse().unwrap()).unwrap();
         let (theirs, ours) = UnixDatagram::pair().unwrap();
         let taking = tokio::spawn(take(ours, admitted.job.clone()));
-        let said = || jobs.that_run()[0].statistics();
-        assert_eq!((said().now, said().before), (vec![], vec![]));
+        let reported = || jobs.that_run()[0].statistics();
+        assert_eq!((reported().now, reported().before), (vec![], vec![]));
 
         let good = [1, 2, 3].map(|count| report(count).to_json().into_bytes());
         let garbage = [vec![], b"{}".to_vec(), b"[".to_vec(), vec![0xff; LARGEST_REPORT + 1]];
         for datagram in garbage.iter().chain(&good) {
             theirs.send(datagram).await.unwrap();
         }
-        while said().now != report(3).threads {
+        while reported().now != report(3).threads {
             sleep(PAUSE).await;
         }
-        assert_eq!(said().before, report(2).threads);
+        assert_eq!(reported().before, report(2).threads);
         taking.abort();
     }
 }

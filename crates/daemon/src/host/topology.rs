@@ -1,5 +1,5 @@
 //! What a host is made of: cores, NUMA nodes, caches, memory and RDMA devices, as `/proc` and
-//! `/sys` tell. What a system does not tell is left out; it never makes a report fail.
+//! `/sys` report. What a system does not report is left out; it never makes a report fail.
 
 use crate::protocol::topology::{Cache, Node, RdmaPort, Topology};
 use std::{
@@ -9,7 +9,7 @@ use std::{
     str::FromStr,
 };
 
-/// Reads what the system tells under `root`, which is `/` but for tests.
+/// Reads the topology under `root`, which is `/` but for tests.
 pub(crate) fn read(root: &Path) -> Topology {
     let memory = fields(&root.join("proc/meminfo"));
     let cpus = Cpus::read(&root.join("sys/devices/system/cpu"));
@@ -25,7 +25,7 @@ pub(crate) fn read(root: &Path) -> Topology {
     }
 }
 
-/// What the folders of the processors tell.
+/// What the folders of the processors contain.
 struct Cpus {
     cpus: u32,
     cores: u32,
@@ -63,7 +63,7 @@ impl Cpus {
             *kinds.entry((level, kind, bytes)).or_default() += 1;
         }
         let cache = |((level, kind, bytes), count)| Cache { level, kind, bytes, count };
-        // A machine that tells nothing of its cores is taken to have one processor in each.
+        // A machine that does not report its cores counts as having one processor in each.
         let known = !cores.iter().all(|(_, _, core)| core.is_none());
         let cores = if known { cores.len() as u32 } else { cpus };
         Self { cpus, cores, caches: kinds.into_iter().map(cache).collect() }

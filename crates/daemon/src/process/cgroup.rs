@@ -37,7 +37,7 @@ impl Cgroup {
     /// Moves this process into it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub(crate) fn join(&self) -> io::Result<()> {
         fs::write(self.path.join("cgroup.procs"), "0")
     }
@@ -45,16 +45,16 @@ impl Cgroup {
     /// Kills everything in it, at once.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub(crate) fn kill(&self) -> io::Result<()> {
         fs::write(self.path.join("cgroup.kill"), "1")
     }
 
-    /// Kills everything in it, and removes it when that is gone. One that the job has removed itself
+    /// Kills everything in it, and removes it when it is empty. One that the job has removed itself
     /// has ended: a cgroup can only be removed when it is empty.
     ///
     /// # Errors
-    /// What the kernel says, or that something in it does not end.
+    /// The error of the kernel, or that a process in it does not end.
     pub(crate) fn end(&self, timeout: Duration) -> io::Result<()> {
         match self.try_end(timeout) {
             Err(error) if is_gone(&error) && !self.path.try_exists()? => Ok(()),

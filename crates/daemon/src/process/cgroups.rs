@@ -46,7 +46,7 @@ impl Cgroups {
     /// Takes the cgroup of this process, if it may divide it.
     ///
     /// # Errors
-    /// Why there is none, as a clause for messages.
+    /// Why cgroups cannot be used, as a clause for messages.
     pub(crate) fn take() -> Result<Self, String> {
         let read =
             |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
@@ -111,7 +111,7 @@ impl Cgroups {
     /// Makes a cgroup for the processes with `mark`.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The error of the file system.
     pub(crate) fn create(&self, mark: &str, limits: &Limits) -> io::Result<Cgroup> {
         let cgroup = Cgroup::at(&self.root.join(format!("{JOB}{mark}")));
         make(cgroup.path())?;
@@ -131,7 +131,7 @@ impl Cgroups {
     /// Ends a cgroup; one that does not end is left for [`retry`](Self::retry).
     ///
     /// # Errors
-    /// What the kernel says, or that something in it does not end.
+    /// The error of the kernel, or that a process in it does not end.
     pub(crate) fn end(&self, cgroup: Cgroup) -> io::Result<()> {
         let ended = cgroup.end(REMOVAL_TIMEOUT);
         if ended.is_err() {
@@ -145,7 +145,7 @@ impl Cgroups {
         let left = self.left_over()?;
         for cgroup in &left {
             tracing::warn!(cgroup = %cgroup.path().display(), "killing a cgroup of a killed daemon");
-            // Whether it is gone is seen below.
+            // The loop below checks that it has ended.
             let _ = cgroup.kill();
         }
         self.stuck.lock().extend(left);
@@ -176,7 +176,7 @@ impl Cgroups {
     }
 }
 
-/// The directory of the cgroup of a process, by what `/proc` says of its mounts and cgroups.
+/// The directory of the cgroup of a process, by its mounts and cgroups in `/proc`.
 fn own(mounts: &str, cgroups: &str) -> Result<PathBuf, String> {
     let none = || "no cgroup2 file system is mounted".to_owned();
     // NUMBER PARENT DEVICE ROOT PLACE OPTIONS.. - TYPE ..

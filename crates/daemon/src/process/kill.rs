@@ -1,8 +1,8 @@
-//! Finding processes and ending them, and never another that got the number of one that is gone:
-//! a process is taken by a descriptor, then looked at again, and only then sent a signal.
+//! Finds and kills processes, and never another one that got the number of one that has ended: a
+//! process is taken by a descriptor, then looked at again, and only then sent a signal.
 //!
 //! [`kill_all`] stops what it finds before it kills it, so that no process sees another die and
-//! replaces it. A process that forks and exits at once is gone before it can be sent a signal, but
+//! replaces it. A process that forks and exits at once has ended before it can be sent a signal, but
 //! its process group is not: signalling a group is atomic with respect to `fork`.
 //!
 //! A subreaper knows when nothing is left of what it has started. A process whose parent has ended
@@ -26,7 +26,7 @@ use std::{
 /// The variable that marks the processes of a job on a host: `JOB.HOST`.
 pub(crate) const MARK: &str = "GOSSAMER_JOB";
 
-/// Between two looks at processes that were told to end.
+/// Between two looks at processes that were sent a signal.
 const PAUSE: Duration = Duration::from_millis(2);
 /// How many looks in a row must find no process, where a single one may miss some.
 const QUIET_LOOKS: u32 = 3;
@@ -57,7 +57,7 @@ pub(crate) struct Look {
 }
 
 impl Process {
-    /// The process with this number; `None` if there is none.
+    /// The process with this number; `None` if it does not exist.
     fn look(pid: i32) -> Option<Self> {
         Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -198,7 +198,7 @@ pub(crate) fn marked(mark: &str) -> io::Result<Vec<Process>> {
     Ok(others.filter(is_marked).collect())
 }
 
-/// Looks for processes by [`marked`], which says that none is left when several looks in a row have
+/// Looks for processes by [`marked`], which reports that none is left when several looks in a row have
 /// found none: one alone misses a process that has just forked and ended.
 pub(crate) fn looks_for_marked(mark: &str) -> impl FnMut() -> io::Result<Look> {
     let mut quiet = 0;
@@ -209,11 +209,11 @@ pub(crate) fn looks_for_marked(mark: &str) -> impl FnMut() -> io::Result<Look> {
     }
 }
 
-/// Kills what `find` finds until that says that it is over, for at most `timeout`; returns how
+/// Kills what `find` finds until that reports the end, for at most `timeout`; returns how
 /// many processes were killed.
 ///
 /// # Errors
-/// What the system says, or that some process did not end. One that cannot be sent a signal does
+/// The error of the system, or that some process did not end. One that cannot be sent a signal does
 /// not keep the others alive.
 pub(crate) fn kill_all(
     timeout: Duration,
@@ -321,15 +321,15 @@ mod tests {
     fn one_that_cannot_be_sent_a_signal_keeps_no_other_alive() {
         let mut child = sleeper("beside another");
         let process = Process::look(child.id() as i32).unwrap();
-        // A thread is not to be had as a process, whoever asks.
-        let (tell, told) = std::sync::mpsc::channel();
+        // A thread cannot be opened as a process.
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             let own = fs::read_link("/proc/thread-self").unwrap();
-            tell.send(own.file_name().unwrap().to_str().unwrap().parse().unwrap()).unwrap();
+            sender.send(own.file_name().unwrap().to_str().unwrap().parse().unwrap()).unwrap();
             let _ = ended.recv();
         });
-        let refuses = Process::look(told.recv().unwrap()).unwrap();
+        let refuses = Process::look(receiver.recv().unwrap()).unwrap();
         refuses.signal(Signal::KILL).unwrap_err();
         let find = || {
             let is_there = Process::look(process.pid).is_some_and(|now| !now.is_dead);

@@ -1,4 +1,4 @@
-//! A process of a job with its supervisor, as the daemon holds them.
+//! [`Supervised`]: a process of a job with its supervisor, as the daemon holds them.
 
 use crate::protocol::connection::{ConnectionError, Receiver};
 use crate::{
@@ -50,17 +50,17 @@ pub(crate) struct Supervised {
     pub(crate) pid: u32,
     /// Ends when the supervisor has ended.
     pub(crate) supervisor: JoinHandle<()>,
-    /// How the process ends; closed when the supervisor is gone.
+    /// How the process ends; closed when the supervisor has ended.
     pub(crate) events: mpsc::Receiver<FromSupervisor>,
-    /// What the supervisor is to do.
+    /// Orders for the supervisor.
     pub(crate) orders: mpsc::UnboundedSender<ToSupervisor>,
-    /// What the process says.
+    /// The standard output of the process.
     pub(crate) output: ChildStdout,
-    /// What the process says of errors.
+    /// The standard error of the process.
     pub(crate) errors: ChildStderr,
     /// Where it reports what its threads do.
     pub(crate) statistics: UnixDatagram,
-    /// What it is told, if it is told anything.
+    /// The standard input of the process, if it comes from the controller.
     pub(crate) input: Option<pipe::Sender>,
 }
 
@@ -125,7 +125,7 @@ pub(crate) async fn start(
     });
     let (orders, mut ordered) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        // Dropping the writing half is what tells the supervisor that the daemon is done with it.
+        // Dropping the writing half makes the supervisor end.
         while let Some(order) = ordered.recv().await {
             let Ok(bytes) = frame::encode::<ToSupervisor>(&order) else { continue };
             if writing.write_all(&bytes).await.is_err() {
@@ -138,7 +138,7 @@ pub(crate) async fn start(
     Ok(Supervised { pid, supervisor, events, orders, output, errors, statistics, input })
 }
 
-/// A file in memory that nobody can change any more.
+/// A file in memory, sealed against changes.
 fn sealed(content: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create("gossamer-job", flags)?);

@@ -1,5 +1,5 @@
-//! The supervisor: a small process between the daemon and a process of a job, which sees to it that
-//! nothing is left behind, whoever is killed.
+//! The supervisor: a small process between the daemon and a process of a job, which ensures that
+//! nothing is left behind, whichever process is killed.
 //!
 //! ```text
 //!   gossamerd ──socket── supervisor ──── program ──── what it starts
@@ -8,7 +8,7 @@
 //! - The daemon dies, even by SIGKILL: its end of the socket closes, and the supervisor kills all that
 //!   descends from it. It is a *subreaper*, so that what the program's children leave behind also
 //!   descends from it, in whatever session it hides.
-//! - The program ends: the supervisor kills what it left, tells the daemon, and ends, even if something
+//! - The program ends: the supervisor kills what it left, reports to the daemon, and exits, even if something
 //!   cannot be killed.
 //! - The supervisor is killed: the kernel kills the program (`PR_SET_PDEATHSIG`). The daemon is a
 //!   subreaper too, and kills what it inherits ([`strays`](kill::strays)).
@@ -94,7 +94,7 @@ pub(crate) struct Descriptors {
     pub(crate) input: OwnedFd,
 }
 
-/// What a daemon tells a supervisor, after [`Launch`].
+/// Messages of a daemon to a supervisor, after [`Launch`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToSupervisor {
     /// Send the program and its group this signal.
@@ -103,7 +103,7 @@ pub(crate) enum ToSupervisor {
     Kill,
 }
 
-/// What a supervisor tells its daemon.
+/// Messages of a supervisor to its daemon.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromSupervisor {
     /// The program runs, under this number.
@@ -138,7 +138,7 @@ fn send_files(socket: &UnixStream, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives files, which no program inherits unless that is asked for.
+/// Receives files with close-on-exec set, so that no program inherits them by accident.
 fn receive_files<const N: usize>(socket: &UnixStream) -> io::Result<[OwnedFd; N]> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES))];
@@ -181,15 +181,15 @@ fn supervise() -> io::Result<()> {
     let program = match start(&launch, descriptors) {
         Ok(program) => program,
         Err(error) => {
-            return tell(&socket, &FromSupervisor::Failed(error.to_string()));
+            return report(&socket, &FromSupervisor::Failed(error.to_string()));
         }
     };
     // The pipes are to end when the program and all that it has started have ended.
     let nothing = File::options().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&nothing)?;
-    // A daemon that is gone is noticed by the thread below.
-    let _ = tell(&socket, &FromSupervisor::Started(program.as_raw_nonzero().get() as u32));
+    // The thread below notices that the daemon has ended.
+    let _ = report(&socket, &FromSupervisor::Started(program.as_raw_nonzero().get() as u32));
     let cgroup = launch.cgroup;
     let same = cgroup.clone();
     thread::Builder::new().spawn(move || {
@@ -198,7 +198,7 @@ fn supervise() -> io::Result<()> {
         if kill::descendants()
             .is_ok_and(|left| left.iter().any(|p| p.pid == program.as_raw_nonzero().get()))
         {
-            // It will not be reaped; that the socket closes tells the daemon to go on without it.
+            // It will not be reaped. The closing socket makes the daemon continue without it.
             std::process::exit(1);
         }
     })?;
@@ -249,7 +249,7 @@ struct Orders {
 }
 
 impl Orders {
-    /// The next message; `None` when the daemon is gone.
+    /// The next message; `None` when the daemon has ended.
     fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let mut chunk = [0; 4096];
         loop {
@@ -266,11 +266,11 @@ impl Orders {
     }
 }
 
-fn tell(mut socket: &UnixStream, message: &FromSupervisor) -> io::Result<()> {
+fn report(mut socket: &UnixStream, message: &FromSupervisor) -> io::Result<()> {
     socket.write_all(&frame::encode(message).map_err(io::Error::other)?)
 }
 
-/// Does as the daemon says, until it says to kill or is gone.
+/// Follows the orders of the daemon, until that orders to kill or ends.
 fn follow(orders: &mut Orders, program: Pid) {
     while let Ok(Some(ToSupervisor::Signal(number))) = orders.next() {
         let Some(signal) = Signal::from_named_raw(number) else { continue };
@@ -283,7 +283,7 @@ fn follow(orders: &mut Orders, program: Pid) {
     }
 }
 
-/// Kills the descendants of this process until `is_over` says so of those that live. Leaves those
+/// Kills the descendants of this process until `is_over` is true of those that live. Leaves those
 /// that it cannot kill.
 fn kill_descendants(cgroup: Option<&Cgroup>, is_over: impl Fn(&[Process]) -> bool) {
     // Nothing in the cgroup can run away from this. If it fails, the other way is left.
@@ -303,13 +303,13 @@ fn reap(socket: &UnixStream, program: Pid, cgroup: Option<&Cgroup>) {
             Err(_) => return,
         }
     };
-    // Reported when everything is gone, so that the daemon can rely on that.
+    // Reported last, so that the daemon can rely on everything having ended.
     kill_descendants(cgroup, |_| has_no_child());
     let ending = match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => FromSupervisor::Exited(code),
         (None, signal) => FromSupervisor::Killed(signal.unwrap_or_default()),
     };
-    let _ = tell(socket, &ending);
+    let _ = report(socket, &ending);
 }
 
 /// Reaps what has ended. Returns whether this process has no child: then nothing descends from it,

@@ -1,5 +1,5 @@
 //! [`Supervisors`]: the supervisors that a daemon has started, and so which of its children are not: the
-//! processes of jobs whose supervisors are gone.
+//! processes of jobs whose supervisors have ended.
 
 use crate::process::kill::{self, Look};
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ impl Supervisors {
     /// one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub(crate) fn adopt() -> io::Result<Self> {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let children = Children { exempt: kill::children()?, ..Children::default() };
@@ -36,7 +36,7 @@ impl Supervisors {
     /// Starts a supervisor.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub(crate) fn start(&self, command: &mut Command) -> io::Result<Child> {
         // Held until the supervisor is known, so that no look takes it for a stray.
         let mut children = self.0.lock();
@@ -50,7 +50,7 @@ impl Supervisors {
         let supervisors = self.clone();
         tokio::spawn(async move {
             let pid = child.id();
-            // It is gone, however it has ended.
+            // It has ended, whatever its status.
             let _ = child.wait().await;
             if let Some(pid) = pid {
                 supervisors.0.lock().exempt.remove(&(pid as i32));

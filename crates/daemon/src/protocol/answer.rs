@@ -18,7 +18,7 @@ pub enum Answer {
     Job(Box<JobSummary>),
     /// To [`Request::Kill`]: whether there was such a job to end.
     Killed(bool),
-    /// To [`Request::Logs`]: what one of the processes has said next.
+    /// To [`Request::Logs`]: the next output of one of the processes.
     Log(Process, Stream, #[serde(with = "serde_bytes")] Vec<u8>),
     /// To [`Request::Logs`]: that was all; whether there is such a job.
     LogEnd(bool),
@@ -32,14 +32,14 @@ pub enum Answer {
     JobsEnd,
 }
 
-/// What the threads of a job on one host have done, at the last two times that its process said so.
+/// What the threads of a job on one host have done, as of the last two reports of its process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobStatistics {
     /// The job.
     pub summary: JobSummary,
-    /// How long ago it said so, in milliseconds.
+    /// The age of the last report, in milliseconds.
     pub age_ms: u64,
-    /// Its threads then; none if it has not said anything.
+    /// Its threads in the last report; empty without one.
     pub now: Vec<ThreadStatistics>,
     /// Its threads the time before; none if there was none.
     pub before: Vec<ThreadStatistics>,
@@ -56,7 +56,7 @@ pub struct HostReport {
     pub running: u32,
     /// What it is made of.
     pub topology: Topology,
-    /// The processes that run there as parts of jobs over RDMA, as far as they have said so.
+    /// The processes that run there as parts of jobs over RDMA, as far as they have reported it.
     pub over_rdma: Vec<OverRdma>,
 }
 
@@ -96,7 +96,7 @@ pub struct JobSummary {
     pub program: String,
     /// Who started it.
     pub owner: Name,
-    /// When it was asked for, in seconds since 1970.
+    /// When it was requested, in seconds since 1970.
     pub since: u64,
     /// The number of its process here, once it has one.
     pub pid: Option<u32>,

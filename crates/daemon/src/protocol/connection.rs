@@ -32,7 +32,7 @@ pub enum ConnectionError {
 impl From<io::Error> for ConnectionError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // A TLS peer that was killed did not say goodbye.
+            // A TLS peer that was killed did not close its side.
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted
@@ -61,7 +61,7 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
     /// cancelled.
     ///
     /// # Errors
-    /// [`ConnectionError`], after which the connection is of no use.
+    /// [`ConnectionError`], after which the connection cannot be used.
     pub async fn receive<T: DeserializeOwned>(
         &mut self,
         silence: Duration,
@@ -97,7 +97,7 @@ impl<W: AsyncWrite + Unpin> Sender<W> {
         Self(stream)
     }
 
-    /// Sends a message. If this is cancelled the connection is of no use any more.
+    /// Sends a message. If this is cancelled the connection cannot be used any more.
     ///
     /// # Errors
     /// [`ConnectionError`].
@@ -106,7 +106,7 @@ impl<W: AsyncWrite + Unpin> Sender<W> {
         Ok(self.0.flush().await?)
     }
 
-    /// Says that nothing more will come.
+    /// Closes this side of the connection.
     ///
     /// # Errors
     /// [`ConnectionError`].

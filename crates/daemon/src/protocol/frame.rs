@@ -80,7 +80,7 @@ impl Decoder {
     /// The next message, if it is there whole.
     ///
     /// # Errors
-    /// [`FrameError`], after which the stream is of no use.
+    /// [`FrameError`], after which the stream cannot be decoded.
     pub fn decode<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let bytes = &self.bytes[self.taken..];
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return Ok(None) };

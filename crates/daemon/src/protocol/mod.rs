@@ -1,5 +1,26 @@
-//! What a host is made of: cores, NUMA nodes, caches, memory and RDMA devices, as `/proc` and
-//! `/sys` tell. What a system does not tell is left out; it never makes a report fail.
+//! The control plane: messages between callers and daemons, and their framing.
+//!
+//! A caller opens a connection and sends one [`Request`]. The daemon answers all but [`Request::Run`]
+//! with [`Answer`]s and closes the connection. `Run` opens a session that lasts as long as the job
+//! does on that host:
+//!
+//! ```text
+//!   controller                              daemon
+//!   Run(RunRequest)           -->
+//!                             <--           SendProgram          only if it does not have it
+//!   Program.. ProgramEnd      -->
+//!                             <--           Prepared             the address of its data socket
+//!   Start                     -->                                when all hosts are prepared
+//!                             <--           Started
+//!   Input, Signal, Printed    -->
+//!                             <--           Output.., Taken
+//!   Stop                      -->                                when another host has ended badly
+//!                             <--           Ended                how its process ended
+//!                             <--           Output.. , close
+//! ```
+//!
+//! Both sides send `Heartbeat` when they have nothing else to send. A side that receives nothing for
+//! [`SILENCE_TIMEOUT`] declares the other lost and ends the job.
 
 mod answer;
 pub mod connection;
@@ -20,9 +41,9 @@ pub use crate::protocol::{
 };
 use std::time::Duration;
 
-/// How often one says that one is alive.
+/// How often a side with nothing else to send sends a heartbeat.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
-/// After how long a silence a peer on the control plane counts as lost.
+/// A peer on the control plane that sends nothing for this long counts as lost.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of a program or of output that travel in one message.
 pub const CHUNK: usize = 256 << 10;

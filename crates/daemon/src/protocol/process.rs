@@ -40,7 +40,7 @@ pub enum Stream {
 pub struct Ending {
     /// By itself, or by a signal.
     pub how: How,
-    /// Who had told it to end, if somebody had: then its end is no cause of anything.
+    /// Who requested its end, if anyone did: such an end is not the cause of another.
     pub ended_by: Option<EndedBy>,
     /// Where and with what it panicked, if that is among its last words.
     pub panic: Option<String>,
@@ -48,7 +48,7 @@ pub struct Ending {
     pub last_lines: Vec<String>,
 }
 
-/// Who tells a process to end.
+/// Who requested the end of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EndedBy {
     /// The controller of its job.
@@ -79,7 +79,7 @@ pub enum How {
     Exited(i32),
     /// By a signal.
     Killed(i32),
-    /// Nobody knows: who watched it was killed, and it with it.
+    /// Unknown: its supervisor was killed, and it with that.
     Unsupervised,
 }
 

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 /// The first message of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// What the host is made of.
+    /// The hardware of the host.
     Describe,
     /// Its jobs.
     Jobs,
     /// End a job.
     Kill(JobId),
-    /// What a job has said here; more as it comes, if `follow`.
+    /// The recent output of a job on this host; and further output, if `follow`.
     Logs {
         /// The job.
         job: JobId,
@@ -27,7 +27,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether somebody in `role` may ask this.
+    /// Whether a member in `role` may send this request.
     pub fn is_allowed_to(&self, role: Role) -> bool {
         match self {
             Self::Describe | Self::Jobs | Self::Logs { .. } | Self::Statistics => {
@@ -78,7 +78,7 @@ pub struct RunRequest {
     pub arguments: Vec<String>,
     /// Variables for its environment.
     pub environment: Vec<(String, String)>,
-    /// Where it is to run; in an empty directory of its own if nothing is said.
+    /// Its working directory; an empty one of its own if not set.
     pub directory: Option<String>,
     /// Whether its standard input comes from the controller.
     pub input: bool,

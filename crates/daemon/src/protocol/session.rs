@@ -7,7 +7,7 @@ use gossamer_job::SecretPem;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// What a controller says after [`Request::Run`].
+/// Messages of a controller after [`Request::Run`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromController {
     /// The next bytes of the program.
@@ -22,23 +22,23 @@ pub enum FromController {
     InputEnd,
     /// A signal for it.
     Signal(i32),
-    /// So many bytes of output were printed.
+    /// The number of bytes of output that were printed.
     Printed(u32),
-    /// End it: with this signal first, and by force after so many milliseconds.
+    /// End it: with this signal first, and SIGKILL after the grace period.
     Stop {
         /// The signal.
         signal: i32,
         /// How long it may take to end, in milliseconds.
         grace_ms: u32,
     },
-    /// Nothing; the controller is alive.
+    /// Shows that the controller is alive.
     Heartbeat,
 }
 
-/// What a daemon says after [`Request::Run`].
+/// Messages of a daemon after [`Request::Run`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromDaemon {
-    /// It will not run it.
+    /// It refuses to run it.
     Refused(String),
     /// It does not have the program.
     SendProgram,
@@ -54,12 +54,12 @@ pub enum FromDaemon {
         /// Its number on that host.
         pid: u32,
     },
-    /// So many bytes of input were taken.
+    /// The number of bytes of input that the process has taken.
     Taken(u32),
-    /// What the process has said.
+    /// Output of the process.
     Output(Stream, #[serde(with = "serde_bytes")] Vec<u8>),
     /// The process has ended, and all that it started.
     Ended(Ending),
-    /// Nothing; the daemon is alive.
+    /// Shows that the daemon is alive.
     Heartbeat,
 }

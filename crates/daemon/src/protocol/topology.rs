@@ -58,6 +58,6 @@ pub struct RdmaPort {
     pub state: String,
     /// `Ethernet` or `InfiniBand`.
     pub link: String,
-    /// As the kernel tells it: `100 Gb/sec (4X EDR)`.
+    /// As the kernel reports it: `100 Gb/sec (4X EDR)`.
     pub rate: String,
 }

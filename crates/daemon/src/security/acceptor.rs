@@ -1,4 +1,5 @@
-//! [`Acceptor`]: who is let in, as far as certificates say, by the list of revoked ones as it is now.
+//! [`Acceptor`]: accepts connections of members of the rack whose certificates are not revoked, by
+//! the current list of revoked certificates.
 //!
 //! The list only ever becomes newer. The newest that a daemon has seen is kept in its state directory,
 //! so that this also holds after a restart.
@@ -32,7 +33,7 @@ const NEWEST: &str = "revoked.crl";
 /// takes about 40 bytes, so this is enough for 400,000 revoked certificates.
 const LARGEST_LIST: u64 = 16 << 20;
 
-/// Tells one content of a file from the next.
+/// Distinguishes one content of a file from the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -138,8 +139,8 @@ impl Acceptor {
         Ok(acceptor)
     }
 
-    /// For the next connection. A new list is read when there is one; if it is of no use, or older,
-    /// the old one still counts.
+    /// The TLS acceptor for the next connection. Loads a new list if there is one; if that cannot be
+    /// used, or is older, keeps the last loaded list.
     pub(crate) fn current(&mut self) -> TlsAcceptor {
         let now = stamp(&self.directory);
         if now != self.seen {

@@ -1,5 +1,4 @@
-//! Who somebody is in a rack: a name, a role and a certificate that says so, kept in a directory
-//! of their own.
+//! [`Identity`]: the certificate of a member of a rack with its key, in a directory of its own.
 //!
 //! | File | What it is |
 //! |---|---|
@@ -28,7 +27,7 @@ pub struct Hosts {
 
 /// A member with its credentials, as its directory holds them.
 pub struct Identity {
-    /// What its certificate says.
+    /// The member that its certificate names.
     pub member: Member,
     /// Its certificate.
     pub certificate: CertificateDer<'static>,
@@ -38,7 +37,7 @@ pub struct Identity {
     pub ca: CertificateDer<'static>,
     /// Which certificates are revoked, if any are.
     pub revoked: Option<CertificateRevocationListDer<'static>>,
-    /// The rack's hosts, as far as this member was told.
+    /// The rack's hosts, as far as this member knows.
     pub hosts: Hosts,
 }
 

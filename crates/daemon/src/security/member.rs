@@ -67,7 +67,7 @@ pub enum Role {
     Admin,
     /// May look at everything, and change nothing.
     Viewer,
-    /// Is a daemon: is called, and may call nobody.
+    /// Is a daemon: is called, and may not call.
     Host,
 }
 
@@ -87,7 +87,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// What the certificate of a member of a rack says.
+/// A member of a rack, as its certificate names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The rack.
@@ -104,7 +104,7 @@ impl Member {
         format!("gossamer:{}/{}/{}", self.rack, self.role, self.name)
     }
 
-    /// What `certificate` says. That it is genuine is not checked here.
+    /// The member that `certificate` names. Does not check that the certificate is genuine.
     ///
     /// # Errors
     /// [`IdentityError::NotAMember`], if it is not the certificate of a member of a rack.
@@ -118,7 +118,7 @@ impl Member {
                 _ => None,
             },
         );
-        // Two statements about one holder are none.
+        // Two names for one holder are refused.
         let (Some(words), None) = (uris.next(), uris.next()) else {
             return Err(IdentityError::NotAMember);
         };
@@ -139,7 +139,7 @@ pub enum IdentityError {
         "invalid name {0:?}: use lower-case letters, digits, dots and hyphens, starting with a letter"
     )]
     Name(String),
-    /// A certificate does not say who its holder is.
+    /// A certificate does not name a member.
     #[error("the certificate does not name a member of a rack")]
     NotAMember,
     /// A file could not be read or written.
@@ -147,7 +147,7 @@ pub enum IdentityError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         error: io::Error,
     },

@@ -13,7 +13,7 @@ const LEFT: Duration = Duration::from_secs(60);
 
 impl Session<'_> {
     /// Ends what the supervisor could not end, because it was killed itself.
-    pub(super) async fn end_what_is_left(&self, mark: &str, cgroup: Option<Cgroup>) {
+    pub(super) async fn kill_leftovers(&self, mark: &str, cgroup: Option<Cgroup>) {
         let (daemon, mark) = (self.daemon.clone(), mark.to_owned());
         let ended = blocking(move || {
             // All three, even if one fails.

@@ -1,11 +1,10 @@
 //! The daemon's side of [`Request::Run`](crate::protocol::Request::Run): from the request to the
 //! last byte of output (`supervise.rs`, once the process runs).
 //!
-//! Some tasks share a session. One reads what the controller says, one writes what is sent to
-//! it, one for each of the process's outputs reads that. [`run`] and what it calls decide. None of
-//! them waits for a controller that does not print or a process that does not read: what is on its
-//! way to either is bounded by a window, and so the word that something has ended always gets
-//! through.
+//! Several tasks share a session: one receives the messages of the controller, one sends messages to
+//! it, and one reads each output of the process. [`run`] and its callees decide. No task waits for a
+//! controller that does not print or a process that does not read: data in flight to either is bounded
+//! by a window, so the message that something has ended always gets through.
 
 mod cleanup;
 mod error;
@@ -16,7 +15,7 @@ mod supervise;
 use crate::causes::with_causes;
 use crate::host::session::{
     error::SessionError,
-    peer::{Session, listen, speak},
+    peer::{Session, receive_loop, send_loop},
 };
 use crate::{
     host::{daemon::Daemon, state::State},
@@ -32,10 +31,10 @@ use tokio::{
     sync::mpsc,
 };
 
-/// Messages of the controller that wait for being acted on.
+/// Messages of the controller that wait to be handled.
 const QUEUE: usize = 16;
 
-/// Runs a process as `request` says.
+/// Runs a session: the process of `request`, from its preparation to its end.
 pub(crate) async fn run<R, W>(
     daemon: &Arc<Daemon>,
     owner: &Member,
@@ -46,24 +45,25 @@ pub(crate) async fn run<R, W>(
     R: AsyncRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let (said, hears) = mpsc::channel(QUEUE);
-    let listening = tokio::spawn(listen(receiver, said));
-    let (tell, told) = mpsc::unbounded_channel();
-    let speaking = tokio::spawn(speak(sender, told));
-    let mut session = Session { daemon, request, hears, tell };
-    if let Err(error) = session.hold(owner).await {
+    let (to_session, incoming) = mpsc::channel(QUEUE);
+    let receiving = tokio::spawn(receive_loop(receiver, to_session));
+    let (outgoing, queue) = mpsc::unbounded_channel();
+    let sending = tokio::spawn(send_loop(sender, queue));
+    let mut session = Session { daemon, request, incoming, outgoing };
+    if let Err(error) = session.run(owner).await {
         let error = with_causes(&error).to_string();
         tracing::warn!(error, "did not run a process");
-        let _ = session.tell.send(FromDaemon::Refused(error));
+        let _ = session.outgoing.send(FromDaemon::Refused(error));
     }
     drop(session);
-    // Ends when all is sent, or nobody takes it.
-    let _ = speaking.await;
-    listening.abort();
+    // Ends when all is sent, or the controller reads nothing.
+    let _ = sending.await;
+    receiving.abort();
 }
 
 impl Session<'_> {
-    async fn hold(&mut self, owner: &Member) -> Result<(), SessionError> {
+    /// Prepares the process, starts it and supervises it until its end.
+    async fn run(&mut self, owner: &Member) -> Result<(), SessionError> {
         let admitted = self.daemon.jobs.admit(&self.request, &owner.name)?;
         self.check_limits()?;
         let program = self.program().await?;
@@ -72,7 +72,7 @@ impl Session<'_> {
         let listener = listener.map_err(|error| SessionError::Listen(address, error))?;
         let address =
             listener.local_addr().map_err(|error| SessionError::Listen(address, error))?;
-        self.say(FromDaemon::Prepared { address, owns_cores: self.owns_cores() });
+        self.send(FromDaemon::Prepared { address, owns_cores: self.owns_cores() });
         let description = self.description(&admitted.job).await?;
 
         let mark = format!("{}.{}", self.request.job, self.request.host);
@@ -90,7 +90,7 @@ impl Session<'_> {
                         Ok(())
                     }
                     Err(error) => {
-                        self.end_what_is_left(&mark, cgroup).await;
+                        self.kill_leftovers(&mark, cgroup).await;
                         Err(error)
                     }
                 }

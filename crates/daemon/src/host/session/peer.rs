@@ -1,4 +1,5 @@
-//! [`Session`]: a session's messages to and from its controller, each way by a task of its own.
+//! [`Session`]: what the parts of a session share, and its messages to and from the controller. Each
+//! direction has a task of its own ([`receive_loop`], [`send_loop`]).
 
 use crate::host::session::error::SessionError;
 use crate::{
@@ -15,25 +16,28 @@ use tokio::{
     time::timeout,
 };
 
-pub(super) type Said = mpsc::Receiver<Result<FromController, ConnectionError>>;
+/// Messages of the controller; an error is the last.
+pub(super) type Incoming = mpsc::Receiver<Result<FromController, ConnectionError>>;
 
+/// A session with one controller about one process.
 pub(super) struct Session<'a> {
     pub(super) daemon: &'a Arc<Daemon>,
     pub(super) request: RunRequest,
-    pub(super) hears: Said,
-    pub(super) tell: mpsc::UnboundedSender<FromDaemon>,
+    pub(super) incoming: Incoming,
+    pub(super) outgoing: mpsc::UnboundedSender<FromDaemon>,
 }
 
 impl Session<'_> {
-    pub(super) fn say(&self, message: FromDaemon) {
-        // Whether the controller is gone is noticed where it is listened to.
-        let _ = self.tell.send(message);
+    /// Queues a message for the controller.
+    pub(super) fn send(&self, message: FromDaemon) {
+        // A lost controller is noticed by the receiving task.
+        let _ = self.outgoing.send(message);
     }
 
-    /// What the controller says next, `Heartbeat` left out.
-    pub(super) async fn hear(&mut self) -> Result<FromController, SessionError> {
+    /// The next message of the controller; heartbeats are skipped.
+    pub(super) async fn receive(&mut self) -> Result<FromController, SessionError> {
         loop {
-            match self.hears.recv().await {
+            match self.incoming.recv().await {
                 Some(Ok(FromController::Heartbeat)) => {}
                 Some(Ok(message)) => return Ok(message),
                 Some(Err(error)) => return Err(error.into()),
@@ -43,43 +47,46 @@ impl Session<'_> {
     }
 }
 
-pub(super) async fn listen<R: AsyncRead + Unpin>(
+/// Passes on the messages of the controller until the connection ends.
+pub(super) async fn receive_loop<R: AsyncRead + Unpin>(
     mut receiver: Receiver<R>,
-    said: mpsc::Sender<Result<FromController, ConnectionError>>,
+    to_session: mpsc::Sender<Result<FromController, ConnectionError>>,
 ) {
     loop {
         let message = receiver.receive(SILENCE_TIMEOUT).await;
         let is_last = message.is_err();
-        if said.send(message).await.is_err() || is_last {
+        if to_session.send(message).await.is_err() || is_last {
             return;
         }
     }
 }
 
-pub(super) async fn speak<W: AsyncWrite + Unpin>(
+/// Sends the queued messages to the controller, or heartbeats, until the queue is closed.
+pub(super) async fn send_loop<W: AsyncWrite + Unpin>(
     mut sender: Sender<W>,
-    mut told: mpsc::UnboundedReceiver<FromDaemon>,
+    mut queue: mpsc::UnboundedReceiver<FromDaemon>,
 ) {
     loop {
-        let message = match timeout(HEARTBEAT_INTERVAL, told.recv()).await {
+        let message = match timeout(HEARTBEAT_INTERVAL, queue.recv()).await {
             Ok(Some(message)) => message,
             Ok(None) => break,
             Err(_) => FromDaemon::Heartbeat,
         };
-        // A controller that takes nothing for so long is as good as gone.
+        // A controller that reads nothing for this long counts as lost.
         if !matches!(timeout(SILENCE_TIMEOUT, sender.send(&message)).await, Ok(Ok(()))) {
             return;
         }
     }
-    // The controller may be gone, and then need not be told.
+    // A controller that has disconnected needs no closing.
     let _ = timeout(SILENCE_TIMEOUT, sender.close()).await;
 }
 
-pub(super) async fn who(killed: &mut watch::Receiver<Option<EndedBy>>) -> EndedBy {
-    let by = killed.wait_for(Option::is_some).await.ok().and_then(|by| by.clone());
+/// Waits until a request to end the job comes, and returns its source.
+pub(super) async fn end_requested(requests: &mut watch::Receiver<Option<EndedBy>>) -> EndedBy {
+    let by = requests.wait_for(Option::is_some).await.ok().and_then(|by| by.clone());
     match by {
         Some(by) => by,
-        // The job is gone, and nobody can kill it.
+        // The job has been forgotten, so no request can come.
         None => pending().await,
     }
 }
@@ -90,12 +97,12 @@ mod tests {
     use crate::protocol::Stream;
 
     #[tokio::test(start_paused = true)]
-    async fn a_controller_that_takes_nothing_is_not_spoken_to_for_ever() {
+    async fn sending_to_a_controller_that_reads_nothing_times_out() {
         let (ours, _theirs) = tokio::io::duplex(10);
-        let (tell, told) = mpsc::unbounded_channel();
-        tell.send(FromDaemon::Output(Stream::Out, vec![0; 100])).unwrap();
-        drop(tell);
-        let spoken = timeout(10 * SILENCE_TIMEOUT, speak(Sender::new(ours), told)).await;
-        assert!(spoken.is_ok(), "it still speaks");
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        outgoing.send(FromDaemon::Output(Stream::Out, vec![0; 100])).unwrap();
+        drop(outgoing);
+        let sent = timeout(10 * SILENCE_TIMEOUT, send_loop(Sender::new(ours), queue)).await;
+        assert!(sent.is_ok(), "it still sends");
     }
 }

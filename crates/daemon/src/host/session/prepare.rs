@@ -3,7 +3,7 @@
 use crate::host::session::{
     cleanup::blocking,
     error::SessionError,
-    peer::{Session, who},
+    peer::{Session, end_requested},
 };
 use crate::{
     host::{jobs::Job, store},
@@ -54,7 +54,7 @@ impl Session<'_> {
         let _turn = tokio::select! {
             biased;
             turn = store.turn(&program) => turn,
-            said = self.hear() => return Err(said.err().unwrap_or(SessionError::OutOfTurn)),
+            message = self.receive() => return Err(message.err().unwrap_or(SessionError::OutOfTurn)),
         };
         let (there, wanted) = (store.clone(), program.clone());
         let found = blocking(move || there.find(&wanted)).await;
@@ -62,9 +62,9 @@ impl Session<'_> {
             return Ok(file);
         }
         let mut incoming = store.receive(&self.request.program)?;
-        self.say(FromDaemon::SendProgram);
+        self.send(FromDaemon::SendProgram);
         loop {
-            match self.hear().await? {
+            match self.receive().await? {
                 FromController::Program(bytes) => {
                     self.daemon.counts.program_bytes.fetch_add(bytes.len() as u64, Relaxed);
                     // The disk may make this wait.
@@ -91,12 +91,12 @@ impl Session<'_> {
 
     /// The job description, once all other hosts are prepared.
     pub(super) async fn description(&mut self, job: &Job) -> Result<JobDescription, SessionError> {
-        let mut killed = job.end_requests();
+        let mut end_requests = job.end_requests();
         let message = tokio::select! {
-            message = timeout(PREPARED_FOR, self.hear()) => {
+            message = timeout(PREPARED_FOR, self.receive()) => {
                 message.map_err(|_| ConnectionError::Silent(PREPARED_FOR))??
             }
-            by = who(&mut killed) => return Err(SessionError::Killed(by)),
+            by = end_requested(&mut end_requests) => return Err(SessionError::Killed(by)),
         };
         let FromController::Start(json) = message else { return Err(SessionError::OutOfTurn) };
         let description = JobDescription::from_json(json.0.as_bytes())?;

@@ -1,8 +1,7 @@
-//! The second half of a session: a process runs, and is served until it and all its output are
-//! gone.
+//! The second half of a session: a process runs until it has ended and all its output is sent.
 
 use crate::causes::with_causes;
-use crate::host::session::peer::{Session, who};
+use crate::host::session::peer::{Session, end_requested};
 use crate::{
     host::{
         jobs::Admitted,
@@ -28,13 +27,13 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 
-/// How long a process may take to end when its controller is gone or somebody kills the job.
+/// How long a process may take to end when its controller is lost or a member kills the job.
 const GRACE: Duration = Duration::from_millis(300);
 /// The longest that a controller can let a process take to end.
 const LONGEST_GRACE: Duration = Duration::from_secs(60);
 
 impl Session<'_> {
-    /// Serves a process until it and all its output are gone.
+    /// Supervises a process until it has ended and all its output is sent.
     pub(super) async fn supervise(
         &mut self,
         supervised: Supervised,
@@ -50,32 +49,32 @@ impl Session<'_> {
         let mut _statistics = tokio::task::JoinSet::new();
         _statistics.spawn(statistics::take(statistics, job.clone()));
         tracing::info!(pid, program = self.request.program.name, "started a process");
-        self.say(FromDaemon::Started { pid });
+        self.send(FromDaemon::Started { pid });
 
         let window = Arc::new(Semaphore::new(OUTPUT_WINDOW));
         let (end, ended) = watch::channel(false);
         let mut pumps = tokio::task::JoinSet::new();
-        let pump = |stream, tell: &mpsc::UnboundedSender<_>| Pump {
+        let pump = |stream, outgoing: &mpsc::UnboundedSender<_>| Pump {
             stream,
             job: job.clone(),
             counts: self.daemon.counts.clone(),
-            tell: tell.clone(),
+            outgoing: outgoing.clone(),
             window: window.clone(),
             ended: ended.clone(),
         };
-        pumps.spawn(pump(Stream::Out, &self.tell).run(output));
-        pumps.spawn(pump(Stream::Err, &self.tell).run(errors));
-        let mut input = input.map(|pipe| Input::new(pipe, self.tell.clone()));
+        pumps.spawn(pump(Stream::Out, &self.outgoing).run(output));
+        pumps.spawn(pump(Stream::Err, &self.outgoing).run(errors));
+        let mut input = input.map(|pipe| Input::new(pipe, self.outgoing.clone()));
 
-        let mut killed = job.end_requests();
+        let mut end_requests = job.end_requests();
         let mut ended_by: Option<EndedBy> = None;
         let mut was_forced = false;
         let mut force_at = None;
-        let mut is_there = true;
+        let mut has_controller = true;
         let mut how = None;
         while how.is_none() {
             let stop = tokio::select! {
-                said = self.hears.recv(), if is_there => match said {
+                message = self.incoming.recv(), if has_controller => match message {
                     Some(Ok(FromController::Signal(signal))) => {
                         let _ = orders.send(ToSupervisor::Signal(signal));
                         None
@@ -90,11 +89,11 @@ impl Session<'_> {
                         (!is_fine).then(|| (why(), 15, GRACE))
                     }
                     Some(Err(_)) | None => {
-                        is_there = false;
-                        // Nobody waits for output any more.
+                        has_controller = false;
+                        // There is no receiver for output any more.
                         window.close();
                         input = None;
-                        let error = match said {
+                        let error = match message {
                             Some(Err(error)) => error,
                             _ => ConnectionError::Closed,
                         };
@@ -104,7 +103,7 @@ impl Session<'_> {
                         Some((EndedBy::Daemon(why), 15, GRACE))
                     }
                 },
-                by = who(&mut killed), if ended_by.is_none() => Some((by, 15, GRACE)),
+                by = end_requested(&mut end_requests), if ended_by.is_none() => Some((by, 15, GRACE)),
                 event = events.recv() => {
                     how = Some(match event {
                         Some(FromSupervisor::Exited(code)) => How::Exited(code),
@@ -129,17 +128,17 @@ impl Session<'_> {
             }
         }
         if how == Some(How::Killed(SIGKILL)) && !was_forced {
-            // Somebody else has killed it: the order to end has only overtaken the news of that.
+            // Another program killed it: the request to end only overtook the report of that.
             ended_by = None;
         }
         // It may be what cannot be ended.
         let _ = timeout(LAST_OUTPUT, supervisor).await;
-        self.end_what_is_left(mark, cgroup).await;
+        self.kill_leftovers(mark, cgroup).await;
 
         end.send_replace(true);
-        let all_said = async { while pumps.join_next().await.is_some() {} };
-        tokio::pin!(all_said);
-        let is_all = timeout(LAST_OUTPUT, &mut all_said).await.is_ok();
+        let all_output = async { while pumps.join_next().await.is_some() {} };
+        tokio::pin!(all_output);
+        let is_all = timeout(LAST_OUTPUT, &mut all_output).await.is_ok();
         let (last_lines, panic) = job.log.last_words();
         let ending = Ending { how: how.unwrap_or(How::Unsupervised), ended_by, panic, last_lines };
         tracing::info!(how = %ending.how, ended_by = ending.ended_by.as_ref().map(display), "the process ended");
@@ -147,15 +146,15 @@ impl Session<'_> {
             self.daemon.counts.failed.fetch_add(1, Relaxed);
         }
         job.has_ended(ending.clone());
-        let _ = self.tell.send(FromDaemon::Ended(ending));
-        if is_all || !is_there {
+        let _ = self.outgoing.send(FromDaemon::Ended(ending));
+        if is_all || !has_controller {
             window.close();
             return;
         }
         loop {
             tokio::select! {
-                () = &mut all_said => return,
-                said = self.hears.recv() => match said {
+                () = &mut all_output => return,
+                message = self.incoming.recv() => match message {
                     Some(Ok(message)) => drop(take(message, &window, &mut input)),
                     _ => {
                         window.close();

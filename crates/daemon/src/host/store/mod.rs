@@ -1,5 +1,5 @@
 //! The programs that a host has, by their content: a file's name is the BLAKE3 digest of what is
-//! in it. A program is there whole or not at all, and nobody but the daemon's user can change it.
+//! in it. A program is there whole or not at all, and only the daemon's user can change it.
 //!
 //! Jobs run as that user. So a program is read and compared with its digest each time that it is
 //! started, and what is executed is the file that was read, not what has its name by then. It is
@@ -36,7 +36,7 @@ pub const LARGEST_PROGRAM: u64 = 4 << 30;
 /// Why a program was not stored.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    /// It is larger than allowed, or than was said.
+    /// It is larger than allowed, or than announced.
     #[error("the program is larger than {0} bytes")]
     TooLarge(u64),
     /// What arrived is not what was announced.
@@ -44,12 +44,12 @@ pub enum StoreError {
         "the received program does not match its digest: check that its file is not being changed"
     )]
     OtherContent,
-    /// The file system says why.
+    /// A system call failed.
     #[error("cannot store the program in {}", path.display())]
     File {
         /// The store.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         error: io::Error,
     },
@@ -70,10 +70,10 @@ type Turn = tokio::sync::Mutex<()>;
 
 impl Store {
     /// Opens the store in `directory`, and makes it if it is not there. Files that are not programs
-    /// are set aside next to it.
+    /// are quarantined next to it.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The error of the file system.
     pub fn open(directory: &Path, limit: u64) -> io::Result<Self> {
         let quarantine = Quarantine::within(directory.parent().unwrap_or(directory));
         quarantine.put_if(directory, |kind| !kind.is_dir())?;
@@ -91,10 +91,10 @@ impl Store {
     }
 
     /// The file of `program`, if it is there and, by its digest, what it should be. Another file in
-    /// its place is set aside.
+    /// its place is quarantined.
     ///
     /// # Errors
-    /// What the file system says, if that does not show whether the program is intact (out of file
+    /// The error of the file system, if that does not show whether the program is intact (out of file
     /// descriptors, say): the file then stays.
     pub fn find(&self, program: &Program) -> io::Result<Option<File>> {
         let path = self.path(program);
@@ -117,8 +117,8 @@ impl Store {
         self.directory.join(blake3::Hash::from_bytes(program.digest).to_hex().as_str())
     }
 
-    /// Waits until nobody else receives `program`, which may then be there. What this returns is to
-    /// be held while it is received.
+    /// Waits until no other session receives `program`, which may be in the store then. Hold the
+    /// guard while receiving it.
     pub(crate) async fn turn(&self, program: &Program) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.turns.lock();
@@ -201,7 +201,7 @@ impl Incoming {
     /// Takes the next bytes.
     ///
     /// # Errors
-    /// [`StoreError`], if there are more than was said or they cannot be written.
+    /// [`StoreError`], if there are more than announced or they cannot be written.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left = left.ok_or(StoreError::TooLarge(self.program.bytes))?;
@@ -240,7 +240,7 @@ impl Drop for Incoming {
 /// is long: a job may append to the file all the time.
 ///
 /// # Errors
-/// What the file system says.
+/// The error of the file system.
 pub fn is_program(file: &File, program: &Program) -> io::Result<bool> {
     if file.metadata()?.len() != program.bytes {
         return Ok(false);
@@ -286,7 +286,7 @@ fn open_program(path: &Path, program: &Program) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Whether an error says that a stored program is not as the daemon left it: a link in its place, or
+/// Whether an error shows that a stored program is not as the daemon left it: a link in its place, or
 /// permissions taken away.
 fn shows_change(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied

@@ -1,10 +1,10 @@
-//! The authority of a rack: who signs certificates, and how a host or a person gets one.
+//! [`Authority`]: signs the certificates of a rack; and how a host or a person gets one.
 //!
 //! A private key is made where it is used and stays there. The newcomer makes a key and a request
-//! ([`request`]); whoever holds the authority decides name, role and time and signs
+//! ([`request`]); the holder of the authority decides name, role and time and signs
 //! ([`Authority::sign`]); the newcomer puts the answer, a *card*, beside its key ([`accept`]).
-//! Request and card are no secrets. The card must come by a way that nobody can tamper with, such
-//! as ssh, because it says which authority the newcomer will trust.
+//! Request and card are no secrets. The card must come by an authenticated channel, such as ssh,
+//! because it determines which authority the newcomer will trust.
 
 mod card;
 mod error;
@@ -50,7 +50,7 @@ const LOCK: &str = "lock";
 const CA: &str = "ca";
 const UNFINISHED: &str = "ca.part";
 
-/// Who can sign certificates of a rack. Only one at a time: whoever opens it waits for the others.
+/// Signs certificates of a rack. Only one process at a time can hold it; opening waits for others.
 pub struct Authority {
     rack: Name,
     directory: PathBuf,
@@ -68,7 +68,7 @@ struct RackFile {
 
 impl Authority {
     /// Makes the authority of a new rack, which is to be [settled](Self::settle) when all else is
-    /// made: whoever is interrupted before can begin again.
+    /// made: if it is interrupted before, it can begin again.
     fn create(directory: &Path, rack: &Name) -> Result<Self, AuthorityError> {
         if directory.join(CA).exists() {
             return Err(AuthorityError::Exists(directory.to_owned()));
@@ -97,10 +97,10 @@ impl Authority {
         Ok(fs::rename(&self.place, &place).map_err(in_file(&place))?)
     }
 
-    /// The authority in `directory`/ca, when nobody else uses it.
+    /// The authority in `directory`/ca, when no other process uses it.
     ///
     /// # Errors
-    /// [`AuthorityError`], if there is none.
+    /// [`AuthorityError`], if it does not exist.
     pub fn open(directory: &Path) -> Result<Self, AuthorityError> {
         Self::load(directory, directory.join(CA))
     }
@@ -121,7 +121,7 @@ impl Authority {
     /// called and may do is decided here.
     ///
     /// # Errors
-    /// [`AuthorityError`], if the request is none, or was not made with the key that it names.
+    /// [`AuthorityError`], if the request is malformed, or was not made with the key that it names.
     pub fn sign(
         &self,
         request: &str,
@@ -145,7 +145,7 @@ impl Authority {
         let mut certificates = self.certificates()?;
         let number = certificates.note(name, role, until);
         params.serial_number = Some(number.map_err(in_file(&self.place(CERTIFICATES)))?);
-        // Before there is a certificate that nobody knows of.
+        // Before the certificate exists, so that none is unknown.
         put_toml(&self.place(CERTIFICATES), &certificates)?;
         let certificate = params.signed_by(&request.public_key, &self.issuer)?.pem();
         let list = self.place(REVOKED);
@@ -159,7 +159,7 @@ impl Authority {
     /// directory.
     ///
     /// # Errors
-    /// [`AuthorityError`], if there is none, or the list cannot be written.
+    /// [`AuthorityError`], if it has none, or the list cannot be written.
     pub fn revoke(&self, name: &Name) -> Result<(PathBuf, usize), AuthorityError> {
         let mut certificates = self.certificates()?;
         let revoked = certificates.revoke(name);
@@ -252,7 +252,7 @@ fn with_port(address: &str) -> String {
     if has_port { address.to_owned() } else { format!("{address}:{PORT}") }
 }
 
-/// Locks a file, when nobody else has, for as long as it is open.
+/// Locks a file for as long as it is open; waits for other holders.
 fn lock(path: &Path) -> io::Result<File> {
     let file = File::create(path)?;
     while let Err(error) = flock(&file, FlockOperation::LockExclusive) {
