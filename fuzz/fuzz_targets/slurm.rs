@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| gossamer::slurm::fuzzing::slurm(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gossamer_job::slurm::fuzzing::slurm(data));

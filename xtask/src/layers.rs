@@ -18,6 +18,7 @@ use cargo_metadata::DependencyKind;
 const LAYERS: &[&[&str]] = &[
     &["gossamer-primitive", "gossamer-rdma-needs", "gossamer-fuzz-corpus"],
     &["gossamer-transport-api"],
+    &["gossamer-job"],
     TRANSPORTS,
     &["gossamer-fiber"],
     &["gossamer-trust-core"],

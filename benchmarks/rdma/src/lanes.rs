@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use bench_kit::measure::cores::pin;
 use bench_kit::measure::sampling::{CaseError, Sampler};
-use gossamer::authority::{AuthorityError, JobAuthority};
-use gossamer::job::{JobId, SecretPem};
+use gossamer_job::{AuthorityError, JobAuthority, JobId, SecretPem};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{Carrier, Cell, Event, HostId, Lane, RegionKey, Rights, Transport};

@@ -13,7 +13,7 @@ use bench_kit::product::sample::{Load, StopFlag, measure_load};
 use bench_kit::product::share::{Delegated, send_from_fibers, send_window};
 use bench_kit::roles::{Lifeline, Role, RoleProcess};
 use bench_kit::work::{Adder, Section, Think};
-use gossamer::slurm::Secret;
+use gossamer_job::Secret;
 use gossamer::{Rack, RdmaConfig, Trust};
 
 use crate::Host;

@@ -1,6 +1,7 @@
-//! Files that are whole or absent, whoever is killed when, and secrets that nobody else can read.
+//! Files that are whole or absent, whichever process is killed when, and secrets that only their
+//! owner can read.
 
-use gossamer::slurm::Secret;
+use gossamer_job::Secret;
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write},
@@ -37,7 +38,7 @@ pub(crate) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let (mut file, temporary) = temporary(path, mode)?;
     let written = file.write_all(content).and_then(|()| settle(&file, &temporary, path));
     if written.is_err() {
-        // What is left is of no use, and reported is what went wrong first.
+        // The first error is reported.
         let _ = fs::remove_file(&temporary);
     }
     written
@@ -49,11 +50,11 @@ pub(crate) fn only_for_owner(path: &Path) -> io::Result<()> {
     if mode & 0o077 == 0 {
         return Ok(());
     }
-    let text = format!("others can read this key (mode {:o}): chmod 600 it", mode & 0o777);
+    let text = format!("mode {:o} lets other users read this key: chmod 600 it", mode & 0o777);
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-/// A secret that nobody can guess.
+/// A random secret.
 pub(crate) fn random_secret() -> io::Result<Secret> {
     let mut bytes = [0; 32];
     for half in bytes.chunks_mut(16) {
@@ -62,7 +63,7 @@ pub(crate) fn random_secret() -> io::Result<Secret> {
     Ok(Secret::new(bytes))
 }
 
-/// A number that nobody can guess.
+/// A random number.
 pub(crate) fn random_number() -> io::Result<u128> {
     let mut bytes = [0; 16];
     let read = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;

@@ -1,51 +1,31 @@
 //! Starts, watches and stops rack-wide programs: `gossamerd` on every host, and the `gossamer`
-//! command with which people run jobs on them.
+//! command, which runs jobs on them.
 //!
-//! A daemon starts processes for whoever holds an administrator's certificate of its rack, and
-//! does nothing for anybody else. The life of a job is that of the connections from the command to
-//! the daemons: whichever end is lost, the job ends, and no process is left behind.
+//! A daemon starts processes for members of its rack with an administrator's certificate, and for no
+//! others. A job lives as long as the connections from its controller to the daemons: if either end
+//! is lost, the job ends, and no process is left behind.
 //!
-//! Reading order. Who is who: [`identity`], [`authority`],
-//! `revocation`, [`tls`], `gate`. What is said: [`frame`],
-//! [`connection`], [`message`]. What a host has: [`topology`], [`store`], `aside`, [`state`]. A
-//! process and its keeper: `processes`, `cgroup`, `keeper`, `keepers`, `kept`. The daemon:
-//! [`config`], `jobs`, `log`, `metrics`, `pipes`, `statistics`, `conversation`, `quotas`, `server`,
-//! [`daemon`]. The command: `visible`, [`controller`], `commands`, [`cli`]. For any bytes at all:
-//! `fuzzing`.
+//! Reading order, lowest first; each folder uses only those before it.
+//!
+//! | Folder or file | What it is |
+//! |---|---|
+//! | `causes`, `files`, `quarantine`, `escape` | errors in one line, files that are whole or absent, files that jobs leave in the daemon's way, text for a terminal |
+//! | [`security`] | members, identities, the authority, revocation, TLS, the acceptor of connections |
+//! | [`protocol`] | messages and their framing |
+//! | `process` | a process of a job and its supervisor, cgroups, how processes are killed |
+//! | [`host`] | the daemon: settings, state, store, jobs, sessions, server |
+//! | [`controller`] | the `gossamer` command's side: calls, a job's session, verdict, tables |
+//! | [`cli`] | the command lines |
 
 #![forbid(unsafe_code)]
 
-mod aside;
-pub mod authority;
-mod cgroup;
+mod causes;
 pub mod cli;
-mod commands;
-pub mod config;
-pub mod connection;
 pub mod controller;
-mod conversation;
-pub mod daemon;
+mod escape;
 mod files;
-pub mod frame;
-#[cfg(any(test, fuzzing))]
-pub mod fuzzing;
-mod gate;
-pub mod identity;
-mod jobs;
-mod keeper;
-mod keepers;
-mod kept;
-mod log;
-pub mod message;
-mod metrics;
-mod pipes;
-mod processes;
-mod quotas;
-mod revocation;
-mod server;
-pub mod state;
-mod statistics;
-pub mod store;
-pub mod tls;
-pub mod topology;
-mod visible;
+pub mod host;
+mod process;
+pub mod protocol;
+mod quarantine;
+pub mod security;

@@ -5,15 +5,18 @@ mod common;
 
 use common::{
     Rack, Ran,
-    calls::{PATIENCE, as_member, ask, connect, ends, member, runtime},
+    calls::{TIMEOUT, as_member, ask, connect, ends, member, runtime},
 };
-use gossamer::job::JobId;
 use gossamer_daemon::{
-    authority::{self, Authority},
-    identity::{Identity, Role},
-    message::{FromController, FromDaemon, Program, Request, RunRequest},
-    tls,
+    protocol::{FromController, FromDaemon, Program, Request, RunRequest},
+    security::{
+        authority::{self, Authority},
+        identity::Identity,
+        member::Role,
+        tls,
+    },
 };
+use gossamer_job::JobId;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
@@ -232,7 +235,10 @@ fn a_viewer_may_look_and_nothing_else() {
     assert!(!ran.err.contains("no job"), "nobody has said whether it runs: {ran:?}");
     let mut command = rack.gossamer(&["ps"]);
     let ran = Ran::from(command.env("GOSSAMER_IDENTITY", rack.path("rack/a")).output().unwrap());
-    assert!(ran.err.contains("is the identity of the host a, which may call nobody"), "{ran:?}");
+    assert!(
+        ran.err.contains("holds the identity of host a, which may not call daemons"),
+        "{ran:?}"
+    );
     assert_eq!(as_viewer(rack.gossamer(&["ps"])).status, Some(0));
 }
 
@@ -248,7 +254,7 @@ fn a_daemon_does_not_trust_its_controller_either() {
                 to.send(&message).await.unwrap();
             }
             loop {
-                match from.receive::<FromDaemon>(PATIENCE).await {
+                match from.receive::<FromDaemon>(TIMEOUT).await {
                     Ok(FromDaemon::Refused(reason)) => return reason,
                     Ok(_) => {}
                     Err(error) => panic!("{error}"),
@@ -258,14 +264,14 @@ fn a_daemon_does_not_trust_its_controller_either() {
         let program = |bytes: &[u8]| FromController::Program(bytes.to_vec());
         let reason =
             answers(run_request(), vec![program(b"another"), FromController::ProgramEnd]).await;
-        assert!(reason.contains("is not the program"), "{reason}");
+        assert!(reason.contains("does not match its digest"), "{reason}");
         let reason = answers(run_request(), vec![program(b"too many bytes")]).await;
-        assert!(reason.contains("more than 7 bytes"), "{reason}");
+        assert!(reason.contains("larger than 7 bytes"), "{reason}");
         let huge = Program { bytes: u64::MAX, ..run_request().program };
         let reason = answers(RunRequest { program: huge, ..run_request() }, vec![]).await;
-        assert!(reason.contains("more than"), "{reason}");
+        assert!(reason.contains("larger than"), "{reason}");
         let reason = answers(run_request(), vec![FromController::InputEnd]).await;
-        assert!(reason.contains("should not now"), "{reason}");
+        assert!(reason.contains("unexpected message"), "{reason}");
 
         // A file that the store has; the description is of another job, or none.
         let text = b"#!/bin/sh\n";
@@ -273,9 +279,9 @@ fn a_daemon_does_not_trust_its_controller_either() {
         let known = Program { digest, bytes: text.len() as u64, name: "p".into() };
         let request = RunRequest { program: known, ..run_request() };
         let send = vec![program(text), FromController::ProgramEnd];
-        let start = |json: &str| FromController::Start(gossamer::job::SecretPem(json.into()));
+        let start = |json: &str| FromController::Start(gossamer_job::SecretPem(json.into()));
         let reason = answers(request.clone(), [send, vec![start("{}")]].concat()).await;
-        assert!(reason.contains("description is broken"), "{reason}");
+        assert!(reason.contains("invalid job description"), "{reason}");
         let ran = rack.script("a", "cat /proc/self/fd/$GOSSAMER_JOB_FD");
         let other = ran.out.strip_prefix("[a] ").unwrap();
         let reason = answers(request.clone(), vec![start(other)]).await;
@@ -308,10 +314,13 @@ fn garbage_and_huge_frames_are_turned_away() {
             let _ = stream.read_to_end(&mut rest).await;
             assert!(rest.is_empty(), "{rest:?}");
         }
-        // In the middle of a conversation, too.
+        // In the middle of a session, too.
         let mut stream = connect(&rack, admin(&rack)).await.unwrap();
         let request = Request::Run(Box::new(run_request()));
-        stream.write_all(&gossamer_daemon::frame::encode(&request).unwrap()).await.unwrap();
+        stream
+            .write_all(&gossamer_daemon::protocol::frame::encode(&request).unwrap())
+            .await
+            .unwrap();
         stream.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
@@ -340,10 +349,10 @@ fn slow_talkers_are_turned_away() {
     runtime().block_on(async {
         let mut idle = connect(&rack, admin(&rack)).await.unwrap();
         let mut rest = Vec::new();
-        let _ = tokio::time::timeout(PATIENCE, idle.read_to_end(&mut rest)).await.unwrap();
+        let _ = tokio::time::timeout(TIMEOUT, idle.read_to_end(&mut rest)).await.unwrap();
     });
     for mut stream in [silent, slow] {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let closed = stream.read(&mut [0; 100]);
         assert!(!matches!(&closed, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock));
     }

@@ -1,5 +1,5 @@
 //! What a daemon does that has been given a cgroup: nothing of a job leaves it, even if the job
-//! ends its keeper and its daemon, and the limits hold.
+//! ends its supervisor and its daemon, and the limits hold.
 //!
 //! The tests make a cgroup below the first mounted cgroup2 file system, as systemd would, hand it to
 //! the user as whom the daemon runs, and start that there.
@@ -98,14 +98,14 @@ fn nothing_of_a_job_leaves_its_cgroup() {
     let ran = rack.script("a", &format!("{leave} && echo removed"));
     assert_eq!(ran.out, "[a] removed\n", "{ran:?}");
     let log = fs::read_to_string(rack.log_file(0)).unwrap();
-    assert!(!log.contains("cannot end"), "{log}");
+    assert!(!log.contains("cannot kill"), "{log}");
 
-    // Its keeper is killed.
+    // Its supervisor is killed.
     let ran = rack.script("a", &format!("{hide} sleep 0.5; kill -9 $PPID; sleep 1000"));
     assert_eq!(ran.status, Some(137), "{ran:?}");
     assert_eq!(cgroup.jobs(), [""; 0].map(PathBuf::from), "the job has ended");
 
-    // Its daemon and its keeper are killed, and what is left has no mark and no parent.
+    // Its daemon and its supervisor are killed, and what is left has no mark and no parent.
     let script = format!("{hide} sleep 0.5; kill -9 $(cat {}) $PPID", rack.path("pid"));
     fs::write(rack.path("pid"), rack.daemon_pid(0).to_string()).unwrap();
     let child = rack.start("a", &script);

@@ -4,15 +4,14 @@ mod common;
 
 use common::{
     Rack, Ran, as_user,
-    calls::{Connection, PATIENCE, as_member, call, runtime},
+    calls::{Connection, TIMEOUT, as_member, call, runtime},
     eventually, finish,
 };
-use gossamer::job::JobId;
 use gossamer_daemon::{
-    authority::Authority,
-    identity::Role,
-    message::{Answer, Request},
+    protocol::{Answer, Request},
+    security::{authority::Authority, member::Role},
 };
+use gossamer_job::JobId;
 use rustls::ClientConfig;
 use std::{process::Child, sync::Arc};
 use tokio::time::timeout;
@@ -41,7 +40,7 @@ async fn follow(
     let request = Request::Logs { job, follow: true };
     let (mut held, mut refused) = (Vec::new(), Vec::new());
     for _ in 0..times {
-        match timeout(PATIENCE, call(rack, config.clone(), &request)).await {
+        match timeout(TIMEOUT, call(rack, config.clone(), &request)).await {
             Ok(Ok((Answer::Refused(reason), _))) => refused.push(reason),
             Ok(Ok((Answer::Log(..), connection))) => held.push(connection),
             Ok(Ok((answer, _))) => panic!("{answer:?}"),
@@ -64,7 +63,7 @@ fn a_viewer_who_follows_a_thousand_logs_keeps_no_administrator_out() {
     let viewer = as_member(&rack, "viewer");
     let (held, refused) = runtime().block_on(follow(&rack, &viewer, number, 1030));
     assert_eq!((held.len(), refused.len()), (16, 1014));
-    let reason = "viewer viewer follows 16 logs here, the limit: stop following one";
+    let reason = "viewer viewer follows 16 logs at this daemon, the limit: stop following one";
     assert!(refused.iter().all(|said| said == reason), "{:?}", refused.first());
 
     let mut ps = rack.gossamer(&["ps"]);
@@ -102,7 +101,10 @@ fn a_job_can_be_killed_when_all_places_are_taken() {
         }
         assert_eq!(all.len(), 1023);
         let hosts = Ran::from(rack.gossamer(&["hosts"]).output().unwrap());
-        assert!(hosts.err.contains("1024 requests are under way here, the limit"), "{hosts:?}");
+        assert!(
+            hosts.err.contains("1024 requests are in progress at this daemon, the limit"),
+            "{hosts:?}"
+        );
         let killed = Ran::from(rack.gossamer(&["kill", &number.to_string()]).output().unwrap());
         assert_eq!(killed.status, Some(0), "{killed:?}");
     });

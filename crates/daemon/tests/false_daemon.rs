@@ -5,13 +5,12 @@ mod common;
 
 use common::{
     Rack, Ran,
-    calls::{PATIENCE, runtime},
+    calls::{TIMEOUT, runtime},
     false_daemon::{FalseDaemon, prepared},
     finish,
 };
-use gossamer_daemon::{
-    connection::ConnectionError,
-    message::{CHUNK, FromController, FromDaemon, OUTPUT_WINDOW, Stream},
+use gossamer_daemon::protocol::{
+    CHUNK, FromController, FromDaemon, OUTPUT_WINDOW, Stream, connection::ConnectionError,
 };
 use std::process::Child;
 use tokio::time::timeout;
@@ -32,7 +31,7 @@ fn output_beyond_the_window_ends_the_connection() {
         let output = FromDaemon::Output(Stream::Out, vec![b'x'; CHUNK]);
         let mut sent = 0;
         while sent < ATTEMPTED {
-            match timeout(PATIENCE, to.send(&output)).await {
+            match timeout(TIMEOUT, to.send(&output)).await {
                 Ok(Ok(())) => sent += CHUNK,
                 Ok(Err(ConnectionError::Closed)) => break,
                 other => panic!("neither taken nor closed: {other:?}"),
@@ -44,8 +43,8 @@ fn output_beyond_the_window_ends_the_connection() {
     assert!(sent < 64 << 20, "{sent} bytes were taken by a controller that prints nothing");
     let ran = finish(job);
     assert_eq!(ran.status, Some(125), "{}", ran.err);
-    let expected = format!("with those that are not printed yet, and at most {OUTPUT_WINDOW}");
-    assert!(ran.err.contains("a: its daemon was lost: protocol violation: "), "{}", ran.err);
+    let expected = format!("unprinted bytes: at most {OUTPUT_WINDOW} are allowed");
+    assert!(ran.err.contains("a: lost its daemon: protocol violation: "), "{}", ran.err);
     assert!(ran.err.contains(&expected), "{}", ran.err);
 }
 
@@ -61,8 +60,8 @@ fn what_a_daemon_says_out_of_turn_ends_the_connection() {
                 to.send(message).await.unwrap();
             }
             // The controller closes; it would send that it is alive for ever.
-            let closed = timeout(PATIENCE, async {
-                while from.receive::<FromController>(PATIENCE).await.is_ok() {}
+            let closed = timeout(TIMEOUT, async {
+                while from.receive::<FromController>(TIMEOUT).await.is_ok() {}
             });
             assert!(closed.await.is_ok(), "the connection stays open after {messages:?}");
             job
@@ -74,7 +73,7 @@ fn what_a_daemon_says_out_of_turn_ends_the_connection() {
     };
     // Input that was never sent would make room for more than the window.
     let taken = violation(&[FromDaemon::Taken(u32::MAX)]);
-    assert!(taken.ends_with("bytes of input reported as taken, and 0 were sent"), "{taken}");
+    assert!(taken.ends_with("bytes of input acknowledged, but only 0 are outstanding"), "{taken}");
     assert_eq!(violation(&[FromDaemon::SendProgram]), "SendProgram after Started");
     assert_eq!(violation(&[prepared()]), "Prepared after Started");
 }

@@ -71,7 +71,7 @@ fn with_word(word: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_process_without_a_mark_does_not_survive_its_keeper() {
+fn a_process_without_a_mark_does_not_survive_its_supervisor() {
     let rack = Rack::new(&["a"]);
     // Nothing else sleeps for so long.
     let time = format!("77{}", std::process::id());
@@ -102,7 +102,7 @@ fn a_chain_of_sessions_is_ended_when_the_program_ends() {
 }
 
 #[test]
-fn a_chain_does_not_survive_its_keeper() {
+fn a_chain_does_not_survive_its_supervisor() {
     for script in [|chain: &Chain| format!("{} (chain)", chain.in_its_group()), Chain::in_sessions]
     {
         let rack = Rack::new(&["a"]);
@@ -150,12 +150,12 @@ fn nothing_that_a_job_leaves_keeps_a_daemon_from_starting() {
     rack.wait_ready(1);
     let program = rack.processes_on(0).into_iter().find(|pid| {
         fs::read_to_string(format!("/proc/{}/cmdline", parent(*pid)))
-            .is_ok_and(|words| words.starts_with("gossamer-keeper"))
+            .is_ok_and(|words| words.starts_with("gossamer-supervisor"))
     });
-    let keeper = parent(program.expect("the job runs"));
-    send(keeper, "STOP");
+    let supervisor = parent(program.expect("the job runs"));
+    send(supervisor, "STOP");
     rack.end_daemon(0, "KILL");
-    send(keeper, "KILL");
+    send(supervisor, "KILL");
     assert_eq!(finish(child).status, Some(125));
     rack.start_daemon(0);
     rack.assert_nothing_left();
@@ -214,7 +214,7 @@ fn a_stored_program_that_was_changed_is_sent_again_and_not_run() {
     assert_eq!((ran.status, ran.out.as_str()), (Some(0), "[a] good\n"), "{ran:?}");
     assert_eq!(fs::read(stored()).unwrap(), good);
     let log = fs::read_to_string(rack.log_file(0)).unwrap();
-    assert!(log.contains("a stored program was changed"), "{log}");
+    assert!(log.contains("quarantined a stored program that was changed"), "{log}");
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn limits_need_a_cgroup() {
         let run = rack.gossamer(&["run", "--hosts", "a", limit[0], limit[1], "--", "true"]);
         let ran = common::Ran::from({ run }.output().unwrap());
         assert_eq!(ran.status, Some(125), "{ran:?}");
-        assert!(ran.err.contains("need a cgroup for each process"), "{ran:?}");
+        assert!(ran.err.contains("need cgroups, which this daemon cannot use"), "{ran:?}");
     }
     let run = rack.gossamer(&["run", "--hosts", "a", "--memory", "4 GiB", "--", "true"]);
     let ran = common::Ran::from({ run }.output().unwrap());
@@ -254,7 +254,7 @@ fn a_daemon_does_not_run_as_root_unless_that_is_allowed() {
     let ran = run(&[]);
     assert_eq!(ran.status, Some(125), "{ran:?}");
     assert!(
-        ran.err.starts_with("gossamerd: the daemon does not run as root")
+        ran.err.starts_with("gossamerd: refusing to run as root")
             && ran.err.contains("--allow-root"),
         "{ran:?}"
     );
@@ -262,7 +262,7 @@ fn a_daemon_does_not_run_as_root_unless_that_is_allowed() {
         run(&["--allow-root"]),
         as_user(gossamerd()).args(["--config", "/nowhere"]).output().unwrap().into(),
     ] {
-        let expected = "gossamerd: cannot read the configuration: /nowhere: No such file";
+        let expected = "gossamerd: cannot load the configuration (set its path with --config): cannot read /nowhere: No such file";
         assert!(ran.err.starts_with(expected) && ran.err.contains("--config"), "{ran:?}");
     }
 }

@@ -168,6 +168,6 @@ fn a_process_that_stops_for_longer_than_the_bound_is_lost() {
     send(process, "STOP");
     let ran = finish(job);
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    assert!(ran.err.contains("host 2 is gone, and the rack with it"), "{ran:?}");
+    assert!(ran.err.contains("host 2 was lost and the rack ended"), "{ran:?}");
     rack.assert_nothing_left();
 }

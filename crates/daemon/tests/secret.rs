@@ -1,6 +1,6 @@
 //! `gossamer secret` prints a secret, or writes it to a file that only its owner can read.
 
-use gossamer::slurm::Secret;
+use gossamer_job::Secret;
 use std::{
     fs,
     os::unix::fs::PermissionsExt,

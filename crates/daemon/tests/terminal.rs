@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Rack, Ran, calls::runtime, false_daemon::FalseDaemon, finish};
-use gossamer_daemon::message::FromDaemon;
+use gossamer_daemon::protocol::FromDaemon;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::{
     ffi::OsStr,
@@ -97,6 +97,6 @@ fn a_host_that_was_taken_over_drives_no_terminal() {
         job
     });
     let ran = finish(job);
-    let expected = "gossamer: the job was not started; a: no\\x1b[2J\\ngossamer: job well done\n";
+    let expected = "gossamer: the job was not started: a: no\\x1b[2J\\ngossamer: job well done\n";
     assert_eq!((ran.status, ran.err.as_str()), (Some(125), expected));
 }

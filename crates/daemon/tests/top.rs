@@ -14,7 +14,7 @@ fn start(rack: &Rack) -> Child {
 fn without_a_terminal_it_says_what_else_there_is() {
     let rack = Rack::new(&["a"]);
     let ran = Ran::from(rack.gossamer(&["top"]).stdin(Stdio::null()).output().unwrap());
-    assert!(ran.status == Some(125) && ran.err.contains("--once prints a table"), "{ran:?}");
+    assert!(ran.status == Some(125) && ran.err.contains("`top --once` for a table"), "{ran:?}");
 }
 
 #[test]

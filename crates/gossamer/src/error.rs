@@ -1,70 +1,73 @@
-//! Why a rack did not come up, or did not end well.
+//! [`RackError`]: a rack did not start, or ended with a failure.
 
-use crate::worker::StartError;
-use std::{fmt, io};
+use fiber::SpawnError;
+use std::{error::Error, fmt, io};
 use thiserror::Error;
 use transport_api::{HostId, LossReason};
 use trust_core::{DelegateError, WiringError};
 
-/// Why a rack did not come up, or did not end well.
+/// A rack did not start, or ended with a failure.
+///
+/// `Display` prints one level, as for any error. `Debug` prints the causes too, separated by colons:
+/// it is what a `main` that returns this error prints.
 #[derive(Error)]
 pub enum RackError {
     /// A setting makes no sense.
     #[error("{0}")]
     Settings(String),
-    /// The processes of the rack did not find each other.
+    /// The processes of the rack did not find each other on this machine.
     #[cfg(feature = "shm")]
-    #[error("cannot join the hosts over shared memory: {0}")]
+    #[error(transparent)]
     Join(#[from] transport_shm::JoinError),
-    /// The processes of the job did not find each other.
+    /// The processes of the job did not find each other over TCP.
     #[cfg(feature = "tcp")]
-    #[error("cannot join the other hosts of the job: {0}")]
+    #[error(transparent)]
     Connect(#[from] transport_tcp::JoinError),
     /// The processes of the job did not reach each other over RDMA.
     #[cfg(feature = "rdma")]
-    #[error("cannot reach the other hosts of the job over RDMA: {0}")]
+    #[error(transparent)]
     Rdma(#[from] transport_rdma::RdmaError),
-    /// A daemon has started this process, but what it says about the job is of no use.
+    /// A daemon has started this process, but its description of the job cannot be used.
     #[cfg(feature = "tcp")]
-    #[error("cannot learn which host of which job this process is: {0}")]
-    Job(#[from] crate::job::JobError),
+    #[error(transparent)]
+    Job(#[from] gossamer_job::JobError),
     /// The tasks of a Slurm step did not become a rack.
     #[cfg(feature = "tcp")]
-    #[error("cannot join the other tasks of the Slurm step: {0}")]
-    Slurm(#[from] crate::slurm::SlurmError),
+    #[error(transparent)]
+    Slurm(#[from] gossamer_job::slurm::SlurmError),
     /// The program could not be started again for the other hosts.
-    #[error("cannot start the program for another host: {0}")]
-    Spawn(io::Error),
+    #[error("cannot start the process of another host")]
+    Spawn(#[source] io::Error),
     /// The threads of this host could not be connected with the rack.
     #[error(transparent)]
     Wiring(#[from] WiringError),
     /// A runtime thread could not start.
-    #[error("cannot start a runtime thread: {0}")]
+    #[error(transparent)]
     Start(#[from] StartError),
-    /// A host has ended, and the rack with it.
-    #[error("{host} is gone, and the rack with it: {reason}")]
+    /// A host was lost, and the rack ended with it.
+    #[error("{host} was lost and the rack ended: {reason}")]
     PeerLost {
         /// The host.
         host: HostId,
-        /// What became of it.
+        /// How it was lost.
         reason: LossReason,
     },
-    /// Requests that nobody waited for have failed.
-    #[error("{} failed that nobody waited for; the first: {first}", requests(*count))]
+    /// Requests failed whose results the program does not wait for.
+    #[error("{} failed; first: {first}", requests(*count))]
     Unobserved {
         /// How many.
         count: usize,
         /// The first of them.
         first: DelegateError,
     },
-    /// Requests that nobody waited for have failed, as another host says.
-    #[error("{} failed on {host} that nobody waited for; the first: {first}", requests(*count))]
+    /// Requests of another host failed whose results the program does not wait for.
+    #[error("{} of {host} failed; first: {first}", requests(*count))]
     UnobservedAt {
-        /// The host that knows of them.
+        /// The host that sent them.
         host: HostId,
         /// How many.
         count: usize,
-        /// What became of the first of them.
+        /// How the first of them failed.
         first: String,
     },
     /// Properties were still alive when all work had ended
@@ -73,20 +76,53 @@ pub enum RackError {
     Leaked(Vec<String>),
     /// The program was linked so that it has two tables of closures.
     #[error(
-        "this program and gossamer are in different shared objects, so closures cannot be named; \
-         link it statically (no `-C prefer-dynamic`, no `dylib`)"
+        "this program and gossamer are in different shared objects, so closures have no common \
+         table: link gossamer statically (no `-C prefer-dynamic`, no `dylib`)"
     )]
     TwoImages,
 }
 
 fn requests(count: usize) -> String {
-    format!("{count} request{}", if count == 1 { "" } else { "s" })
+    format!("{count} fire-and-forget request{}", if count == 1 { "" } else { "s" })
 }
 
-/// As `Display`: a `main` that returns this error prints it with `Debug`, and should say what is
-/// wrong in words.
 impl fmt::Debug for RackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        fmt::Display::fmt(self, f)?;
+        let mut level: &dyn Error = self;
+        while let Some(cause) = level.source() {
+            write!(f, ": {cause}")?;
+            level = cause;
+        }
+        Ok(())
+    }
+}
+
+/// A runtime thread, or the fiber of `main`, could not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The thread itself.
+    #[error("cannot start a runtime thread")]
+    Thread(#[source] io::Error),
+    /// The thread's fibers.
+    #[error("cannot start a fiber scheduler")]
+    Scheduler(#[from] io::Error),
+    /// The thread's slots and lanes.
+    #[error(transparent)]
+    Wiring(#[from] WiringError),
+    /// The fiber that runs `main`.
+    #[error("cannot start a fiber for `main`")]
+    Main(#[from] SpawnError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_prints_the_causes() {
+        let error = RackError::Start(StartError::Thread(io::Error::other("no memory")));
+        assert_eq!(error.to_string(), "cannot start a runtime thread");
+        assert_eq!(format!("{error:?}"), "cannot start a runtime thread: no memory");
     }
 }

@@ -65,49 +65,51 @@
 //!
 //! # Reading order
 //!
-//! [`Rack`] (`start.rs`: how the processes of a rack find each other;
-//! `processes.rs`: those that a program starts itself; `rack.rs`: how one of them runs; `end.rs`:
-//! how the rack ends), `mixed.rs` (racks over memory and TCP), `worker.rs` (one thread),
-//! `processors.rs` (where it is pinned) and `shared.rs` (what the threads of a process share),
-//! `place.rs` (where fibers and properties go), `job` (what a daemon tells a process that it
-//! starts), `statistics` (what such a process tells its daemon), `slurm` (how the tasks of a
-//! step of Slurm become a rack), `authority` (who signs the certificates of a job), [`Sharded`],
-//! [`Barrier`]. What is delegated and how is `trust-core`, re-exported here.
+//! Lowest module first; each uses only those before it.
+//!
+//! 1. `error.rs`, `arguments.rs`, `rack.rs` ([`Rack`], its settings).
+//! 2. `board.rs`, `processors.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
+//!    `worker.rs` (one thread).
+//! 3. `placement.rs` (where fibers and properties go), [`Sharded`], [`Barrier`].
+//! 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
+//!    processes of a rack find each other).
+//! 5. `reporter.rs` (statistics for the daemon), `end.rs` (how the rack ends), `run.rs`
+//!    ([`Rack::run`]).
+//!
+//! What is delegated and how is `trust-core`, re-exported here. What a daemon or Slurm tells a
+//! process is the crate `gossamer-job`.
 
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "tcp")]
-pub mod authority;
+mod arguments;
 mod barrier;
+#[cfg(feature = "tcp")]
+mod board;
 mod cause;
+mod children;
 mod end;
 mod error;
-#[cfg(feature = "tcp")]
-pub mod job;
 #[cfg(all(feature = "shm", feature = "tcp", not(feature = "rdma")))]
 mod mixed;
-mod place;
-mod processes;
+mod placement;
 mod processors;
 mod rack;
+#[cfg(feature = "tcp")]
+mod reporter;
+mod run;
 mod sharded;
 mod shared;
-#[cfg(feature = "tcp")]
-pub mod slurm;
 mod start;
-#[cfg(feature = "tcp")]
-pub mod statistics;
 #[cfg(any(test, feature = "rdma"))]
 mod unencrypted;
 mod worker;
 
 pub use self::{
     barrier::Barrier,
-    error::RackError,
-    place::{entrust, spawn, spawn_on, spawn_on_with, threads, trustee, trustees},
+    error::{RackError, StartError},
+    placement::{entrust, spawn, spawn_on, spawn_on_with, threads, trustee, trustees},
     rack::{OnPeerLoss, Rack},
     sharded::Sharded,
-    worker::StartError,
 };
 pub use fiber::{
     JoinError, JoinHandle, LazyLock, OnceLock, ThreadLocal, fiber_local, sleep, yield_now,

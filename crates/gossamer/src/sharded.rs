@@ -1,6 +1,6 @@
 //! [`Sharded`]: one property on every trustee of the rack, found by key.
 
-use crate::place;
+use crate::placement;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{
     fmt,
@@ -58,7 +58,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
     {
         let mut shards = Vec::new();
         // Not in a closure, where a panic would be one of this line.
-        for trustee in place::trustees() {
+        for trustee in placement::trustees() {
             shards.push(trustee.entrust_with(make.clone(), arguments.clone()));
         }
         Self { shards, _key: PhantomData }

@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     /// What every thread looks at in every round: [`STOP`], or how often it was asked what it does.
     attention: AtomicU32,
     #[cfg(feature = "tcp")]
-    pub(crate) board: crate::statistics::Board,
+    pub(crate) board: crate::board::Board,
     /// Hosts that are gone.
     pub(crate) lost: Mutex<Vec<HostId>>,
     failure: Mutex<Option<RackError>>,
@@ -57,7 +57,7 @@ impl Shared {
     ) -> Self {
         Self {
             #[cfg(feature = "tcp")]
-            board: crate::statistics::Board::new(transport.threads()),
+            board: crate::board::Board::new(transport.threads()),
             transport,
             fibers,
             dedicated,

@@ -3,14 +3,11 @@
 //! the tasks find each other; or the program starts itself again for each further host, on this
 //! machine.
 
+use crate::{Rack, RackError, children::Children};
 #[cfg(all(feature = "tcp", feature = "shm", not(feature = "rdma")))]
-use crate::job::JobHost;
-use crate::{Rack, RackError, processes::Others};
+use gossamer_job::JobHost;
 #[cfg(feature = "tcp")]
-use crate::{
-    job::{JobDescription, JobError, LISTEN_FD},
-    slurm, statistics,
-};
+use gossamer_job::{JobDescription, JobError, LISTEN_FD, slurm, statistics_socket};
 #[cfg(feature = "tcp")]
 use primitive::CpuFeatures;
 use std::sync::Arc;
@@ -49,24 +46,24 @@ impl From<Arc<dyn Transport>> for Joined {
 }
 
 /// Connects this process with the other hosts. In a job the settings that are the job's to say are
-/// changed to what it says; otherwise the processes of the other hosts are started, into `others`.
-pub(crate) fn assemble(rack: &mut Rack, others: &mut Others) -> Result<Joined, RackError> {
+/// changed to what it says; otherwise the processes of the other hosts are started, into `children`.
+pub(crate) fn assemble(rack: &mut Rack, children: &mut Children) -> Result<Joined, RackError> {
     #[cfg(feature = "tcp")]
     if let Some(job) = JobDescription::from_environment()? {
         only_once(job.hosts.len() as u32)?;
-        let reports = statistics::socket_from_environment()?;
+        let reports = statistics_socket()?;
         let no_listener = || JobError::Descriptor { variable: LISTEN_FD, value: String::new() };
         let listener = JobDescription::listener_from_environment()?.ok_or_else(no_listener)?;
         return Ok(Joined { transport: join(rack, job, listener)?, reports });
     }
     #[cfg(feature = "tcp")]
-    if let Some(step) = slurm::step()? {
-        only_once(step.tasks)?;
-        let (job, listener) = slurm::meet(&step, rack.asked_threads())?;
+    if let Some(step) = slurm::Step::from_environment().map_err(slurm::SlurmError::from)? {
+        only_once(step.tasks())?;
+        let (job, listener) = slurm::join(&step, rack.requested_threads())?;
         return Ok(join(rack, job, listener)?.into());
     }
     rack.check(rack.hosts, rack.threads)?;
-    Ok(start(rack, others)?.into())
+    Ok(start(rack, children)?.into())
 }
 
 /// Takes this process's place in its job: hosts that share a machine with this one are joined over
@@ -82,11 +79,11 @@ fn join(
     let threads = job.hosts[job.host as usize].threads;
     if let Some(other) = job.hosts.iter().find(|host| host.threads != threads) {
         return Err(RackError::Settings(format!(
-            "the hosts of a rack have equally many threads: {} has {}, and this host {threads}",
+            "host {} has {} threads and this host {threads}: give all hosts equally many",
             other.name, other.threads
         )));
     }
-    rack.be_host(&job);
+    rack.apply_job(&job);
     rack.check(rack.hosts, rack.threads)?;
     let (host, build) = (HostId(job.host), *trust_core::build_identity());
     let addresses = job.hosts.iter().map(|host| host.address).collect();
@@ -155,8 +152,8 @@ fn only_once(hosts: u32) -> Result<(), RackError> {
 
     static HAS_JOINED: AtomicBool = AtomicBool::new(false);
     if HAS_JOINED.swap(true, Ordering::Relaxed) && hosts > 1 {
-        let reason = "a process of a job is one host of one rack: the other hosts have ended with \
-                      the first rack that this program has run";
+        let reason = "this process already ran the rack of its job: a process of a job can run only \
+                      its first rack";
         return Err(RackError::Settings(reason.into()));
     }
     Ok(())
@@ -164,7 +161,7 @@ fn only_once(hosts: u32) -> Result<(), RackError> {
 
 /// Starts the program again for each further host; or this is one of those.
 #[cfg(feature = "shm")]
-fn start(rack: &Rack, others: &mut Others) -> Result<Arc<dyn Transport>, RackError> {
+fn start(rack: &Rack, children: &mut Children) -> Result<Arc<dyn Transport>, RackError> {
     use std::{env, process::Command};
     use transport_shm::{Rendezvous, ShmTransport};
 
@@ -179,14 +176,14 @@ fn start(rack: &Rack, others: &mut Others) -> Result<Arc<dyn Transport>, RackErr
     for _ in 1..rack.hosts {
         let mut command = Command::new(&program);
         command.args(env::args_os().skip(1)).env(IS_HOST, "1");
-        others.0.push(rendezvous.spawn(&mut command)?);
+        children.0.push(rendezvous.spawn(&mut command)?);
     }
     Ok(rendezvous.lead(rack.threads, trust_core::build_identity())?)
 }
 
 #[cfg(not(feature = "shm"))]
-fn start(_: &Rack, _: &mut Others) -> Result<Arc<dyn Transport>, RackError> {
-    let reason = "gossamer was built without a transport for racks on one machine: enable the \
-                  feature `shm`, or let a daemon start this program";
+fn start(_: &Rack, _: &mut Children) -> Result<Arc<dyn Transport>, RackError> {
+    let reason = "gossamer was built without the feature `shm`, which racks on one machine need: \
+                  enable it, or start this program with `gossamer run`";
     Err(RackError::Settings(reason.into()))
 }

@@ -1,10 +1,12 @@
 //! One runtime thread: runs fibers, polls its node, and waits when there is nothing to do.
 
-use crate::shared::{STOP, Shared};
-use fiber::{Config, Scheduler, SpawnError};
+use crate::{
+    StartError,
+    shared::{STOP, Shared},
+};
+use fiber::{Config, Scheduler};
 use std::{
     cell::RefCell,
-    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -29,23 +31,6 @@ thread_local! {
 /// The rack that the current thread works for.
 pub(crate) fn shared() -> Option<Arc<Shared>> {
     SHARED.with_borrow(Clone::clone)
-}
-
-/// Why a runtime thread, or `main` on the first of them, could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The thread itself.
-    #[error("the system starts no more threads for this process: {0}")]
-    Thread(io::Error),
-    /// The thread's fibers.
-    #[error("cannot start a fiber scheduler: {0}")]
-    Scheduler(#[from] io::Error),
-    /// The thread's slots and lanes.
-    #[error(transparent)]
-    Wiring(#[from] WiringError),
-    /// The fiber that runs `main`.
-    #[error("cannot start a fiber for `main`: {0}")]
-    Main(#[from] SpawnError),
 }
 
 /// A runtime thread that is set up but does not run yet.
@@ -111,7 +96,7 @@ impl Worker {
                     }
                     attended = attention;
                     #[cfg(feature = "tcp")]
-                    put_up(&self.shared, self.thread, &self.node, &scheduler, &idle);
+                    publish(&self.shared, self.thread, &self.node, &scheduler, &idle);
                 }
                 if resumed > 0 || polled {
                     idle.reset();
@@ -169,11 +154,13 @@ impl Worker {
     }
 }
 
-/// Puts up what a thread has done since it began.
+/// Publishes what a thread has done since it started.
 #[cfg(feature = "tcp")]
 #[cold]
-fn put_up(shared: &Shared, thread: u32, node: &Node, scheduler: &Scheduler, idle: &Idle) {
-    use crate::statistics::{ThreadStatistics, nanoseconds};
+fn publish(shared: &Shared, thread: u32, node: &Node, scheduler: &Scheduler, idle: &Idle) {
+    use crate::board::nanoseconds;
+    use gossamer_job::ThreadStatistics;
+
     let traffic = node.traffic();
     let done = ThreadStatistics {
         idle_ns: nanoseconds(idle.spent()),
@@ -186,7 +173,7 @@ fn put_up(shared: &Shared, thread: u32, node: &Node, scheduler: &Scheduler, idle
         fibers: scheduler.live() as u64,
         ..ThreadStatistics::default()
     };
-    shared.board.put(thread, done);
+    shared.board.publish(thread, done);
 }
 
 impl Shared {

@@ -46,7 +46,7 @@ fn a_rack_ends_with_a_host_and_says_which() {
         });
         let Err(RackError::PeerLost { host, .. }) = &ended else { panic!("{ended:?}") };
         assert_eq!(host.0, 1);
-        assert!(ended.unwrap_err().to_string().contains("host 1 is gone, and the rack with it"));
+        assert!(ended.unwrap_err().to_string().contains("host 1 was lost and the rack ended"));
     });
 }
 

@@ -9,8 +9,8 @@ mod behaviours;
 mod common;
 
 #[cfg(feature = "tcp")]
-use gossamer::slurm::Secret;
 use gossamer::{LossReason, Rack, RackError};
+use gossamer_job::Secret;
 use std::{
     env,
     fs::File,

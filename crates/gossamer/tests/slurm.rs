@@ -3,7 +3,8 @@
 //!
 //! This program starts itself again for each task, with the one test that is the task's program.
 
-use gossamer::{Rack, RackError, slurm::Secret};
+use gossamer::{Rack, RackError};
+use gossamer_job::Secret;
 use std::{
     env,
     fs::{self, Permissions},
@@ -31,7 +32,7 @@ fn task() {
         Ok(ids) => println!("found {ids:?}."),
         Err(error) => {
             let error: RackError = error;
-            eprintln!("refused: {error}");
+            eprintln!("refused: {error:?}");
             std::process::exit(3);
         }
     }

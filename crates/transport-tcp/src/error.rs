@@ -1,6 +1,6 @@
 //! What can go wrong when a process joins a rack.
 
-use crate::TlsError;
+use gossamer_job::TlsError;
 use primitive::limits::{HOSTS, THREADS_PER_HOST};
 use std::{io, net::SocketAddr, time::Duration};
 use thiserror::Error;

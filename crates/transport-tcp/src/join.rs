@@ -9,9 +9,9 @@ use crate::{
     Credentials, JoinError, TcpConfig,
     hello::{Hello, Seat, VERSION},
     pending::{Failure, Pending, Role},
-    tls::Tls,
     wire::{Broken, Wire},
 };
+use gossamer_job::Tls;
 use primitive::limits::{HOSTS, THREADS_PER_HOST};
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -97,7 +97,12 @@ impl Joining {
                 return Err(JoinError::NotLoopback(open));
             }
         }
-        let tls = Tls::new(config.job, &config.credentials)?;
+        let tls = match &config.credentials {
+            Credentials::Tls { certificate, key, ca } => {
+                Some(Tls::new(config.job, certificate, key, ca)?)
+            }
+            Credentials::InsecureLoopback => None,
+        };
         config.listener.set_nonblocking(true)?;
         listen(&config.listener, BACKLOG).map_err(io::Error::from)?;
         let (from, to, now) = (config.host, config.host, Instant::now());

@@ -18,14 +18,13 @@
 //! 2. `frame`: what travels, as bytes.
 //! 3. `export`: the regions of this host.
 //! 4. `bulk`, `machine`: a connection without its socket.
-//! 5. `wire`, `tls`, `conn`: the socket, and TLS on it.
+//! 5. `wire`, `conn`: the socket, and TLS on it.
 //! 6. `host`: what all threads share, and who reads which connection when.
 //! 7. `lane`, `local`, `parker`: what runtime threads hold.
 //! 8. `control`, `service`: imports, signs of life, and the thread that sees to what nobody else
 //!    does.
 //! 9. `hello`, `pending`, `join`: how processes become a rack, and strangers do not.
-//! 10. [`TcpTransport`]: puts them together. [`Tls`] is also for those who meet before they are a
-//!     rack.
+//! 10. [`TcpTransport`]: puts them together.
 //! 11. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
 
 #![forbid(unsafe_code)]
@@ -41,7 +40,6 @@ mod frame;
 pub mod fuzzing;
 mod hello;
 mod host;
-mod job;
 mod join;
 mod lane;
 mod local;
@@ -50,11 +48,9 @@ mod parker;
 mod pending;
 mod service;
 mod tcp;
-mod tls;
 mod wire;
 
 pub use config::{Build, Credentials, TcpConfig};
 pub use error::JoinError;
-pub use job::{JobId, JobIdError, certificate_name};
+pub use gossamer_job::{JobId, certificate_name};
 pub use tcp::TcpTransport;
-pub use tls::{Tls, TlsError};

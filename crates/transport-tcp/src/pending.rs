@@ -7,9 +7,9 @@
 
 use crate::{
     hello::{HELLO, Hello, Seat, VERDICT, Verdict},
-    tls::Tls,
     wire::{Broken, Wire},
 };
+use gossamer_job::Tls;
 use rustix::{event::PollFlags, net::sockopt};
 use std::{
     io,

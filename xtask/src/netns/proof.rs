@@ -119,8 +119,8 @@ fn pull_a_cable(world: &World) -> Result<Duration> {
     let took = start.elapsed();
     let status = job.wait()?;
     let said = job.errors()?;
-    ensure!(said.contains("host 2 is gone, and the rack with it"), "who noticed?\n{said}");
-    ensure!(said.contains("because of c: its daemon was lost"), "the cause is missing:\n{said}");
+    ensure!(said.contains("host 2 was lost and the rack ended"), "who noticed?\n{said}");
+    ensure!(said.contains("because of c: lost its daemon"), "the cause is missing:\n{said}");
     ensure!(status.code() == Some(125), "the job has ended with {status}");
     // And what they need to end once they know.
     ensure!(took <= LOSS_BOUND + GONE_WITHIN, "it took {took:?} until a and b had ended");

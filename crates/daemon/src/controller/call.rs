@@ -1,11 +1,16 @@
 //! Calling daemons.
 
 use crate::{
-    connection::{ConnectionError, Receiver, Sender},
-    identity::{Hosts, Identity, Name},
-    message::{Answer, Request},
-    tls::{self, TlsError},
-    visible,
+    escape,
+    protocol::{
+        Answer, Request,
+        connection::{ConnectionError, Receiver, Sender},
+    },
+    security::{
+        identity::{Hosts, Identity},
+        member::Name,
+        tls::{self, TlsError},
+    },
 };
 use rustls::pki_types::ServerName;
 use std::{io, sync::Arc, time::Duration};
@@ -20,10 +25,10 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// How long a daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections that one caller makes at a time. A daemon lets only so many wait that have asked
-/// nothing yet, and turns the oldest away for others; a job may have many processes on one host.
+/// Connections that one caller makes at a time. A daemon limits the connections that have
+/// sent no request yet, and closes the oldest for others; a job may have many processes on one host.
 const AT_ONCE: usize = 16;
 
 /// Bytes of the longest list that a daemon may answer with: that of a host that runs as many
@@ -33,36 +38,38 @@ const LONGEST_LIST: u64 = 64 << 20;
 pub(crate) type FromHost = Receiver<ReadHalf<TlsStream<TcpStream>>>;
 pub(crate) type ToHost = Sender<WriteHalf<TlsStream<TcpStream>>>;
 
-/// Why a daemon did not answer.
+/// A daemon did not answer, or refused.
 #[derive(Debug, Error)]
 pub enum CallError {
-    /// Nobody knows where the host is.
-    #[error("{host} is not among the hosts of this rack: {known} (in `hosts.toml`)")]
+    /// The rack has no such host.
+    #[error("unknown host {host}: `hosts.toml` lists {known}")]
     UnknownHost {
         /// The host.
         host: Name,
         /// Those that are known.
         known: String,
     },
-    /// There is no connection.
-    #[error("{host}: cannot reach a daemon of this rack at {address}: {error}")]
+    /// The connection could not be made.
+    #[error("{host}: cannot connect to its daemon at {address}")]
     Connect {
         /// The host.
         host: Name,
         /// Its address.
         address: String,
         /// What is wrong.
+        #[source]
         error: io::Error,
     },
     /// The connection broke, or was refused for the certificate.
-    #[error("{host}: {error}")]
+    #[error("{host}: lost the connection to its daemon")]
     Connection {
         /// The host.
         host: Name,
         /// What is wrong.
+        #[source]
         error: ConnectionError,
     },
-    /// It will not.
+    /// The daemon refused.
     #[error("{host}: {reason}")]
     Refused {
         /// The host.
@@ -75,7 +82,7 @@ pub enum CallError {
     Tls(#[from] TlsError),
 }
 
-/// Somebody who calls daemons.
+/// Calls daemons as one member of the rack.
 #[derive(Clone)]
 pub struct Caller {
     pub(crate) rack: Name,
@@ -119,9 +126,9 @@ impl Caller {
             stream.set_nodelay(true)?;
             self.connector.connect(name, stream).await
         };
-        let connected = match timeout(PATIENCE, connect).await {
+        let connected = match timeout(TIMEOUT, connect).await {
             Ok(connected) => connected,
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
         };
         let (name, address) = (host.clone(), address.clone());
         let stream =
@@ -155,18 +162,18 @@ impl Caller {
         mut take: impl FnMut(Answer) -> Next,
     ) -> Result<(), CallError> {
         let failed = |error| CallError::Connection { host: host.clone(), error };
-        // The other direction stays open: closed, it would end what was asked for.
+        // The other direction stays open: closing it would end the request.
         let (mut from, _to) = self.connect(host, request).await?;
         loop {
-            let answer = from.receive(PATIENCE).await.map_err(failed)?;
+            let answer = from.receive(TIMEOUT).await.map_err(failed)?;
             if from.received() > longest {
-                let text = format!("a list of more than {longest} bytes");
+                let text = format!("a list larger than {longest} bytes");
                 return Err(failed(ConnectionError::Violation(text)));
             }
             match answer {
-                Answer::Alive => {}
+                Answer::Heartbeat => {}
                 Answer::Refused(reason) => {
-                    let reason = visible::name(&reason).into_owned();
+                    let reason = escape::name(&reason).into_owned();
                     return Err(CallError::Refused { host: host.clone(), reason });
                 }
                 answer => match take(answer) {
@@ -252,7 +259,7 @@ impl Caller {
     }
 }
 
-/// Whether somebody who asked wants to hear more.
+/// Whether a caller wants more answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Yes.

@@ -1,9 +1,7 @@
-//! [`Conduct`]: what a daemon may say next about a process of a job, as `message.rs` draws it.
+//! [`Conduct`]: which message a daemon may send next in a session, as drawn in
+//! [`protocol`](crate::protocol).
 
-use crate::{
-    connection::ConnectionError,
-    message::{FromDaemon, OUTPUT_WINDOW},
-};
+use crate::protocol::{FromDaemon, OUTPUT_WINDOW, connection::ConnectionError};
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering::Relaxed},
@@ -24,7 +22,7 @@ impl Windows {
         self.untaken.fetch_add(bytes, Relaxed);
     }
 
-    /// Notes that output was printed, before the daemon is told.
+    /// Notes that output was printed, before that is acknowledged.
     pub(crate) fn has_printed(&self, bytes: usize) {
         self.unprinted.fetch_sub(bytes, Relaxed);
     }
@@ -33,14 +31,14 @@ impl Windows {
 /// How far a daemon has got with a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    Asked,
+    Requested,
     Sending,
     Prepared,
     Started,
     Ended,
 }
 
-/// Checks what one daemon says about one process.
+/// Checks the messages of one daemon in one session.
 #[derive(Debug)]
 pub(crate) struct Conduct {
     stage: Stage,
@@ -49,7 +47,7 @@ pub(crate) struct Conduct {
 
 impl Conduct {
     pub(crate) fn new(windows: Arc<Windows>) -> Self {
-        Self { stage: Stage::Asked, windows }
+        Self { stage: Stage::Requested, windows }
     }
 
     /// Passes a message on if the daemon may send it now.
@@ -57,10 +55,10 @@ impl Conduct {
     /// # Errors
     /// [`ConnectionError::Violation`], after which the daemon is not trusted any more.
     pub(crate) fn check(&mut self, message: FromDaemon) -> Result<FromDaemon, ConnectionError> {
-        use Stage::{Asked, Ended, Prepared, Sending, Started};
+        use Stage::{Ended, Prepared, Requested, Sending, Started};
         let (is_in_turn, next) = match &message {
-            FromDaemon::Alive => (true, self.stage),
-            FromDaemon::SendProgram => (self.stage == Asked, Sending),
+            FromDaemon::Heartbeat => (true, self.stage),
+            FromDaemon::SendProgram => (self.stage == Requested, Sending),
             FromDaemon::Prepared { .. } => (self.stage < Prepared, Prepared),
             FromDaemon::Started { .. } => (self.stage == Prepared, Started),
             FromDaemon::Refused(_) => (self.stage < Started, Ended),
@@ -87,8 +85,8 @@ impl Conduct {
             return Ok(());
         }
         Err(ConnectionError::Violation(format!(
-            "{bytes} bytes of output, {unprinted} with those that are not printed yet, and at most \
-             {OUTPUT_WINDOW} are allowed"
+            "{bytes} bytes of output make {unprinted} unprinted bytes: at most {OUTPUT_WINDOW} are \
+             allowed"
         )))
     }
 
@@ -97,7 +95,7 @@ impl Conduct {
         match self.windows.untaken.fetch_update(Relaxed, Relaxed, less) {
             Ok(_) => Ok(()),
             Err(untaken) => Err(ConnectionError::Violation(format!(
-                "{bytes} bytes of input reported as taken, and {untaken} were sent"
+                "{bytes} bytes of input acknowledged, but only {untaken} are outstanding"
             ))),
         }
     }
@@ -112,14 +110,14 @@ fn kind(message: &FromDaemon) -> &'static str {
         FromDaemon::Taken(_) => "Taken",
         FromDaemon::Output(..) => "Output",
         FromDaemon::Ended(_) => "Ended",
-        FromDaemon::Alive => "Alive",
+        FromDaemon::Heartbeat => "Heartbeat",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Ending, How, Stream};
+    use crate::protocol::{Ending, How, Stream};
 
     fn prepared() -> FromDaemon {
         FromDaemon::Prepared { address: ([127, 0, 0, 1], 1).into(), owns_cores: false }
@@ -131,7 +129,7 @@ mod tests {
 
     fn ended() -> FromDaemon {
         let how = How::Exited(0);
-        FromDaemon::Ended(Ending { how, told_by: None, panic: None, last_lines: vec![] })
+        FromDaemon::Ended(Ending { how, ended_by: None, panic: None, last_lines: vec![] })
     }
 
     /// What is wrong with the last of `messages`, after the others, which must be fine.
@@ -148,7 +146,7 @@ mod tests {
         let all = [
             FromDaemon::SendProgram,
             prepared(),
-            FromDaemon::Alive,
+            FromDaemon::Heartbeat,
             started,
             output(1),
             ended(),
@@ -166,7 +164,7 @@ mod tests {
             (vec![FromDaemon::SendProgram, FromDaemon::SendProgram], "SendProgram after Sending"),
             (vec![prepared(), FromDaemon::SendProgram], "SendProgram after Prepared"),
             (vec![prepared(), prepared()], "Prepared after Prepared"),
-            (vec![started.clone()], "Started after Asked"),
+            (vec![started.clone()], "Started after Requested"),
             (vec![prepared(), output(1)], "Output after Prepared"),
             (vec![prepared(), started.clone(), refused.clone()], "Refused after Started"),
             (vec![refused.clone(), refused], "Refused after Ended"),
@@ -184,7 +182,7 @@ mod tests {
         windows.has_printed(10);
         conduct.check(output(10)).unwrap();
         let error = conduct.check(output(1)).unwrap_err().to_string();
-        assert!(error.contains("1048577 with those that are not printed yet"), "{error}");
+        assert!(error.contains("make 1048577 unprinted bytes"), "{error}");
         let mut conduct = Conduct { stage: Stage::Started, windows: Arc::default() };
         assert!(conduct.check(output(0)).is_err(), "it would cost memory and no window");
     }
@@ -196,6 +194,9 @@ mod tests {
         windows.sends_input(10);
         conduct.check(FromDaemon::Taken(4)).unwrap();
         let error = conduct.check(FromDaemon::Taken(7)).unwrap_err().to_string();
-        assert!(error.contains("7 bytes of input reported as taken, and 6 were sent"), "{error}");
+        assert!(
+            error.contains("7 bytes of input acknowledged, but only 6 are outstanding"),
+            "{error}"
+        );
     }
 }

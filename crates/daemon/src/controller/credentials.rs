@@ -1,12 +1,7 @@
 //! The credentials of a job, for each of its hosts: certificates of an authority that is made for
-//! the job and forgotten at once.
+//! the job and dropped at once.
 
-use gossamer::{
-    HostId,
-    authority::{AuthorityError, JobAuthority},
-    job::{JobDescription, JobHost, JobId},
-    slurm::Secret,
-};
+use gossamer_job::{AuthorityError, HostId, JobAuthority, JobDescription, JobHost, JobId, Secret};
 
 /// What all descriptions of a job have in common.
 pub(crate) struct Common {
@@ -44,8 +39,8 @@ pub(crate) fn descriptions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls;
-    use gossamer::job::certificate_name;
+    use crate::security::tls;
+    use gossamer_job::certificate_name;
     use rustls::{
         RootCertStore,
         crypto::ring,

@@ -1,6 +1,6 @@
-//! What a process says, as whole lines with its name in front.
+//! [`Lines`]: the output of a process as whole lines with its name in front.
 
-use crate::message::Stream;
+use crate::protocol::Stream;
 
 /// Bytes after which a line without an end is taken as if it had one.
 const LONGEST_LINE: usize = 64 << 10;
@@ -18,7 +18,7 @@ impl Lines {
         Self { prefix: format!("[{process}] "), begun: Default::default() }
     }
 
-    /// Takes what was said next; the lines that are whole now.
+    /// Takes the next output; returns the lines that are whole now.
     pub(crate) fn take(&mut self, stream: Stream, bytes: &[u8]) -> Vec<u8> {
         let begun = &mut self.begun[stream as usize];
         begun.extend_from_slice(bytes);

@@ -1,21 +1,23 @@
 //! The controller's connection to one host of a job: two tasks, one for each direction.
 //!
-//! A controller trusts daemons no more than they trust it: [`Conduct`] checks the order of what a
-//! daemon says and that it keeps to its window, so that a daemon can neither fill the controller's
-//! memory nor confuse it. One that does not is cut off.
+//! A controller trusts daemons no more than they trust it: [`Conduct`] checks the order of a daemon's
+//! messages and its window, so that a daemon can neither fill the controller's memory nor confuse it.
+//! A violation closes the connection.
 
-use super::conduct::{Conduct, Windows};
+use crate::controller::conduct::{Conduct, Windows};
 use crate::{
-    connection::ConnectionError,
     controller::call::{CallError, Caller, FromHost, ToHost},
-    identity::Name,
-    message::{ALIVE_EVERY, CHUNK, FromController, FromDaemon, Request, SILENCE},
+    protocol::{
+        CHUNK, FromController, FromDaemon, HEARTBEAT_INTERVAL, Request, SILENCE_TIMEOUT,
+        connection::ConnectionError,
+    },
+    security::member::Name,
 };
 use std::{io, path::PathBuf, sync::Arc};
 use tokio::{fs::File, io::AsyncReadExt, sync::mpsc, task::AbortHandle, time::timeout};
 
-/// What a host says, or that it says nothing more.
-pub(crate) type Heard = (usize, Result<FromDaemon, ConnectionError>);
+/// A message of the host with this number; an error is its last.
+pub(crate) type HostMessage = (usize, Result<FromDaemon, ConnectionError>);
 
 /// What is to be sent to a host.
 #[derive(Debug)]
@@ -25,8 +27,8 @@ pub(crate) enum ToSend {
     Program(PathBuf),
 }
 
-/// The controller's end of a conversation with a daemon. Dropped, the conversation ends, and with
-/// it the process there.
+/// The controller's end of a session with a daemon. Dropping it ends the session, and with it the
+/// process there.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     queue: mpsc::UnboundedSender<ToSend>,
@@ -34,35 +36,34 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Asks `host`, number `number` of the job, for a process, and hands on what it says.
+    /// Asks `host`, number `number` of the job, for a process, and passes on its messages.
     pub(crate) async fn open(
         caller: &Caller,
         number: usize,
         host: &Name,
         request: Request,
-        heard: mpsc::Sender<Heard>,
+        incoming: mpsc::Sender<HostMessage>,
     ) -> Result<Self, CallError> {
         let (from, to) = caller.connect(host, &request).await?;
         let (send, queue) = mpsc::unbounded_channel();
         let windows = Arc::new(Windows::default());
-        let speaking = tokio::spawn(speak(to, queue)).abort_handle();
-        tokio::spawn(listen(number, from, heard, Conduct::new(windows.clone()), speaking));
+        let sending = tokio::spawn(send_loop(to, queue)).abort_handle();
+        tokio::spawn(receive_loop(number, from, incoming, Conduct::new(windows.clone()), sending));
         Ok(Self { queue: send, windows })
     }
 
-    /// Sends a message, when those before it are sent. Whether the host is gone is noticed where
-    /// it is listened to.
-    pub(crate) fn say(&self, message: FromController) {
+    /// Sends a message, when those before it are sent. The receiving task notices a lost host.
+    pub(crate) fn send(&self, message: FromController) {
         if let FromController::Input(bytes) = &message {
             self.windows.sends_input(bytes.len());
         }
         let _ = self.queue.send(ToSend::Message(message));
     }
 
-    /// Tells the host that `bytes` of its output were printed, so that it may send more.
+    /// Acknowledges `bytes` of output as printed, so that the host may send more.
     pub(crate) fn printed(&self, bytes: usize) {
         self.windows.has_printed(bytes);
-        self.say(FromController::Printed(bytes as u32));
+        self.send(FromController::Printed(bytes as u32));
     }
 
     /// Sends a program.
@@ -71,35 +72,36 @@ impl Link {
     }
 }
 
-async fn listen(
+async fn receive_loop(
     number: usize,
     mut from: FromHost,
-    heard: mpsc::Sender<Heard>,
+    incoming: mpsc::Sender<HostMessage>,
     mut conduct: Conduct,
-    speaking: AbortHandle,
+    sending: AbortHandle,
 ) {
     loop {
-        let message = from.receive(SILENCE).await.and_then(|message| conduct.check(message));
-        if matches!(message, Ok(FromDaemon::Alive)) {
+        let message =
+            from.receive(SILENCE_TIMEOUT).await.and_then(|message| conduct.check(message));
+        if matches!(message, Ok(FromDaemon::Heartbeat)) {
             continue;
         }
         let is_last = message.is_err();
         if matches!(message, Err(ConnectionError::Violation(_))) {
             // With this direction, which ends below, that closes the connection.
-            speaking.abort();
+            sending.abort();
         }
-        if heard.send((number, message)).await.is_err() || is_last {
+        if incoming.send((number, message)).await.is_err() || is_last {
             return;
         }
     }
 }
 
-async fn speak(mut to: ToHost, mut queue: mpsc::UnboundedReceiver<ToSend>) {
+async fn send_loop(mut to: ToHost, mut queue: mpsc::UnboundedReceiver<ToSend>) {
     loop {
-        let next = match timeout(ALIVE_EVERY, queue.recv()).await {
+        let next = match timeout(HEARTBEAT_INTERVAL, queue.recv()).await {
             Ok(Some(next)) => next,
             Ok(None) => break,
-            Err(_) => ToSend::Message(FromController::Alive),
+            Err(_) => ToSend::Message(FromController::Heartbeat),
         };
         let sent = match next {
             ToSend::Message(message) => to.send(&message).await,

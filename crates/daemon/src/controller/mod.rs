@@ -1,4 +1,4 @@
-//! What the `gossamer` command does: calls daemons, runs jobs on them, and says how they ended.
+//! The `gossamer` command's side: calls daemons, runs jobs on them, and judges how they ended.
 //!
 //! Reading order: [`call`] (one question to one daemon or many), [`run`] (a job, from its program
 //! to its exit status; with `credentials`, `link`, `conduct`, `lines`, `printer`, `signals` and
@@ -11,6 +11,7 @@ mod credentials;
 pub(crate) mod lines;
 mod link;
 pub(crate) mod printer;
+mod program;
 pub mod rates;
 pub mod run;
 mod signals;

@@ -1,10 +1,10 @@
-//! Prints what the hosts of a job say, whole lines with the host's name in front, in a thread of
-//! its own: whoever reads it may be slow, and the job is watched meanwhile.
+//! [`Printer`]: prints the output of a job, whole lines with the host's name in front, in a thread of
+//! its own, since the reader of the output may be slow.
 
 use crate::{
     controller::{lines::Lines, link::Link},
-    message::Stream,
-    visible::{self, Colours},
+    escape::{self, Colours},
+    protocol::Stream,
 };
 use std::{
     io::{self, IsTerminal, Write},
@@ -26,7 +26,7 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    /// Prints for the processes with these names, and tells their hosts what was printed.
+    /// Prints for the processes with these names, and acknowledges to their hosts what was printed.
     pub(crate) fn new(hosts: Vec<(String, Link)>) -> io::Result<Self> {
         // What waits here is bounded by the windows of the hosts.
         let (parts, queue) = mpsc::channel::<Part>();
@@ -45,28 +45,28 @@ impl Printer {
         Ok(Self { parts, thread })
     }
 
-    /// Prints what a host has said, some time.
+    /// Queues output of a host for printing.
     pub(crate) fn print(&self, host: usize, stream: Stream, bytes: Vec<u8>) {
-        // The thread ends only when it is told to.
+        // The thread ends only when the queue is closed.
         let _ = self.parts.send(Part { host, stream, bytes });
     }
 
     /// Prints what is left, and waits until it is printed.
     pub(crate) fn finish(self) {
         drop(self.parts);
-        // If it has panicked, that was said.
+        // A panic has been printed already.
         let _ = self.thread.join();
     }
 }
 
 /// Writes whole lines to the output or error of this process. On a terminal they are escaped, but for
-/// `colours`; files and pipes get every byte as it is. If the reader is gone the job continues, as
+/// `colours`; files and pipes get every byte as it is. If the reader has closed it the job continues, as
 /// under nohup.
 pub(crate) fn write(stream: Stream, text: &[u8], colours: Colours) {
     fn to(mut to: impl Write + IsTerminal, text: &[u8], colours: Colours) {
         let shown;
         let text = if to.is_terminal() {
-            shown = visible::lines(text, colours);
+            shown = escape::lines(text, colours);
             &shown
         } else {
             text

@@ -1,11 +1,11 @@
 //! What `gossamer top` shows: from counts at two times, how much there is of it in a second.
 
-use super::tables::{size, table};
-use crate::{identity::Name, message::JobStatistics, visible};
-use gossamer::{job::JobId, statistics::ThreadStatistics};
+use crate::controller::tables::{size, table};
+use crate::{escape, protocol::JobStatistics, security::member::Name};
+use gossamer_job::{JobId, ThreadStatistics};
 use serde::Serialize;
 
-/// A process that has not said anything for so many milliseconds stands still.
+/// A process without a report for this many milliseconds counts as stalled.
 const STILL_MS: u64 = 3000;
 
 /// What one thread of a job does.
@@ -47,7 +47,7 @@ pub struct Rates {
 impl Rates {
     fn between(before: &ThreadStatistics, now: &ThreadStatistics) -> Option<Self> {
         let nanoseconds = now.at_ns.checked_sub(before.at_ns).filter(|time| *time > 0)? as f64;
-        // A process may say anything: what has gone back counts as nothing.
+        // A process may report anything: a count that went back counts as zero.
         let more = |before: u64, now: u64| now.saturating_sub(before) as f64;
         let rate = |before, now| more(before, now) / nanoseconds * 1e9;
         Some(Self {
@@ -60,7 +60,7 @@ impl Rates {
     }
 }
 
-/// The threads of all jobs, job by job, from what each host says.
+/// The threads of all jobs, job by job, from the answers of the hosts.
 pub fn rows(answers: &[(Name, JobStatistics)]) -> Vec<ThreadRow> {
     let mut answers: Vec<_> = answers.iter().collect();
     answers.sort_by_key(|(_, job)| (job.summary.since, job.summary.job, job.summary.host));
@@ -93,7 +93,7 @@ pub(crate) fn cells(row: &ThreadRow) -> [String; HEAD.len()] {
     let rate = |of: fn(&Rates) -> String| row.rates.as_ref().map_or_else(|| "-".into(), of);
     [
         row.job.to_string().chars().take(8).collect(),
-        visible::name(&row.program).into_owned(),
+        escape::name(&row.program).into_owned(),
         row.host.clone(),
         row.thread.to_string(),
         rate(|rates| count(rates.requests_in)),
@@ -125,7 +125,7 @@ pub(crate) fn count(value: f64) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::message::JobSummary;
+    use crate::protocol::JobSummary;
 
     pub(crate) fn said(job: u128, host: u32, at: u64, before: bool) -> JobStatistics {
         let summary = JobSummary {

@@ -1,42 +1,31 @@
 //! A job, from its program to its exit status.
 //!
-//! 1. Every host is asked for a process, is sent the program if it lacks it, and says at which
+//! 1. Every host gets a request for a process, and the program if it lacks it, and answers at which
 //!    address its process will listen.
 //! 2. When all have answered, each is sent its description of the job, and starts.
 //! 3. Output is printed, input and signals are forwarded, until all processes have ended. When one
-//!    ends badly, all others are told to end at once.
+//!    ends badly, all others are ended at once.
 
+use crate::causes::with_causes;
+use crate::controller::program::{digest, find};
 use crate::{
     controller::{
         call::{CallError, Caller},
         credentials::{self, Common},
-        link::{Heard, Link},
+        link::{HostMessage, Link},
         printer::Printer,
-        signals::{Asked, Signals},
-        verdict::{Fate, Verdict},
+        signals::{Action, Signals},
+        verdict::{Outcome, Verdict},
     },
-    files,
-    identity::Name,
-    message::{
-        CHUNK, Ending, FromController, FromDaemon, How, Limits, OUTPUT_WINDOW, Process, Program,
-        Request, RunRequest, SIGKILL,
+    escape, files,
+    protocol::{
+        CHUNK, Ending, FromController, FromDaemon, How, Limits, OUTPUT_WINDOW, Process, Request,
+        RunRequest, SIGKILL,
     },
-    visible,
+    security::member::Name,
 };
-use gossamer::{
-    authority::AuthorityError,
-    job::{JobHost, JobId, SecretPem},
-};
-use std::{
-    env,
-    ffi::OsStr,
-    io, iter,
-    net::SocketAddr,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use gossamer_job::{AuthorityError, JobHost, JobId, SecretPem};
+use std::{io, iter, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use thiserror::Error;
 use tokio::{
     io::AsyncReadExt,
@@ -46,7 +35,7 @@ use tokio::{
 };
 
 /// How long the other hosts may take to end after host 0 has ended well.
-const FAREWELL: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// How long processes may take to end after another has ended badly, in milliseconds.
 const GRACE_MS: u32 = 300;
 /// How long they may take when the user ends the job, in milliseconds.
@@ -67,7 +56,7 @@ pub struct RunOptions {
     pub threads: u32,
     /// Variables for the environment of the processes.
     pub environment: Vec<(String, String)>,
-    /// Where they run; in an empty directory of their own if nothing is said.
+    /// Their working directory; an empty one of their own if not set.
     pub directory: Option<String>,
     /// Whether to pin threads to cores even where others may use these.
     pub pin: bool,
@@ -81,22 +70,23 @@ pub struct RunOptions {
     pub arguments: Vec<String>,
 }
 
-/// Why a job did not start.
+/// A job did not start.
 #[derive(Debug, Error)]
 pub enum RunError {
     /// There are no hosts, or one of them twice.
     #[error("{0}")]
     Hosts(String),
     /// The program could not be read.
-    #[error("cannot read the program {program}: {error}")]
+    #[error("cannot read the program {program}")]
     Program {
         /// Its name.
         program: String,
-        /// What the system says.
+        /// The error of the system.
+        #[source]
         error: io::Error,
     },
-    /// A host could not be reached, or will not run it.
-    #[error("the job was not started; {0}")]
+    /// A host could not be reached, or refused.
+    #[error("the job was not started")]
     Call(#[from] CallError),
     /// The credentials of the job could not be made.
     #[error(transparent)]
@@ -104,13 +94,13 @@ pub enum RunError {
     /// The user ended it before it had started.
     #[error("the job was not started: ended by signal {0}")]
     Interrupted(i32),
-    /// The system refuses something.
-    #[error("the job was not started: {0}")]
+    /// A system call failed.
+    #[error("the job was not started because a system call failed")]
     System(#[from] io::Error),
 }
 
-/// Runs a job, with the standard input, output and error of this process; its verdict is printed by
-/// whoever calls. `started` is told the job's number once it runs everywhere.
+/// Runs a job, with the standard input, output and error of this process. The caller prints the
+/// verdict.
 ///
 /// # Errors
 /// [`RunError`], if it did not start; then it runs nowhere.
@@ -136,11 +126,11 @@ struct Job {
     /// What each is called.
     names: Vec<String>,
     links: Vec<Link>,
-    heard: mpsc::Receiver<Heard>,
+    incoming: mpsc::Receiver<HostMessage>,
     file: PathBuf,
-    /// What is known to have become of them, in the order in which it became known.
-    fates: Vec<(String, Fate)>,
-    /// Which of them has ended, or is given up.
+    /// How they ended, in the order in which that became known.
+    outcomes: Vec<(String, Outcome)>,
+    /// Which of them have ended or are lost.
     has_ended: Vec<bool>,
     /// Whose output has ended.
     is_quiet: Vec<bool>,
@@ -166,7 +156,7 @@ impl Job {
             read.await.map_err(io::Error::other)?.map_err(unreadable)?
         };
         let id = JobId(files::random_number()?);
-        let (hear, heard) = mpsc::channel(QUEUE);
+        let (sender, incoming) = mpsc::channel(QUEUE);
         let mut opening = JoinSet::new();
         for (number, host) in hosts.iter().cloned().enumerate() {
             let request = RunRequest {
@@ -182,10 +172,10 @@ impl Job {
                 input: number == 0,
                 limits: options.limits,
             };
-            let (caller, hear) = (caller.clone(), hear.clone());
+            let (caller, sender) = (caller.clone(), sender.clone());
             opening.spawn(async move {
                 let request = Request::Run(Box::new(request));
-                let link = Link::open(&caller, number, &host, request, hear).await?;
+                let link = Link::open(&caller, number, &host, request, sender).await?;
                 Ok::<_, CallError>((number, link))
             });
         }
@@ -198,8 +188,8 @@ impl Job {
         let no = vec![false; hosts.len()];
         let (has_ended, is_quiet) = (no.clone(), no);
         let room = Arc::new(Semaphore::new(OUTPUT_WINDOW));
-        let fates = vec![];
-        Ok(Self { id, hosts, names, links, heard, file, fates, has_ended, is_quiet, room })
+        let outcomes = vec![];
+        Ok(Self { id, hosts, names, links, incoming, file, outcomes, has_ended, is_quiet, room })
     }
 
     /// Sends the program to whom it is missing, until all are prepared; where they will listen,
@@ -207,7 +197,7 @@ impl Job {
     async fn addresses(&mut self) -> Result<Vec<(SocketAddr, bool)>, RunError> {
         let mut prepared = vec![None; self.hosts.len()];
         while prepared.iter().any(Option::is_none) {
-            let Some((number, message)) = self.heard.recv().await else { return Ok(vec![]) };
+            let Some((number, message)) = self.incoming.recv().await else { return Ok(vec![]) };
             let host = || self.hosts[number].clone();
             match message {
                 Ok(FromDaemon::SendProgram) => self.links[number].push(self.file.clone()),
@@ -215,11 +205,11 @@ impl Job {
                     prepared[number] = Some((address, owns_cores));
                 }
                 Ok(FromDaemon::Refused(reason)) => {
-                    let reason = visible::name(&reason).into_owned();
+                    let reason = escape::name(&reason).into_owned();
                     return Err(CallError::Refused { host: host(), reason }.into());
                 }
                 Ok(_) => {
-                    let reason = "its daemon said what it should not now".into();
+                    let reason = "unexpected message of its daemon".into();
                     return Err(CallError::Refused { host: host(), reason }.into());
                 }
                 Err(error) => return Err(CallError::Connection { host: host(), error }.into()),
@@ -250,7 +240,7 @@ impl Job {
         let pin: Vec<bool> = addresses.iter().map(|(_, owns)| options.pin || *owns).collect();
         for (link, description) in self.links.iter().zip(credentials::descriptions(&common, &pin)?)
         {
-            link.say(FromController::Start(SecretPem(description.to_json())));
+            link.send(FromController::Start(SecretPem(description.to_json())));
         }
         Ok(())
     }
@@ -261,23 +251,23 @@ impl Job {
         let printer = Printer::new(names)?;
         let forwarding = tokio::spawn(forward_input(self.links[0].clone(), self.room.clone()));
         let mut interrupted = None;
-        let mut farewell = None;
+        let mut grace_ends = None;
         while !self.is_quiet.iter().all(|quiet| *quiet) {
             tokio::select! {
-                heard = self.heard.recv() => match heard {
-                    Some((number, message)) => self.take(number, message, &printer, &mut farewell),
+                incoming = self.incoming.recv() => match incoming {
+                    Some((number, message)) => self.take(number, message, &printer, &mut grace_ends),
                     None => break,
                 },
-                asked = signals.next() => match asked {
-                    Asked::Forward(signal) => self.say_to_all(&FromController::Signal(signal)),
-                    Asked::End(signal) => {
+                action = signals.next() => match action {
+                    Action::Forward(signal) => self.send_to_all(&FromController::Signal(signal)),
+                    Action::End(signal) => {
                     let is_second = interrupted.replace(signal).is_some();
                     let (signal, grace_ms) =
                         if is_second { (SIGKILL, 0) } else { (signal, INTERRUPT_GRACE_MS) };
                     self.stop(signal, grace_ms);
                 }},
-                () = sleep_until(farewell.unwrap_or_else(Instant::now)), if farewell.is_some() => {
-                    farewell = None;
+                () = sleep_until(grace_ends.unwrap_or_else(Instant::now)), if grace_ends.is_some() => {
+                    grace_ends = None;
                     self.stop(SIGTERM, GRACE_MS);
                 }
             }
@@ -286,15 +276,15 @@ impl Job {
         self.links.clear();
         let printed = tokio::task::spawn_blocking(move || printer.finish());
         printed.await.map_err(io::Error::other)?;
-        Ok(Verdict::of(self.id, &self.fates, interrupted))
+        Ok(Verdict::of(self.id, &self.outcomes, interrupted))
     }
 
     fn take(
         &mut self,
         number: usize,
-        message: Result<FromDaemon, crate::connection::ConnectionError>,
+        message: Result<FromDaemon, crate::protocol::connection::ConnectionError>,
         printer: &Printer,
-        farewell: &mut Option<Instant>,
+        grace_ends: &mut Option<Instant>,
     ) {
         match message {
             Ok(FromDaemon::Output(stream, bytes)) => printer.print(number, stream, bytes),
@@ -302,85 +292,61 @@ impl Job {
             Ok(FromDaemon::Ended(ending)) => {
                 let is_well = matches!(ending, Ending { how: How::Exited(0), .. });
                 if number == 0 && is_well {
-                    *farewell = Some(Instant::now() + FAREWELL);
+                    *grace_ends = Some(Instant::now() + SHUTDOWN_GRACE);
                 }
-                self.note(number, Fate::Ended(ending));
+                self.note(number, Outcome::Ended(ending));
             }
-            Ok(FromDaemon::Refused(reason)) => self.note(number, Fate::Refused(reason)),
+            Ok(FromDaemon::Refused(reason)) => self.note(number, Outcome::Refused(reason)),
             // Nothing to be done about the rest.
             Ok(_) => {}
             Err(error) => {
                 if !self.has_ended[number] {
-                    self.note(number, Fate::Lost(error.to_string()));
+                    self.note(number, Outcome::Lost(with_causes(&error).to_string()));
                 }
                 self.is_quiet[number] = true;
             }
         }
     }
 
-    /// Notes what became of a process; the others end if it is nothing good.
-    fn note(&mut self, number: usize, fate: Fate) {
-        let is_bad = fate.is_bad();
+    /// Notes how a process ended; if that was a failure, ends the others.
+    fn note(&mut self, number: usize, outcome: Outcome) {
+        let is_bad = outcome.is_bad();
         self.has_ended[number] = true;
-        self.fates.push((self.names[number].clone(), fate));
-        // Also if somebody else ended the job there: it does not go on in part.
-        let is_told =
-            matches!(self.fates.last(), Some((_, Fate::Ended(Ending { told_by: Some(_), .. }))));
+        self.outcomes.push((self.names[number].clone(), outcome));
+        // Also if another member ended the job there: it does not go on in part.
+        let is_told = matches!(
+            self.outcomes.last(),
+            Some((_, Outcome::Ended(Ending { ended_by: Some(_), .. })))
+        );
         if is_bad || is_told {
             self.stop(SIGTERM, GRACE_MS);
         }
     }
 
     fn stop(&self, signal: i32, grace_ms: u32) {
-        self.say_to_all(&FromController::Stop { signal, grace_ms });
+        self.send_to_all(&FromController::Stop { signal, grace_ms });
     }
 
-    fn say_to_all(&self, message: &FromController) {
+    fn send_to_all(&self, message: &FromController) {
         for (link, _) in self.links.iter().zip(&self.has_ended).filter(|(_, ended)| !**ended) {
-            link.say(message.clone());
+            link.send(message.clone());
         }
     }
 }
 
 fn check_hosts(hosts: &[Name]) -> Result<(), RunError> {
     if hosts.is_empty() {
-        return Err(RunError::Hosts("a job needs at least one host: `--hosts a,b`".into()));
+        return Err(RunError::Hosts("no hosts: name at least one with `--hosts a,b`".into()));
     }
     for (number, host) in hosts.iter().enumerate() {
         if hosts[..number].contains(host) {
             return Err(RunError::Hosts(format!(
-                "{host} is named twice: for several processes on each host say \
+                "duplicate host {host}: for several processes on each host use \
                  `--processes-per-host`"
             )));
         }
     }
     Ok(())
-}
-
-/// The file of a program: a path if it has a slash, else looked for in `PATH`.
-fn find(program: &str) -> io::Result<PathBuf> {
-    let is_program = |path: &Path| {
-        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-    };
-    let path = PathBuf::from(program);
-    if program.contains('/') {
-        let text = "it is not an executable file";
-        path.metadata()?;
-        return if is_program(&path) { Ok(path) } else { Err(io::Error::other(text)) };
-    }
-    let paths = env::var_os("PATH").unwrap_or_default();
-    let mut found = env::split_paths::<OsStr>(&paths).map(|folder| folder.join(&path));
-    let missing = || {
-        let text = format!("not in PATH (for a file in this directory write ./{program})");
-        io::Error::new(io::ErrorKind::NotFound, text)
-    };
-    found.find(|path| is_program(path)).ok_or_else(missing)
-}
-
-fn digest(file: &Path, name: String) -> io::Result<Program> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(std::fs::File::open(file)?)?;
-    Ok(Program { digest: *hasher.finalize().as_bytes(), bytes: hasher.count(), name })
 }
 
 /// Sends what comes on the standard input to host 0, as far as there is room.
@@ -393,11 +359,11 @@ async fn forward_input(link: Link, room: Arc<Semaphore>) {
             Ok(bytes) => {
                 let Ok(permits) = room.acquire_many(bytes as u32).await else { return };
                 permits.forget();
-                link.say(FromController::Input(chunk[..bytes].to_vec()));
+                link.send(FromController::Input(chunk[..bytes].to_vec()));
             }
         }
     }
-    link.say(FromController::InputEnd);
+    link.send(FromController::InputEnd);
 }
 
 #[cfg(test)]
@@ -410,15 +376,6 @@ mod tests {
         assert!(check_hosts(&[]).is_err());
         assert!(check_hosts(&[name("a"), name("b")]).is_ok());
         let error = check_hosts(&[name("a"), name("b"), name("a")]).unwrap_err();
-        assert!(error.to_string().contains("a is named twice"), "{error}");
-    }
-
-    #[test]
-    fn programs_are_found_as_a_shell_finds_them() {
-        assert!(find("sh").unwrap().ends_with("sh"));
-        assert_eq!(find("/bin/sh").unwrap(), Path::new("/bin/sh"));
-        assert!(find("no-such-program").unwrap_err().to_string().contains("./no-such-program"));
-        assert!(find("/etc/hostname/x").is_err());
-        assert!(find("/etc/passwd").unwrap_err().to_string().contains("not an executable"));
+        assert!(error.to_string().contains("duplicate host a"), "{error}");
     }
 }

@@ -1,26 +1,28 @@
-//! The signals that are sent to `gossamer run`: some end the job, others are its processes' affair.
+//! The signals that are sent to `gossamer run`: some end the job, others are forwarded to its
+//! processes.
 
 use std::{io, task::Poll};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The signals that are sent to the command.
-pub(crate) struct Signals([(Asked, Signal); 5]);
+pub(crate) struct Signals([(Action, Signal); 5]);
 
-/// What a signal asks for.
+/// What to do on a signal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asked {
-    /// The end of the job.
+pub(crate) enum Action {
+    /// End the job.
     End(i32),
-    /// Something that is the affair of its processes.
+    /// Forward it to the processes.
     Forward(i32),
 }
 
 impl Signals {
     pub(crate) fn new() -> io::Result<Self> {
-        let end =
-            |kind: SignalKind| Ok::<_, io::Error>((Asked::End(kind.as_raw_value()), signal(kind)?));
+        let end = |kind: SignalKind| {
+            Ok::<_, io::Error>((Action::End(kind.as_raw_value()), signal(kind)?))
+        };
         let forward = |kind: SignalKind| {
-            Ok::<_, io::Error>((Asked::Forward(kind.as_raw_value()), signal(kind)?))
+            Ok::<_, io::Error>((Action::Forward(kind.as_raw_value()), signal(kind)?))
         };
         Ok(Self([
             end(SignalKind::interrupt())?,
@@ -32,12 +34,11 @@ impl Signals {
     }
 
     /// The next signal.
-    pub(crate) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> Action {
         std::future::poll_fn(|context| {
-            let sent = self
-                .0
-                .iter_mut()
-                .find_map(|(asked, signal)| signal.poll_recv(context).is_ready().then_some(*asked));
+            let sent = self.0.iter_mut().find_map(|(action, signal)| {
+                signal.poll_recv(context).is_ready().then_some(*action)
+            });
             sent.map_or(Poll::Pending, Poll::Ready)
         })
         .await
@@ -46,7 +47,7 @@ impl Signals {
     /// The next signal that asks for the end.
     pub(crate) async fn end(&mut self) -> i32 {
         loop {
-            if let Asked::End(signal) = self.next().await {
+            if let Action::End(signal) = self.next().await {
                 return signal;
             }
         }

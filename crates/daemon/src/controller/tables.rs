@@ -1,17 +1,16 @@
 //! What daemons answer, as tables for people and as JSON for programs.
 
-use super::verdict::{Fate, Verdict};
+use crate::controller::verdict::{Outcome, Verdict};
 use crate::{
-    identity::Name,
-    message::{Ending, HostReport, JobSummary},
-    topology::Topology,
-    visible,
+    escape,
+    protocol::{Ending, HostReport, JobSummary, topology::Topology},
+    security::member::Name,
 };
-use gossamer::job::JobId;
+use gossamer_job::JobId;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt::Write};
 
-/// A job, put together from what its hosts say of it.
+/// A job, put together from the answers of its hosts.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobRow {
     /// The job.
@@ -26,7 +25,7 @@ pub struct JobRow {
     pub hosts: u32,
     /// How many threads each has.
     pub threads: u32,
-    /// What the hosts that were asked know of its processes, by name.
+    /// Its processes as the hosts that answered report them, by name.
     pub on: BTreeMap<String, JobSummary>,
 }
 
@@ -35,17 +34,17 @@ impl JobRow {
         let running = self.on.values().filter(|on| on.ended.is_none()).count();
         let started = self.on.values().filter(|on| on.ended.is_none() && on.pid.is_some()).count();
         if running == 0 {
-            // As its controller has judged, as far as the hosts that were asked know.
-            let fates = self
+            // As its controller has judged, as far as the hosts that answered know.
+            let outcomes = self
                 .on
                 .iter()
-                .filter_map(|(name, on)| Some((name.clone(), Fate::Ended(on.ended.clone()?))));
-            let fates: Vec<_> = fates.collect();
-            match Verdict::of(self.job, &fates, None) {
-                Verdict { cause: Some((name, Fate::Ended(Ending { how, .. }))), .. } => {
+                .filter_map(|(name, on)| Some((name.clone(), Outcome::Ended(on.ended.clone()?))));
+            let outcomes: Vec<_> = outcomes.collect();
+            match Verdict::of(self.job, &outcomes, None) {
+                Verdict { cause: Some((name, Outcome::Ended(Ending { how, .. }))), .. } => {
                     format!("ended, {name} {how}")
                 }
-                Verdict { told_by: Some(by), .. } => format!("ended by {by}"),
+                Verdict { ended_by: Some(by), .. } => format!("ended by {by}"),
                 _ => "ended well".into(),
             }
         } else if started == 0 {
@@ -151,7 +150,7 @@ pub(crate) fn table<const N: usize>(
     head: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> String {
-    let shown = |row: [String; N]| row.map(|cell| visible::name(&cell).into_owned());
+    let shown = |row: [String; N]| row.map(|cell| escape::name(&cell).into_owned());
     let rows = std::iter::once(head.map(str::to_owned)).chain(rows).map(shown);
     let rows: Vec<[String; N]> = rows.collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
@@ -190,11 +189,12 @@ fn age(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Role;
-    use crate::message::{Ending, How, OverRdma, Process, ToldBy};
+    use crate::protocol::{EndedBy, Ending, How, OverRdma, Process};
+    use crate::security::member::Role;
 
     fn summary(job: u128, host: u32, ended: Option<How>) -> JobSummary {
-        let ended = ended.map(|how| Ending { how, told_by: None, panic: None, last_lines: vec![] });
+        let ended =
+            ended.map(|how| Ending { how, ended_by: None, panic: None, last_lines: vec![] });
         JobSummary {
             job: JobId(job),
             host,
@@ -245,8 +245,8 @@ mod tests {
         assert_eq!(state_of(How::Exited(1), How::Exited(3)), "ended, b exited with status 3");
         let told = |host| {
             let mut summary = on(host, How::Killed(15));
-            let ann = ToldBy::Member(name("ann"), Role::Admin);
-            summary.ended.as_mut().unwrap().told_by = Some(ann);
+            let ann = EndedBy::Member(name("ann"), Role::Admin);
+            summary.ended.as_mut().unwrap().ended_by = Some(ann);
             summary
         };
         assert_eq!(state([told(0), told(1)]), "ended by ann (admin)");

@@ -1,10 +1,11 @@
 //! `gossamer top`: what the threads of all jobs do, once or until `q`.
 
-use super::{
+use crate::causes::with_causes;
+use crate::controller::{
     call::{CallError, Caller},
     rates::{self, HEAD, ThreadRow, cells},
 };
-use crate::message::{Answer, Request};
+use crate::protocol::{Answer, Request};
 use ratatui::{
     Frame,
     crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
@@ -16,10 +17,10 @@ use ratatui::{
 use std::{io, thread, time::Duration};
 use tokio::{sync::mpsc, time::sleep};
 
-/// How often the daemons are asked.
+/// How often the daemons are queried.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What all daemons that answer say, and why the others do not.
+/// The answers of all daemons, and why others did not answer.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     pub(crate) rows: Vec<ThreadRow>,
@@ -32,17 +33,17 @@ pub(crate) async fn ask(caller: &Caller) -> View {
         Answer::Statistics(job) => Some(*job),
         _ => None,
     };
-    let (mut said, mut errors) = (Vec::new(), Vec::new());
+    let (mut answers, mut errors) = (Vec::new(), Vec::new());
     for (host, answer) in caller.list_all(&caller.hosts(), &Request::Statistics, take).await {
         match answer {
-            Ok(jobs) => said.extend(jobs.into_iter().map(|job| (host.clone(), job))),
+            Ok(jobs) => answers.extend(jobs.into_iter().map(|job| (host.clone(), job))),
             Err(error) => errors.push(error),
         }
     }
-    View { rows: rates::rows(&said), errors }
+    View { rows: rates::rows(&answers), errors }
 }
 
-/// Shows the threads until somebody presses `q`.
+/// Shows the threads until the user presses `q`.
 pub(crate) async fn show(caller: &Caller) -> io::Result<()> {
     let mut terminal = ratatui::try_init()?;
     let shown = show_on(&mut terminal, caller).await;
@@ -52,10 +53,10 @@ pub(crate) async fn show(caller: &Caller) -> io::Result<()> {
 
 async fn show_on(terminal: &mut ratatui::DefaultTerminal, caller: &Caller) -> io::Result<()> {
     let mut keys = keys();
-    let (told, mut views) = mpsc::channel(1);
+    let (sender, mut views) = mpsc::channel(1);
     let caller = caller.clone();
     let asking = tokio::spawn(async move {
-        while told.send(ask(&caller).await).await.is_ok() {
+        while sender.send(ask(&caller).await).await.is_ok() {
             sleep(EVERY).await;
         }
     });
@@ -77,7 +78,7 @@ async fn show_on(terminal: &mut ratatui::DefaultTerminal, caller: &Caller) -> io
     Ok(())
 }
 
-/// What somebody wants.
+/// What the user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Quit,
@@ -148,7 +149,7 @@ fn draw(frame: &mut Frame<'_>, view: Option<&View>, selected: usize) {
     let mut state = TableState::new().with_selected(selected.min(rows.len().saturating_sub(1)));
     frame.render_stateful_widget(table, body, &mut state);
     if let Some(error) = view.errors.first() {
-        let text = format!("{} hosts do not answer: {error}", view.errors.len());
+        let text = format!("{} hosts do not answer: {}", view.errors.len(), with_causes(error));
         frame.render_widget(Line::raw(text), foot);
     }
 }

@@ -1,17 +1,16 @@
-//! Which of many endings was the cause of the others, and how to say so.
+//! [`Verdict`]: which of many endings was the cause of the others.
 //!
 //! When one process of a job ends badly the others end soon after, because they miss it or because
-//! they are told to. News of that comes from many hosts, without an order that could be relied on.
-//! An ending that somebody asked for is no cause. Among the rest, what cannot be a consequence goes
-//! first: a lost host, then a process killed by a signal, then an exit status that the program has
+//! their end is requested. The reports come from many hosts, in no reliable order. A requested ending
+//! is not a cause. Among the rest, the one that is least likely a consequence goes first: a lost host, then a process killed by a signal, then an exit status that the program has
 //! chosen, then a panic, which may be over a process that is missed, and last the status with which
 //! a process ends that misses another.
 
 use crate::{
-    message::{Ending, How, ToldBy},
-    visible,
+    escape,
+    protocol::{EndedBy, Ending, How},
 };
-use gossamer::job::JobId;
+use gossamer_job::JobId;
 use std::fmt;
 
 /// The exit status for a job that did not run, or whose host was lost.
@@ -20,9 +19,9 @@ pub const NO_JOB: u8 = 125;
 /// The statuses of programs that end well, with an error of `main`, or by a panic.
 const COMMON: [i32; 3] = [0, 1, 101];
 
-/// What became of a host of a job.
+/// How a process of a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Outcome {
     /// Its process has ended.
     Ended(Ending),
     /// Its daemon could not start the process.
@@ -31,11 +30,11 @@ pub enum Fate {
     Lost(String),
 }
 
-impl Fate {
+impl Outcome {
     /// Whether the job cannot go on.
     pub fn is_bad(&self) -> bool {
         match self {
-            Self::Ended(ending) => ending.how != How::Exited(0) && ending.told_by.is_none(),
+            Self::Ended(ending) => ending.how != How::Exited(0) && ending.ended_by.is_none(),
             Self::Refused(_) | Self::Lost(_) => true,
         }
     }
@@ -44,7 +43,7 @@ impl Fate {
     fn rank(&self) -> u32 {
         match self {
             Self::Lost(_) => 0,
-            Self::Ended(Ending { how: How::Unwatched, .. }) => 1,
+            Self::Ended(Ending { how: How::Unsupervised, .. }) => 1,
             Self::Ended(Ending { how: How::Killed(_), .. }) => 2,
             Self::Refused(_) => 3,
             Self::Ended(Ending { how: How::Exited(status), .. }) if !COMMON.contains(status) => 4,
@@ -66,41 +65,42 @@ impl Fate {
 pub struct Verdict {
     /// The job.
     pub job: JobId,
-    /// The first cause; `None` if it ended well, or was told to end.
-    pub cause: Option<(String, Fate)>,
-    /// Who told it to end, if somebody did and nothing was wrong before.
-    pub told_by: Option<String>,
+    /// The first cause; `None` if it ended normally or on request.
+    pub cause: Option<(String, Outcome)>,
+    /// Who requested its end, if anyone did and nothing had failed before.
+    pub ended_by: Option<String>,
     /// The exit status for the shell.
     pub status: u8,
 }
 
 impl Verdict {
-    /// Judges the fates of a job's processes, by their names, in the order in which they became
+    /// Judges the outcomes of a job's processes, by their names, in the order in which they became
     /// known. `interrupted` is the signal with which the user ended the job, if so.
-    pub fn of(job: JobId, fates: &[(String, Fate)], interrupted: Option<i32>) -> Self {
-        let cause = fates.iter().filter(|(_, fate)| fate.is_bad()).min_by_key(|(_, f)| f.rank());
+    pub fn of(job: JobId, outcomes: &[(String, Outcome)], interrupted: Option<i32>) -> Self {
+        let cause =
+            outcomes.iter().filter(|(_, outcome)| outcome.is_bad()).min_by_key(|(_, f)| f.rank());
         if let Some(signal) = interrupted {
             let status = How::Killed(signal).status();
-            let told_by = Some(format!("signal {signal}"));
+            let ended_by = Some(format!("signal {signal}"));
             // What a process does with the signal is its own affair; a host that is lost is not.
-            let cause = cause.filter(|(_, fate)| matches!(fate, Fate::Lost(_))).cloned();
-            return Self { job, cause, told_by, status };
+            let cause = cause.filter(|(_, outcome)| matches!(outcome, Outcome::Lost(_))).cloned();
+            return Self { job, cause, ended_by, status };
         }
-        let told_by = fates.iter().find_map(|(_, fate)| match fate {
-            Fate::Ended(Ending { told_by: Some(by), .. }) => Some(by),
+        let ended_by = outcomes.iter().find_map(|(_, outcome)| match outcome {
+            Outcome::Ended(Ending { ended_by: Some(by), .. }) => Some(by),
             _ => None,
         });
         match cause {
-            Some((host, fate)) => {
-                let (cause, status) = (Some((host.clone(), fate.clone())), fate.status());
-                Self { job, cause, told_by: None, status }
+            Some((host, outcome)) => {
+                let (cause, status) = (Some((host.clone(), outcome.clone())), outcome.status());
+                Self { job, cause, ended_by: None, status }
             }
             None => {
                 // A job that its own controller ended has ended well: host 0 was done.
-                let told_by = told_by.filter(|by| **by != ToldBy::Controller);
-                let told_by = told_by.map(|by| visible::name(&by.to_string()).into_owned());
-                let status = if told_by.is_some() { 128 + 15 } else { 0 };
-                Self { job, cause: None, told_by, status }
+                let ended_by = ended_by.filter(|by| **by != EndedBy::Controller);
+                let ended_by = ended_by.map(|by| escape::name(&by.to_string()).into_owned());
+                let status = if ended_by.is_some() { 128 + 15 } else { 0 };
+                Self { job, cause: None, ended_by, status }
             }
         }
     }
@@ -108,28 +108,28 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { job, cause, told_by, .. } = self;
-        match (cause, told_by) {
-            (Some((host, fate)), _) => {
-                write!(f, "job {job} has ended because of {host}: ")?;
-                match fate {
-                    Fate::Lost(reason) => write!(f, "its daemon was lost: {reason}"),
-                    Fate::Refused(reason) => f.write_str(&visible::name(reason)),
-                    Fate::Ended(Ending { how, panic, last_lines, .. }) => {
+        let Self { job, cause, ended_by, .. } = self;
+        match (cause, ended_by) {
+            (Some((host, outcome)), _) => {
+                write!(f, "job {job} ended because of {host}: ")?;
+                match outcome {
+                    Outcome::Lost(reason) => write!(f, "lost its daemon: {reason}"),
+                    Outcome::Refused(reason) => f.write_str(&escape::name(reason)),
+                    Outcome::Ended(Ending { how, panic, last_lines, .. }) => {
                         write!(f, "the program {how}")?;
                         if let Some(panic) = panic {
-                            write!(f, ", {}", visible::line(panic))?;
+                            write!(f, ", {}", escape::line(panic))?;
                         }
                         if !last_lines.is_empty() {
-                            write!(f, "\nThe last lines of {host}:")?;
+                            write!(f, "\nlast lines of {host}:")?;
                         }
-                        let mut lines = last_lines.iter().map(|line| visible::line(line));
+                        let mut lines = last_lines.iter().map(|line| escape::line(line));
                         lines.try_for_each(|line| write!(f, "\n  | {line}"))
                     }
                 }
             }
             (None, Some(by)) => write!(f, "job {job} was ended by {by}"),
-            (None, None) => write!(f, "job {job} has ended well"),
+            (None, None) => write!(f, "job {job} ended normally"),
         }
     }
 }
@@ -137,23 +137,26 @@ impl fmt::Display for Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Role;
+    use crate::security::member::Role;
 
-    fn ended(how: How) -> Fate {
+    fn ended(how: How) -> Outcome {
         let last_lines = vec!["last".to_owned()];
-        Fate::Ended(Ending { how, told_by: None, panic: None, last_lines })
+        Outcome::Ended(Ending { how, ended_by: None, panic: None, last_lines })
     }
 
-    fn told(by: ToldBy) -> Fate {
-        let (told_by, panic, last_lines) = (Some(by), None, vec![]);
-        Fate::Ended(Ending { how: How::Killed(15), told_by, panic, last_lines })
+    fn ended_by(by: EndedBy) -> Outcome {
+        let (ended_by, panic, last_lines) = (Some(by), None, vec![]);
+        Outcome::Ended(Ending { how: How::Killed(15), ended_by, panic, last_lines })
     }
 
-    fn judge(fates: Vec<Fate>, interrupted: Option<i32>) -> Verdict {
+    fn judge(outcomes: Vec<Outcome>, interrupted: Option<i32>) -> Verdict {
         let name = |number| format!("h{number}");
-        let fates: Vec<_> =
-            fates.into_iter().enumerate().map(|(number, fate)| (name(number), fate)).collect();
-        Verdict::of(JobId(1), &fates, interrupted)
+        let outcomes: Vec<_> = outcomes
+            .into_iter()
+            .enumerate()
+            .map(|(number, outcome)| (name(number), outcome))
+            .collect();
+        Verdict::of(JobId(1), &outcomes, interrupted)
     }
 
     fn cause(verdict: &Verdict) -> &str {
@@ -168,40 +171,41 @@ mod tests {
         let text = verdict.to_string();
         assert!(text.contains("h1: the program was killed by signal 9 (SIGKILL)"), "{text}");
         assert!(text.contains("\n  | last"), "{text}");
-        let lost = Fate::Lost("the connection was closed".into());
+        let lost = Outcome::Lost("the connection was closed".into());
         let verdict = judge(vec![exited.clone(), ended(How::Killed(9)), lost], None);
         assert_eq!((cause(&verdict), verdict.status), ("h2", NO_JOB));
-        let verdict = judge(vec![told(ToldBy::Controller), exited.clone(), exited], None);
+        let verdict = judge(vec![ended_by(EndedBy::Controller), exited.clone(), exited], None);
         assert_eq!((cause(&verdict), verdict.status), ("h1", 1));
     }
 
     #[test]
     fn a_panic_goes_before_a_status_that_says_nothing() {
-        let Fate::Ended(ending) = ended(How::Exited(101)) else { unreachable!("made so above") };
-        let panicked = Fate::Ended(Ending { panic: Some("thread 'a' panicked".into()), ..ending });
+        let Outcome::Ended(ending) = ended(How::Exited(101)) else { unreachable!("made so above") };
+        let panicked =
+            Outcome::Ended(Ending { panic: Some("thread 'a' panicked".into()), ..ending });
         let verdict = judge(vec![ended(How::Exited(1)), panicked.clone()], None);
         assert_eq!(verdict.status, 101);
         assert!(verdict.to_string().contains("status 101, thread 'a' panicked"));
-        // But not before one that nobody has who misses another.
+        // But not before a status that a process which misses another does not have.
         let verdict = judge(vec![panicked, ended(How::Exited(3))], None);
         assert_eq!((cause(&verdict), verdict.status), ("h1", 3));
     }
 
     #[test]
     fn a_job_that_was_told_to_end_has_no_cause() {
-        let ann = ToldBy::Member("ann".parse().unwrap(), Role::Admin);
-        let verdict = judge(vec![told(ann.clone()), told(ann)], None);
+        let ann = EndedBy::Member("ann".parse().unwrap(), Role::Admin);
+        let verdict = judge(vec![ended_by(ann.clone()), ended_by(ann)], None);
         assert_eq!((verdict.cause.is_none(), verdict.status), (true, 143));
         assert!(verdict.to_string().contains("was ended by ann (admin)"));
-        let verdict = judge(vec![ended(How::Killed(2)), told(ToldBy::Controller)], Some(2));
+        let verdict = judge(vec![ended(How::Killed(2)), ended_by(EndedBy::Controller)], Some(2));
         assert_eq!((verdict.cause.is_none(), verdict.status), (true, 130));
     }
 
     #[test]
     fn a_job_that_ended_well() {
-        let verdict = judge(vec![ended(How::Exited(0)), told(ToldBy::Controller)], None);
+        let verdict = judge(vec![ended(How::Exited(0)), ended_by(EndedBy::Controller)], None);
         assert_eq!(
-            (verdict.cause.is_none(), verdict.told_by.is_none(), verdict.status),
+            (verdict.cause.is_none(), verdict.ended_by.is_none(), verdict.status),
             (true, true, 0)
         );
     }

@@ -3,10 +3,11 @@
 
 use super::Rack;
 use gossamer_daemon::{
-    connection::{ConnectionError, Receiver, Sender},
-    identity::Identity,
-    message::{Answer, Request},
-    tls,
+    protocol::{
+        Answer, Request,
+        connection::{ConnectionError, Receiver, Sender},
+    },
+    security::{identity::Identity, tls},
 };
 use rustls::{ClientConfig, pki_types::ServerName};
 use std::{sync::Arc, time::Duration};
@@ -17,7 +18,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// How long an answer may take that has to come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 type Stream = TlsStream<TcpStream>;
 
@@ -48,7 +49,7 @@ pub(crate) async fn call(
 ) -> Result<(Answer, Connection), ConnectionError> {
     let (mut from, mut to) = ends(connect(rack, config).await?);
     to.send(request).await?;
-    Ok((from.receive(PATIENCE).await?, (from, to)))
+    Ok((from.receive(TIMEOUT).await?, (from, to)))
 }
 
 /// What the daemon answers to somebody with `config`.

@@ -2,12 +2,11 @@
 
 use super::{
     Rack,
-    calls::{PATIENCE, ends, member},
+    calls::{TIMEOUT, ends, member},
 };
 use gossamer_daemon::{
-    identity::Identity,
-    message::{FromController, FromDaemon, Request},
-    tls,
+    protocol::{FromController, FromDaemon, Request},
+    security::{identity::Identity, tls},
 };
 use std::fs;
 use tokio::{
@@ -16,8 +15,8 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
-type Receiver = gossamer_daemon::connection::Receiver<ReadHalf<TlsStream<TcpStream>>>;
-type Sender = gossamer_daemon::connection::Sender<WriteHalf<TlsStream<TcpStream>>>;
+type Receiver = gossamer_daemon::protocol::connection::Receiver<ReadHalf<TlsStream<TcpStream>>>;
+type Sender = gossamer_daemon::protocol::connection::Sender<WriteHalf<TlsStream<TcpStream>>>;
 
 /// Listens in place of the daemon of host `a`.
 pub(crate) struct FalseDaemon {
@@ -39,7 +38,7 @@ impl FalseDaemon {
         stream.set_nodelay(true).unwrap();
         let acceptor = TlsAcceptor::from(tls::server(&self.identity).unwrap());
         let (mut from, to) = ends(acceptor.accept(stream).await.unwrap());
-        (from.receive(PATIENCE).await.unwrap(), from, to)
+        (from.receive(TIMEOUT).await.unwrap(), from, to)
     }
 
     /// Serves a job until its process is said to have started.
@@ -47,7 +46,7 @@ impl FalseDaemon {
         let (request, mut from, mut to) = self.accept().await;
         assert!(matches!(request, Request::Run(_)), "{request:?}");
         to.send(&prepared()).await.unwrap();
-        while !matches!(from.receive(PATIENCE).await.unwrap(), FromController::Start(_)) {}
+        while !matches!(from.receive(TIMEOUT).await.unwrap(), FromController::Start(_)) {}
         to.send(&FromDaemon::Started { pid: 1 }).await.unwrap();
         (from, to)
     }

@@ -29,7 +29,7 @@ use std::{
 use tempfile::TempDir;
 
 /// How long something may take that has to happen. Nothing is asserted about how long it takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// As whom daemons run where the tests are run by root: nobody, on every system.
 pub(crate) const USER: u32 = 65534;
@@ -81,7 +81,7 @@ fn gossamer() -> &'static str {
 
 /// Waits until `happened` has something to give.
 pub(crate) fn eventually<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = happened() {
             return value;

@@ -1,6 +1,6 @@
 //! Hosts of one process that are joined over TCP, with TLS as in a job, or without.
 
-use gossamer::job::{JobId, certificate_name};
+use gossamer_job::{JobId, certificate_name};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::{net::TcpListener, sync::Arc, thread, time::Duration};
 use transport_api::HostId;

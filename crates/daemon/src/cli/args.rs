@@ -1,0 +1,227 @@
+//! The command lines of `gossamer` and `gossamerd`.
+
+use crate::security::member::{Name, Role};
+use clap::{Args, Parser, Subcommand};
+use gossamer_job::JobId;
+use std::path::PathBuf;
+
+/// Run programs on the hosts of a rack
+#[derive(Debug, Parser)]
+#[command(name = "gossamer", version, propagate_version = true)]
+pub(crate) struct Gossamer {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Run this host's daemon: it starts processes for holders of an administrator's certificate
+#[derive(Debug, Parser)]
+#[command(name = "gossamerd", version)]
+pub(crate) struct Gossamerd {
+    #[command(flatten)]
+    pub(crate) daemon: DaemonArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make, join and administer racks
+    #[command(subcommand)]
+    Rack(RackCommand),
+    /// Run a program on hosts of the rack as one job
+    Run(RunArgs),
+    /// List jobs
+    Ps {
+        #[command(flatten)]
+        who: Who,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// End jobs on all their hosts
+    Kill {
+        #[command(flatten)]
+        who: Who,
+        /// The jobs, as `ps` lists them
+        #[arg(required = true)]
+        jobs: Vec<JobId>,
+    },
+    /// Print a job's recent output
+    Logs {
+        #[command(flatten)]
+        who: Who,
+        /// The job, as `ps` lists it
+        job: JobId,
+        /// Follow the output until the job ends
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Show the cores, memory and RDMA devices of the hosts
+    Hosts {
+        #[command(flatten)]
+        who: Who,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the activity of the threads of all jobs, until q is pressed
+    Top {
+        #[command(flatten)]
+        who: Who,
+        /// Print one table and exit
+        #[arg(long)]
+        once: bool,
+        /// Print one list as JSON and exit
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a new secret, with which the tasks of a Slurm job authenticate each other: run
+    /// `export GOSSAMER_SECRET=$(gossamer secret)` before `srun`
+    Secret {
+        /// Write it to this file with mode 0600 instead, for GOSSAMER_SECRET_FILE; an existing file is
+        /// replaced
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+    },
+    /// Run this host's daemon (the same as gossamerd)
+    Daemon(DaemonArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RackCommand {
+    /// Make a rack: its authority, an administrator and, if --host is given, its first host
+    Init {
+        /// The name of the rack
+        #[arg(long)]
+        name: Name,
+        /// The directory for the authority and the identities: DIR/ca, DIR/admin, DIR/HOST
+        #[arg(long)]
+        dir: PathBuf,
+        /// The name of the first host; without it, every host makes its own key and joins
+        #[arg(long, requires = "address")]
+        host: Option<Name>,
+        /// The address at which its daemon will listen
+        #[arg(long, value_name = "ADDRESS[:PORT]", requires = "host")]
+        address: Option<String>,
+    },
+    /// Request to join a rack: make a key here and print the request to sign; with --card, store the
+    /// signed answer beside the key
+    Join {
+        /// The directory of the new identity
+        #[arg(long, env = "GOSSAMER_IDENTITY", value_name = "DIR")]
+        identity: PathBuf,
+        /// The signed answer to the request; - reads standard input
+        #[arg(long, value_name = "FILE")]
+        card: Option<PathBuf>,
+    },
+    /// Sign the request of a new host or person, and print the card for it
+    Sign {
+        /// The directory of the rack, as given to `rack init`
+        #[arg(long)]
+        dir: PathBuf,
+        /// The name of the new member
+        #[arg(long)]
+        name: Name,
+        /// The role of the new member
+        #[arg(long, value_enum)]
+        role: Role,
+        /// The address at which the daemon of a new host will listen
+        #[arg(long, value_name = "ADDRESS[:PORT]", required_if_eq("role", "host"))]
+        address: Option<String>,
+        /// The days for which the certificate is valid
+        #[arg(long, default_value_t = 365)]
+        days: u32,
+        /// The request; - reads standard input
+        request: PathBuf,
+    },
+    /// Revoke the certificates of a host or person, and write the list of all revoked certificates
+    Revoke {
+        /// The directory of the rack, as given to `rack init`
+        #[arg(long)]
+        dir: PathBuf,
+        /// The host or person
+        name: Name,
+    },
+}
+
+/// The identity with which to call the daemons.
+#[derive(Debug, Args)]
+pub(crate) struct Who {
+    /// The directory of the certificate, key and hosts [default: ~/.config/gossamer]
+    #[arg(long, env = "GOSSAMER_IDENTITY", value_name = "DIR")]
+    pub(crate) identity: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) who: Who,
+    /// Hosts to run on; `main` runs on the first
+    #[arg(long, required = true, value_delimiter = ',')]
+    pub(crate) hosts: Vec<Name>,
+    /// Processes on each host; they share its memory
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) processes_per_host: u32,
+    /// Threads of each process
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) threads: u32,
+    /// Set an environment variable of the program
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// The working directory on each host [default: an empty directory, removed afterwards]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    /// Pin threads to cores even on hosts that run other jobs
+    #[arg(long)]
+    pub(crate) pin: bool,
+    /// Limit the memory of each process and its children: bytes, or as 500M or 4G; needs daemons with
+    /// cgroups
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Limit the number of processes and threads of each process and its children; needs daemons
+    /// with cgroups
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) pids: Option<u64>,
+    /// Declare a peer lost after MS milliseconds without traffic
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    pub(crate) loss_bound: u64,
+    /// The program and its arguments; it is sent to hosts that do not have it
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) program: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DaemonArgs {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", default_value = "/etc/gossamer/gossamer.toml")]
+    pub(crate) config: PathBuf,
+    /// Allow to run as root, and to run all jobs as root
+    #[arg(long)]
+    pub(crate) allow_root: bool,
+}
+
+/// Bytes, as a number with K, M, G or T behind it for powers of 1024.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let wrong = || {
+        format!(
+            "invalid size {text:?}: expected a number of bytes, or one followed by K, M, G or T"
+        )
+    };
+    let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
+    let unit = units.into_iter().find_map(|(unit, bits)| Some((text.strip_suffix(unit)?, bits)));
+    let (number, bits) = unit.unwrap_or((text, 0));
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << bits).filter(|bytes| *bytes > 0).ok_or_else(wrong)
+}
+
+pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err(format!("invalid variable {text:?}: expected NAME=VALUE")),
+    }
+}

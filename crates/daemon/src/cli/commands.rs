@@ -1,0 +1,236 @@
+//! The commands that call daemons.
+
+use crate::causes::with_causes;
+use crate::{
+    cli::{
+        args::{RunArgs, Who},
+        output::{CommandError, complain, print},
+    },
+    controller::{
+        call::{CallError, Caller, Next},
+        lines::Lines,
+        printer::write,
+        rates,
+        run::{self, RunOptions},
+        tables, top,
+    },
+    escape::{self, Colours},
+    protocol::{Answer, Limits, Request},
+    security::{
+        identity::{self, Identity},
+        member::{Name, Role},
+    },
+};
+use gossamer_job::JobId;
+use std::{
+    collections::BTreeMap,
+    env,
+    io::{self, IsTerminal},
+    time::{Duration, SystemTime},
+};
+
+/// Processes that a job may have on one host: no daemon runs more.
+const PROCESSES: usize = 256;
+
+impl Who {
+    fn caller(&self) -> Result<Caller, CommandError> {
+        let directory = match &self.identity {
+            Some(directory) => directory.clone(),
+            None => match env::home_dir() {
+                Some(home) => home.join(".config/gossamer"),
+                None => {
+                    let text = "no home directory to look for an identity in: set its directory with --identity DIR";
+                    return Err(CommandError::Other(text.into()));
+                }
+            },
+        };
+        if !directory.join(identity::CERTIFICATE).exists() {
+            let directory = directory.display();
+            return Err(CommandError::Other(format!(
+                "no identity in {directory}: set its directory with --identity DIR or GOSSAMER_IDENTITY \
+                 (`gossamer rack init` makes a rack with an administrator, `gossamer rack join` \
+                 requests to join one)"
+            )));
+        }
+        let identity = Identity::load(&directory)?;
+        if identity.member.role == Role::Host {
+            let (directory, name) = (directory.display(), &identity.member.name);
+            return Err(CommandError::Other(format!(
+                "{directory} holds the identity of host {name}, which may not call daemons: set the \
+                 directory of an administrator or viewer with --identity DIR or GOSSAMER_IDENTITY"
+            )));
+        }
+        Ok(Caller::new(&identity)?)
+    }
+}
+
+pub(crate) async fn run_job(args: RunArgs) -> Result<u8, CommandError> {
+    let caller = args.who.caller()?;
+    let mut words = args.program.into_iter();
+    let program = words.next().unwrap_or_default();
+    let options = RunOptions {
+        hosts: args.hosts,
+        processes: args.processes_per_host,
+        threads: args.threads,
+        environment: args.env,
+        directory: args.cwd,
+        pin: args.pin,
+        loss_bound_ms: args.loss_bound,
+        limits: Limits { memory: args.memory, pids: args.pids },
+        program,
+        arguments: words.collect(),
+    };
+    let verdict = run::run(&caller, &options).await?;
+    if verdict.cause.is_some() || verdict.ended_by.is_some() {
+        complain(&verdict);
+    }
+    Ok(verdict.status)
+}
+
+/// Prints which hosts did not answer; returns the answers of the others.
+fn answered<T>(answers: Vec<(Name, Result<T, CallError>)>) -> (Vec<(Name, T)>, u8) {
+    let mut status = 0;
+    let mut good = Vec::new();
+    for (host, answer) in answers {
+        match answer {
+            Ok(answer) => good.push((host, answer)),
+            Err(error) => {
+                complain(&with_causes(&error));
+                status = 1;
+            }
+        }
+    }
+    (good, status)
+}
+
+async fn ask_all(caller: &Caller, request: &Request) -> (Vec<(Name, Answer)>, u8) {
+    answered(caller.ask_all(&caller.hosts(), request).await)
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, CommandError> {
+    let text = serde_json::to_string_pretty(value);
+    let text =
+        text.map_err(|error| CommandError::Other(format!("cannot serialise to JSON: {error}")))?;
+    Ok(format!("{}\n", escape::json(&text)).into_bytes())
+}
+
+pub(crate) async fn ps(who: Who, as_json: bool) -> Result<u8, CommandError> {
+    let caller = who.caller()?;
+    let take = |answer| match answer {
+        Answer::Job(summary) => Some(*summary),
+        _ => None,
+    };
+    let (jobs, status) = answered(caller.list_all(&caller.hosts(), &Request::Jobs, take).await);
+    let rows = tables::jobs(&jobs);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    if as_json {
+        print(&json(&rows)?)?;
+    } else {
+        print(tables::job_table(&rows, now.as_secs()).as_bytes())?;
+    }
+    Ok(status)
+}
+
+pub(crate) async fn hosts(who: Who, as_json: bool) -> Result<u8, CommandError> {
+    let (answers, status) = ask_all(&who.caller()?, &Request::Describe).await;
+    let reports = answers.into_iter().filter_map(|(_, answer)| match answer {
+        Answer::Host(report) => Some(*report),
+        _ => None,
+    });
+    let reports: Vec<_> = reports.collect();
+    if as_json {
+        print(&json(&reports)?)?;
+    } else {
+        print(tables::host_table(&reports).as_bytes())?;
+    }
+    Ok(status)
+}
+
+pub(crate) async fn top(who: Who, once: bool, as_json: bool) -> Result<u8, CommandError> {
+    let caller = who.caller()?;
+    if !once && !as_json {
+        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+            let text = "not a terminal: use `top --once` for a table or `top --json` for a list";
+            return Err(CommandError::Other(text.into()));
+        }
+        top::show(&caller).await?;
+        return Ok(0);
+    }
+    let view = top::ask(&caller).await;
+    for error in &view.errors {
+        complain(&with_causes(error));
+    }
+    if as_json {
+        print(&json(&view.rows)?)?;
+    } else {
+        print(rates::thread_table(&view.rows).as_bytes())?;
+    }
+    Ok(u8::from(!view.errors.is_empty()))
+}
+
+pub(crate) async fn kill(who: Who, jobs: Vec<JobId>) -> Result<u8, CommandError> {
+    let caller = who.caller()?;
+    let mut status = 0;
+    for job in jobs {
+        let (answers, failed) = ask_all(&caller, &Request::Kill(job)).await;
+        status |= failed;
+        // If no host has answered, the reasons are printed already.
+        let is_known = answers.iter().any(|(_, answer)| *answer == Answer::Killed(true));
+        if !answers.is_empty() && !is_known {
+            complain(&format!("no job {job} runs on the hosts that answered"));
+            status = 1;
+        }
+    }
+    Ok(status)
+}
+
+pub(crate) async fn logs(who: Who, job: JobId, follow: bool) -> Result<u8, CommandError> {
+    let caller = who.caller()?;
+    let request = Request::Logs { job, follow };
+    let mut asking = tokio::task::JoinSet::new();
+    for host in caller.hosts() {
+        let (caller, request) = (caller.clone(), request.clone());
+        asking.spawn(async move {
+            let mut begun = BTreeMap::new();
+            let mut is_known = false;
+            let asked = caller.ask_on(&host, &request, |answer| match answer {
+                // Each may have begun lines that are kept until they end.
+                Answer::Log(process, ..)
+                    if begun.len() >= PROCESSES && !begun.contains_key(&process) =>
+                {
+                    Next::Refuse(format!("logs of more than {PROCESSES} processes of one job"))
+                }
+                Answer::Log(process, stream, bytes) => {
+                    let lines =
+                        begun.entry(process).or_insert_with(|| Lines::new(&process.name(&host)));
+                    write(stream, &lines.take(stream, &bytes), Colours::Shown);
+                    Next::More
+                }
+                answer => {
+                    is_known = answer == Answer::LogEnd(true);
+                    Next::Enough
+                }
+            });
+            let asked = asked.await;
+            let last = begun.into_values().flat_map(Lines::finish);
+            last.for_each(|(stream, text)| write(stream, &text, Colours::Shown));
+            asked.map(|()| is_known)
+        });
+    }
+    let mut status = 0;
+    let mut is_known = false;
+    while let Some(asked) = asking.join_next().await {
+        match asked.map_err(io::Error::other)? {
+            Ok(is_known_there) => is_known |= is_known_there,
+            Err(error) => {
+                complain(&with_causes(&error));
+                status = 1;
+            }
+        }
+    }
+    if !is_known {
+        complain(&format!("no host that answered knows job {job}"));
+        status = 1;
+    }
+    Ok(status)
+}

@@ -1,0 +1,52 @@
+//! [`Daemon`]: what the tasks of a daemon share.
+
+use crate::{
+    host::{config::Config, jobs::Jobs, metrics::Counts, state::State, topology},
+    process::{cgroups::Cgroups, supervisors::Supervisors},
+    protocol::HostReport,
+    security::member::Member,
+};
+use std::{path::Path, sync::Arc, time::Duration};
+use tokio::sync::Notify;
+
+/// How long what did not end when it was killed may take the next time.
+const ONCE_MORE: Duration = Duration::from_secs(1);
+
+/// What the tasks of a daemon share.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    pub(crate) identity: Member,
+    pub(crate) config: Config,
+    pub(crate) state: State,
+    pub(crate) jobs: Arc<Jobs>,
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) supervisors: Supervisors,
+    /// A cgroup for each process, or why cgroups cannot be used.
+    pub(crate) cgroups: Result<Cgroups, String>,
+    /// Notified when there is something to remove.
+    pub(crate) sweep: Notify,
+}
+
+impl Daemon {
+    /// What this host is made of and does.
+    pub(crate) fn report(&self) -> HostReport {
+        HostReport {
+            name: self.identity.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            running: self.jobs.running() as u32,
+            topology: topology::read(Path::new("/")),
+            over_rdma: self.jobs.over_rdma(),
+        }
+    }
+
+    /// Removes what jobs have left, and tries again to end what did not end.
+    pub(crate) fn sweep(&self) {
+        self.state.sweep();
+        if let Err(error) = self.supervisors.retry(ONCE_MORE) {
+            tracing::warn!(%error, "cannot kill processes that jobs left behind; trying again later");
+        }
+        if let Ok(cgroups) = &self.cgroups {
+            cgroups.retry();
+        }
+    }
+}

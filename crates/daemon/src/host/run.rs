@@ -1,0 +1,166 @@
+//! `gossamerd`: the life of a daemon, from its settings to SIGTERM.
+
+use crate::host::daemon::Daemon;
+use crate::{
+    host::{
+        config::Config,
+        jobs::Jobs,
+        metrics::{self, Counts},
+        server,
+        state::{State, StateError},
+    },
+    process::{cgroups::Cgroups, supervisors::Supervisors},
+    protocol::EndedBy,
+    security::{
+        acceptor::{Acceptor, AcceptorError},
+        identity::Identity,
+        member::{IdentityError, Member, Role},
+    },
+};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use thiserror::Error;
+use tokio::{
+    net::TcpListener,
+    sync::Notify,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use tracing::Instrument;
+
+/// How long the processes of jobs may take to end when the daemon stops.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
+/// How often to try again what could not be ended or removed.
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// A daemon cannot start.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// Its certificate or key is not usable.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// Its certificate is not that of a host.
+    #[error("the certificate names the {role} {name}: a daemon needs the certificate of a host")]
+    NotAHost {
+        /// The role in the certificate.
+        role: Role,
+        /// The name in it.
+        name: String,
+    },
+    /// Encryption does not work with what it has.
+    #[error(transparent)]
+    Acceptor(#[from] AcceptorError),
+    /// Its directory is not usable.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// It cannot listen.
+    #[error("cannot listen at {0}")]
+    Listen(SocketAddr, #[source] io::Error),
+    /// A system call failed.
+    #[error("a system call that the daemon needs failed")]
+    System(#[from] io::Error),
+}
+
+/// Removes what jobs have left, whenever there is something to remove.
+async fn sweep(daemon: Arc<Daemon>) {
+    loop {
+        let daemon_too = daemon.clone();
+        // It does not panic.
+        let _ = spawn_blocking(move || daemon_too.sweep()).await;
+        tokio::select! {
+            () = daemon.sweep.notified() => {}
+            () = sleep(SWEEP_EVERY) => {}
+        }
+    }
+}
+
+/// Runs a daemon until SIGTERM or SIGINT, and then ends its jobs.
+///
+/// # Errors
+/// [`DaemonError`], if it cannot begin.
+pub async fn run(config: Config) -> Result<(), DaemonError> {
+    let identity = Identity::load(&config.identity)?;
+    if identity.member.role != Role::Host {
+        let Member { role, name, .. } = identity.member;
+        return Err(DaemonError::NotAHost { role, name: name.to_string() });
+    }
+    let Member { rack, name, .. } = &identity.member;
+    let span = tracing::info_span!("daemon", %rack, host = %name);
+    serve(config, identity).instrument(span).await
+}
+
+async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
+    let member = identity.member.clone();
+    let supervisors = Supervisors::adopt()?;
+    let state = State::open(&config.state, config.store_bytes)?;
+    let acceptor = Acceptor::new(identity, config.identity.clone(), &config.state)?;
+    let cgroups = Cgroups::take();
+    match &cgroups {
+        Ok(cgroups) => {
+            tracing::info!(root = %cgroups.root().display(), "using a cgroup for each process");
+            cgroups.clean()?;
+        }
+        Err(reason) => tracing::info!(reason, "running without cgroups"),
+    }
+    let (listener, address) = listen(config.listen).await?;
+    let (jobs, counts) = (Arc::<Jobs>::default(), Arc::<Counts>::default());
+    if let Some(address) = config.metrics {
+        let (listener, address) = listen(address).await?;
+        tracing::info!(%address, "serving metrics");
+        let host = member.name.clone();
+        tokio::spawn(metrics::serve(listener, host, counts.clone(), jobs.clone()));
+    }
+    state.note_address(address)?;
+    let sweep_now = Notify::new();
+    let daemon = Daemon {
+        identity: member,
+        config,
+        state,
+        jobs,
+        counts,
+        supervisors,
+        cgroups,
+        sweep: sweep_now,
+    };
+    let daemon = Arc::new(daemon);
+    let sweeping = tokio::spawn(sweep(daemon.clone()).in_current_span());
+    tracing::info!(%address, "serving");
+    let mut stop = Stop::new()?;
+    tokio::select! {
+        never = server::serve(daemon.clone(), listener, acceptor) => match never {},
+        () = stop.requested() => {}
+    }
+    tracing::info!("stopping");
+    daemon.jobs.close(&EndedBy::Daemon("it is stopping".into()), SHUTDOWN_GRACE).await;
+    // What is left is the next daemon's to remove.
+    sweeping.abort();
+    let _ = timeout(SHUTDOWN_GRACE, spawn_blocking(move || daemon.state.sweep())).await;
+    Ok(())
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), DaemonError> {
+    let failed = |error| DaemonError::Listen(address, error);
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+/// The signals that end a daemon.
+struct Stop {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn requested(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The daemon's server: authenticates connections, checks permissions and quotas, answers requests.
+//!
+//! At most [`PENDING`] connections are waiting to authenticate and send a request, each for at most
+//! [`HANDSHAKE_TIMEOUT`], and a new one replaces the oldest. So garbage, slow clients and thousands of
+//! connections cost a bounded amount of memory, while a member, which needs milliseconds, still gets
+//! through. Accepted requests share [`quotas`](crate::host::quotas), so that no member keeps the
+//! others out.
+
+use crate::causes::with_causes;
+use crate::{
+    host::{
+        daemon::Daemon,
+        jobs::Job,
+        log::Position,
+        quotas::{Permit, QuotaReached, Quotas},
+        session,
+    },
+    protocol::{
+        Answer, EndedBy, HEARTBEAT_INTERVAL, Request,
+        connection::{ConnectionError, Receiver, Sender},
+    },
+    security::{
+        acceptor::Acceptor,
+        member::Member,
+        tls::{self, TlsError},
+    },
+};
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use thiserror::Error;
+use tokio::{
+    io::{AsyncWrite, ReadHalf, WriteHalf, split},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+    time::{sleep, timeout},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tracing::Instrument;
+
+/// Connections that have not sent a request yet.
+const PENDING: usize = 64;
+/// How long a connection may take to authenticate and send its request.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a caller may take to receive an answer.
+const ANSWER: Duration = Duration::from_secs(30);
+
+type Stream = TlsStream<TcpStream>;
+
+#[derive(Debug, Error)]
+enum Rejected {
+    #[error("TLS handshake failed")]
+    Handshake(#[source] io::Error),
+    #[error(transparent)]
+    Stranger(#[from] TlsError),
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    #[error("no request within {HANDSHAKE_TIMEOUT:?}")]
+    Slow,
+}
+
+/// Serves all connections.
+pub(crate) async fn serve(
+    daemon: Arc<Daemon>,
+    listener: TcpListener,
+    mut acceptor: Acceptor,
+) -> Infallible {
+    let quotas = Arc::new(Quotas::default());
+    let mut pending: VecDeque<AbortHandle> = VecDeque::with_capacity(PENDING);
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, or the peer has disconnected already: the next may succeed.
+                tracing::debug!(%error, "cannot accept a connection");
+                sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+        };
+        daemon.counts.connections.fetch_add(1, Relaxed);
+        pending.retain(|task| !task.is_finished());
+        while pending.len() >= PENDING {
+            if let Some(oldest) = pending.pop_front() {
+                oldest.abort();
+                daemon.counts.strangers.fetch_add(1, Relaxed);
+            }
+        }
+        let (daemon, acceptor, quotas) = (daemon.clone(), acceptor.current(), quotas.clone());
+        let handshake = async move {
+            match timeout(HANDSHAKE_TIMEOUT, authenticate(&daemon, acceptor, stream))
+                .await
+                .unwrap_or(Err(Rejected::Slow))
+            {
+                Ok(accepted) => admit(daemon, &quotas, from, accepted),
+                Err(reason) => {
+                    daemon.counts.strangers.fetch_add(1, Relaxed);
+                    tracing::debug!(%from, reason = %with_causes(&reason), "rejected a connection");
+                }
+            }
+        };
+        let task = tokio::spawn(handshake.in_current_span());
+        pending.push_back(task.abort_handle());
+    }
+}
+
+/// A member of the rack with a request.
+struct Accepted {
+    member: Member,
+    request: Request,
+    receiver: Receiver<ReadHalf<Stream>>,
+    sender: Sender<WriteHalf<Stream>>,
+}
+
+/// Authenticates the caller and receives its request.
+async fn authenticate(
+    daemon: &Daemon,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+) -> Result<Accepted, Rejected> {
+    stream.set_nodelay(true).map_err(Rejected::Handshake)?;
+    let stream = acceptor.accept(stream).await.map_err(Rejected::Handshake)?;
+    let member = tls::peer(stream.get_ref().1.peer_certificates(), &daemon.identity)?;
+    let (reading, writing) = split(stream);
+    let mut receiver = Receiver::new(reading);
+    let request = receiver.receive(HANDSHAKE_TIMEOUT).await?;
+    Ok(Accepted { member, request, receiver, sender: Sender::new(writing) })
+}
+
+/// Lets a request go on in a task of its own, which a newcomer does not push out.
+fn admit(daemon: Arc<Daemon>, quotas: &Arc<Quotas>, from: SocketAddr, accepted: Accepted) {
+    let Accepted { member, request, .. } = &accepted;
+    let place = match request {
+        // Needs no place, because it must work when none is free; its answer is a few bytes.
+        Request::Kill(_) => Ok(None),
+        Request::Logs { follow, .. } => quotas.acquire(member, *follow).map(Some),
+        _ => quotas.acquire(member, false).map(Some),
+    };
+    let span = tracing::info_span!(
+        "request",
+        %from,
+        by = %member.name,
+        job = tracing::field::Empty,
+    );
+    if let Some(job) = request.job() {
+        span.record("job", tracing::field::display(job));
+    }
+    tokio::spawn(answer(daemon, place, accepted).instrument(span));
+}
+
+/// Serves a request, or answers why not. `place` is held until the connection is closed.
+async fn answer(
+    daemon: Arc<Daemon>,
+    place: Result<Option<Permit>, QuotaReached>,
+    accepted: Accepted,
+) {
+    let Accepted { member, request, receiver, mut sender } = accepted;
+    let refusal = if !request.is_allowed_to(member.role) {
+        daemon.counts.forbidden.fetch_add(1, Relaxed);
+        let what = request.verb();
+        tracing::warn!(role = %member.role, what, "refused a forbidden request");
+        Some(format!("the {} {} may not {what}", member.role, member.name))
+    } else if let Err(reached) = &place {
+        tracing::debug!(%reached, "refused a request");
+        Some(reached.to_string())
+    } else {
+        None
+    };
+    if refusal.is_none() {
+        daemon.counts.requests.fetch_add(1, Relaxed);
+    }
+    let is_run = matches!(request, Request::Run(_));
+    let served = match (refusal, request) {
+        // Each kind of session has its own word for it.
+        (Some(reason), _) if is_run => {
+            let refused = crate::protocol::FromDaemon::Refused(reason);
+            timely(sender.send(&refused)).await
+        }
+        (Some(reason), _) => timely(sender.send(&Answer::Refused(reason))).await,
+        (None, Request::Run(request)) => {
+            session::run(&daemon, &member, *request, receiver, sender).await;
+            return;
+        }
+        (None, Request::Describe) => {
+            timely(sender.send(&Answer::Host(Box::new(daemon.report())))).await
+        }
+        (None, Request::Jobs) => show_jobs(&daemon, &mut sender).await,
+        (None, Request::Kill(job)) => {
+            tracing::info!("ending a job on request");
+            let killed = daemon.jobs.kill(job, &EndedBy::Member(member.name, member.role));
+            timely(sender.send(&Answer::Killed(killed))).await
+        }
+        (None, Request::Statistics) => show_statistics(&daemon, &mut sender).await,
+        (None, Request::Logs { job, follow }) => {
+            show_logs(daemon.jobs.of(job), follow, &mut sender).await
+        }
+    };
+    let closed = match served {
+        Ok(()) => timely(sender.close()).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = closed {
+        tracing::debug!(%error, "cannot send the answer");
+    }
+}
+
+async fn timely(
+    sending: impl Future<Output = Result<(), ConnectionError>>,
+) -> Result<(), ConnectionError> {
+    timeout(ANSWER, sending).await.unwrap_or(Err(ConnectionError::Silent(ANSWER)))
+}
+
+/// Sends what is known of all jobs.
+async fn show_jobs<W: AsyncWrite + Unpin>(
+    daemon: &Daemon,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    for summary in daemon.jobs.summaries() {
+        timely(sender.send(&Answer::Job(Box::new(summary)))).await?;
+    }
+    timely(sender.send(&Answer::JobsEnd)).await
+}
+
+/// Sends what the threads of all jobs do.
+async fn show_statistics<W: AsyncWrite + Unpin>(
+    daemon: &Daemon,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    for job in daemon.jobs.that_run() {
+        timely(sender.send(&Answer::Statistics(Box::new(job.statistics())))).await?;
+    }
+    timely(sender.send(&Answer::StatisticsEnd)).await
+}
+
+/// Sends the recent output of processes; and further output, if `follow`.
+async fn show_logs<W: AsyncWrite + Unpin>(
+    processes: Vec<Arc<Job>>,
+    follow: bool,
+    sender: &mut Sender<W>,
+) -> Result<(), ConnectionError> {
+    let is_known = !processes.is_empty();
+    // Nothing is read ahead of what is sent: it stays where it is bounded.
+    let (log_sender, mut answers) = mpsc::channel(1);
+    // They end when this does.
+    let mut reading = JoinSet::new();
+    for job in processes {
+        reading.spawn(read_log(job, follow, log_sender.clone()));
+    }
+    drop(log_sender);
+    loop {
+        let answer = match timeout(HEARTBEAT_INTERVAL, answers.recv()).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return timely(sender.send(&Answer::LogEnd(is_known))).await,
+            Err(_) => Answer::Heartbeat,
+        };
+        timely(sender.send(&answer)).await?;
+    }
+}
+
+/// Passes on the recent output of a process; and further output, if `follow`.
+async fn read_log(job: Arc<Job>, follow: bool, answers: mpsc::Sender<Answer>) {
+    let process = job.summary().process();
+    let mut changes = job.log.changes();
+    let mut position = Position::default();
+    // A process that writes all the time would never be read to its end.
+    let last = if follow { Position::MAX } else { job.log.end_position() };
+    loop {
+        changes.mark_unchanged();
+        // Read first: all output from before the end is read then.
+        let has_ended = job.log.has_ended();
+        while let Some((stream, bytes)) = job.log.next(&mut position, last) {
+            if answers.send(Answer::Log(process, stream, bytes)).await.is_err() {
+                return;
+            }
+        }
+        if has_ended || !follow || changes.changed().await.is_err() {
+            return;
+        }
+    }
+}

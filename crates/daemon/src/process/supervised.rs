@@ -1,0 +1,149 @@
+//! [`Supervised`]: a process of a job with its supervisor, as the daemon holds them.
+
+use crate::protocol::connection::{ConnectionError, Receiver};
+use crate::{
+    process::{
+        kill::MARK,
+        supervisor::{
+            self, Descriptors, FromSupervisor, Launch, SUPERVISOR, THIS_PROGRAM, ToSupervisor,
+        },
+        supervisors::Supervisors,
+    },
+    protocol::frame,
+};
+use gossamer_job::JobDescription;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use std::{
+    fs::File,
+    io::{self, Write},
+    net::TcpListener,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::Stdio,
+    time::Duration,
+};
+use thiserror::Error;
+use tokio::{
+    io::AsyncWriteExt,
+    net::{UnixDatagram, unix::pipe},
+    process::{ChildStderr, ChildStdout, Command},
+    sync::mpsc,
+    task::{JoinHandle, spawn_blocking},
+};
+
+/// How long a supervisor may take to start a program. It waits for nothing but the disk.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A program was not started.
+#[derive(Debug, Error)]
+pub(crate) enum SuperviseError {
+    #[error("cannot start a supervisor for the program")]
+    Supervisor(#[from] io::Error),
+    #[error("the supervisor of the program does not answer")]
+    Silent(#[from] ConnectionError),
+    #[error("cannot start the program: {0}")]
+    Failed(String),
+}
+
+/// A process of a job with its supervisor. Dropped, the supervisor kills it and ends.
+pub(crate) struct Supervised {
+    /// The number of the process.
+    pub(crate) pid: u32,
+    /// Ends when the supervisor has ended.
+    pub(crate) supervisor: JoinHandle<()>,
+    /// How the process ends; closed when the supervisor has ended.
+    pub(crate) events: mpsc::Receiver<FromSupervisor>,
+    /// Orders for the supervisor.
+    pub(crate) orders: mpsc::UnboundedSender<ToSupervisor>,
+    /// The standard output of the process.
+    pub(crate) output: ChildStdout,
+    /// The standard error of the process.
+    pub(crate) errors: ChildStderr,
+    /// Where it reports what its threads do.
+    pub(crate) statistics: UnixDatagram,
+    /// The standard input of the process, if it comes from the controller.
+    pub(crate) input: Option<pipe::Sender>,
+}
+
+/// Starts a program, which has been verified, in the care of a supervisor.
+pub(crate) async fn start(
+    supervisors: &Supervisors,
+    program: File,
+    launch: &Launch,
+    mark: &str,
+    description: &JobDescription,
+    listener: TcpListener,
+    with_input: bool,
+) -> Result<Supervised, SuperviseError> {
+    let (theirs, input) = if with_input {
+        let (theirs, ours) = io::pipe()?;
+        (OwnedFd::from(theirs), Some(pipe::Sender::from_owned_fd(ours.into())?))
+    } else {
+        (File::open("/dev/null")?.into(), None)
+    };
+    let job = sealed(description.to_json().as_bytes())?;
+    let (statistics, reports) = UnixDatagram::pair()?;
+    let reports = OwnedFd::from(reports.into_std()?);
+    let listener = listener.into();
+    let program = program.into();
+    let descriptors = Descriptors { program, job, listener, statistics: reports, input: theirs };
+
+    let (socket, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(THIS_PROGRAM);
+    command.arg0("gossamer-supervisor").arg(SUPERVISOR).env(MARK, mark);
+    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let starting = supervisors.clone();
+    // It waits for those who look for strays.
+    // The command's copy of the supervisor's end, which would keep the socket open, goes with it.
+    let started = spawn_blocking(move || starting.start(&mut command));
+    let mut child = started.await.map_err(io::Error::other)??;
+    let output = child.stdout.take();
+    let errors = child.stderr.take();
+    let supervisor = supervisors.wait(child);
+    supervisor::send_descriptors(&socket, &descriptors)?;
+    drop(descriptors);
+    socket.set_nonblocking(true)?;
+    let (reading, mut writing) = tokio::net::UnixStream::from_std(socket)?.into_split();
+    let first = frame::encode(launch).map_err(io::Error::other)?;
+    writing.write_all(&first).await?;
+    let mut reading = Receiver::new(reading);
+    let pid = match reading.receive(TIMEOUT).await? {
+        FromSupervisor::Started(pid) => pid,
+        FromSupervisor::Failed(reason) => return Err(SuperviseError::Failed(reason)),
+        FromSupervisor::Exited(_) | FromSupervisor::Killed(_) => {
+            return Err(SuperviseError::Failed("it ended before it was started".into()));
+        }
+    };
+
+    let (happened, events) = mpsc::channel(1);
+    tokio::spawn(async move {
+        // No timeout: a process may run forever.
+        while let Ok(event) = reading.receive(Duration::MAX).await {
+            if happened.send(event).await.is_err() {
+                return;
+            }
+        }
+    });
+    let (orders, mut ordered) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        // Dropping the writing half makes the supervisor end.
+        while let Some(order) = ordered.recv().await {
+            let Ok(bytes) = frame::encode::<ToSupervisor>(&order) else { continue };
+            if writing.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    });
+    let missing = || io::Error::other("a pipe of the supervisor is missing");
+    let (output, errors) = (output.ok_or_else(missing)?, errors.ok_or_else(missing)?);
+    Ok(Supervised { pid, supervisor, events, orders, output, errors, statistics, input })
+}
+
+/// A file in memory, sealed against changes.
+fn sealed(content: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(memfd_create("gossamer-job", flags)?);
+    file.write_all(content)?;
+    let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    fcntl_add_seals(&file, all)?;
+    Ok(file.into())
+}

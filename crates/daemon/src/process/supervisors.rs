@@ -1,0 +1,85 @@
+//! [`Supervisors`]: the supervisors that a daemon has started, and so which of its children are not: the
+//! processes of jobs whose supervisors have ended.
+
+use crate::process::kill::{self, Look};
+use parking_lot::Mutex;
+use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
+use tokio::{
+    process::{Child, Command},
+    task::JoinHandle,
+};
+
+/// The supervisors of a daemon, which is a subreaper: processes that they leave become its children.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Supervisors(Arc<Mutex<Children>>);
+
+#[derive(Debug, Default)]
+struct Children {
+    /// The supervisors, and what was there before.
+    exempt: BTreeSet<i32>,
+    /// Those that did not end when they were killed.
+    stuck: BTreeSet<i32>,
+}
+
+impl Supervisors {
+    /// Makes this process a subreaper. From here on all its new children are supervisors, or left by
+    /// one.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub(crate) fn adopt() -> io::Result<Self> {
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        let children = Children { exempt: kill::children()?, ..Children::default() };
+        Ok(Self(Arc::new(Mutex::new(children))))
+    }
+
+    /// Starts a supervisor.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub(crate) fn start(&self, command: &mut Command) -> io::Result<Child> {
+        // Held until the supervisor is known, so that no look takes it for a stray.
+        let mut children = self.0.lock();
+        let child = command.spawn()?;
+        children.exempt.extend(child.id().map(|pid| pid as i32));
+        Ok(child)
+    }
+
+    /// Waits for the end of a supervisor, in a task of its own.
+    pub(crate) fn wait(&self, mut child: Child) -> JoinHandle<()> {
+        let supervisors = self.clone();
+        tokio::spawn(async move {
+            let pid = child.id();
+            // It has ended, whatever its status.
+            let _ = child.wait().await;
+            if let Some(pid) = pid {
+                supervisors.0.lock().exempt.remove(&(pid as i32));
+            }
+        })
+    }
+
+    /// Kills the processes that supervisors left when they ended, until there are none. Ignores those that
+    /// do not end within `timeout` from then on.
+    ///
+    /// # Errors
+    /// If a process does not end.
+    pub(crate) fn kill_strays(&self, timeout: Duration) -> io::Result<usize> {
+        let mut last = BTreeSet::new();
+        let killed = kill::kill_all(timeout, || {
+            let Children { exempt, stuck } = &*self.0.lock();
+            let look: Look = kill::strays(exempt, stuck)?;
+            last = look.alive.iter().map(|process| process.pid).collect();
+            Ok(look)
+        });
+        if killed.is_err() {
+            self.0.lock().stuck.extend(last);
+        }
+        killed
+    }
+
+    /// Tries once more to end the processes that did not end before.
+    pub(crate) fn retry(&self, timeout: Duration) -> io::Result<usize> {
+        self.0.lock().stuck.clear();
+        self.kill_strays(timeout)
+    }
+}

@@ -1,0 +1,143 @@
+//! [`Request`]: the first message of a connection, and who may send it.
+
+use crate::security::member::Role;
+use gossamer_job::JobId;
+use serde::{Deserialize, Serialize};
+
+/// The first message of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// The hardware of the host.
+    Describe,
+    /// Its jobs.
+    Jobs,
+    /// End a job.
+    Kill(JobId),
+    /// The recent output of a job on this host; and further output, if `follow`.
+    Logs {
+        /// The job.
+        job: JobId,
+        /// Whether to go on until it ends.
+        follow: bool,
+    },
+    /// Run a process of a job.
+    Run(Box<RunRequest>),
+    /// What the threads of its jobs do.
+    Statistics,
+}
+
+impl Request {
+    /// Whether a member in `role` may send this request.
+    pub fn is_allowed_to(&self, role: Role) -> bool {
+        match self {
+            Self::Describe | Self::Jobs | Self::Logs { .. } | Self::Statistics => {
+                matches!(role, Role::Admin | Role::Viewer)
+            }
+            Self::Kill(_) | Self::Run(_) => role == Role::Admin,
+        }
+    }
+
+    /// The one job that it is about.
+    pub(crate) fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Describe | Self::Jobs | Self::Statistics => None,
+            Self::Kill(job) | Self::Logs { job, .. } => Some(*job),
+            Self::Run(run) => Some(run.job),
+        }
+    }
+
+    /// What it asks for, for messages.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Describe => "describe the host",
+            Self::Jobs => "list jobs",
+            Self::Kill(_) => "kill a job",
+            Self::Logs { .. } => "read logs",
+            Self::Run(_) => "run a job",
+            Self::Statistics => "read statistics",
+        }
+    }
+}
+
+/// What process to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRequest {
+    /// The job that it is part of.
+    pub job: JobId,
+    /// Which process of the job this is: `main` runs in the first.
+    pub host: u32,
+    /// How many processes the job has.
+    pub hosts: u32,
+    /// How many of them run on each host, one behind the other.
+    pub processes: u32,
+    /// How many threads each is to have.
+    pub threads: u32,
+    /// What to run.
+    pub program: Program,
+    /// Its arguments, without its name.
+    pub arguments: Vec<String>,
+    /// Variables for its environment.
+    pub environment: Vec<(String, String)>,
+    /// Its working directory; an empty one of its own if not set.
+    pub directory: Option<String>,
+    /// Whether its standard input comes from the controller.
+    pub input: bool,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+/// What a process of a job may use, with all that it starts. It needs a daemon that has a cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u64>,
+}
+
+/// A program by its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// The BLAKE3 digest of its file.
+    pub digest: [u8; 32],
+    /// The bytes of its file.
+    pub bytes: u64,
+    /// What it is called.
+    pub name: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run() -> Request {
+        Request::Run(Box::new(RunRequest {
+            job: JobId(1),
+            host: 0,
+            hosts: 1,
+            processes: 1,
+            threads: 1,
+            program: Program { digest: [0; 32], bytes: 0, name: "p".into() },
+            arguments: vec![],
+            environment: vec![],
+            directory: None,
+            input: false,
+            limits: Limits::default(),
+        }))
+    }
+
+    #[test]
+    fn only_an_administrator_runs_and_kills() {
+        for request in [run(), Request::Kill(JobId(1))] {
+            assert!(request.is_allowed_to(Role::Admin));
+            assert!(!request.is_allowed_to(Role::Viewer));
+            assert!(!request.is_allowed_to(Role::Host));
+        }
+        let logs = Request::Logs { job: JobId(1), follow: false };
+        for request in [Request::Describe, Request::Jobs, logs, Request::Statistics] {
+            assert!(request.is_allowed_to(Role::Admin));
+            assert!(request.is_allowed_to(Role::Viewer));
+            assert!(!request.is_allowed_to(Role::Host));
+        }
+    }
+}

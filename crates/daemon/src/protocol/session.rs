@@ -1,0 +1,65 @@
+//! The messages of a session: what a controller and a daemon send after [`Request::Run`].
+//!
+//! [`Request::Run`]: crate::protocol::Request::Run
+
+use crate::protocol::process::{Ending, Stream};
+use gossamer_job::SecretPem;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Messages of a controller after [`Request::Run`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromController {
+    /// The next bytes of the program.
+    Program(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// That was the program.
+    ProgramEnd,
+    /// Start the process; the text is its job description as JSON.
+    Start(SecretPem),
+    /// Bytes for its standard input.
+    Input(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// The end of its standard input.
+    InputEnd,
+    /// A signal for it.
+    Signal(i32),
+    /// The number of bytes of output that were printed.
+    Printed(u32),
+    /// End it: with this signal first, and SIGKILL after the grace period.
+    Stop {
+        /// The signal.
+        signal: i32,
+        /// How long it may take to end, in milliseconds.
+        grace_ms: u32,
+    },
+    /// Shows that the controller is alive.
+    Heartbeat,
+}
+
+/// Messages of a daemon after [`Request::Run`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromDaemon {
+    /// It refuses to run it.
+    Refused(String),
+    /// It does not have the program.
+    SendProgram,
+    /// It is ready to start.
+    Prepared {
+        /// Where the process will listen for the others of its job.
+        address: SocketAddr,
+        /// Whether it will have the host's cores for itself.
+        owns_cores: bool,
+    },
+    /// The process runs.
+    Started {
+        /// Its number on that host.
+        pid: u32,
+    },
+    /// The number of bytes of input that the process has taken.
+    Taken(u32),
+    /// Output of the process.
+    Output(Stream, #[serde(with = "serde_bytes")] Vec<u8>),
+    /// The process has ended, and all that it started.
+    Ended(Ending),
+    /// Shows that the daemon is alive.
+    Heartbeat,
+}

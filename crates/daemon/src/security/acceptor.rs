@@ -1,0 +1,356 @@
+//! [`Acceptor`]: accepts connections of members of the rack whose certificates are not revoked, by
+//! the current list of revoked certificates.
+//!
+//! The list only ever becomes newer. The newest that a daemon has seen is kept in its state directory,
+//! so that this also holds after a restart.
+
+use crate::causes::with_causes;
+use crate::{
+    files,
+    quarantine::Quarantine,
+    security::{
+        identity::Identity,
+        member::IdentityError,
+        revocation::{self, List, ListError, REVOKED},
+        tls::{self, TlsError},
+    },
+};
+use rustix::fs::OFlags;
+use rustls::pki_types::CertificateDer;
+use std::{
+    fs,
+    io::{self, Read},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+use thiserror::Error;
+use tokio_rustls::TlsAcceptor;
+
+/// The newest list that a daemon has seen, in its state directory, as DER.
+const NEWEST: &str = "revoked.crl";
+/// The most bytes to read from that file, which a job may have replaced by an endless one. An entry
+/// takes about 40 bytes, so this is enough for 400,000 revoked certificates.
+const LARGEST_LIST: u64 = 16 << 20;
+
+/// Distinguishes one content of a file from the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    bytes: u64,
+    modified: Option<SystemTime>,
+}
+
+/// Why a daemon cannot accept connections.
+#[derive(Debug, Error)]
+pub enum AcceptorError {
+    /// Encryption does not work with this identity.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The list of revoked certificates cannot be used.
+    #[error("cannot use the list of revoked certificates {}: {reason}", path.display())]
+    Revoked {
+        /// The list.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Why a list is not used.
+#[derive(Debug, Error)]
+enum NotUsed {
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error(transparent)]
+    List(#[from] ListError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("{REVOKED} was removed")]
+    Gone,
+    #[error("not a regular file")]
+    NotAFile,
+    #[error("the file is larger than {LARGEST_LIST} bytes")]
+    TooLarge,
+    #[error("{offered} is older than {known}, the newest that this daemon has seen")]
+    Older { offered: List, known: List },
+}
+
+/// Makes encrypted connections with members of the rack, unless their certificates are revoked.
+pub(crate) struct Acceptor {
+    identity: Identity,
+    directory: PathBuf,
+    /// Where the newest list is kept.
+    newest_file: PathBuf,
+    /// Takes what a job has put in place of the kept list.
+    quarantine: Quarantine,
+    /// The newest list, which counts.
+    newest: Option<List>,
+    acceptor: TlsAcceptor,
+    /// The list as it was last looked at.
+    seen: Option<Stamp>,
+}
+
+impl Acceptor {
+    /// The acceptor of the daemon whose identity is in `directory`, and whose own files are in `state`.
+    ///
+    /// # Errors
+    /// [`AcceptorError`], if the identity is not usable, or its list of revoked certificates is not from
+    /// the rack's authority.
+    pub(crate) fn new(
+        identity: Identity,
+        directory: PathBuf,
+        state: &Path,
+    ) -> Result<Self, AcceptorError> {
+        let path = directory.join(REVOKED);
+        let offered = identity.revoked.clone().map(|list| List::verify(list, &identity.ca));
+        let offered = offered.transpose().map_err(|error| AcceptorError::Revoked {
+            path,
+            reason: with_causes(&error).to_string(),
+        })?;
+        let acceptor = TlsAcceptor::from(tls::server(&identity)?);
+        let newest_file = state.join(NEWEST);
+        let quarantine = Quarantine::within(state);
+        if let Err(error) = quarantine.put_if(&newest_file, |kind| !kind.is_file()) {
+            tracing::warn!(path = %newest_file.display(), %error, "cannot quarantine the file");
+        }
+        let newest = newest_seen(&newest_file, &identity.ca);
+        let mut acceptor =
+            Self { identity, directory, newest_file, quarantine, newest, acceptor, seen: None };
+        match (offered, acceptor.newest.clone()) {
+            // Also if it is the same list, whose copy is then intact.
+            (Some(offered), known) => match acceptor.check(offered) {
+                Ok(list) => acceptor.adopt(list)?,
+                Err(error) => {
+                    let error = with_causes(&error);
+                    tracing::error!(%error, "refused {REVOKED}; using the last loaded list");
+                    known.map_or(Ok(()), |known| acceptor.adopt(known))?;
+                }
+            },
+            (None, Some(known)) => {
+                tracing::error!("{REVOKED} is missing; using the last loaded list, {known}");
+                acceptor.adopt(known)?;
+            }
+            (None, None) => {}
+        }
+        // Nothing has been seen: the list may have been replaced since the identity was read.
+        Ok(acceptor)
+    }
+
+    /// The TLS acceptor for the next connection. Loads a new list if there is one; if that cannot be
+    /// used, or is older, keeps the last loaded list.
+    pub(crate) fn current(&mut self) -> TlsAcceptor {
+        let now = stamp(&self.directory);
+        if now != self.seen {
+            self.seen = now;
+            match self.read() {
+                Ok(()) => tracing::info!("loaded a new list of revoked certificates"),
+                Err(error) => {
+                    let error = with_causes(&error);
+                    tracing::error!(%error, "cannot use {REVOKED}; still using the last loaded list");
+                }
+            }
+        }
+        self.acceptor.clone()
+    }
+
+    fn read(&mut self) -> Result<(), NotUsed> {
+        let list = revocation::read(&self.directory)?.ok_or(NotUsed::Gone)?;
+        let list = self.check(List::verify(list, &self.identity.ca)?)?;
+        Ok(self.adopt(list)?)
+    }
+
+    /// Refuses a list that is older than the newest one.
+    fn check(&self, offered: List) -> Result<List, NotUsed> {
+        match &self.newest {
+            Some(known) if offered.is_older_than(known) => {
+                Err(NotUsed::Older { offered, known: known.clone() })
+            }
+            _ => Ok(offered),
+        }
+    }
+
+    /// Lets `list` count from now on, and keeps it for the next daemon.
+    fn adopt(&mut self, list: List) -> Result<(), TlsError> {
+        let last = self.identity.revoked.replace(list.der().clone());
+        match tls::server(&self.identity) {
+            Ok(config) => self.acceptor = TlsAcceptor::from(config),
+            Err(error) => {
+                self.identity.revoked = last;
+                return Err(error);
+            }
+        }
+        let is_new = self.newest.as_ref() != Some(&list);
+        if is_new && let Err(error) = self.store_newest(&list) {
+            // It counts until the daemon ends.
+            let path = self.newest_file.display();
+            tracing::error!(%error, "cannot store the list of revoked certificates in {path}");
+        }
+        self.newest = Some(list);
+        Ok(())
+    }
+
+    /// Writes `list` for the next daemon.
+    fn store_newest(&self, list: &List) -> io::Result<()> {
+        self.quarantine.put_if(&self.newest_file, |kind| !kind.is_file())?;
+        files::write(&self.newest_file, list.der(), 0o600)
+    }
+}
+
+/// The newest list that was kept at `path`, if it is of the authority `ca`.
+fn newest_seen(path: &Path, ca: &CertificateDer<'_>) -> Option<List> {
+    let read = match read_regular(path) {
+        Err(NotUsed::Io(error)) if error.kind() == io::ErrorKind::NotFound => return None,
+        read => read,
+    };
+    let verified = read.and_then(|der| Ok(List::verify(der.into(), ca)?));
+    verified
+        .map_err(|error| {
+            // As after the rack was made anew.
+            let error = with_causes(&error);
+            tracing::warn!(%error, "ignoring the list in {}", path.display());
+        })
+        .ok()
+}
+
+/// Reads the file at `path` if it is a regular file of a plausible size. A job can put anything
+/// there: opening a pipe, or reading a device, could take for ever.
+fn read_regular(path: &Path) -> Result<Vec<u8>, NotUsed> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(NotUsed::NotAFile);
+    }
+    let mut content = Vec::new();
+    // One byte more shows that there are too many.
+    file.take(LARGEST_LIST + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > LARGEST_LIST {
+        return Err(NotUsed::TooLarge);
+    }
+    Ok(content)
+}
+
+fn stamp(directory: &Path) -> Option<Stamp> {
+    let file = fs::metadata(directory.join(REVOKED)).ok()?;
+    Some(Stamp { inode: file.ino(), bytes: file.len(), modified: file.modified().ok() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::security::{
+        authority::{Authority, good_for, init_rack},
+        member::Role,
+    };
+    use tempfile::TempDir;
+
+    /// A rack with a host and two lists of its authority, in the order in which they were signed.
+    struct Rack {
+        place: TempDir,
+        lists: Vec<Vec<u8>>,
+    }
+
+    impl Rack {
+        fn new() -> Self {
+            let place = tempfile::tempdir().unwrap();
+            let host = "a".parse().unwrap();
+            init_rack(place.path(), &"r".parse().unwrap(), Some((&host, "127.0.0.1"))).unwrap();
+            let authority = Authority::open(place.path()).unwrap();
+            let asked = crate::security::authority::request(&place.path().join("b")).unwrap();
+            let revoke = |name: &str| {
+                let name = name.parse().unwrap();
+                authority.sign(&asked, &name, Role::Viewer, good_for(1)).unwrap();
+                fs::read(authority.revoke(&name).unwrap().0).unwrap()
+            };
+            let lists = ["b", "c"].map(revoke).to_vec();
+            fs::create_dir(place.path().join("state")).unwrap();
+            Self { place, lists }
+        }
+
+        fn put(&self, list: &[u8]) {
+            fs::write(self.place.path().join("a").join(REVOKED), list).unwrap();
+        }
+
+        /// The newer of its lists.
+        fn newest(&self) -> List {
+            self.put(&self.lists[1]);
+            self.start().unwrap().newest.unwrap()
+        }
+
+        fn start(&self) -> Result<Acceptor, AcceptorError> {
+            let directory = self.place.path().join("a");
+            let identity = Identity::load(&directory).unwrap();
+            Acceptor::new(identity, directory, &self.place.path().join("state"))
+        }
+    }
+
+    #[test]
+    fn a_list_only_becomes_newer_also_after_a_restart() {
+        let rack = Rack::new();
+        let mut acceptor = rack.start().unwrap();
+        assert_eq!(acceptor.newest, None);
+        rack.put(&rack.lists[1]);
+        acceptor.current();
+        let newest = acceptor.newest.clone().unwrap();
+        rack.put(&rack.lists[0]);
+        let error = acceptor.read().unwrap_err();
+        assert!(matches!(error, NotUsed::Older { .. }), "{error}");
+        assert_eq!(acceptor.newest, Some(newest.clone()));
+        // The older list, or none, is all that the next daemon finds beside its identity.
+        let acceptor = rack.start().unwrap();
+        assert_eq!(acceptor.newest, Some(newest.clone()));
+        assert_eq!(acceptor.identity.revoked.as_ref(), Some(newest.der()));
+        fs::remove_file(rack.place.path().join("a").join(REVOKED)).unwrap();
+        assert_eq!(rack.start().unwrap().identity.revoked.as_ref(), Some(newest.der()));
+    }
+
+    #[test]
+    fn a_list_of_another_rack_is_refused_and_does_not_outlive_its_rack() {
+        let (rack, other) = (Rack::new(), Rack::new());
+        rack.put(&other.lists[0]);
+        let refused = rack.start().err().unwrap().to_string();
+        assert!(refused.ends_with("is not signed by this rack's authority"), "{refused}");
+        // The rack was made anew with another authority: the list that the daemon kept of the one
+        // before does not count, though its number is higher.
+        let newest_file = rack.place.path().join("state").join(NEWEST);
+        let theirs = other.newest();
+        fs::write(&newest_file, theirs.der()).unwrap();
+        rack.put(&rack.lists[0]);
+        let acceptor = rack.start().unwrap();
+        let newest = acceptor.newest.unwrap();
+        assert!(newest.is_older_than(&theirs), "{newest} and {theirs}");
+        assert_eq!(fs::read(&newest_file).unwrap(), newest.der().as_ref());
+    }
+
+    #[test]
+    fn whatever_replaces_the_kept_list_is_set_aside_or_ignored() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let rack = Rack::new();
+        let newest = rack.newest();
+        let newest_file = rack.place.path().join("state").join(NEWEST);
+        // The pipe comes first: a daemon that reads it stops there, before the endless ones.
+        let replacements: [fn(&Path); 4] = [
+            |path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
+            |path| fs::create_dir_all(path.join("inner")).unwrap(),
+            |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+            |path| fs::File::create(path).unwrap().set_len(1 << 40).unwrap(),
+        ];
+        for replace in replacements {
+            fs::remove_file(&newest_file).unwrap();
+            replace(&newest_file);
+            assert_eq!(rack.start().unwrap().newest, Some(newest.clone()));
+            assert_eq!(fs::read(&newest_file).unwrap(), newest.der().as_ref());
+        }
+        // Also while a daemon runs.
+        rack.put(&rack.lists[0]);
+        fs::remove_file(&newest_file).unwrap();
+        let mut acceptor = rack.start().unwrap();
+        fs::remove_file(&newest_file).unwrap();
+        fs::create_dir(&newest_file).unwrap();
+        rack.put(&rack.lists[1]);
+        acceptor.current();
+        assert_eq!(fs::read(&newest_file).unwrap(), newest.der().as_ref());
+    }
+}

@@ -1,0 +1,81 @@
+//! [`Card`]: how a newcomer gets its certificate. [`request`] makes its key and a request to sign;
+//! [`accept`] stores the signed answer beside the key.
+
+use crate::security::authority::error::{
+    AuthorityError, get, in_file, make_directory, put, put_toml,
+};
+use crate::{
+    files,
+    security::{
+        identity::{self, Hosts},
+        member::{Member, Role},
+        revocation::{self, REVOKED},
+        tls,
+    },
+};
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// The answer to a request: what a newcomer puts beside its key.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Card {
+    /// The newcomer's certificate, in PEM.
+    pub certificate: String,
+    /// The authority's certificate, in PEM.
+    pub ca: String,
+    /// The certificates that are revoked, if any are, as a list that the authority has signed, in
+    /// PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<String>,
+    /// Where the rack's daemons listen.
+    #[serde(flatten)]
+    pub hosts: Hosts,
+}
+
+/// Makes a key in `directory`, unless there is one, and the request to sign it, in PEM.
+///
+/// # Errors
+/// [`AuthorityError`], if the key cannot be made, read or written.
+pub fn request(directory: &Path) -> Result<String, AuthorityError> {
+    make_directory(directory)?;
+    let path = directory.join(identity::KEY);
+    let key = if path.exists() {
+        files::only_for_owner(&path).map_err(in_file(&path))?;
+        KeyPair::from_pem(&get(&path)?)?
+    } else {
+        let key = KeyPair::generate()?;
+        put(&path, key.serialize_pem().as_bytes(), 0o600)?;
+        key
+    };
+    Ok(CertificateParams::default().serialize_request(&key)?.pem()?)
+}
+
+/// Puts a card beside the key that it was made for. A list of revoked certificates that is there
+/// stays if it is newer than the card's.
+///
+/// # Errors
+/// [`AuthorityError`], if it is for another key, or cannot be written.
+pub fn accept(directory: &Path, card: &Card) -> Result<Member, AuthorityError> {
+    let certificate = CertificateDer::from_pem_slice(card.certificate.as_bytes())
+        .map_err(|_| AuthorityError::Card("its certificate is not PEM".into()))?;
+    let member = Member::of(&certificate)?;
+    let key_file = directory.join(identity::KEY);
+    let key = PrivateKeyDer::from_pem_slice(get(&key_file)?.as_bytes());
+    if !key.is_ok_and(|key| tls::belong_together(&certificate, key)) {
+        return Err(AuthorityError::OtherKey(key_file));
+    }
+    put(&directory.join(identity::CERTIFICATE), card.certificate.as_bytes(), 0o644)?;
+    put(&directory.join(identity::CA), card.ca.as_bytes(), 0o644)?;
+    if let Some(list) = &card.revoked
+        && !revocation::has_newer(directory, list, &card.ca)
+    {
+        put(&directory.join(REVOKED), list.as_bytes(), 0o644)?;
+    }
+    if member.role != Role::Host {
+        put_toml(&directory.join(identity::HOSTS), &card.hosts)?;
+    }
+    Ok(member)
+}

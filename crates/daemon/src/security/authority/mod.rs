@@ -1,0 +1,289 @@
+//! [`Authority`]: signs the certificates of a rack; and how a host or a person gets one.
+//!
+//! A private key is made where it is used and stays there. The newcomer makes a key and a request
+//! ([`request`]); the holder of the authority decides name, role and time and signs
+//! ([`Authority::sign`]); the newcomer puts the answer, a *card*, beside its key ([`accept`]).
+//! Request and card are no secrets. The card must come by an authenticated channel, such as ssh,
+//! because it determines which authority the newcomer will trust.
+
+mod card;
+mod error;
+#[cfg(test)]
+mod tests;
+
+use crate::security::authority::error::{get, in_file, make_directory, put, put_toml};
+pub use crate::security::authority::{
+    card::{Card, accept, request},
+    error::AuthorityError,
+};
+use crate::security::identity::PORT;
+use crate::{
+    files,
+    security::{
+        identity::{self, Hosts, Identity},
+        member::{Member, Name, Role},
+        revocation::{self, CERTIFICATES, Certificates, REVOKED},
+    },
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::{self, File},
+    io,
+    net::Ipv6Addr,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the authority itself is good for: longer than a rack lasts.
+const AUTHORITY_LIFE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
+/// By how much the clocks of a rack may differ.
+const SKEW: Duration = Duration::from_secs(60 * 60);
+const RACK: &str = "rack.toml";
+const LOCK: &str = "lock";
+/// Where the authority is kept, in the directory of the rack; and until all of that is made.
+const CA: &str = "ca";
+const UNFINISHED: &str = "ca.part";
+
+/// Signs certificates of a rack. Only one process at a time can hold it; opening waits for others.
+pub struct Authority {
+    rack: Name,
+    directory: PathBuf,
+    place: PathBuf,
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RackFile {
+    rack: Name,
+}
+
+impl Authority {
+    /// Makes the authority of a new rack, which is to be [settled](Self::settle) when all else is
+    /// made: if it is interrupted before, it can begin again.
+    fn create(directory: &Path, rack: &Name) -> Result<Self, AuthorityError> {
+        if directory.join(CA).exists() {
+            return Err(AuthorityError::Exists(directory.to_owned()));
+        }
+        let place = directory.join(UNFINISHED);
+        match fs::remove_dir_all(&place) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(in_file(&place)(error).into());
+            }
+            _ => make_directory(&place)?,
+        }
+        let key = KeyPair::generate()?;
+        let mut params = params(&format!("rack {rack}"), SystemTime::now() + AUTHORITY_LIFE)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(&key)?.pem();
+        put(&place.join(identity::KEY), key.serialize_pem().as_bytes(), 0o600)?;
+        put(&place.join(identity::CERTIFICATE), certificate.as_bytes(), 0o644)?;
+        put_toml(&place.join(RACK), &RackFile { rack: rack.clone() })?;
+        Self::load(directory, place)
+    }
+
+    /// Gives a new authority its name.
+    fn settle(self) -> Result<(), AuthorityError> {
+        let place = self.directory.join(CA);
+        Ok(fs::rename(&self.place, &place).map_err(in_file(&place))?)
+    }
+
+    /// The authority in `directory`/ca, when no other process uses it.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if it does not exist.
+    pub fn open(directory: &Path) -> Result<Self, AuthorityError> {
+        Self::load(directory, directory.join(CA))
+    }
+
+    fn load(directory: &Path, place: PathBuf) -> Result<Self, AuthorityError> {
+        let key_file = place.join(identity::KEY);
+        files::only_for_owner(&key_file).map_err(in_file(&key_file))?;
+        let lock = lock(&place.join(LOCK)).map_err(in_file(&place.join(LOCK)))?;
+        let key = KeyPair::from_pem(&get(&key_file)?)?;
+        let certificate = get(&place.join(identity::CERTIFICATE))?;
+        let RackFile { rack } = identity::read_toml(&place.join(RACK))?;
+        let issuer = Issuer::from_ca_cert_pem(&certificate, key)?;
+        let directory = directory.to_owned();
+        Ok(Self { rack, directory, place, certificate, issuer, _lock: lock })
+    }
+
+    /// Signs what a newcomer asks for. Of the request only the key is used: what its holder is
+    /// called and may do is decided here.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if the request is malformed, or was not made with the key that it names.
+    pub fn sign(
+        &self,
+        request: &str,
+        name: &Name,
+        role: Role,
+        until: SystemTime,
+    ) -> Result<Card, AuthorityError> {
+        let request = CertificateSigningRequestParams::from_pem(request)?;
+        let member = Member { rack: self.rack.clone(), role, name: name.clone() };
+        let mut params = params(name.as_str(), until)?;
+        params.subject_alt_names = vec![
+            SanType::DnsName(name.as_str().try_into()?),
+            SanType::URI(member.uri().as_str().try_into()?),
+        ];
+        params.extended_key_usages = vec![match role {
+            Role::Host => ExtendedKeyUsagePurpose::ServerAuth,
+            Role::Admin | Role::Viewer => ExtendedKeyUsagePurpose::ClientAuth,
+        }];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        let mut certificates = self.certificates()?;
+        let number = certificates.note(name, role, until);
+        params.serial_number = Some(number.map_err(in_file(&self.place(CERTIFICATES)))?);
+        // Before the certificate exists, so that none is unknown.
+        put_toml(&self.place(CERTIFICATES), &certificates)?;
+        let certificate = params.signed_by(&request.public_key, &self.issuer)?.pem();
+        let list = self.place(REVOKED);
+        let revoked = list.exists().then(|| get(&list)).transpose()?;
+        Ok(Card { certificate, ca: self.certificate.clone(), revoked, hosts: self.hosts()? })
+    }
+
+    /// Takes back every certificate of `name` that has not ended, and takes its daemon off the list
+    /// of hosts; where the list of what is revoked is now, and how many certificates that were. It
+    /// counts wherever it is put beside an identity, and at once for the member `admin` of this
+    /// directory.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if it has none, or the list cannot be written.
+    pub fn revoke(&self, name: &Name) -> Result<(PathBuf, usize), AuthorityError> {
+        let mut certificates = self.certificates()?;
+        let revoked = certificates.revoke(name);
+        if revoked.is_empty() {
+            return Err(AuthorityError::NotSigned(name.clone()));
+        }
+        let last = revocation::known(&self.place, &self.certificate);
+        let list = certificates.list(&self.issuer, last.as_ref())?;
+        put_toml(&self.place(CERTIFICATES), &certificates)?;
+        for file in [self.place(REVOKED), self.directory.join("admin").join(REVOKED)] {
+            put(&file, list.as_bytes(), 0o644)?;
+        }
+        if revoked.contains(&Role::Host) {
+            let mut hosts = self.hosts()?;
+            hosts.hosts.remove(name);
+            put_toml(&self.hosts_file(), &hosts)?;
+        }
+        Ok((self.place(REVOKED), revoked.len()))
+    }
+
+    /// What was signed.
+    fn certificates(&self) -> Result<Certificates, AuthorityError> {
+        let file = self.place(CERTIFICATES);
+        Ok(if file.exists() { identity::read_toml(&file)? } else { Certificates::default() })
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.place.join(name)
+    }
+
+    /// Where the rack's daemons listen.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if the list cannot be read.
+    pub fn hosts(&self) -> Result<Hosts, AuthorityError> {
+        let path = self.hosts_file();
+        Ok(if path.exists() { identity::read_toml(&path)? } else { Hosts::default() })
+    }
+
+    /// Notes where a host's daemon listens (at [`PORT`] if `address` names none), for cards to
+    /// come, and for the member `admin` of this directory, whose list this is. Returns where else
+    /// it had listened, if that was noted.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if the list cannot be written.
+    pub fn note_host(&self, name: &Name, address: &str) -> Result<Option<String>, AuthorityError> {
+        let (mut hosts, address) = (self.hosts()?, with_port(address));
+        let before = hosts.hosts.insert(name.clone(), address.clone());
+        put_toml(&self.hosts_file(), &hosts)?;
+        Ok(before.filter(|before| *before != address))
+    }
+
+    fn hosts_file(&self) -> PathBuf {
+        self.directory.join("admin").join(identity::HOSTS)
+    }
+
+    /// Makes the identity of a member on this machine, in `directory`/`name`.
+    ///
+    /// # Errors
+    /// [`AuthorityError`], if it cannot be made.
+    pub fn make_member(&self, name: &Name, role: Role) -> Result<PathBuf, AuthorityError> {
+        let place = self.directory.join(name.as_str());
+        let request = request(&place)?;
+        accept(&place, &self.sign(&request, name, role, good_for(365))?)?;
+        Ok(place)
+    }
+}
+
+/// When a certificate ends that is made now and good for `days` days.
+pub fn good_for(days: u32) -> SystemTime {
+    SystemTime::now() + DAY * days
+}
+
+/// What all certificates have in common.
+pub(crate) fn params(name: &str, until: SystemTime) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new([])?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = (SystemTime::now() - SKEW).into();
+    params.not_after = until.into();
+    Ok(params)
+}
+
+/// An address with its port, or with [`PORT`] if it has none.
+fn with_port(address: &str) -> String {
+    if address.parse::<Ipv6Addr>().is_ok() {
+        return format!("[{address}]:{PORT}");
+    }
+    let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port { address.to_owned() } else { format!("{address}:{PORT}") }
+}
+
+/// Locks a file for as long as it is open; waits for other holders.
+fn lock(path: &Path) -> io::Result<File> {
+    let file = File::create(path)?;
+    while let Err(error) = flock(&file, FlockOperation::LockExclusive) {
+        if error != rustix::io::Errno::INTR {
+            return Err(error.into());
+        }
+    }
+    Ok(file)
+}
+
+/// Makes a rack: its authority, the identity of an administrator, and that of its first host if
+/// one is given, with the address of its daemon. Without one, all hosts join.
+///
+/// # Errors
+/// [`AuthorityError`], if there is one already, or it cannot be written.
+pub fn init_rack(
+    directory: &Path,
+    rack: &Name,
+    first: Option<(&Name, &str)>,
+) -> Result<Identity, AuthorityError> {
+    let authority = Authority::create(directory, rack)?;
+    let admin = "admin".parse()?;
+    make_directory(&directory.join("admin"))?;
+    // One that was interrupted may have noted another host.
+    put_toml(&authority.hosts_file(), &Hosts::default())?;
+    if let Some((host, address)) = first {
+        authority.note_host(host, address)?;
+        authority.make_member(host, Role::Host)?;
+    }
+    let place = authority.make_member(&admin, Role::Admin)?;
+    let identity = Identity::load(&place)?;
+    authority.settle()?;
+    Ok(identity)
+}

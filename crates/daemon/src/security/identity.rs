@@ -1,0 +1,94 @@
+//! [`Identity`]: the certificate of a member of a rack with its key, in a directory of its own.
+//!
+//! | File | What it is |
+//! |---|---|
+//! | `certificate.pem` | the certificate: name, role and rack, signed by the rack's authority |
+//! | `key.pem` | its private key, made where it is used and never carried anywhere (mode 0600) |
+//! | `ca.pem` | the certificate of the rack's authority |
+//! | `revoked.pem` | which certificates the authority has taken back, if it has any |
+//! | `hosts.toml` | where the daemons of the rack's hosts listen, for those who call them |
+
+use crate::security::member::{IdentityError, Member, Name};
+use crate::{files, security::revocation};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer,
+    pem::{self, PemObject},
+};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt, path::Path};
+
+/// Where the daemons of a rack's hosts listen, as `host:port`, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hosts {
+    /// The addresses.
+    #[serde(default)]
+    pub hosts: BTreeMap<Name, String>,
+}
+
+/// A member with its credentials, as its directory holds them.
+pub struct Identity {
+    /// The member that its certificate names.
+    pub member: Member,
+    /// Its certificate.
+    pub certificate: CertificateDer<'static>,
+    /// The certificate's private key.
+    pub key: PrivateKeyDer<'static>,
+    /// The certificate of the rack's authority.
+    pub ca: CertificateDer<'static>,
+    /// Which certificates are revoked, if any are.
+    pub revoked: Option<CertificateRevocationListDer<'static>>,
+    /// The rack's hosts, as far as this member knows.
+    pub hosts: Hosts,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("member", &self.member).finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// Reads the identity in `directory`.
+    ///
+    /// # Errors
+    /// [`IdentityError`], if a file is missing, holds something else, or the key can be read by
+    /// others than its owner.
+    pub fn load(directory: &Path) -> Result<Self, IdentityError> {
+        let certificate = read_pem(&directory.join(CERTIFICATE))?;
+        let key_file = directory.join(KEY);
+        files::only_for_owner(&key_file)
+            .map_err(|error| IdentityError::File { path: key_file.clone(), error })?;
+        let hosts = directory.join(HOSTS);
+        Ok(Self {
+            member: Member::of(&certificate)?,
+            certificate,
+            key: read_pem(&key_file)?,
+            ca: read_pem(&directory.join(CA))?,
+            revoked: revocation::read(directory)?,
+            hosts: if hosts.exists() { read_toml(&hosts)? } else { Hosts::default() },
+        })
+    }
+}
+
+/// The port at which a daemon listens if its address names none.
+pub const PORT: u16 = 7474;
+
+pub(crate) const CERTIFICATE: &str = "certificate.pem";
+pub(crate) const KEY: &str = "key.pem";
+pub(crate) const CA: &str = "ca.pem";
+pub(crate) const HOSTS: &str = "hosts.toml";
+
+fn read_pem<T: PemObject>(path: &Path) -> Result<T, IdentityError> {
+    T::from_pem_file(path).map_err(|error| match error {
+        pem::Error::Io(error) => IdentityError::File { path: path.to_owned(), error },
+        // The parser's error may quote the file, which may be a key.
+        _ => IdentityError::Content { path: path.to_owned(), reason: "not PEM".into() },
+    })
+}
+
+pub(crate) fn read_toml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, IdentityError> {
+    let file = |error| IdentityError::File { path: path.to_owned(), error };
+    let text = std::fs::read_to_string(path).map_err(file)?;
+    toml::from_str(&text)
+        .map_err(|e| IdentityError::Content { path: path.to_owned(), reason: e.to_string() })
+}

@@ -1,0 +1,110 @@
+//! [`Reporter`]: tells the daemon about once a second what the threads of this process do.
+//!
+//! Nothing on the path of a request knows of it. The threads count by the batch anyhow; when the
+//! reporter asks, by a word that every thread looks at in each round, each publishes its counts on
+//! the board, and the reporter sends the board to the daemon in one datagram. No thread is woken for
+//! it: a sleeping thread looks at the word at least five times a second, and counts that stand still
+//! show a thread that is stuck. A daemon that does not read costs datagrams, not time.
+
+use crate::shared::Shared;
+use gossamer_job::{ProcessStatistics, REPORT_INTERVAL};
+use std::{
+    io,
+    os::unix::net::UnixDatagram,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+/// How long the threads have to publish their counts: longer than any of them sleeps.
+const ANSWER_TIME: Duration = Duration::from_millis(250);
+
+/// A thread that reports until it is dropped.
+pub(crate) struct Reporter {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Reporter {
+    /// Reports what the threads of `shared` do to `socket`.
+    ///
+    /// # Errors
+    /// What the system says, if it starts no thread.
+    pub(crate) fn start(shared: Arc<Shared>, socket: UnixDatagram) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let report = move || {
+            let goes_on = |time| stopped.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout);
+            loop {
+                shared.ask_for_statistics();
+                if !goes_on(ANSWER_TIME) {
+                    return;
+                }
+                let (threads, queue_pairs) = (shared.board.read(), shared.transport.queue_pairs());
+                let report = ProcessStatistics { threads, queue_pairs };
+                // A daemon that has ended, or lags, misses this report.
+                let _ = socket.send(report.to_json().as_bytes());
+                if !goes_on(REPORT_INTERVAL - ANSWER_TIME) {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("gossamer-report".into()).spawn(report)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HostId, Rack, ThreadId, start::Joined};
+    use gossamer_job::LARGEST_REPORT;
+
+    #[test]
+    fn a_rack_reports_what_its_threads_do() {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let transport = transport_shm::ShmTransport::threads(2).expect("a rack");
+        let joined = Joined { transport, reports: Some(theirs) };
+        let (has_sent, sent) = mpsc::channel();
+        let (has_seen, seen) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            let mut buffer = vec![0; LARGEST_REPORT];
+            sent.recv().unwrap();
+            let mut report = ProcessStatistics::default();
+            // One that was asked for before does not count yet, nor one that a thread was late for.
+            while report.threads.first().is_none_or(|client| client.requests_out < 1000)
+                || report.threads[1].idle_ns == 0
+            {
+                let length = ours.recv(&mut buffer).unwrap();
+                report = ProcessStatistics::from_json(&buffer[..length]).unwrap();
+            }
+            has_seen.send(()).unwrap();
+            report
+        });
+        let main = move || {
+            let trustee = ThreadId { host: HostId(0), thread: 1 };
+            let counter = crate::trustee(trustee).entrust(0u64);
+            (0..1000).for_each(|_| counter.apply(|c| *c += 1));
+            has_sent.send(()).unwrap();
+            while seen.try_recv().is_err() {
+                crate::sleep(Duration::from_millis(5));
+            }
+        };
+        assert!(matches!(Rack::new().threads(2).serve(joined, Some(main)), Ok(Some(Ok(())))));
+        let report = reader.join().unwrap();
+        let [client, trustee] = report.threads[..] else { panic!("{report:?}") };
+        assert!(client.requests_out >= 1000 && trustee.requests_in >= 1000, "{report:?}");
+        assert!(client.fibers >= 1, "`main` is a fiber: {report:?}");
+        assert!(trustee.idle_ns > 0 && trustee.idle_ns <= trustee.at_ns, "{report:?}");
+        assert!(trustee.bytes_in >= 8000 && client.bytes_in >= 8000, "{report:?}");
+    }
+}

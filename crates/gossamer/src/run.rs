@@ -1,0 +1,244 @@
+//! [`Rack::run`]: how a program becomes a rack, runs, and ends.
+//!
+//! With one host, `run` starts the runtime threads in this process. With more, the program starts
+//! itself again for each further host; those copies come to `run` as this one does, and there they
+//! serve until the rack ends, and exit. In a job, a daemon has started the program once on each of
+//! its machines, and the same holds. So the code before `run` runs in every process, and the closure
+//! given to it runs once, on host 0 (thesis 3.2.2, `gsm_main`).
+
+#[cfg(feature = "tcp")]
+use crate::reporter::Reporter;
+use crate::{
+    Rack, RackError, StartError, cause,
+    children::Children,
+    end,
+    processors::Processors,
+    shared::Shared,
+    start::{self, Joined},
+    worker::Worker,
+};
+use fiber::{JoinError, JoinHandle};
+use parking_lot::{Mutex, RwLock};
+use std::{
+    panic,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+use transport_api::{ThreadId, Transport};
+use trust_core::{Registered, Wiring};
+
+/// How long to wait for another host to share its slots.
+const WIRING_TIMEOUT: Duration = Duration::from_secs(20);
+
+impl Rack {
+    /// Runs the rack: `main` runs once, in a fiber of thread 0 of host 0, and when it returns the
+    /// rack ends. Fibers that are still waiting then are unwound.
+    ///
+    /// - In a process that a daemon has started (`gossamer run`), the rack is that of the job: over
+    ///   TCP and TLS between machines and shared memory within one, or over RDMA everywhere if the
+    ///   program was built for that.
+    /// - In a task of a Slurm step (`srun`), it is that of the step, in the same way.
+    /// - Elsewhere this call starts the processes of the other hosts.
+    ///
+    /// In the processes of other hosts this call does not return: they exit when the rack has
+    /// ended.
+    ///
+    /// # Errors
+    /// [`RackError`], if the rack did not start or ended with a failure.
+    ///
+    /// # Panics
+    /// If `main` panics, with its panic.
+    pub fn run<M, R>(mut self, main: M) -> Result<R, RackError>
+    where
+        M: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        if !trust_core::is_one_image() {
+            return Err(RackError::TwoImages);
+        }
+        let mut children = Children::default();
+        let joined = start::assemble(&mut self, &mut children)?;
+        if joined.transport.local().0 > 0 {
+            let code = match self.serve(joined, None::<fn()>) {
+                Ok(_) => 0,
+                Err(error) => {
+                    eprintln!("gossamer: {error:?}");
+                    1
+                }
+            };
+            std::process::exit(code);
+        }
+        let result = self.serve(joined, Some(main));
+        let result = result.map_err(|error| cause::of_failure(error, &mut children.0));
+        children.shut_down(result.is_ok());
+        Ok(or_unwind(result?).expect("host 0 runs main"))
+    }
+
+    /// As [`run`](Self::run), on a transport of the caller: for transports that this crate does not
+    /// know. Hosts and threads are those of the transport, whatever the settings say. `main` runs on
+    /// host 0 only; on the others the call returns `None` when the rack has ended.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_on<M, R>(
+        self,
+        transport: Arc<dyn Transport>,
+        main: M,
+    ) -> Result<Option<R>, RackError>
+    where
+        M: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let main = (transport.local().0 == 0).then_some(main);
+        Ok(or_unwind(self.serve(transport.into(), main)?))
+    }
+
+    /// Runs this host's threads until the rack ends.
+    pub(crate) fn serve<M, R>(
+        &self,
+        joined: Joined,
+        main: Option<M>,
+    ) -> Result<Option<thread::Result<R>>, RackError>
+    where
+        M: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let transport = joined.transport;
+        // Once more, for `run_on`: the caller's transport may have other threads than the settings say.
+        self.check(transport.hosts(), transport.threads())?;
+        let shared = Arc::new(Shared::new(
+            transport.clone(),
+            self.fibers.clone(),
+            self.dedicated,
+            self.sleep_after,
+            self.on_peer_loss,
+        ));
+        let registered = {
+            let shared = Arc::downgrade(&shared);
+            Registered::new(Arc::new(move |job| {
+                let shared = shared.upgrade();
+                if let Some(remotes) = shared.as_ref().and_then(|shared| shared.remotes.get()) {
+                    drop(remotes[0].spawn(move || trust_core::run_job(job)));
+                }
+            }))
+        };
+        // A host that fails because it has lost another says goodbye: it is not the cause.
+        let wiring = Wiring::connect(transport.clone(), registered.number(), WIRING_TIMEOUT)
+            .map_err(|error| cause::of_wiring(&*transport, error))
+            .inspect_err(|_| transport.leave())?;
+        #[cfg(feature = "tcp")]
+        let _reporter = joined
+            .reports
+            .map(|socket| Reporter::start(shared.clone(), socket))
+            .transpose()
+            .map_err(|error| RackError::Start(error.into()))?;
+        let outcome = Arc::new(Mutex::new(None));
+        self.run_threads(&shared, &wiring, main, &outcome)?;
+        transport.leave();
+        if let Some(error) = shared.take_failure() {
+            return Err(error);
+        }
+        let outcome = outcome.lock().take();
+        match shared.take_unobserved() {
+            Some(error) if !matches!(outcome, Some(Err(_))) => Err(error),
+            _ => Ok(outcome),
+        }
+    }
+
+    /// Runs the threads, with `main` as a fiber of the first, until they are told to stop.
+    fn run_threads<M, R>(
+        &self,
+        shared: &Arc<Shared>,
+        wiring: &Wiring,
+        main: Option<M>,
+        outcome: &Arc<Mutex<Option<thread::Result<R>>>>,
+    ) -> Result<(), RackError>
+    where
+        M: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let (host, count) = (shared.transport.local(), shared.transport.threads());
+        let processors = self.pin.then(Processors::allowed);
+        // Released once all threads are up, or one of them has failed to start.
+        let start_barrier = RwLock::new(());
+        thread::scope(|scope| {
+            let held = start_barrier.write();
+            let (up, ups) = mpsc::channel();
+            let spawn = |number| {
+                let (start_barrier, up, processors) = (&start_barrier, up.clone(), &processors);
+                let run = move || {
+                    let _guard = StopIfPanicking(shared);
+                    if let Some(processors) = processors {
+                        let before = ThreadId { host, thread: 0 }.number(count);
+                        processors.pin(self.neighbours.unwrap_or(before) + number);
+                    }
+                    let worker = Worker::new(shared.clone(), wiring, number);
+                    if let Ok(worker) = &worker {
+                        // The receiver is gone if another thread could not be started.
+                        let _ = up.send((number, worker.remote()));
+                    }
+                    drop(up);
+                    drop(start_barrier.read());
+                    worker.map(|worker| worker.run())
+                };
+                let thread = thread::Builder::new().name(format!("gossamer-{}.{number}", host.0));
+                let thread = match self.worker_stack_bytes {
+                    Some(bytes) => thread.stack_size(bytes),
+                    None => thread,
+                };
+                thread.spawn_scoped(scope, run)
+            };
+            let threads: Vec<_> =
+                (0..count).map(spawn).collect::<Result<_, _>>().map_err(|error| {
+                    shared.stop();
+                    RackError::Start(StartError::Thread(error))
+                })?;
+            drop(up);
+            let mut all: Vec<_> = ups.iter().collect();
+            all.sort_unstable_by_key(|(number, _)| *number);
+            if all.len() == count as usize {
+                let all = all.into_iter().map(|(_, remote)| remote).collect();
+                drop(shared.remotes.set(all));
+            } else {
+                shared.stop();
+            }
+            let main = main.filter(|_| !shared.is_stopping()).map(|main| {
+                let (outcome, check_leaks) = (outcome.clone(), self.check_leaks);
+                let inside = shared.clone();
+                shared.remote(0).spawn(move || {
+                    *outcome.lock() = Some(panic::catch_unwind(panic::AssertUnwindSafe(main)));
+                    end::end_rack(&inside, check_leaks && matches!(*outcome.lock(), Some(Ok(_))));
+                })
+            });
+            drop(held);
+            // Otherwise it ends the rack itself, or is unwound when the rack ends.
+            if let Some(Err(JoinError::NotStarted(error))) = main.map(JoinHandle::join) {
+                shared.fail(RackError::Start(error.into()));
+            }
+            for thread in threads {
+                match thread.join() {
+                    Ok(ended) => ended?,
+                    Err(panic) => panic::resume_unwind(panic),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What `main` has returned; resumes its panic.
+fn or_unwind<R>(outcome: Option<thread::Result<R>>) -> Option<R> {
+    outcome.map(|ended| ended.unwrap_or_else(|panic| panic::resume_unwind(panic)))
+}
+
+/// Stops the other threads of this process when one of them panics: they would wait for it forever.
+struct StopIfPanicking<'a>(&'a Shared);
+
+impl Drop for StopIfPanicking<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.stop();
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What a daemon or a batch system tells a process of a job, and what the process tells back.
+//!
+//! Both sides use this crate: `gossamerd` writes a [`JobDescription`] and reads
+//! [`ProcessStatistics`]; the runtime, or a program that is not a rack, does the opposite. It knows
+//! neither of them.
+//!
+//! Reading order, lowest module first:
+//! 1. [`JobId`], [`certificate_name`]: which job, and the names in its certificates.
+//! 2. [`Secret`], [`SecretPem`]: what only the processes of a job may know.
+//! 3. `environment`: descriptors that a process inherits.
+//! 4. [`JobDescription`]: what a process is told.
+//! 5. [`ProcessStatistics`]: what it tells back.
+//! 6. [`JobAuthority`], [`Tls`]: the certificates of a job's hosts, and connections under them.
+//! 7. [`slurm`]: how the tasks of a Slurm step come to a job description without a daemon.
+
+#![forbid(unsafe_code)]
+
+mod authority;
+mod description;
+mod environment;
+mod id;
+mod secret;
+pub mod slurm;
+mod statistics;
+mod tls;
+
+pub use crate::{
+    authority::{AuthorityError, JobAuthority},
+    description::{JOB_FD, JobDescription, JobHost, LISTEN_FD},
+    environment::JobError,
+    id::{JobId, JobIdError, certificate_name},
+    secret::{Secret, SecretError, SecretPem},
+    statistics::{
+        LARGEST_REPORT, ProcessStatistics, REPORT_INTERVAL, STATISTICS_FD, ThreadStatistics,
+        statistics_socket,
+    },
+    tls::{Tls, TlsError},
+};
+pub use transport_api::HostId;
