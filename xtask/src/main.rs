@@ -27,7 +27,7 @@
 //! 1. [`workspace`]: where the workspace is, what is in it, its sources as tokens.
 //! 2. [`step`]: running a program, reading what it prints, giving up in time; [`times`]: how long
 //!    parts took.
-//! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
+//! 3. [`layers`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 5. [`checks`] (cargo's own tools and tests), [`aarch64`] (the suites for another processor;
 //!    [`apt`] gets it what it needs), [`deny`], [`programs`] (demo, chaos, bench), [`netns`],
@@ -51,7 +51,6 @@ mod rdma_bench;
 mod rdma_test;
 mod rdma_vm;
 mod slurm;
-mod sources;
 mod step;
 mod times;
 mod unsafety;

@@ -7,9 +7,10 @@
 //! 3. only `gossamer` names transports; elsewhere they may be named for tests alone;
 //! 4. every crate of the workspace has its place in the list.
 //!
-//! The rules about sources are in [`sources`].
+//! The rules about sources are in [`bans`].
 
-use crate::sources;
+mod bans;
+
 use crate::workspace::Workspace;
 use anyhow::{Result, bail, ensure};
 use cargo_metadata::DependencyKind;
@@ -51,7 +52,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let edges = edges(workspace, &crates);
     ensure!(!edges.is_empty(), "no crate uses another: there was nothing to look at");
     let mut broken = broken_rules(&crates, &edges);
-    let looked_at = sources::check(workspace, &mut broken)?;
+    let looked_at = bans::check(workspace, &mut broken)?;
     if !broken.is_empty() {
         bail!("{} rules of the layers are broken:\n  {}", broken.len(), broken.join("\n  "));
     }
