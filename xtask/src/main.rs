@@ -30,14 +30,15 @@
 //! 3. [`layers`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 5. [`checks`] (cargo's own tools and tests), [`aarch64`] (the suites for another processor;
-//!    [`apt`] gets it what it needs), [`deny`], [`programs`] (demo, chaos, bench), [`netns`],
-//!    [`deploy`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`rdma_bench`], [`fuzz`],
+//!    [`apt`] gets it what it needs), [`deny`], [`programs`] (demo, chaos), [`netns`],
+//!    [`deploy`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`bench`], [`fuzz`],
 //!    [`ci`].
 
 #![forbid(unsafe_code)]
 
 mod aarch64;
 mod apt;
+mod bench;
 mod checks;
 mod ci;
 mod deny;
@@ -47,7 +48,6 @@ mod layers;
 mod ledger;
 mod netns;
 mod programs;
-mod rdma_bench;
 mod rdma_test;
 mod rdma_vm;
 mod slurm;
@@ -56,10 +56,11 @@ mod times;
 mod unsafety;
 mod workspace;
 
+use bench::Bench;
 use clap::{Parser, Subcommand};
 use deploy::Deploy;
+use layers::Layers;
 use netns::Netns;
-use programs::Bench;
 use rdma_test::RdmaTest;
 use rdma_vm::RdmaVm;
 use std::process::ExitCode;
@@ -77,7 +78,7 @@ enum Command {
     /// Every gate of CI, in order, timed; stops at the first that fails
     Ci,
     /// A lower layer never names an upper one; the core has no socket, clock or thread
-    Layers,
+    Layers(Layers),
     /// `unsafe` only in the files of ARCHITECTURE.md's ledger, each with its reason
     Unsafe,
     /// Formatting and clippy, warnings denied
@@ -164,7 +165,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::RdmaVm(vm) => return rdma_vm::run(&workspace, vm),
         Command::DeployTest => deploy::proof::run(&workspace),
         Command::Ci => ci::run(&workspace),
-        Command::Layers => layers::run(&workspace),
+        Command::Layers(layers) => layers::run(&workspace, layers),
         Command::Unsafe => ledger::run(&workspace),
         Command::Lint => checks::lint(&workspace),
         Command::Doc => checks::doc(&workspace),
@@ -186,7 +187,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Netns(netns) => netns::run(&workspace, netns),
         Command::RdmaTest(test) => rdma_test::run(&workspace, test),
         Command::SlurmTest => slurm::run(&workspace),
-        Command::Bench(bench) => programs::bench(&workspace, bench),
+        Command::Bench(bench) => bench::run(&workspace, bench),
     };
     done.map(|()| 0)
 }

@@ -1,70 +1,13 @@
-//! The gates that run our own programs: README's main command in small, racks whose processes are
-//! killed, and the measurements.
+//! The gates that run the workspace's own programs: README's main command in small, and racks whose
+//! processes are killed.
 
-use crate::rdma_bench;
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
-use clap::{Args, Subcommand};
-use std::env;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// README's main command.
 pub(crate) const MAIN_COMMAND: &str = "cargo run --release --bin kv -- bench";
-
-/// What `cargo xtask bench` can measure.
-#[derive(Subcommand)]
-pub(crate) enum Bench {
-    /// Delegation, fibers and locks: the figures of docs/performance.md
-    Core(Measuring),
-    /// Delegation over TCP beside remote procedure calls: the figures of docs/performance-tcp.md
-    Tcp(Measuring),
-    /// Delegation over RDMA beside perftest, in a virtual machine that has RDMA devices: the figures
-    /// of docs/performance-rdma.md
-    Rdma(RdmaMeasuring),
-}
-
-/// How it is measured.
-#[derive(Args)]
-pub(crate) struct Measuring {
-    /// Write the results to this file, as JSON
-    #[arg(long)]
-    pub(crate) json: Option<PathBuf>,
-    /// Interleaved rounds
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rounds: u32,
-    /// Only cases whose name contains this
-    #[arg(long)]
-    filter: Option<String>,
-    /// Print every sample that counts as well
-    #[arg(long)]
-    raw: bool,
-}
-
-/// How it is measured over RDMA.
-#[derive(Args)]
-pub(crate) struct RdmaMeasuring {
-    #[command(flatten)]
-    pub(crate) how: Measuring,
-    /// Draw throughput over numbers of queue pairs into this file, as SVG
-    #[arg(long, requires = "json")]
-    pub(crate) plot: Option<PathBuf>,
-}
-
-impl Measuring {
-    /// Has the program of `step` measure so, with the results in the file `json`.
-    pub(crate) fn applied_to(&self, mut step: Step, json: Option<&Path>) -> Step {
-        step = step.arg("--rounds").arg(self.rounds.to_string());
-        if let Some(file) = json {
-            step = step.arg("--json").arg(file);
-        }
-        if let Some(filter) = &self.filter {
-            step = step.arg("--filter").arg(filter);
-        }
-        if self.raw { step.arg("--raw") } else { step }
-    }
-}
 
 /// `cargo xtask demo`.
 pub(crate) fn demo(workspace: &Workspace) -> Result<()> {
@@ -177,49 +120,6 @@ fn check_rounds(printed: &str, rounds: u32) -> Result<()> {
     let count = printed.lines().filter(|line| line.starts_with("round ")).count();
     ensure!(count == rounds as usize, "{rounds} rounds were asked for, {count} were reported");
     Ok(())
-}
-
-/// `cargo xtask bench`.
-pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> Result<()> {
-    let (step, how) = match bench {
-        Bench::Core(how) => {
-            say_if_ucx_is_missing(&workspace.root);
-            say_if_prototype_is_missing();
-            // The key-value store is measured by its own program.
-            let build = "build --release --package gossamer-apps --bin kv";
-            Step::cargo(&workspace.root, build).run()?;
-            let kv = workspace.target().join("release/kv");
-            let folder = workspace.benchmarks("core")?;
-            let step = Step::cargo(&folder, "run --release --bin core-bench --");
-            (step.arg("--kv").arg(kv), how)
-        }
-        Bench::Tcp(how) => {
-            say_if_ucx_is_missing(&workspace.root);
-            (Step::cargo(&workspace.benchmarks("tcp")?, "run --release --bin tcp-bench --"), how)
-        }
-        Bench::Rdma(how) => return rdma_bench::run(workspace, how),
-    };
-    // The program runs in its own folder; the file is meant relative to ours.
-    let here = env::current_dir()?;
-    let json = how.json.as_ref().map(|file| here.join(file));
-    how.applied_to(step, json.as_deref()).run()
-}
-
-/// Cargo cannot fetch it; without it its rows are missing, which must not surprise.
-fn say_if_ucx_is_missing(root: &Path) {
-    if !Step::program(root, "sh", "-c").arg("command -v ucx_perftest").works() {
-        eprintln!("bench: no ucx_perftest, so no comparison with UCX (apt-get install ucx-utils)");
-    }
-}
-
-fn say_if_prototype_is_missing() {
-    match env::var_os("GOSSAMER_PROTOTYPE") {
-        Some(folder) if Path::new(&folder).is_dir() => {}
-        Some(folder) => eprintln!("bench: GOSSAMER_PROTOTYPE={folder:?} is no folder"),
-        None => eprintln!(
-            "bench: no comparison with the delegation prototype (GOSSAMER_PROTOTYPE names its folder)"
-        ),
-    }
 }
 
 #[cfg(test)]

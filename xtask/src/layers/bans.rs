@@ -5,9 +5,9 @@
 //! Clippy's bans cannot say this: they see through re-exports (`primitive::sync::AtomicU64` is the
 //! banned original) and do not tell tests from the rest. So names are read as they are written.
 
+use crate::layers::names::{Name, is_test_file, names};
 use crate::workspace::{Source, Workspace};
 use anyhow::{Result, ensure};
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// Names that the sources of some crates may not use outside their tests.
 struct Ban {
@@ -53,13 +53,6 @@ const BANS: &[Ban] = &[
     },
 ];
 
-/// A name as it is written: `std::net::TcpStream`, or `.elapsed` for a method.
-#[derive(Debug, PartialEq, Eq)]
-struct Name {
-    path: Vec<String>,
-    line: usize,
-}
-
 /// Adds what breaks a ban to `broken`; says what was looked at, and fails if that was nothing.
 pub(crate) fn check(workspace: &Workspace, broken: &mut Vec<String>) -> Result<String> {
     let (mut files, mut names) = (0, 0);
@@ -73,24 +66,17 @@ pub(crate) fn check(workspace: &Workspace, broken: &mut Vec<String>) -> Result<S
                 files += 1;
                 seen += check_source(ban, &source, broken)?;
             }
-            ensure!(seen > 0, "{folder}/src has no code: there was nothing to look at");
+            ensure!(seen > 0, "{folder}/src has no code, expected some to check");
             names += seen;
         }
     }
-    Ok(format!("{names} names in {files} readings of a file keep the {} bans", BANS.len()))
-}
-
-/// Files that only tests are in, by convention: `tests.rs`, folders called `tests`, and the suite
-/// that transports are held to.
-fn is_test_file(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/conformance/")
+    Ok(format!("{names} names in {files} readings of a file obey the {} bans", BANS.len()))
 }
 
 fn check_source(ban: &Ban, source: &Source, broken: &mut Vec<String>) -> Result<usize> {
-    let mut names = Vec::new();
-    collect(source.tokens()?, &[], &mut names);
+    let names = names(source)?;
     let mut last = 0;
-    for Name { path, line } in &names {
+    for Name { path, line, .. } in &names {
         let hits = |banned: &&[&str]| path.windows(banned.len()).any(|part| part == *banned);
         // One complaint a line: the branches of a use tree all contain what stands before them.
         if *line != last && ban.paths.iter().any(hits) {
@@ -100,96 +86,6 @@ fn check_source(ban: &Ban, source: &Source, broken: &mut Vec<String>) -> Result<
         }
     }
     Ok(names.len())
-}
-
-/// Adds the names of `tokens` to `out`, those of test code left out; names at the top are those of
-/// a use tree below `prefix`.
-fn collect(tokens: TokenStream, prefix: &[String], out: &mut Vec<Name>) {
-    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-    let mut at = 0;
-    while at < tokens.len() {
-        match &tokens[at] {
-            TokenTree::Punct(p) if p.as_char() == '#' && is_for_tests(tokens.get(at + 1)) => {
-                at = end_of_item(&tokens, at + 2);
-            }
-            TokenTree::Ident(_) => at = collect_name(&tokens, at, prefix, out),
-            TokenTree::Group(group) => {
-                collect(group.stream(), &[], out);
-                at += 1;
-            }
-            TokenTree::Punct(_) | TokenTree::Literal(_) => at += 1,
-        }
-    }
-}
-
-/// Adds the name that starts at `at`; returns where it ends.
-fn collect_name(
-    tokens: &[TokenTree],
-    mut at: usize,
-    prefix: &[String],
-    out: &mut Vec<Name>,
-) -> usize {
-    let line = tokens[at].span().start().line;
-    let mut path = prefix.to_vec();
-    let is_method = at > 0 && is_punct(&tokens[at - 1], '.');
-    path.push(format!("{}{}", if is_method { "." } else { "" }, tokens[at]));
-    at += 1;
-    while let [a, b, next, ..] = &tokens[at..]
-        && is_punct(a, ':')
-        && is_punct(b, ':')
-    {
-        match next {
-            TokenTree::Ident(ident) => {
-                path.push(ident.to_string());
-                at += 3;
-            }
-            TokenTree::Group(tree) if tree.delimiter() == Delimiter::Brace => {
-                collect(tree.stream(), &path, out);
-                at += 3;
-                break;
-            }
-            _ => break,
-        }
-    }
-    out.push(Name { path, line });
-    at
-}
-
-fn is_punct(token: &TokenTree, wanted: char) -> bool {
-    matches!(token, TokenTree::Punct(p) if p.as_char() == wanted)
-}
-
-/// Whether this is the bracket of `#[cfg(test)]`, `#[cfg(all(test, ...))]` or `#[test]`.
-fn is_for_tests(bracket: Option<&TokenTree>) -> bool {
-    let Some(TokenTree::Group(bracket)) = bracket else { return false };
-    let inside: Vec<TokenTree> = bracket.stream().into_iter().collect();
-    match inside.as_slice() {
-        [TokenTree::Ident(name)] => name == "test",
-        [TokenTree::Ident(name), TokenTree::Group(condition)] => {
-            name == "cfg" && demands_test(condition)
-        }
-        _ => false,
-    }
-}
-
-fn demands_test(condition: &Group) -> bool {
-    let tokens: Vec<TokenTree> = condition.stream().into_iter().collect();
-    match tokens.as_slice() {
-        [TokenTree::Ident(name), TokenTree::Group(all)] if name == "all" => demands_test(all),
-        _ => {
-            let mut terms = tokens.split(|token| is_punct(token, ','));
-            terms.any(|term| matches!(term, [TokenTree::Ident(name)] if name == "test"))
-        }
-    }
-}
-
-/// Where the item ends whose attributes and keywords start at `at`: after its block or semicolon.
-fn end_of_item(tokens: &[TokenTree], at: usize) -> usize {
-    let ends = |token: &TokenTree| match token {
-        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
-        token => is_punct(token, ';'),
-    };
-    tokens[at..].iter().position(ends).map_or(tokens.len(), |offset| at + offset + 1)
 }
 
 #[cfg(test)]
@@ -267,7 +163,5 @@ mod tests {
         ] {
             assert_eq!(broken("crates/trust-core/src/a.rs", text).len(), 1, "{text}");
         }
-        assert!(is_test_file("crates/trust-core/src/slot/tests.rs"));
-        assert!(!is_test_file("crates/trust-core/src/contests.rs"));
     }
 }

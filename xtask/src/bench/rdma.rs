@@ -1,7 +1,7 @@
 //! `cargo xtask bench rdma`: the measurements that need RDMA devices. Their program is built here, and
 //! runs in a guest of [`rdma_vm`](crate::rdma_vm) that has two, on Debian's kernel 6.1.
 
-use crate::programs::RdmaMeasuring;
+use crate::bench::RdmaMeasuring;
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, bail};
