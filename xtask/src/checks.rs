@@ -2,6 +2,7 @@
 //! tests and loom models. They share one build folder wherever the compiler's flags are the same.
 
 use crate::step::{Step, passed};
+use crate::subjects;
 use crate::workspace::Workspace;
 use anyhow::{Result, bail, ensure};
 use std::path::Path;
@@ -28,6 +29,7 @@ const TRANSPORTS: [(&str, &str); 2] = [("shm", "--lib --tests"), ("tcp", "--lib"
 
 /// `cargo xtask lint`.
 pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
+    subjects::check(workspace)?;
     Step::cargo(&workspace.root, "fmt --all --check").run()?;
     for folder in OWN_WORKSPACES {
         Step::cargo(&workspace.own_workspace(folder)?, "fmt --check").run()?;

@@ -52,6 +52,7 @@ mod rdma_test;
 mod rdma_vm;
 mod slurm;
 mod step;
+mod subjects;
 mod times;
 mod unsafety;
 mod workspace;
@@ -81,7 +82,7 @@ enum Command {
     Layers(Layers),
     /// `unsafe` only in the files of ARCHITECTURE.md's ledger, each with its reason
     Unsafe,
-    /// Formatting and clippy, warnings denied
+    /// Check formatting, clippy with warnings denied, and the length of commit subjects
     Lint,
     /// The documentation of every crate, warnings denied
     Doc,

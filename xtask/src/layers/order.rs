@@ -35,7 +35,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "xtask/src",
         &[
             &["apt", "step", "times", "workspace"],
-            &["checks", "deny", "fuzz", "layers", "programs", "unsafety"],
+            &["deny", "fuzz", "layers", "programs", "subjects", "unsafety"],
+            &["checks"],
             &["aarch64", "ledger", "netns"],
             &["deploy"],
             &["rdma_vm", "slurm"],
