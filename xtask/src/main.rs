@@ -31,7 +31,7 @@
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 5. [`checks`] (cargo's own tools and tests), [`aarch64`] (the suites for another processor;
 //!    [`apt`] gets it what it needs), [`deny`], [`programs`] (demo, chaos), [`netns`],
-//!    [`deploy`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`bench`], [`fuzz`],
+//!    [`rack_deploy`] and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`bench`], [`fuzz`],
 //!    [`ci`].
 
 #![forbid(unsafe_code)]
@@ -42,12 +42,13 @@ mod bench;
 mod checks;
 mod ci;
 mod deny;
-mod deploy;
+mod deploy_test;
 mod fuzz;
 mod layers;
 mod ledger;
 mod netns;
 mod programs;
+mod rack_deploy;
 mod rdma_test;
 mod rdma_vm;
 mod slurm;
@@ -59,9 +60,9 @@ mod workspace;
 
 use bench::Bench;
 use clap::{Parser, Subcommand};
-use deploy::Deploy;
 use layers::Layers;
 use netns::Netns;
+use rack_deploy::RackDeploy;
 use rdma_test::RdmaTest;
 use rdma_vm::RdmaVm;
 use std::process::ExitCode;
@@ -133,7 +134,7 @@ enum Command {
     #[command(subcommand)]
     Netns(Netns),
     /// Gets a rack of machines ready over ssh, and runs a program on it
-    RackDeploy(Deploy),
+    RackDeploy(RackDeploy),
     /// Deploys a rack in namespaces, again, and where it cannot be done (needs root and sshd)
     DeployTest,
     /// Racks under Slurm: four nodes on this machine (needs root, slurm-wlm and munge)
@@ -162,9 +163,9 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> anyhow::Result<u8> {
     let workspace = Workspace::find()?;
     let done = match command {
-        Command::RackDeploy(deploy) => return deploy::run(&workspace, deploy),
+        Command::RackDeploy(deploy) => return rack_deploy::run(&workspace, deploy),
         Command::RdmaVm(vm) => return rdma_vm::run(&workspace, vm),
-        Command::DeployTest => deploy::proof::run(&workspace),
+        Command::DeployTest => deploy_test::run(&workspace),
         Command::Ci => ci::run(&workspace),
         Command::Layers(layers) => layers::run(&workspace, layers),
         Command::Unsafe => ledger::run(&workspace),

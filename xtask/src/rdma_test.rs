@@ -11,7 +11,6 @@
 //! kernel that is the harder one, unless the other is asked for.
 
 use crate::checks;
-use crate::deploy::action::quote;
 use crate::rdma_vm::{self, Version};
 use crate::step::{Step, passed};
 use crate::times::Times;
@@ -20,6 +19,7 @@ use anyhow::{Context, Result, ensure};
 use cargo_metadata::Message;
 use cargo_metadata::camino::Utf8PathBuf;
 use clap::{Args, ValueEnum};
+use gossamer_deploy::action::quote;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;

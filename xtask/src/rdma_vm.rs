@@ -19,10 +19,10 @@ mod run;
 mod watch;
 
 use crate::apt::Apt;
-use crate::deploy::interrupt::Interrupt;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use gossamer_deploy::interrupt::Interrupt;
 use guest::{Layout, Task, Work};
 use kernel::Kernel;
 pub(crate) use kernel::Version;

@@ -98,6 +98,8 @@ enum Command {
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
+    /// Install gossamer and gossamerd on the machines of a rack over ssh, and run a program there
+    Deploy(DeployArgs),
     /// Be the daemon of this host (the same as gossamerd)
     Daemon(DaemonArgs),
     /// Print a script that completes this command in a shell
@@ -212,6 +214,18 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Debug, Args)]
+struct DeployArgs {
+    #[command(flatten)]
+    options: gossamer_deploy::Options,
+    /// Directory of the gossamer and gossamerd to install [default: that of this command]
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+    /// The program, a file of this machine, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 struct DaemonArgs {
     /// The settings
     #[arg(long, value_name = "FILE", default_value = "/etc/gossamer/gossamer.toml")]
@@ -260,6 +274,8 @@ pub(crate) enum CommandError {
     File { path: PathBuf, error: io::Error },
     #[error(transparent)]
     Io(#[from] io::Error),
+    #[error("{0:#}")]
+    Deploy(gossamer_deploy::Error),
     #[error("{0}")]
     Other(String),
 }
@@ -321,6 +337,7 @@ fn execute(command: Command) -> Result<u8, CommandError> {
                 None => print(secret.as_bytes())?,
             }
         }
+        Command::Deploy(args) => return deploy(&args),
         Command::Daemon(args) => return run_daemon(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -363,6 +380,12 @@ fn on_runtime(command: impl Future<Output = Result<u8, CommandError>>) -> Result
     let result = runtime.block_on(command);
     runtime.shutdown_background();
     result
+}
+
+fn deploy(args: &DeployArgs) -> Result<u8, CommandError> {
+    let DeployArgs { options, programs, program } = args;
+    gossamer_deploy::deploy_installed(options, programs.as_deref(), program)
+        .map_err(CommandError::Deploy)
 }
 
 fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {

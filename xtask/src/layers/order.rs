@@ -3,7 +3,7 @@
 
 /// The layers, lowest first. Crates of one line are neighbours and do not use each other.
 pub(super) const LAYERS: &[&[&str]] = &[
-    &["gossamer-primitive", "gossamer-rdma-needs"],
+    &["gossamer-deploy", "gossamer-primitive", "gossamer-rdma-needs"],
     &["gossamer-transport-api"],
     TRANSPORTS,
     &["gossamer-fiber"],
@@ -30,6 +30,16 @@ pub(super) const PICKS_TRANSPORTS: &str = "gossamer";
 ///
 /// `cargo xtask layers --order FOLDER` prints an order that the sources of a folder allow.
 pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
+    (
+        "crates/deploy/src",
+        &[
+            &["interrupt", "rack_file"],
+            &["action", "namespaces", "scripts"],
+            &["probe"],
+            &["deployment"],
+            &["local"],
+        ],
+    ),
     ("crates/transport-rdma/src/verbs", &[&["device"], &["cq", "pd"], &["mr"], &["qp"]]),
     (
         "xtask/src",
@@ -37,9 +47,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["apt", "step", "times", "workspace"],
             &["deny", "fuzz", "layers", "programs", "subjects", "unsafety"],
             &["checks"],
-            &["aarch64", "ledger", "netns"],
-            &["deploy"],
-            &["rdma_vm", "slurm"],
+            &["aarch64", "ledger", "netns", "rack_deploy"],
+            &["deploy_test", "rdma_vm", "slurm"],
             &["bench", "rdma_test"],
             &["ci"],
         ],

@@ -2,8 +2,8 @@
 //! All processes of the job are gone on all hosts within a second, and the report and the exit
 //! status say which was the first.
 
-use crate::netns::proof::{HOSTS, Moment, kill_one, with_world};
-use crate::netns::{build, world::World};
+use crate::netns::check::{HOSTS, Moment, kill_one, with_rack};
+use crate::netns::{build, rack::Rack};
 use crate::programs::seed_or_new;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result};
@@ -14,8 +14,8 @@ use std::time::Duration;
 pub(crate) fn run(workspace: &Workspace, rounds: u32, seed: Option<u64>) -> Result<()> {
     let seed = seed_or_new(seed)?;
     build(workspace)?;
-    with_world(workspace, |world| {
-        let mut times = hurt(world, rounds, seed)
+    with_rack(workspace, |rack| {
+        let mut times = hurt(rack, rounds, seed)
             .with_context(|| format!("repeat it with --net --rounds {rounds} --seed {seed}"))?;
         times.sort_unstable();
         let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
@@ -28,13 +28,13 @@ pub(crate) fn run(workspace: &Workspace, rounds: u32, seed: Option<u64>) -> Resu
 }
 
 /// How long it took in each round until all processes were gone.
-fn hurt(world: &World, rounds: u32, seed: u64) -> Result<Vec<Duration>> {
+fn hurt(rack: &Rack, rounds: u32, seed: u64) -> Result<Vec<Duration>> {
     let mut rng = Rng::with_seed(seed);
     let mut times = Vec::new();
     for round in 1..=rounds {
         let (victim, moment) = plan(&mut rng);
         let host = HOSTS[victim as usize];
-        let took = kill_one(world, victim, moment)
+        let took = kill_one(rack, victim, moment)
             .with_context(|| format!("round {round}: {host} was killed, {moment:.1?}"))?;
         println!("round {round}: {host} was killed, {moment:.1?}, all gone after {took:.1?}");
         times.push(took);

@@ -6,15 +6,15 @@
 //! Needs root and `ip` (iproute2). Nothing outside the namespaces is touched.
 
 mod chaos;
-pub(crate) mod proof;
-pub(crate) mod world;
+pub(crate) mod check;
+pub(crate) mod rack;
 
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Result, bail, ensure};
 use clap::Subcommand;
+use rack::Rack;
 use std::process::Stdio;
-use world::World;
 
 /// What `cargo xtask netns` can do.
 #[derive(Subcommand)]
@@ -43,37 +43,37 @@ const RACK: &str = "gossamer";
 
 /// `cargo xtask netns`.
 pub(crate) fn run(workspace: &Workspace, netns: &Netns) -> Result<()> {
-    let world = World::new(workspace, RACK);
+    let rack = Rack::new(workspace, RACK);
     match netns {
         Netns::Up { hosts } => {
             ensure!(
-                world.hosts()?.is_empty(),
+                rack.namespaces.hosts()?.is_empty(),
                 "it is up already; `cargo xtask netns down` ends it"
             );
             build(workspace)?;
-            if let Err(error) = world.up(*hosts) {
-                world.down()?;
+            if let Err(error) = rack.up(*hosts) {
+                rack.namespaces.down()?;
                 return Err(error);
             }
-            let hosts = world.hosts()?.join(",");
+            let hosts = rack.namespaces.hosts()?.join(",");
             println!("netns: hosts {hosts} are up, and ready for");
-            println!("  cargo xtask netns run -- {} bench", world.program("kv").display());
+            println!("  cargo xtask netns run -- {} bench", rack.program("kv").display());
             Ok(())
         }
         Netns::Run { arguments } => {
-            let hosts = world.hosts()?;
+            let hosts = rack.namespaces.hosts()?;
             ensure!(!hosts.is_empty(), "there is no rack; `cargo xtask netns up` makes one");
-            let mut command = world.gossamer(&["run", "--hosts", &hosts.join(",")]);
+            let mut command = rack.gossamer(&["run", "--hosts", &hosts.join(",")]);
             let status = command.args(arguments).stdin(Stdio::inherit()).status()?;
             if !status.success() {
                 bail!("the job has failed: {status}");
             }
             Ok(())
         }
-        Netns::Down => world.down(),
+        Netns::Down => rack.namespaces.down(),
         Netns::Test => {
             build(workspace)?;
-            proof::run(workspace)
+            check::run(workspace)
         }
     }
 }

@@ -4,8 +4,8 @@
 
 use super::archive::Archive;
 use super::kernel::Kernel;
-use crate::deploy::action::quote;
 use anyhow::{Context, Result};
+use gossamer_deploy::action::quote;
 use std::fs;
 use std::path::Path;
 

@@ -8,9 +8,9 @@
 //! guest.sh   status NUMBER   the work is done
 //! ```
 
-use crate::deploy::interrupt::Interrupt;
-use crate::netns::world::signal;
 use anyhow::{Context, Result, bail, ensure};
+use gossamer_deploy::interrupt::Interrupt;
+use gossamer_deploy::interrupt::signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

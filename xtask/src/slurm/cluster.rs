@@ -1,9 +1,8 @@
 //! [`Cluster`]: a Slurm whose nodes are all this machine.
 
 use super::{LOOK_EVERY, until};
-use crate::deploy::interrupt::Interrupt;
-use crate::netns::world::signal;
 use anyhow::{Context, Result, bail, ensure};
+use gossamer_deploy::interrupt::{Interrupt, signal};
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;

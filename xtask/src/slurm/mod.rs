@@ -7,13 +7,12 @@
 
 mod cluster;
 
-use crate::deploy::interrupt::Interrupt;
-use crate::netns::world::signal;
 use crate::programs::check_bench;
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
 use cluster::Cluster;
+use gossamer_deploy::interrupt::{Interrupt, signal};
 use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::thread::{sleep, spawn};

@@ -1,10 +1,12 @@
 //! `cargo xtask netns test`: a bench on three hosts, with one process on each and with two that share
 //! memory, and what becomes of it when a process is killed or stopped and when a cable is pulled.
 
-use crate::netns::world::{World, signal};
+use crate::netns::rack::Rack;
 use crate::programs::check_bench;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
+use gossamer_deploy::interrupt::signal;
+use gossamer_deploy::namespaces::Namespaces;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
@@ -33,57 +35,57 @@ pub(super) enum Moment {
 
 /// Runs the proofs.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    with_world(workspace, prove)
+    with_rack(workspace, prove)
 }
 
-/// Proves something in a world of its own, which is removed afterwards.
-pub(super) fn with_world(
+/// Proves something in a rack of its own, which is removed afterwards.
+pub(super) fn with_rack(
     workspace: &Workspace,
-    prove: impl FnOnce(&World) -> Result<()>,
+    prove: impl FnOnce(&Rack) -> Result<()>,
 ) -> Result<()> {
-    let world = World::new(workspace, PREFIX);
-    let _claim = world.claim()?;
+    let rack = Rack::new(workspace, PREFIX);
+    let _claim = rack.namespaces.claim()?;
     // What an earlier run that was interrupted has left.
-    world.down()?;
-    let proved = world.up(HOSTS.len() as u32).and_then(|()| prove(&world));
+    rack.namespaces.down()?;
+    let proved = rack.up(HOSTS.len() as u32).and_then(|()| prove(&rack));
     if proved.is_err() {
         for host in HOSTS {
-            let log = fs::read_to_string(world.file(&format!("{host}.log"))).unwrap_or_default();
+            let log = fs::read_to_string(rack.file(&format!("{host}.log"))).unwrap_or_default();
             eprintln!("--- the daemon of {host}\n{log}");
         }
     }
-    proved.and(world.down())
+    proved.and(rack.namespaces.down())
 }
 
-fn prove(world: &World) -> Result<()> {
+fn prove(rack: &Rack) -> Result<()> {
     let small = "--records 2000 --operations 20000";
-    let rate = bench(world, small)?;
+    let rate = bench(rack, small)?;
     println!("netns: three hosts, {rate} operations per second");
-    let rate = Job::start_several(world, 2, small)?.result()?;
+    let rate = Job::start_several(rack, 2, small)?.result()?;
     println!("netns: three hosts with two processes each, {rate} operations per second");
     for (number, host) in (0..).zip(HOSTS) {
-        let took = kill_one(world, number, Moment::Working(Duration::ZERO));
+        let took = kill_one(rack, number, Moment::Working(Duration::ZERO));
         let took = took.with_context(|| format!("killing {host}"))?;
         println!("netns: a process of {host} was killed, and all were gone after {took:.1?}");
     }
-    let took = pull_a_cable(world).context("pulling a cable")?;
+    let took = pull_a_cable(rack).context("pulling a cable")?;
     println!("netns: the cable of c was pulled, and a and b had ended after {took:.1?}");
-    bench(world, small).context("when the cable is back")?;
-    stop_for_a_while(world).context("stopping a process for less than the bound")?;
+    bench(rack, small).context("when the cable is back")?;
+    stop_for_a_while(rack).context("stopping a process for less than the bound")?;
     println!("netns: a process stood still for half the bound, and the job did not mind");
     Ok(())
 }
 
 /// Runs a bench to its end; its throughput.
-fn bench(world: &World, arguments: &str) -> Result<f64> {
-    Job::start(world, arguments)?.result()
+fn bench(rack: &Rack, arguments: &str) -> Result<f64> {
+    Job::start(rack, arguments)?.result()
 }
 
 /// Kills the process on a host; how long it took until all were gone, which is not longer than it
 /// may be.
-pub(super) fn kill_one(world: &World, number: u32, moment: Moment) -> Result<Duration> {
+pub(super) fn kill_one(rack: &Rack, number: u32, moment: Moment) -> Result<Duration> {
     let host = HOSTS[number as usize];
-    let mut job = Job::start(world, ENDLESS)?;
+    let mut job = Job::start(rack, ENDLESS)?;
     let process = match moment {
         Moment::Starting(after) => {
             let process = job.started(host)?;
@@ -98,7 +100,7 @@ pub(super) fn kill_one(world: &World, number: u32, moment: Moment) -> Result<Dur
     };
     let start = Instant::now();
     signal(process, "KILL");
-    until_gone(world, &HOSTS)?;
+    until_gone(rack, &HOSTS)?;
     let took = start.elapsed();
     let status = job.wait()?;
     let said = job.errors()?;
@@ -110,12 +112,12 @@ pub(super) fn kill_one(world: &World, number: u32, moment: Moment) -> Result<Dur
 }
 
 /// Pulls a cable and puts it back; how long it took until the other hosts had ended.
-fn pull_a_cable(world: &World) -> Result<Duration> {
-    let mut job = Job::start(world, ENDLESS)?;
+fn pull_a_cable(rack: &Rack) -> Result<Duration> {
+    let mut job = Job::start(rack, ENDLESS)?;
     job.process(2, "c")?;
     let start = Instant::now();
-    world.set_cable("c", false)?;
-    until_gone(world, &["a", "b"])?;
+    rack.namespaces.plug("c", false)?;
+    until_gone(rack, &["a", "b"])?;
     let took = start.elapsed();
     let status = job.wait()?;
     let said = job.errors()?;
@@ -125,13 +127,13 @@ fn pull_a_cable(world: &World) -> Result<Duration> {
     // And what they need to end once they know.
     ensure!(took <= LOSS_BOUND + GONE_WITHIN, "it took {took:?} until a and b had ended");
     // Its daemon finds that the controller is gone, and ends the process there.
-    until_gone(world, &["c"])?;
-    world.set_cable("c", true)?;
+    until_gone(rack, &["c"])?;
+    rack.namespaces.plug("c", true)?;
     Ok(took)
 }
 
-fn stop_for_a_while(world: &World) -> Result<()> {
-    let mut job = Job::start(world, "--operations 1000000000000 --seconds 3")?;
+fn stop_for_a_while(rack: &Rack) -> Result<()> {
+    let mut job = Job::start(rack, "--operations 1000000000000 --seconds 3")?;
     let process = job.process(2, "c")?;
     signal(process, "STOP");
     sleep(LOSS_BOUND / 2);
@@ -140,10 +142,10 @@ fn stop_for_a_while(world: &World) -> Result<()> {
 }
 
 /// Waits until nothing but the daemon is left on these hosts.
-fn until_gone(world: &World, hosts: &[&str]) -> Result<()> {
+fn until_gone(rack: &Rack, hosts: &[&str]) -> Result<()> {
     for host in hosts {
         eventually(&format!("the processes on {host} are gone"), || {
-            let left = world.processes(host)?.len();
+            let left = rack.namespaces.processes(host)?.len();
             ensure!(left > 0, "the daemon of {host} is gone");
             Ok((left == 1).then_some(()))
         })?;
@@ -152,7 +154,7 @@ fn until_gone(world: &World, hosts: &[&str]) -> Result<()> {
 }
 
 /// The process of a job on a host: the one with a runtime thread, by the thread's name.
-pub(crate) fn working(world: &World, number: u32, host: &str) -> Result<Option<u32>> {
+pub(crate) fn working(namespaces: &Namespaces, number: u32, host: &str) -> Result<Option<u32>> {
     let name = format!("gossamer-{number}.0\n");
     let works = |process: &u32| {
         let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
@@ -160,7 +162,7 @@ pub(crate) fn working(world: &World, number: u32, host: &str) -> Result<Option<u
             threads.flatten().map(|thread| fs::read_to_string(thread.path().join("comm")));
         names.any(|found| found.is_ok_and(|found| found == name))
     };
-    Ok(world.processes(host)?.into_iter().find(works))
+    Ok(namespaces.processes(host)?.into_iter().find(works))
 }
 
 /// Waits until `happened` has something to give.
@@ -180,7 +182,7 @@ pub(crate) fn eventually<T>(
 
 /// A bench under way on all hosts.
 struct Job<'a> {
-    world: &'a World,
+    rack: &'a Rack,
     /// How many processes each host runs.
     processes: usize,
     controller: Child,
@@ -189,19 +191,19 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn start(world: &'a World, arguments: &str) -> Result<Self> {
-        Self::start_several(world, 1, arguments)
+    fn start(rack: &'a Rack, arguments: &str) -> Result<Self> {
+        Self::start_several(rack, 1, arguments)
     }
 
-    fn start_several(world: &'a World, processes: usize, arguments: &str) -> Result<Self> {
-        let (out, errors) = (world.file("out"), world.file("errors"));
+    fn start_several(rack: &'a Rack, processes: usize, arguments: &str) -> Result<Self> {
+        let (out, errors) = (rack.file("out"), rack.file("errors"));
         let bound = LOSS_BOUND.as_millis().to_string();
         let run = ["run", "--hosts", &HOSTS.join(","), "--loss-bound", &bound, "--threads", "1"];
-        let mut command = world.gossamer(&run);
+        let mut command = rack.gossamer(&run);
         command.args(["--processes-per-host", &processes.to_string()]);
-        command.arg("--").arg(world.program("kv")).arg("bench").args(arguments.split(' '));
+        command.arg("--").arg(rack.program("kv")).arg("bench").args(arguments.split(' '));
         command.stdout(File::create(&out)?).stderr(File::create(&errors)?);
-        Ok(Self { world, processes, controller: command.spawn()?, out, errors })
+        Ok(Self { rack, processes, controller: command.spawn()?, out, errors })
     }
 
     /// The process on a host, once it has found the others and all work.
@@ -214,7 +216,7 @@ impl<'a> Job<'a> {
 
     /// The process on a host, as soon as there is one: the one that is no daemon.
     fn started(&mut self, host: &str) -> Result<u32> {
-        let daemon = fs::canonicalize(self.world.program("gossamerd"))?;
+        let daemon = fs::canonicalize(self.rack.program("gossamerd"))?;
         // A process that has ended meanwhile is no program.
         let is_program = |process: &u32| {
             fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|program| program != daemon)
@@ -222,7 +224,7 @@ impl<'a> Job<'a> {
         eventually(&format!("a process on {host} is there"), || {
             let ended = self.controller.try_wait()?;
             ensure!(ended.is_none(), "the job has ended:\n{}", self.errors()?);
-            Ok(self.world.processes(host)?.into_iter().find(is_program))
+            Ok(self.rack.namespaces.processes(host)?.into_iter().find(is_program))
         })
     }
 
@@ -231,7 +233,7 @@ impl<'a> Job<'a> {
         eventually(&format!("the process on {host} works"), || {
             let ended = self.controller.try_wait()?;
             ensure!(ended.is_none(), "the job has ended:\n{}", self.errors()?);
-            working(self.world, number, host)
+            working(&self.rack.namespaces, number, host)
         })
     }
 

@@ -1,4 +1,4 @@
-//! [`RackFile`]: which machines make a rack, as the user writes it down (`dist/rack.toml`).
+//! [`RackFile`]: the machines of a rack, as the user lists them (`dist/rack.toml` is an example).
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -9,39 +9,41 @@ use std::path::Path;
 
 /// The port of daemons, if the file names none.
 const PORT: u16 = 7474;
+/// What names may be, for messages.
+const NAMES: &str = "use lower-case letters, digits and hyphens, starting with a letter";
 
-/// A rack, and the machines that make it.
+/// A rack and its machines.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RackFile {
-    /// What the rack is called.
-    pub(crate) name: String,
+pub struct RackFile {
+    /// The name of the rack.
+    pub name: String,
     /// Its hosts; the program's `main` runs on the first.
-    pub(crate) hosts: Vec<Host>,
+    pub hosts: Vec<Host>,
 }
 
 /// One machine.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Host {
-    /// What it is called in the rack.
-    pub(crate) name: String,
-    /// How ssh reaches it: `user@machine`, or a host of `~/.ssh/config`.
-    pub(crate) ssh: String,
+pub struct Host {
+    /// Its name in the rack.
+    pub name: String,
+    /// The destination for ssh: `user@machine`, or a host of `~/.ssh/config`.
+    pub ssh: String,
     /// Where its daemon listens, and the processes of its jobs.
-    pub(crate) address: IpAddr,
+    pub address: IpAddr,
     /// The daemon's port.
     #[serde(default = "port")]
-    pub(crate) port: u16,
+    pub port: u16,
     /// The folder there for all that is installed; relative to the home directory.
     #[serde(default = "folder")]
-    pub(crate) folder: String,
+    pub folder: String,
     /// Whether the daemon is a unit of the user's systemd, where there is one.
     #[serde(default = "systemd")]
-    pub(crate) systemd: bool,
+    pub systemd: bool,
     /// Whether its daemon may run as root if ssh logs in as root.
     #[serde(default)]
-    pub(crate) allow_root: bool,
+    pub allow_root: bool,
 }
 
 fn systemd() -> bool {
@@ -58,31 +60,40 @@ fn folder() -> String {
 
 impl RackFile {
     /// Reads a file.
-    pub(crate) fn load(path: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is invalid.
+    pub fn load(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| {
             format!("cannot read {} (dist/rack.toml is an example)", path.display())
         })?;
-        Self::parse(&text).with_context(|| format!("{} is no good", path.display()))
+        Self::parse(&text).with_context(|| format!("invalid rack file {}", path.display()))
     }
 
     /// Reads the text of a file.
-    pub(crate) fn parse(text: &str) -> Result<Self> {
+    ///
+    /// # Errors
+    /// If a key is unknown or missing, or a value is invalid.
+    pub fn parse(text: &str) -> Result<Self> {
         let rack: Self = toml::from_str(text)?;
-        ensure!(is_name(&rack.name), "{:?} is no name for a rack", rack.name);
-        ensure!(!rack.hosts.is_empty(), "a rack needs at least one host");
+        ensure!(is_name(&rack.name), "invalid name {:?} for a rack: {NAMES}", rack.name);
+        ensure!(!rack.hosts.is_empty(), "no hosts: a rack needs at least one");
         let mut names = BTreeSet::new();
         let mut addresses = BTreeSet::new();
         for host in &rack.hosts {
             host.check()?;
-            ensure!(names.insert(&host.name), "two hosts are called {}", host.name);
+            ensure!(names.insert(&host.name), "duplicate host name {}", host.name);
             let address = host.listens_at();
-            ensure!(addresses.insert(address), "two daemons cannot listen at {address}");
+            ensure!(
+                addresses.insert(address),
+                "duplicate address {address}: each daemon needs its own"
+            );
         }
         Ok(rack)
     }
 
     /// The names of the hosts, as `gossamer run --hosts` takes them.
-    pub(crate) fn names(&self) -> String {
+    pub fn names(&self) -> String {
         self.hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(",")
     }
 }
@@ -91,18 +102,24 @@ impl Host {
     /// Names and folders become words of shell commands and names of files.
     fn check(&self) -> Result<()> {
         let Self { name, ssh, folder, .. } = self;
-        ensure!(is_name(name), "{name:?} is no name: lower-case letters, digits and hyphens");
-        ensure!(!["ca", "admin"].contains(&name.as_str()), "a host cannot be called {name}");
-        ensure!(is_plain(ssh, "@:[]%"), "{ssh:?} is nothing that ssh reaches");
+        ensure!(is_name(name), "invalid name {name:?} for a host: {NAMES}");
+        ensure!(
+            !["ca", "admin"].contains(&name.as_str()),
+            "reserved name {name:?}: use another for the host"
+        );
+        ensure!(
+            is_plain(ssh, "@:[]%"),
+            "invalid ssh destination {ssh:?} of {name}: use user@machine, or a host of ~/.ssh/config"
+        );
         ensure!(
             is_plain(folder, "/"),
-            "the folder {folder:?} of {name} has other characters than letters, digits and `/._-`"
+            "invalid folder {folder:?} of {name}: use letters, digits and `/._-`"
         );
         Ok(())
     }
 
     /// Where its daemon listens.
-    pub(crate) fn listens_at(&self) -> SocketAddr {
+    pub fn listens_at(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
     }
 }
@@ -120,6 +137,21 @@ fn is_name(text: &str) -> bool {
 fn is_plain(text: &str, more: &str) -> bool {
     let is_good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c) || more.contains(c);
     !text.is_empty() && !text.starts_with('-') && text.chars().all(is_good)
+}
+
+/// A host for tests.
+#[cfg(test)]
+pub(crate) fn host(folder: &str) -> Host {
+    let address = IpAddr::from([10, 0, 0, 1]);
+    Host {
+        name: "a".into(),
+        ssh: "a".into(),
+        address,
+        port: 1,
+        folder: folder.into(),
+        systemd: true,
+        allow_root: false,
+    }
 }
 
 #[cfg(test)]
@@ -158,13 +190,13 @@ folder = \"/srv/gossamer\"
     #[test]
     fn what_a_shell_would_misunderstand_is_refused() {
         for (good, bad, reason) in [
-            ("\"lab\"", "\"Lab\"", "no name for a rack"),
-            ("\"b\"\nssh", "\"a\"\nssh", "two hosts are called a"),
-            ("\"b\"\nssh", "\"admin\"\nssh", "cannot be called admin"),
-            ("ann@node-1", "-oProxyCommand=x", "nothing that ssh reaches"),
-            ("/srv/gossamer", "/srv/$(id)", "other characters"),
-            ("/srv/gossamer", "a b", "other characters"),
-            ("10.0.0.2\"\nport = 7500", "10.0.0.1\"", "cannot listen at 10.0.0.1:7474"),
+            ("\"lab\"", "\"Lab\"", "invalid name \"Lab\" for a rack"),
+            ("\"b\"\nssh", "\"a\"\nssh", "duplicate host name a"),
+            ("\"b\"\nssh", "\"admin\"\nssh", "reserved name \"admin\""),
+            ("ann@node-1", "-oProxyCommand=x", "invalid ssh destination"),
+            ("/srv/gossamer", "/srv/$(id)", "invalid folder"),
+            ("/srv/gossamer", "a b", "invalid folder"),
+            ("10.0.0.2\"\nport = 7500", "10.0.0.1\"", "duplicate address 10.0.0.1:7474"),
             ("port = 7500", "prot = 7500", "prot"),
             ("\"10.0.0.2\"", "\"node-2\"", "invalid IP address"),
         ] {

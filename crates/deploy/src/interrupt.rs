@@ -1,71 +1,86 @@
-//! [`Interrupt`]: whether somebody wants the command to end. While it is there, Ctrl-C, SIGTERM and
-//! SIGHUP do not end the command at once, so that it can take down what it has made.
+//! [`Interrupt`]: whether a signal asked the command to end. While an `Interrupt` exists, Ctrl-C,
+//! SIGTERM and SIGHUP do not end the command at once, so that it can remove what it made.
 
-use crate::netns::world::signal;
 use anyhow::{Context, Result, ensure};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// How often to look whether a program has ended or a signal has come.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The interval at which a program that runs, and signals, are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The signals that have come.
-pub(crate) struct Interrupt {
-    /// From the terminal, which sends it to the programs that run, too.
+/// The signals that were received.
+#[derive(Debug)]
+pub struct Interrupt {
+    /// From the terminal, which signals the programs that run as well.
     by_terminal: Arc<AtomicBool>,
     /// Sent to this command alone.
     by_signal: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// From now on, signals are noted.
-    pub(crate) fn new() -> Result<Self> {
+    /// Notes signals from now on.
+    ///
+    /// # Errors
+    /// If the handlers cannot be registered.
+    pub fn new() -> Result<Self> {
         let interrupt = Self::never();
         for (number, noted) in [
             (SIGINT, &interrupt.by_terminal),
             (SIGTERM, &interrupt.by_signal),
             (SIGHUP, &interrupt.by_signal),
         ] {
-            flag::register(number, noted.clone()).context("cannot wait for signals")?;
+            flag::register(number, noted.clone()).context("cannot register signal handlers")?;
         }
         Ok(interrupt)
     }
 
     /// Notes no signal.
-    pub(crate) fn never() -> Self {
+    pub fn never() -> Self {
         Self { by_terminal: Arc::default(), by_signal: Arc::default() }
     }
 
-    /// An error once the command is to end.
-    pub(crate) fn check(&self) -> Result<()> {
-        let has_come = [&self.by_terminal, &self.by_signal];
-        let has_come = has_come.into_iter().any(|noted| noted.load(Ordering::Relaxed));
-        ensure!(!has_come, "interrupted");
+    /// Returns an error once a signal was received.
+    ///
+    /// # Errors
+    /// `interrupted`.
+    pub fn check(&self) -> Result<()> {
+        let received = [&self.by_terminal, &self.by_signal];
+        let received = received.into_iter().any(|noted| noted.load(Ordering::Relaxed));
+        ensure!(!received, "interrupted");
         Ok(())
     }
 
-    /// Waits for a program, which is told to end if this command is; its exit status, as shells
-    /// count it.
-    pub(crate) fn wait(&self, mut child: Child) -> Result<u8> {
-        let mut is_told = false;
+    /// Waits for a program, which gets SIGTERM if this command does; returns its exit status as a
+    /// shell reports it.
+    ///
+    /// # Errors
+    /// If the program cannot be waited for.
+    pub fn wait(&self, mut child: Child) -> Result<u8> {
+        let mut was_signalled = false;
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break status;
             }
-            if !is_told && self.by_signal.load(Ordering::Relaxed) {
+            if !was_signalled && self.by_signal.load(Ordering::Relaxed) {
                 signal(child.id(), "TERM");
-                is_told = true;
+                was_signalled = true;
             }
-            sleep(LOOK_EVERY);
+            sleep(POLL_INTERVAL);
         };
         Ok(status_of(status))
     }
+}
+
+/// Sends a process a signal by its name; one that has ended needs none.
+pub fn signal(process: u32, name: &str) {
+    let mut kill = Command::new("kill");
+    let _ = kill.args(["-s", name, &process.to_string()]).stderr(Stdio::null()).status();
 }
 
 fn status_of(status: ExitStatus) -> u8 {
@@ -76,7 +91,6 @@ fn status_of(status: ExitStatus) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     fn shell(script: &str) -> Child {
         Command::new("sh").args(["-c", script]).spawn().unwrap()
@@ -90,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_told_to_end_with_us() {
+    fn a_program_was_signalled_to_end_with_us() {
         let interrupt = Interrupt::never();
         assert!(interrupt.check().is_ok());
         interrupt.by_signal.store(true, Ordering::Relaxed);

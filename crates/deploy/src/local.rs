@@ -1,12 +1,11 @@
-//! A deployment on this machine alone: its hosts are network namespaces, each with its own sshd.
-//! Keys of hosts and user are made for it, and gone with it.
+//! A deployment on this machine alone: its hosts are network namespaces, each with its own sshd. The
+//! keys of hosts and user are made for it, and removed with it.
 
-use crate::deploy::action::{Action, path};
-use crate::deploy::interrupt::Interrupt;
-use crate::deploy::rack_file::RackFile;
-use crate::deploy::site::{Mode, Site};
-use crate::netns::world::{World, address, letters};
-use crate::workspace::Workspace;
+use crate::action::{Action, path};
+use crate::deployment::{Deployment, Mode, Programs};
+use crate::interrupt::Interrupt;
+use crate::namespaces::{Namespaces, address, letters};
+use crate::rack_file::RackFile;
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,50 +13,54 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The prefix of the namespaces.
-pub(crate) const PREFIX: &str = "gossamer-deploy";
-/// Where sshd puts those who are not logged in yet; it insists on it.
-const NOWHERE: &str = "/run/sshd";
-/// How long an sshd may take to listen.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PREFIX: &str = "gossamer-deploy";
+/// The directory of sshd for connections that are not logged in yet; sshd requires it.
+const SSHD_FOLDER: &str = "/run/sshd";
+/// The time that an sshd has to listen.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Makes so many hosts, does something with them, and takes everything down, whatever came of it.
-pub(crate) fn with<T>(
-    workspace: &Workspace,
+/// Makes `hosts` hosts with their files in `folder`, calls `work` with a deployment to them, and
+/// removes everything, also after an error or a signal.
+///
+/// # Errors
+/// If the hosts cannot be made or removed, and what `work` returns.
+pub fn with<T>(
+    programs: &Programs,
+    folder: &Path,
     hosts: u32,
     mode: Mode,
     interrupt: &Interrupt,
-    deploy: impl FnOnce(&Site<'_>) -> Result<T>,
+    work: impl FnOnce(&Deployment<'_>) -> Result<T>,
 ) -> Result<T> {
-    let world = World::new(workspace, PREFIX);
-    let local = Local { world: &world, names: letters(hosts), mode, interrupt };
+    let namespaces = Namespaces::new(PREFIX, folder);
+    let local = Local { namespaces: &namespaces, names: letters(hosts), mode, interrupt };
     let rack = RackFile::parse(&local.rack_file())?;
-    let site = Site::new(workspace, &rack, world.file("rack"), mode, interrupt);
-    let site = site.by_way_of(world.at_switch(), world.file("ssh_config"));
-    if mode == Mode::Show {
+    let deployment = Deployment::new(programs, &rack, namespaces.file("rack"), mode, interrupt)
+        .through(namespaces.at_switch(), namespaces.file("ssh_config"));
+    if mode == Mode::DryRun {
         local.up()?;
-        return deploy(&site);
+        return work(&deployment);
     }
-    let _claim = world.claim()?;
-    // What an earlier one has left that was killed.
-    world.down()?;
-    let done = local.up().and_then(|()| deploy(&site));
-    // Whoever wants it to end wants this, too.
-    let down = world.down().context("cannot take down what was made for it");
+    let _lock = namespaces.claim()?;
+    // Those of an earlier deployment that was killed.
+    namespaces.down()?;
+    let done = local.up().and_then(|()| work(&deployment));
+    let down = namespaces.down().context("cannot remove the local hosts");
     let done = done?;
     down.map(|()| done)
 }
 
 /// The hosts of this machine.
 struct Local<'a> {
-    world: &'a World,
+    namespaces: &'a Namespaces,
     names: Vec<String>,
     mode: Mode,
     interrupt: &'a Interrupt,
 }
 
 impl Local<'_> {
-    /// What a user would write in `rack.toml`. The systemd of this machine would start daemons
-    /// outside of the namespaces.
+    /// The text of a `rack.toml` for these hosts. Without systemd, since that of this machine would
+    /// start daemons outside the namespaces.
     fn rack_file(&self) -> String {
         let hosts = (1..).zip(&self.names).map(|(number, name)| {
             let folder = self.file(&format!("{name}.home"));
@@ -74,20 +77,20 @@ impl Local<'_> {
     /// Makes the namespaces, the keys, and an sshd in each namespace.
     fn up(&self) -> Result<()> {
         let sshd = find_sshd()?;
-        self.note("a network namespace for each host, and a switch");
-        if self.mode == Mode::Do {
-            self.world.make_network(&self.names)?;
+        self.step("a network namespace for each host, and a switch");
+        if self.mode == Mode::Run {
+            self.namespaces.make(&self.names)?;
         } else {
-            self.world.network(&self.names).iter().for_each(|words| println!("ip {words}"));
+            self.namespaces.commands(&self.names).iter().for_each(|words| println!("ip {words}"));
         }
-        self.note("a key for the user, and one for each host");
+        self.step("a key for the user, and one for each host");
         let keys = self.names.iter().map(|name| format!("{name}.key"));
         for key in keys.chain(["user.key".into()]) {
             let key = path(&self.file(&key));
             self.act(Action::new(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", &key]))?;
         }
-        self.note("an sshd on each host");
-        self.act(Action::new(["mkdir", "-p", NOWHERE]))?;
+        self.step("an sshd on each host");
+        self.act(Action::new(["mkdir", "-p", SSHD_FOLDER]))?;
         self.write("rack.toml", &self.rack_file())?;
         self.write("ssh_config", &self.client_settings())?;
         let mut known = String::new();
@@ -126,22 +129,22 @@ impl Local<'_> {
     fn start(&self, sshd: &Path, name: &str) -> Result<()> {
         let settings = path(&self.file(&format!("{name}.sshd")));
         let words = [path(sshd), "-D".into(), "-e".into(), "-f".into(), settings];
-        let action = Action::new(self.world.at(name)).args(words);
-        if self.mode == Mode::Show {
+        let action = Action::new(self.namespaces.at(name)).args(words);
+        if self.mode == Mode::DryRun {
             println!("{} &", action.shown());
             return Ok(());
         }
         let log = self.file(&format!("{name}.sshd.log"));
         let mut command = action.command();
         command.stdout(File::create(&log)?).stderr(File::create(&log)?);
-        // Ctrl-C is not for it: it is taken down with its namespace.
+        // Not ended by Ctrl-C, but with its namespace.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut sshd = command.spawn().context("cannot start sshd")?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         let said = || fs::read_to_string(&log).unwrap_or_default();
         while !said().contains("Server listening") {
-            let is_there = sshd.try_wait()?.is_none() && Instant::now() < deadline;
-            ensure!(is_there, "the sshd of {name} does not listen:\n{}", said());
+            let is_running = sshd.try_wait()?.is_none() && Instant::now() < deadline;
+            ensure!(is_running, "the sshd of {name} does not listen:\n{}", said());
             sleep(Duration::from_millis(10));
         }
         Ok(())
@@ -149,20 +152,20 @@ impl Local<'_> {
 
     fn public_key(&self, name: &str) -> Result<String> {
         match self.mode {
-            Mode::Do => Ok(fs::read_to_string(self.file(&format!("{name}.key.pub")))?),
-            Mode::Show => Ok(format!("(the content of {name}.key.pub)\n")),
+            Mode::Run => Ok(fs::read_to_string(self.file(&format!("{name}.key.pub")))?),
+            Mode::DryRun => Ok(format!("(the content of {name}.key.pub)\n")),
         }
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.world.file(name)
+        self.namespaces.file(name)
     }
 
     fn write(&self, name: &str, text: &str) -> Result<()> {
         let file = self.file(name);
         match self.mode {
-            Mode::Do => fs::write(&file, text).with_context(|| path(&file)),
-            Mode::Show => {
+            Mode::Run => fs::write(&file, text).with_context(|| path(&file)),
+            Mode::DryRun => {
                 println!("cat >{} <<END\n{text}END", path(&file));
                 Ok(())
             }
@@ -171,28 +174,29 @@ impl Local<'_> {
 
     fn act(&self, action: Action) -> Result<()> {
         match self.mode {
-            Mode::Do => action.run(self.interrupt).map(drop),
-            Mode::Show => {
+            Mode::Run => action.run(self.interrupt).map(drop),
+            Mode::DryRun => {
                 println!("{}", action.shown());
                 Ok(())
             }
         }
     }
 
-    fn note(&self, what: &str) {
+    fn step(&self, what: &str) {
         match self.mode {
-            Mode::Do => eprintln!("deploy: {what}"),
-            Mode::Show => println!("\n# {what}"),
+            Mode::Run => eprintln!("deploy: {what}"),
+            Mode::DryRun => println!("\n# {what}"),
         }
     }
 }
 
-/// Where sshd is: it must be named by its whole path.
+/// The path of sshd, which it must be started by.
 fn find_sshd() -> Result<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
-    let mut places = std::env::split_paths(&paths).chain(usual).map(|place| place.join("sshd"));
-    places
-        .find(|place| place.is_absolute() && place.is_file())
-        .context("there is no sshd on this machine (apt-get install openssh-server)")
+    let mut candidates =
+        std::env::split_paths(&paths).chain(usual).map(|folder| folder.join("sshd"));
+    candidates
+        .find(|file| file.is_absolute() && file.is_file())
+        .context("no sshd on this machine (apt-get install openssh-server)")
 }

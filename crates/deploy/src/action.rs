@@ -1,14 +1,14 @@
-//! [`Action`]: one command of a deployment, which can be shown as a shell would be told it, or run.
+//! [`Action`]: one command of a deployment, which is run, or printed as a line for a shell.
 
-use crate::deploy::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// One command, and where its input comes from and its output goes.
+/// One command, the file it reads and the file it writes.
 #[derive(Debug)]
-pub(crate) struct Action {
+pub struct Action {
     /// Program and arguments.
     words: Vec<String>,
     variables: Vec<(String, String)>,
@@ -18,37 +18,37 @@ pub(crate) struct Action {
 
 impl Action {
     /// A program with arguments, as they are.
-    pub(crate) fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Self {
+    pub fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Self {
         let words = words.into_iter().map(Into::into).collect();
         Self { words, variables: Vec::new(), input: None, output: None }
     }
 
     /// More arguments.
-    pub(crate) fn args<W: Into<String>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
+    pub fn args<W: Into<String>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
         self.words.extend(words.into_iter().map(Into::into));
         self
     }
 
     /// Sets an environment variable.
-    pub(crate) fn env(mut self, name: &str, value: &Path) -> Self {
+    pub fn env(mut self, name: &str, value: &Path) -> Self {
         self.variables.push((name.into(), value.display().to_string()));
         self
     }
 
     /// Reads its input from a file.
-    pub(crate) fn input(mut self, file: &Path) -> Self {
+    pub fn input(mut self, file: &Path) -> Self {
         self.input = Some(file.to_owned());
         self
     }
 
     /// Writes its output to a file.
-    pub(crate) fn output(mut self, file: &Path) -> Self {
+    pub fn output(mut self, file: &Path) -> Self {
         self.output = Some(file.to_owned());
         self
     }
 
-    /// The command as a shell would be told it.
-    pub(crate) fn shown(&self) -> String {
+    /// The command as a line for a shell.
+    pub fn shown(&self) -> String {
         let variables =
             self.variables.iter().map(|(name, value)| format!("{name}={}", quote(value)));
         let mut words: Vec<String> =
@@ -60,16 +60,19 @@ impl Action {
     }
 
     /// The command, without input.
-    pub(crate) fn command(&self) -> Command {
+    pub fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).stdin(Stdio::null());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 
-    /// Runs it; what it wrote to its standard output. If it fails, the error is what it wrote to
-    /// its standard error.
-    pub(crate) fn run(&self, interrupt: &Interrupt) -> Result<String> {
+    /// Runs the command; returns its standard output.
+    ///
+    /// # Errors
+    /// What the command wrote to standard error if it fails; also if it cannot be started, or after a
+    /// signal.
+    pub fn run(&self, interrupt: &Interrupt) -> Result<String> {
         interrupt.check()?;
         let mut command = self.command();
         if let Some(file) = &self.input {
@@ -92,7 +95,7 @@ impl Action {
     }
 }
 
-/// What to install where a program is missing.
+/// The package to install if a program is missing, for a message.
 fn package_of(program: &str) -> &'static str {
     match program {
         "ssh" | "ssh-keygen" => " (apt-get install openssh-client)",
@@ -102,12 +105,12 @@ fn package_of(program: &str) -> &'static str {
 }
 
 /// A path as text.
-pub(crate) fn path(path: &Path) -> String {
+pub fn path(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// A word as a shell must be told it.
-pub(crate) fn quote(word: &str) -> String {
+/// A word, quoted for a shell.
+pub fn quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-=:@,+%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()
