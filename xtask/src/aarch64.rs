@@ -10,11 +10,11 @@
 //! the kernel is told (`binfmt_misc`) to run those of the target with that QEMU; nothing outside it
 //! changes.
 
-use crate::apt::{self, Apt, run};
 use crate::checks::counted;
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
+use gossamer_guest::apt::{self, Apt, run};
 use std::env;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;

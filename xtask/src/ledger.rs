@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 const MAP: &str = "ARCHITECTURE.md";
 const HEADING: &str = "Unsafe ledger";
 /// Everything of ours that is compiled, the measurements, fuzz targets and this program included.
-const FOLDERS: [&str; 4] = ["crates", "xtask", "benchmarks", "fuzz"];
+const FOLDERS: [&str; 5] = ["crates", "tools", "xtask", "benchmarks", "fuzz"];
 
 /// The uses of `unsafe` of each file that has any.
 type Found = BTreeMap<String, Vec<Unsafe>>;

@@ -29,15 +29,13 @@
 //!    parts took.
 //! 3. [`layers`]: who may name whom, and what may not be named at all.
 //! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
-//! 5. [`checks`] (cargo's own tools and tests), [`aarch64`] (the suites for another processor;
-//!    [`apt`] gets it what it needs), [`deny`], [`programs`] (demo, chaos), [`netns`],
+//! 5. [`checks`] (cargo's own tools and tests), [`aarch64`] (the suites for another processor), [`deny`], [`programs`] (demo, chaos), [`netns`],
 //!    [`rack_deploy`] and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`bench`], [`fuzz`],
 //!    [`ci`].
 
 #![forbid(unsafe_code)]
 
 mod aarch64;
-mod apt;
 mod bench;
 mod checks;
 mod ci;

@@ -1,6 +1,6 @@
 //! `cargo xtask rdma-test`: clippy on what needs the libraries of RDMA, which `cargo xtask lint`
 //! leaves out, and the tests that need RDMA devices. Their programs are built here, and run in a
-//! guest of [`rdma_vm`], on both of Debian's kernels: 6.1 is fast, and on 6.12 a WRITE becomes
+//! guest of [`gossamer_guest`], on both of Debian's kernels: 6.1 is fast, and on 6.12 a WRITE becomes
 //! visible with its tail first. Tests of the same programs that need no device run here, where
 //! nothing is emulated.
 //!
@@ -11,7 +11,7 @@
 //! kernel that is the harder one, unless the other is asked for.
 
 use crate::checks;
-use crate::rdma_vm::{self, Version};
+use crate::rdma_vm::cache;
 use crate::step::{Step, passed};
 use crate::times::Times;
 use crate::workspace::Workspace;
@@ -20,6 +20,7 @@ use cargo_metadata::Message;
 use cargo_metadata::camino::Utf8PathBuf;
 use clap::{Args, ValueEnum};
 use gossamer_deploy::action::quote;
+use gossamer_guest::kernel::Version;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -96,12 +97,12 @@ type Said = [(Duration, String)];
 
 /// `cargo xtask rdma-test`.
 pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
-    rdma_vm::check()?;
+    gossamer_guest::check()?;
     let kernels = test.kernel.map_or(Version::value_variants().to_vec(), |kernel| vec![kernel]);
     let mut times = Times::new();
     // What guests need is downloaded while the compiler works.
     let (programs, fetched) = thread::scope(|scope| {
-        let fetching = scope.spawn(|| rdma_vm::fetch(workspace, &kernels));
+        let fetching = scope.spawn(|| gossamer_guest::fetch(&cache(workspace), &kernels));
         let programs = build(workspace, &mut times);
         let fetched = || fetching.join().expect("it does not panic");
         (programs, times.of("waiting for what guests need", fetched))
@@ -163,7 +164,7 @@ fn run_on(
     more: &[String],
     times: &mut Times,
 ) -> Result<()> {
-    let file = workspace.target().join("rdma-vm/tests.sh");
+    let file = cache(workspace).join("tests.sh");
     fs::write(&file, script(programs, ON_DEVICES, more)?)?;
     let kernel = kernel.name();
     let arguments = format!("rdma-vm --kernel {kernel} --timeout {TIMEOUT} --");

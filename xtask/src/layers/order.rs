@@ -9,7 +9,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-fiber"],
     &["gossamer-trust-core"],
     &[PICKS_TRANSPORTS],
-    &["gossamer-daemon", "gossamer-compile-fail"],
+    &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest"],
     &["gossamer-apps"],
     &["xtask"],
 ];
@@ -42,13 +42,17 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     ("crates/transport-rdma/src/verbs", &[&["device"], &["cq", "pd"], &["mr"], &["qp"]]),
     (
+        "tools/guest/src",
+        &[&["apt", "archive", "watch"], &["kernel", "packages"], &["task"], &["qemu"], &["run"]],
+    ),
+    (
         "xtask/src",
         &[
-            &["apt", "step", "times", "workspace"],
+            &["step", "times", "workspace"],
             &["deny", "fuzz", "layers", "programs", "subjects", "unsafety"],
             &["checks"],
-            &["aarch64", "ledger", "netns", "rack_deploy"],
-            &["deploy_test", "rdma_vm", "slurm"],
+            &["aarch64", "ledger", "netns", "rack_deploy", "rdma_vm"],
+            &["deploy_test", "slurm"],
             &["bench", "rdma_test"],
             &["ci"],
         ],

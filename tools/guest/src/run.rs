@@ -1,11 +1,11 @@
-//! Guests from start to end: their files, the QEMU of each, and its ports. Whatever ends this
-//! process, the guests end too, and a folder with their files goes.
+//! Guests from start to end: their files, the QEMU of each, and its ports. However this process
+//! ends, its guests end too, and the folder with their files is removed.
 
-use super::guest::{Task, Work};
-use super::kernel::Kernel;
-use super::packages::qemu;
-use super::qemu::{Accelerator, CABLE, Machine, PORTS, file};
-use super::watch::{Event, Guest, last_lines, supervise};
+use crate::kernel::Kernel;
+use crate::packages::qemu;
+use crate::qemu::{Accelerator, CABLE, Machine, PORTS, file};
+use crate::task::{Task, Work};
+use crate::watch::{Event, Guest, last_lines, supervise};
 use anyhow::{Context, Result, bail, ensure};
 use gossamer_deploy::interrupt::Interrupt;
 use std::fs::{self, DirBuilder, File};
@@ -19,15 +19,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, process};
 
-/// How long a QEMU may take to connect its ports.
-const TO_START: Duration = Duration::from_secs(60);
-/// What the folders of runs are called, in front of the number of their process.
+/// The time that a QEMU has to connect its ports.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// The start of the names of run folders; the number of the process follows.
 const PREFIX: &str = "gossamer-rdma-vm-";
 
 /// The folder of a run, removed when it is dropped.
-struct Place(PathBuf);
+struct RunFolder(PathBuf);
 
-impl Place {
+impl RunFolder {
     /// Makes the folder of this process in `all`, and removes those of processes that were killed.
     fn new(all: &Path) -> Result<Self> {
         for entry in fs::read_dir(all).into_iter().flatten().flatten() {
@@ -43,76 +43,76 @@ impl Place {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
-        let place = all.join(format!("{PREFIX}{}", process::id()));
-        // The environment of the command, which is in there, is nobody else's business.
-        let made = DirBuilder::new().mode(0o700).create(&place);
-        made.with_context(|| format!("cannot make {}", place.display()))?;
-        Ok(Self(place))
+        let folder = all.join(format!("{PREFIX}{}", process::id()));
+        // Private, since the environment of the command is in it.
+        let made = DirBuilder::new().mode(0o700).create(&folder);
+        made.with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Self(folder))
     }
 }
 
-impl Drop for Place {
+impl Drop for RunFolder {
     fn drop(&mut self) {
-        // A message about it would hide the one that says why it is dropped.
+        // An error here would hide the one that ended the run.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 /// What all guests of a run share with each other.
-pub(super) struct Run<'a> {
-    pub(super) task: &'a Task,
-    pub(super) kernel: &'a Kernel,
+pub(crate) struct Run<'a> {
+    pub(crate) task: &'a Task,
+    pub(crate) kernel: &'a Kernel,
     /// The folder of unpacked packages.
-    pub(super) packages: &'a Path,
-    pub(super) accelerator: Accelerator,
-    /// How long the work may take; a shell may take for ever.
-    pub(super) patience: Option<Duration>,
+    pub(crate) packages: &'a Path,
+    pub(crate) accelerator: Accelerator,
+    /// The time that the work may take; none for a shell.
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl Run<'_> {
     /// Runs the work in all guests; the first exit status that is not 0.
-    pub(super) fn run(&self, interrupt: &Interrupt) -> Result<u8> {
-        let place = Place::new(&env::temp_dir())?;
+    pub(crate) fn run(&self, interrupt: &Interrupt) -> Result<u8> {
+        let folder = RunFolder::new(&env::temp_dir())?;
         let (sender, events) = mpsc::channel();
         let mut guests = Vec::new();
         for number in 0..self.task.layout.guests {
-            guests.push(self.start(number, &place.0, interrupt, sender.clone())?);
+            guests.push(self.start(number, &folder.0, interrupt, sender.clone())?);
         }
-        supervise(&mut guests, &events, self.patience, interrupt)
+        supervise(&mut guests, &events, self.timeout, interrupt)
     }
 
     fn start(
         &self,
         number: u32,
-        place: &Path,
+        folder: &Path,
         interrupt: &Interrupt,
         events: Sender<Event>,
     ) -> Result<Guest> {
         let archive = self.task.archive(number, self.kernel, self.packages)?;
-        fs::write(place.join(file(number, "initrd")), archive)?;
-        let listeners = PORTS.map(|port| UnixListener::bind(place.join(file(number, port))));
+        fs::write(folder.join(file(number, "initrd")), archive)?;
+        let listeners = PORTS.map(|port| UnixListener::bind(folder.join(file(number, port))));
         let [stdout, stderr, control] = listeners;
         let listeners = [stdout?, stderr?, control?];
-        let log = place.join(file(number, "qemu"));
-        let mut process = self.spawn(number, place, File::create(&log)?)?;
+        let log = folder.join(file(number, "qemu"));
+        let mut process = self.spawn(number, folder, File::create(&log)?)?;
         let connect = |listener: &UnixListener| accept(listener, &mut process, interrupt);
         let [stdout, stderr, control] = listeners.each_ref().map(connect);
-        let is_cabled = || Ok(self.is_last(number) || place.join(CABLE).exists());
+        let is_cabled = || Ok(self.is_last(number) || folder.join(CABLE).exists());
         let connected = || Ok([stdout?, stderr?, control?]);
-        // The next guest plugs into what this one makes.
+        // The next guest connects to the socket of this one.
         let ports = connected().and_then(|ports| until(interrupt, is_cabled).map(|()| ports));
         let ports = match ports {
             Ok(ports) => ports,
             Err(error) => {
-                // One that has ended already is what is wanted.
+                // Fails only if it has ended already.
                 let _ = process.kill().and_then(|()| process.wait());
-                let said = last_lines(&log);
-                return Err(error).with_context(|| format!("QEMU does not start:\n{said}"));
+                let printed = last_lines(&log);
+                return Err(error).with_context(|| format!("QEMU does not start:\n{printed}"));
             }
         };
         let is_alone = self.task.layout.guests == 1;
         let prefix = if is_alone { String::new() } else { format!("{number}| ") };
-        let console = place.join(file(number, "console"));
+        let console = folder.join(file(number, "console"));
         Guest::new(number as usize, process, console, ports, &prefix, events)
     }
 
@@ -120,7 +120,7 @@ impl Run<'_> {
         number + 1 == self.task.layout.guests
     }
 
-    fn spawn(&self, number: u32, place: &Path, log: File) -> Result<Child> {
+    fn spawn(&self, number: u32, folder: &Path, log: File) -> Result<Child> {
         let has_terminal = matches!(self.task.work, Work::Shell(_));
         let machine = Machine {
             guest: number,
@@ -132,7 +132,7 @@ impl Run<'_> {
             has_terminal,
         };
         let mut command = qemu(self.packages);
-        command.args(machine.arguments()?).current_dir(place).stderr(log.try_clone()?);
+        command.args(machine.arguments()?).current_dir(folder).stderr(log.try_clone()?);
         if has_terminal {
             command.stdin(Stdio::inherit()).stdout(Stdio::inherit());
         } else {
@@ -142,12 +142,12 @@ impl Run<'_> {
     }
 }
 
-/// Waits until something has happened.
+/// Waits until `has_happened` returns true.
 fn until(interrupt: &Interrupt, mut has_happened: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + TO_START;
+    let deadline = Instant::now() + START_TIMEOUT;
     while !has_happened()? {
         interrupt.check()?;
-        ensure!(Instant::now() < deadline, "it was not ready in {TO_START:?}");
+        ensure!(Instant::now() < deadline, "not ready within {START_TIMEOUT:?}");
         sleep(Duration::from_millis(5));
     }
     Ok(())
@@ -167,7 +167,7 @@ fn accept(
             Ok(true)
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => match process.try_wait()? {
-            Some(status) => bail!("it has ended with {status}"),
+            Some(status) => bail!("ended with {status}"),
             None => Ok(false),
         },
         Err(error) => Err(error.into()),
@@ -184,21 +184,21 @@ mod tests {
 
     #[test]
     fn what_killed_processes_left_is_removed() {
-        let all = env::temp_dir().join(format!("gossamer-places-{}", process::id()));
+        let all = env::temp_dir().join(format!("gossamer-runs-{}", process::id()));
         let mut ended = Command::new("true").spawn().unwrap();
         ended.wait().unwrap();
         let left =
             [ended.id(), process::id()].map(|process| all.join(format!("{PREFIX}{process}")));
-        // Of a process that is there, and of nobody.
+        // Of a process that runs, and of no process.
         let kept = ["1", "notes"].map(|end| all.join(format!("{PREFIX}{end}")));
         for folder in left.iter().chain(&kept) {
             fs::create_dir_all(folder.join("0.console")).unwrap();
         }
-        let place = Place::new(&all).unwrap();
-        assert!(!left[0].exists() && !place.0.join("0.console").exists());
+        let folder = RunFolder::new(&all).unwrap();
+        assert!(!left[0].exists() && !folder.0.join("0.console").exists());
         assert!(kept.iter().all(|folder| folder.exists()));
-        let own = place.0.clone();
-        drop(place);
+        let own = folder.0.clone();
+        drop(folder);
         assert!(!own.exists());
         fs::remove_dir_all(&all).unwrap();
     }

@@ -1,6 +1,6 @@
 //! [`Apt`]: Debian's packages without installing any. It downloads them with this machine's apt, but
-//! with lists and a cache of its own, and unpacks them into a folder of the build output; no list or
-//! cache of this machine's apt changes.
+//! with lists and a cache of its own, and unpacks them into a folder; no list or cache of this
+//! machine's apt changes.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::cell::Cell;
@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, iter, thread};
 
-/// Fails if this machine lacks one of these programs, each given with the Debian package that has
-/// it, and says which to install.
-pub(crate) fn check(programs: &[(&str, &str)]) -> Result<()> {
+/// Checks that this machine has these programs, each given with the Debian package that has it.
+///
+/// # Errors
+/// If one is missing; the error names the packages to install.
+pub fn check(programs: &[(&str, &str)]) -> Result<()> {
     let missing: Vec<_> = programs.iter().filter(|(program, _)| !is_there(program)).collect();
     if missing.is_empty() {
         return Ok(());
@@ -21,7 +23,7 @@ pub(crate) fn check(programs: &[(&str, &str)]) -> Result<()> {
     let mut packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
     packages.dedup();
     bail!(
-        "{} are missing: this needs Debian 12 or newer (apt-get install {})",
+        "missing programs: {}; Debian 12 or newer has them (apt-get install {})",
         names.join(", "),
         packages.join(" ")
     )
@@ -33,74 +35,87 @@ fn is_there(program: &str) -> bool {
 }
 
 /// This machine's apt, with lists and a cache of its own.
-pub(crate) struct Apt {
-    /// The command that uses it, for what is shown.
+#[derive(Debug)]
+pub struct Apt {
+    /// The command that uses it, for messages.
     command: &'static str,
-    place: PathBuf,
-    /// What Debian calls the processors whose packages it knows, the first being this machine's.
+    folder: PathBuf,
+    /// Debian's names of the processors whose packages it lists, this machine's first.
     architectures: &'static [&'static str],
     is_up_to_date: Cell<bool>,
 }
 
 impl Apt {
     /// For `command`, with its files in `cache`.
-    pub(crate) fn new(
+    pub fn new(
         command: &'static str,
         cache: &Path,
         architectures: &'static [&'static str],
     ) -> Self {
-        let place = cache.join("apt");
-        Self { command, place, architectures, is_up_to_date: Cell::new(false) }
+        let folder = cache.join("apt");
+        Self { command, folder, architectures, is_up_to_date: Cell::new(false) }
     }
 
-    /// Reads what packages there are, from the sources that this machine's apt knows; once.
-    pub(crate) fn update(&self) -> Result<()> {
+    /// Downloads the lists of packages, from the sources of this machine's apt; once.
+    ///
+    /// # Errors
+    /// If they cannot be downloaded.
+    pub fn update(&self) -> Result<()> {
         if self.is_up_to_date.get() {
             return Ok(());
         }
         for folder in ["lists/partial", "cache/archives/partial"] {
-            fs::create_dir_all(self.place.join(folder))?;
+            fs::create_dir_all(self.folder.join(folder))?;
         }
-        fs::write(self.place.join("apt.conf"), settings(&self.place, self.architectures))?;
+        fs::write(self.folder.join("apt.conf"), settings(&self.folder, self.architectures))?;
         eprintln!("{}: reading the lists of Debian's packages", self.command);
-        self.said(&mut self.command_of("apt-get", &["update"]))
+        self.output(&mut self.command_of("apt-get", &["update"]))
             .context("cannot read the lists of Debian's packages")?;
         self.is_up_to_date.set(true);
         Ok(())
     }
 
-    /// What `package` depends on, directly.
-    pub(crate) fn dependencies(&self, package: &str) -> Result<Vec<String>> {
-        let said = self.said(&mut self.command_of("apt-cache", &["depends", package]))?;
-        Ok(dependencies_in(&said))
+    /// The direct dependencies of `package`.
+    ///
+    /// # Errors
+    /// If there is no such package.
+    pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
+        let printed = self.output(&mut self.command_of("apt-cache", &["depends", package]))?;
+        Ok(dependencies_in(&printed))
     }
 
-    /// `packages` and those of what they depend on that this machine has not got.
-    pub(crate) fn with_missing(&self, packages: &[&str]) -> Result<Vec<String>> {
+    /// `packages`, and those of their dependencies that this machine lacks.
+    ///
+    /// # Errors
+    /// If one is in none of apt's sources.
+    pub fn with_missing(&self, packages: &[&str]) -> Result<Vec<String>> {
         let install = ["install", "--simulate", "--no-install-recommends"];
-        let said = self.said(self.command_of("apt-get", &install).args(packages)).context(
-            "Debian's packages are not to be had; is there a network, and is Debian among apt's \
-             sources?",
+        let printed = self.output(self.command_of("apt-get", &install).args(packages)).context(
+            "cannot find Debian's packages: check the network, and that Debian is among apt's \
+             sources",
         )?;
         let mut all: Vec<String> = packages.iter().map(|name| (*name).to_owned()).collect();
-        all.extend(installed_in(&said));
+        all.extend(installed_in(&printed));
         all.sort();
         all.dedup();
         Ok(all)
     }
 
-    /// Downloads `packages` and unpacks them into `folder`.
-    pub(crate) fn unpack(&self, packages: &[String], folder: &Path) -> Result<()> {
+    /// Downloads `packages` and unpacks them into `folder`, which is emptied.
+    ///
+    /// # Errors
+    /// If they cannot be downloaded or unpacked.
+    pub fn unpack(&self, packages: &[String], folder: &Path) -> Result<()> {
         eprintln!("{}: downloading {}", self.command, packages.join(" "));
         let archives = folder.with_extension("debs");
         make_empty(&archives)?;
         make_empty(folder)?;
         let mut download = self.command_of("apt-get", &["download"]);
-        self.said(download.args(packages).current_dir(&archives))
+        self.output(download.args(packages).current_dir(&archives))
             .context("cannot download Debian's packages")?;
         for archive in fs::read_dir(&archives)? {
             let mut unpack = Command::new("dpkg-deb");
-            self.said(unpack.arg("--extract").arg(archive?.path()).arg(folder))?;
+            self.output(unpack.arg("--extract").arg(archive?.path()).arg(folder))?;
         }
         fs::remove_dir_all(&archives)?;
         Ok(())
@@ -108,48 +123,53 @@ impl Apt {
 
     fn command_of(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
-        command.args(arguments).env("APT_CONFIG", self.place.join("apt.conf")).env("LC_ALL", "C");
+        command.args(arguments).env("APT_CONFIG", self.folder.join("apt.conf")).env("LC_ALL", "C");
         command
     }
 
-    /// Runs a program without input; what it wrote to standard output.
-    fn said(&self, command: &mut Command) -> Result<String> {
-        run(command, &[]).map(|said| String::from_utf8_lossy(&said).into_owned())
+    /// Runs a program without input; returns its standard output.
+    fn output(&self, command: &mut Command) -> Result<String> {
+        run(command, &[]).map(|output| String::from_utf8_lossy(&output).into_owned())
     }
 }
 
-/// Settings of an apt whose files are in `place`, which it uses as the user who started it.
-fn settings(place: &Path, architectures: &[&str]) -> String {
+/// Settings of an apt whose files are in `folder`, and which keeps the user that started it.
+fn settings(folder: &Path, architectures: &[&str]) -> String {
     let known: String = architectures.iter().map(|name| format!(" \"{name}\";")).collect();
-    let place = place.display();
+    let folder = folder.display();
     format!(
-        "Dir::State::Lists \"{place}/lists\";\nDir::Cache \"{place}/cache\";\n\
+        "Dir::State::Lists \"{folder}/lists\";\nDir::Cache \"{folder}/cache\";\n\
          APT::Sandbox::User \"root\";\nAcquire::Retries \"3\";\n\
          Acquire::http::Timeout \"30\";\nAPT::Architectures {{{known} }};\n"
     )
 }
 
-/// Runs a program with `input` for its standard input; what it wrote to standard output. An error
-/// has what it wrote to standard error.
-pub(crate) fn run(command: &mut Command, input: &[u8]) -> Result<Vec<u8>> {
+/// Runs a program with `input` as its standard input; returns its standard output.
+///
+/// # Errors
+/// If it cannot be started or fails; the error has its standard error.
+pub fn run(command: &mut Command, input: &[u8]) -> Result<Vec<u8>> {
     let words = iter::once(command.get_program()).chain(command.get_args());
     let shown = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot run {shown}"))?;
     let mut stdin = child.stdin.take().expect("standard input was asked to be piped");
-    // Written beside the reading: a program that has not read all may wait for us to read.
+    // Written while reading: the program may wait for its output to be read before it reads more.
     let output = thread::scope(|scope| {
-        // One that does not want to read all says why when it ends.
+        // A program that does not read all of it reports why when it ends.
         scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output()
     })?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`{shown}` failed: {}\n{}", output.status, said.trim());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{shown}` failed: {}\n{}", output.status, errors.trim());
     Ok(output.stdout)
 }
 
-/// Makes `folder`, without anything that was in it.
-pub(crate) fn make_empty(folder: &Path) -> Result<()> {
+/// Makes `folder`, and empties it if it exists.
+///
+/// # Errors
+/// If it cannot be removed or made.
+pub fn make_empty(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => fs::create_dir_all(folder),
@@ -158,14 +178,14 @@ pub(crate) fn make_empty(folder: &Path) -> Result<()> {
 }
 
 /// The packages in what `apt-cache depends` prints.
-fn dependencies_in(said: &str) -> Vec<String> {
-    let names = said.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+fn dependencies_in(printed: &str) -> Vec<String> {
+    let names = printed.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     names.map(str::to_owned).collect()
 }
 
 /// The packages in what `apt-get install --simulate` prints.
-fn installed_in(said: &str) -> Vec<String> {
-    let names = said.lines().filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next());
+fn installed_in(printed: &str) -> Vec<String> {
+    let names = printed.lines().filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next());
     names.map(str::to_owned).collect()
 }
 
@@ -175,11 +195,12 @@ mod tests {
 
     #[test]
     fn apt_is_understood() {
-        let said = "linux-image-amd64\n  Depends: linux-image-6.1.0-42-amd64\n  Suggests: grub\n";
-        assert_eq!(dependencies_in(said), ["linux-image-6.1.0-42-amd64"]);
-        let said = "Reading package lists...\nInst perftest (4.5 Debian:12 [amd64])\n\
+        let printed =
+            "linux-image-amd64\n  Depends: linux-image-6.1.0-42-amd64\n  Suggests: grub\n";
+        assert_eq!(dependencies_in(printed), ["linux-image-6.1.0-42-amd64"]);
+        let printed = "Reading package lists...\nInst perftest (4.5 Debian:12 [amd64])\n\
                     Inst seabios [1.0] (1.1 Debian:12 [all])\nConf perftest (4.5)\n";
-        assert_eq!(installed_in(said), ["perftest", "seabios"]);
+        assert_eq!(installed_in(printed), ["perftest", "seabios"]);
     }
 
     #[test]

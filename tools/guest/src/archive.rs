@@ -11,24 +11,24 @@ const LAST: &str = "TRAILER!!!";
 
 /// An archive that is being written.
 #[derive(Default)]
-pub(super) struct Archive {
+pub(crate) struct Archive {
     bytes: Vec<u8>,
     entries: u32,
 }
 
 impl Archive {
     /// Adds a folder; those that it is in must be there.
-    pub(super) fn folder(&mut self, name: &str) -> Result<()> {
+    pub(crate) fn folder(&mut self, name: &str) -> Result<()> {
         self.entry(name, FOLDER, &[])
     }
 
     /// Adds a file, which may be executed.
-    pub(super) fn file(&mut self, name: &str, content: &[u8]) -> Result<()> {
+    pub(crate) fn file(&mut self, name: &str, content: &[u8]) -> Result<()> {
         self.entry(name, FILE, content)
     }
 
     /// The whole archive.
-    pub(super) fn finish(mut self) -> Result<Vec<u8>> {
+    pub(crate) fn finish(mut self) -> Result<Vec<u8>> {
         self.entry(LAST, 0, &[])?;
         Ok(self.bytes)
     }

@@ -1,10 +1,10 @@
-//! [`Guest`]: one that runs. What it prints is shown as it comes; what it says over its control
-//! port, in lines, tells when the work starts and what became of it ([`supervise`]):
+//! [`Guest`]: one that runs. Its output is shown as it comes; lines over its control port report
+//! when it is ready and how the work ended ([`supervise`]):
 //!
 //! ```text
 //! guest.sh   ready           its network is there
 //! we         go              all guests are ready
-//! guest.sh   kernel TEXT     its kernel has complained meanwhile
+//! guest.sh   kernel TEXT     its kernel has logged an error meanwhile
 //! guest.sh   status NUMBER   the work is done
 //! ```
 
@@ -20,25 +20,24 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-/// How long the guests may take until they are ready. Emulated ones take four seconds on a machine
-/// that has nothing else to do.
-const TO_BOOT: Duration = Duration::from_secs(180);
-/// How long the other guest may go on when one has failed, so that it can say what it saw.
-const AFTER_FAILURE: Duration = Duration::from_secs(10);
-/// How long a QEMU may take to end when it is told to; it gives the terminal back.
-const TO_END: Duration = Duration::from_secs(2);
-/// How often to look whether a signal has come.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The exit status of work that was cut off, as of the program `timeout`.
-const CUT_OFF: u8 = 124;
-/// How many lines of a console a message has.
+/// The time that guests have to get ready. Emulated ones take four seconds on an idle machine.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
+/// The time that the other guest has to end when one has failed, so that it can report what it saw.
+const FAILURE_GRACE: Duration = Duration::from_secs(10);
+/// The time that a QEMU has to end after SIGTERM; it restores the terminal.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+/// The interval at which signals are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The exit status after a timeout, as of the program `timeout`.
+const TIMED_OUT: u8 = 124;
+/// The lines of a console that a message quotes.
 const CONSOLE_LINES: usize = 25;
 
-/// What a guest has said over its control port, by its number; nothing when the port has closed.
-pub(super) type Event = (usize, Option<String>);
+/// A line that a guest sent over its control port, with its number; none when the port has closed.
+pub(crate) type Event = (usize, Option<String>);
 
 /// A guest that runs, ended when it is dropped.
-pub(super) struct Guest {
+pub(crate) struct Guest {
     number: usize,
     process: Child,
     /// The file with what its kernel and its scripts have written to its console.
@@ -52,7 +51,7 @@ pub(super) struct Guest {
 impl Guest {
     /// The guest of a QEMU, with its ports: standard output, standard error, control. What it
     /// prints is shown with `prefix` in front of each line.
-    pub(super) fn new(
+    pub(crate) fn new(
         number: usize,
         process: Child,
         console: PathBuf,
@@ -70,11 +69,11 @@ impl Guest {
         Ok(Self { number, process, console, control, readers, is_ready: false, status: None })
     }
 
-    /// Understands what it has said.
-    fn hear(&mut self, said: Option<String>) -> Result<()> {
+    /// Handles a line of its control port.
+    fn handle(&mut self, line: Option<String>) -> Result<()> {
         let number = self.number;
-        let Some(line) = said else {
-            // One whose work is done may go.
+        let Some(line) = line else {
+            // After its work it may end.
             ensure!(self.status.is_some(), "guest {number} has stopped:\n{}", self.last_words());
             return Ok(());
         };
@@ -86,9 +85,9 @@ impl Guest {
                 self.end();
             }
             ("kernel", line) => {
-                eprintln!("rdma-vm: the kernel of guest {number} says: {line}");
+                eprintln!("rdma-vm: kernel of guest {number}: {line}");
             }
-            _ => bail!("guest {number} says {line:?}, which means nothing"),
+            _ => bail!("unknown message {line:?} of guest {number}"),
         }
         Ok(())
     }
@@ -99,15 +98,15 @@ impl Guest {
     }
 
     fn end(&mut self) {
-        let deadline = Instant::now() + TO_END;
+        let deadline = Instant::now() + SHUTDOWN_GRACE;
         while let Ok(None) = self.process.try_wait() {
             if Instant::now() >= deadline {
-                // It is ours and there, so this cannot fail.
+                // Cannot fail: it is our child and has not been waited for.
                 let _ = self.process.kill().and_then(|()| self.process.wait());
                 return;
             }
             signal(self.process.id(), "TERM");
-            sleep(LOOK_EVERY);
+            sleep(POLL_INTERVAL);
         }
     }
 }
@@ -115,55 +114,58 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.end();
-        // With the machine gone, what it has printed has an end, up to which it is shown.
+        // The machine has ended, so its output ends, and all of it is shown.
         for reader in self.readers.drain(..) {
-            // One that has panicked has said so.
+            // A thread that panicked has printed so.
             let _ = reader.join();
         }
     }
 }
 
-/// Waits until the work of all guests is done, for `patience` at most once all are ready. Its exit
-/// status: the first that was not 0, if there is one.
-pub(super) fn supervise(
+/// Waits until the work of all guests is done, for `timeout` at most once all are ready. Returns the
+/// first exit status that was not 0, if there is one.
+pub(crate) fn supervise(
     guests: &mut [Guest],
     events: &Receiver<Event>,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     interrupt: &Interrupt,
 ) -> Result<u8> {
     let mut works = false;
     let mut failed = None;
-    let mut end = Some(Instant::now() + TO_BOOT);
+    let mut end = Some(Instant::now() + BOOT_TIMEOUT);
     while guests.iter().any(|guest| guest.status.is_none()) {
         interrupt.check()?;
-        match events.recv_timeout(LOOK_EVERY) {
-            Ok((number, said)) => guests[number].hear(said)?,
+        match events.recv_timeout(POLL_INTERVAL) {
+            Ok((number, line)) => guests[number].handle(line)?,
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => bail!("nobody listens to the guests any more"),
+            Err(RecvTimeoutError::Disconnected) => bail!("all ports of the guests are closed"),
         }
         if !works && guests.iter().all(|guest| guest.is_ready) {
             works = true;
-            end = patience.map(|patience| Instant::now() + patience);
+            end = timeout.map(|timeout| Instant::now() + timeout);
             for guest in &mut *guests {
-                guest.control.write_all(b"go\n").context("a guest does not listen")?;
+                guest
+                    .control
+                    .write_all(b"go\n")
+                    .context("cannot write to a guest's control port")?;
             }
         }
         if failed.is_none() {
             failed = guests.iter().find_map(|guest| guest.status.filter(|status| *status != 0));
             if failed.is_some() {
-                let soon = Instant::now() + AFTER_FAILURE;
+                let soon = Instant::now() + FAILURE_GRACE;
                 end = Some(end.map_or(soon, |end| end.min(soon)));
             }
         }
         if end.is_some_and(|end| Instant::now() >= end) {
             let words: String = guests.iter().map(Guest::last_words).collect();
-            ensure!(works, "after {TO_BOOT:?} the guests are not ready:\n{words}");
-            let patience = patience.unwrap_or_default();
+            ensure!(works, "guests not ready within {BOOT_TIMEOUT:?}:\n{words}");
+            let timeout = timeout.unwrap_or_default();
             match failed {
-                Some(_) => eprintln!("rdma-vm: one guest has failed, so the other was ended"),
-                None => eprintln!("rdma-vm: cut off after {patience:?} (--timeout)\n{words}"),
+                Some(_) => eprintln!("rdma-vm: one guest failed, so the other was ended"),
+                None => eprintln!("rdma-vm: timed out after {timeout:?} (--timeout)\n{words}"),
             }
-            return Ok(failed.unwrap_or(CUT_OFF));
+            return Ok(failed.unwrap_or(TIMED_OUT));
         }
     }
     Ok(failed.unwrap_or(0))
@@ -171,7 +173,7 @@ pub(super) fn supervise(
 
 /// Copies what a guest prints to an output of ours, as it comes, until the guest is gone.
 fn copy(mut from: impl Read, mut to: impl Write, prefix: &str) {
-    // If nobody reads ours any more, the guest's is still emptied, so that it can end.
+    // If our output is closed, the guest's is still read, so that the guest can end.
     let mut is_open = true;
     let mut show = |bytes: &[u8]| {
         is_open = is_open && to.write_all(bytes).and_then(|()| to.flush()).is_ok();
@@ -191,19 +193,19 @@ fn copy(mut from: impl Read, mut to: impl Write, prefix: &str) {
     }
 }
 
-/// Passes on the lines of a guest's control port, and that it has closed.
+/// Sends on the lines of a guest's control port, and its end.
 fn report(guest: usize, lines: impl BufRead, events: &Sender<Event>) {
     for line in lines.lines().map_while(Result::ok) {
         if events.send((guest, Some(line))).is_err() {
             return;
         }
     }
-    // Nobody waits for it any more once all work is done.
+    // Fails once all work is done, when the receiver is gone.
     let _ = events.send((guest, None));
 }
 
 /// The last lines of a text file, for a message.
-pub(super) fn last_lines(file: &Path) -> String {
+pub(crate) fn last_lines(file: &Path) -> String {
     let text = fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -217,9 +219,9 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::sync::mpsc;
 
-    /// Guests that are no machines: each runs in a shell, whose standard input and output are its
-    /// control port.
-    fn supervised(scripts: &[&str], patience: Duration) -> Result<u8> {
+    /// Guests without machines: each is a shell whose standard input and output are its control
+    /// port.
+    fn supervised(scripts: &[&str], timeout: Duration) -> Result<u8> {
         let (sender, events) = mpsc::channel();
         let mut guests: Vec<_> = (0..)
             .zip(scripts)
@@ -238,7 +240,7 @@ mod tests {
                 Guest::new(number, process, console, ports, "", sender.clone()).unwrap()
             })
             .collect();
-        supervise(&mut guests, &events, Some(patience), &Interrupt::never())
+        supervise(&mut guests, &events, Some(timeout), &Interrupt::never())
     }
 
     const LONG: Duration = Duration::from_secs(600);
@@ -255,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn work_is_cut_off() {
+    fn work_times_out() {
         let hangs = "echo ready; read go; exec sleep 600";
-        assert_eq!(supervised(&[hangs, GOOD], Duration::from_millis(50)).unwrap(), CUT_OFF);
+        assert_eq!(supervised(&[hangs, GOOD], Duration::from_millis(50)).unwrap(), TIMED_OUT);
     }
 
     #[test]
-    fn what_makes_no_sense_is_an_error() {
+    fn unknown_messages_are_errors() {
         for line in ["status high", "status 300", "nonsense"] {
             let error = supervised(&[&format!("echo {line}")], LONG).unwrap_err();
             assert!(error.to_string().contains(line), "{error}");

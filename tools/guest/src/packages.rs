@@ -1,6 +1,6 @@
-//! What a guest needs beyond this machine, out of Debian's packages: QEMU, and the libraries and
-//! tools of RDMA. They are downloaded and unpacked into a folder of the build output; nothing is
-//! installed, and no list or cache of this machine's apt changes.
+//! What a guest needs beyond the files of this machine, out of Debian's packages: QEMU, and the
+//! libraries and tools of RDMA. They are downloaded and unpacked; nothing is installed, and no list
+//! or cache of this machine's apt changes.
 
 use crate::apt::{self, Apt, run};
 use anyhow::{Context, Result, ensure};
@@ -36,20 +36,23 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
 ];
-/// Where folders of the root are links into `usr`, as on every Debian since 2023.
+/// Folders of the root that are links into `usr`, on every Debian since 2023.
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
-/// Fails if this machine has not got what is needed, and says what is missing.
-pub(crate) fn check() -> Result<()> {
+/// Checks that this machine can run guests.
+///
+/// # Errors
+/// If it is not Linux on x86-64, or lacks a program; the error names what to install.
+pub fn check() -> Result<()> {
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
-        "guests run Debian's kernel for x86-64, on Linux on x86-64; this machine is another"
+        "guests need Linux on x86-64, got another system"
     );
     apt::check(&PROGRAMS)
 }
 
-/// The folder with the unpacked packages, which is made unless it is in `cache` already.
-pub(super) fn ready(cache: &Path, apt: &Apt) -> Result<PathBuf> {
+/// The folder with the unpacked packages; makes it unless it is in `cache`.
+pub(crate) fn ready(cache: &Path, apt: &Apt) -> Result<PathBuf> {
     let root = cache.join("root");
     let stamp = root.join("stamp");
     let wanted = format!("{RECIPE} {}", PACKAGES.join(" "));
@@ -61,7 +64,7 @@ pub(super) fn ready(cache: &Path, apt: &Apt) -> Result<PathBuf> {
     MERGED.iter().try_for_each(|name| merge(&root.join(name), &root.join("usr").join(name)))?;
     let mut version = qemu(&root);
     run(version.arg("--version"), &[]).context(
-        "the QEMU that was downloaded does not run here; its libraries do not fit this system",
+        "the downloaded QEMU does not run on this machine: its libraries do not fit this system",
     )?;
     fs::write(stamp, wanted)?;
     Ok(root)
@@ -75,19 +78,19 @@ fn merge(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let place = to.join(entry.file_name());
+        let target = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            merge(&entry.path(), &place)?;
+            merge(&entry.path(), &target)?;
         } else {
-            fs::rename(entry.path(), place)?;
+            fs::rename(entry.path(), target)?;
         }
     }
     fs::remove_dir(from).with_context(|| format!("cannot remove {}", from.display()))
 }
 
 /// The QEMU of the unpacked packages, with its libraries and data.
-pub(super) fn qemu(root: &Path) -> Command {
-    // It is killed when this process is, whatever ends it.
+pub(crate) fn qemu(root: &Path) -> Command {
+    // The kernel kills it when this process ends, however that happens.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(root.join("usr/bin/qemu-system-x86_64"));
     for data in ["usr/share/seabios", "usr/share/qemu"] {

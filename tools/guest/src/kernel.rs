@@ -1,9 +1,8 @@
-//! The kernel of a guest: Debian's, as it is in its package, made ready to start fast where it is
-//! emulated. It is unpacked (a kernel that unpacks itself does that slowly), and its modules lose
-//! their signatures (checking them is slow, and nobody asks for it).
+//! The kernel of a guest: Debian's, out of its package, prepared to start fast where it is emulated. It is unpacked (a kernel that unpacks itself does that slowly), and its modules lose
+//! their signatures (checking them is slow, and nothing requires it).
 
-use super::archive::Archive;
 use crate::apt::{Apt, make_empty, run};
+use crate::archive::Archive;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
@@ -23,7 +22,7 @@ const MODULES: [&str; 14] = [
     "veth",
     "bridge",
     "ib_uverbs",
-    // What rdma_rxe computes checksums with; it asks for it by a name that is no dependency.
+    // rdma_rxe computes checksums with it, and loads it by a name that is not a dependency.
     "crc32_generic",
     "rdma_rxe",
     "rdma_cm",
@@ -32,9 +31,9 @@ const MODULES: [&str; 14] = [
 /// Counted up when what is made of a package changes, so that older folders are made again.
 const RECIPE: &str = "1";
 
-/// Which of Debian's kernels.
+/// One of Debian's kernels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Version {
+pub enum Version {
     /// Debian 12's
     #[value(name = "6.1")]
     Six1,
@@ -44,7 +43,8 @@ pub(crate) enum Version {
 }
 
 impl Version {
-    pub(crate) fn name(self) -> &'static str {
+    /// The version as Debian names it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Six1 => "6.1",
             Self::Six12 => "6.12",
@@ -70,15 +70,15 @@ impl Version {
 }
 
 /// A kernel that is ready to start.
-pub(super) struct Kernel {
-    place: PathBuf,
+pub(crate) struct Kernel {
+    folder: PathBuf,
 }
 
 impl Kernel {
-    /// The kernel in `cache`, into which it is brought unless it is there.
-    pub(super) fn ready(cache: &Path, apt: &Apt, version: Version) -> Result<Self> {
-        let kernel = Self { place: cache.join(format!("kernel-{}", version.name())) };
-        let stamp = kernel.place.join("stamp");
+    /// The kernel in `cache`; downloads it first unless it is there.
+    pub(crate) fn ready(cache: &Path, apt: &Apt, version: Version) -> Result<Self> {
+        let kernel = Self { folder: cache.join(format!("kernel-{}", version.name())) };
+        let stamp = kernel.folder.join("stamp");
         if fs::read_to_string(&stamp).is_ok_and(|made| made == RECIPE) {
             return Ok(kernel);
         }
@@ -86,7 +86,7 @@ impl Kernel {
         let package = version.package(apt)?;
         let unpacked = cache.join("unpacked");
         apt.unpack(std::slice::from_ref(&package), &unpacked)?;
-        make_empty(&kernel.place)?;
+        make_empty(&kernel.folder)?;
         kernel.make(&unpacked).with_context(|| format!("Debian's {package} is not as expected"))?;
         fs::remove_dir_all(&unpacked)?;
         fs::write(stamp, RECIPE)?;
@@ -94,18 +94,18 @@ impl Kernel {
     }
 
     /// The kernel itself.
-    pub(super) fn image(&self) -> PathBuf {
-        self.place.join("vmlinux")
+    pub(crate) fn image(&self) -> PathBuf {
+        self.folder.join("vmlinux")
     }
 
     /// Adds the modules to the folder `modules` of an archive, with a list of their names in the
     /// order in which they can be loaded.
-    pub(super) fn add_modules(&self, archive: &mut Archive) -> Result<()> {
+    pub(crate) fn add_modules(&self, archive: &mut Archive) -> Result<()> {
         archive.folder("modules")?;
-        let order = fs::read_to_string(self.place.join("order"))?;
+        let order = fs::read_to_string(self.folder.join("order"))?;
         for name in order.lines() {
             let file = format!("{name}.ko");
-            archive.file(&format!("modules/{file}"), &fs::read(self.place.join(&file))?)?;
+            archive.file(&format!("modules/{file}"), &fs::read(self.folder.join(&file))?)?;
         }
         archive.file("modules/order", order.as_bytes())
     }
@@ -115,7 +115,7 @@ impl Kernel {
         let image = named(&boot, "vmlinuz-")?;
         let (program, payload) = payload_of(&image)?;
         let kernel = run(Command::new(program).args(["-d", "-c"]), payload)?;
-        ensure!(kernel.starts_with(b"\x7fELF"), "the kernel is no ELF file");
+        ensure!(kernel.starts_with(b"\x7fELF"), "unpacked kernel is not an ELF file");
         fs::write(self.image(), kernel)?;
 
         let mut files = BTreeMap::new();
@@ -126,17 +126,17 @@ impl Kernel {
         for name in MODULES {
             self.load(name, &files, &mut order)?;
         }
-        fs::write(self.place.join("order"), order.join("\n") + "\n")?;
+        fs::write(self.folder.join("order"), order.join("\n") + "\n")?;
         Ok(())
     }
 
-    /// Puts a module behind those that it depends on.
+    /// Adds a module after those that it depends on.
     fn load(&self, name: &str, files: &Files, order: &mut Vec<String>) -> Result<()> {
-        if order.iter().any(|there| there == name) {
+        if order.iter().any(|other| other == name) {
             return Ok(());
         }
-        // Not among the files is what the kernel has built in; if it has not, whoever needs it
-        // fails to load, or a device is missing, and the guest says so.
+        // A module without a file is built into the kernel. If it is not, a module that needs it
+        // fails to load, or a device is missing, and the guest reports that.
         let Some(file) = files.get(name) else { return Ok(()) };
         let content = fs::read(file)?;
         let content = match file.extension().and_then(|kind| kind.to_str()) {
@@ -147,13 +147,13 @@ impl Kernel {
         for dependency in dependencies_of(&content) {
             self.load(&dependency, files, order)?;
         }
-        fs::write(self.place.join(format!("{name}.ko")), without_signature(&content)?)?;
+        fs::write(self.folder.join(format!("{name}.ko")), without_signature(&content)?)?;
         order.push(name.to_owned());
         Ok(())
     }
 }
 
-/// Where modules are, by their names.
+/// The files of modules, by their names.
 type Files = BTreeMap<String, PathBuf>;
 
 fn modules_in(folder: &Path, files: &mut Files) -> Result<()> {
@@ -177,14 +177,14 @@ fn named(folder: &Path, start: &str) -> Result<Vec<u8>> {
             return Ok(fs::read(entry.path())?);
         }
     }
-    bail!("there is no {}*", folder.join(start).display())
+    bail!("no file {}*", folder.join(start).display())
 }
 
 /// The packed kernel in an image that a boot loader would start, and what unpacks it. The offsets
 /// are those of Linux's boot protocol.
 fn payload_of(image: &[u8]) -> Result<(&'static str, &[u8])> {
-    let number = |place: usize| -> Result<usize> {
-        let bytes = image.get(place..place + 4).context("the kernel's image is too short")?;
+    let number = |offset: usize| -> Result<usize> {
+        let bytes = image.get(offset..offset + 4).context("the kernel's image is too short")?;
         Ok(u32::from_le_bytes(bytes.try_into()?) as usize)
     };
     // Sectors of 512 bytes that come first; 0 means 4. The boot sector is not counted.
@@ -199,7 +199,7 @@ fn payload_of(image: &[u8]) -> Result<(&'static str, &[u8])> {
     match payload {
         [0xfd, b'7', b'z', b'X', ..] => Ok(("xz", payload)),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(("zstd", payload)),
-        _ => bail!("the kernel is packed in an unknown way"),
+        _ => bail!("unknown compression of the kernel, expected xz or zstd"),
     }
 }
 
@@ -246,7 +246,9 @@ mod tests {
         let (program, payload) = payload_of(&xz).unwrap();
         assert_eq!((program, payload.len()), ("xz", 8));
         assert_eq!(payload_of(&image([0x28, 0xb5, 0x2f, 0xfd])).unwrap().0, "zstd");
-        assert!(payload_of(&image([0; 4])).unwrap_err().to_string().contains("unknown way"));
+        assert!(
+            payload_of(&image([0; 4])).unwrap_err().to_string().contains("unknown compression")
+        );
         assert!(payload_of(&xz[..1024]).unwrap_err().to_string().contains("cut off"));
         assert!(payload_of(&xz[..100]).unwrap_err().to_string().contains("too short"));
     }
@@ -273,21 +275,21 @@ mod tests {
 
     #[test]
     fn modules_come_after_what_they_need() {
-        let place = std::env::temp_dir().join(format!("gossamer-modules-{}", std::process::id()));
-        let kernel = Kernel { place: place.join("made") };
-        fs::create_dir_all(&kernel.place).unwrap();
-        let tree = place.join("kernel/drivers");
+        let folder = std::env::temp_dir().join(format!("gossamer-modules-{}", std::process::id()));
+        let kernel = Kernel { folder: folder.join("made") };
+        fs::create_dir_all(&kernel.folder).unwrap();
+        let tree = folder.join("kernel/drivers");
         fs::create_dir_all(&tree).unwrap();
         for (name, depends) in [("a", "b-b,c"), ("b-b", "c"), ("c", "")] {
             fs::write(tree.join(format!("{name}.ko")), format!("\0depends={depends}\0")).unwrap();
         }
         let mut files = Files::new();
-        modules_in(&place, &mut files).unwrap();
+        modules_in(&folder, &mut files).unwrap();
         let mut order = Vec::new();
         for name in ["a", "c", "built_in"] {
             kernel.load(name, &files, &mut order).unwrap();
         }
-        fs::remove_dir_all(&place).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
         assert_eq!(order, ["c", "b_b", "a"]);
     }
 }

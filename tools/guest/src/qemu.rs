@@ -1,6 +1,6 @@
-//! The machine that a guest runs on: the arguments of QEMU.
+//! The machine that a guest runs on, as arguments of QEMU.
 
-use super::guest::hardware_address;
+use crate::task::hardware_address;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::path::Path;
@@ -24,7 +24,7 @@ const ONE_AT_FIRST: &str = "maxcpus=1";
 
 /// How instructions of a guest are executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Accelerator {
+pub(crate) enum Accelerator {
     /// By the processor.
     Kvm,
     /// By QEMU's emulator.
@@ -32,9 +32,9 @@ pub(super) enum Accelerator {
 }
 
 impl Accelerator {
-    /// What this machine has. The device `/dev/kvm` alone shows nothing: what stands behind it may
-    /// be unable to run a kernel that does not know about it.
-    pub(super) fn find() -> Self {
+    /// The one that this machine has. The device `/dev/kvm` alone shows nothing: its implementation
+    /// may be unable to run a kernel that does not know about it.
+    pub(crate) fn find() -> Self {
         let has = |module| Path::new("/sys/module").join(module).exists();
         let can_open = || File::options().read(true).write(true).open("/dev/kvm").is_ok();
         if (has("kvm_intel") || has("kvm_amd")) && can_open() { Self::Kvm } else { Self::Emulator }
@@ -42,33 +42,33 @@ impl Accelerator {
 }
 
 /// What tells the machines of a run apart, and what they have in common.
-pub(super) struct Machine<'a> {
-    pub(super) guest: u32,
-    pub(super) guests: u32,
-    pub(super) accelerator: Accelerator,
-    pub(super) kernel: &'a Path,
+pub(crate) struct Machine<'a> {
+    pub(crate) guest: u32,
+    pub(crate) guests: u32,
+    pub(crate) accelerator: Accelerator,
+    pub(crate) kernel: &'a Path,
     /// The folder of unpacked packages.
-    pub(super) packages: &'a Path,
+    pub(crate) packages: &'a Path,
     /// The folder that guests share with this machine.
-    pub(super) out: &'a str,
+    pub(crate) out: &'a str,
     /// Whether the guest's console is the user's terminal.
-    pub(super) has_terminal: bool,
+    pub(crate) has_terminal: bool,
 }
 
 /// The files of a guest in the folder in which its QEMU runs, where their names are short enough
 /// for sockets.
-pub(super) fn file(guest: u32, name: &str) -> String {
+pub(crate) fn file(guest: u32, name: &str) -> String {
     format!("{guest}.{name}")
 }
 
 /// The socket over which two guests see each other.
-pub(super) const CABLE: &str = "cable";
+pub(crate) const CABLE: &str = "cable";
 /// The ports of a guest, each a socket: its two outputs, and lines between `guest.sh` and us.
-pub(super) const PORTS: [&str; 3] = ["stdout", "stderr", "control"];
+pub(crate) const PORTS: [&str; 3] = ["stdout", "stderr", "control"];
 
 impl Machine<'_> {
     /// The arguments of QEMU.
-    pub(super) fn arguments(&self) -> Result<Vec<String>> {
+    pub(crate) fn arguments(&self) -> Result<Vec<String>> {
         let (accelerator, processor, start) = match self.accelerator {
             Accelerator::Kvm => ("kvm", "host", ""),
             Accelerator::Emulator => ("tcg,thread=multi", EMULATED_PROCESSOR, ONE_AT_FIRST),
@@ -123,7 +123,7 @@ impl Machine<'_> {
 }
 
 /// A path as QEMU takes it.
-pub(super) fn utf8(path: &Path) -> Result<&str> {
+pub(crate) fn utf8(path: &Path) -> Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8, which QEMU needs", path.display()))
 }
 

@@ -1,5 +1,5 @@
 # What a guest does once it has its file system: makes the devices, waits for the other guests, runs
-# the command and says what became of it. Talks to xtask by lines over the port "control".
+# the command and reports its status. Sends lines over the port "control" (watch.rs).
 here=/run/gossamer
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 . $here/settings
@@ -19,12 +19,12 @@ port() {
         done
         sleep 0.05
     done
-    fail "there is no port $1"
+    fail "no port $1"
 }
 control=$(port control)
 exec 9<>"$control"
 
-run() { "$@" || fail "this has failed: $*"; }
+run() { "$@" || fail "failed: $*"; }
 set_to() { echo "$1" >"$2" || fail "cannot write $1 to $2"; }
 . $here/network
 
@@ -52,7 +52,7 @@ become() {
     exec "$@"
 }
 if [ -n "$TERMINAL" ]; then
-    # A terminal that nobody has open forgets its size.
+    # A terminal forgets its size when it is closed.
     (stty $TERMINAL && become) </dev/hvc0 >/dev/hvc0 2>&1
     status=$?
 else

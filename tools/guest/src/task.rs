@@ -1,9 +1,9 @@
-//! What a guest is told: the network of the hosts that it simulates, the command that it runs, and
-//! the environment of that. Everything travels as small shell scripts, in the archive that the
+//! [`Task`]: what a guest does. It has the network of the simulated hosts, the command, and the
+//! environment of the command. Everything travels as small shell scripts, in the archive that the
 //! guest's kernel starts from.
 
-use super::archive::Archive;
-use super::kernel::Kernel;
+use crate::archive::Archive;
+use crate::kernel::Kernel;
 use anyhow::{Context, Result};
 use gossamer_deploy::action::quote;
 use std::fs;
@@ -11,38 +11,39 @@ use std::path::Path;
 
 /// Huge pages of 2 MiB that are set aside in a guest.
 const HUGE_PAGES: u32 = 64;
-/// What of this process' environment means nothing in a guest: where it is and what it was linked
-/// with, and what cargo has told it of itself (names with an underscore at the end are starts).
+/// Variables of this process' environment that are meaningless in a guest; a name with an underscore
+/// at the end is a prefix.
 const NOT_FOR_GUESTS: [&str; 6] =
     ["PWD", "OLDPWD", "TMPDIR", "LD_LIBRARY_PATH", "CARGO_PKG_", "CARGO_MANIFEST_"];
 
 /// The simulated hosts, and the guests that they are in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Layout {
+pub struct Layout {
     /// How many hosts there are in all.
-    pub(super) hosts: u32,
+    pub hosts: u32,
     /// 1: all hosts are in it; otherwise there is one guest for each host.
-    pub(super) guests: u32,
+    pub guests: u32,
 }
 
 /// What runs in a guest.
-pub(super) enum Work {
+#[derive(Debug)]
+pub enum Work {
     /// A program with its arguments.
     Command(Vec<String>),
     /// The user's shell, on a terminal of this size: the words that set it with `stty`.
     Shell(String),
 }
 
-/// What all guests are told.
-pub(super) struct Task {
-    pub(super) layout: Layout,
-    pub(super) work: Work,
+/// What all guests get.
+pub(crate) struct Task {
+    pub(crate) layout: Layout,
+    pub(crate) work: Work,
     /// Where the work starts.
-    pub(super) folder: String,
+    pub(crate) folder: String,
     /// The folder that guests share with this machine.
-    pub(super) out: String,
+    pub(crate) out: String,
     /// The environment of the work, but for what says where it is.
-    pub(super) environment: Vec<(String, String)>,
+    pub(crate) environment: Vec<(String, String)>,
 }
 
 /// The RDMA device of a host, by its number.
@@ -56,7 +57,7 @@ fn address(host: u32) -> String {
 }
 
 /// The address of a host's network interface, by its number.
-pub(super) fn hardware_address(host: u32) -> String {
+pub(crate) fn hardware_address(host: u32) -> String {
     format!("02:00:0a:4d:00:{:02x}", host + 1)
 }
 
@@ -93,7 +94,7 @@ impl Layout {
                 format!("run ip link set h{host} address {} up", hardware_address(host)),
                 format!("run ip address add {own}/24 dev h{host}"),
             ]);
-            // Nobody would answer for the addresses of this guest.
+            // Static, since nothing answers for the addresses of this guest.
             lines.extend((0..self.hosts).filter(|other| *other != host).map(|other| {
                 let (to, by) = (address(other), hardware_address(other));
                 format!("run ip neighbour replace {to} lladdr {by} dev h{host} nud permanent")
@@ -117,10 +118,10 @@ fn bridge(hosts: u32) -> Vec<String> {
 
 impl Task {
     /// The files that a guest's kernel starts from.
-    pub(super) fn archive(&self, guest: u32, kernel: &Kernel, packages: &Path) -> Result<Vec<u8>> {
+    pub(crate) fn archive(&self, guest: u32, kernel: &Kernel, packages: &Path) -> Result<Vec<u8>> {
         let busybox = packages.join("usr/bin/busybox");
         let busybox = fs::read(&busybox)
-            .with_context(|| format!("cannot read {}: remove its cache", busybox.display()))?;
+            .with_context(|| format!("cannot read {}: remove the cache", busybox.display()))?;
         let mut archive = Archive::default();
         let mounted = ["proc", "sys", "dev", "root", "machine", "packages", "fresh"];
         for folder in mounted.into_iter().chain(["bin", "gossamer"]) {
