@@ -5,6 +5,7 @@ use crate::step::{Step, passed};
 use crate::subjects;
 use crate::workspace::Workspace;
 use anyhow::{Result, bail, ensure};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// README's test command.
@@ -102,9 +103,15 @@ const OPTIONAL_TESTS: &str = "test --workspace --features gossamer/tokio --test 
 
 /// Tests of what may depend on how code is divided, with the profile of a program that has none of
 /// its own: each unit of code has constants of its own then.
-const DIVIDED_TESTS: &str = "test --release --package gossamer-trust-core \
-    --test many_clients --test traffic \
-    --config profile.release.codegen-units=16";
+const DIVIDED_TESTS: &str = "test --release --workspace --test many_clients --test traffic";
+/// The packages whose code is divided in them. All others are those of the programs' release build.
+const DIVIDED: [&str; 5] = [
+    "gossamer-fiber",
+    "gossamer-primitive",
+    "gossamer-transport-api",
+    "gossamer-transport-shm",
+    "gossamer-trust-core",
+];
 
 /// `cargo xtask test`: README's command, the tests of optional features and of another profile, and
 /// the extras that were asked for.
@@ -112,7 +119,11 @@ pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Resul
     let command = TEST_COMMAND.strip_prefix("cargo ").expect("it is a cargo command");
     counted(Step::cargo(&workspace.root, command), "tests")?;
     counted(Step::cargo(&workspace.root, OPTIONAL_TESTS), "tests of optional features")?;
-    counted(Step::cargo(&workspace.root, DIVIDED_TESTS), "tests in many units of code")?;
+    let divided =
+        DIVIDED.iter().fold(Step::cargo(&workspace.root, DIVIDED_TESTS), |step, package| {
+            step.arg("--config").arg(format!("profile.release.package.{package}.codegen-units=16"))
+        });
+    counted(divided, "tests in many units of code")?;
     other_switch(workspace)?;
     if clients {
         real_clients(&workspace.root)?;
@@ -142,7 +153,8 @@ fn real_clients(root: &Path) -> Result<()> {
         missing.push("memccapable (apt-get install libmemcached-tools)");
     }
     ensure!(missing.is_empty(), "real clients are missing: {}", missing.join(", "));
-    let tests = "test --package gossamer-apps --test memcached_clients -- --ignored";
+    // Of the workspace, for the reason of OPTIONAL_TESTS.
+    let tests = "test --workspace --test memcached_clients -- --ignored";
     counted(Step::cargo(root, tests), "tests with real clients")
 }
 
@@ -221,16 +233,22 @@ pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
     let without: Vec<&str> =
         MODELLED.into_iter().filter(|name| models.iter().all(|(of, _)| of != name)).collect();
     ensure!(without.is_empty(), "no tests/loom_*.rs in {}", without.join(", "));
-    // Under `--cfg loom` everything is another program, hence a folder of its own.
-    let folder = workspace.target().join("loom");
-    for (package, model) in models {
-        let arguments = format!("test --release --package {package} --test {model}");
-        let step = Step::cargo(&workspace.root, &arguments)
+    let packages: BTreeSet<&str> = models.iter().map(|(package, _)| package.as_str()).collect();
+    let packages: String = packages.iter().map(|name| format!(" --package {name}")).collect();
+    let all: String = models.iter().map(|(_, model)| format!(" --test {model}")).collect();
+    // All models are built at once, and always for the same packages: see `Workspace::build_programs`.
+    let test = |tests: &str| {
+        Step::cargo(&workspace.root, &format!("test --release{packages}{tests}"))
             .env("RUSTFLAGS", "--cfg loom")
-            .env("CARGO_TARGET_DIR", &folder)
+            // Under `--cfg loom` everything is another program, hence a folder of its own.
+            .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
             // Building takes longer than exploring.
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-        counted(step, &format!("models in {package}'s {model}"))?;
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+    };
+    test(&format!("{all} --no-run")).run()?;
+    for (package, model) in models {
+        counted(test(&format!(" --test {model}")), &format!("models in {package}'s {model}"))?;
     }
     Ok(())
 }

@@ -13,8 +13,7 @@ pub(crate) const MAIN_COMMAND: &str = "cargo run --release --bin kv -- bench";
 pub(crate) fn demo(workspace: &Workspace) -> Result<()> {
     let root = &workspace.root;
     let command = MAIN_COMMAND.strip_prefix("cargo ").expect("it is a cargo command");
-    let (build, _) = command.split_once(" -- ").expect("it has arguments");
-    Step::cargo(root, &build.replacen("run", "build", 1)).run()?;
+    workspace.build_programs()?;
     let small = format!("{command} --records 2000 --operations 50000");
     let printed = Step::cargo(root, &small).within(Duration::from_secs(120)).read()?;
     let rate =
@@ -93,11 +92,10 @@ fn nanoseconds(cell: &str) -> Option<f64> {
 pub(crate) fn chaos(workspace: &Workspace, rounds: u32, seed: Option<u64>) -> Result<()> {
     let root = &workspace.root;
     let seed = seed_or_new(seed)?;
-    let program = "--release --package gossamer-apps --bin chaos";
-    Step::cargo(root, &format!("build {program}")).run()?;
+    workspace.build_programs()?;
     // A round takes a fraction of a second; one that hangs must not hang CI.
     let patience = Duration::from_secs(60) + rounds * Duration::from_secs(5);
-    let arguments = format!("run {program} -- --rounds {rounds} --seed {seed}");
+    let arguments = format!("run --release --bin chaos -- --rounds {rounds} --seed {seed}");
     let printed = Step::cargo(root, &arguments)
         .within(patience)
         .read()

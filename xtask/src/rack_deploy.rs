@@ -11,9 +11,6 @@ use gossamer_deploy::deployment::{Mode, Programs};
 use gossamer_deploy::local::PREFIX;
 use std::path::PathBuf;
 
-/// The package of `gossamer` and `gossamerd`.
-const DAEMON: &str = "gossamer-daemon";
-
 /// What to deploy, and where.
 #[derive(Args)]
 pub(crate) struct RackDeploy {
@@ -48,9 +45,9 @@ pub(crate) fn local_folder(workspace: &Workspace) -> PathBuf {
 
 /// Builds the program, `gossamer` and `gossamerd`.
 pub(crate) fn build(workspace: &Workspace, bin: &str, mode: Mode) -> Result<()> {
-    let package = package_of(workspace, bin)?;
-    let programs = format!("--package {DAEMON} --bin gossamer --bin gossamerd");
-    let arguments = format!("build --release {programs} --package {package} --bin {bin}");
+    check_program(workspace, bin)?;
+    // Without packages, as all builds of programs: see `Workspace::build_programs`.
+    let arguments = format!("build --release --bin gossamer --bin gossamerd --bin {bin}");
     match mode {
         Mode::DryRun => println!("cargo {arguments}"),
         Mode::Run => Step::cargo(&workspace.root, &arguments).run()?,
@@ -58,13 +55,13 @@ pub(crate) fn build(workspace: &Workspace, bin: &str, mode: Mode) -> Result<()> 
     Ok(())
 }
 
-/// The package of this workspace that has a binary.
-fn package_of(workspace: &Workspace, bin: &str) -> Result<String> {
+/// Checks that a package of this workspace has a binary of this name.
+fn check_program(workspace: &Workspace, bin: &str) -> Result<()> {
     let mut found = Vec::new();
     for package in &workspace.metadata.packages {
         for target in package.targets.iter().filter(|t| t.kind.contains(&TargetKind::Bin)) {
             if target.name == bin {
-                return Ok(package.name.to_string());
+                return Ok(());
             }
             found.push(target.name.as_str());
         }
@@ -80,8 +77,8 @@ mod tests {
     #[test]
     fn programs_are_found_by_their_names() {
         let workspace = Workspace::find().unwrap();
-        assert_eq!(package_of(&workspace, "kv").unwrap(), "gossamer-apps");
-        let error = package_of(&workspace, "vk").unwrap_err().to_string();
+        assert!(check_program(&workspace, "kv").is_ok());
+        let error = check_program(&workspace, "vk").unwrap_err().to_string();
         assert!(error.contains("no program \"vk\"") && error.contains("kv"), "{error}");
     }
 }

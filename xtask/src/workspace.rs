@@ -1,10 +1,16 @@
 //! The workspace: where it is, what cargo says is in it, and its sources as tokens.
 
+use crate::step::Step;
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Metadata, MetadataCommand, TargetKind};
 use proc_macro2::TokenStream;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// Builds the programs that the gates run. It names no package: cargo selects the features of a
+/// dependency for all packages of a build together, so a build of other packages would build most
+/// dependencies again.
+const PROGRAMS: &str = "build --release --bin kv --bin chaos --bin gossamer --bin gossamerd";
 
 /// The workspace that this program belongs to.
 pub(crate) struct Workspace {
@@ -34,6 +40,11 @@ impl Workspace {
             .exec()
             .context("cargo metadata failed")?;
         Ok(Self { root, metadata })
+    }
+
+    /// Builds `kv`, `chaos`, `gossamer` and `gossamerd`, as releases.
+    pub(crate) fn build_programs(&self) -> Result<()> {
+        Step::cargo(&self.root, PROGRAMS).run()
     }
 
     /// Where cargo builds to.

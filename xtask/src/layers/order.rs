@@ -48,7 +48,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "xtask/src",
         &[
-            &["step", "times", "workspace"],
+            &["step", "times"],
+            &["workspace"],
             &["deny", "fuzz", "layers", "programs", "subjects", "unsafety"],
             &["checks"],
             &["aarch64", "ledger", "netns", "rack_deploy", "rdma_vm"],

@@ -1,5 +1,5 @@
-//! `cargo xtask netns test`: a bench on three hosts, with one process on each and with two that share
-//! memory, and what becomes of it when a process is killed or stopped and when a cable is pulled.
+//! `cargo xtask netns test`: runs a bench on three hosts, with one process on each and with two that
+//! share memory; kills and stops its processes and unplugs a cable, and checks how the job ends.
 
 use crate::netns::rack::Rack;
 use crate::programs::check_bench;
@@ -15,49 +15,49 @@ use std::time::{Duration, Instant};
 
 const PREFIX: &str = "gossamer-test";
 pub(super) const HOSTS: [&str; 3] = ["a", "b", "c"];
-/// How long a host may be silent, as the jobs here are told: the default of `gossamer run`.
+/// The `--loss-bound` of the jobs here: the default of `gossamer run`.
 const LOSS_BOUND: Duration = Duration::from_secs(1);
-/// How long after a kill every process of the job may be there.
+/// The time in which all processes of a job must end after a kill.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
-/// How long anything else may take that has to happen.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// A bench that goes on until it is ended.
+/// The time that any other step may take.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// A bench that runs until it is ended.
 const ENDLESS: &str = "--records 300 --operations 1000000000000 --seconds 600";
 
 /// When a process is killed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Moment {
-    /// So long after it was started, when the processes are finding each other.
+    /// This long after it was started, while the processes connect to each other.
     Starting(Duration),
-    /// So long after all of them have begun to work.
+    /// This long after all of them have begun to work.
     Working(Duration),
 }
 
-/// Runs the proofs.
+/// Runs the gate.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    with_rack(workspace, prove)
+    with_rack(workspace, check)
 }
 
-/// Proves something in a rack of its own, which is removed afterwards.
+/// Calls `check` with a rack of its own, which is removed afterwards.
 pub(super) fn with_rack(
     workspace: &Workspace,
-    prove: impl FnOnce(&Rack) -> Result<()>,
+    check: impl FnOnce(&Rack) -> Result<()>,
 ) -> Result<()> {
     let rack = Rack::new(workspace, PREFIX);
-    let _claim = rack.namespaces.claim()?;
-    // What an earlier run that was interrupted has left.
+    let _lock = rack.namespaces.claim()?;
+    // Namespaces of an earlier run that was interrupted.
     rack.namespaces.down()?;
-    let proved = rack.up(HOSTS.len() as u32).and_then(|()| prove(&rack));
-    if proved.is_err() {
+    let checked = rack.up(HOSTS.len() as u32).and_then(|()| check(&rack));
+    if checked.is_err() {
         for host in HOSTS {
             let log = fs::read_to_string(rack.file(&format!("{host}.log"))).unwrap_or_default();
             eprintln!("--- the daemon of {host}\n{log}");
         }
     }
-    proved.and(rack.namespaces.down())
+    checked.and(rack.namespaces.down())
 }
 
-fn prove(rack: &Rack) -> Result<()> {
+fn check(rack: &Rack) -> Result<()> {
     let small = "--records 2000 --operations 20000";
     let rate = bench(rack, small)?;
     println!("netns: three hosts, {rate} operations per second");
@@ -66,23 +66,23 @@ fn prove(rack: &Rack) -> Result<()> {
     for (number, host) in (0..).zip(HOSTS) {
         let took = kill_one(rack, number, Moment::Working(Duration::ZERO));
         let took = took.with_context(|| format!("killing {host}"))?;
-        println!("netns: a process of {host} was killed, and all were gone after {took:.1?}");
+        println!("netns: killed a process of {host}; all had ended after {took:.1?}");
     }
-    let took = pull_a_cable(rack).context("pulling a cable")?;
-    println!("netns: the cable of c was pulled, and a and b had ended after {took:.1?}");
-    bench(rack, small).context("when the cable is back")?;
+    let took = unplug_a_cable(rack).context("unplugging a cable")?;
+    println!("netns: unplugged the cable of c; a and b had ended after {took:.1?}");
+    bench(rack, small).context("after plugging the cable in")?;
     stop_for_a_while(rack).context("stopping a process for less than the bound")?;
-    println!("netns: a process stood still for half the bound, and the job did not mind");
+    println!("netns: stopped a process for half the loss bound; the job went on");
     Ok(())
 }
 
-/// Runs a bench to its end; its throughput.
+/// Runs a bench to its end; returns its throughput.
 fn bench(rack: &Rack, arguments: &str) -> Result<f64> {
     Job::start(rack, arguments)?.result()
 }
 
-/// Kills the process on a host; how long it took until all were gone, which is not longer than it
-/// may be.
+/// Kills the process on a host; returns the time until all had ended, or an error if that was too
+/// long.
 pub(super) fn kill_one(rack: &Rack, number: u32, moment: Moment) -> Result<Duration> {
     let host = HOSTS[number as usize];
     let mut job = Job::start(rack, ENDLESS)?;
@@ -105,14 +105,17 @@ pub(super) fn kill_one(rack: &Rack, number: u32, moment: Moment) -> Result<Durat
     let status = job.wait()?;
     let said = job.errors()?;
     let cause = format!("because of {host}: the program was killed by signal 9 (SIGKILL)");
-    ensure!(said.contains(&cause), "the cause is not reported:\n{said}");
-    ensure!(status.code() == Some(137), "the job has ended with {status}");
-    ensure!(took <= GONE_WITHIN, "it took {took:?} until all were gone");
+    ensure!(said.contains(&cause), "cause not reported, expected {cause:?}:\n{said}");
+    ensure!(status.code() == Some(137), "the job ended with {status}");
+    ensure!(
+        took <= GONE_WITHIN,
+        "processes ended after {took:?}, expected {GONE_WITHIN:?} at most"
+    );
     Ok(took)
 }
 
-/// Pulls a cable and puts it back; how long it took until the other hosts had ended.
-fn pull_a_cable(rack: &Rack) -> Result<Duration> {
+/// Unplugs a cable and plugs it in again; returns the time until the other hosts had ended.
+fn unplug_a_cable(rack: &Rack) -> Result<Duration> {
     let mut job = Job::start(rack, ENDLESS)?;
     job.process(2, "c")?;
     let start = Instant::now();
@@ -121,12 +124,19 @@ fn pull_a_cable(rack: &Rack) -> Result<Duration> {
     let took = start.elapsed();
     let status = job.wait()?;
     let said = job.errors()?;
-    ensure!(said.contains("host 2 is gone, and the rack with it"), "who noticed?\n{said}");
-    ensure!(said.contains("because of c: its daemon was lost"), "the cause is missing:\n{said}");
-    ensure!(status.code() == Some(125), "the job has ended with {status}");
-    // And what they need to end once they know.
-    ensure!(took <= LOSS_BOUND + GONE_WITHIN, "it took {took:?} until a and b had ended");
-    // Its daemon finds that the controller is gone, and ends the process there.
+    ensure!(
+        said.contains("host 2 is gone, and the rack with it"),
+        "no host reported the loss of host 2:\n{said}"
+    );
+    ensure!(said.contains("because of c: its daemon was lost"), "cause not reported:\n{said}");
+    ensure!(status.code() == Some(125), "the job ended with {status}");
+    // The loss bound, and the time to end after it.
+    ensure!(
+        took <= LOSS_BOUND + GONE_WITHIN,
+        "a and b ended after {took:?}, expected {:?} at most",
+        LOSS_BOUND + GONE_WITHIN
+    );
+    // Its daemon notices the loss of the controller, and ends the process there.
     until_gone(rack, &["c"])?;
     rack.namespaces.plug("c", true)?;
     Ok(took)
@@ -141,12 +151,12 @@ fn stop_for_a_while(rack: &Rack) -> Result<()> {
     job.result().map(drop)
 }
 
-/// Waits until nothing but the daemon is left on these hosts.
+/// Waits until only the daemon is left on these hosts.
 fn until_gone(rack: &Rack, hosts: &[&str]) -> Result<()> {
     for host in hosts {
         eventually(&format!("the processes on {host} are gone"), || {
             let left = rack.namespaces.processes(host)?.len();
-            ensure!(left > 0, "the daemon of {host} is gone");
+            ensure!(left > 0, "the daemon of {host} ended");
             Ok((left == 1).then_some(()))
         })?;
     }
@@ -165,17 +175,17 @@ pub(crate) fn working(namespaces: &Namespaces, number: u32, host: &str) -> Resul
     Ok(namespaces.processes(host)?.into_iter().find(works))
 }
 
-/// Waits until `happened` has something to give.
+/// Waits until `happened` returns something.
 pub(crate) fn eventually<T>(
     what: &str,
     mut happened: impl FnMut() -> Result<Option<T>>,
 ) -> Result<T> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = happened()? {
             return Ok(value);
         }
-        ensure!(Instant::now() < deadline, "this never happened: {what}");
+        ensure!(Instant::now() < deadline, "timed out after {TIMEOUT:?}: {what}");
         sleep(Duration::from_millis(2));
     }
 }
@@ -183,7 +193,7 @@ pub(crate) fn eventually<T>(
 /// A bench under way on all hosts.
 struct Job<'a> {
     rack: &'a Rack,
-    /// How many processes each host runs.
+    /// The number of processes on each host.
     processes: usize,
     controller: Child,
     out: PathBuf,
@@ -206,7 +216,7 @@ impl<'a> Job<'a> {
         Ok(Self { rack, processes, controller: command.spawn()?, out, errors })
     }
 
-    /// The process on a host, once it has found the others and all work.
+    /// The process on a host, once the processes of all hosts work.
     fn process(&mut self, number: u32, host: &str) -> Result<u32> {
         for (number, host) in (0..).zip(HOSTS) {
             self.find(number, host)?;
@@ -214,16 +224,16 @@ impl<'a> Job<'a> {
         self.find(number, host)
     }
 
-    /// The process on a host, as soon as there is one: the one that is no daemon.
+    /// The process on a host, as soon as one other than the daemon exists.
     fn started(&mut self, host: &str) -> Result<u32> {
         let daemon = fs::canonicalize(self.rack.program("gossamerd"))?;
-        // A process that has ended meanwhile is no program.
+        // A process that has ended meanwhile has no executable.
         let is_program = |process: &u32| {
             fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|program| program != daemon)
         };
         eventually(&format!("a process on {host} is there"), || {
             let ended = self.controller.try_wait()?;
-            ensure!(ended.is_none(), "the job has ended:\n{}", self.errors()?);
+            ensure!(ended.is_none(), "the job ended too early:\n{}", self.errors()?);
             Ok(self.rack.namespaces.processes(host)?.into_iter().find(is_program))
         })
     }
@@ -232,7 +242,7 @@ impl<'a> Job<'a> {
     fn find(&mut self, number: u32, host: &str) -> Result<u32> {
         eventually(&format!("the process on {host} works"), || {
             let ended = self.controller.try_wait()?;
-            ensure!(ended.is_none(), "the job has ended:\n{}", self.errors()?);
+            ensure!(ended.is_none(), "the job ended too early:\n{}", self.errors()?);
             working(&self.rack.namespaces, number, host)
         })
     }
@@ -241,18 +251,19 @@ impl<'a> Job<'a> {
         eventually("the job ends", || Ok(self.controller.try_wait()?))
     }
 
-    /// Waits for a good end; the throughput.
+    /// Waits for the end of the job, which must succeed; returns the throughput.
     fn result(&mut self) -> Result<f64> {
         let status = self.wait()?;
-        ensure!(status.success(), "the job has ended with {status}:\n{}", self.errors()?);
+        ensure!(status.success(), "the job ended with {status}:\n{}", self.errors()?);
         let out = fs::read_to_string(&self.out)?;
-        // All of it is host 0's, which alone reports.
+        // Only host 0 reports.
         let prefix = if self.processes > 1 { "[a/0] " } else { "[a] " };
         let lines = out.lines().map(|line| line.strip_prefix(prefix));
         let lines: Option<Vec<_>> = lines.collect();
-        let lines = lines.with_context(|| format!("other hosts have something to say:\n{out}"))?;
+        let lines =
+            lines.with_context(|| format!("output of another host than the first:\n{out}"))?;
         let hosts = HOSTS.len() * self.processes;
-        check_bench(&lines.join("\n"), hosts).with_context(|| format!("it said:\n{out}"))
+        check_bench(&lines.join("\n"), hosts).with_context(|| format!("its output:\n{out}"))
     }
 
     fn errors(&self) -> Result<String> {
@@ -262,7 +273,7 @@ impl<'a> Job<'a> {
 
 impl Drop for Job<'_> {
     fn drop(&mut self) {
-        // Of no effect if it has ended; its daemons end the rest.
+        // Fails if it has ended; the daemons end its processes.
         let _ = self.controller.kill();
         let _ = self.controller.wait();
     }

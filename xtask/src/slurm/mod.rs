@@ -8,7 +8,6 @@
 mod cluster;
 
 use crate::programs::check_bench;
-use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
 use cluster::Cluster;
@@ -31,8 +30,7 @@ const ENDLESS: [&str; 7] =
 /// Runs the test.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     cluster::check()?;
-    let programs = "--package gossamer-daemon --package gossamer-apps --bins";
-    Step::cargo(&workspace.root, &format!("build --release {programs}")).run()?;
+    workspace.build_programs()?;
     let interrupt = Interrupt::new()?;
     let mut cluster = Cluster::start(&interrupt)?;
     let proved = prove(&cluster, workspace, &interrupt);
