@@ -16,13 +16,12 @@ pub(crate) fn demo(workspace: &Workspace) -> Result<()> {
     workspace.build_programs()?;
     let small = format!("{command} --records 2000 --operations 50000");
     let printed = Step::cargo(root, &small).within(Duration::from_secs(120)).read()?;
-    let rate =
-        check_bench(&printed, 2).context("the output of README's main command is not right")?;
+    let rate = check_bench(&printed, 2).context("wrong output of README's main command")?;
     println!("demo: two hosts, {rate} operations per second");
     Ok(())
 }
 
-/// Reads what `kv bench` prints on so many hosts: their number, a throughput, and a table with a
+/// Checks the output of `kv bench` on `hosts` hosts: their number, a throughput, and a table with a
 /// row of latency percentiles for every type of operation. Returns the throughput.
 pub(crate) fn check_bench(output: &str, hosts: usize) -> Result<f64> {
     let lower = output.to_lowercase();
@@ -32,7 +31,7 @@ pub(crate) fn check_bench(output: &str, hosts: usize) -> Result<f64> {
         |pair: &[&str]| pair == ["hosts", &number_of_hosts] || pair == [&number_of_hosts, "hosts"];
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
     let says_hosts = words.windows(2).any(hosts);
-    ensure!(says_hosts, "it does not say that there are {number_of_hosts} hosts");
+    ensure!(says_hosts, "wrong number of hosts, expected {number_of_hosts} hosts");
 
     let mut lines = lower.lines().map(cells);
     let columns = lines
@@ -60,7 +59,7 @@ pub(crate) fn check_bench(output: &str, hosts: usize) -> Result<f64> {
     rate.context("no throughput above zero")
 }
 
-/// The cells of a line of a table: what stands two spaces or more apart.
+/// The cells of a line of a table, which are two spaces or more apart.
 fn cells(line: &str) -> Vec<&str> {
     line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
@@ -94,18 +93,18 @@ pub(crate) fn chaos(workspace: &Workspace, rounds: u32, seed: Option<u64>) -> Re
     let seed = seed_or_new(seed)?;
     workspace.build_programs()?;
     // A round takes a fraction of a second; one that hangs must not hang CI.
-    let patience = Duration::from_secs(60) + rounds * Duration::from_secs(5);
+    let timeout = Duration::from_secs(60) + rounds * Duration::from_secs(5);
     let arguments = format!("run --release --bin chaos -- --rounds {rounds} --seed {seed}");
     let printed = Step::cargo(root, &arguments)
-        .within(patience)
+        .within(timeout)
         .read()
         .with_context(|| format!("repeat it with --rounds {rounds} --seed {seed}"))?;
     check_rounds(&printed, rounds)?;
-    println!("chaos: {rounds} racks were hurt and behaved (seed {seed})");
+    println!("chaos: {rounds} racks lost processes and ended as they must (seed {seed})");
     Ok(())
 }
 
-/// Where the randomness starts: where it is told to, or at a new place each time.
+/// The seed of the random numbers, a new one if none is given.
 pub(crate) fn seed_or_new(seed: Option<u64>) -> Result<u64> {
     Ok(match seed {
         Some(seed) => seed,
@@ -116,7 +115,7 @@ pub(crate) fn seed_or_new(seed: Option<u64>) -> Result<u64> {
 /// The program prints one line per round, which starts with `round`.
 fn check_rounds(printed: &str, rounds: u32) -> Result<()> {
     let count = printed.lines().filter(|line| line.starts_with("round ")).count();
-    ensure!(count == rounds as usize, "{rounds} rounds were asked for, {count} were reported");
+    ensure!(count == rounds as usize, "{count} rounds reported, expected {rounds}");
     Ok(())
 }
 
@@ -161,6 +160,6 @@ gossamer, 2 hosts x 1 threads x 64 fibers       172 774  1 908 294  1 908 294 to
     fn rounds_are_counted() {
         assert!(check_rounds("round 1: killed host 1\nround 2: ok\n", 2).is_ok());
         let error = check_rounds("nothing to do\n", 2).unwrap_err().to_string();
-        assert_eq!(error, "2 rounds were asked for, 0 were reported");
+        assert_eq!(error, "0 rounds reported, expected 2");
     }
 }

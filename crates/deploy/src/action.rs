@@ -83,9 +83,9 @@ impl Action {
         let output = command.output().with_context(cannot)?;
         interrupt.check()?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            let said = if said.is_empty() { output.status.to_string() } else { said };
-            bail!("{said}");
+            let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            let errors = if errors.is_empty() { output.status.to_string() } else { errors };
+            bail!("{errors}");
         }
         if let Some(file) = &self.output {
             std::fs::write(file, &output.stdout)
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_in_its_own_words() {
+    fn an_error_is_what_the_command_printed() {
         let run = |script| Action::new(["sh", "-c", script]).run(&Interrupt::never());
         assert_eq!(run("echo no room >&2; exit 3").unwrap_err().to_string(), "no room");
         assert!(run("exit 3").unwrap_err().to_string().contains('3'));

@@ -141,10 +141,10 @@ impl Local<'_> {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut sshd = command.spawn().context("cannot start sshd")?;
         let deadline = Instant::now() + START_TIMEOUT;
-        let said = || fs::read_to_string(&log).unwrap_or_default();
-        while !said().contains("Server listening") {
+        let printed = || fs::read_to_string(&log).unwrap_or_default();
+        while !printed().contains("Server listening") {
             let is_running = sshd.try_wait()?.is_none() && Instant::now() < deadline;
-            ensure!(is_running, "the sshd of {name} does not listen:\n{}", said());
+            ensure!(is_running, "the sshd of {name} does not listen:\n{}", printed());
             sleep(Duration::from_millis(10));
         }
         Ok(())

@@ -190,7 +190,7 @@ pub fn address(number: u32) -> String {
 fn ip(arguments: &str) -> Result<()> {
     let output = Command::new("ip").args(arguments.split(' ')).output();
     let output = output.context("cannot run `ip` (apt-get install iproute2)")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`ip {arguments}` failed: {}", said.trim());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`ip {arguments}` failed: {}", errors.trim());
     Ok(())
 }

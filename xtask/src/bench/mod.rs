@@ -10,36 +10,37 @@ use clap::{Args, Subcommand};
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// What `cargo xtask bench` can measure.
+/// The commands of `cargo xtask bench`.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// Delegation, fibers and locks: the figures of docs/performance.md
+    /// Measure delegation, fibers and locks: the figures of docs/performance.md
     Core(Measuring),
-    /// Delegation over TCP beside remote procedure calls: the figures of docs/performance-tcp.md
+    /// Measure delegation over TCP beside remote procedure calls: the figures of
+    /// docs/performance-tcp.md
     Tcp(Measuring),
-    /// Delegation over RDMA beside perftest, in a virtual machine that has RDMA devices: the figures
-    /// of docs/performance-rdma.md
+    /// Measure delegation over RDMA beside perftest, in a virtual machine that has RDMA devices: the
+    /// figures of docs/performance-rdma.md
     Rdma(RdmaMeasuring),
 }
 
-/// How it is measured.
+/// The options of all measurements.
 #[derive(Args)]
 pub(crate) struct Measuring {
     /// Write the results to this file, as JSON
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
-    /// Interleaved rounds
+    /// Number of interleaved rounds
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
-    /// Only cases whose name contains this
-    #[arg(long)]
+    /// Only measure cases whose names contain TEXT
+    #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Print every sample that counts as well
+    /// Also print every sample
     #[arg(long)]
     raw: bool,
 }
 
-/// How it is measured over RDMA.
+/// The options of measurements over RDMA.
 #[derive(Args)]
 pub(crate) struct RdmaMeasuring {
     #[command(flatten)]
@@ -50,7 +51,7 @@ pub(crate) struct RdmaMeasuring {
 }
 
 impl Measuring {
-    /// Has the program of `step` measure so, with the results in the file `json`.
+    /// Adds these options to `step`, with `json` for the file of the results.
     pub(crate) fn applied_to(&self, mut step: Step, json: Option<&Path>) -> Step {
         step = step.arg("--rounds").arg(self.rounds.to_string());
         if let Some(file) = json {
@@ -83,13 +84,13 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<()> {
         }
         Bench::Rdma(how) => return rdma::run(workspace, how),
     };
-    // The program runs in its own folder; the file is meant relative to ours.
+    // The program runs in another folder; the file is relative to this one.
     let here = env::current_dir()?;
     let json = how.json.as_ref().map(|file| here.join(file));
     how.applied_to(step, json.as_deref()).run()
 }
 
-/// Cargo cannot fetch it; without it its rows are missing, which must not surprise.
+/// Cargo cannot fetch it; this explains the missing rows.
 fn say_if_ucx_is_missing(root: &Path) {
     if !Step::program(root, "sh", "-c").arg("command -v ucx_perftest").works() {
         eprintln!("bench: no ucx_perftest, so no comparison with UCX (apt-get install ucx-utils)");
@@ -99,7 +100,7 @@ fn say_if_ucx_is_missing(root: &Path) {
 fn say_if_prototype_is_missing() {
     match env::var_os("GOSSAMER_PROTOTYPE") {
         Some(folder) if Path::new(&folder).is_dir() => {}
-        Some(folder) => eprintln!("bench: GOSSAMER_PROTOTYPE={folder:?} is no folder"),
+        Some(folder) => eprintln!("bench: GOSSAMER_PROTOTYPE={folder:?} is not a folder"),
         None => eprintln!(
             "bench: no comparison with the delegation prototype (GOSSAMER_PROTOTYPE names its folder)"
         ),

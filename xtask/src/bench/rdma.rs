@@ -1,5 +1,5 @@
-//! `cargo xtask bench rdma`: the measurements that need RDMA devices. Their program is built here, and
-//! runs in a guest of [`rdma_vm`](crate::rdma_vm) that has two, on Debian's kernel 6.1.
+//! `cargo xtask bench rdma`: the measurements that need RDMA devices. Their program is built on this
+//! machine and runs in a guest ([`rdma_vm`](crate::rdma_vm)) that has two, on Debian's kernel 6.1.
 
 use crate::bench::RdmaMeasuring;
 use crate::step::Step;
@@ -11,7 +11,7 @@ use std::{env, fs};
 
 /// The program.
 const PROGRAM: &str = "rdma-bench";
-/// Seconds for a round of all cases, emulated, most of which goes by while processes start.
+/// The timeout of a round of all cases, emulated, in seconds; most of it is the start of processes.
 const ROUND: u32 = 120;
 
 /// Builds the program, runs it in a guest, and brings its results here.
@@ -20,7 +20,7 @@ pub(crate) fn run(workspace: &Workspace, measuring: &RdmaMeasuring) -> Result<()
     let build = "build --release --message-format json-render-diagnostics --bin";
     let build = Step::cargo(&workspace.benchmarks("rdma")?, build).arg(PROGRAM);
     let program = program_in(&build.capture()?)?;
-    // What is written elsewhere is gone with the guest.
+    // Files in other folders are removed with the guest.
     let out = workspace.target().join("rdma-vm/out");
     fs::create_dir_all(&out)?;
     let there = |name: &str, here: &Option<PathBuf>| Some((out.join(name), here.clone()?));
@@ -33,7 +33,7 @@ pub(crate) fn run(workspace: &Workspace, measuring: &RdmaMeasuring) -> Result<()
         step = step.arg("--plot").arg(there);
     }
     let ran = step.run();
-    // Also when some case came to no figure, those of the others are of use.
+    // Also if some case failed: the figures of the others are of use.
     for (there, here) in rows.into_iter().chain(picture).filter(|(there, _)| there.exists()) {
         let copied = fs::copy(&there, &here);
         copied.with_context(|| format!("cannot copy {} to {}", there.display(), here.display()))?;
@@ -50,5 +50,5 @@ fn program_in(messages: &[u8]) -> Result<PathBuf> {
             return Ok(path.into());
         }
     }
-    bail!("cargo has built no {PROGRAM}")
+    bail!("no {PROGRAM} among what cargo built")
 }

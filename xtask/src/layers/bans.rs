@@ -1,4 +1,4 @@
-//! What the sources of some crates may not name, whatever their manifests allow: the delegation
+//! Names that the sources of some crates may not use, whatever their manifests allow: the delegation
 //! core has no socket, clock or thread of its own, and protocols take their atomics from
 //! `primitive::sync`, so that loom explores what ships.
 //!
@@ -17,7 +17,7 @@ struct Ban {
     except: &'static str,
     /// Paths; a longer path that contains one is banned as well. A leading dot is a method call.
     paths: &'static [&'static [&'static str]],
-    /// What to do instead.
+    /// What to do instead, for the message.
     instead: &'static str,
 }
 
@@ -53,7 +53,7 @@ const BANS: &[Ban] = &[
     },
 ];
 
-/// Adds what breaks a ban to `broken`; says what was looked at, and fails if that was nothing.
+/// Adds violations of a ban to `broken`; returns what was checked, and fails if that was nothing.
 pub(crate) fn check(workspace: &Workspace, broken: &mut Vec<String>) -> Result<String> {
     let (mut files, mut names) = (0, 0);
     for ban in BANS {
@@ -78,7 +78,7 @@ fn check_source(ban: &Ban, source: &Source, broken: &mut Vec<String>) -> Result<
     let mut last = 0;
     for Name { path, line, .. } in &names {
         let hits = |banned: &&[&str]| path.windows(banned.len()).any(|part| part == *banned);
-        // One complaint a line: the branches of a use tree all contain what stands before them.
+        // One message for a line: the branches of a use tree all contain its prefix.
         if *line != last && ban.paths.iter().any(hits) {
             last = *line;
             let (file, name) = (&source.path, path.join("::"));

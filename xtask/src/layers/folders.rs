@@ -4,8 +4,8 @@
 //! (`use crate::x::Y`, `crate::x::f()`) or by one that starts with `super`; a name that the root
 //! re-exports counts as a name of the module that has it. Test code may name everything.
 //!
-//! It is an error if a folder of the table does not exist, if a module has no place in it, and if
-//! nothing was looked at.
+//! It is an error if a folder of the table does not exist, if a module is missing in it, and if nothing
+//! was checked.
 
 use crate::layers::names::{Name, is_test_file, names, test_modules};
 use crate::layers::order::FOLDERS;
@@ -25,7 +25,7 @@ struct Use {
     shown: String,
 }
 
-/// What the sources of a folder say.
+/// The modules of a folder and their uses.
 #[derive(Debug, Default)]
 struct Folder {
     modules: BTreeSet<String>,
@@ -36,7 +36,7 @@ struct Folder {
     paths: usize,
 }
 
-/// Adds what breaks the order of a folder to `broken`; says what was looked at.
+/// Adds violations of the order of a folder to `broken`; returns what was checked.
 pub(super) fn check(workspace: &Workspace, broken: &mut Vec<String>) -> Result<String> {
     ensure!(!FOLDERS.is_empty(), "the table of folders is empty, expected at least one crate");
     let mut uses = 0;
@@ -166,7 +166,7 @@ fn broken_rules(path: &str, order: &[&[&str]], folder: &Folder) -> Vec<String> {
                 .push(format!("{path}/{module} does not exist: remove it from the table FOLDERS"));
         }
         if listed[..at].contains(module) {
-            broken.push(format!("{path}/{module} stands twice in the table FOLDERS"));
+            broken.push(format!("{path}/{module} is listed twice in the table FOLDERS"));
         }
     }
     for module in folder.modules.iter().filter(|module| rank(module).is_none()) {
@@ -313,7 +313,7 @@ mod tests {
         let broken = broken_rules("crates/x/src", &[&["low"], &["high", "low"]], &folder);
         assert_eq!(broken.len(), 3, "{broken:?}");
         assert!(broken[0].starts_with("crates/x/src/high does not exist"), "{broken:?}");
-        assert!(broken[1].contains("low stands twice"), "{broken:?}");
+        assert!(broken[1].contains("low is listed twice"), "{broken:?}");
         assert!(broken[2].contains("new has no place"), "{broken:?}");
     }
 

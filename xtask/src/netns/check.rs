@@ -103,9 +103,9 @@ pub(super) fn kill_one(rack: &Rack, number: u32, moment: Moment) -> Result<Durat
     until_gone(rack, &HOSTS)?;
     let took = start.elapsed();
     let status = job.wait()?;
-    let said = job.errors()?;
+    let errors = job.errors()?;
     let cause = format!("because of {host}: the program was killed by signal 9 (SIGKILL)");
-    ensure!(said.contains(&cause), "cause not reported, expected {cause:?}:\n{said}");
+    ensure!(errors.contains(&cause), "cause not reported, expected {cause:?}:\n{errors}");
     ensure!(status.code() == Some(137), "the job ended with {status}");
     ensure!(
         took <= GONE_WITHIN,
@@ -123,12 +123,12 @@ fn unplug_a_cable(rack: &Rack) -> Result<Duration> {
     until_gone(rack, &["a", "b"])?;
     let took = start.elapsed();
     let status = job.wait()?;
-    let said = job.errors()?;
+    let errors = job.errors()?;
     ensure!(
-        said.contains("host 2 is gone, and the rack with it"),
-        "no host reported the loss of host 2:\n{said}"
+        errors.contains("host 2 is gone, and the rack with it"),
+        "no host reported the loss of host 2:\n{errors}"
     );
-    ensure!(said.contains("because of c: its daemon was lost"), "cause not reported:\n{said}");
+    ensure!(errors.contains("because of c: its daemon was lost"), "cause not reported:\n{errors}");
     ensure!(status.code() == Some(125), "the job ended with {status}");
     // The loss bound, and the time to end after it.
     ensure!(

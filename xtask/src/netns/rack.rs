@@ -109,8 +109,8 @@ impl Rack {
 
     fn output(&self, command: &mut Command) -> Result<Vec<u8>> {
         let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{command:?} failed: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{command:?} failed: {errors}");
         Ok(output.stdout)
     }
 }
