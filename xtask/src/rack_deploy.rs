@@ -7,8 +7,9 @@ use anyhow::{Result, bail};
 use cargo_metadata::TargetKind;
 use clap::Args;
 use gossamer_deploy::Options;
-use gossamer_deploy::deployment::{Mode, Programs};
+use gossamer_deploy::deployment::Programs;
 use gossamer_deploy::local::PREFIX;
+use gossamer_deploy::mode::Mode;
 use std::path::PathBuf;
 
 /// What to deploy, and where.

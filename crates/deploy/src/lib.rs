@@ -9,7 +9,8 @@
 //! 3. On each host: send the programs, let it make its key and join the rack, start its daemon.
 //! 4. `gossamer run`, which sends the program to the daemons that do not have it.
 //!
-//! Reading order: [`rack_file`] (which machines), [`action`] (one command), [`probe`] and
+//! Reading order: [`rack_file`] (which machines), [`action`] (one command), [`mode`]
+//! (run or print it), [`probe`] and
 //! [`scripts`] (what runs on a host), [`deployment`] (the steps), [`local`] (hosts that
 //! are [`namespaces`] of this machine), [`interrupt`] (Ctrl-C).
 
@@ -19,13 +20,15 @@ pub mod action;
 pub mod deployment;
 pub mod interrupt;
 pub mod local;
+pub mod mode;
 pub mod namespaces;
 mod probe;
 pub mod rack_file;
 mod scripts;
 
-use crate::deployment::{Deployment, Mode, Programs};
+use crate::deployment::{Deployment, Programs};
 use crate::interrupt::Interrupt;
+use crate::mode::Mode;
 use crate::rack_file::RackFile;
 use anyhow::{Context, Result, bail};
 use clap::Args;

@@ -2,8 +2,9 @@
 //! keys of hosts and user are made for it, and removed with it.
 
 use crate::action::{Action, path};
-use crate::deployment::{Deployment, Mode, Programs};
+use crate::deployment::{Deployment, Programs};
 use crate::interrupt::Interrupt;
+use crate::mode::{Mode, print};
 use crate::namespaces::{Namespaces, address, letters};
 use crate::rack_file::RackFile;
 use anyhow::{Context, Result, ensure};
@@ -77,19 +78,22 @@ impl Local<'_> {
     /// Makes the namespaces, the keys, and an sshd in each namespace.
     fn up(&self) -> Result<()> {
         let sshd = find_sshd()?;
-        self.step("a network namespace for each host, and a switch");
+        self.mode.step("a network namespace for each host, and a switch");
         if self.mode == Mode::Run {
             self.namespaces.make(&self.names)?;
         } else {
-            self.namespaces.commands(&self.names).iter().for_each(|words| println!("ip {words}"));
+            self.namespaces
+                .commands(&self.names)
+                .iter()
+                .for_each(|words| print(&format!("ip {words}")));
         }
-        self.step("a key for the user, and one for each host");
+        self.mode.step("a key for the user, and one for each host");
         let keys = self.names.iter().map(|name| format!("{name}.key"));
         for key in keys.chain(["user.key".into()]) {
             let key = path(&self.file(&key));
             self.act(Action::new(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", &key]))?;
         }
-        self.step("an sshd on each host");
+        self.mode.step("an sshd on each host");
         self.act(Action::new(["mkdir", "-p", SSHD_FOLDER]))?;
         self.write("rack.toml", &self.rack_file())?;
         self.write("ssh_config", &self.client_settings())?;
@@ -131,7 +135,7 @@ impl Local<'_> {
         let words = [path(sshd), "-D".into(), "-e".into(), "-f".into(), settings];
         let action = Action::new(self.namespaces.at(name)).args(words);
         if self.mode == Mode::DryRun {
-            println!("{} &", action.shown());
+            print(&format!("{} &", action.shown()));
             return Ok(());
         }
         let log = self.file(&format!("{name}.sshd.log"));
@@ -162,31 +166,11 @@ impl Local<'_> {
     }
 
     fn write(&self, name: &str, text: &str) -> Result<()> {
-        let file = self.file(name);
-        match self.mode {
-            Mode::Run => fs::write(&file, text).with_context(|| path(&file)),
-            Mode::DryRun => {
-                println!("cat >{} <<END\n{text}END", path(&file));
-                Ok(())
-            }
-        }
+        self.mode.write(&self.file(name), text)
     }
 
     fn act(&self, action: Action) -> Result<()> {
-        match self.mode {
-            Mode::Run => action.run(self.interrupt).map(drop),
-            Mode::DryRun => {
-                println!("{}", action.shown());
-                Ok(())
-            }
-        }
-    }
-
-    fn step(&self, what: &str) {
-        match self.mode {
-            Mode::Run => eprintln!("deploy: {what}"),
-            Mode::DryRun => println!("\n# {what}"),
-        }
+        self.mode.act(&action, self.interrupt).map(drop)
     }
 }
 

@@ -50,7 +50,10 @@ impl Facts {
     /// Reads what [`probe`] prints.
     pub(crate) fn read(printed: &str) -> Self {
         let pair = |line: &str| {
-            line.split_once('=').map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+            let (name, value) = line.split_once('=')?;
+            // Printed on the user's terminal, which a host must not control.
+            let value: String = value.trim().chars().filter(|c| !c.is_control()).collect();
+            Some((name.to_owned(), value))
         };
         Self(printed.lines().filter_map(pair).collect())
     }
@@ -162,6 +165,12 @@ mod tests {
             facts.summary(),
             "x86_64, glibc 2.36, 390 MiB of memory available, 87 MiB of disk free, no RDMA device"
         );
+    }
+
+    #[test]
+    fn control_characters_of_a_host_are_dropped() {
+        let facts = Facts::read("arch=x86\x1b[2J_64\nrdma=\x07mlx5_0\n");
+        assert_eq!((facts.get("arch"), facts.get("rdma")), ("x86[2J_64", "mlx5_0"));
     }
 
     #[test]

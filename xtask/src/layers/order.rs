@@ -35,7 +35,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         &[
             &["interrupt", "rack_file"],
             &["action", "namespaces", "scripts"],
-            &["probe"],
+            &["mode", "probe"],
             &["deployment"],
             &["local"],
         ],

@@ -28,7 +28,7 @@ impl Deployment<'_> {
         let mut outcome = Outcome::Unchanged;
         let mut update = |what: String| {
             outcome = Outcome::Updated;
-            self.step(what);
+            self.mode.step(&what);
         };
         let name = &host.name;
         for program in PROGRAMS {
@@ -54,7 +54,7 @@ impl Deployment<'_> {
             ("service", "gossamerd.service", scripts::unit(&self.rack.name, host)),
         ] {
             let file = self.file(name, ending);
-            self.write(&file, &text)?;
+            self.mode.write(&file, &text)?;
             if self.digest(&file)? != facts.get(target) {
                 update(format!("{name}: writing {target}"));
                 self.on_with(host, &scripts::put(host, target, "600"), &file)?;
@@ -66,7 +66,7 @@ impl Deployment<'_> {
             self.on(host, &scripts::start(&self.rack.name, host, &stamp))?;
         }
         if outcome == Outcome::Unchanged {
-            self.status(format!("{name}: up to date, and the daemon runs"));
+            self.mode.status(&format!("{name}: up to date, and the daemon runs"));
         }
         Ok(outcome)
     }

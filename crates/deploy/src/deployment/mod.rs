@@ -5,6 +5,7 @@ mod install;
 
 use crate::action::{Action, path};
 use crate::interrupt::Interrupt;
+use crate::mode::{Mode, print};
 use crate::probe::{Facts, Requirements, glibc_of, probe};
 use crate::rack_file::{Host, RackFile};
 use anyhow::{Context, Result, ensure};
@@ -23,15 +24,6 @@ const SPARE_KIB: u64 = 64 << 10;
 const PARALLEL_HOSTS: usize = 16;
 /// What is sent to every host; the program of the job is sent to the daemons by `gossamer run`.
 const PROGRAMS: [&str; 2] = ["gossamer", "gossamerd"];
-
-/// Whether commands are run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Commands are run.
-    Run,
-    /// Commands are printed, and no file is written.
-    DryRun,
-}
 
 /// The `gossamer` and `gossamerd` to install.
 #[derive(Clone, Debug)]
@@ -185,10 +177,10 @@ impl<'a> Deployment<'a> {
     /// Makes the authority of the rack, unless it exists.
     fn make_rack(&self) -> Result<()> {
         if self.state.join("ca").exists() {
-            self.status(format!("the rack {} exists", self.rack.name));
+            self.mode.status(&format!("the rack {} exists", self.rack.name));
             return Ok(());
         }
-        self.step(format!("making the rack {} in {}", self.rack.name, self.state.display()));
+        self.mode.step(&format!("making the rack {} in {}", self.rack.name, self.state.display()));
         let words = ["rack", "init", "--name", &self.rack.name, "--dir", &path(&self.state)];
         self.act(Action::new([path(&self.programs.path("gossamer"))]).args(words)).map(drop)
     }
@@ -197,10 +189,10 @@ impl<'a> Deployment<'a> {
     fn probe(&self) -> Result<Vec<Facts>> {
         self.on_all("nothing was deployed", |_, host| {
             let name = &host.name;
-            self.step(format!("probing {name} ({})", host.ssh));
+            self.mode.step(&format!("probing {name} ({})", host.ssh));
             let facts = Facts::read(&self.on(host, &probe(&self.rack.name, host))?);
             if self.mode == Mode::Run {
-                self.status(format!("{name}: {}", facts.summary()));
+                self.mode.status(&format!("{name}: {}", facts.summary()));
                 let unmet = facts.unmet(&self.required(host, &facts)?);
                 ensure!(unmet.is_empty(), "{}", unmet.join("; "));
             }
@@ -238,9 +230,9 @@ impl<'a> Deployment<'a> {
             .args(["run", "--hosts", &hosts, "--threads", &threads, "--"])
             .args([path(program)])
             .args(arguments);
-        self.step(format!("running {} on {hosts}", path(program)));
+        self.mode.step(&format!("running {} on {hosts}", path(program)));
         if self.mode == Mode::DryRun {
-            println!("{}", run.shown());
+            print(&run.shown());
             return Ok(0);
         }
         self.interrupt.check()?;
@@ -270,27 +262,11 @@ impl<'a> Deployment<'a> {
     }
 
     fn act(&self, action: Action) -> Result<String> {
-        match self.mode {
-            Mode::Run => action.run(self.interrupt),
-            Mode::DryRun => {
-                println!("{}", action.shown());
-                Ok(String::new())
-            }
-        }
+        self.mode.act(&action, self.interrupt)
     }
 
     fn file(&self, host: &str, ending: &str) -> PathBuf {
         self.state.join("hosts").join(format!("{host}.{ending}"))
-    }
-
-    fn write(&self, file: &Path, text: &str) -> Result<()> {
-        match self.mode {
-            Mode::Run => fs::write(file, text).with_context(|| path(file)),
-            Mode::DryRun => {
-                println!("cat >{} <<END\n{text}END", path(file));
-                Ok(())
-            }
-        }
     }
 
     /// The SHA-256 digest of a file; in a dry run, a placeholder.
@@ -300,21 +276,6 @@ impl<'a> Deployment<'a> {
         }
         let printed = Action::new(["sha256sum", &path(file)]).run(self.interrupt)?;
         Ok(printed.split_whitespace().next().unwrap_or_default().to_owned())
-    }
-
-    /// Prints the next step; in a dry run as a comment between the commands.
-    fn step(&self, what: String) {
-        match self.mode {
-            Mode::Run => eprintln!("deploy: {what}"),
-            Mode::DryRun => println!("\n# {what}"),
-        }
-    }
-
-    /// Prints what was found, which a dry run does not know.
-    fn status(&self, what: String) {
-        if self.mode == Mode::Run {
-            eprintln!("deploy: {what}");
-        }
     }
 }
 
