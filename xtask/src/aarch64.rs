@@ -1,20 +1,20 @@
 //! `cargo xtask test --aarch64`: the suites of everything below TCP, built for 64-bit ARM and run by
 //! QEMU on this machine. It shows that the code of other processors compiles and runs. It does not
-//! show that its orderings are right, since emulation on x86-64 keeps the order of x86-64: that is
-//! what the loom models are for.
+//! show that its memory orderings are right, since emulation on x86-64 keeps the order of x86-64: the
+//! loom models check them.
 //!
 //! Nothing is installed: a cross compiler, QEMU, and a Rust toolchain if rustup has no standard
 //! library for the target, are Debian's packages, unpacked into a folder of the build output.
 //!
 //! Many tests start their own program again. So the programs run inside a user namespace, in which
-//! the kernel is told (`binfmt_misc`) to run those of the target with that QEMU; nothing outside it
+//! `binfmt_misc` makes the kernel run programs of the target with that QEMU; nothing outside it
 //! changes.
 
-use crate::apt::{self, Apt, run};
 use crate::checks::counted;
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
+use gossamer_guest::apt::{self, Apt, run};
 use std::env;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
-/// The programs of this machine that are needed, and the Debian packages that have them.
+/// The programs that this machine needs, and the Debian packages that have them.
 const PROGRAMS: [(&str, &str); 4] =
     [("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("mount", "mount"), ("unshare", "util-linux")];
 
@@ -36,7 +36,7 @@ const TARGET_LIBRARY: &str = "libstd-rust-web-dev:arm64";
 /// Counted up when the way of unpacking changes, so that older folders are made again.
 const RECIPE: u32 = 1;
 
-/// What is tested: arguments of `cargo test`, and a name. Doc tests are left out: each is a program
+/// The suites: arguments of `cargo test`, and a name. Doc tests are left out: each is a program
 /// to link, and what they show does not depend on the processor.
 const SUITES: [(&str, &str); 2] = [
     (
@@ -80,7 +80,7 @@ pub(crate) fn test(workspace: &Workspace) -> Result<()> {
     let probe = tools.library.join("lib/ld-linux-aarch64.so.1");
     ensure!(
         tools.inside(&workspace.root, &probe).arg("--version").works(),
-        "programs for {TARGET} cannot be run: this needs Linux 6.7 or newer with binfmt_misc, where \
+        "cannot run programs for {TARGET}: this needs Linux 6.7 or newer with binfmt_misc, where \
          user namespaces are allowed (try: unshare --map-root-user --mount true)"
     );
     let skip: String = SKIPPED.iter().map(|(test, _)| format!(" --skip {test}")).collect();
@@ -97,19 +97,19 @@ pub(crate) fn test(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// What programs for the target are made and run with.
+/// The tools that build and run programs for the target.
 struct Tools {
     /// With the wrapper scripts.
     bin: PathBuf,
     qemu: PathBuf,
-    /// What the target's dynamic linker takes for its root.
+    /// The root of the target's dynamic linker.
     library: PathBuf,
     /// Whether the toolchain is Debian's and not rustup's.
     has_toolchain: bool,
 }
 
 impl Tools {
-    /// Downloads what is needed, unless it is there; one process after the other.
+    /// Downloads the tools, unless they are there. Other processes wait meanwhile.
     fn ready(workspace: &Workspace) -> Result<Self> {
         let cache = workspace.target().join("aarch64-tools");
         fs::create_dir_all(&cache)?;
@@ -167,7 +167,7 @@ impl Tools {
         })
     }
 
-    /// Runs `program` where the kernel knows what to do with programs of the target.
+    /// Runs `program` where the kernel can run programs of the target.
     fn inside(&self, root: &Path, program: &Path) -> Step {
         Step::program(root, "unshare", "--map-root-user --mount sh -c")
             .arg(INSIDE)
@@ -177,7 +177,7 @@ impl Tools {
             .env("QEMU_LD_PREFIX", &self.library)
     }
 
-    /// Tells cargo what to build with.
+    /// Sets cargo's compiler, linker and folder.
     fn equip(&self, step: Step, workspace: &Workspace) -> Step {
         let step = step
             .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", self.bin.join("cc"))

@@ -2,8 +2,10 @@
 //! tests and loom models. They share one build folder wherever the compiler's flags are the same.
 
 use crate::step::{Step, passed};
+use crate::subjects;
 use crate::workspace::Workspace;
 use anyhow::{Result, bail, ensure};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// README's test command.
@@ -22,12 +24,13 @@ const OWN_WORKSPACES: [&str; 5] =
 /// Features that need libraries which not every machine has: cmake, libclang, libibverbs.
 const RDMA: [&str; 2] = ["rdma", "verbs"];
 
-/// The features of `gossamer` that are transports which every machine can build, and what is checked
-/// with each of them alone: the tests use shared memory.
+/// The features of `gossamer` that are transports which every machine can build, and the targets that
+/// are checked with each of them alone: the tests use shared memory.
 const TRANSPORTS: [(&str, &str); 2] = [("shm", "--lib --tests"), ("tcp", "--lib")];
 
 /// `cargo xtask lint`.
 pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
+    subjects::check(workspace)?;
     Step::cargo(&workspace.root, "fmt --all --check").run()?;
     for folder in OWN_WORKSPACES {
         Step::cargo(&workspace.own_workspace(folder)?, "fmt --check").run()?;
@@ -50,9 +53,9 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// A command of cargo on what is built for RDMA, which needs libraries that not every machine has.
-/// The packages stand for all: with fewer of them, or other features, cargo would build most of what
-/// they stand on again.
+/// A command of cargo on the code for RDMA, which needs libraries that not every machine has. It
+/// names all these packages: with fewer, or other features, cargo would build most dependencies
+/// again.
 pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
     const PACKAGES: [&str; 6] = [
         "gossamer-rdma-needs",
@@ -94,15 +97,22 @@ fn features_that(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> String
     workspace.metadata.packages.iter().flat_map(of).collect::<Vec<_>>().join(",")
 }
 
-/// The tests that need a feature which is off by default. As part of the workspace, so that what it
-/// stands on has the same features as for README's command and is not built again.
+/// The tests that need a feature which is off by default. Built for the workspace, so that
+/// dependencies have the same features as for README's command and are not built again.
 const OPTIONAL_TESTS: &str = "test --workspace --features gossamer/tokio --test tokio";
 
-/// Tests of what may depend on how code is divided, with the profile of a program that has none of
-/// its own: each unit of code has constants of its own then.
-const DIVIDED_TESTS: &str = "test --release --package gossamer-trust-core \
-    --test many_clients --test traffic \
-    --config profile.release.codegen-units=16";
+/// Tests of code that may depend on how it is divided into codegen units, each of which has its own
+/// constants: 16 units, as in a program that does not set them.
+const DIVIDED_TESTS: &str = "test --release --workspace --test many_clients --test traffic";
+/// The packages that are divided in these tests. All others are shared with the release build of the
+/// programs.
+const DIVIDED: [&str; 5] = [
+    "gossamer-fiber",
+    "gossamer-primitive",
+    "gossamer-transport-api",
+    "gossamer-transport-shm",
+    "gossamer-trust-core",
+];
 
 /// `cargo xtask test`: README's command, the tests of optional features and of another profile, and
 /// the extras that were asked for.
@@ -110,7 +120,13 @@ pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Resul
     let command = TEST_COMMAND.strip_prefix("cargo ").expect("it is a cargo command");
     counted(Step::cargo(&workspace.root, command), "tests")?;
     counted(Step::cargo(&workspace.root, OPTIONAL_TESTS), "tests of optional features")?;
-    counted(Step::cargo(&workspace.root, DIVIDED_TESTS), "tests in many units of code")?;
+    // proptest is linked and not used.
+    let divided = Step::cargo(&workspace.root, DIVIDED_TESTS)
+        .arg("--config=profile.release.package.proptest.opt-level=0");
+    let divided = DIVIDED.iter().fold(divided, |step, package| {
+        step.arg("--config").arg(format!("profile.release.package.{package}.codegen-units=16"))
+    });
+    counted(divided, "tests in many units of code")?;
     other_switch(workspace)?;
     if clients {
         real_clients(&workspace.root)?;
@@ -121,8 +137,7 @@ pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Resul
     Ok(())
 }
 
-/// The fibers of x86-64 switch stacks in a way of their own; this tests the way of all other
-/// processors, on this one.
+/// Tests the portable switch of stacks, which all processors but x86-64 use, on this one.
 fn other_switch(workspace: &Workspace) -> Result<()> {
     let step = Step::cargo(&workspace.root, "test --package gossamer-fiber")
         .env("RUSTFLAGS", "--cfg switch_portable")
@@ -139,12 +154,13 @@ fn real_clients(root: &Path) -> Result<()> {
     if !Step::program(root, "sh", "-c").arg("command -v memccapable").works() {
         missing.push("memccapable (apt-get install libmemcached-tools)");
     }
-    ensure!(missing.is_empty(), "real clients are missing: {}", missing.join(", "));
-    let tests = "test --package gossamer-kv --test memcached_clients -- --ignored";
+    ensure!(missing.is_empty(), "missing memcached clients: {}", missing.join(", "));
+    // Of the workspace, for the reason of OPTIONAL_TESTS.
+    let tests = "test --workspace --test memcached_clients -- --ignored";
     counted(Step::cargo(root, tests), "tests with real clients")
 }
 
-/// Whether there is a nightly toolchain; if not, says that `command` has tested nothing.
+/// Whether there is a nightly toolchain; if not, prints that `command` has tested nothing.
 fn has_nightly(root: &Path, command: &str) -> bool {
     let works = Step::program(root, "rustup", "run nightly rustc --version").works();
     if !works {
@@ -161,15 +177,15 @@ fn on_nightly(workspace: &Workspace) -> Result<()> {
     if !has_nightly(root, "test --nightly") {
         return Ok(());
     }
-    // A folder of its own: two compilers in one would rebuild each other's work for ever.
+    // A folder of its own: two compilers in one would rebuild each other's work every time.
     let arguments = format!("run nightly cargo test {UI} --features {NIGHTLY}");
     let step = Step::program(root, "rustup", &arguments)
         .env("CARGO_TARGET_DIR", workspace.target().join(NIGHTLY));
     counted(step, "compile-fail tests on nightly")
 }
 
-/// Crates whose tests run under AddressSanitizer, each with a test that must be among those that
-/// pass. That of fibers is one that only passes if AddressSanitizer sees a mistake in a fiber.
+/// Crates whose tests run under AddressSanitizer, each with a test that must pass. That of fibers
+/// passes only if AddressSanitizer detects an error in a fiber.
 const SANITIZED: [(&str, &str); 2] = [
     ("gossamer-fiber", "a_local_of_a_function_that_has_returned_is_used_after_a_switch"),
     ("gossamer-trust-core", "a_value_entrusted_by_another_thread_is_found_counted_and_dropped"),
@@ -185,7 +201,7 @@ pub(crate) fn asan(workspace: &Workspace) -> Result<()> {
     // With a target named, the flags are not those of build scripts. The standard library is not
     // built again: AddressSanitizer does not look at what that does inside.
     let target = "x86_64-unknown-linux-gnu";
-    for (package, proof) in SANITIZED {
+    for (package, required) in SANITIZED {
         let arguments =
             format!("run nightly cargo test --package {package} --lib --tests --target {target}");
         let step = Step::program(root, "rustup", &arguments)
@@ -194,16 +210,16 @@ pub(crate) fn asan(workspace: &Workspace) -> Result<()> {
             // where there are none. Faults are left to the handlers that are tested.
             .env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0")
             .env("CARGO_TARGET_DIR", workspace.target().join("asan"));
-        let count = passed_with(&step.read()?, proof)?;
+        let count = passed_with(&step.read()?, required)?;
         println!("{count} tests of {package} passed under AddressSanitizer");
     }
     Ok(())
 }
 
-/// How many tests have passed according to `printed`; an error if `proof` is not one of them.
-fn passed_with(printed: &str, proof: &str) -> Result<usize> {
-    let is_proof = |line: &str| line.ends_with(&format!("{proof} ... ok"));
-    ensure!(printed.lines().any(is_proof), "the test {proof} did not run, or did not pass");
+/// The number of tests that passed according to `printed`; an error if `required` is not one of them.
+fn passed_with(printed: &str, required: &str) -> Result<usize> {
+    let is_required = |line: &str| line.ends_with(&format!("{required} ... ok"));
+    ensure!(printed.lines().any(is_required), "the test {required} did not run, or did not pass");
     Ok(passed(printed))
 }
 
@@ -219,16 +235,22 @@ pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
     let without: Vec<&str> =
         MODELLED.into_iter().filter(|name| models.iter().all(|(of, _)| of != name)).collect();
     ensure!(without.is_empty(), "no tests/loom_*.rs in {}", without.join(", "));
-    // Under `--cfg loom` everything is another program, hence a folder of its own.
-    let folder = workspace.target().join("loom");
-    for (package, model) in models {
-        let arguments = format!("test --release --package {package} --test {model}");
-        let step = Step::cargo(&workspace.root, &arguments)
+    let packages: BTreeSet<&str> = models.iter().map(|(package, _)| package.as_str()).collect();
+    let packages: String = packages.iter().map(|name| format!(" --package {name}")).collect();
+    let all: String = models.iter().map(|(_, model)| format!(" --test {model}")).collect();
+    // All models are built at once, and always for the same packages: see `Workspace::build_programs`.
+    let test = |tests: &str| {
+        Step::cargo(&workspace.root, &format!("test --release{packages}{tests}"))
             .env("RUSTFLAGS", "--cfg loom")
-            .env("CARGO_TARGET_DIR", &folder)
+            // Under `--cfg loom` everything is another program, hence a folder of its own.
+            .env("CARGO_TARGET_DIR", workspace.target().join("loom"))
             // Building takes longer than exploring.
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-        counted(step, &format!("models in {package}'s {model}"))?;
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+    };
+    test(&format!("{all} --no-run")).run()?;
+    for (package, model) in models {
+        counted(test(&format!(" --test {model}")), &format!("models in {package}'s {model}"))?;
     }
     Ok(())
 }
@@ -236,9 +258,15 @@ pub(crate) fn loom(workspace: &Workspace) -> Result<()> {
 /// `cargo xtask hotpath`.
 pub(crate) fn hotpath(workspace: &Workspace) -> Result<()> {
     let folder = workspace.benchmarks("kit")?;
-    // What the compiler makes of it is what counts, so it is an optimised build.
-    counted(Step::cargo(&folder, "test --release --test hotpath"), "proofs of the hot path")?;
-    counted(Step::cargo(&folder, "test --release --lib --test count"), "tests of the measuring")
+    // Optimised, since the machine code is traced, and as the programs of the workspace, which have
+    // no link-time optimisation. TCP has no part in the hot path.
+    let test = |tests: &str| {
+        Step::cargo(&folder, &format!("test --release --no-default-features {tests}"))
+            .env("CARGO_PROFILE_RELEASE_LTO", "false")
+    };
+    counted(test("--test hotpath"), "tests of the hot path")?;
+    counted(test("--lib --test count"), "tests of the measurements")?;
+    Ok(())
 }
 
 /// Runs test programs; an error if no test ran.
@@ -268,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_that_did_not_run_is_a_failure() {
+    fn a_required_test_that_did_not_run_is_a_failure() {
         let printed = "test tests::seen ... ok\ntest result: ok. 2 passed; 0 failed";
         assert_eq!(passed_with(printed, "seen").unwrap(), 2);
         assert!(passed_with(printed, "unseen").is_err());

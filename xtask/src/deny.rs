@@ -1,7 +1,7 @@
-//! `cargo xtask deny`: what `deny.toml` says about dependencies, by cargo-deny.
+//! `cargo xtask deny`: checks dependencies against `deny.toml` with cargo-deny.
 //!
 //! Bans, licences and sources need no network beyond the registry that the build needs anyway.
-//! Advisories come from a repository on GitHub; where that cannot be reached the gate says that they
+//! Advisories come from a repository on GitHub; if that cannot be reached, the gate prints that they
 //! were not checked, and passes.
 
 use crate::step::Step;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What is checked without the network.
+/// The checks that need no network.
 const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
 
 /// Checks all dependencies.
@@ -20,12 +20,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     };
     ensure!(deny("--version").works(), "cargo-deny is missing: cargo install --locked cargo-deny");
     let checks = OFFLINE.join(" ");
-    // For people: what is wrong, and where.
+    // For the user: the errors, and where they are.
     deny("--log-level error check --hide-inclusion-graph --allow=duplicate").args(&checks).run()?;
-    // For us: whether it looked at anything.
-    let said = deny("--format json check").args(&checks).capture_errors()?;
-    let packages = checked(&said, workspace.metadata.packages.len())?;
-    println!("deny: {} of {packages} packages are as deny.toml says", OFFLINE.join(", "));
+    // For this gate: whether it checked anything.
+    let printed = deny("--format json check").args(&checks).capture_errors()?;
+    let packages = checked(&printed, workspace.metadata.packages.len())?;
+    println!("deny: {} of {packages} packages agree with deny.toml", OFFLINE.join(", "));
 
     if !deny("fetch db").works() {
         println!(
@@ -43,7 +43,7 @@ struct Summary {
     fields: BTreeMap<String, Count>,
 }
 
-/// What one check has found.
+/// The findings of one check.
 #[derive(Deserialize)]
 struct Count {
     errors: u64,
@@ -51,10 +51,10 @@ struct Count {
     helps: u64,
 }
 
-/// How many packages had their licences checked, if all checks ran and found nothing wrong. There
+/// The number of packages whose licences were checked, if all checks ran and found no error. There
 /// must be more than the workspace has itself.
-fn checked(said: &str, members: usize) -> Result<u64> {
-    let last = said.lines().rfind(|line| line.contains("\"type\":\"summary\""));
+fn checked(printed: &str, members: usize) -> Result<u64> {
+    let last = printed.lines().rfind(|line| line.contains("\"type\":\"summary\""));
     let summary: Summary = serde_json::from_str(last.context("cargo-deny printed no summary")?)
         .context("cargo-deny printed a summary of an unknown form")?;
     for check in OFFLINE {
@@ -65,7 +65,7 @@ fn checked(said: &str, members: usize) -> Result<u64> {
     let packages = summary.fields["licenses"].helps;
     ensure!(
         packages > members as u64,
-        "cargo-deny looked at {packages} packages, expected more than the workspace's {members}"
+        "cargo-deny checked {packages} packages, expected more than the workspace's {members}"
     );
     Ok(packages)
 }
@@ -87,11 +87,11 @@ mod tests {
     #[test]
     fn all_checks_must_have_looked_at_the_dependencies() {
         assert_eq!(checked(&summary(0, 228), 17).unwrap(), 228);
-        let refused = |said: &str| checked(said, 17).unwrap_err().to_string();
+        let refused = |printed: &str| checked(printed, 17).unwrap_err().to_string();
         assert!(refused("").contains("no summary"));
         assert!(refused(&summary(1, 228)).contains("1 errors in bans"));
-        assert!(refused(&summary(0, 0)).contains("looked at 0 packages"));
-        assert!(refused(&summary(0, 17)).contains("looked at 17 packages"));
+        assert!(refused(&summary(0, 0)).contains("checked 0 packages"));
+        assert!(refused(&summary(0, 17)).contains("checked 17 packages"));
         let without_sources = summary(0, 228).replace("sources", "advisories");
         assert!(refused(&without_sources).contains("did not check sources"));
     }

@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: every fuzz target for a while, from its committed corpus, all at the same time.
 //!
-//! What is found new goes to the build folder, not to the corpus; an input that breaks a target is
-//! kept in `fuzz/artifacts`, and the output says how to run it again.
+//! New inputs go to the build folder, not to the corpus. An input that breaks a target is kept in
+//! `fuzz/artifacts`, and the output has the command that runs it again.
 
 use crate::step::Step;
 use crate::workspace::Workspace;
@@ -10,16 +10,16 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, thread};
 
-/// The largest single allocation, in megabytes, and all of them: a claim of a peer must not cost memory.
+/// The limits of one allocation and of all, in megabytes: a length from a peer must not cost memory.
 const MEMORY: &str = "-malloc_limit_mb=64 -rss_limit_mb=1024";
-/// Seconds that one input may take.
-const SLOW: &str = "-timeout=5";
-/// What the fuzzer says of how many inputs it has tried.
+/// The timeout of one input, in seconds.
+const INPUT_TIMEOUT: &str = "-timeout=5";
+/// The fuzzer's name for the number of inputs that it tried.
 const RUNS: &str = "stat::number_of_executed_units:";
-/// What a target may take beyond its time: building it.
-const BUILD: Duration = Duration::from_secs(900);
+/// The time that a build may take.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// Runs every target for so many seconds.
+/// Runs every target for `seconds`.
 pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result<()> {
     let folder = workspace.own_workspace("fuzz")?;
     let targets = targets(&folder)?;
@@ -40,7 +40,7 @@ pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result<()> {
         // A folder of its own, as for every other compiler.
         Step::program(&folder, "rustup", &arguments).env("CARGO_TARGET_DIR", &build)
     };
-    cargo_fuzz("build").within(BUILD).run()?;
+    cargo_fuzz("build").within(BUILD_TIMEOUT).run()?;
     let fuzz = |target: &String| {
         let found = build.join("found").join(target);
         fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
@@ -50,21 +50,22 @@ pub(crate) fn run(workspace: &Workspace, seconds: u32) -> Result<()> {
             .arg("--")
             .arg(format!("-max_total_time={seconds}"))
             .args(MEMORY)
-            .args(SLOW)
+            .args(INPUT_TIMEOUT)
             .args("-print_final_stats=1 -verbosity=0")
             .labelled(&format!("{target}| "));
-        // It says everything on standard error.
-        let said = step.within(BUILD + Duration::from_secs(seconds.into())).read_all()?;
-        let runs = runs(&said).with_context(|| format!("{target}: nothing was tried"))?;
+        // It writes everything to standard error.
+        let printed =
+            step.within(BUILD_TIMEOUT + Duration::from_secs(seconds.into())).read_all()?;
+        let runs = runs(&printed).with_context(|| format!("{target}: no input was tried"))?;
         Ok(format!("{target} {runs}"))
     };
-    let all = side_by_side(&targets, fuzz)?;
+    let all = in_parallel(&targets, fuzz)?;
     println!("fuzz: {seconds} s each, inputs tried: {}", all.join(", "));
     Ok(())
 }
 
-/// Does `work` on all items at once; what it made of them, in their order.
-fn side_by_side<T: Sync, R: Send>(
+/// Calls `work` for all items in parallel; returns the results in their order.
+fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
@@ -83,17 +84,17 @@ fn corpus(folder: &Path, target: &str) -> std::path::PathBuf {
 fn targets(folder: &Path) -> Result<Vec<String>> {
     let targets = names(&folder.join("fuzz_targets"))?;
     let corpora = names(&folder.join("corpus"))?;
-    ensure!(!targets.is_empty(), "there are no fuzz targets in {}", folder.display());
-    ensure!(targets == corpora, "the targets are {targets:?}, and there are seeds for {corpora:?}");
+    ensure!(!targets.is_empty(), "no fuzz targets in {}", folder.display());
+    ensure!(targets == corpora, "seeds for {corpora:?}, expected them for the targets {targets:?}");
     for target in &targets {
         if names(&corpus(folder, target))?.is_empty() {
-            bail!("there are no seeds for {target}");
+            bail!("no seeds for {target}");
         }
     }
     Ok(targets)
 }
 
-/// What is in a folder, in order, without what stands behind the dot.
+/// The names of the files in a folder, sorted, without their extensions.
 fn names(folder: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot list {folder:?}"))?;
     let mut names = Vec::new();
@@ -105,9 +106,9 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// How many inputs were tried, if any.
-fn runs(said: &str) -> Option<u64> {
-    let count = said.lines().find_map(|line| line.trim().strip_prefix(RUNS))?;
+/// The number of inputs that were tried, if any.
+fn runs(printed: &str) -> Option<u64> {
+    let count = printed.lines().find_map(|line| line.trim().strip_prefix(RUNS))?;
     count.trim().parse().ok().filter(|count| *count > 0)
 }
 
@@ -126,19 +127,20 @@ mod tests {
     }
 
     #[test]
-    fn all_is_done_and_an_error_is_told() {
-        assert_eq!(side_by_side(&[1, 2, 3], |n| Ok(n * 2)).unwrap(), [2, 4, 6]);
+    fn all_items_are_done_and_an_error_is_returned() {
+        assert_eq!(in_parallel(&[1, 2, 3], |n| Ok(n * 2)).unwrap(), [2, 4, 6]);
         let fails_at_two = |n: &u32| {
             ensure!(*n != 2, "two");
             Ok(())
         };
-        assert_eq!(side_by_side(&[1, 2, 3], fails_at_two).unwrap_err().to_string(), "two");
+        assert_eq!(in_parallel(&[1, 2, 3], fails_at_two).unwrap_err().to_string(), "two");
     }
 
     #[test]
     fn a_fuzzer_that_tried_nothing_is_noticed() {
-        let said = "INFO: Seed: 1\nstat::number_of_executed_units: 1234\nstat::peak_rss_mb: 40\n";
-        assert_eq!(runs(said), Some(1234));
+        let printed =
+            "INFO: Seed: 1\nstat::number_of_executed_units: 1234\nstat::peak_rss_mb: 40\n";
+        assert_eq!(runs(printed), Some(1234));
         assert_eq!(runs("stat::number_of_executed_units: 0\n"), None);
         assert_eq!(runs("Done\n"), None);
     }

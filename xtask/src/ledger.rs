@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 const MAP: &str = "ARCHITECTURE.md";
 const HEADING: &str = "Unsafe ledger";
 /// Everything of ours that is compiled, the measurements, fuzz targets and this program included.
-const FOLDERS: [&str; 4] = ["crates", "xtask", "benchmarks", "fuzz"];
+const FOLDERS: [&str; 5] = ["crates", "tools", "xtask", "benchmarks", "fuzz"];
 
 /// The uses of `unsafe` of each file that has any.
 type Found = BTreeMap<String, Vec<Unsafe>>;
@@ -39,11 +39,15 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
             }
         }
     }
-    ensure!(!found.is_empty(), "no `unsafe` in {files} files: this gate cannot be looking");
+    ensure!(!found.is_empty(), "no `unsafe` in {files} files, expected that of the ledger");
     let wrong = complaints(&rows, &found);
     print!("{}", table(&found));
     if !wrong.is_empty() {
-        bail!("{} uses of `unsafe` or rows are wrong:\n  {}", wrong.len(), wrong.join("\n  "));
+        bail!(
+            "{} wrong uses of `unsafe` or rows of the ledger:\n  {}",
+            wrong.len(),
+            wrong.join("\n  ")
+        );
     }
     println!("unsafe: in {} of {files} files, all in the ledger, all with a reason", found.len());
     Ok(())
@@ -70,7 +74,7 @@ fn complaints(rows: &[Row], found: &Found) -> Vec<String> {
     }
     for (at, Row { file, upholds }) in rows.iter().enumerate() {
         if !found.contains_key(file) {
-            wrong.push(format!("{MAP} lists {file}, which is not there or has no `unsafe`"));
+            wrong.push(format!("{MAP} lists {file}, which does not exist or has no `unsafe`"));
         }
         if upholds.split_whitespace().count() < 3 {
             wrong.push(format!("{MAP} does not say what {file} must uphold"));
@@ -83,7 +87,7 @@ fn complaints(rows: &[Row], found: &Found) -> Vec<String> {
         if !rows.iter().any(|row| row.file == *file) {
             let (line, count) = (uses[0].line, uses.len());
             wrong.push(format!(
-                "{file}:{line}: `unsafe` ({count} times) in a file that {MAP} does not list"
+                "{file}:{line}: `unsafe` ({count} times), but {MAP} does not list the file"
             ));
         }
         for Unsafe { kind, line, .. } in uses.iter().filter(|u| !u.justified) {
@@ -147,9 +151,9 @@ mod tests {
     fn every_way_to_be_wrong_is_reported() {
         let found = found(&[("a.rs", unsafe_at(1, false)), ("d.rs", unsafe_at(7, true))]);
         let wrong = complaints(&rows(MAP_TEXT), &found).join("\n");
-        assert!(wrong.contains("lists b.rs, which is not there or has no `unsafe`"), "{wrong}");
+        assert!(wrong.contains("lists b.rs, which does not exist or has no `unsafe`"), "{wrong}");
         assert!(wrong.contains("a.rs:1: this block needs a `// SAFETY:`"), "{wrong}");
-        assert!(wrong.contains("d.rs:7: `unsafe` (1 times) in a file that"), "{wrong}");
+        assert!(wrong.contains("d.rs:7: `unsafe` (1 times), but"), "{wrong}");
 
         let twice = "## Unsafe ledger\n| `a.rs` | nobody else writes |\n| `a.rs` | |\n";
         let wrong = complaints(&rows(twice), &found).join("\n");

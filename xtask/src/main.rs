@@ -3,16 +3,16 @@
 //! ```text
 //! cargo xtask ci                all gates, in order, stopping at the first that fails
 //! cargo xtask layers | unsafe   the rules of ARCHITECTURE.md that a compiler does not know
-//! cargo xtask lint | doc        formatting and clippy; documentation without warnings
+//! cargo xtask lint | doc        formatting, clippy, commit subjects; documentation
 //! cargo xtask deny              licences, bans, sources and advisories of dependencies
 //! cargo xtask test | ui | loom  tests and their extras, compile-fail tests, model checking
 //! cargo xtask asan              tests of fibers and delegation with AddressSanitizer (needs a
 //!                               nightly compiler)
 //! cargo xtask hotpath           no lock, system call or allocation in a request
-//! cargo xtask fuzz              arbitrary bytes for what reads them (needs a nightly compiler)
-//! cargo xtask demo | chaos      the main command in small; processes killed at random
-//! cargo xtask netns             a rack of several machines on this one, up, down, run and test
-//! cargo xtask rack-deploy       a program onto a rack of machines, over ssh; deploy-test tries it
+//! cargo xtask fuzz              arbitrary bytes for all decoders (needs a nightly compiler)
+//! cargo xtask demo | chaos      the main command, short; processes killed at random
+//! cargo xtask netns             a rack of network namespaces: up, down, run and test
+//! cargo xtask rack-deploy       builds and deploys a program over ssh; deploy-test checks it
 //! cargo xtask slurm-test        racks of tasks of a real Slurm
 //! cargo xtask rdma-vm           a command in a virtual machine that has RDMA devices; rdma-test
 //!                               runs the tests that need them
@@ -20,47 +20,46 @@
 //!                               bench rdma those of docs/performance-rdma.md, in such a machine
 //! ```
 //!
-//! One rule binds them all: **a gate that looked at nothing fails.** Only what needs a nightly
-//! compiler, or the database of advisories, says so and passes where there is none.
+//! One rule holds for all gates: **a gate that checked nothing fails.** Only those that need a nightly
+//! compiler, or the database of advisories, print that they checked nothing and pass without it.
 //!
 //! Reading order:
-//! 1. [`workspace`]: where the workspace is, what is in it, its sources as tokens.
-//! 2. [`step`]: running a program, reading what it prints, giving up in time; [`times`]: how long
-//!    parts took.
-//! 3. [`layers`] and [`sources`]: who may name whom, and what may not be named at all.
-//! 4. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
-//! 5. [`checks`] (cargo's own tools and tests), [`aarch64`] (the suites for another processor;
-//!    [`apt`] gets it what it needs), [`deny`], [`programs`] (demo, chaos, bench), [`netns`],
-//!    [`deploy`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`rdma_bench`], [`fuzz`],
-//!    [`ci`].
+//! 1. [`step`]: running a program, reading its output, timeouts; [`times`]: how long parts took;
+//!    [`workspace`]: its folder, packages and sources.
+//! 2. [`layers`]: which crates and folders may use which, and names that some may not use.
+//! 3. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
+//! 4. [`checks`] (cargo's own tools and tests; [`subjects`] of commits), [`aarch64`] (the suites for
+//!    another processor), [`deny`], [`fuzz`], [`programs`] (demo, chaos), [`netns`], [`rack_deploy`]
+//!    and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`bench`], [`ci`].
 
 #![forbid(unsafe_code)]
 
 mod aarch64;
-mod apt;
+mod bench;
 mod checks;
 mod ci;
 mod deny;
-mod deploy;
+mod deploy_test;
 mod fuzz;
 mod layers;
 mod ledger;
 mod netns;
 mod programs;
-mod rdma_bench;
+mod rack_deploy;
 mod rdma_test;
 mod rdma_vm;
 mod slurm;
-mod sources;
 mod step;
+mod subjects;
 mod times;
 mod unsafety;
 mod workspace;
 
+use bench::Bench;
 use clap::{Parser, Subcommand};
-use deploy::Deploy;
+use layers::Layers;
 use netns::Netns;
-use programs::Bench;
+use rack_deploy::RackDeploy;
 use rdma_test::RdmaTest;
 use rdma_vm::RdmaVm;
 use std::process::ExitCode;
@@ -75,73 +74,74 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Every gate of CI, in order, timed; stops at the first that fails
+    /// Run every gate of CI in order, with times; stop at the first that fails
     Ci,
-    /// A lower layer never names an upper one; the core has no socket, clock or thread
-    Layers,
-    /// `unsafe` only in the files of ARCHITECTURE.md's ledger, each with its reason
+    /// Check that no lower crate or folder uses an upper one, and that the core has no socket, clock or
+    /// thread
+    Layers(Layers),
+    /// Check that `unsafe` is only in the files of ARCHITECTURE.md's ledger, each use with its reason
     Unsafe,
-    /// Formatting and clippy, warnings denied
+    /// Check formatting, clippy with warnings denied, and the length of commit subjects
     Lint,
-    /// The documentation of every crate, warnings denied
+    /// Build the documentation of every crate, warnings denied
     Doc,
-    /// What deny.toml says about dependencies, by cargo-deny; advisories where they can be fetched
+    /// Check dependencies against deny.toml with cargo-deny; advisories if they can be fetched
     Deny,
-    /// README's test command, and on request what needs more than a Rust toolchain
+    /// Run README's test command, and tests of other features and builds
     Test {
-        /// Also drive `kv serve` with real memcached clients (pymemcache, memccapable)
+        /// Also test `kv serve` with memcached clients (needs pymemcache and memccapable)
         #[arg(long)]
         clients: bool,
-        /// Also run the compile-fail tests with the feature `nightly`, if there is such a toolchain
+        /// Also run the compile-fail tests of the feature `nightly`, if a nightly toolchain is installed
         #[arg(long)]
         nightly: bool,
-        /// Only the suites of what lies below TCP, built for 64-bit ARM and emulated (needs Debian,
-        /// and apt's sources)
+        /// Only run the suites of the layers below TCP, built for 64-bit ARM and emulated (needs
+        /// Debian and its package sources)
         #[arg(long, conflicts_with_all = ["clients", "nightly"])]
         aarch64: bool,
     },
-    /// The compile-fail tests: what must not compile, and what the compiler says
+    /// Run the compile-fail tests: programs that must not compile, and the compiler's messages
     Ui,
-    /// The loom models: every interleaving of the protocols
+    /// Run the loom models: every interleaving of the protocols
     Loom,
-    /// The tests of fibers and delegation with AddressSanitizer, on a nightly compiler if there is one
+    /// Run the tests of fibers and delegation with AddressSanitizer, if a nightly toolchain is installed
     Asan,
-    /// A request executes no locked instruction, no system call and no allocation: stepped through
+    /// Trace a request: no locked instruction, no system call, no allocation
     Hotpath,
-    /// The fuzz targets, each from its committed corpus, on a nightly compiler if there is one
+    /// Run the fuzz targets from their committed seeds, if a nightly toolchain is installed
     Fuzz {
-        /// Seconds for each target
-        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+        /// Time for each target
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
         seconds: u32,
     },
-    /// README's main command in small, with a look at what it prints
+    /// Run README's main command with a small workload, and check its output
     Demo,
-    /// Kills processes of a rack at random moments, again and again
+    /// Kill processes of racks at random moments
     Chaos {
-        /// Jobs on three hosts, each a network namespace, instead of racks of one (needs root)
+        /// Use jobs on three hosts, each a network namespace, instead of racks of one (needs root)
         #[arg(long)]
         net: bool,
-        /// Racks to start and hurt [default: 200, with --net 100]
+        /// Number of racks [default: 200, with --net 100]
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: Option<u32>,
-        /// Where the randomness starts; by default a new place each time, which is printed
+        /// Seed of the random numbers, to repeat a run [default: a new one, which is printed]
         #[arg(long)]
         seed: Option<u64>,
     },
-    /// A rack of several machines on this one: hosts in network namespaces (needs root)
+    /// Make, use, test and remove a rack of network namespaces (needs root)
     #[command(subcommand)]
     Netns(Netns),
-    /// Gets a rack of machines ready over ssh, and runs a program on it
-    RackDeploy(Deploy),
-    /// Deploys a rack in namespaces, again, and where it cannot be done (needs root and sshd)
+    /// Build a program, install Gossamer on the machines of a rack over ssh, and run the program there
+    RackDeploy(RackDeploy),
+    /// Test rack-deploy and gossamer deploy on network namespaces (needs root and sshd)
     DeployTest,
-    /// Racks under Slurm: four nodes on this machine (needs root, slurm-wlm and munge)
+    /// Test racks under Slurm, with four nodes on this machine (needs root, slurm-wlm and munge)
     SlurmTest,
-    /// Runs a command in a virtual machine that has RDMA devices (needs Debian, and apt's sources)
+    /// Run a command in a virtual machine that has RDMA devices (needs Debian and its package sources)
     RdmaVm(RdmaVm),
-    /// The tests that need RDMA devices, on those of such a machine, with both of Debian's kernels
+    /// Run the tests that need RDMA devices, in such a machine with each of Debian's two kernels
     RdmaTest(RdmaTest),
-    /// Measurements
+    /// Run measurements
     #[command(subcommand)]
     Bench(Bench),
 }
@@ -157,15 +157,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command; its exit status.
+/// Runs a command; returns its exit status.
 fn run(command: &Command) -> anyhow::Result<u8> {
     let workspace = Workspace::find()?;
     let done = match command {
-        Command::RackDeploy(deploy) => return deploy::run(&workspace, deploy),
+        Command::RackDeploy(deploy) => return rack_deploy::run(&workspace, deploy),
         Command::RdmaVm(vm) => return rdma_vm::run(&workspace, vm),
-        Command::DeployTest => deploy::proof::run(&workspace),
+        Command::DeployTest => deploy_test::run(&workspace),
         Command::Ci => ci::run(&workspace),
-        Command::Layers => layers::run(&workspace),
+        Command::Layers(layers) => layers::run(&workspace, layers),
         Command::Unsafe => ledger::run(&workspace),
         Command::Lint => checks::lint(&workspace),
         Command::Doc => checks::doc(&workspace),
@@ -187,7 +187,7 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Netns(netns) => netns::run(&workspace, netns),
         Command::RdmaTest(test) => rdma_test::run(&workspace, test),
         Command::SlurmTest => slurm::run(&workspace),
-        Command::Bench(bench) => programs::bench(&workspace, bench),
+        Command::Bench(bench) => bench::run(&workspace, bench),
     };
     done.map(|()| 0)
 }

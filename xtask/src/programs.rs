@@ -1,86 +1,27 @@
-//! The gates that run our own programs: README's main command in small, racks whose processes are
-//! killed, and the measurements.
+//! The gates that run the workspace's own programs: README's main command in small, and racks whose
+//! processes are killed.
 
-use crate::rdma_bench;
 use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
-use clap::{Args, Subcommand};
-use std::env;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// README's main command.
 pub(crate) const MAIN_COMMAND: &str = "cargo run --release --bin kv -- bench";
 
-/// What `cargo xtask bench` can measure.
-#[derive(Subcommand)]
-pub(crate) enum Bench {
-    /// Delegation, fibers and locks: the figures of docs/performance.md
-    Core(Measuring),
-    /// Delegation over TCP beside remote procedure calls: the figures of docs/performance-tcp.md
-    Tcp(Measuring),
-    /// Delegation over RDMA beside perftest, in a virtual machine that has RDMA devices: the figures
-    /// of docs/performance-rdma.md
-    Rdma(RdmaMeasuring),
-}
-
-/// How it is measured.
-#[derive(Args)]
-pub(crate) struct Measuring {
-    /// Write the results to this file, as JSON
-    #[arg(long)]
-    pub(crate) json: Option<PathBuf>,
-    /// Interleaved rounds
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) rounds: u32,
-    /// Only cases whose name contains this
-    #[arg(long)]
-    filter: Option<String>,
-    /// Print every sample that counts as well
-    #[arg(long)]
-    raw: bool,
-}
-
-/// How it is measured over RDMA.
-#[derive(Args)]
-pub(crate) struct RdmaMeasuring {
-    #[command(flatten)]
-    pub(crate) how: Measuring,
-    /// Draw throughput over numbers of queue pairs into this file, as SVG
-    #[arg(long, requires = "json")]
-    pub(crate) plot: Option<PathBuf>,
-}
-
-impl Measuring {
-    /// Has the program of `step` measure so, with the results in the file `json`.
-    pub(crate) fn applied_to(&self, mut step: Step, json: Option<&Path>) -> Step {
-        step = step.arg("--rounds").arg(self.rounds.to_string());
-        if let Some(file) = json {
-            step = step.arg("--json").arg(file);
-        }
-        if let Some(filter) = &self.filter {
-            step = step.arg("--filter").arg(filter);
-        }
-        if self.raw { step.arg("--raw") } else { step }
-    }
-}
-
 /// `cargo xtask demo`.
 pub(crate) fn demo(workspace: &Workspace) -> Result<()> {
     let root = &workspace.root;
     let command = MAIN_COMMAND.strip_prefix("cargo ").expect("it is a cargo command");
-    let (build, _) = command.split_once(" -- ").expect("it has arguments");
-    Step::cargo(root, &build.replacen("run", "build", 1)).run()?;
+    workspace.build_programs()?;
     let small = format!("{command} --records 2000 --operations 50000");
     let printed = Step::cargo(root, &small).within(Duration::from_secs(120)).read()?;
-    let rate =
-        check_bench(&printed, 2).context("the output of README's main command is not right")?;
+    let rate = check_bench(&printed, 2).context("wrong output of README's main command")?;
     println!("demo: two hosts, {rate} operations per second");
     Ok(())
 }
 
-/// Reads what `kv bench` prints on so many hosts: their number, a throughput, and a table with a
+/// Checks the output of `kv bench` on `hosts` hosts: their number, a throughput, and a table with a
 /// row of latency percentiles for every type of operation. Returns the throughput.
 pub(crate) fn check_bench(output: &str, hosts: usize) -> Result<f64> {
     let lower = output.to_lowercase();
@@ -90,7 +31,7 @@ pub(crate) fn check_bench(output: &str, hosts: usize) -> Result<f64> {
         |pair: &[&str]| pair == ["hosts", &number_of_hosts] || pair == [&number_of_hosts, "hosts"];
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
     let says_hosts = words.windows(2).any(hosts);
-    ensure!(says_hosts, "it does not say that there are {number_of_hosts} hosts");
+    ensure!(says_hosts, "wrong number of hosts, expected {number_of_hosts} hosts");
 
     let mut lines = lower.lines().map(cells);
     let columns = lines
@@ -118,7 +59,7 @@ pub(crate) fn check_bench(output: &str, hosts: usize) -> Result<f64> {
     rate.context("no throughput above zero")
 }
 
-/// The cells of a line of a table: what stands two spaces or more apart.
+/// The cells of a line of a table, which are two spaces or more apart.
 fn cells(line: &str) -> Vec<&str> {
     line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
 }
@@ -150,21 +91,20 @@ fn nanoseconds(cell: &str) -> Option<f64> {
 pub(crate) fn chaos(workspace: &Workspace, rounds: u32, seed: Option<u64>) -> Result<()> {
     let root = &workspace.root;
     let seed = seed_or_new(seed)?;
-    let program = "--release --package gossamer-chaos --bin chaos";
-    Step::cargo(root, &format!("build {program}")).run()?;
+    workspace.build_programs()?;
     // A round takes a fraction of a second; one that hangs must not hang CI.
-    let patience = Duration::from_secs(60) + rounds * Duration::from_secs(5);
-    let arguments = format!("run {program} -- --rounds {rounds} --seed {seed}");
+    let timeout = Duration::from_secs(60) + rounds * Duration::from_secs(5);
+    let arguments = format!("run --release --bin chaos -- --rounds {rounds} --seed {seed}");
     let printed = Step::cargo(root, &arguments)
-        .within(patience)
+        .within(timeout)
         .read()
         .with_context(|| format!("repeat it with --rounds {rounds} --seed {seed}"))?;
     check_rounds(&printed, rounds)?;
-    println!("chaos: {rounds} racks were hurt and behaved (seed {seed})");
+    println!("chaos: {rounds} racks lost processes and ended as they must (seed {seed})");
     Ok(())
 }
 
-/// Where the randomness starts: where it is told to, or at a new place each time.
+/// The seed of the random numbers, a new one if none is given.
 pub(crate) fn seed_or_new(seed: Option<u64>) -> Result<u64> {
     Ok(match seed {
         Some(seed) => seed,
@@ -175,51 +115,8 @@ pub(crate) fn seed_or_new(seed: Option<u64>) -> Result<u64> {
 /// The program prints one line per round, which starts with `round`.
 fn check_rounds(printed: &str, rounds: u32) -> Result<()> {
     let count = printed.lines().filter(|line| line.starts_with("round ")).count();
-    ensure!(count == rounds as usize, "{rounds} rounds were asked for, {count} were reported");
+    ensure!(count == rounds as usize, "{count} rounds reported, expected {rounds}");
     Ok(())
-}
-
-/// `cargo xtask bench`.
-pub(crate) fn bench(workspace: &Workspace, bench: &Bench) -> Result<()> {
-    let (step, how) = match bench {
-        Bench::Core(how) => {
-            say_if_ucx_is_missing(&workspace.root);
-            say_if_prototype_is_missing();
-            // The key-value store is measured by its own program.
-            let build = "build --release --package gossamer-kv --bin kv";
-            Step::cargo(&workspace.root, build).run()?;
-            let kv = workspace.target().join("release/kv");
-            let folder = workspace.benchmarks("core")?;
-            let step = Step::cargo(&folder, "run --release --bin core-bench --");
-            (step.arg("--kv").arg(kv), how)
-        }
-        Bench::Tcp(how) => {
-            say_if_ucx_is_missing(&workspace.root);
-            (Step::cargo(&workspace.benchmarks("tcp")?, "run --release --bin tcp-bench --"), how)
-        }
-        Bench::Rdma(how) => return rdma_bench::run(workspace, how),
-    };
-    // The program runs in its own folder; the file is meant relative to ours.
-    let here = env::current_dir()?;
-    let json = how.json.as_ref().map(|file| here.join(file));
-    how.applied_to(step, json.as_deref()).run()
-}
-
-/// Cargo cannot fetch it; without it its rows are missing, which must not surprise.
-fn say_if_ucx_is_missing(root: &Path) {
-    if !Step::program(root, "sh", "-c").arg("command -v ucx_perftest").works() {
-        eprintln!("bench: no ucx_perftest, so no comparison with UCX (apt-get install ucx-utils)");
-    }
-}
-
-fn say_if_prototype_is_missing() {
-    match env::var_os("GOSSAMER_PROTOTYPE") {
-        Some(folder) if Path::new(&folder).is_dir() => {}
-        Some(folder) => eprintln!("bench: GOSSAMER_PROTOTYPE={folder:?} is no folder"),
-        None => eprintln!(
-            "bench: no comparison with the delegation prototype (GOSSAMER_PROTOTYPE names its folder)"
-        ),
-    }
 }
 
 #[cfg(test)]
@@ -263,6 +160,6 @@ gossamer, 2 hosts x 1 threads x 64 fibers       172 774  1 908 294  1 908 294 to
     fn rounds_are_counted() {
         assert!(check_rounds("round 1: killed host 1\nround 2: ok\n", 2).is_ok());
         let error = check_rounds("nothing to do\n", 2).unwrap_err().to_string();
-        assert_eq!(error, "2 rounds were asked for, 0 were reported");
+        assert_eq!(error, "0 rounds reported, expected 2");
     }
 }

@@ -1,18 +1,16 @@
 //! `cargo xtask rdma-test`: clippy on what needs the libraries of RDMA, which `cargo xtask lint`
 //! leaves out, and the tests that need RDMA devices. Their programs are built here, and run in a
-//! guest of [`rdma_vm`], on both of Debian's kernels: 6.1 is fast, and on 6.12 a WRITE becomes
+//! guest of [`gossamer_guest`], on both of Debian's kernels: 6.1 is fast, and on 6.12 a WRITE becomes
 //! visible with its tail first. Tests of the same programs that need no device run here, where
 //! nothing is emulated.
 //!
-//! A guest may be emulated on two processors. So the programs are optimised, still with all of
-//! their checks, and run one test at a time: more threads that poll than there are processors wait
-//! for each other's time slices. For the same reason one guest runs after the other. What the
-//! transport promises is tested on both kernels; racks, which stand on these promises, on the
-//! kernel that is the harder one, unless the other is asked for.
+//! A guest may be emulated on two processors. So the programs are optimised, with all of their
+//! checks, and run one test at a time: polling threads that outnumber the processors wait for each
+//! other's time slices. For the same reason one guest runs after the other. The transport is tested
+//! on both kernels; racks only on 6.12, which reorders writes, unless `--kernel` names the other.
 
 use crate::checks;
-use crate::deploy::action::quote;
-use crate::rdma_vm::{self, Version};
+use crate::rdma_vm::cache;
 use crate::step::{Step, passed};
 use crate::times::Times;
 use crate::workspace::Workspace;
@@ -20,6 +18,8 @@ use anyhow::{Context, Result, ensure};
 use cargo_metadata::Message;
 use cargo_metadata::camino::Utf8PathBuf;
 use clap::{Args, ValueEnum};
+use gossamer_deploy::action::quote;
+use gossamer_guest::kernel::Version;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,9 +28,9 @@ use std::{env, fs, thread};
 /// Tests that need RDMA devices: some test programs of a package.
 struct Suite {
     package: &'static str,
-    /// Their names; that of a library's own tests is the library's.
+    /// Their names; unit tests have that of their library.
     programs: &'static [&'static str],
-    /// Where they run if no kernel is asked for.
+    /// Their kernels without `--kernel`.
     kernels: &'static [Version],
 }
 
@@ -45,13 +45,13 @@ const SUITES: [Suite; 3] = [
     Suite { package: "gossamer-daemon", programs: &["rdma"], kernels: &[Version::Six12] },
 ];
 
-/// What test programs are told where devices are: tests that need some are ignored elsewhere.
+/// The argument of test programs in guests: elsewhere, tests that need devices are ignored.
 const ON_DEVICES: &str = "--ignored";
-/// How the programs are built.
+/// The arguments of cargo that build the programs.
 const BUILD: &str = "--lib --test conformance --test payloads --test killed --test link_down \
     --test rdma --no-run --message-format json-render-diagnostics";
-/// What is optimised in them: what racks do in the guest. The rest is as it is for all other tests,
-/// and need not be built again.
+/// The packages that are optimised, which racks run in the guest. The rest is as for all other tests
+/// and not built again.
 const OPTIMISED: [&str; 8] = [
     "gossamer",
     "gossamer-fiber",
@@ -62,17 +62,17 @@ const OPTIMISED: [&str; 8] = [
     "gossamer-transport-tcp",
     "gossamer-trust-core",
 ];
-/// What the name of a program stands behind, in front of what it prints.
+/// Printed before the name of a program, in front of its output.
 const MARK: &str = "==> ";
-/// Seconds that all test programs may take on one kernel, emulated.
+/// The timeout of all test programs on one kernel, emulated, in seconds.
 const TIMEOUT: u32 = 900;
-/// So many tests are named that took longest.
+/// The number of slowest tests that are listed.
 const SLOWEST: usize = 8;
 
-/// Which tests to run, and where.
+/// The options of `cargo xtask rdma-test`.
 #[derive(Args)]
 pub(crate) struct RdmaTest {
-    /// All tests on this one of Debian's kernels [default: those of the transport on both, those of
+    /// Run all tests on this kernel of Debian [default: those of the transport on both, those of
     /// racks on 6.12]
     #[arg(long, value_enum)]
     kernel: Option<Version>,
@@ -87,21 +87,21 @@ struct Program {
     path: PathBuf,
     /// The folder of its package, where it expects to be run.
     folder: PathBuf,
-    /// Where it runs if no kernel is asked for.
+    /// Its kernels without `--kernel`.
     kernels: &'static [Version],
 }
 
-/// What a guest has printed, line by line, each with the time until it came.
-type Said = [(Duration, String)];
+/// The lines that a guest printed, each with the time until it came.
+type TimedLines = [(Duration, String)];
 
 /// `cargo xtask rdma-test`.
 pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
-    rdma_vm::check()?;
+    gossamer_guest::check()?;
     let kernels = test.kernel.map_or(Version::value_variants().to_vec(), |kernel| vec![kernel]);
     let mut times = Times::new();
-    // What guests need is downloaded while the compiler works.
+    // The packages of guests are downloaded during the build.
     let (programs, fetched) = thread::scope(|scope| {
-        let fetching = scope.spawn(|| rdma_vm::fetch(workspace, &kernels));
+        let fetching = scope.spawn(|| gossamer_guest::fetch(&cache(workspace), &kernels));
         let programs = build(workspace, &mut times);
         let fetched = || fetching.join().expect("it does not panic");
         (programs, times.of("waiting for what guests need", fetched))
@@ -119,9 +119,8 @@ pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
     Ok(())
 }
 
-/// Builds the test programs, with what the compiler's companions have to say of them. All of it is
-/// done for the same packages with the same features: for others, most of what these stand on would
-/// be built again. The programs come first, since there is much to compile beside the bindings to
+/// Builds the test programs, and runs clippy and rustdoc. All of it is done for the same packages
+/// with the same features: for others, most dependencies would be built again. The programs come first, since there is much to compile beside the bindings to
 /// libibverbs, which take a minute of one processor.
 fn build(workspace: &Workspace, times: &mut Times) -> Result<Vec<Program>> {
     let step =
@@ -147,8 +146,8 @@ fn run_here(
 ) -> Result<()> {
     let script = script(programs, "", more)?;
     let step = Step::program(&workspace.root, "sh", "-c").arg(script);
-    let said = times.of("tests without devices", || step.read_timed())?;
-    let lines: String = said.iter().flat_map(|(_, line)| [line, "\n"]).collect();
+    let printed = times.of("tests without devices", || step.read_timed())?;
+    let lines: String = printed.iter().flat_map(|(_, line)| [line, "\n"]).collect();
     let count = passed(&lines);
     ensure!(count > 0 || !more.is_empty(), "no tests without devices ran");
     println!("{count} tests passed without devices");
@@ -163,21 +162,21 @@ fn run_on(
     more: &[String],
     times: &mut Times,
 ) -> Result<()> {
-    let file = workspace.target().join("rdma-vm/tests.sh");
+    let file = cache(workspace).join("tests.sh");
     fs::write(&file, script(programs, ON_DEVICES, more)?)?;
     let kernel = kernel.name();
     let arguments = format!("rdma-vm --kernel {kernel} --timeout {TIMEOUT} --");
     let step = Step::program(&workspace.root, env::current_exe()?, &arguments);
     let step = step.arg("sh").arg(&file);
-    let said = times.of(format!("kernel {kernel}"), || step.read_timed())?;
-    let lines: String = said.iter().flat_map(|(_, line)| [line, "\n"]).collect();
+    let printed = times.of(format!("kernel {kernel}"), || step.read_timed())?;
+    let lines: String = printed.iter().flat_map(|(_, line)| [line, "\n"]).collect();
     let count = passed(&lines);
     ensure!(count > 0, "no tests ran on kernel {kernel}");
     let idle = idle(&lines);
     // With names of tests, some programs have none of them.
     let may_be_idle = idle.is_empty() || !more.is_empty();
     ensure!(may_be_idle, "no test of {} ran on kernel {kernel}", idle.join(", "));
-    for (test, took) in slowest(&said) {
+    for (test, took) in slowest(&printed) {
         times.add(format!("  of it {test}"), took);
     }
     println!("{count} tests passed on RDMA devices of kernel {kernel}");
@@ -207,8 +206,8 @@ fn programs_in(messages: &[u8], packages: &HashMap<&Utf8PathBuf, &str>) -> Resul
     Ok(all)
 }
 
-/// What runs the programs one after the other, all of them, told `which` of their tests and more;
-/// it fails if one fails.
+/// The script that runs all programs one after the other with the arguments `which` and `more`; it
+/// fails if one fails.
 fn script(programs: &[Program], which: &str, more: &[String]) -> Result<String> {
     let more: String = more.iter().map(|word| format!(" {}", quote(word))).collect();
     let mut script = String::from("export RUST_TEST_THREADS=1\nfailed=0\n");
@@ -221,16 +220,16 @@ fn script(programs: &[Program], which: &str, more: &[String]) -> Result<String> 
     Ok(script + "exit $failed\n")
 }
 
-/// The programs of which no test passed, by what all have printed.
-fn idle(said: &str) -> Vec<&str> {
-    let parts = said.split(MARK).skip(1).filter(|part| passed(part) == 0);
+/// The programs of which no test passed, by the output of all.
+fn idle(printed: &str) -> Vec<&str> {
+    let parts = printed.split(MARK).skip(1).filter(|part| passed(part) == 0);
     parts.filter_map(|part| part.lines().next()).collect()
 }
 
-/// The tests that took longest and how long, by what the programs have printed: they run one test
-/// at a time, so each began when the line before it came.
-fn slowest(said: &Said) -> Vec<(&str, Duration)> {
-    let took = said.windows(2).filter_map(|pair| {
+/// The slowest tests and their times, by the output of the programs: they run one test at a time, so
+/// each began when the line before it came.
+fn slowest(printed: &TimedLines) -> Vec<(&str, Duration)> {
+    let took = printed.windows(2).filter_map(|pair| {
         let [(before, _), (end, line)] = pair else { return None };
         let name = line.strip_prefix("test ")?.split_once(" ...")?.0;
         Some((name, end.saturating_sub(*before)))
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn all_programs_run_and_one_that_fails_is_not_forgotten() {
+    fn all_programs_run_and_a_failure_is_reported() {
         let program = |path: &str| {
             let (path, folder) = (path.into(), Path::new("/").into());
             Program { path, folder, kernels: &[] }
@@ -294,14 +293,14 @@ mod tests {
             let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
             (String::from_utf8(output.stdout).unwrap(), output.status.code())
         };
-        let said = "==> /bin/echo\n--ignored it's\n==> /bin/false\n==> /bin/true\n".to_owned();
-        assert_eq!(run(&all), (said, Some(1)));
+        let printed = "==> /bin/echo\n--ignored it's\n==> /bin/false\n==> /bin/true\n".to_owned();
+        assert_eq!(run(&all), (printed, Some(1)));
         assert!(script(&all, "", &[]).unwrap().contains("\ncd / && "), "where the package is");
         assert_eq!(run(&all[..1]).1, Some(0));
     }
 
     #[test]
-    fn what_the_transport_promises_is_tested_on_both_kernels_and_racks_on_the_harder_one() {
+    fn the_transport_is_tested_on_both_kernels_and_racks_on_the_harder_one() {
         let on = |kernel| SUITES.iter().filter(move |suite| suite.kernels.contains(&kernel));
         assert_eq!(on(Version::Six12).count(), SUITES.len());
         assert!(on(Version::Six1).any(|suite| suite.package == "gossamer-transport-rdma"));
@@ -310,7 +309,7 @@ mod tests {
     #[test]
     fn the_slowest_tests_come_first() {
         let line = |at, text: &str| (Duration::from_secs(at), text.to_owned());
-        let said = [
+        let printed = [
             line(5, "running 3 tests"),
             line(6, "test a ... ok"),
             line(16, "test b ... ok"),
@@ -318,14 +317,14 @@ mod tests {
             line(20, "test c - should panic ... ok"),
         ];
         let times = [("b", 10), ("c - should panic", 4), ("a", 1)];
-        assert_eq!(slowest(&said), times.map(|(name, time)| (name, Duration::from_secs(time))));
+        assert_eq!(slowest(&printed), times.map(|(name, time)| (name, Duration::from_secs(time))));
     }
 
     #[test]
     fn programs_without_tests_are_named() {
         let result = |count| format!("test result: ok. {count} passed; 0 failed\n");
-        let said = format!("==> /a\n{}==> /b\n{}==> /c\n", result(2), result(0));
-        assert_eq!(idle(&said), ["/b", "/c"]);
+        let printed = format!("==> /a\n{}==> /b\n{}==> /c\n", result(2), result(0));
+        assert_eq!(idle(&printed), ["/b", "/c"]);
         assert_eq!(idle(&format!("==> /a\n{}", result(1))), [""; 0]);
     }
 }

@@ -1,53 +1,29 @@
-//! `cargo xtask rdma-vm`: runs a command where there are RDMA devices, on a machine that has none.
-//! It boots a small virtual machine (a guest) with Debian's kernel, whose Soft-RoCE makes an RDMA
-//! device out of a network interface; the real verbs libraries talk to it. docs/rdma-vm.md says
-//! what a command finds there.
-//!
-//! Nothing is installed on this machine: what is missing is downloaded from Debian and unpacked in
-//! a folder of the build output.
-//!
-//! Reading order: [`packages`] and [`kernel`] (what is downloaded and made of it), [`archive`] and
-//! [`guest`] (what a guest starts with; its two scripts are `init.sh` and `guest.sh`), [`qemu`]
-//! (the machine), [`mod@run`] (from start to end), [`watch`] (what guests print and say meanwhile).
+//! `cargo xtask rdma-vm`: runs a command in a virtual machine that has RDMA devices
+//! ([`gossamer_guest`]).
 
-mod archive;
-mod guest;
-mod kernel;
-mod packages;
-mod qemu;
-mod run;
-mod watch;
-
-use crate::apt::Apt;
-use crate::deploy::interrupt::Interrupt;
 use crate::workspace::Workspace;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
-use guest::{Layout, Task, Work};
-use kernel::Kernel;
-pub(crate) use kernel::Version;
-pub(crate) use packages::check;
-use qemu::{Accelerator, utf8};
-use run::Run;
-use std::env;
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use gossamer_guest::Vm;
+use gossamer_guest::kernel::Version;
+use gossamer_guest::task::{Layout, Work};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What `--help` says beyond the flags.
+/// The part of `--help` beyond the options.
 const HELP: &str = "\
-The command is root in the guest, in this folder and with this environment. It sees this machine's
-files; what it writes is gone at the end, but for the folder GOSSAMER_VM_OUT. It also finds:
+The command runs as root in the guest, in this folder and with this environment. It sees this
+machine's files; what it writes is removed at the end, except in the folder GOSSAMER_VM_OUT. It has
+these variables:
 
   GOSSAMER_RDMA_HOSTS  RDMA device and address of each host: rxe0,10.77.0.1;rxe1,10.77.0.2
-  GOSSAMER_VM_GUEST    which guest this is, from 0; with --guests 2 also which host
-  GOSSAMER_VM_GUESTS   how many guests there are
+  GOSSAMER_VM_GUEST    the number of this guest, from 0; with --guests 2 also that of its host
+  GOSSAMER_VM_GUESTS   the number of guests
   GOSSAMER_VM_OUT      the folder that it shares with this machine, target/rdma-vm/out
 
-Exit status: that of the command (of the first that fails, if there are two guests); 124 if it was
-cut off; 1 if there was no guest to run it in, for the reason that is printed.";
+Exit status: that of the command (of the first that fails, if there are two guests); 124 after the
+timeout; 1 if no guest could run it, for the reason that is printed.";
 
 /// What to run, and where.
 #[derive(Args)]
@@ -63,8 +39,9 @@ pub(crate) struct RdmaVm {
     /// Debian's kernel
     #[arg(long, value_enum, default_value = "6.1")]
     kernel: Version,
-    /// Seconds that the command may take
-    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    /// End the command after SECONDS
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     timeout: u64,
     /// A shell on this terminal instead of a command, without a timeout
     #[arg(long, conflicts_with_all = ["command", "guests", "timeout"])]
@@ -74,69 +51,29 @@ pub(crate) struct RdmaVm {
     command: Vec<String>,
 }
 
-/// Downloads what guests with these kernels need, unless it is there.
-pub(crate) fn fetch(workspace: &Workspace, kernels: &[Version]) -> Result<()> {
-    kernels.iter().try_for_each(|kernel| prepare(&cache(workspace), *kernel).map(drop))
-}
-
-/// `cargo xtask rdma-vm`; the exit status of the command.
+/// `cargo xtask rdma-vm`; returns the exit status of the command.
 pub(crate) fn run(workspace: &Workspace, vm: &RdmaVm) -> Result<u8> {
-    check()?;
     let layout = layout(vm.hosts, vm.guests)?;
-    let cache = cache(workspace);
-    let (packages, kernel) = prepare(&cache, vm.kernel)?;
-    let out = cache.join("out");
-    make_folder(&out)?;
-    let accelerator = Accelerator::find();
-    if accelerator == Accelerator::Emulator {
-        eprintln!("rdma-vm: this machine has no KVM of kvm_intel or kvm_amd: guests are emulated");
-    }
     let work = if vm.shell { Work::Shell(terminal()) } else { Work::Command(vm.command.clone()) };
-    let task = Task {
-        layout,
-        work,
-        folder: utf8(&env::current_dir()?)?.to_owned(),
-        out: utf8(&out)?.to_owned(),
-        environment: environment(),
-    };
-    let patience = (!vm.shell).then(|| Duration::from_secs(vm.timeout));
-    let run = Run { task: &task, kernel: &kernel, packages: &packages, accelerator, patience };
-    run.run(&Interrupt::new()?)
+    let timeout = (!vm.shell).then(|| Duration::from_secs(vm.timeout));
+    gossamer_guest::run(&cache(workspace), Vm { layout, kernel: vm.kernel, work, timeout })
 }
 
-/// Where what was downloaded is.
-fn cache(workspace: &Workspace) -> PathBuf {
+/// The folder for what guests need, and for what they write.
+pub(crate) fn cache(workspace: &Workspace) -> PathBuf {
     workspace.target().join("rdma-vm")
-}
-
-/// The environment of this process, as far as it is text.
-fn environment() -> Vec<(String, String)> {
-    let text =
-        |(name, value): (OsString, OsString)| name.into_string().ok().zip(value.into_string().ok());
-    env::vars_os().filter_map(text).collect()
 }
 
 fn layout(hosts: Option<u32>, guests: u32) -> Result<Layout> {
     let hosts = hosts.unwrap_or(2);
-    ensure!(guests == 1 || hosts == guests, "--guests 2 means two hosts, one in each guest");
+    ensure!(
+        guests == 1 || hosts == guests,
+        "--hosts must be 2 with --guests 2, one in each guest, got {hosts}"
+    );
     Ok(Layout { hosts, guests })
 }
 
-/// Brings what guests need into `cache`, unless it is there; one process after the other.
-fn prepare(cache: &Path, version: Version) -> Result<(PathBuf, Kernel)> {
-    make_folder(cache)?;
-    let lock = File::create(cache.join("lock"))?;
-    lock.lock().context("cannot wait for another process that prepares a guest")?;
-    let apt = Apt::new("rdma-vm", cache, &["amd64"]);
-    Ok((packages::ready(cache, &apt)?, Kernel::ready(cache, &apt, version)?))
-}
-
-fn make_folder(folder: &Path) -> Result<()> {
-    let made = fs::create_dir_all(folder);
-    made.with_context(|| format!("cannot make the folder {}", folder.display()))
-}
-
-/// The words that tell `stty` how large this terminal is.
+/// The arguments of `stty` that set the size of this terminal.
 fn terminal() -> String {
     let size = Command::new("stty").arg("size").stdin(Stdio::inherit()).output();
     let size = size.ok().and_then(|output| String::from_utf8(output.stdout).ok());

@@ -1,5 +1,5 @@
-//! [`Step`]: one program that a command runs. It is shown before it runs, its output is shown as it
-//! comes (and kept, where a gate wants to read it), and it is killed when it takes too long.
+//! [`Step`]: one program that a command runs. Its command line is printed before it runs, its output
+//! as it comes (and returned to gates that check it), and it is killed after a timeout.
 
 use anyhow::{Context, Result, anyhow, bail};
 use std::env;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 pub(crate) struct Step {
     command: Command,
     shown: String,
-    /// Stands in front of every line that it prints.
+    /// Printed in front of every line of its output.
     label: String,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 impl Step {
@@ -26,8 +26,8 @@ impl Step {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut step = Self::program(root, cargo, arguments);
         step.shown = format!("cargo {arguments}");
-        // What cargo has told us of ourselves; build scripts that look at it would run again,
-        // each time that we and the user build in turns.
+        // Cargo's variables about xtask; build scripts that read them would run again each time
+        // that xtask and the user build in turns.
         for (name, _) in env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -43,7 +43,7 @@ impl Step {
         let mut command = Command::new(program);
         command.args(arguments.split_whitespace()).current_dir(root).stdin(Stdio::null());
         let shown = format!("{} {arguments}", program.to_string_lossy());
-        Self { command, shown, label: String::new(), patience: None }
+        Self { command, shown, label: String::new(), timeout: None }
     }
 
     /// More arguments, split at spaces.
@@ -65,15 +65,15 @@ impl Step {
         self
     }
 
-    /// Kills the program when it has not ended after `patience`. A program whose helpers outlive
-    /// it is not waited for either.
-    pub(crate) fn within(mut self, patience: Duration) -> Self {
-        self.patience = Some(patience);
+    /// Kills the program if it has not ended after `timeout`. Its helpers that outlive it are not
+    /// waited for.
+    pub(crate) fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
         self
     }
 
-    /// Shows every line that is [read](Self::read) with this in front, for programs that run side
-    /// by side.
+    /// Prints `label` in front of every line that is [read](Self::read), for programs that run in
+    /// parallel.
     pub(crate) fn labelled(mut self, label: &str) -> Self {
         label.clone_into(&mut self.label);
         self
@@ -82,15 +82,14 @@ impl Step {
     /// Runs the program; an error if it fails.
     pub(crate) fn run(mut self) -> Result<()> {
         eprintln!("$ {}", self.shown);
-        let status = match self.patience {
+        let status = match self.timeout {
             None => self.command.status().with_context(|| format!("cannot run {}", self.shown))?,
             Some(_) => return self.spawn_and_read().map(drop),
         };
         succeeded(status, &self.shown)
     }
 
-    /// Runs the program and returns what it wrote to standard output, which is shown too; an error
-    /// if it fails.
+    /// Runs the program; prints and returns its standard output; an error if it fails.
     pub(crate) fn read(self) -> Result<String> {
         Ok(self.read_timed()?.into_iter().flat_map(|(_, line)| [line, "\n".into()]).collect())
     }
@@ -101,7 +100,7 @@ impl Step {
         self.spawn_and_read()
     }
 
-    /// As [`read`](Self::read), with what it wrote to standard error among it.
+    /// As [`read`](Self::read), with its standard error included.
     pub(crate) fn read_all(self) -> Result<String> {
         let program = self.command.get_program();
         let folder = self.command.get_current_dir().context("a step has a folder")?;
@@ -113,12 +112,11 @@ impl Step {
         for (name, value) in self.command.get_envs() {
             shell.command.env(name, value.unwrap_or_default());
         }
-        (shell.shown, shell.label, shell.patience) = (self.shown, self.label, self.patience);
+        (shell.shown, shell.label, shell.timeout) = (self.shown, self.label, self.timeout);
         shell.read()
     }
 
-    /// Runs the program and returns what it wrote to standard output, which is not for people; an
-    /// error if it fails.
+    /// Runs the program; returns its standard output without printing it; an error if it fails.
     pub(crate) fn capture(mut self) -> Result<Vec<u8>> {
         eprintln!("$ {}", self.shown);
         let output = self.command.stderr(Stdio::inherit()).output();
@@ -126,7 +124,7 @@ impl Step {
         succeeded(output.status, &self.shown).map(|()| output.stdout)
     }
 
-    /// As [`capture`](Self::capture), but what it wrote to standard error.
+    /// As [`capture`](Self::capture), for its standard error.
     pub(crate) fn capture_errors(mut self) -> Result<String> {
         eprintln!("$ {}", self.shown);
         let output = self.command.output().with_context(|| format!("cannot run {}", self.shown))?;
@@ -134,7 +132,7 @@ impl Step {
         succeeded(output.status, &self.shown).map(|()| errors)
     }
 
-    /// Whether the program can be run at all and succeeds, shown nowhere.
+    /// Whether the program can be run and succeeds; prints nothing.
     pub(crate) fn works(mut self) -> bool {
         let silent = self.command.stdout(Stdio::null()).stderr(Stdio::null());
         silent.status().is_ok_and(|status| status.success())
@@ -142,23 +140,23 @@ impl Step {
 
     fn spawn_and_read(&mut self) -> Result<Vec<(Duration, String)>> {
         let start = Instant::now();
-        let end = self.patience.map(|patience| start + patience);
+        let end = self.timeout.map(|timeout| start + timeout);
         self.command.stdout(Stdio::piped());
         let mut child =
             self.command.spawn().with_context(|| format!("cannot run {}", self.shown))?;
         let lines = lines_of(&mut child);
-        let mut said = Vec::new();
+        let mut printed = Vec::new();
         loop {
             match next_line(&lines, end) {
                 Ok(line) => {
                     println!("{}{line}", self.label);
-                    said.push((start.elapsed(), line));
+                    printed.push((start.elapsed(), line));
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => return Err(self.give_up(&mut child)),
             }
         }
-        // The output has ended; the program itself may still be there.
+        // The output has ended; the program itself may still run.
         let status = loop {
             match (child.try_wait()?, end) {
                 (Some(status), _) => break status,
@@ -167,15 +165,15 @@ impl Step {
                 (None, Some(_)) => thread::sleep(Duration::from_millis(5)),
             }
         };
-        succeeded(status, &self.shown).map(|()| said)
+        succeeded(status, &self.shown).map(|()| printed)
     }
 
     fn give_up(&self, child: &mut Child) -> anyhow::Error {
         if let Err(error) = child.kill().and_then(|()| child.wait()) {
-            return anyhow!(error).context("cannot even kill it");
+            return anyhow!(error).context("cannot kill it after its timeout");
         }
-        let patience = self.patience.unwrap_or_default().as_secs_f32();
-        anyhow!("`{}` had not ended after {patience} s and was killed", self.shown)
+        let timeout = self.timeout.unwrap_or_default().as_secs_f32();
+        anyhow!("`{}` timed out after {timeout} s and was killed", self.shown)
     }
 }
 
@@ -211,7 +209,7 @@ fn succeeded(status: ExitStatus, shown: &str) -> Result<()> {
     bail!("`{shown}` failed: {status}")
 }
 
-/// How many tests passed, by the summary lines of Rust's test programs in `output`.
+/// The number of tests that passed, by the summary lines of Rust's test programs in `output`.
 pub(crate) fn passed(output: &str) -> usize {
     let summaries = output.lines().filter_map(|line| line.trim().strip_prefix("test result: ok. "));
     summaries.filter_map(|rest| rest.split_once(" passed")?.0.parse::<usize>().ok()).sum()
@@ -226,40 +224,41 @@ mod tests {
     }
 
     #[test]
-    fn what_was_printed_is_read() {
+    fn standard_output_is_read() {
         assert_eq!(shell("echo a; printf c").read().unwrap(), "a\nc\n");
     }
 
     #[test]
-    fn what_was_said_of_errors_is_read() {
+    fn standard_error_is_captured() {
         assert_eq!(shell("echo a; echo b >&2").capture_errors().unwrap(), "b\n");
         assert!(shell("echo b >&2; exit 1").capture_errors().is_err());
     }
 
     #[test]
     fn lines_come_with_their_times() {
-        let said = shell("echo a; sleep 0.05; echo b").labelled("x| ").read_timed().unwrap();
-        let [(first, a), (second, b)] = &said[..] else { panic!("{said:?}") };
+        let printed = shell("echo a; sleep 0.05; echo b").labelled("x| ").read_timed().unwrap();
+        let [(first, a), (second, b)] = &printed[..] else { panic!("{printed:?}") };
         assert_eq!((&a[..], &b[..]), ("a", "b"));
-        assert!(*second >= *first + Duration::from_millis(40), "{said:?}");
+        assert!(*second >= *first + Duration::from_millis(40), "{printed:?}");
     }
 
     #[test]
-    fn what_is_not_for_people_is_captured() {
+    fn standard_output_is_captured() {
         assert_eq!(shell("echo a; echo b >&2").capture().unwrap(), b"a\n");
         assert!(shell("echo a; exit 3").capture().is_err());
     }
 
     #[test]
     fn both_outputs_are_read() {
-        let said = shell("echo a; echo $WORD >&2; exec >&-").env("WORD", "b c").read_all().unwrap();
-        assert_eq!(said, "a\nb c\n");
+        let printed =
+            shell("echo a; echo $WORD >&2; exec >&-").env("WORD", "b c").read_all().unwrap();
+        assert_eq!(printed, "a\nb c\n");
         let error = shell("exit 3").read_all().unwrap_err().to_string();
         assert!(error.contains("`sh -c exit 3` failed"), "{error}");
     }
 
     #[test]
-    fn a_failure_says_what_failed() {
+    fn a_failure_names_the_program() {
         let error = shell("exit 3").read().unwrap_err().to_string();
         assert!(error.contains("`sh -c exit 3` failed") && error.contains('3'), "{error}");
         assert!(shell("exit 3").run().is_err());
@@ -270,7 +269,7 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_killed() {
         let error = shell("exec sleep 600").within(Duration::from_millis(50)).run().unwrap_err();
-        assert!(error.to_string().contains("had not ended after 0.05 s"), "{error}");
+        assert!(error.to_string().contains("timed out after 0.05 s"), "{error}");
     }
 
     #[test]

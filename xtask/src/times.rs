@@ -1,5 +1,4 @@
-//! [`Times`]: how long the parts of a command took, so that whoever wants it faster sees where to
-//! begin.
+//! [`Times`]: how long the parts of a command took.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,12 +10,12 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// The whole begins now.
+    /// Starts the clock of the whole.
     pub(crate) fn new() -> Self {
         Self { began: Instant::now(), parts: Vec::new() }
     }
 
-    /// Does a part, however it ends.
+    /// Measures a part, whatever it returns.
     pub(crate) fn of<R>(&mut self, part: impl Into<String>, doing: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = doing();
@@ -24,7 +23,7 @@ impl Times {
         result
     }
 
-    /// Adds a part that was done elsewhere.
+    /// Adds a part that was measured elsewhere.
     pub(crate) fn add(&mut self, part: impl Into<String>, took: Duration) {
         self.parts.push((part.into(), took));
     }

@@ -1,29 +1,33 @@
-//! Finds every use of `unsafe` in a file, and whether it is justified by a sentence beside it.
+//! Finds every use of `unsafe` in a file, and whether a sentence beside it gives the reason.
 //!
-//! Tokens are read, not a syntax tree, so that what stands inside a macro counts as well. What is
-//! looked for, and where its reason may stand:
+//! Clippy demands a `// SAFETY:` comment at blocks and implementations (`undocumented_unsafe_blocks`)
+//! and a `# Safety` section at functions and traits (`missing_safety_doc`, with
+//! `check-private-items`), wherever the comment may stand. What clippy cannot check is checked here:
+//! code that no gate compiles with clippy (other processors and compilers, `--cfg`, the workspaces of
+//! benchmarks and fuzz targets), attributes, foreign functions and assembly, and that a reason is a
+//! sentence. The places for a reason are few, so that reading tokens is enough:
 //!
 //! ```text
 //! unsafe { .. }   unsafe impl   unsafe extern "C" { .. }   #[unsafe(..)]   global_asm!
-//!     `// SAFETY:` right above the statement, or between its first line and the word, or first
-//!     thing in the block
+//!     `// SAFETY:` right above the line with the word, or above the first line of its statement
 //! unsafe fn   unsafe trait
 //!     a `# Safety` section in the documentation, or `// SAFETY:` as above
 //! ```
 //!
-//! Types such as `unsafe fn(u8)` promise nothing and are no use of `unsafe`. Functions declared in
-//! an `unsafe extern` block are covered by the reason of the block, those of an implemented trait
-//! by the trait's documentation.
+//! Tokens are read, not a syntax tree, so that uses inside macros count as well. Types such as
+//! `unsafe fn(u8)` promise nothing and are no use of `unsafe`. Functions declared in an `unsafe extern`
+//! block are covered by the reason of the block, those of an implemented trait by the trait's
+//! documentation.
 
 use crate::workspace::Source;
 use anyhow::Result;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::fmt;
 
-/// Words that a reason must have at least: "SAFETY: fine" is none.
+/// The fewest words of a reason: "SAFETY: fine" is none.
 const WORDS: usize = 3;
 
-/// What is unsafe.
+/// A kind of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Block,
@@ -61,7 +65,7 @@ pub(crate) struct Unsafe {
 /// Every use of `unsafe` in `source`, in order.
 pub(crate) fn scan(source: &Source) -> Result<Vec<Unsafe>> {
     let mut scan = Scan { lines: source.text.lines().collect(), found: Vec::new() };
-    scan.group(source.tokens()?, &[], Within::Other);
+    scan.group(source.tokens()?, Within::Other);
     Ok(scan.found)
 }
 
@@ -76,23 +80,14 @@ enum Within {
     Other,
 }
 
-/// A statement around the tokens that are looked at.
-#[derive(Clone, Copy)]
-struct Outer {
-    /// Its first line.
-    start: usize,
-    /// The last line to which a reason above it applies.
-    until: usize,
-}
-
 struct Scan<'a> {
     lines: Vec<&'a str>,
     found: Vec<Unsafe>,
 }
 
 impl Scan<'_> {
-    /// Looks through one level of tokens. `outer` are the statements that this level is part of.
-    fn group(&mut self, tokens: TokenStream, outer: &[Outer], within: Within) {
+    /// Looks through one level of tokens.
+    fn group(&mut self, tokens: TokenStream, within: Within) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut begins = true;
         let (mut item, mut start) = (0, 0);
@@ -104,22 +99,14 @@ impl Scan<'_> {
             begins = ends_statement(token);
             let declared = |kind: &Kind| within == Within::Extern && *kind == Kind::Function;
             if let Some(kind) = kind_at(&tokens, at).filter(|kind| !declared(kind)) {
-                let inside = outer.iter().filter(|outer| line <= outer.until);
-                let lines: Vec<usize> =
-                    inside.map(|outer| outer.start).chain([start, line]).collect();
-                let block = if kind == Kind::Block { tokens.get(at + 1) } else { None };
                 let inherited = within == Within::TraitImpl && kind == Kind::Function;
-                let justified = inherited || self.is_justified(kind, line, &lines, block);
+                let justified = inherited || self.is_justified(kind, start, line);
                 self.found.push(Unsafe { kind, line, justified });
             }
             if let TokenTree::Group(group) = token {
-                // Arguments belong to their statement; a block only as far as its first line.
                 let is_block = group.delimiter() == Delimiter::Brace;
-                let until = if is_block { line } else { usize::MAX };
-                let outer = outer.iter().map(|o| Outer { until: o.until.min(until), ..*o });
-                let outer: Vec<Outer> = outer.chain([Outer { start, until }]).collect();
                 let within = if is_block { within_of(&tokens[item..at]) } else { Within::Other };
-                self.group(group.stream(), &outer, within);
+                self.group(group.stream(), within);
             }
             // Commas end what a reason applies to, but not an item: `where A: B, C: D {`.
             if begins && !is_comma(token) {
@@ -128,24 +115,14 @@ impl Scan<'_> {
         }
     }
 
-    fn is_justified(
-        &self,
-        kind: Kind,
-        line: usize,
-        starts: &[usize],
-        block: Option<&TokenTree>,
-    ) -> bool {
+    /// Whether a reason stands right above the statement that begins at `start`, or above `line`, or
+    /// between them.
+    fn is_justified(&self, kind: Kind, start: usize, line: usize) -> bool {
         let documented = matches!(kind, Kind::Function | Kind::Trait);
-        let above = |start: &usize| {
-            let comments = self.comments(self.first_comment_above(*start), line);
+        [start, line].into_iter().any(|start| {
+            let comments = self.comments(self.first_comment_above(start), line);
             gives_reason(&comments) || documented && has_safety_section(&comments)
-        };
-        let inside = |block: &TokenTree| {
-            let (first, last) = (block.span().start().line, block.span().end().line);
-            let code = |l: &usize| *l > first && !self.is_comment(*l);
-            gives_reason(&self.comments(first, (first..last).find(code).unwrap_or(last)))
-        };
-        starts.iter().any(above) || block.is_some_and(inside)
+        })
     }
 
     fn is_comment(&self, line: usize) -> bool {
@@ -228,7 +205,7 @@ fn kind_at(tokens: &[TokenTree], at: usize) -> Option<Kind> {
                 _ => Some(Kind::Extern),
             }
         }
-        // A block; and in a macro, whatever it may become, which is no better.
+        // A block; in a macro also what it expands to, which is treated as one.
         _ => Some(Kind::Block),
     }
 }
@@ -301,7 +278,8 @@ mod tests {
     fn a_reason_may_stand_above_the_statement() {
         for text in [
             "fn f() {\n  // SAFETY: the pointer comes from a reference.\n  unsafe { *p }\n}",
-            "fn f() {\n  // SAFETY: the pointer comes\n  // from a reference.\n  let x =\n    g(1,\n      unsafe { *p });\n}",
+            "fn f() {\n  // SAFETY: the pointer comes\n  // from a reference.\n  let x =\n    unsafe { *p };\n}",
+            "fn f() {\n  let x =\n    g(1,\n      // SAFETY: the pointer comes from a reference.\n      unsafe { *p });\n}",
             "fn f() {\n  // SAFETY: the pointer comes from a reference.\n  let x = A { b: unsafe { *p }, c };\n}",
             "fn f() {\n  #[cfg(x)]\n  // SAFETY: the pointer comes from a reference.\n  let x = unsafe { *p };\n}",
             "// SAFETY: there is only one of them.\n#[cfg(\n  x\n)]\nunsafe impl Send for A {}",
@@ -313,12 +291,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_may_stand_inside_the_block_or_beside_it() {
-        assert!(justified("fn f() { unsafe {\n // SAFETY: the pointer is never null.\n *p } }"));
-        assert!(justified("fn f() { unsafe { *p } // SAFETY: the pointer is never null.\n }"));
-        assert!(!justified(
-            "fn f() { unsafe {\n g();\n // SAFETY: the pointer is never null.\n } }"
-        ));
+    fn a_reason_far_from_the_word_is_refused() {
+        for text in [
+            "fn f() {\n  // SAFETY: the pointer comes from a reference.\n  let x =\n    g(1,\n      unsafe { *p });\n}",
+            "fn f() { unsafe {\n // SAFETY: the pointer is never null.\n *p } }",
+            "fn f() { unsafe {\n g();\n // SAFETY: the pointer is never null.\n } }",
+            "fn f() { if g() { unsafe { *p } }\n // SAFETY: the pointer is never null.\n }",
+        ] {
+            assert!(!justified(text), "{text}");
+        }
     }
 
     #[test]

@@ -1,17 +1,23 @@
 //! The workspace: where it is, what cargo says is in it, and its sources as tokens.
 
+use crate::step::Step;
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Metadata, MetadataCommand, TargetKind};
 use proc_macro2::TokenStream;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Builds the programs that the gates run. It names no package: cargo selects the features of a
+/// dependency for all packages of a build together, so a build of other packages would build most
+/// dependencies again.
+const PROGRAMS: &str = "build --release --bin kv --bin chaos --bin gossamer --bin gossamerd";
+
 /// The workspace that this program belongs to.
 pub(crate) struct Workspace {
     /// Its top folder.
     pub(crate) root: PathBuf,
-    /// What `cargo metadata` says about its members; dependencies are not resolved, so this works
-    /// without a network.
+    /// Its members, by `cargo metadata`; dependencies are not resolved, so this works without a
+    /// network.
     pub(crate) metadata: Metadata,
 }
 
@@ -19,7 +25,7 @@ pub(crate) struct Workspace {
 pub(crate) struct Source {
     /// Relative to the root, with forward slashes.
     pub(crate) path: String,
-    /// What is in it.
+    /// Its content.
     pub(crate) text: String,
 }
 
@@ -36,6 +42,11 @@ impl Workspace {
         Ok(Self { root, metadata })
     }
 
+    /// Builds `kv`, `chaos`, `gossamer` and `gossamerd`, as releases.
+    pub(crate) fn build_programs(&self) -> Result<()> {
+        Step::cargo(&self.root, PROGRAMS).run()
+    }
+
     /// Where cargo builds to.
     pub(crate) fn target(&self) -> PathBuf {
         self.metadata.target_directory.clone().into_std_path_buf()
@@ -50,7 +61,7 @@ impl Workspace {
     pub(crate) fn own_workspace(&self, folder: &str) -> Result<PathBuf> {
         let folder = self.root.join(folder);
         if !folder.join("Cargo.toml").is_file() {
-            bail!("{} is not there: the checkout is incomplete", folder.display());
+            bail!("no Cargo.toml in {}: the checkout is incomplete", folder.display());
         }
         Ok(folder)
     }
@@ -70,8 +81,8 @@ impl Workspace {
         fs::read_to_string(self.root.join(path)).with_context(|| format!("cannot read {path}"))
     }
 
-    /// Every Rust file under `folder` (relative to the root) in order of path, build output aside.
-    /// A folder that is not there has none.
+    /// Every Rust file under `folder` (relative to the root), sorted by path, without build output. A
+    /// folder that does not exist has none.
     pub(crate) fn sources(&self, folder: &str) -> Result<Vec<Source>> {
         let mut paths = Vec::new();
         let top = self.root.join(folder);
@@ -103,8 +114,8 @@ fn rust_files(folder: &Path, out: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 impl Source {
-    /// The file as tokens. Comments are gone, doc comments are attributes, and what stands inside
-    /// a macro is there like everything else, which a syntax tree would not show.
+    /// The file as tokens: without comments, with doc comments as attributes, and with the inside of
+    /// macros, which a syntax tree would not show.
     pub(crate) fn tokens(&self) -> Result<TokenStream> {
         match self.text.parse() {
             Ok(tokens) => Ok(tokens),

@@ -1,9 +1,8 @@
-//! [`Cluster`]: a Slurm whose nodes are all this machine.
+//! [`Cluster`]: a Slurm whose nodes are all on this machine.
 
-use super::{LOOK_EVERY, until};
-use crate::deploy::interrupt::Interrupt;
-use crate::netns::world::signal;
+use crate::slurm::{POLL_INTERVAL, until};
 use anyhow::{Context, Result, bail, ensure};
+use gossamer_deploy::interrupt::{Interrupt, signal};
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -14,10 +13,10 @@ use std::time::{Duration, Instant};
 use std::{env, io::Read, process};
 
 const NODES: u16 = 4;
-/// How long the daemons may take to end, and what is killed to be gone.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// The time that daemons have to end after SIGTERM, and processes after SIGKILL.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
-/// What is run, and the Debian package that has it.
+/// The programs that are run, and the Debian packages that have them.
 const PROGRAMS: [(&str, &str); 6] = [
     ("munged", "munge"),
     ("slurmctld", "slurm-wlm"),
@@ -27,9 +26,9 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("sinfo", "slurm-wlm"),
 ];
 
-/// The daemons of a Slurm, and a folder with all that they need.
+/// The daemons of a Slurm, and a folder for their files.
 pub(super) struct Cluster {
-    place: PathBuf,
+    folder: PathBuf,
     daemons: Vec<Child>,
 }
 
@@ -56,9 +55,9 @@ fn find(name: &str) -> Option<PathBuf> {
 impl Cluster {
     /// Starts the daemons and waits until all nodes are ready.
     pub(super) fn start(interrupt: &Interrupt) -> Result<Self> {
-        let place = env::temp_dir().join(format!("gossamer-slurm-{}", process::id()));
-        fs::create_dir(&place).with_context(|| format!("cannot make {}", place.display()))?;
-        let mut cluster = Self { place, daemons: Vec::new() };
+        let folder = env::temp_dir().join(format!("gossamer-slurm-{}", process::id()));
+        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let mut cluster = Self { folder, daemons: Vec::new() };
         match cluster.bring_up(interrupt) {
             Ok(()) => Ok(cluster),
             Err(error) => {
@@ -73,7 +72,7 @@ impl Cluster {
         for folder in ["munge", "state", "spool"] {
             fs::create_dir(self.file(folder))?;
         }
-        // Whoever has the key can be anybody in this Slurm.
+        // The key authenticates any user of this Slurm.
         let mut key = [0; 64];
         File::open("/dev/urandom")?.read_exact(&mut key)?;
         let munge = |name: &str| self.file("munge").join(name);
@@ -105,7 +104,7 @@ impl Cluster {
     fn configuration(&self) -> Result<String> {
         let host = fs::read_to_string("/proc/sys/kernel/hostname")?;
         let host = host.trim().split('.').next().unwrap_or_default();
-        let (place, ports) = (self.place.display(), free_ports()?);
+        let (folder, ports) = (self.folder.display(), free_ports()?);
         let (first, rest) = ports.split_first().context("ports")?;
         let nodes: Vec<_> = (1..)
             .zip(rest)
@@ -118,10 +117,10 @@ impl Cluster {
         Ok(format!(
             "ClusterName=gossamer\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={first}\n\
              SlurmUser=root\nSlurmdUser=root\nAuthType=auth/munge\n\
-             AuthInfo=socket={place}/munge/socket\nCredType=cred/munge\n\
-             StateSaveLocation={place}/state\nSlurmdSpoolDir={place}/spool/%n\n\
-             SlurmctldPidFile={place}/slurmctld.pid\nSlurmdPidFile={place}/%n.pid\n\
-             SlurmctldLogFile={place}/slurmctld.log\nSlurmdLogFile={place}/%n.log\n\
+             AuthInfo=socket={folder}/munge/socket\nCredType=cred/munge\n\
+             StateSaveLocation={folder}/state\nSlurmdSpoolDir={folder}/spool/%n\n\
+             SlurmctldPidFile={folder}/slurmctld.pid\nSlurmdPidFile={folder}/%n.pid\n\
+             SlurmctldLogFile={folder}/slurmctld.log\nSlurmdLogFile={folder}/%n.log\n\
              SlurmdParameters=config_overrides\nProctrackType=proctrack/pgid\n\
              TaskPlugin=task/none\nSelectType=select/cons_tres\nMpiDefault=none\n\
              ReturnToService=2\nPlugStackConfig=/dev/null\n{}\
@@ -140,17 +139,17 @@ impl Cluster {
 
     /// A file in the folder of this cluster.
     pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.place.join(name)
+        self.folder.join(name)
     }
 
     /// A program of Slurm, for this cluster.
     pub(super) fn command(&self, name: &str) -> Command {
         let mut command = Command::new(find(name).unwrap_or_else(|| name.into()));
-        // What another Slurm has told this process is not for this one.
+        // Variables of another Slurm are not for this one.
         for (variable, _) in env::vars().filter(|(name, _)| name.starts_with("SLURM")) {
             command.env_remove(variable);
         }
-        command.env("SLURM_CONF", self.file("slurm.conf")).current_dir(&self.place);
+        command.env("SLURM_CONF", self.file("slurm.conf")).current_dir(&self.folder);
         command
     }
 
@@ -182,9 +181,9 @@ impl Cluster {
         tasks.into_iter().map(|(_, pid)| pid).collect()
     }
 
-    /// What the daemons have written.
+    /// The logs of the daemons.
     pub(super) fn logs(&self) -> String {
-        let entries = fs::read_dir(&self.place).into_iter().flatten().flatten();
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let logs =
             entries.filter(|entry| entry.path().extension().is_some_and(|kind| kind == "log"));
         let log = |path: &Path| fs::read_to_string(path).unwrap_or_default();
@@ -192,19 +191,19 @@ impl Cluster {
             .collect()
     }
 
-    /// Ends the daemons, the last first, and what they have started, and removes the folder.
+    /// Ends the daemons, the last first, and the processes that they started; removes the folder.
     pub(super) fn stop(&mut self) {
-        let deadline = Instant::now() + FAREWELL;
+        let deadline = Instant::now() + SHUTDOWN_GRACE;
         for mut daemon in self.daemons.drain(..).rev() {
-            // One that has ended already is what is wanted.
+            // Fails if it has ended already.
             signal(daemon.id(), "TERM");
             wait(deadline, || !matches!(daemon.try_wait(), Ok(None)));
         }
-        // Tasks, and who watches them, outlive their daemons.
-        wait(Instant::now() + FAREWELL, || {
+        // Tasks, and the processes that watch them, outlive their daemons.
+        wait(Instant::now() + SHUTDOWN_GRACE, || {
             self.processes().map(|(pid, _)| signal(pid, "KILL")).count() == 0
         });
-        let _ = fs::remove_dir_all(&self.place);
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -214,14 +213,14 @@ impl Drop for Cluster {
     }
 }
 
-/// Waits until something has happened, or for as long as that may take.
+/// Waits until `happened` returns true, or until `deadline`.
 fn wait(deadline: Instant, mut happened: impl FnMut() -> bool) {
     while !happened() && Instant::now() < deadline {
-        sleep(LOOK_EVERY);
+        sleep(POLL_INTERVAL);
     }
 }
 
-/// Ports that nobody uses, for the controller and each node.
+/// Free ports for the controller and each node.
 fn free_ports() -> Result<Vec<u16>> {
     let sockets: Vec<_> =
         (0..=NODES).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<Result<_, _>>()?;

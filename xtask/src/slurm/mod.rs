@@ -1,54 +1,51 @@
-//! `cargo xtask slurm-test`: a real Slurm on this machine (munged, slurmctld, and a slurmd for each
-//! of four nodes), and on it what docs/rack.md says of racks under Slurm.
+//! `cargo xtask slurm-test`: starts a real Slurm on this machine (munged, slurmctld, and a slurmd for
+//! each of four nodes), and tests racks under it as docs/rack.md describes them.
 //!
 //! Needs root and Debian's packages `slurm-wlm` and `munge`, whose slurmd can be several on one
-//! machine. It uses a configuration, ports and a folder of its own: a Slurm that runs here already
-//! is left alone.
+//! machine. It uses a configuration, ports and a folder of its own; another Slurm of this machine is
+//! not touched.
 
 mod cluster;
 
-use crate::deploy::interrupt::Interrupt;
-use crate::netns::world::signal;
 use crate::programs::check_bench;
-use crate::step::Step;
 use crate::workspace::Workspace;
 use anyhow::{Context, Result, ensure};
 use cluster::Cluster;
+use gossamer_deploy::interrupt::{Interrupt, signal};
 use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-/// How long anything may take that has to happen.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How often to look whether something has happened.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The time that any step may take.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The interval at which conditions are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A bench that ends soon.
 const SMALL: [&str; 5] = ["bench", "--records", "2000", "--operations", "20000"];
-/// A bench that goes on until it is ended.
+/// A bench that runs until it is ended.
 const ENDLESS: [&str; 7] =
     ["bench", "--records", "300", "--operations", "1000000000000", "--seconds", "600"];
 
 /// Runs the test.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     cluster::check()?;
-    let programs = "--package gossamer-daemon --package gossamer-kv --bins";
-    Step::cargo(&workspace.root, &format!("build --release {programs}")).run()?;
+    workspace.build_programs()?;
     let interrupt = Interrupt::new()?;
     let mut cluster = Cluster::start(&interrupt)?;
-    let proved = prove(&cluster, workspace, &interrupt);
-    if proved.is_err() {
+    let checked = check(&cluster, workspace, &interrupt);
+    if checked.is_err() {
         eprintln!("{}", cluster.logs());
     }
     cluster.stop();
-    proved
+    checked
 }
 
-fn prove(cluster: &Cluster, workspace: &Workspace, interrupt: &Interrupt) -> Result<()> {
+fn check(cluster: &Cluster, workspace: &Workspace, interrupt: &Interrupt) -> Result<()> {
     let programs = workspace.target().join("release");
     let (kv, gossamer) = (programs.join("kv"), programs.join("gossamer"));
     let secret = Command::new(&gossamer).arg("secret").output()?;
-    ensure!(secret.status.success(), "`gossamer secret` has failed: {secret:?}");
+    ensure!(secret.status.success(), "`gossamer secret` failed: {secret:?}");
     let secret = String::from_utf8(secret.stdout)?.trim().to_owned();
     let srun = |arguments: &[&str]| {
         let mut srun = cluster.command("srun");
@@ -65,7 +62,7 @@ fn prove(cluster: &Cluster, workspace: &Workspace, interrupt: &Interrupt) -> Res
     let rate = result(&ran, 4).context("two nodes with two tasks each")?;
     println!("slurm: a rack of two nodes with two tasks each, {rate} operations per second");
 
-    let (script, said) = (cluster.file("batch.sh"), cluster.file("batch.out"));
+    let (script, printed) = (cluster.file("batch.sh"), cluster.file("batch.out"));
     let text = format!(
         "#!/bin/sh\nexport GOSSAMER_SECRET=$({} secret)\nsrun -N 3 -n 3 {} {}\n",
         gossamer.display(),
@@ -75,16 +72,16 @@ fn prove(cluster: &Cluster, workspace: &Workspace, interrupt: &Interrupt) -> Res
     fs::write(&script, text)?;
     let mut sbatch = cluster.command("sbatch");
     let mut ran =
-        output(sbatch.args(["--wait", "-N", "3", "-o"]).arg(&said).arg(&script), interrupt)?;
-    ran.stdout = fs::read(&said).unwrap_or_default();
+        output(sbatch.args(["--wait", "-N", "3", "-o"]).arg(&printed).arg(&script), interrupt)?;
+    ran.stdout = fs::read(&printed).unwrap_or_default();
     let rate = result(&ran, 3).context("a batch script")?;
     println!("slurm: a batch script with a rack of three nodes, {rate} operations per second");
 
     let ran = output(srun(&["-N", "2"]).args(SMALL), interrupt)?;
     let errors = String::from_utf8_lossy(&ran.stderr);
-    ensure!(!ran.status.success(), "without a secret the tasks have become a rack: {ran:?}");
-    let says = errors.contains("export GOSSAMER_SECRET=$(gossamer secret)");
-    ensure!(says, "without a secret nobody says what to do: {errors}");
+    ensure!(!ran.status.success(), "tasks without a secret started a rack: {ran:?}");
+    let is_named = errors.contains("export GOSSAMER_SECRET=$(gossamer secret)");
+    ensure!(is_named, "the error without a secret does not name the command: {errors}");
     println!("slurm: without a secret there is no rack, and the error names the command");
 
     let mut job = srun(&["-N", "4"]);
@@ -96,49 +93,49 @@ fn prove(cluster: &Cluster, workspace: &Workspace, interrupt: &Interrupt) -> Res
     }
     let status = job.wait()?;
     let took = killed?;
-    ensure!(!status.success(), "a task was killed, and srun has ended well");
-    println!("slurm: a task was killed, and all had ended after {took:.1?}");
+    ensure!(!status.success(), "srun succeeded after a task was killed");
+    println!("slurm: killed a task; all had ended after {took:.1?}");
     Ok(())
 }
 
-/// Kills one task of the rack that runs; how long it took until all were gone.
+/// Kills one task of the rack; returns the time until all had ended.
 fn kill_a_task(cluster: &Cluster, interrupt: &Interrupt) -> Result<Duration> {
-    // Runtime threads have names, and are there when the tasks have found each other.
+    // Tasks have runtime threads, known by their names, once they are connected.
     let all = || Some(cluster.tasks()).filter(|tasks| tasks.len() == 4);
     let tasks = until("all tasks work", interrupt, all)?;
     let start = Instant::now();
     let killed = Command::new("kill").args(["-KILL", &tasks[2].to_string()]).status()?;
-    ensure!(killed.success(), "the task was gone already");
-    until("all tasks are gone", interrupt, || cluster.tasks().is_empty().then_some(()))?;
+    ensure!(killed.success(), "the task had ended already");
+    until("all tasks have ended", interrupt, || cluster.tasks().is_empty().then_some(()))?;
     Ok(start.elapsed())
 }
 
-/// What a program says until it ends; it is told to if this command is.
+/// Runs a program to its end, and returns its output. It gets SIGTERM if this command does.
 fn output(command: &mut Command, interrupt: &Interrupt) -> Result<Output> {
     let shown = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().with_context(|| format!("cannot run {shown}"))?;
     let pid = child.id();
     let waiting = spawn(|| child.wait_with_output());
-    let mut is_told = false;
+    let mut was_signalled = false;
     while !waiting.is_finished() {
-        if !is_told && interrupt.check().is_err() {
+        if !was_signalled && interrupt.check().is_err() {
             signal(pid, "TERM");
-            is_told = true;
+            was_signalled = true;
         }
-        sleep(LOOK_EVERY);
+        sleep(POLL_INTERVAL);
     }
     interrupt.check()?;
     let output = waiting.join().expect("waiting does not panic");
     output.with_context(|| format!("cannot run {shown}"))
 }
 
-/// The throughput that a bench on so many hosts reports, which ended well.
+/// Checks that a bench on `hosts` hosts succeeded; returns its throughput.
 fn result(ran: &Output, hosts: usize) -> Result<f64> {
-    let (said, errors) =
+    let (printed, errors) =
         (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-    ensure!(ran.status.success(), "it has ended with {}:\n{said}{errors}", ran.status);
-    check_bench(&said, hosts).with_context(|| format!("it has said:\n{said}{errors}"))
+    ensure!(ran.status.success(), "the bench ended with {}:\n{printed}{errors}", ran.status);
+    check_bench(&printed, hosts).with_context(|| format!("its output:\n{printed}{errors}"))
 }
 
 fn until<T>(
@@ -146,13 +143,13 @@ fn until<T>(
     interrupt: &Interrupt,
     mut happened: impl FnMut() -> Option<T>,
 ) -> Result<T> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = happened() {
             return Ok(value);
         }
         interrupt.check()?;
-        ensure!(Instant::now() < deadline, "this has not happened in {PATIENCE:?}: {what}");
-        sleep(LOOK_EVERY);
+        ensure!(Instant::now() < deadline, "timed out after {TIMEOUT:?}: {what}");
+        sleep(POLL_INTERVAL);
     }
 }

@@ -81,6 +81,8 @@ pub(crate) enum Command {
         #[arg(long, value_name = "PATH")]
         file: Option<PathBuf>,
     },
+    /// Install gossamer and gossamerd on the machines of a rack over ssh, and run a program there
+    Deploy(DeployArgs),
     /// Run this host's daemon (the same as gossamerd)
     Daemon(DaemonArgs),
     /// Print a completion script for a shell
@@ -191,6 +193,18 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     pub(crate) loss_bound: u64,
     /// The program and its arguments; it is sent to hosts that do not have it
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) program: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeployArgs {
+    #[command(flatten)]
+    pub(crate) options: gossamer_deploy::Options,
+    /// Directory of the gossamer and gossamerd to install [default: that of this command]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) programs: Option<PathBuf>,
+    /// The program, a file of this machine, and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) program: Vec<String>,
 }

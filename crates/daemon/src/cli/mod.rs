@@ -7,7 +7,7 @@ mod rack;
 
 use crate::causes::with_causes;
 use crate::cli::{
-    args::{Command, DaemonArgs, Gossamer, Gossamerd},
+    args::{Command, DaemonArgs, DeployArgs, Gossamer, Gossamerd},
     output::{CommandError, complain_as, print},
     rack::rack,
 };
@@ -87,6 +87,7 @@ fn execute(command: Command) -> Result<u8, CommandError> {
                 None => print(secret.as_bytes())?,
             }
         }
+        Command::Deploy(args) => return deploy(&args),
         Command::Daemon(args) => return run_daemon(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -129,6 +130,12 @@ fn on_runtime(command: impl Future<Output = Result<u8, CommandError>>) -> Result
     let result = runtime.block_on(command);
     runtime.shutdown_background();
     result
+}
+
+fn deploy(args: &DeployArgs) -> Result<u8, CommandError> {
+    let DeployArgs { options, programs, program } = args;
+    gossamer_deploy::deploy_installed(options, programs.as_deref(), program)
+        .map_err(CommandError::Deploy)
 }
 
 fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {

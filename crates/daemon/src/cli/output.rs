@@ -38,6 +38,8 @@ pub(crate) enum CommandError {
     },
     #[error(transparent)]
     Io(#[from] io::Error),
+    #[error("{0:#}")]
+    Deploy(gossamer_deploy::Error),
     #[error("{0}")]
     Other(String),
 }

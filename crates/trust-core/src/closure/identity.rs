@@ -73,9 +73,8 @@ unsafe extern "C" fn list_if_found(
             let segment = std::ptr::with_exposed_provenance(start(header));
             // SAFETY: a loaded segment is mapped for its whole size as long as its object is loaded,
             // which by the contract is for ever, and this one is readable and never written.
-            search
-                .segments
-                .push(unsafe { std::slice::from_raw_parts(segment, header.p_memsz as usize) });
+            let segment = unsafe { std::slice::from_raw_parts(segment, header.p_memsz as usize) };
+            search.segments.push(segment);
         }
     }
     1

@@ -1,0 +1,108 @@
+//! `cargo xtask bench`: the measurements of the pages docs/performance*.md. Each is a program in a
+//! workspace of its own under `benchmarks`; [`rdma`] runs in a virtual machine with RDMA devices.
+
+mod rdma;
+
+use crate::step::Step;
+use crate::workspace::Workspace;
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The commands of `cargo xtask bench`.
+#[derive(Subcommand)]
+pub(crate) enum Bench {
+    /// Measure delegation, fibers and locks: the figures of docs/performance.md
+    Core(Measuring),
+    /// Measure delegation over TCP beside remote procedure calls: the figures of
+    /// docs/performance-tcp.md
+    Tcp(Measuring),
+    /// Measure delegation over RDMA beside perftest, in a virtual machine that has RDMA devices: the
+    /// figures of docs/performance-rdma.md
+    Rdma(RdmaMeasuring),
+}
+
+/// The options of all measurements.
+#[derive(Args)]
+pub(crate) struct Measuring {
+    /// Write the results to this file, as JSON
+    #[arg(long)]
+    pub(crate) json: Option<PathBuf>,
+    /// Number of interleaved rounds
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Only measure cases whose names contain TEXT
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// Also print every sample
+    #[arg(long)]
+    raw: bool,
+}
+
+/// The options of measurements over RDMA.
+#[derive(Args)]
+pub(crate) struct RdmaMeasuring {
+    #[command(flatten)]
+    pub(crate) how: Measuring,
+    /// Draw throughput over numbers of queue pairs into this file, as SVG
+    #[arg(long, requires = "json")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+impl Measuring {
+    /// Adds these options to `step`, with `json` for the file of the results.
+    pub(crate) fn applied_to(&self, mut step: Step, json: Option<&Path>) -> Step {
+        step = step.arg("--rounds").arg(self.rounds.to_string());
+        if let Some(file) = json {
+            step = step.arg("--json").arg(file);
+        }
+        if let Some(filter) = &self.filter {
+            step = step.arg("--filter").arg(filter);
+        }
+        if self.raw { step.arg("--raw") } else { step }
+    }
+}
+
+/// `cargo xtask bench`.
+pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<()> {
+    let (step, how) = match bench {
+        Bench::Core(how) => {
+            say_if_ucx_is_missing(&workspace.root);
+            say_if_prototype_is_missing();
+            // The key-value store is measured by its own program.
+            let build = "build --release --package gossamer-kv --bin kv";
+            Step::cargo(&workspace.root, build).run()?;
+            let kv = workspace.target().join("release/kv");
+            let folder = workspace.benchmarks("core")?;
+            let step = Step::cargo(&folder, "run --release --bin core-bench --");
+            (step.arg("--kv").arg(kv), how)
+        }
+        Bench::Tcp(how) => {
+            say_if_ucx_is_missing(&workspace.root);
+            (Step::cargo(&workspace.benchmarks("tcp")?, "run --release --bin tcp-bench --"), how)
+        }
+        Bench::Rdma(how) => return rdma::run(workspace, how),
+    };
+    // The program runs in another folder; the file is relative to this one.
+    let here = env::current_dir()?;
+    let json = how.json.as_ref().map(|file| here.join(file));
+    how.applied_to(step, json.as_deref()).run()
+}
+
+/// Cargo cannot fetch it; this explains the missing rows.
+fn say_if_ucx_is_missing(root: &Path) {
+    if !Step::program(root, "sh", "-c").arg("command -v ucx_perftest").works() {
+        eprintln!("bench: no ucx_perftest, so no comparison with UCX (apt-get install ucx-utils)");
+    }
+}
+
+fn say_if_prototype_is_missing() {
+    match env::var_os("GOSSAMER_PROTOTYPE") {
+        Some(folder) if Path::new(&folder).is_dir() => {}
+        Some(folder) => eprintln!("bench: GOSSAMER_PROTOTYPE={folder:?} is not a folder"),
+        None => eprintln!(
+            "bench: no comparison with the delegation prototype (GOSSAMER_PROTOTYPE names its folder)"
+        ),
+    }
+}
