@@ -30,6 +30,8 @@ const ENDLESS: &str = "rack-deploy --local 2 --bin kv -- bench --records 300 --o
 
 /// Runs the gate.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
+    // What the commands below would build, which their timeouts do not include.
+    build(workspace, "kv", Mode::Run)?;
     let rack_deploy = Step::program(&workspace.root, env::current_exe()?, "rack-deploy");
     let rate = bench(rack_deploy.args("--local 3 --bin kv --").args(BENCH), 3)?;
     println!("deploy: a bench ran on three hosts, {rate} operations per second");
@@ -42,7 +44,6 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
             .with_context(|| format!("interrupted by SIG{name}"))?;
     }
 
-    build(workspace, "kv", Mode::Run)?;
     let interrupt = Interrupt::new()?;
     let folder = local_folder(workspace);
     local::with(&programs(workspace), &folder, 2, Mode::Run, &interrupt, |deployment| {

@@ -30,7 +30,7 @@
 //! 3. [`unsafety`] (finding `unsafe` and its reasons) and [`ledger`] (where it may be).
 //! 4. [`checks`] (cargo's own tools and tests; [`subjects`] of commits), [`aarch64`] (the suites for
 //!    another processor), [`deny`], [`fuzz`], [`programs`] (demo, chaos), [`netns`], [`rack_deploy`]
-//!    and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`bench`], [`ci`].
+//!    and [`deploy_test`], [`slurm`], [`rdma_vm`], [`rdma_test`], [`mod@bench`], [`ci`].
 
 #![forbid(unsafe_code)]
 

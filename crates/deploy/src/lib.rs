@@ -9,9 +9,8 @@
 //! 3. On each host: send the programs, let it make its key and join the rack, start its daemon.
 //! 4. `gossamer run`, which sends the program to the daemons that do not have it.
 //!
-//! Reading order: [`rack_file`] (which machines), [`action`] (one command), [`mode`]
-//! (run or print it), [`probe`] and
-//! [`scripts`] (what runs on a host), [`deployment`] (the steps), [`local`] (hosts that
+//! Reading order: [`rack_file`] (which machines), [`action`] (one command), [`mode`] (run or print
+//! it), `probe` and `scripts` (what runs on a host), [`deployment`] (the steps), [`local`] (hosts that
 //! are [`namespaces`] of this machine), [`interrupt`] (Ctrl-C).
 
 #![forbid(unsafe_code)]

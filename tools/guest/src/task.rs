@@ -1,4 +1,4 @@
-//! [`Task`]: what a guest does. It has the network of the simulated hosts, the command, and the
+//! The task of a guest. It has the network of the simulated hosts, the command, and the
 //! environment of the command. Everything travels as small shell scripts, in the archive that the
 //! guest's kernel starts from.
 

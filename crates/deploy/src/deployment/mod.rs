@@ -1,5 +1,5 @@
 //! [`Deployment`]: a rack, the machine that it is deployed from, and the steps. What is done on one
-//! host is in [`install`].
+//! host is in `install`.
 
 mod install;
 
