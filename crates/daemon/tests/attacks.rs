@@ -43,7 +43,7 @@ fn assert_serves(rack: &Rack, pid: u32) {
 }
 
 /// A certificate that was taken back is of no use from the moment at which a daemon has the list,
-/// to whoever has it; a daemon's, to whoever calls.
+/// to its holder; a daemon's, to its callers.
 #[test]
 fn what_is_revoked_is_refused_at_once() {
     let rack = Rack::new(&["a", "b"]);
@@ -189,7 +189,7 @@ fn strangers_are_turned_away() {
         refused("an administrator whose time is over", tls::client(&late).unwrap()).await;
 
         let host = member(&rack, "a");
-        refused("a host, which calls nobody", tls::client(&host).unwrap()).await;
+        refused("a host, which may not call", tls::client(&host).unwrap()).await;
 
         let mut config = ClientConfig::clone(&admin(&rack));
         config.alpn_protocols = vec![b"gossamer-control/2".to_vec()];
@@ -232,7 +232,7 @@ fn a_viewer_may_look_and_nothing_else() {
     assert_eq!(common::entries(&rack.state(0).join("store")), 0, "and sends no program");
     let ran = as_viewer(rack.gossamer(&["kill", &JobId(7).to_string()]));
     assert!(ran.err.contains("may not kill a job"), "{ran:?}");
-    assert!(!ran.err.contains("no job"), "nobody has said whether it runs: {ran:?}");
+    assert!(!ran.err.contains("no job"), "it is not revealed whether it runs: {ran:?}");
     let mut command = rack.gossamer(&["ps"]);
     let ran = Ran::from(command.env("GOSSAMER_IDENTITY", rack.path("rack/a")).output().unwrap());
     assert!(

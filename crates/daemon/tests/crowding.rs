@@ -16,10 +16,10 @@ use rustls::ClientConfig;
 use std::{process::Child, sync::Arc};
 use tokio::time::timeout;
 
-/// Starts a job that has said something and goes on; its number.
+/// Starts a job that has printed something and goes on; its number.
 fn start(rack: &Rack) -> (Child, JobId) {
     let job = rack.start("a", "echo said; exec sleep 600");
-    let number = eventually("the job has said something", || {
+    let number = eventually("the job has printed something", || {
         let list = Ran::from(rack.gossamer(&["ps", "--json"]).output().unwrap());
         let jobs: serde_json::Value = serde_json::from_str(&list.out).ok()?;
         let number = jobs[0]["job"].as_str()?.to_owned();
@@ -55,7 +55,7 @@ async fn follow(
 fn a_viewer_who_follows_a_thousand_logs_keeps_no_administrator_out() {
     let rack = Rack::new(&["a"]);
     rack.add_viewer();
-    // What a process may open where nothing else is said.
+    // The default limit of open files of a process.
     let mut limit = as_user("prlimit");
     limit.args(["--nofile=1024:1024", "--pid", &rack.daemon_pid(0).to_string()]);
     assert!(limit.status().expect("prlimit of util-linux").success());
@@ -64,7 +64,7 @@ fn a_viewer_who_follows_a_thousand_logs_keeps_no_administrator_out() {
     let (held, refused) = runtime().block_on(follow(&rack, &viewer, number, 1030));
     assert_eq!((held.len(), refused.len()), (16, 1014));
     let reason = "viewer viewer follows 16 logs at this daemon, the limit: stop following one";
-    assert!(refused.iter().all(|said| said == reason), "{:?}", refused.first());
+    assert!(refused.iter().all(|text| text == reason), "{:?}", refused.first());
 
     let mut ps = rack.gossamer(&["ps"]);
     let ran = Ran::from(ps.env("GOSSAMER_IDENTITY", rack.path("rack/viewer")).output().unwrap());

@@ -1,4 +1,4 @@
-//! Jobs that end badly: whoever is killed, the job ends on every host, the report names the first
+//! Jobs that end badly: whichever process is killed, the job ends on every host, the report names the first
 //! cause, and no process is left.
 
 mod common;
@@ -7,7 +7,7 @@ use common::{Rack, Ran, eventually, finish, parent, read_until, send, with_varia
 use std::fs;
 
 const FOR_EVER: &str = "while :; do sleep 0.1; done";
-/// Leaves a process in a session of its own, which nobody who watches parents or groups finds.
+/// Leaves a process in a session of its own, which parents and groups do not reveal.
 const HIDDEN_CHILD: &str = "(setsid sh -c 'sleep 1000 & wait' &) ; ";
 
 #[test]

@@ -120,7 +120,7 @@ fn a_chain_does_not_survive_its_supervisor() {
 fn processes_that_replace_each_other_are_ended() {
     let rack = Rack::new(&["a"]);
     let chain = Chain::new(&rack);
-    // Each starts the other when it sees it gone.
+    // Each starts the other when that has ended.
     let watch = r#"while kill -0 $2 2>/dev/null; do sleep 0.01; done; printf . >>"$1" || exit; \
                    setsid sh -c "$0" "$0" "$1" $$ & exec sh -c "$0" "$0" "$1" $!"#;
     let script = format!(
@@ -160,7 +160,7 @@ fn nothing_that_a_job_leaves_keeps_a_daemon_from_starting() {
     rack.start_daemon(0);
     rack.assert_nothing_left();
     assert_eq!((work(&state), entries(&state.join("jobs"))), (0, 0));
-    eventually("what was set aside is removed", || {
+    eventually("quarantined files are removed", || {
         let names = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names = names.filter(|name| name.to_string_lossy().starts_with("aside."));
         names.next().is_none().then_some(())
@@ -177,7 +177,7 @@ fn a_pipe_in_place_of_the_kept_list_keeps_no_daemon_from_starting() {
     assert_eq!(ran.out, "[a] made\n", "{ran:?}");
     rack.end_daemon(0, "KILL");
     rack.start_daemon(0);
-    assert!(!kept.exists(), "the pipe was set aside");
+    assert!(!kept.exists(), "the pipe was quarantined");
     let ran = rack.script("a", "echo works again");
     assert_eq!(ran.out, "[a] works again\n", "{ran:?}");
 }

@@ -72,7 +72,7 @@ fn a_rack_ends_with_any_of_its_processes_and_says_which() {
     }
 }
 
-/// Two processes on each of two hosts: those of one host share memory, whoever looks.
+/// Two processes on each of two hosts: those of one host share memory.
 #[test]
 fn the_processes_of_a_host_share_its_memory() {
     let rack = Rack::new(&["a", "b"]);
@@ -113,7 +113,7 @@ fn the_processes_of_a_host_share_its_memory() {
     rack.assert_nothing_left();
 }
 
-/// What the processes of one host say is told apart, while it is said and in the job's log.
+/// The outputs of the processes of one host are told apart, when printed and in the job's log.
 #[test]
 fn each_process_of_a_host_speaks_under_its_own_name() {
     let rack = Rack::new(&["a", "b"]);
@@ -121,12 +121,12 @@ fn each_process_of_a_host_speaks_under_its_own_name() {
     let mut job = rack.gossamer(&run);
     let job = job.arg("echo said; echo warned >&2; exec sleep 600").spawn().expect("it starts");
     let named = |what: &str| ["a/0", "a/1", "b/0", "b/1"].map(|name| format!("[{name}] {what}"));
-    let sorted = |said: &str| {
-        let mut lines: Vec<_> = said.lines().map(str::to_owned).collect();
+    let sorted = |output: &str| {
+        let mut lines: Vec<_> = output.lines().map(str::to_owned).collect();
         lines.sort();
         lines
     };
-    let number = eventually("the log has what all four said", || {
+    let number = eventually("the log has the output of all four", || {
         let list = Ran::from(rack.gossamer(&["ps", "--json"]).output().expect("it answers"));
         let jobs: serde_json::Value = serde_json::from_str(&list.out).expect("a list");
         let number = jobs[0]["job"].as_str()?.to_owned();
@@ -139,7 +139,7 @@ fn each_process_of_a_host_speaks_under_its_own_name() {
     let ran = finish(job);
     assert_eq!(sorted(&ran.out), named("said"), "{ran:?}");
     for line in named("warned") {
-        assert!(ran.err.lines().any(|said| said == line), "{ran:?}");
+        assert!(ran.err.lines().any(|printed| printed == line), "{ran:?}");
     }
     rack.assert_nothing_left();
 }

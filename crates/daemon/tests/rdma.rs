@@ -38,13 +38,14 @@ fn hosts_show_one_queue_pair_for_each_thread_and_other_process() {
     job.args(["--env", &format!("GOSSAMER_RDMA_DEVICE={device}"), "--"]);
     job.args([&program, "task", "--exact", "--ignored", "--nocapture"]);
     let mut job = job.spawn().unwrap();
-    let reports = eventually("the processes say how many queue pairs they have", || {
+    let reports = eventually("the processes report their queue pairs", || {
         assert_eq!(job.try_wait().unwrap(), None, "the job has ended");
         let hosts = rack.gossamer(&["hosts", "--json"]).output().unwrap();
         let hosts: serde_json::Value = serde_json::from_slice(&hosts.stdout).unwrap();
-        let said = |host: &serde_json::Value| host["over_rdma"].as_array().unwrap().len() == 1;
+        let has_reported =
+            |host: &serde_json::Value| host["over_rdma"].as_array().unwrap().len() == 1;
         let hosts = hosts.as_array().unwrap().clone();
-        (hosts.len() == 2 && hosts.iter().all(said)).then_some(hosts)
+        (hosts.len() == 2 && hosts.iter().all(has_reported)).then_some(hosts)
     });
     for report in &reports {
         let process = &report["over_rdma"][0];

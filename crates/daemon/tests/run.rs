@@ -1,4 +1,4 @@
-//! Jobs that end well: what they are given, what they say, and who can see them.
+//! Jobs that end well: what they are given, what they print, and who can see them.
 
 mod common;
 
@@ -81,8 +81,8 @@ fn signals_are_forwarded() {
     read_until(&mut out, "ready\n[");
     read_until(&mut out, "ready\n");
     send(child.id(), "USR1");
-    let said = read_until(&mut out, "got it\n[") + &read_until(&mut out, "got it\n");
-    assert!(said.contains("a] got it") && said.contains("b] got it"), "{said}");
+    let printed = read_until(&mut out, "got it\n[") + &read_until(&mut out, "got it\n");
+    assert!(printed.contains("a] got it") && printed.contains("b] got it"), "{printed}");
     assert_eq!(finish(child).status, Some(0));
 }
 
@@ -263,7 +263,7 @@ fn jobs_run_side_by_side_and_can_be_listed_read_and_killed() {
     };
     let (first, second) = (number("a"), number("b"));
     assert_eq!(jobs[0]["owner"], "admin");
-    let logs = eventually("both hosts have said something", || {
+    let logs = eventually("both hosts have printed something", || {
         let ran = as_viewer(rack.gossamer(&["logs", &first]));
         (ran.out.lines().count() == 2).then_some(ran)
     });

@@ -1,4 +1,4 @@
-//! What jobs, users and hosts say does not drive the terminal of the person who reads it.
+//! Output and names of jobs, users and hosts do not drive the terminal of their reader.
 
 mod common;
 

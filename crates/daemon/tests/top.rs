@@ -1,4 +1,4 @@
-//! What the threads of a job do can be watched while it runs, by whoever may look.
+//! What the threads of a job do can be watched while it runs, by administrators and viewers.
 
 mod common;
 

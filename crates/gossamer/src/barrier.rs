@@ -6,15 +6,15 @@ use std::panic::Location;
 use trust_core::Trust;
 
 /// Who waits at a barrier: fibers of the thread that keeps it.
-struct Gate {
+struct State {
     parties: usize,
     waiting: Vec<FiberId>,
     /// How often the barrier has opened.
     round: u64,
 }
 
-impl Gate {
-    /// A fiber has come. If it is the last, the gate opens.
+impl State {
+    /// A fiber has come. If it is the last, the round ends.
     fn come(&mut self, fiber: u64) -> Come {
         let round = self.round;
         if self.waiting.len() + 1 < self.parties {
@@ -50,7 +50,7 @@ struct Come {
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Barrier(Trust<Gate>);
+pub struct Barrier(Trust<State>);
 
 impl Barrier {
     /// A barrier that opens when `parties` fibers wait at it; kept by the current thread.
@@ -59,15 +59,15 @@ impl Barrier {
     /// Outside a thread of a rack.
     #[track_caller]
     pub fn new(parties: usize) -> Self {
-        let gate = Gate { parties, waiting: Vec::new(), round: 0 };
-        Barrier(trust_core::local_trustee().entrust(gate))
+        let state = State { parties, waiting: Vec::new(), round: 0 };
+        Barrier(trust_core::local_trustee().entrust(state))
     }
 
     /// Waits until as many fibers wait as the barrier is for; true for the one that came last. The
     /// barrier can be used again at once.
     ///
     /// # Panics
-    /// Outside a fiber of a rack, in delegated context, and when the keeper's host is lost. While
+    /// Outside a fiber of a rack, in delegated context, and when the barrier's host is lost. While
     /// the fiber unwinds, where another panic would end the process, a wait that cannot succeed
     /// returns false instead: in a destructor, after the rack has ended.
     #[track_caller]
@@ -89,8 +89,8 @@ impl Barrier {
     #[track_caller]
     fn wait_here(&self) -> bool {
         let me = fiber::current().expect("fibers wait at barriers").to_bits();
-        let come = self.0.apply_with(|gate, me| gate.come(me), me);
-        while !come.opened && self.0.apply(|gate| gate.round) == come.round {
+        let come = self.0.apply_with(|state, me| state.come(me), me);
+        while !come.opened && self.0.apply(|state| state.round) == come.round {
             if !fiber::park_or_give_up() {
                 break;
             }

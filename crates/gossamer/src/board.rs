@@ -4,7 +4,7 @@ use gossamer_job::ThreadStatistics;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// What each thread of a process has done, as of the last time that it was asked.
+/// What each thread of a process has done, as of the last time that it published.
 #[derive(Debug)]
 pub(crate) struct Board {
     began: Instant,

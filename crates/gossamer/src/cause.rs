@@ -1,10 +1,10 @@
 //! Which loss to report when one host's end follows from another's.
 //!
 //! A process that is killed takes others along: a host that has lost it while the rack starts fails,
-//! says goodbye and exits. Host 0 may notice that exit first. Two sources tell which process failed
-//! by itself:
+//! leaves the rack and exits. Host 0 may notice that exit first. Two sources show which process
+//! failed by itself:
 //!
-//! 1. The transport: a host that failed because of another said goodbye, the other did not
+//! 1. The transport: a host that failed because of another has left the rack in order, the other has not
 //!    ([`of_wiring`]). This works for every transport.
 //! 2. The exit status of the processes that host 0 started itself: one that was ended by a signal is
 //!    the cause ([`of_failure`]).
@@ -65,7 +65,7 @@ fn lost_in(error: &WiringError) -> Option<HostId> {
 }
 
 /// The error to report when the rack of host 0 and `children`, the processes of hosts 1 and up,
-/// failed with `error`: if a host is gone, the child that was ended by a signal, should one be found
+/// failed with `error`: if a host is lost, the child that was ended by a signal, should one be found
 /// within [`WAIT`].
 pub(crate) fn of_failure(error: RackError, children: &mut [Child]) -> RackError {
     let is_loss = match &error {

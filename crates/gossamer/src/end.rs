@@ -1,11 +1,11 @@
 //! How a rack ends: wait until nothing is under way, then stop every thread.
 //!
-//! When `main` has returned there may still be requests on their way, above all drops of trusts.
-//! The fiber that ran `main` asks every thread how many of its requests have no reply yet, and goes
-//! on when nobody has any, twice in a row, and nothing was sent in between (two rounds, because a
+//! When `main` has returned there may still be requests in flight, above all drops of trusts. The
+//! fiber that ran `main` asks every thread how many of its requests have no reply yet, and goes on
+//! when no thread has any, twice in a row, and nothing was sent in between (two rounds, because a
 //! request may travel behind the first).
 //!
-//! A host may be lost at any moment of this. It has nothing under way then, and need not be told.
+//! A host may be lost at any moment of this. It has no requests in flight then, and gets no message.
 
 use crate::{RackError, shared::Shared, worker};
 use transport_api::HostId;
@@ -30,11 +30,11 @@ pub(crate) fn end_rack(shared: &Shared, check_leaks: bool) {
             .flatten()
             .collect();
         if !alive.is_empty() {
-            // No more than that: the others are still to be told that the rack ends.
+            // Only noted: the other hosts must still get the message that the rack ends.
             shared.note_failure(RackError::Leaked(alive));
         }
     }
-    // The threads of other hosts first: this host's are needed to tell them.
+    // The threads of other hosts first: this host's are needed to send to them.
     let mut hosts: Vec<_> = all().filter(|trustee| !lost(trustee)).collect();
     hosts.retain(|trustee| {
         let thread = trustee.thread();
@@ -44,13 +44,13 @@ pub(crate) fn end_rack(shared: &Shared, check_leaks: bool) {
     shared.begin_to_end();
     for host in hosts {
         let stop = |_: &Node, ()| worker::shared().map_or((), |shared| shared.stop());
-        // Whoever cannot be told is gone.
+        // A host that cannot be reached is lost.
         let _ = host.try_visit(stop, ());
     }
     shared.stop();
 }
 
-/// Asks the other hosts which of their requests failed that nobody waited for: here is who is told.
+/// Collects the failures of fire-and-forget requests of the other hosts: host 0 reports them.
 fn collect_unobserved(shared: &Shared, here: HostId) {
     // Every thread hands over what it knows; the last of a host finds all that its host knows.
     let ask = |node: &Node, last: bool| {
@@ -64,7 +64,7 @@ fn collect_unobserved(shared: &Shared, here: HostId) {
             continue;
         }
         let last = thread.thread + 1 == shared.transport.threads();
-        // One that is lost meanwhile cannot say.
+        // One that is lost meanwhile cannot answer.
         if let Ok(Some((count, first))) = trustee.try_visit(ask, last) {
             shared.unobserved_at(thread.host, count, first);
         }
@@ -75,30 +75,30 @@ fn owned(names: Vec<&'static str>) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// Waits until no thread has a request under way.
+/// Waits until no thread has a request in flight.
 fn settle(shared: &Shared, me: Trustee) {
     let mut before = None;
     for _ in 0..ROUNDS {
-        let mut under_way = 0;
+        let mut in_flight = 0;
         let mut sent = 0;
         for trustee in (0..).map_while(Trustee::numbered).filter(|trustee| *trustee != me) {
             if shared.is_lost(trustee.thread().host) {
                 continue;
             }
-            // One that is lost meanwhile has nothing under way.
+            // One that is lost meanwhile has no requests in flight.
             if let Ok((mine, not_done)) =
                 trustee.try_visit(|node: &Node, ()| node.outstanding(), ())
             {
                 sent += mine;
-                under_way += not_done;
+                in_flight += not_done;
             }
         }
-        // What this thread has under way itself is only what other fibers of it have sent.
-        under_way += local_outstanding();
-        if under_way == 0 && before == Some(sent) {
+        // The requests of this thread are those of its other fibers.
+        in_flight += local_outstanding();
+        if in_flight == 0 && before == Some(sent) {
             return;
         }
-        before = (under_way == 0).then_some(sent);
+        before = (in_flight == 0).then_some(sent);
         fiber::yield_now();
     }
 }

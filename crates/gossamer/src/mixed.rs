@@ -134,8 +134,8 @@ struct MixedParker {
 impl Parker for MixedParker {
     fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
         let Self { near, far } = self;
-        // Both park words are announced before anybody looks once more: whoever has made work visible
-        // by then is seen, and whoever does later sees the announcement that is meant for it.
+        // Both park words are announced before the last look for work: work that is visible by then is
+        // found, and a thread that makes work visible later sees an announcement.
         near.announce();
         far.park(timeout, &mut || ready() || near.has_events());
         near.cancel();
@@ -224,7 +224,7 @@ mod tests {
                 (hosts[host].lane(0, HostId(0)).expect("a lane"), import)
             })
             .collect();
-        // Each adds what nobody else does, to the same word.
+        // Each adds a number of its own to the same word.
         for (number, (mut lane, import)) in (0..).zip(others) {
             lane.fetch_add(&import, 8, 1 << (8 * number), 1).expect("an addition");
             lane.flush().expect("a flush");

@@ -4,34 +4,34 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::{collections::HashMap, fs, path::Path};
 
-/// Where Linux tells what its processors belong to.
-const TOLD: &str = "/sys/devices/system/cpu";
+/// Where Linux describes its processors.
+const SYSFS_CPUS: &str = "/sys/devices/system/cpu";
 
 /// The processors of this process, in the order in which threads are pinned to them.
 pub(crate) struct Processors(Vec<usize>);
 
 impl Processors {
-    /// Those that the current thread may use; none if the system does not say.
+    /// Those that the current thread may use; none if the system does not report them.
     pub(crate) fn allowed() -> Self {
         let Ok(allowed) = sched_getaffinity(None) else { return Self(Vec::new()) };
         let all: Vec<_> = (0..CpuSet::MAX_CPU).filter(|one| allowed.is_set(*one)).collect();
-        Self::in_order(&all, Path::new(TOLD))
+        Self::in_order(&all, Path::new(SYSFS_CPUS))
     }
 
-    /// `all` in the order that follows from what `told` says of them. Where it says nothing, each
-    /// is a core of the first node.
-    fn in_order(all: &[usize], told: &Path) -> Self {
+    /// `all` in the order that follows from their descriptions in `sysfs`. One without a description
+    /// counts as a core of the first node.
+    fn in_order(all: &[usize], sysfs: &Path) -> Self {
         let mut threads: HashMap<[String; 3], u32> = HashMap::new();
         let mut places: Vec<_> = all
             .iter()
             .map(|number| {
-                let told = told.join(format!("cpu{number}"));
-                let before = core_of(&told).map_or(0, |core| {
+                let folder = sysfs.join(format!("cpu{number}"));
+                let before = core_of(&folder).map_or(0, |core| {
                     let threads = threads.entry(core).or_default();
                     *threads += 1;
                     *threads - 1
                 });
-                (before, node_of(&told), *number)
+                (before, node_of(&folder), *number)
             })
             .collect();
         places.sort_unstable();
@@ -52,16 +52,16 @@ impl Processors {
 }
 
 /// What the core of a processor is known by.
-fn core_of(told: &Path) -> Option<[String; 3]> {
-    let text = |name| fs::read_to_string(told.join("topology").join(name)).ok();
+fn core_of(folder: &Path) -> Option<[String; 3]> {
+    let text = |name| fs::read_to_string(folder.join("topology").join(name)).ok();
     // Not every machine has dies.
     let die = text("die_id").unwrap_or_default();
     Some([text("physical_package_id")?, die, text("core_id")?])
 }
 
 /// The NUMA node of a processor, which its folder has an entry for.
-fn node_of(told: &Path) -> u32 {
-    let names = fs::read_dir(told).into_iter().flatten().flatten().map(|entry| entry.file_name());
+fn node_of(folder: &Path) -> u32 {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
     let node = |name: std::ffi::OsString| name.to_str()?.strip_prefix("node")?.parse().ok();
     names.into_iter().find_map(node).unwrap_or_default()
 }
@@ -76,11 +76,12 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         for (number, (node, core)) in [(0, 0), (1, 0), (0, 1), (1, 1)].repeat(2).iter().enumerate()
         {
-            let told = root.path().join(format!("cpu{number}"));
-            fs::create_dir_all(told.join("topology")).expect("a folder");
-            fs::create_dir(told.join(format!("node{node}"))).expect("a folder");
+            let folder = root.path().join(format!("cpu{number}"));
+            fs::create_dir_all(folder.join("topology")).expect("a folder");
+            fs::create_dir(folder.join(format!("node{node}"))).expect("a folder");
             for (name, value) in [("physical_package_id", node), ("core_id", core)] {
-                fs::write(told.join("topology").join(name), format!("{value}\n")).expect("a file");
+                fs::write(folder.join("topology").join(name), format!("{value}\n"))
+                    .expect("a file");
             }
         }
         root

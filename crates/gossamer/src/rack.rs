@@ -93,7 +93,7 @@ impl Rack {
     /// A rack as the command line and the environment set it: `--hosts N` (or
     /// `GOSSAMER_HOSTS`), `--threads M` for each host (or `GOSSAMER_THREADS`). Other arguments are
     /// the program's own and are left alone, and so is all that follows `--`. In a job, hosts and
-    /// threads are those of the job, whatever the command line says.
+    /// threads are those of the job, whatever the command line sets.
     ///
     /// # Errors
     /// [`RackError::Settings`] if a number is missing or malformed.
@@ -175,7 +175,7 @@ impl Rack {
     /// Bytes of the stack of each runtime thread: the OS threads on which the closures run that other
     /// threads delegate, their callbacks, and the code that encodes and decodes what they are given.
     /// If not set it is the standard library's default for threads: 2 MiB, or what the environment
-    /// variable `RUST_MIN_STACK` says. Only touched pages take memory. Closures on a fiber's own
+    /// variable `RUST_MIN_STACK` sets. Only touched pages take memory. Closures on a fiber's own
     /// thread run on the stack of [the fiber](Self::stack_bytes).
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! [`Reporter`]: tells the daemon about once a second what the threads of this process do.
+//! [`Reporter`]: reports to the daemon about once a second what the threads of this process do.
 //!
 //! Nothing on the path of a request knows of it. The threads count by the batch anyhow; when the
 //! reporter asks, by a word that every thread looks at in each round, each publishes its counts on
@@ -29,13 +29,13 @@ impl Reporter {
     /// Reports what the threads of `shared` do to `socket`.
     ///
     /// # Errors
-    /// What the system says, if it starts no thread.
+    /// The error of the system, if it starts no thread.
     pub(crate) fn start(shared: Arc<Shared>, socket: UnixDatagram) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let report = move || {
             let goes_on = |time| stopped.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout);
             loop {
-                shared.ask_for_statistics();
+                shared.request_statistics();
                 if !goes_on(ANSWER_TIME) {
                     return;
                 }
@@ -80,7 +80,7 @@ mod tests {
             let mut buffer = vec![0; LARGEST_REPORT];
             sent.recv().unwrap();
             let mut report = ProcessStatistics::default();
-            // One that was asked for before does not count yet, nor one that a thread was late for.
+            // An earlier report does not count yet, nor one that a thread was late for.
             while report.threads.first().is_none_or(|client| client.requests_out < 1000)
                 || report.threads[1].idle_ns == 0
             {

@@ -76,7 +76,7 @@ impl Rack {
     }
 
     /// As [`run`](Self::run), on a transport of the caller: for transports that this crate does not
-    /// know. Hosts and threads are those of the transport, whatever the settings say. `main` runs on
+    /// know. Hosts and threads are those of the transport, whatever the settings are. `main` runs on
     /// host 0 only; on the others the call returns `None` when the rack has ended.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Rack {
         R: Send + 'static,
     {
         let transport = joined.transport;
-        // Once more, for `run_on`: the caller's transport may have other threads than the settings say.
+        // Once more, for `run_on`: the caller's transport may have other threads than the settings.
         self.check(transport.hosts(), transport.threads())?;
         let shared = Arc::new(Shared::new(
             transport.clone(),
@@ -123,7 +123,7 @@ impl Rack {
                 }
             }))
         };
-        // A host that fails because it has lost another says goodbye: it is not the cause.
+        // A host that fails because it has lost another leaves in order: it is not the cause.
         let wiring = Wiring::connect(transport.clone(), registered.number(), WIRING_TIMEOUT)
             .map_err(|error| cause::of_wiring(&*transport, error))
             .inspect_err(|_| transport.leave())?;
@@ -146,7 +146,7 @@ impl Rack {
         }
     }
 
-    /// Runs the threads, with `main` as a fiber of the first, until they are told to stop.
+    /// Runs the threads, with `main` as a fiber of the first, until the rack stops.
     fn run_threads<M, R>(
         &self,
         shared: &Arc<Shared>,
@@ -175,7 +175,7 @@ impl Rack {
                     }
                     let worker = Worker::new(shared.clone(), wiring, number);
                     if let Ok(worker) = &worker {
-                        // The receiver is gone if another thread could not be started.
+                        // The receiver is closed if another thread could not be started.
                         let _ = up.send((number, worker.remote()));
                     }
                     drop(up);

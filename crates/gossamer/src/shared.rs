@@ -15,7 +15,7 @@ use std::{
 use transport_api::{HostId, LossReason, Transport};
 use trust_core::DelegateError;
 
-/// What [`Shared::attention`] says when all threads are to stop.
+/// The value of [`Shared::attention`] that stops all threads.
 pub(crate) const STOP: u32 = u32::MAX;
 
 /// What the runtime threads of one process share.
@@ -31,19 +31,19 @@ pub(crate) struct Shared {
     pub(crate) remotes: OnceLock<Vec<Remote>>,
     next_fiber: AtomicUsize,
     next_property: AtomicUsize,
-    /// What every thread looks at in every round: [`STOP`], or how often it was asked what it does.
+    /// What every thread looks at in every round: [`STOP`], or how many statistics were requested.
     attention: AtomicU32,
     #[cfg(feature = "tcp")]
     pub(crate) board: crate::board::Board,
-    /// Hosts that are gone.
+    /// Hosts that are lost.
     pub(crate) lost: Mutex<Vec<HostId>>,
     failure: Mutex<Option<RackError>>,
     /// A host that has left before the rack has ended.
     early: Mutex<Option<HostId>>,
     unobserved: Mutex<(usize, Option<DelegateError>)>,
-    /// What other hosts have said of theirs, as far as host 0 has asked.
-    unobserved_elsewhere: Mutex<Option<RackError>>,
-    /// Whether this is host 0 and has begun to tell the others that the rack ends.
+    /// Those of other hosts, as far as host 0 has collected them.
+    unobserved_of_others: Mutex<Option<RackError>>,
+    /// Whether this is host 0 and has begun to end the rack on the others.
     ends: AtomicBool,
 }
 
@@ -71,7 +71,7 @@ impl Shared {
             failure: Mutex::new(None),
             early: Mutex::new(None),
             unobserved: Mutex::new((0, None)),
-            unobserved_elsewhere: Mutex::new(None),
+            unobserved_of_others: Mutex::new(None),
             ends: AtomicBool::new(false),
         }
     }
@@ -120,9 +120,9 @@ impl Shared {
 
     /// Has every thread put what it does on the board, when it next comes round.
     #[cfg(feature = "tcp")]
-    pub(crate) fn ask_for_statistics(&self) {
-        let next = |asked| (asked != STOP).then(|| (asked + 1) % STOP);
-        // Those that stop have nothing more to say.
+    pub(crate) fn request_statistics(&self) {
+        let next = |count| (count != STOP).then(|| (count + 1) % STOP);
+        // Threads that stop publish nothing more.
         let _ = self.attention.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 
@@ -145,7 +145,7 @@ impl Shared {
 
     pub(crate) fn peer_lost(&self, host: HostId, reason: LossReason) {
         self.note_lost(host);
-        // Without host 0 there is no `main` any more, and nobody who could end the rack.
+        // Without host 0 there is no `main`, and no host that could end the rack.
         if self.on_peer_loss == OnPeerLoss::EndRack || host == HostId(0) {
             self.fail(RackError::PeerLost { host, reason });
         }
@@ -158,11 +158,11 @@ impl Shared {
         }
     }
 
-    /// Host 0 leaves when the rack has ended. If it could not tell the others before, that is since
-    /// the rack has failed, and host 0 is where that is said: it is nobody else's failure.
+    /// Host 0 leaves when the rack has ended. If it could not notify the others before, the rack has
+    /// failed, and host 0 reports that: the other hosts just stop.
     ///
-    /// Another host leaves when it is told that the rack ends, which host 0 does. One that leaves
-    /// before has failed by itself, and is lost as if it had said nothing; most likely because it
+    /// Another host leaves when host 0 ends the rack. One that leaves before has failed by itself, and
+    /// counts as lost; most likely because it
     /// has lost another, so there is a little time for that to be noticed here.
     pub(crate) fn peer_left(self: &Arc<Self>, host: HostId) {
         if host == HostId(0) {
@@ -183,7 +183,7 @@ impl Shared {
         }
     }
 
-    /// Notes that others are told from now on that the rack ends.
+    /// Notes that the rack is being ended on the other hosts.
     pub(crate) fn begin_to_end(&self) {
         self.ends.store(true, Ordering::SeqCst);
     }
@@ -194,17 +194,17 @@ impl Shared {
         unobserved.1.get_or_insert(error);
     }
 
-    /// Takes note of the failures of another host that nobody waited for; the first host counts.
+    /// Notes the failed fire-and-forget requests of another host; the first host counts.
     pub(crate) fn unobserved_at(&self, host: HostId, count: usize, first: String) {
         let error = RackError::UnobservedAt { host, count, first };
-        self.unobserved_elsewhere.lock().get_or_insert(error);
+        self.unobserved_of_others.lock().get_or_insert(error);
     }
 
     pub(crate) fn take_unobserved(&self) -> Option<RackError> {
         let (count, first) = std::mem::take(&mut *self.unobserved.lock());
         first
             .map(|first| RackError::Unobserved { count, first })
-            .or_else(|| self.unobserved_elsewhere.lock().take())
+            .or_else(|| self.unobserved_of_others.lock().take())
     }
 
     /// As [`take_unobserved`](Self::take_unobserved), for the journey to host 0.

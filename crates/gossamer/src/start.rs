@@ -1,7 +1,7 @@
-//! How the processes of a rack come to be and find each other: a daemon has started this one as a
-//! host of a job and told it where the others are; or Slurm has started it as a task of a step, and
-//! the tasks find each other; or the program starts itself again for each further host, on this
-//! machine.
+//! How the processes of a rack are started and find each other:
+//! - a daemon has started this one as a host of a job, with the addresses of the others;
+//! - Slurm has started it as a task of a step, and the tasks find each other;
+//! - or the program starts itself again for each further host, on this machine.
 
 use crate::{Rack, RackError, children::Children};
 #[cfg(all(feature = "tcp", feature = "shm", not(feature = "rdma")))]
@@ -19,11 +19,11 @@ use transport_api::Transport;
 #[cfg(feature = "tcp")]
 use transport_tcp::{TcpConfig, TcpTransport};
 
-/// Says, in the environment of a program that was started for a further host, that it was.
+/// Set in the environment of a program that was started for a further host.
 #[cfg(feature = "shm")]
 const IS_HOST: &str = "GOSSAMER_HOST_PROCESS";
 
-/// Names this host's RDMA device, where its address in the job does not say which it is.
+/// Names this host's RDMA device, if its address in the job does not determine it.
 #[cfg(feature = "rdma")]
 const RDMA_DEVICE: &str = "GOSSAMER_RDMA_DEVICE";
 
@@ -45,8 +45,8 @@ impl From<Arc<dyn Transport>> for Joined {
     }
 }
 
-/// Connects this process with the other hosts. In a job the settings that are the job's to say are
-/// changed to what it says; otherwise the processes of the other hosts are started, into `children`.
+/// Connects this process with the other hosts. A job replaces the settings that it
+/// determines; otherwise the processes of the other hosts are started, into `children`.
 pub(crate) fn assemble(rack: &mut Rack, children: &mut Children) -> Result<Joined, RackError> {
     #[cfg(feature = "tcp")]
     if let Some(job) = JobDescription::from_environment()? {

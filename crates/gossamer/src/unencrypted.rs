@@ -8,9 +8,9 @@ use std::{
     sync::Once,
 };
 
-/// What every host says.
+/// The warning of every host.
 const WARNING: &str = "data that travels by RDMA is neither encrypted nor authenticated: \
-     use RDMA only on a network that nobody else can reach";
+     use RDMA only on a network that no other machine can reach";
 
 /// Warns, once per process.
 #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "only racks over RDMA need it"))]
@@ -94,6 +94,6 @@ mod tests {
             warn_once(&warned, &mut errors);
         });
         assert_eq!(*events.0.lock(), [(Level::WARN, WARNING.to_owned())]);
-        assert!(errors.is_empty(), "it is said in one place only");
+        assert!(errors.is_empty(), "the warning is given in one place only");
     }
 }

@@ -60,7 +60,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Sends requests that nobody waits for. If one of them finds the property dead, the rack fails.
+/// Sends fire-and-forget requests. If one of them finds the property dead, the rack fails.
 fn use_without_waiting(trust: &Trust<Counted>, times: usize) {
     (0..times).for_each(|_| trust.apply_then(|_| (), |()| {}));
 }

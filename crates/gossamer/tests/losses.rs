@@ -1,4 +1,4 @@
-//! What becomes of a rack over TCP and TLS when one of its hosts is gone at once, without a
+//! How a rack over TCP and TLS ends when one of its hosts is lost at once, without a
 //! goodbye, and when it fails without that.
 
 #[allow(unused_macros)]

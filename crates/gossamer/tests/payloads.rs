@@ -73,7 +73,7 @@ fn panics_everywhere() {
         number.try_apply_with_then(closure, falls, |result| drop(result.unwrap_err()));
     }
     drop(local.entrust(FallsAtLast));
-    // A result that nobody takes.
+    // A result that the program does not take.
     drop(gossamer::spawn(|| FallsAtLast));
     are_freed(made + 4);
 }
@@ -86,7 +86,7 @@ fn payloads_of_caught_panics_are_freed() {
             FREED.store(0, SeqCst);
             let ended = run(kind, panics_everywhere);
             match ended {
-                // Those of callbacks and of properties, which nobody waits for.
+                // Those of callbacks and of properties, which are fire-and-forget.
                 Err(RackError::Unobserved { .. } | RackError::UnobservedAt { .. }) => {}
                 other => panic!("{kind:?}: {other:?}"),
             }

@@ -1,5 +1,5 @@
 //! Every behaviour of a rack over real processes, with two threads each: three that share memory,
-//! and four of which two each share a machine, as far as they are told, and its memory, and the rest
+//! and four of which two each share a machine, as far as they know, and its memory, and the rest
 //! is TCP and TLS. This program starts itself again for each behaviour, with a deadline. Of those
 //! that share memory the first starts the others; those of two machines are tasks of a step of
 //! Slurm, so to speak. It has a `main` of its own, because a started host must not run the tests.
@@ -133,8 +133,8 @@ fn a_host_killed_while_the_rack_starts_is_named() {
 }
 
 fn main_may_panic() {
-    let said = common::panic_in(|| rack().run(|| -> () { panic!("main has had enough") }));
-    assert_eq!(said, "main has had enough");
+    let message = common::panic_in(|| rack().run(|| -> () { panic!("main has had enough") }));
+    assert_eq!(message, "main has had enough");
 }
 
 fn a_leak_on_another_host_is_named() {
@@ -245,8 +245,8 @@ fn main() -> ExitCode {
                     let Some((number, name)) = queue.lock().unwrap().next() else { break };
                     let outcome = run(*number, name);
                     println!("test {name} ... {}", outcome.as_ref().map_or("FAILED", |()| "ok"));
-                    if let Err(said) = outcome {
-                        println!("{said}");
+                    if let Err(message) = outcome {
+                        println!("{message}");
                         *failed.lock().unwrap() += 1;
                     }
                 }
@@ -260,14 +260,14 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs one case in processes of its own; what they said, if it failed or hung.
+/// Runs one case in processes of its own; returns their output if it failed or hung.
 fn run(number: usize, name: &str) -> Result<(), String> {
     // A file, not a pipe: hosts that outlive their rack would keep a pipe open.
-    let said = env::temp_dir().join(format!("gossamer-{}-{name}", std::process::id()));
-    let output = File::options().create_new(true).read(true).append(true).open(&said);
-    let mut output = output.map_err(|error| format!("{}: {error}", said.display()))?;
+    let log = env::temp_dir().join(format!("gossamer-{}-{name}", std::process::id()));
+    let output = File::options().create_new(true).read(true).append(true).open(&log);
+    let mut output = output.map_err(|error| format!("{}: {error}", log.display()))?;
     // Nameless from here on.
-    let _ = std::fs::remove_file(&said);
+    let _ = std::fs::remove_file(&log);
     let processes = start(number, name, &output).map_err(|error| error.to_string())?;
     let verdict = judge(processes, MIXED_OWN[1..].iter().all(|(own, _)| !name.ends_with(own)));
     let Err(verdict) = verdict else { return Ok(()) };

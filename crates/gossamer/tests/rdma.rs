@@ -74,8 +74,8 @@ fn processes_with_a_device_each_become_one_rack() {
     let tasks: Vec<_> = (0..2).map(start).collect();
     let ran: Vec<_> = tasks.into_iter().map(|task| task.wait_with_output().unwrap()).collect();
     assert!(ran.iter().all(|output| output.status.success()), "{ran:?}");
-    let said = String::from_utf8_lossy(&ran[0].stdout);
-    assert!(said.contains("counted 4000."), "{ran:?}");
+    let printed = String::from_utf8_lossy(&ran[0].stdout);
+    assert!(printed.contains("counted 4000."), "{ran:?}");
     for output in &ran {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(errors.matches("neither encrypted nor authenticated").count(), 1, "{ran:?}");

@@ -1,4 +1,4 @@
-//! Processes that are told what Slurm tells the tasks of a step, and no more, become one rack; and
+//! Processes with the environment of the tasks of a Slurm step, and nothing else, become one rack; and
 //! without a secret nothing.
 //!
 //! This program starts itself again for each task, with the one test that is the task's program.
@@ -52,7 +52,7 @@ fn start(rank: u32, tasks: u32, more: &[(&str, &str)]) -> Child {
         .env_remove("GOSSAMER_SECRET")
         .env_remove("GOSSAMER_SECRET_FILE")
         .env(TASK, "1")
-        // Another step for each run of these tests, so that they meet at ports of their own.
+        // Another step for each run of these tests, so that they use ports of their own.
         .env("SLURM_JOB_ID", std::process::id().to_string())
         .env("SLURM_STEP_ID", "0")
         .env("SLURM_STEP_NUM_TASKS", tasks.to_string())
@@ -99,15 +99,15 @@ fn the_tasks_of_a_step_become_one_rack() {
     }
     let expected: Vec<_> =
         ran.iter().zip(0..).flat_map(|((_, pid), host)| [(*pid, host), (*pid, host)]).collect();
-    let said = String::from_utf8_lossy(&ran[0].0.stdout);
-    assert!(said.contains(&format!("found {expected:?}.")), "{expected:?}: {ran:?}");
+    let printed = String::from_utf8_lossy(&ran[0].0.stdout);
+    assert!(printed.contains(&format!("found {expected:?}.")), "{expected:?}: {ran:?}");
     let errors = String::from_utf8_lossy(&ran[0].0.stderr);
     assert!(errors.contains("again: Err") && errors.contains("first rack"), "{ran:?}");
 }
 
 #[test]
 fn without_a_secret_there_is_no_rack_and_the_error_says_what_to_do() {
-    for (said, more) in [
+    for (printed, more) in [
         ("export GOSSAMER_SECRET=$(gossamer secret)", vec![]),
         ("64 hexadecimal digits", vec![("GOSSAMER_SECRET", "secret".to_owned())]),
     ] {
@@ -115,7 +115,7 @@ fn without_a_secret_there_is_no_rack_and_the_error_says_what_to_do() {
         for (output, _) in &ran {
             let errors = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(3), "{output:?}");
-            assert!(errors.contains(said), "{errors}");
+            assert!(errors.contains(printed), "{errors}");
         }
     }
 }
@@ -123,8 +123,8 @@ fn without_a_secret_there_is_no_rack_and_the_error_says_what_to_do() {
 #[test]
 fn the_only_task_of_a_step_is_a_rack_by_itself() {
     let ran = run(1, |_| vec![("GOSSAMER_THREADS", "1".into())]);
-    let said = String::from_utf8_lossy(&ran[0].0.stdout);
-    assert!(said.contains(&format!("found [({}, 0)].", ran[0].1)), "{ran:?}");
+    let printed = String::from_utf8_lossy(&ran[0].0.stdout);
+    assert!(printed.contains(&format!("found [({}, 0)].", ran[0].1)), "{ran:?}");
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn the_secret_may_be_in_a_private_file() {
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let ran = run(2, |_| variables("2"));
     assert!(ran.iter().all(|(output, _)| output.status.success()), "{ran:?}");
-    let said = String::from_utf8_lossy(&ran[0].0.stdout);
+    let printed = String::from_utf8_lossy(&ran[0].0.stdout);
     let expected = [(ran[0].1, 0), (ran[1].1, 1)];
-    assert!(said.contains(&format!("found {expected:?}.")), "{ran:?}");
+    assert!(printed.contains(&format!("found {expected:?}.")), "{ran:?}");
 
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     for (output, _) in run(2, |_| variables("3")) {

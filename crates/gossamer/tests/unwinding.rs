@@ -134,11 +134,11 @@ fn a_destructor_that_panics_at_the_end_names_its_line_and_what_to_use() {
         .env(CHILD, "1")
         .output()
         .expect("a child process");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
-    assert!(said.contains("the rack has ended"), "{said}");
-    assert!(said.contains(&format!("delegated at {}:{line}", file!())), "{said}");
-    assert!(said.contains("`try_apply`"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{message}");
+    assert!(message.contains("the rack has ended"), "{message}");
+    assert!(message.contains(&format!("delegated at {}:{line}", file!())), "{message}");
+    assert!(message.contains("`try_apply`"), "{message}");
 }
 
 #[test]
@@ -321,13 +321,13 @@ fn arguments_whose_drop_panics_end_their_call() {
                     ];
                     // On the own thread the very value gets there, and may fall over anywhere.
                     if is_local {
-                        let said = panic_in(|| {
+                        let message = panic_in(|| {
                             value.apply_with(|_, f: Fragile| drop(f), Fragile(1));
                         });
-                        assert_eq!(said, "the argument fell over");
+                        assert_eq!(message, "the argument fell over");
                         let error = latch.try_launch_with(|_, f: Fragile| drop(f), Fragile(1));
-                        let said = error.unwrap_err().to_string();
-                        assert!(said.contains("the argument fell over"), "{said}");
+                        let message = error.unwrap_err().to_string();
+                        assert!(message.contains("the argument fell over"), "{message}");
                     } else {
                         for (name, call) in calls {
                             assert_eq!(panic_in(call), "the argument fell over", "{name}");
@@ -364,7 +364,7 @@ fn arguments_may_wait_and_panic_when_they_are_dropped() {
             let ended = run_as(kind, Rack::new(), || {
                 let latch = another().entrust_with(Latch::new, 0u64);
                 let drops = another().entrust(0u64);
-                let said = panic_in(|| {
+                let message = panic_in(|| {
                     latch.launch_with(
                         |n, mut slow: Slow| {
                             *n += u64::from(std::mem::take(&mut slow.1));
@@ -373,7 +373,7 @@ fn arguments_may_wait_and_panic_when_they_are_dropped() {
                         Slow(drops.clone(), true),
                     );
                 });
-                assert_eq!(said, "the argument fell over late");
+                assert_eq!(message, "the argument fell over late");
                 assert_eq!((latch.launch(|n| *n), drops.apply(|n| *n)), (1, 1));
             });
             ended.unwrap();

@@ -52,7 +52,7 @@ pub(crate) async fn call(
     Ok((from.receive(TIMEOUT).await?, (from, to)))
 }
 
-/// What the daemon answers to somebody with `config`.
+/// The answer of the daemon to a caller with `config`.
 pub(crate) async fn ask(
     rack: &Rack,
     config: Arc<ClientConfig>,

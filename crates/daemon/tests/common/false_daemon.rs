@@ -41,7 +41,7 @@ impl FalseDaemon {
         (from.receive(TIMEOUT).await.unwrap(), from, to)
     }
 
-    /// Serves a job until its process is said to have started.
+    /// Serves a job until its process is reported as started.
     pub(crate) async fn start(&self) -> (Receiver, Sender) {
         let (request, mut from, mut to) = self.accept().await;
         assert!(matches!(request, Request::Run(_)), "{request:?}");

@@ -120,7 +120,7 @@ pub(crate) struct Rack {
     daemons: Vec<Option<Child>>,
     /// Lines of the configuration of every daemon.
     settings: &'static str,
-    /// Whether daemons run as whoever runs the tests, even if that is root.
+    /// Whether daemons run as the user who runs the tests, even if that is root.
     is_own_user: bool,
     /// The cgroup in which daemons are started.
     cgroup: Option<PathBuf>,
@@ -361,7 +361,7 @@ impl Rack {
         self.processes().into_iter().filter(is_there).collect()
     }
 
-    /// Waits until `count` hosts, from host 0, have said they are ready: made a file `ready-HOST`.
+    /// Waits until `count` hosts, from host 0, have made a file `ready-HOST`.
     pub(crate) fn wait_ready(&self, count: usize) {
         for host in 0..count {
             let file = self.place.path().join(format!("ready-{host}"));
@@ -369,7 +369,7 @@ impl Rack {
         }
     }
 
-    /// The start of scripts that say when they are ready.
+    /// The start of scripts that show when they are ready.
     pub(crate) fn ready(&self) -> String {
         format!("touch {}/ready-${{GOSSAMER_JOB##*.}}; ", self.place.path().display())
     }
@@ -397,7 +397,7 @@ impl Drop for Rack {
     }
 }
 
-/// What a command has said, and its exit status.
+/// The output of a command, and its exit status.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) status: Option<i32>,
@@ -420,15 +420,15 @@ pub(crate) fn finish(child: Child) -> Ran {
     Ran::from(child.wait_with_output().unwrap())
 }
 
-/// Reads what a command has said until it contains `text`.
+/// Reads the output of a command until it contains `text`.
 pub(crate) fn read_until(from: &mut impl Read, text: &str) -> String {
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     let mut byte = [0];
-    while !String::from_utf8_lossy(&said).contains(text) {
-        assert_eq!(from.read(&mut byte).unwrap(), 1, "only {:?}", String::from_utf8_lossy(&said));
-        said.push(byte[0]);
+    while !String::from_utf8_lossy(&output).contains(text) {
+        assert_eq!(from.read(&mut byte).unwrap(), 1, "only {:?}", String::from_utf8_lossy(&output));
+        output.push(byte[0]);
     }
-    String::from_utf8(said).unwrap()
+    String::from_utf8(output).unwrap()
 }
 
 /// Sends a signal by its name.

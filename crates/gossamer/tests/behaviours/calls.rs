@@ -41,16 +41,16 @@ pub(crate) fn requests_of_a_pair_of_threads_keep_their_order() {
     const REQUESTS: u32 = 3000;
     for trustee in everywhere() {
         let log = trustee.entrust(Vec::<u32>::new());
-        let told = Rc::new(RefCell::new(Vec::new()));
+        let called = Rc::new(RefCell::new(Vec::new()));
         for i in 0..REQUESTS {
-            let told = told.clone();
+            let called = called.clone();
             log.apply_with_then(
                 |log, i| {
                     log.push(i);
                     i
                 },
                 i,
-                move |i| told.borrow_mut().push(i),
+                move |i| called.borrow_mut().push(i),
             );
             if i % 500 == 499 {
                 assert_eq!(log.apply(|log| log.len()), i as usize + 1, "a call behind them");
@@ -58,7 +58,7 @@ pub(crate) fn requests_of_a_pair_of_threads_keep_their_order() {
         }
         let ordered: Vec<u32> = (0..REQUESTS).collect();
         assert_eq!(log.apply(|log| log.clone()), ordered);
-        assert_eq!(*told.borrow(), ordered, "callbacks run in the order of their requests");
+        assert_eq!(*called.borrow(), ordered, "callbacks run in the order of their requests");
     }
 }
 
@@ -112,8 +112,8 @@ pub(crate) fn failures_come_back_as_errors() {
     for trustee in everywhere() {
         let counter = trustee.entrust(1u8);
         if trustee == me {
-            let said = panic_in(|| counter.try_apply(|_| -> u8 { panic!("a local panic") }));
-            assert_eq!(said, "a local panic", "on its own thread a panic goes its ordinary way");
+            let message = panic_in(|| counter.try_apply(|_| -> u8 { panic!("a local panic") }));
+            assert_eq!(message, "a local panic", "on its own thread a panic goes its ordinary way");
             continue;
         }
         match counter.try_apply(|_| -> u8 { panic!("number {}", 3) }) {
@@ -122,16 +122,16 @@ pub(crate) fn failures_come_back_as_errors() {
             }
             other => panic!("{other:?}"),
         }
-        let said = panic_in(|| counter.apply_with(|_, n: u8| assert_eq!(n, 0, "no zero"), 1));
-        assert!(said.contains("no zero") && said.contains("calls.rs"), "{said}");
-        let told = Rc::new(RefCell::new(None));
-        let tell = told.clone();
+        let message = panic_in(|| counter.apply_with(|_, n: u8| assert_eq!(n, 0, "no zero"), 1));
+        assert!(message.contains("no zero") && message.contains("calls.rs"), "{message}");
+        let called = Rc::new(RefCell::new(None));
+        let call_back = called.clone();
         counter.try_apply_then(
-            |_| -> u8 { panic!("told") },
-            move |result| *tell.borrow_mut() = Some(result.unwrap_err().to_string()),
+            |_| -> u8 { panic!("called") },
+            move |result| *call_back.borrow_mut() = Some(result.unwrap_err().to_string()),
         );
-        wait_until("the callback of a failure", || told.borrow().is_some());
-        assert!(told.borrow().as_ref().unwrap().contains("told"));
+        wait_until("the callback of a failure", || called.borrow().is_some());
+        assert!(called.borrow().as_ref().unwrap().contains("called"));
         assert_eq!(counter.apply(|c| *c), 1);
     }
 }
@@ -158,19 +158,19 @@ pub(crate) fn a_flood_waits_for_its_trustee() {
     const REQUESTS: u64 = 200_000;
     for trustee in everywhere() {
         let counter = trustee.entrust(0u64);
-        let told = Rc::new(RefCell::new(0));
+        let called = Rc::new(RefCell::new(0));
         for i in 0..REQUESTS {
-            let told = told.clone();
+            let called = called.clone();
             let slow = |c: &mut u64, i: u64| {
                 *c += 1;
                 if i.is_multiple_of(1000) {
                     std::thread::yield_now();
                 }
             };
-            counter.apply_with_then(slow, i, move |()| *told.borrow_mut() += 1);
+            counter.apply_with_then(slow, i, move |()| *called.borrow_mut() += 1);
         }
         assert_eq!(counter.apply(|c| *c), REQUESTS);
-        assert_eq!(*told.borrow(), REQUESTS);
+        assert_eq!(*called.borrow(), REQUESTS);
     }
 }
 

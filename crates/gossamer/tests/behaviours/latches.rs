@@ -158,12 +158,12 @@ pub(crate) fn a_launch_that_would_wait_for_its_own_caller_is_refused() {
             chain.push(latch.clone());
             let first = line!() + 1;
             let ended = latch.launch_with(follow, chain);
-            let said = ended.expect_err("a wait that never ends");
+            let message = ended.expect_err("a wait that never ends");
             for place in [first, LAUNCHED_AT] {
                 let place = format!("launched at {}:{place}:", file!());
-                assert!(said.contains(&place), "{hops} hops: {place} not in: {said}");
+                assert!(message.contains(&place), "{hops} hops: {place} not in: {message}");
             }
-            assert!(said.contains(&format!("{} refused", home.thread())), "{said}");
+            assert!(message.contains(&format!("{} refused", home.thread())), "{message}");
         }
         let launches = 2 + everywhere().len() as u64;
         assert_eq!(latch.launch(|value| *value), launches, "only the first of each chain ran");
@@ -214,8 +214,8 @@ pub(crate) fn launches_are_nested_so_deep_and_no_deeper() {
     let depth = primitive::limits::LAUNCH_DEPTH as u64;
     let latch = latch_at(*everywhere().last().expect("a thread"));
     assert_eq!(latch.launch_with(descend, depth), Ok(depth + 1));
-    let said = latch.launch_with(descend, depth + 1).unwrap_err();
-    assert!(said.contains(&format!("nested more than {depth} deep")), "{said}");
+    let message = latch.launch_with(descend, depth + 1).unwrap_err();
+    assert!(message.contains(&format!("nested more than {depth} deep")), "{message}");
     assert_eq!(latch.launch(|value| *value), 2);
 }
 
@@ -224,20 +224,20 @@ pub(crate) fn locking_a_latch_twice_is_refused() {
     let first = line!() + 1;
     let guard = latch.lock();
     let second = line!() + 1;
-    let said = panic_in(|| drop(latch.lock()));
+    let message = panic_in(|| drop(latch.lock()));
     for place in [format!("locked at {}:{first}:", file!()), format!("{}:{second}:", file!())] {
-        assert!(said.contains(&place), "{place} not in: {said}");
+        assert!(message.contains(&place), "{place} not in: {message}");
     }
     drop(guard);
     assert_eq!(*latch.lock(), 1, "it is free again");
     // A latch inside a latch, locked by a launched closure.
     let nested = gossamer::local_trustee().entrust(Latch::new(Latch::new(5)));
-    let said = panic_in(|| {
+    let message = panic_in(|| {
         nested.launch(|inner| {
             let _guard = inner.lock();
             inner.lock();
         });
     });
-    assert!(said.contains("its own fiber holds the latch"), "{said}");
+    assert!(message.contains("its own fiber holds the latch"), "{message}");
     assert_eq!(nested.launch(|inner| *inner.lock()), 5);
 }

@@ -13,13 +13,13 @@ fn others() -> Vec<Trustee> {
 pub(crate) fn a_panic_reaches_the_caller_and_the_property_goes_on() {
     for trustee in gossamer::threads() {
         let list = trustee.entrust(vec![1u8]);
-        let said = panic_in(|| {
+        let message = panic_in(|| {
             list.apply(|list| {
                 list.push(2);
                 assert!(list.is_empty(), "half way through");
             })
         });
-        assert!(said.contains("half way through"), "{said}");
+        assert!(message.contains("half way through"), "{message}");
         assert_eq!(list.apply(|list| list.clone()), [1, 2], "as the closure left it: no poisoning");
     }
 }
@@ -43,7 +43,7 @@ pub(crate) fn every_panic_of_a_batch_is_its_own() {
         for (i, result) in (0..200u32).zip(told.borrow().iter()) {
             match result {
                 Ok(back) => assert_eq!((*back, i % 3), (i, 0)),
-                Err(said) => assert!(i % 3 != 0 && said.contains(&format!("{i} is refused"))),
+                Err(message) => assert!(i % 3 != 0 && message.contains(&format!("{i} is refused"))),
             }
         }
         assert_eq!(told.borrow().len(), 200);
@@ -55,26 +55,29 @@ pub(crate) fn waiting_in_a_delegated_closure_names_both_places() {
     for outer in gossamer::threads() {
         for inner in gossamer::threads() {
             let (outer, inner) = (outer.entrust(0u32), inner.entrust(7u32));
-            let said = panic_in(|| {
+            let message = panic_in(|| {
                 outer.apply_with(
                     |_, inner: gossamer::Trust<u32>| inner.apply(|value| *value),
                     inner.clone(),
                 )
             });
-            assert!(said.contains("`apply` at ") && said.contains("must not wait"), "{said}");
-            assert!(said.matches("panics").count() >= 2, "both places are named: {said}");
+            assert!(
+                message.contains("`apply` at ") && message.contains("must not wait"),
+                "{message}"
+            );
+            assert!(message.matches("panics").count() >= 2, "both places are named: {message}");
             assert_eq!((outer.apply(|o| *o), inner.apply(|i| *i)), (0, 7), "both go on");
         }
     }
     let latch = me.entrust_with(|()| gossamer::Latch::new(1u8), ());
     let counter = me.entrust(0u8);
-    let said = panic_in(|| {
+    let message = panic_in(|| {
         counter.apply_with(
             |_, latch: gossamer::Trust<gossamer::Latch<u8>>| latch.launch(|value| *value),
             latch.clone(),
         )
     });
-    assert!(said.contains("`launch` at ") && said.contains("panics.rs"), "{said}");
+    assert!(message.contains("`launch` at ") && message.contains("panics.rs"), "{message}");
 }
 
 thread_local! {
@@ -195,7 +198,9 @@ pub(crate) fn a_result_whose_drop_panics_is_a_panic_of_its_own() {
         for (i, (len, result)) in lengths.iter().zip(told.borrow().iter()).enumerate() {
             match result {
                 Ok(made) => assert_eq!((made, i % 2), (len, 0)),
-                Err(said) => assert!(said.contains(&format!("{len} bytes fell apart")), "{said}"),
+                Err(message) => {
+                    assert!(message.contains(&format!("{len} bytes fell apart")), "{message}")
+                }
             }
             assert_eq!(result.is_err(), i % 2 == 1, "number {i}");
         }
@@ -256,7 +261,7 @@ pub(crate) fn values_that_cannot_be_encoded_or_decoded() {
         assert!(matches!(error, DelegateError::Codec { .. }), "{error:?}");
         assert_eq!(unit.apply(|()| Awkward::Fine), Awkward::Fine);
     }
-    let said = std::panic::catch_unwind(|| panic!("{}", "ordinary"));
-    assert_eq!(message_of(&*said.unwrap_err()), "ordinary");
+    let message = std::panic::catch_unwind(|| panic!("{}", "ordinary"));
+    assert_eq!(message_of(&*message.unwrap_err()), "ordinary");
     wait_until("nothing", || true);
 }
