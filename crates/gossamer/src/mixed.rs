@@ -13,7 +13,8 @@
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use transport_api::{
-    Bell, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights, Transport,
+    HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion, Rights,
+    Transport,
 };
 use transport_shm::{Alarm, ShmTransport};
 use transport_tcp::TcpTransport;
@@ -24,7 +25,7 @@ pub(crate) struct Mixed {
     near: Arc<ShmTransport>,
     /// To all others.
     far: Arc<TcpTransport>,
-    /// By thread; taken with its bell.
+    /// By thread; taken with its parker.
     alarms: Mutex<Vec<Option<Alarm>>>,
 }
 
@@ -78,26 +79,26 @@ impl Transport for Mixed {
         &self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        self.to(owner).import(owner, key, patience)
+        self.to(owner).import(owner, key, timeout)
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
         self.to(peer).lane(thread, peer)
     }
 
-    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
+    fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
         LaneError::check_thread(thread, self.threads())?;
         let taken = LaneError::AlreadyOpen(thread, self.local());
         let alarm = self.alarms.lock().get_mut(thread as usize).and_then(Option::take);
         let near = alarm.ok_or(taken)?;
         let far = self.far.bell_beside(thread, &near)?;
-        Ok(Box::new(MixedBell { near, far }))
+        Ok(Box::new(MixedParker { near, far }))
     }
 
-    fn ring(&self, thread: u32) {
-        self.far.ring(thread);
+    fn unpark(&self, thread: u32) {
+        self.far.unpark(thread);
     }
 
     fn leave(&self) {
@@ -106,19 +107,19 @@ impl Transport for Mixed {
     }
 }
 
-/// Where a thread sleeps: at its connections, and with its doorbell announced to its neighbours.
-struct MixedBell {
+/// Where a thread sleeps: at its connections, and with its park word announced to its neighbours.
+struct MixedParker {
     near: Alarm,
-    far: Box<dyn Bell>,
+    far: Box<dyn Parker>,
 }
 
-impl Bell for MixedBell {
-    fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
+impl Parker for MixedParker {
+    fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
         let Self { near, far } = self;
         // Both doorbells are announced before anybody looks once more: whoever has made work visible
         // by then is seen, and whoever does later sees the announcement that is meant for it.
         near.announce();
-        far.sleep(timeout, &mut || ready() || near.has_news());
+        far.park(timeout, &mut || ready() || near.has_events());
         near.cancel();
     }
 }

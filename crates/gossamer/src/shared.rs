@@ -103,7 +103,7 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.attention.store(STOP, Ordering::SeqCst);
         for thread in 0..self.transport.threads() {
-            self.transport.ring(thread);
+            self.transport.unpark(thread);
         }
     }
 

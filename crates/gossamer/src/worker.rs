@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use transport_api::{Bell, PeerEvent};
+use transport_api::{Parker, PeerEvent};
 use trust_core::{
     Incident, Node, Wiring, WiringError,
     idle::{Idle, Step},
@@ -19,7 +19,7 @@ use trust_core::{
 const FIBERS_PER_POLL: usize = 128;
 /// Rounds between two looks at the clock while there is work and some fiber sleeps.
 const ROUNDS_PER_CLOCK: u32 = 64;
-/// The longest sleep: bells ring for everything that matters, so this is only a safety net.
+/// The longest sleep: parkers ring for everything that matters, so this is only a safety net.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 
 thread_local! {
@@ -53,7 +53,7 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     scheduler: Scheduler,
     node: trust_core::EnteredNode,
-    bell: Box<dyn Bell>,
+    parker: Box<dyn Parker>,
     #[cfg(feature = "tcp")]
     thread: u32,
 }
@@ -67,20 +67,20 @@ impl Worker {
     ) -> Result<Worker, StartError> {
         let ring = {
             let transport = shared.transport.clone();
-            Arc::new(move || transport.ring(thread))
+            Arc::new(move || transport.unpark(thread))
         };
         let may_wait = Some(trust_core::check_may_wait as fiber::MayWait);
         let config = Config { wake: ring, may_wait, ..shared.fibers.clone() };
         let scheduler = Scheduler::new(config)?;
         let node = Node::enter(wiring.node(thread)?);
         node.keep_time(Instant::now);
-        let bell = shared.transport.bell(thread).map_err(WiringError::from)?;
+        let parker = shared.transport.parker(thread).map_err(WiringError::from)?;
         SHARED.set(Some(shared.clone()));
         Ok(Worker {
             shared,
             scheduler,
             node,
-            bell,
+            parker,
             #[cfg(feature = "tcp")]
             thread,
         })
@@ -138,7 +138,7 @@ impl Worker {
                             None => LONGEST_SLEEP,
                         };
                         let (node, shared) = (&self.node, &self.shared);
-                        self.bell.sleep(timeout, &mut || {
+                        self.parker.park(timeout, &mut || {
                             scheduler.has_ready()
                                 || scheduler.drain_inbox()
                                 || node.has_work()

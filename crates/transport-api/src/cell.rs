@@ -47,9 +47,9 @@ impl Cell {
         owner: HostId,
         key: RegionKey,
         mirror: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Cell, RegionError> {
-        let remote = transport.import(owner, key, patience)?;
+        let remote = transport.import(owner, key, timeout)?;
         if let Some(mapped) = remote.mapped() {
             return Ok(Cell { local: mapped.clone(), remote, _export: None });
         }
@@ -88,11 +88,11 @@ impl Offer {
         transport: &dyn Transport,
         peer: HostId,
         mirror: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Cell, RegionError> {
-        let own = transport.import(transport.local(), self.region.key(), patience)?;
+        let own = transport.import(transport.local(), self.region.key(), timeout)?;
         let peer_maps = transport.maps(peer);
-        let remote = if peer_maps { own } else { transport.import(peer, mirror, patience)? };
+        let remote = if peer_maps { own } else { transport.import(peer, mirror, timeout)? };
         Ok(Cell { local: self.region.memory().clone(), remote, _export: Some(self.region.clone()) })
     }
 }

@@ -74,7 +74,7 @@ macro_rules! conformance {
             bad_payloads_are_refused,
         });
         $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
-            no_wake_is_lost, a_wake_travels_with_its_flush, a_ring_wakes_a_sleeper, a_sleeper_wakes_by_itself,
+            no_wake_is_lost, a_wake_travels_with_its_flush, an_unpark_wakes_a_sleeper, a_sleeper_wakes_by_itself,
             a_cell_goes_back_and_forth,
         });
     };

@@ -61,7 +61,7 @@ impl RegionError {
     }
 }
 
-/// Why a lane or a bell could not be opened.
+/// Why a lane or a parker could not be opened.
 #[derive(Debug, Error)]
 pub enum LaneError {
     /// There is no such thread on a host of this rack.

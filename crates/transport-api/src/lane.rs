@@ -1,4 +1,4 @@
-//! [`Lane`]: one thread's ordered path to one host; [`Bell`]: where an idle thread sleeps.
+//! [`Lane`]: one thread's ordered path to one host; [`Parker`]: where an idle thread sleeps.
 
 use crate::{HostId, LossReason, OpError, RegionKey, RemoteRegion, ThreadId};
 use primitive::SharedBytes;
@@ -187,13 +187,13 @@ pub trait Lane: Send {
 }
 
 /// Where a runtime thread sleeps.
-pub trait Bell: Send {
+pub trait Parker: Send {
     /// Announces sleep, asks `ready` once more, and if nothing is ready sleeps until somebody
     /// wakes this thread ([`Lane::wake`], [`Lane::write_notify`],
-    /// [`Transport::ring`](crate::Transport::ring), a bulk payload, a peer's loss) or `timeout`
+    /// [`Transport::unpark`](crate::Transport::unpark), a bulk payload, a peer's loss) or `timeout`
     /// has passed. Wakes without cause are allowed. What lanes of this thread have to report need
-    /// not be asked for by `ready`: the bell does not sleep over it. Whoever made work visible
+    /// not be asked for by `ready`: the parker does not sleep over it. Whoever made work visible
     /// before calling `wake` either finds the announcement, or was seen by `ready`: no wake is
     /// lost.
-    fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool);
+    fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool);
 }

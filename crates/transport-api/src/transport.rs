@@ -1,6 +1,6 @@
 //! Who is who in a rack, and [`Transport`]: one process's place in it.
 
-use crate::{Bell, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights};
+use crate::{Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion, Rights};
 use primitive::SharedBytes;
 use std::{
     fmt, io,
@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A patience that nobody outlives.
+/// A timeout that outlives every process.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
-/// For backends: when `patience` that begins `now` ends, however long it is.
-pub fn deadline(now: Instant, patience: Duration) -> Instant {
-    now.checked_add(patience).unwrap_or(now + FOREVER)
+/// For backends: the instant `timeout` after `now`, however long that is.
+pub fn deadline(now: Instant, timeout: Duration) -> Instant {
+    now.checked_add(timeout).unwrap_or(now + FOREVER)
 }
 
 /// One host of a rack: one process of it on one machine. Hosts count from zero without gaps.
@@ -100,16 +100,16 @@ pub trait Transport: Send + Sync + 'static {
     /// [`RegionError::Unknown`].
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError>;
 
-    /// Gains access to a region that `owner` exports under `key`, waiting up to `patience` for it
+    /// Gains access to a region that `owner` exports under `key`, waiting up to `timeout` for it
     /// to be exported. A host may import its own regions.
     ///
     /// # Errors
-    /// [`RegionError::Unknown`] after `patience`, [`RegionError::PeerLost`].
+    /// [`RegionError::Unknown`] after `timeout`, [`RegionError::PeerLost`].
     fn import(
         &self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<RemoteRegion, RegionError>;
 
     /// Opens the path of runtime thread `thread` of this host to `peer` (which may be this host).
@@ -119,17 +119,17 @@ pub trait Transport: Send + Sync + 'static {
     /// [`LaneError`] when the thread or host does not exist or the lane is already open.
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError>;
 
-    /// The bell of runtime thread `thread` of this host: where it sleeps when it is idle.
+    /// The parker of runtime thread `thread` of this host: where it sleeps when it is idle.
     /// The thread takes it once and keeps it.
     ///
     /// # Errors
     /// As [`lane`](Self::lane).
-    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError>;
+    fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError>;
 
-    /// Wakes runtime thread `thread` of this host if it sleeps on its [`Bell`], from any thread of
+    /// Wakes runtime thread `thread` of this host if it sleeps on its [`Parker`], from any thread of
     /// this process: what lets other threads of the process hand work to a runtime thread. Does
     /// nothing if there is no such thread.
-    fn ring(&self, thread: u32);
+    fn unpark(&self, thread: u32);
 
     /// How many queue pairs this process has on RDMA devices now: connections of such a device,
     /// which cost it memory. None, if the transport uses no such device.
@@ -146,7 +146,7 @@ pub trait Transport: Send + Sync + 'static {
 /// A transport on which another one can stand that moves data by other means: it has joined the
 /// hosts, knows who they are, carries bulk payloads, and notices when one of them is gone.
 pub trait Carrier: Transport {
-    /// From now on the bell of runtime thread `thread` of this host does not sleep while `file` is
+    /// From now on the parker of runtime thread `thread` of this host does not sleep while `file` is
     /// readable. Whoever sleeps there reads it.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ pub struct RdmaConfig {
     pub timeout_exponent: u8,
     /// How often a packet is sent again before the peer counts as lost, at most 7. With the timeout
     /// this bounds how long a dead peer stays unnoticed by whoever writes to it:
-    /// [`patience`](Self::patience).
+    /// [`timeout`](Self::timeout).
     pub retries: u8,
     /// How long a peer that has no receive ready has the other side wait before it tries again, as
     /// the code of the verbs' specification: 1 is 10 microseconds, 12 is 640, 31 is 491
@@ -47,7 +47,7 @@ pub struct RdmaConfig {
     /// is.
     pub reads_payloads: bool,
     /// How long the other hosts may take to be ready.
-    pub join_patience: Duration,
+    pub join_timeout: Duration,
 }
 
 impl Default for RdmaConfig {
@@ -64,7 +64,7 @@ impl Default for RdmaConfig {
             inline_bytes: 256,
             staging_bytes: 256 << 10,
             reads_payloads: true,
-            join_patience: Duration::from_secs(20),
+            join_timeout: Duration::from_secs(20),
         }
     }
 }
@@ -74,10 +74,10 @@ impl RdmaConfig {
     ///
     /// ```
     /// use gossamer_transport_rdma::RdmaConfig;
-    /// let patience = RdmaConfig::default().patience();
-    /// assert!((469..470).contains(&patience.as_millis()));
+    /// let timeout = RdmaConfig::default().timeout();
+    /// assert!((469..470).contains(&timeout.as_millis()));
     /// ```
-    pub fn patience(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         let timeout = Duration::from_nanos(4096 << self.timeout_exponent.min(31));
         timeout * (u32::from(self.retries) + 1)
     }

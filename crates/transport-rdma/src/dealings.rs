@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each is known by a number of the one who began it. Who answers what it was not asked, or what it
-//! has answered already, is not heard: the one who asked may have lost its patience.
+//! has answered already, is not heard: the one who asked may have timed out.
 
 use crate::message::{Message, Told};
 use primitive::limits::PENDING_IMPORTS;
@@ -66,13 +66,13 @@ impl Dealings {
         &mut self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
         answer: Answer,
     ) -> Message {
         let number = self.numbered();
         self.asked.insert(number, Asked { owner, key, answer });
-        let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        Message::Ask { number, key, patience }
+        let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        Message::Ask { number, key, timeout }
     }
 
     /// `owner` has answered question `number`: which region that was about, and where the answer
@@ -89,18 +89,18 @@ impl Dealings {
     pub(crate) fn asked(
         &mut self,
         from: HostId,
-        (number, key, patience): (u64, RegionKey, u64),
+        (number, key, timeout): (u64, RegionKey, u64),
         now: Instant,
     ) -> Result<(), String> {
         if self.waiting.iter().filter(|waiting| waiting.from == from).count() == PENDING_IMPORTS {
             return Err(format!("more than {PENDING_IMPORTS} unanswered imports"));
         }
-        let deadline = deadline(now, Duration::from_millis(patience));
+        let deadline = deadline(now, Duration::from_millis(timeout));
         self.waiting.push(Waiting { from, number, key, deadline });
         Ok(())
     }
 
-    /// The answers to peers whose region is there now, as `tell` says, or whose patience has ended.
+    /// The answers to peers whose region is there now, as `tell` says, or whose timeout has passed.
     pub(crate) fn answers(
         &mut self,
         now: Instant,
@@ -118,7 +118,7 @@ impl Dealings {
         answers
     }
 
-    /// When the first patience of a peer ends.
+    /// When the first timeout of a peer passes.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.waiting.iter().map(|waiting| waiting.deadline).min()
     }
@@ -168,7 +168,7 @@ mod tests {
     fn ask(dealings: &mut Dealings) -> (u64, Receiver<Option<RemoteRegion>>) {
         let (answer, answered) = mpsc::channel();
         let asked = dealings.ask(OWNER, KEY, Duration::from_secs(1), answer);
-        let Message::Ask { number, key: KEY, patience: 1000 } = asked else { panic!("{asked:?}") };
+        let Message::Ask { number, key: KEY, timeout: 1000 } = asked else { panic!("{asked:?}") };
         (number, answered)
     }
 
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_answered_when_the_region_is_there_or_its_patience_has_ended() {
+    fn a_peer_is_answered_when_the_region_is_there_or_it_has_timed_out() {
         let (mut dealings, now) = (Dealings::default(), Instant::now());
         dealings.asked(OTHER, (7, KEY, 10), now).expect("one import");
         assert_eq!(dealings.deadline(), Some(now + Duration::from_millis(10)));
@@ -197,7 +197,7 @@ mod tests {
         let late = dealings.answers(now + Duration::from_millis(10), |_, _| None);
         assert_eq!(late, [(OTHER, Message::Told { number: 8, region: None })]);
         assert_eq!(dealings.deadline(), None);
-        // No patience is so long that it overflows.
+        // No timeout is so long that it overflows.
         dealings.asked(OTHER, (9, KEY, u64::MAX), now).expect("one import");
         assert_eq!(dealings.answers(now, |_, _| None), []);
     }

@@ -39,7 +39,7 @@ pub enum RdmaError {
     Missing {
         /// The hosts that are missing.
         missing: Vec<HostId>,
-        /// The patience that has run out.
+        /// The timeout that has passed.
         waited: Duration,
     },
     /// A host ended before all were ready.

@@ -13,7 +13,7 @@ use transport_api::{
     Event, HostId, Lane, LossReason, OpError, PeerEvent, RegionError, RegionKey, Rights, Transport,
 };
 
-/// How soon anything must show. The bound on this machine's own is [`RdmaConfig::patience`].
+/// How soon anything must show. The bound on this machine's own is [`RdmaConfig::timeout`].
 const SOON: Duration = Duration::from_secs(20);
 
 const PEER: HostId = HostId(1);
@@ -182,7 +182,7 @@ fn settings_that_do_not_fit_the_device_are_refused_in_words() {
         let config = |host| {
             let mut config = common::config(host);
             change(&mut config);
-            RdmaConfig { join_patience: Duration::from_secs(2), ..config }
+            RdmaConfig { join_timeout: Duration::from_secs(2), ..config }
         };
         let joined = common::join_all(common::carriers(2, 1), config);
         joined.into_iter().map(|host| host.err().expect("no host").to_string()).collect::<Vec<_>>()

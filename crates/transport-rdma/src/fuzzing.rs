@@ -120,7 +120,7 @@ mod tests {
         let hello = Message::Hello { answering: 16, row, payloads: Some(row), ends: vec![end; 2] };
         put("hello", 0, &hello.encode());
         let (number, key) = (5, RegionKey(9));
-        put("ask", 0, &Message::Ask { number, key, patience: 1000 }.encode());
+        put("ask", 0, &Message::Ask { number, key, timeout: 1000 }.encode());
         put("told", 0, &Message::Told { number, region: Some(row) }.encode());
         put("revoke", 0, &Message::Revoke { number, key, generation: 2 }.encode());
         put("forgotten", 0, &Message::Forgotten { number }.encode());

@@ -1,4 +1,4 @@
-//! [`Host`]: what all threads, lanes and bells of one process share; how they get at queue pairs,
+//! [`Host`]: what all threads, lanes and parkers of one process share; how they get at queue pairs,
 //! what comes of completions, and what becomes of peers and regions.
 
 use crate::{
@@ -23,8 +23,8 @@ use std::{
     time::Duration,
 };
 use transport_api::{
-    Attendance, Carrier, Event, HostId, Mailbox, Mailboxes, PeerEvent, RegionError, RegionKey,
-    Rights,
+    Carrier, Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, RegionError,
+    RegionKey, Rights,
 };
 
 /// How long a withdrawal waits for peers that know the region. Whoever still uses it then is
@@ -45,8 +45,8 @@ pub(crate) struct Host {
     pub(crate) config: RdmaConfig,
     pub(crate) exports: Exports,
     pub(crate) imports: Imports,
-    pub(crate) mailboxes: Arc<Mailboxes>,
-    pub(crate) attendance: Attendance,
+    pub(crate) event_queues: Arc<EventQueues>,
+    pub(crate) poll_tracker: PollTracker,
     /// By thread number.
     pub(crate) seats: Vec<Seat>,
     pub(crate) orders: Orders,
@@ -86,8 +86,8 @@ impl Host {
             config,
             exports: Exports::default(),
             imports: Imports::default(),
-            mailboxes: Mailboxes::new(local, hosts, threads),
-            attendance: Attendance::new(threads),
+            event_queues: EventQueues::new(local, hosts, threads),
+            poll_tracker: PollTracker::new(threads),
             seats,
             orders: Orders::default(),
             sleepers,
@@ -102,7 +102,7 @@ impl Host {
     /// The other hosts.
     pub(crate) fn peers(&self) -> impl Iterator<Item = HostId> {
         let local = self.local;
-        (0..self.mailboxes.hosts()).map(HostId).filter(move |host| *host != local)
+        (0..self.event_queues.hosts()).map(HostId).filter(move |host| *host != local)
     }
 
     /// Leaves an order for the service thread.
@@ -112,7 +112,7 @@ impl Host {
     }
 
     pub(crate) fn ring_service(&self) {
-        self.carrier.ring(self.threads);
+        self.carrier.unpark(self.threads);
     }
 
     // ---- Queue pairs.
@@ -200,7 +200,7 @@ impl Host {
                 }
             }
             Incident::Payload { thread: to, event } => self.deliver(to, peer, event),
-            Incident::Wake(to) => self.carrier.ring(to),
+            Incident::Wake(to) => self.carrier.unpark(to),
             // The peer may have said why, elsewhere.
             Incident::Failed(reason) => self.leave(Order::Ended { peer, reason }),
         }
@@ -231,21 +231,21 @@ impl Host {
 
     /// What became of `peer`, if it is no longer there.
     pub(crate) fn end_of(&self, peer: HostId) -> Option<&PeerEvent> {
-        self.mailboxes.end_of(peer)
+        self.event_queues.end_of(peer)
     }
 
     /// Notes what became of a peer, the first time, and gets every thread to look; false if it was
     /// noted before.
     pub(crate) fn gone(&self, event: PeerEvent) -> bool {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
-        if !self.mailboxes.end(&event) {
+        if !self.event_queues.end(&event) {
             return false;
         }
         match event {
             PeerEvent::Left(_) => tracing::debug!(local = %self.local, %host, "left"),
             PeerEvent::Lost(_, why) => tracing::warn!(local = %self.local, %host, %why, "lost"),
         }
-        (0..self.threads).for_each(|thread| self.carrier.ring(thread));
+        (0..self.threads).for_each(|thread| self.carrier.unpark(thread));
         self.ring_service();
         true
     }
@@ -254,17 +254,17 @@ impl Host {
 
     /// Leaves something for the lane of `thread` to `from`.
     fn deliver(&self, thread: u32, from: HostId, event: Event) {
-        self.mailboxes.deliver(thread, from, event);
-        self.carrier.ring(thread);
+        self.event_queues.deliver(thread, from, event);
+        self.carrier.unpark(thread);
     }
 
-    /// Hands what has arrived for the lane of `mailbox`, which leads to another host, to `sink`,
+    /// Hands what has arrived for the lane of `event_queue`, which leads to another host, to `sink`,
     /// and tells the peer's threads how many of their notifications and payloads were taken; whether
     /// there was anything.
-    pub(crate) fn take(&self, mailbox: &mut Mailbox, sink: &mut dyn FnMut(Event)) -> bool {
+    pub(crate) fn take(&self, event_queue: &mut EventQueue, sink: &mut dyn FnMut(Event)) -> bool {
         // By thread of the peer: notifications, and what payloads were charged.
         let mut taken: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
-        let any = mailbox.take(&mut |event| {
+        let any = event_queue.take(&mut |event| {
             match &event {
                 Event::Notified { from, .. } => taken.entry(from.thread).or_default().0 += 1,
                 Event::Bulk { from, payload, .. } => {
@@ -275,9 +275,9 @@ impl Host {
             sink(event);
         });
         for (of, (notifications, cost)) in taken {
-            self.with(of, mailbox.peer(), |link, note| {
+            self.with(of, event_queue.peer(), |link, note| {
                 link.taken(notifications);
-                link.took(mailbox.thread(), cost);
+                link.took(event_queue.thread(), cost);
                 link.post(note);
             });
         }
@@ -287,7 +287,7 @@ impl Host {
     /// Called by a thread that has just woken: from now on the service thread must notice when it
     /// stops polling.
     pub(crate) fn expect_ticks(&self) {
-        if self.attendance.must_ring() {
+        if self.poll_tracker.must_notify() {
             self.ring_service();
         }
     }

@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use transport_api::{Bell, Carrier, Event, HostId, Lane, ThreadId};
+use transport_api::{Carrier, Event, HostId, Lane, Parker, ThreadId};
 
 /// How long the service thread sleeps between looks while hosts join.
 const LOOK: Duration = Duration::from_millis(20);
@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) struct Joined {
     pub(crate) host: Arc<Host>,
     pub(crate) lanes: Vec<Box<dyn Lane>>,
-    pub(crate) bell: Box<dyn Bell>,
+    pub(crate) parker: Box<dyn Parker>,
     /// What hosts that were ready earlier have said meanwhile.
     pub(crate) early: Vec<(HostId, Message)>,
 }
@@ -75,22 +75,22 @@ pub(crate) fn join(carrier: Arc<dyn Carrier>, config: RdmaConfig) -> Result<Join
         seats.push(Seat::new(hosts, cq));
     }
     let host = Host::new(carrier, pd, place, config, seats).map_err(refused("register memory"))?;
-    let (lanes, bell) = service_lanes(&host)?;
-    let mut joining = Joining::new(host, lanes, bell)?;
+    let (lanes, parker) = service_lanes(&host)?;
+    let mut joining = Joining::new(host, lanes, parker)?;
     joining.run().map_err(|failure| match failure {
         Failure::Refused(source) => refused("connect a queue pair")(source),
         Failure::Other(error) => error,
     })?;
-    let Joining { host, lanes, bell, early, .. } = joining;
-    Ok(Joined { host, lanes, bell, early })
+    let Joining { host, lanes, parker, early, .. } = joining;
+    Ok(Joined { host, lanes, parker, early })
 }
 
-type ServiceLanes = (Vec<Box<dyn Lane>>, Box<dyn Bell>);
+type ServiceLanes = (Vec<Box<dyn Lane>>, Box<dyn Parker>);
 
 fn service_lanes(host: &Host) -> Result<ServiceLanes, RdmaError> {
     let lane = |peer| host.carrier.lane(host.threads, peer);
     let lanes = host.peers().map(lane).collect::<Result<_, _>>()?;
-    Ok((lanes, host.carrier.bell(host.threads)?))
+    Ok((lanes, host.carrier.parker(host.threads)?))
 }
 
 /// Why joining failed.
@@ -159,7 +159,7 @@ impl Progress {
 struct Joining {
     host: Arc<Host>,
     lanes: Vec<Box<dyn Lane>>,
-    bell: Box<dyn Bell>,
+    parker: Box<dyn Parker>,
     /// In the order of the lanes.
     progress: Vec<Progress>,
     early: Vec<(HostId, Message)>,
@@ -170,7 +170,7 @@ impl Joining {
     fn new(
         host: Arc<Host>,
         lanes: Vec<Box<dyn Lane>>,
-        bell: Box<dyn Bell>,
+        parker: Box<dyn Parker>,
     ) -> Result<Self, RdmaError> {
         let mut progress = Vec::new();
         let refused = |what, source| refused(host.place.device.name(), what, source);
@@ -194,12 +194,12 @@ impl Joining {
             let most = host.config.most();
             progress.push(Progress { ours, most, has_greeted: false, is_ready: false });
         }
-        Ok(Self { host, lanes, bell, progress, early: Vec::new() })
+        Ok(Self { host, lanes, parker, progress, early: Vec::new() })
     }
 
     /// Connects them with those of all peers.
     fn run(&mut self) -> Result<(), Failure> {
-        let (start, patience) = (Instant::now(), self.host.config.join_patience);
+        let (start, timeout) = (Instant::now(), self.host.config.join_timeout);
         for index in 0..self.lanes.len() {
             let (answering, ends) =
                 (self.host.place.answering(), self.progress[index].ours.clone());
@@ -216,10 +216,10 @@ impl Joining {
             if missing.is_empty() {
                 return Ok(());
             }
-            if start.elapsed() >= patience {
-                return Err(RdmaError::Missing { missing, waited: patience }.into());
+            if start.elapsed() >= timeout {
+                return Err(RdmaError::Missing { missing, waited: timeout }.into());
             }
-            self.bell.sleep(LOOK, &mut || false);
+            self.parker.park(LOOK, &mut || false);
         }
     }
 

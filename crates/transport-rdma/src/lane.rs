@@ -13,7 +13,7 @@ use crate::{
 use primitive::{SharedBytes, sync::Ordering};
 use std::sync::Arc;
 use transport_api::{
-    Event, HostId, Lane, Mailbox, OpError, PeerEvent, RemoteRegion, Rights, ThreadId,
+    Event, EventQueue, HostId, Lane, OpError, PeerEvent, RemoteRegion, Rights, ThreadId,
 };
 
 /// Polls from one look at the carrier's lane to the next: it costs a system call. Whoever has slept
@@ -25,7 +25,7 @@ pub(crate) struct RdmaLane {
     host: Arc<Host>,
     thread: u32,
     peer: HostId,
-    mailbox: Mailbox,
+    event_queue: EventQueue,
     /// The same lane of the carrier, for bulk payloads.
     carrier: Box<dyn Lane>,
     /// Whether something was given to the carrier's lane since the last flush.
@@ -39,13 +39,13 @@ pub(crate) struct RdmaLane {
 }
 
 impl RdmaLane {
-    /// The lane to another host that `mailbox` is for.
-    pub(crate) fn new(host: Arc<Host>, mailbox: Mailbox, carrier: Box<dyn Lane>) -> Self {
+    /// The lane to another host that `event_queue` is for.
+    pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue, carrier: Box<dyn Lane>) -> Self {
         Self {
             host,
-            thread: mailbox.thread(),
-            peer: mailbox.peer(),
-            mailbox,
+            thread: event_queue.thread(),
+            peer: event_queue.peer(),
+            event_queue,
             carrier,
             has_bulk: false,
             until_carrier: 0,
@@ -67,7 +67,7 @@ impl RdmaLane {
         let ours =
             |remote: &&Arc<Remote>| remote.issuer == self.host.id && region.owner() == self.peer;
         let remote = region.handle::<Arc<Remote>>().filter(ours).ok_or(OpError::Foreign(key))?;
-        self.mailbox.there()?;
+        self.event_queue.there()?;
         region.check(at, count, needs)?;
         Ok(remote)
     }
@@ -176,7 +176,7 @@ impl Lane for RdmaLane {
         thread: u32,
         value: u32,
     ) -> Result<(), OpError> {
-        self.mailbox.check_thread(thread)?;
+        self.event_queue.check_thread(thread)?;
         let remote = self.check(to, at, from.len(), Rights::WRITE)?;
         let name = (to.key(), to.generation());
         self.start(remote, |link| {
@@ -186,8 +186,8 @@ impl Lane for RdmaLane {
     }
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.mailbox.check_thread(thread)?;
-        self.mailbox.there()?;
+        self.event_queue.check_thread(thread)?;
+        self.event_queue.there()?;
         if self.host.config.reads_payloads {
             OpError::check_payload(payload.len())?;
             self.with(|link, _| link.offer(thread, tag, payload));
@@ -200,7 +200,7 @@ impl Lane for RdmaLane {
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
-        self.mailbox.there()?;
+        self.event_queue.there()?;
         self.with(|link, note| link.post(note));
         if std::mem::take(&mut self.has_bulk) {
             // If the peer is gone for the carrier, the next poll reports it.
@@ -210,24 +210,24 @@ impl Lane for RdmaLane {
     }
 
     fn wake(&mut self, thread: u32) {
-        if thread >= self.host.threads || self.mailbox.is_over() {
+        if thread >= self.host.threads || self.event_queue.is_over() {
             return;
         }
         self.host.wake(self.thread, ThreadId { host: self.peer, thread });
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
-        self.host.attendance.attend(self.thread);
+        self.host.poll_tracker.record_poll(self.thread);
         // For all lanes of the thread: also where this one is over.
         let mut moved = self.host.pump(self.thread);
-        if self.mailbox.is_over() {
+        if self.event_queue.is_over() {
             // The carrier may find out later, and keeps the thread awake until somebody hears it.
             if !self.carrier_ended {
                 self.poll_carrier(&mut |_| ());
             }
             return false;
         }
-        moved |= self.host.take(&mut self.mailbox, sink);
+        moved |= self.host.take(&mut self.event_queue, sink);
         let ended = self.host.end_of(self.peer).is_some();
         let sleeps = self.host.seat(self.thread).sleeps.load(Ordering::Relaxed);
         if self.until_carrier == 0 || ended || sleeps != self.sleeps {
@@ -244,9 +244,9 @@ impl Lane for RdmaLane {
         }
         // What completed before the end is reported before it.
         self.host.pump(self.thread);
-        self.host.take(&mut self.mailbox, sink);
+        self.host.take(&mut self.event_queue, sink);
         if let Some(end) = self.host.end_of(self.peer) {
-            self.mailbox.report(end, sink);
+            self.event_queue.report(end, sink);
         }
         true
     }

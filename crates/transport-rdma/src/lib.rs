@@ -31,7 +31,7 @@
 //! 7. `exports`, `imports`: regions.
 //! 8. `seat`, `host`: who looks at which completions when, and what all threads share; `sleepers`:
 //!    who is woken when.
-//! 9. `lane`, `local`, `bell`: what runtime threads hold.
+//! 9. `lane`, `local`, `parker`: what runtime threads hold.
 //! 10. `message`, `join`, `dealings`, `service`: how hosts find each other's queue pairs and
 //!     regions, and what the service thread does.
 //! 11. `RdmaTransport`: puts them together.
@@ -40,7 +40,6 @@
 #![cfg(feature = "verbs")]
 #![deny(unsafe_code)]
 
-mod bell;
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -63,6 +62,7 @@ mod message;
 mod notices;
 #[allow(unsafe_code, reason = "the only module that maps memory; see the ledger")]
 mod pages;
+mod parker;
 mod payloads;
 mod place;
 mod queue;

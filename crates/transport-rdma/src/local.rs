@@ -10,23 +10,23 @@ use crate::{
 use primitive::SharedBytes;
 use std::{io, sync::Arc};
 use transport_api::{
-    Event, HostId, Lane, LossReason, Mailbox, OpError, RemoteRegion, Rights, ThreadId,
+    Event, EventQueue, HostId, Lane, LossReason, OpError, RemoteRegion, Rights, ThreadId,
 };
 
 /// A lane within a process.
 pub(crate) struct LocalLane {
     host: Arc<Host>,
     thread: u32,
-    mailbox: Mailbox,
+    event_queue: EventQueue,
     carrier: Box<dyn Lane>,
     /// Whether the queue pair is there.
     has_link: bool,
 }
 
 impl LocalLane {
-    /// The lane to this host that `mailbox` is for.
-    pub(crate) fn new(host: Arc<Host>, mailbox: Mailbox, carrier: Box<dyn Lane>) -> Self {
-        Self { host, thread: mailbox.thread(), mailbox, carrier, has_link: false }
+    /// The lane to this host that `event_queue` is for.
+    pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue, carrier: Box<dyn Lane>) -> Self {
+        Self { host, thread: event_queue.thread(), event_queue, carrier, has_link: false }
     }
 
     /// Makes the queue pair, if it is not there.
@@ -145,12 +145,12 @@ impl Lane for LocalLane {
         value: u32,
     ) -> Result<(), OpError> {
         // The carrier's last thread is not one of the rack's.
-        self.mailbox.check_thread(thread)?;
+        self.event_queue.check_thread(thread)?;
         self.carrier.write_notify(to, at, from, thread, value)
     }
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.mailbox.check_thread(thread)?;
+        self.event_queue.check_thread(thread)?;
         self.carrier.bulk(thread, tag, payload)
     }
 
@@ -171,9 +171,9 @@ impl Lane for LocalLane {
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let mut moved = self.carrier.poll(sink);
         if self.has_link {
-            self.host.attendance.attend(self.thread);
+            self.host.poll_tracker.record_poll(self.thread);
             moved |= self.host.pump(self.thread);
-            moved |= self.mailbox.take(sink);
+            moved |= self.event_queue.take(sink);
         }
         moved
     }

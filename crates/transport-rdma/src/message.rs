@@ -55,7 +55,7 @@ pub(crate) enum Message {
     /// The sender's queue pairs towards the receiver are connected.
     Ready,
     /// Asks for a region, for so many milliseconds.
-    Ask { number: u64, key: RegionKey, patience: u64 },
+    Ask { number: u64, key: RegionKey, timeout: u64 },
     /// The answer; without a region, there is none.
     Told { number: u64, region: Option<Told> },
     /// That generation of the region must not be used any more.
@@ -86,9 +86,9 @@ impl Message {
                 }
             }
             Message::Ready => put(&[2]),
-            Message::Ask { number, key, patience } => {
+            Message::Ask { number, key, timeout } => {
                 put(&[3]);
-                [*number, key.0, *patience].iter().for_each(|word| put(&word.to_le_bytes()));
+                [*number, key.0, *timeout].iter().for_each(|word| put(&word.to_le_bytes()));
             }
             Message::Told { number, region } => {
                 put(&[4]);
@@ -182,7 +182,7 @@ impl Rest<'_> {
             3 => Message::Ask {
                 number: self.word()?,
                 key: RegionKey(self.word()?),
-                patience: self.word()?,
+                timeout: self.word()?,
             },
             4 => Message::Told { number: self.word()?, region: self.any_told()? },
             5 => Message::Revoke {
@@ -253,7 +253,7 @@ mod tests {
             Message::Hello { answering: 16, row: region, payloads: None, ends: vec![end; 3] },
             Message::Hello { answering: 0, row: region, payloads: Some(region), ends: Vec::new() },
             Message::Ready,
-            Message::Ask { number, key, patience: 1000 },
+            Message::Ask { number, key, timeout: 1000 },
             Message::Told { number, region: Some(region) },
             Message::Told { number, region: None },
             Message::Revoke { number, key, generation: 2 },

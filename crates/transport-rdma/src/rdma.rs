@@ -2,11 +2,11 @@
 
 use crate::{
     RdmaConfig, RdmaError,
-    bell::RdmaBell,
     host::{Guard, Host},
     join::join,
     lane::RdmaLane,
     local::LocalLane,
+    parker::RdmaParker,
     service::{Order, Service},
 };
 use std::{
@@ -18,11 +18,11 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, Carrier, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights,
+    Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion, Rights,
     Transport,
 };
 
-/// How long peers may take to answer an import beyond its patience, or this host's own requests to
+/// How long peers may take to answer an import beyond its timeout, or this host's own requests to
 /// complete before it says goodbye.
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -49,7 +49,7 @@ pub struct RdmaTransport {
 impl RdmaTransport {
     /// Takes this host's place over `carrier`, and returns when its queue pairs are connected with
     /// those of all others. The carrier must have one thread more than the rack: the last is this
-    /// transport's own. None of its lanes and bells may have been opened.
+    /// transport's own. None of its lanes and parkers may have been opened.
     ///
     /// ```no_run
     /// use gossamer_transport_rdma::{RdmaConfig, RdmaError, RdmaTransport};
@@ -107,7 +107,7 @@ impl Transport for RdmaTransport {
     }
 
     fn hosts(&self) -> u32 {
-        self.host.mailboxes.hosts()
+        self.host.event_queues.hosts()
     }
 
     fn threads(&self) -> u32 {
@@ -136,20 +136,20 @@ impl Transport for RdmaTransport {
         &self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
         if owner.0 >= self.hosts() {
             return Err(RegionError::NoSuchHost(owner));
         }
         if owner == self.host.local {
-            return self.host.carrier.import(owner, key, patience);
+            return self.host.carrier.import(owner, key, timeout);
         }
         if self.host.end_of(owner).is_some() {
             return Err(self.lost(owner));
         }
         let (answer, answered) = mpsc::channel();
-        self.host.leave(Order::Import { owner, key, patience, answer });
-        match answered.recv_timeout(patience.saturating_add(ANSWER)) {
+        self.host.leave(Order::Import { owner, key, timeout, answer });
+        match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
             Ok(Some(region)) => Ok(region),
             Ok(None) | Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
             Err(RecvTimeoutError::Disconnected) => Err(self.lost(owner)),
@@ -157,23 +157,23 @@ impl Transport for RdmaTransport {
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
-        let mailbox = self.host.mailboxes.open(thread, peer)?;
+        let event_queue = self.host.event_queues.open(thread, peer)?;
         let (host, carrier) = (self.host.clone(), self.host.carrier.lane(thread, peer)?);
         if peer == self.host.local {
-            return Ok(Box::new(LocalLane::new(host, mailbox, carrier)));
+            return Ok(Box::new(LocalLane::new(host, event_queue, carrier)));
         }
-        Ok(Box::new(RdmaLane::new(host, mailbox, carrier)))
+        Ok(Box::new(RdmaLane::new(host, event_queue, carrier)))
     }
 
-    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
-        self.host.mailboxes.take_bell(thread)?;
-        let carrier = self.host.carrier.bell(thread)?;
-        Ok(Box::new(RdmaBell::new(self.host.clone(), thread, carrier)))
+    fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
+        self.host.event_queues.take_parker(thread)?;
+        let carrier = self.host.carrier.parker(thread)?;
+        Ok(Box::new(RdmaParker::new(self.host.clone(), thread, carrier)))
     }
 
-    fn ring(&self, thread: u32) {
+    fn unpark(&self, thread: u32) {
         if thread < self.host.threads {
-            self.host.carrier.ring(thread);
+            self.host.carrier.unpark(thread);
         }
     }
 

@@ -3,9 +3,9 @@
 //! It has a *desk*: its queue pairs and what is under way on them, behind one lock, and a completion
 //! queue for all of them. Data needs nobody at the other end; but notices and notifications must be
 //! read there, and completions here. As with connections over TCP, the thread itself does that:
-//! whenever it polls, and when its bell wakes, since the completion queue wakes it. For a thread
+//! whenever it polls, and when its parker wakes, since the completion queue wakes it. For a thread
 //! that does neither, because its own code keeps it busy, the service thread does it at every
-//! [tick](transport_api::Attendance::TICK); it also looks then whether threads sleep that were not
+//! [tick](transport_api::PollTracker::TICK); it also looks then whether threads sleep that were not
 //! woken ([`sleepers`](crate::sleepers)). So the lock is free whenever its thread wants it,
 //! nearly.
 

@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, Event, HostId, Lane, LossReason, PeerEvent, RegionKey, RemoteRegion, StandIn,
+    Event, HostId, Lane, LossReason, Parker, PeerEvent, ProgressThread, RegionKey, RemoteRegion,
 };
 
 /// How long it sleeps while it waits for requests of this host to complete.
@@ -40,7 +40,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// What threads of this process ask of the service thread.
 pub(crate) enum Order {
     /// Ask `owner` for a region. The answer is dropped unanswered when there is nobody to ask.
-    Import { owner: HostId, key: RegionKey, patience: Duration, answer: Answer },
+    Import { owner: HostId, key: RegionKey, timeout: Duration, answer: Answer },
     /// Drop `done` when no host of `importers` uses the region any more, nor does this one.
     Withdraw {
         key: RegionKey,
@@ -94,28 +94,28 @@ struct Forgetting {
 pub(crate) struct Service {
     host: Arc<Host>,
     lanes: Vec<Box<dyn Lane>>,
-    bell: Box<dyn Bell>,
+    parker: Box<dyn Parker>,
     early: Vec<(HostId, Message)>,
     dealings: Dealings,
     forgetting: Vec<Forgetting>,
     /// Peers whose end was seen to.
     ended: BTreeSet<HostId>,
-    stand_in: StandIn,
+    progress_thread: ProgressThread,
 }
 
 impl Service {
     pub(crate) fn new(joined: Joined) -> Self {
-        let Joined { host, lanes, bell, early } = joined;
-        let stand_in = StandIn::new(host.threads, Instant::now());
+        let Joined { host, lanes, parker, early } = joined;
+        let progress_thread = ProgressThread::new(host.threads, Instant::now());
         Self {
             host,
             lanes,
-            bell,
+            parker,
             early,
             dealings: Dealings::default(),
             forgetting: Vec::new(),
             ended: BTreeSet::new(),
-            stand_in,
+            progress_thread,
         }
     }
 
@@ -137,7 +137,7 @@ impl Service {
             self.answer();
             self.see_off();
             let timeout = self.next();
-            self.bell.sleep(timeout, &mut || false);
+            self.parker.park(timeout, &mut || false);
         }
     }
 
@@ -195,14 +195,14 @@ impl Service {
 
     fn heard(&mut self, from: HostId, message: Message) {
         match message {
-            Message::Ask { number, key, patience } => {
-                let asked = self.dealings.asked(from, (number, key, patience), Instant::now());
+            Message::Ask { number, key, timeout } => {
+                let asked = self.dealings.asked(from, (number, key, timeout), Instant::now());
                 asked.unwrap_or_else(|what| self.nonsense(from, what));
             }
             Message::Told { number, region } => {
                 if let Some((key, answer)) = self.dealings.answered(number, from) {
                     let region = region.map(|told| self.import(from, key, told));
-                    // The importer may have lost its patience.
+                    // The importer may have timed out.
                     let _ = answer.send(region);
                 }
             }
@@ -248,8 +248,8 @@ impl Service {
     fn follow(&mut self, order: Order) -> bool {
         match order {
             Order::Stop => return false,
-            Order::Import { owner, key, patience, answer } => {
-                let ask = self.dealings.ask(owner, key, patience, answer);
+            Order::Import { owner, key, timeout, answer } => {
+                let ask = self.dealings.ask(owner, key, timeout, answer);
                 self.say(owner, &ask);
                 // Whoever is gone already is seen off now.
                 self.ended.remove(&owner);
@@ -311,7 +311,7 @@ impl Service {
         }
     }
 
-    /// Answers imports whose region is there now, or whose patience has ended.
+    /// Answers imports whose region is there now, or whose timeout has passed.
     fn answer(&mut self) {
         let exports = &self.host.exports;
         let answers = self.dealings.answers(Instant::now(), |key, to| exports.tell(key, to));
@@ -340,7 +340,7 @@ impl Service {
     fn tick(&mut self) {
         let host = &self.host;
         let is_away = |thread| host.seat(thread).is_asleep.load(Ordering::Acquire);
-        self.stand_in.look(&host.attendance, Instant::now(), is_away, |thread| {
+        self.progress_thread.look(&host.poll_tracker, Instant::now(), is_away, |thread| {
             host.pump(thread);
             host.wake_sleepers(thread);
             true
@@ -351,7 +351,7 @@ impl Service {
     fn next(&self) -> Duration {
         let now = Instant::now();
         let until = |deadline: Instant| deadline.saturating_duration_since(now);
-        let tick = self.stand_in.next(&self.host.attendance).map(until);
+        let tick = self.progress_thread.next(&self.host.poll_tracker).map(until);
         let soon = (!self.forgetting.is_empty()).then_some(SOON);
         let deadline = self.dealings.deadline().map(until);
         [deadline, tick, soon].into_iter().flatten().min().unwrap_or(LONG)

@@ -28,7 +28,7 @@ fn host(host: u32, addresses: Vec<SocketAddr>, listener: TcpListener) -> Arc<Rdm
     let config = TcpConfig::new(names, HostId(host), addresses, listener, 3, credentials);
     let carrier = TcpTransport::join(TcpConfig { loss_bound: common::LOSS_BOUND, ..config });
     let carrier: Arc<dyn Carrier> = carrier.expect("a carrier");
-    let config = RdmaConfig { join_patience: SOON, ..common::config(host) };
+    let config = RdmaConfig { join_timeout: SOON, ..common::config(host) };
     RdmaTransport::over(carrier, config).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -101,12 +101,12 @@ fn a_killed_peer_is_lost_to_whoever_writes_to_it() {
 fn a_killed_peer_is_lost_to_whoever_sleeps() {
     let (transport, mut other) = pair();
     let mut lane = transport.lane(1, HostId(1)).expect("a lane");
-    let mut bell = transport.bell(1).expect("a bell");
+    let mut parker = transport.parker(1).expect("a parker");
     other.0.kill().expect("to be killed");
     let (mut lost, start) = (false, Instant::now());
     while !lost {
         assert!(start.elapsed() < SOON, "the loss is not reported");
-        bell.sleep(SOON, &mut || false);
+        parker.park(SOON, &mut || false);
         lane.poll(&mut |event| lost |= matches!(event, Event::Peer(PeerEvent::Lost(..))));
     }
 }

@@ -3,7 +3,7 @@
 //! A thread of a rack with hosts on other machines sleeps where its connections are, on an epoll,
 //! and no futex wakes it there. So each thread has a pair of datagram sockets: it waits for one end,
 //! and its host and all neighbours hold the other, and ring by sending on it. The protocol of the
-//! doorbell is the same: the thread announces its sleep, looks once more, and only then sleeps; a
+//! park word is the same: the thread announces its sleep, looks once more, and only then sleeps; a
 //! waker that finds the announcement owes the ring.
 //!
 //! The sending end is one open file in many processes, of which any may change its flags. So a ring
@@ -65,7 +65,7 @@ fn take(alarm: impl AsFd) {
 ///
 /// ```text
 ///   alarm.announce();
-///   if !ready() && !alarm.has_news() {
+///   if !ready() && !alarm.has_events() {
 ///       // wait for the descriptor, and for whatever else there is
 ///   }
 ///   alarm.cancel();
@@ -84,18 +84,18 @@ impl Alarm {
     /// Says that the thread is about to sleep. It must look for work once more afterwards, and
     /// [`cancel`](Self::cancel) when it is awake.
     pub fn announce(&self) {
-        self.host.own().doorbell(self.thread).announce();
+        self.host.own().park_word(self.thread).announce();
     }
 
     /// Whether a lane that the thread holds has something to report: it must not sleep over that.
-    pub fn has_news(&self) -> bool {
+    pub fn has_events(&self) -> bool {
         let listening = &self.host.seats[self.thread as usize].listening;
         self.host.own().asked_any(self.thread, listening)
     }
 
     /// Says that the thread is awake, and takes the rings that have woken it.
     pub fn cancel(&self) {
-        self.host.own().doorbell(self.thread).cancel();
+        self.host.own().park_word(self.thread).cancel();
         take(self);
     }
 }

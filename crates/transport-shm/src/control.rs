@@ -5,7 +5,7 @@
 //!   thread 0 | thread 1 | ...   | ring (0, host 0, 0) | ring (0, host 0, 1) | ...
 //!   \ THREAD_BYTES each         \ one per (receiving thread, sending host, sending thread)
 //!
-//!   thread:  +0    bell        u32, a doorbell (`transport_api::doorbell`), the futex
+//!   thread:  +0    parker        u32, a park word (`transport_api::park_word`), the futex
 //!            +128  attention   one bit per host: "look at the rings from there, and at its fate"
 //! ```
 //!
@@ -20,7 +20,7 @@ use primitive::{
 };
 use rustix::thread::futex;
 use std::{os::fd::OwnedFd, sync::Arc};
-use transport_api::{HostId, doorbell::Doorbell};
+use transport_api::{HostId, park_word::ParkWord};
 
 const THREAD_BYTES: usize = 256;
 const ATTENTION: usize = 128;
@@ -80,7 +80,7 @@ impl Layout {
 /// How the threads of a host are woken.
 #[derive(Clone)]
 pub(crate) enum Waking {
-    /// They sleep on the word of their bell.
+    /// They sleep on the word of their parker.
     Futex(futex::Flags),
     /// They sleep elsewhere, and are rung at `ringing`, one for each. The host itself has the other
     /// ends in `waiting`; of a peer it is empty.
@@ -111,16 +111,16 @@ impl Control {
     }
 
     #[inline]
-    fn bell(&self, thread: u32) -> &AtomicU32 {
+    fn parker(&self, thread: u32) -> &AtomicU32 {
         self.memory.word32(thread as usize * THREAD_BYTES)
     }
 
-    /// The doorbell of `thread`.
-    pub(crate) fn doorbell(&self, thread: u32) -> Doorbell<'_> {
-        Doorbell::new(self.bell(thread))
+    /// The park word of `thread`.
+    pub(crate) fn park_word(&self, thread: u32) -> ParkWord<'_> {
+        ParkWord::new(self.parker(thread))
     }
 
-    /// Where `thread` of this host waits to be woken, if it does not sleep on its bell.
+    /// Where `thread` of this host waits to be woken, if it does not sleep on its parker.
     pub(crate) fn alarm(&self, thread: u32) -> Option<&OwnedFd> {
         match &self.waking {
             Waking::Alarms { waiting, .. } => waiting.get(thread as usize),
@@ -131,24 +131,24 @@ impl Control {
     /// Wakes `thread` if it sleeps: a fence and a load if it does not.
     #[inline]
     pub(crate) fn wake(&self, thread: u32) {
-        if self.doorbell(thread).must_wake() {
+        if self.park_word(thread).must_wake() {
             self.wake_now(thread);
         }
     }
 
-    /// Wakes `thread` whatever its bell says: somebody who owed it a wake may have died.
+    /// Wakes `thread` whatever its parker says: somebody who owed it a wake may have died.
     #[cold]
     pub(crate) fn wake_now(&self, thread: u32) {
-        self.doorbell(thread).cancel();
+        self.park_word(thread).cancel();
         match &self.waking {
             // The only failure is a bad address, and the mapping is ours.
-            Waking::Futex(flags) => drop(futex::wake(self.bell(thread), *flags, 1)),
+            Waking::Futex(flags) => drop(futex::wake(self.parker(thread), *flags, 1)),
             Waking::Alarms { ringing, .. } => alarm::ring(&ringing[thread as usize]),
         }
     }
 
-    /// Sleeps as `thread` on its bell until woken, unless `ready`.
-    pub(crate) fn sleep(
+    /// Sleeps as `thread` on its parker until woken, unless `ready`.
+    pub(crate) fn park(
         &self,
         thread: u32,
         timeout: std::time::Duration,
@@ -157,9 +157,9 @@ impl Control {
         // Who is woken by an alarm does not sleep here.
         let Waking::Futex(flags) = self.waking else { return };
         let timeout = timespec(timeout);
-        self.doorbell(thread).sleep(ready, |bell, expected| {
+        self.park_word(thread).park(ready, |parker, expected| {
             // Woken, timed out, interrupted or too late to sleep: the caller looks again anyway.
-            let _ = futex::wait(bell, flags, expected, Some(&timeout));
+            let _ = futex::wait(parker, flags, expected, Some(&timeout));
         });
     }
 

@@ -54,7 +54,7 @@ mod tests {
         put("link", Message::Link { host, pid: 77 });
         put("greeting", Message::Greeting { host });
         put("alarms", Message::Alarms { count: 3 });
-        put("import", Message::Import { id: 4, key: RegionKey(5), patience: 1000 });
+        put("import", Message::Import { id: 4, key: RegionKey(5), timeout: 1000 });
         put("none", Message::Export { id: 4, region: None });
         let region = Some(Described { rights: Rights::READ, generation: 3, len: 4096 });
         put("export", Message::Export { id: 4, region });

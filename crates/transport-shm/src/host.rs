@@ -1,4 +1,4 @@
-//! [`Host`]: what all threads, lanes and bells of one process share.
+//! [`Host`]: what all threads, lanes and parkers of one process share.
 
 use crate::{
     control::{Control, HostSet, Layout},
@@ -25,10 +25,10 @@ pub(crate) struct Peer {
 pub(crate) struct Seat {
     /// Hosts to which the thread has ever opened a lane.
     pub(crate) opened: HostSet,
-    /// Hosts to which it holds a lane now, so that its bell must not sleep over that lane's events.
+    /// Hosts to which it holds a lane now, so that its parker must not sleep over that lane's events.
     pub(crate) listening: HostSet,
-    /// Whether it has taken its bell.
-    pub(crate) bell: AtomicBool,
+    /// Whether it has taken its parker.
+    pub(crate) parker: AtomicBool,
 }
 
 /// What all threads of one process of the rack share.
@@ -106,7 +106,7 @@ impl Host {
         }
         for thread in 0..self.threads {
             self.own().ask(thread, host);
-            // The peer may have died between clearing a bell and waking its sleeper.
+            // The peer may have died between clearing a parker and waking its sleeper.
             self.own().wake_now(thread);
         }
         self.ring_desk();

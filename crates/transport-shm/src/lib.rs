@@ -8,7 +8,7 @@
 //! Reading order:
 //! 1. `mapping`: where memory comes from; the only file with `unsafe`.
 //! 2. `export`: the regions of this host.
-//! 3. `control`: bells, attention words and rings, the memory that every host exports to all.
+//! 3. `control`: parkers, attention words and rings, the memory that every host exports to all.
 //! 4. `ring`: bulk payloads and notifications of one pair of threads.
 //! 5. `host`: what all threads of a process share.
 //! 6. `lane`: the operations.

@@ -71,7 +71,7 @@ impl ShmTransport {
     ///
     /// If the rack has hosts elsewhere, this transport knows only those on this machine: the others
     /// are no hosts to it, and threads, which wait for both, sleep by the [`Alarm`]s that are
-    /// returned, one for each, instead of by [bells](transport_api::Transport::bell). Otherwise no
+    /// returned, one for each, instead of by [parkers](transport_api::Transport::parker). Otherwise no
     /// alarms are returned.
     ///
     /// ```

@@ -27,8 +27,8 @@ pub(crate) enum Message {
     Greeting { host: HostId },
     /// More of what wakes the sender's threads, in their order; comes with `count` sockets.
     Alarms { count: u32 },
-    /// Asks for a region, waiting up to `patience` milliseconds for it to be exported.
-    Import { id: u64, key: RegionKey, patience: u64 },
+    /// Asks for a region, waiting up to `timeout` milliseconds for it to be exported.
+    Import { id: u64, key: RegionKey, timeout: u64 },
     /// The answer to `Import`: nothing, or a region; comes with the region's memory.
     Export { id: u64, region: Option<Described> },
     /// The sender leaves the rack.
@@ -85,9 +85,9 @@ impl Message {
                 put(b"a");
                 put(&count.to_le_bytes());
             }
-            Message::Import { id, key, patience } => {
+            Message::Import { id, key, timeout } => {
                 put(b"i");
-                [*id, key.0, *patience].iter().for_each(|n| put(&n.to_le_bytes()));
+                [*id, key.0, *timeout].iter().for_each(|n| put(&n.to_le_bytes()));
             }
             Message::Export { id, region: None } => {
                 put(b"n");
@@ -127,7 +127,7 @@ impl Message {
             }
             b'i' => {
                 let (id, key) = (fields.u64()?, RegionKey(fields.u64()?));
-                Message::Import { id, key, patience: fields.u64()? }
+                Message::Import { id, key, timeout: fields.u64()? }
             }
             b'n' => Message::Export { id: fields.u64()?, region: None },
             b'e' => {
@@ -175,7 +175,7 @@ mod tests {
             Message::Link { host: HostId(2), pid: 77 },
             Message::Greeting { host: HostId(9) },
             Message::Alarms { count: MOST_FILES as u32 },
-            Message::Import { id: 1, key: RegionKey(2), patience: 3 },
+            Message::Import { id: 1, key: RegionKey(2), timeout: 3 },
             Message::Export { id: 4, region: None },
             Message::Export { id: 5, region: Some(region) },
             Message::Goodbye,

@@ -7,7 +7,7 @@
 //! ```text
 //!   +0    tail     bytes ever written;  written by the sender, after the bytes
 //!   +128  head     bytes ever consumed; written by the receiver, after it copied them out
-//!   +256  waiting  a doorbell (`transport_api::doorbell`): the sender sleeps for room
+//!   +256  waiting  a park word (`transport_api::park_word`): the sender sleeps for room
 //!   +512  data     frames: four header words, then the payload padded to 8 bytes
 //! ```
 //!
@@ -24,7 +24,7 @@ use primitive::{
     sync::{AtomicU32, Ordering},
 };
 use std::collections::VecDeque;
-use transport_api::{RegionKey, doorbell::Doorbell};
+use transport_api::{RegionKey, park_word::ParkWord};
 
 const TAIL: usize = 0;
 const HEAD: usize = 128;
@@ -134,11 +134,11 @@ impl Sender {
             if self.fill(room) {
                 continue;
             }
-            Doorbell::new(self.place.waiting()).announce();
+            ParkWord::new(self.place.waiting()).announce();
             if self.room()? == room {
                 break;
             }
-            Doorbell::new(self.place.waiting()).cancel();
+            ParkWord::new(self.place.waiting()).cancel();
         }
         Ok(self.tail != start)
     }
@@ -242,7 +242,7 @@ impl Receiver {
             self.consume(self.head + there.min(STEP), there > STEP, sink)?;
             progress.moved = true;
             self.place.memory.store(HEAD, self.head, Ordering::Release);
-            progress.wake_sender |= Doorbell::new(self.place.waiting()).must_wake();
+            progress.wake_sender |= ParkWord::new(self.place.waiting()).must_wake();
         }
         progress.more = true;
         Ok(progress)

@@ -39,7 +39,7 @@ pub(crate) type Answer = Option<(Described, OwnedFd)>;
 /// What threads of this process ask of the service thread.
 pub(crate) enum Order {
     /// Ask `owner` for a region. The answer is dropped unanswered when there is nobody to ask.
-    Import { owner: HostId, key: RegionKey, patience: Duration, answer: mpsc::Sender<Answer> },
+    Import { owner: HostId, key: RegionKey, timeout: Duration, answer: mpsc::Sender<Answer> },
     /// Say goodbye to all, then drop `said`.
     Goodbye { _said: mpsc::Sender<()> },
     /// Close all links without a word, and end.
@@ -48,15 +48,15 @@ pub(crate) enum Order {
 
 /// Where orders are left for the service thread.
 pub(crate) struct Desk {
-    bell: OwnedFd,
+    wakeup: OwnedFd,
     /// `None` once the service thread has ended.
     orders: Mutex<Option<Vec<Order>>>,
 }
 
 impl Desk {
     pub(crate) fn new() -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { bell, orders: Mutex::new(Some(Vec::new())) })
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { wakeup, orders: Mutex::new(Some(Vec::new())) })
     }
 
     /// Leaves an order; drops it if nobody will look any more.
@@ -70,7 +70,7 @@ impl Desk {
     /// Gets the service thread to look at everything again: orders, exports, the fate of peers.
     pub(crate) fn ring(&self) {
         // It fails only if it has been rung 2^64 times unanswered.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }
 }
 
@@ -144,7 +144,7 @@ impl Service {
     fn follow_orders(&mut self) -> bool {
         let mut rung = [0; 8];
         // Fails if it was not rung, which is as well.
-        let _ = rustix::io::read(&self.desk.bell, &mut rung);
+        let _ = rustix::io::read(&self.desk.wakeup, &mut rung);
         let orders = self.desk.orders.lock().as_mut().map(std::mem::take).unwrap_or_default();
         for order in orders {
             match order {
@@ -154,15 +154,15 @@ impl Service {
                         link.post(Message::Goodbye, None);
                     }
                 }
-                Order::Import { owner, key, patience, answer } => {
+                Order::Import { owner, key, timeout, answer } => {
                     let link = self.links.iter_mut().find(|link| link.host == owner);
                     let Some(link) = link else { continue };
-                    let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+                    let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
                     // Also if the link is closed: who asks is told when it is known what became of
                     // the peer.
                     link.asked.insert(self.next, answer);
                     if link.closed.is_none() {
-                        link.post(Message::Import { id: self.next, key, patience }, None);
+                        link.post(Message::Import { id: self.next, key, timeout }, None);
                     }
                     self.next += 1;
                 }
@@ -171,7 +171,7 @@ impl Service {
         true
     }
 
-    /// Answers imports whose region is there now, or whose patience has ended.
+    /// Answers imports whose region is there now, or whose timeout has passed.
     fn answer_waiting(&mut self) {
         let now = Instant::now();
         for link in &mut self.links {
@@ -226,9 +226,9 @@ impl Service {
         ended.is_ok_and(|[ended]| ended)
     }
 
-    /// Sleeps until something happens or some patience ends.
+    /// Sleeps until something happens or some timeout passes.
     fn wait(&self) -> io::Result<()> {
-        let mut polled = vec![PollFd::new(&self.desk.bell, PollFlags::IN)];
+        let mut polled = vec![PollFd::new(&self.desk.wakeup, PollFlags::IN)];
         let mut deadline = None;
         for link in &self.links {
             polled.push(PollFd::new(&link.pidfd, PollFlags::IN));
@@ -308,12 +308,12 @@ impl Link {
                     let text = format!("more than {PENDING_IMPORTS} unanswered imports");
                     return Fate::Lost(LossReason::Protocol(text));
                 }
-                (Message::Import { id, key, patience }, _) => {
-                    let patience = Duration::from_millis(patience);
-                    self.waiting.push((id, key, deadline(Instant::now(), patience)));
+                (Message::Import { id, key, timeout }, _) => {
+                    let timeout = Duration::from_millis(timeout);
+                    self.waiting.push((id, key, deadline(Instant::now(), timeout)));
                 }
                 (Message::Export { id, region }, file) => {
-                    // Nobody waits any more if the importer has lost its patience.
+                    // Nobody waits any more if the importer has timed out.
                     if let Some(answer) = self.asked.remove(&id) {
                         let _ = answer.send(region.zip(file));
                     }

@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, HostId, Lane, LaneError, LossReason, Region, RegionError, RegionKey, RemoteRegion,
+    HostId, Lane, LaneError, LossReason, Parker, Region, RegionError, RegionKey, RemoteRegion,
     Rights, Transport, Window, deadline,
 };
 
@@ -32,7 +32,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 
 /// One process's place in a rack whose hosts are processes of one machine (or threads of one).
 ///
-/// Dropping it closes its links: peers that have not seen a goodbye report it as lost. Lanes, bells
+/// Dropping it closes its links: peers that have not seen a goodbye report it as lost. Lanes, parkers
 /// and regions made from it stay valid for this process.
 pub struct ShmTransport {
     host: Arc<Host>,
@@ -90,10 +90,10 @@ impl ShmTransport {
         }
     }
 
-    /// Takes the bells of all threads, for which these are given.
+    /// Takes the parkers of all threads, for which these are given.
     pub(crate) fn alarms(&self) -> Vec<Alarm> {
         let alarm = |(thread, seat): (u32, &Seat)| {
-            seat.bell.store(true, Ordering::Release);
+            seat.parker.store(true, Ordering::Release);
             Alarm::new(self.host.clone(), thread)
         };
         (0..).zip(&self.host.seats).map(alarm).collect()
@@ -104,13 +104,13 @@ impl ShmTransport {
         &self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Arc<Window>, RegionError> {
         let unknown = RegionError::Unknown { owner, key };
         let Some(desk) = &self.host.desk else { return Err(unknown) };
         let (answer, answered) = mpsc::channel();
-        desk.leave(Order::Import { owner, key, patience, answer });
-        let (region, file) = match answered.recv_timeout(patience.saturating_add(ANSWER)) {
+        desk.leave(Order::Import { owner, key, timeout, answer });
+        let (region, file) = match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
             Ok(Some(answer)) => answer,
             Ok(None) | Err(RecvTimeoutError::Timeout) => return Err(unknown),
             Err(RecvTimeoutError::Disconnected) => return Err(self.lost(owner)),
@@ -165,13 +165,13 @@ impl Transport for ShmTransport {
         &self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
         if !self.host.reaches(owner) {
             return Err(RegionError::NoSuchHost(owner));
         }
         if owner == self.host.local {
-            let told = self.host.exports.wait(key, deadline(Instant::now(), patience));
+            let told = self.host.exports.wait(key, deadline(Instant::now(), timeout));
             let told = told.ok_or(RegionError::Unknown { owner, key })?;
             let window = told.window(self.host.id, owner, key);
             return Ok(RemoteRegion::mapping(Arc::new(window)));
@@ -185,7 +185,7 @@ impl Transport for ShmTransport {
         if let Some(known) = known.filter(|known| known.is_live()) {
             return Ok(RemoteRegion::mapping(known));
         }
-        let fresh = self.ask(owner, key, patience)?;
+        let fresh = self.ask(owner, key, timeout)?;
         held().insert((owner, key), Arc::downgrade(&fresh));
         Ok(RemoteRegion::mapping(fresh))
     }
@@ -201,15 +201,15 @@ impl Transport for ShmTransport {
         Ok(Box::new(ShmLane::new(self.host.clone(), thread, peer)))
     }
 
-    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
+    fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
         LaneError::check_thread(thread, self.host.threads)?;
-        if self.host.seats[thread as usize].bell.swap(true, Ordering::AcqRel) {
+        if self.host.seats[thread as usize].parker.swap(true, Ordering::AcqRel) {
             return Err(LaneError::AlreadyOpen(thread, self.host.local));
         }
-        Ok(Box::new(ShmBell { host: self.host.clone(), thread }))
+        Ok(Box::new(ShmParker { host: self.host.clone(), thread }))
     }
 
-    fn ring(&self, thread: u32) {
+    fn unpark(&self, thread: u32) {
         if thread < self.host.threads {
             self.host.own().wake(thread);
         }
@@ -230,16 +230,16 @@ impl Drop for ShmTransport {
     }
 }
 
-/// The bell of one thread: a futex in its host's control memory.
-struct ShmBell {
+/// The parker of one thread: a futex in its host's control memory.
+struct ShmParker {
     host: Arc<Host>,
     thread: u32,
 }
 
-impl Bell for ShmBell {
-    fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
+impl Parker for ShmParker {
+    fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
         let listening = &self.host.seats[self.thread as usize].listening;
         let own = self.host.own();
-        own.sleep(self.thread, timeout, || ready() || own.asked_any(self.thread, listening));
+        own.park(self.thread, timeout, || ready() || own.asked_any(self.thread, listening));
     }
 }

@@ -322,12 +322,12 @@ fn a_killed_process_is_lost_with_its_signal() {
         let own: Region = rack.export(RegionKey(1), 4096, Rights::ALL).expect("an export");
         let region = rack.import(HostId(1), RegionKey(1), DEADLINE).expect("an import");
         let mut lane = lane_to(&rack, 1);
-        let mut bell = rack.bell(1).expect("a bell");
+        let mut parker = rack.parker(1).expect("a parker");
         let mut second = rack.lane(1, HostId(1)).expect("a lane");
         let sleeper = thread::spawn(move || {
             let mut lost = false;
             while !lost {
-                bell.sleep(DEADLINE * 2, &mut || false);
+                parker.park(DEADLINE * 2, &mut || false);
                 second.poll(&mut |event| lost |= matches!(event, Event::Peer(_)));
             }
         });

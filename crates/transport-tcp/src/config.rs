@@ -72,14 +72,14 @@ pub struct TcpConfig {
     /// One second if not set; ten milliseconds at least.
     pub loss_bound: Duration,
     /// How long all hosts may take to find each other, in [`join`](crate::TcpTransport::join).
-    pub join_patience: Duration,
+    pub join_timeout: Duration,
     /// How long one connection may take until who dials has said who it is. Within it, connections
     /// that never say make room for others.
-    pub handshake_patience: Duration,
+    pub handshake_timeout: Duration,
 }
 
 impl TcpConfig {
-    /// The settings of `host` among the hosts at `addresses`, with the usual patience.
+    /// The settings of `host` among the hosts at `addresses`, with the usual timeout.
     pub fn new(
         (job, build): (JobId, Build),
         host: HostId,
@@ -99,8 +99,8 @@ impl TcpConfig {
             cpu: CpuFeatures::detected(),
             credentials,
             loss_bound: Duration::from_secs(1),
-            join_patience: Duration::from_secs(20),
-            handshake_patience: Duration::from_secs(5),
+            join_timeout: Duration::from_secs(20),
+            handshake_timeout: Duration::from_secs(5),
         }
     }
 

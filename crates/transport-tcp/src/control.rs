@@ -55,7 +55,7 @@ pub(crate) struct Control {
     pub(crate) heard: Instant,
     /// Imports that it has not answered yet, by number.
     asked: HashMap<u64, mpsc::Sender<Answer>>,
-    /// Imports of its that wait for an export here: number, key, patience.
+    /// Imports of its that wait for an export here: number, key, timeout.
     waiting: Vec<(u64, RegionKey, Instant)>,
     /// Why it has ended the connection, if it has said so.
     given_up: Option<String>,
@@ -140,17 +140,17 @@ impl Control {
         &mut self,
         number: u64,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
         answer: mpsc::Sender<Answer>,
     ) {
-        let word = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let word = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         if self.wire.is_some() {
             self.asked.insert(number, answer);
             self.post(Header { key: key.0, at: number, word, ..Header::new(Kind::Ask) }, &[]);
         }
     }
 
-    /// Answers imports whose region is there now, or whose patience has ended.
+    /// Answers imports whose region is there now, or whose timeout has passed.
     pub(crate) fn answer_waiting(&mut self, exports: &Exports, now: Instant) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|(number, key, deadline)| {
@@ -172,7 +172,7 @@ impl Control {
         self.waiting = waiting;
     }
 
-    /// When the patience of the first import that waits ends.
+    /// When the timeout of the first import that waits passes.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.waiting.iter().map(|(_, _, deadline)| *deadline).min()
     }
@@ -210,7 +210,7 @@ impl Control {
                     return Err(nonsense!("a region of {} bytes", header.word));
                 };
                 let generation = header.generation;
-                // Nobody waits any more if the importer has lost its patience.
+                // Nobody waits any more if the importer has timed out.
                 if let Some(answer) = self.asked.remove(&header.at) {
                     let told = (header.key == 1).then_some(Told { rights, generation, len });
                     let _ = answer.send(told);

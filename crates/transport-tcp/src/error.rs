@@ -53,7 +53,7 @@ pub enum JoinError {
     Missing {
         /// The hosts that are missing.
         missing: Vec<HostId>,
-        /// The patience that has run out.
+        /// The timeout that has passed.
         waited: Duration,
         /// The last connection that failed or was refused, and why.
         last: Option<String>,

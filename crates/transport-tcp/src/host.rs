@@ -1,11 +1,11 @@
-//! [`Host`]: what all threads, lanes and bells of one process share.
+//! [`Host`]: what all threads, lanes and parkers of one process share.
 //!
 //! Who reads a connection? Best the thread that it belongs to: while it polls, at each poll of its
-//! lane; while it sleeps, because its bell waits for the thread's own connections. But a peer must
+//! lane; while it sleeps, because its parker waits for the thread's own connections. But a peer must
 //! not wait for a thread that does neither, because its own code keeps it busy (or because the
 //! program has no such thread yet). Such a thread's connections are *adopted* by the service
 //! thread, until it polls again. So on the paths that matter no byte changes threads, and no thread
-//! holds anybody up for longer than two [ticks](Attendance::TICK) and one [push](Conn::push).
+//! holds anybody up for longer than two [ticks](PollTracker::TICK) and one [push](Conn::push).
 
 use crate::{
     bulk,
@@ -24,8 +24,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use transport_api::{
-    Attendance, Event, HostId, LossReason, Mailbox, Mailboxes, PeerEvent, RegionKey,
-    doorbell::Doorbell,
+    Event, EventQueue, EventQueues, HostId, LossReason, PeerEvent, PollTracker, RegionKey,
+    park_word::ParkWord,
 };
 
 /// What the epoll of a thread calls its eventfd, and the alarm of another transport; connections have
@@ -35,7 +35,7 @@ pub(crate) const ALARM: u64 = u64::MAX - 1;
 
 /// One runtime thread of this process.
 pub(crate) struct Seat {
-    /// The word of its doorbell.
+    /// The word of its park word.
     word: AtomicU32,
     /// Whether the service thread looks after its connections.
     pub(crate) adopted: AtomicBool,
@@ -60,15 +60,15 @@ impl Seat {
         Ok(epoll::add(&self.epoll, alarm, epoll::EventData::new_u64(ALARM), flags)?)
     }
 
-    pub(crate) fn doorbell(&self) -> Doorbell<'_> {
-        Doorbell::new(&self.word)
+    pub(crate) fn park_word(&self) -> ParkWord<'_> {
+        ParkWord::new(&self.word)
     }
 
     /// Whether nobody need look whether the thread polls: it sleeps, or its connections are
     /// adopted.
     pub(crate) fn is_away(&self) -> bool {
         self.adopted.load(Ordering::Relaxed)
-            || self.word.load(Ordering::Acquire) == transport_api::doorbell::SLEEPING
+            || self.word.load(Ordering::Acquire) == transport_api::park_word::PARKED
     }
 }
 
@@ -93,8 +93,8 @@ pub(crate) struct Host {
     pub(crate) id: u64,
     pub(crate) local: HostId,
     pub(crate) threads: u32,
-    pub(crate) mailboxes: Arc<Mailboxes>,
-    pub(crate) attendance: Attendance,
+    pub(crate) event_queues: Arc<EventQueues>,
+    pub(crate) poll_tracker: PollTracker,
     pub(crate) exports: Arc<Exports>,
     /// By host number, this host included.
     peers: Vec<Peer>,
@@ -116,9 +116,9 @@ impl Host {
                 }
             });
             let threads = seats.len() as u32;
-            let mailboxes = Mailboxes::new(local, peers.len() as u32, threads);
-            let attendance = Attendance::new(threads);
-            Self { id, local, threads, mailboxes, attendance, exports, peers, seats, desk }
+            let event_queues = EventQueues::new(local, peers.len() as u32, threads);
+            let poll_tracker = PollTracker::new(threads);
+            Self { id, local, threads, event_queues, poll_tracker, exports, peers, seats, desk }
         })
     }
 
@@ -208,7 +208,7 @@ impl Host {
     /// Notes what became of a peer, the first time, and gets every thread to look.
     pub(crate) fn gone(&self, event: PeerEvent) {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
-        if !self.mailboxes.end(&event) {
+        if !self.event_queues.end(&event) {
             return;
         }
         match event {
@@ -221,20 +221,20 @@ impl Host {
 
     /// What became of `peer`, if it is no longer there.
     pub(crate) fn end_of(&self, peer: HostId) -> Option<&PeerEvent> {
-        self.mailboxes.end_of(peer)
+        self.event_queues.end_of(peer)
     }
 
     /// Leaves something for the lane of `thread` to `from`.
     pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
-        self.mailboxes.deliver(thread, from, event);
+        self.event_queues.deliver(thread, from, event);
         self.wake(thread);
     }
 
-    /// Hands what has arrived for the lane of `mailbox`, which leads to another host, to `sink`,
+    /// Hands what has arrived for the lane of `event_queue`, which leads to another host, to `sink`,
     /// and tells the peer's threads how much of theirs was taken; whether there was anything.
-    pub(crate) fn take(&self, mailbox: &mut Mailbox, sink: &mut dyn FnMut(Event)) -> bool {
+    pub(crate) fn take(&self, event_queue: &mut EventQueue, sink: &mut dyn FnMut(Event)) -> bool {
         let mut taken: BTreeMap<u32, u64> = BTreeMap::new();
-        let any = mailbox.take(&mut |event| {
+        let any = event_queue.take(&mut |event| {
             let cost = match &event {
                 Event::Bulk { from, payload, .. } => Some((from, bulk::cost_of(payload.len()))),
                 Event::Notified { from, .. } => Some((from, bulk::cost_of(0))),
@@ -246,9 +246,9 @@ impl Host {
             sink(event);
         });
         for (link, cost) in taken {
-            let mut conn = self.link(mailbox.peer(), link);
-            conn.machine.taken(mailbox.thread(), cost);
-            self.push_or_lose(conn, mailbox.peer(), link);
+            let mut conn = self.link(event_queue.peer(), link);
+            conn.machine.taken(event_queue.thread(), cost);
+            self.push_or_lose(conn, event_queue.peer(), link);
         }
         any
     }
@@ -256,15 +256,15 @@ impl Host {
     /// Wakes `thread`, which exists, if it sleeps.
     pub(crate) fn wake(&self, thread: u32) {
         let seat = self.seat(thread);
-        if seat.doorbell().must_wake() {
+        if seat.park_word().must_wake() {
             crate::service::ring(&seat.rung);
         }
     }
 
     /// `thread`, which calls this, looks after its own connections.
     #[inline]
-    pub(crate) fn attend(&self, thread: u32) {
-        self.attendance.attend(thread);
+    pub(crate) fn record_poll(&self, thread: u32) {
+        self.poll_tracker.record_poll(thread);
         let adopted = &self.seat(thread).adopted;
         if adopted.load(Ordering::Relaxed) {
             adopted.store(false, Ordering::Relaxed);
@@ -275,7 +275,7 @@ impl Host {
     /// Called by a thread that has begun to look after its connections: from now on the service
     /// thread must notice when it stops.
     pub(crate) fn expect_ticks(&self) {
-        if self.attendance.must_ring() {
+        if self.poll_tracker.must_notify() {
             self.desk.ring();
         }
     }

@@ -112,7 +112,7 @@ impl Joining {
 
     /// Connects with all hosts.
     pub(crate) fn run(mut self) -> Result<Wires, JoinError> {
-        let (start, patience) = (Instant::now(), self.config.join_patience);
+        let (start, timeout) = (Instant::now(), self.config.join_timeout);
         loop {
             self.dial()?;
             let missing = self.missing();
@@ -121,8 +121,8 @@ impl Joining {
                 shutdown(&self.config.listener, Shutdown::Both).map_err(io::Error::from)?;
                 return Ok(Wires(self.seated));
             }
-            if start.elapsed() >= patience {
-                return Err(JoinError::Missing { missing, waited: patience, last: self.last });
+            if start.elapsed() >= timeout {
+                return Err(JoinError::Missing { missing, waited: timeout, last: self.last });
             }
             let ready = self.wait()?;
             if ready[0] {
@@ -246,7 +246,7 @@ impl Joining {
             hello.objection(ours).or_else(neighbour).or_else(taken)
         };
         let advanced = if is_ready { pending.advance(tls.as_ref(), &mut judge) } else { Ok(None) };
-        let is_late = || pending.since.elapsed() >= config.handshake_patience;
+        let is_late = || pending.since.elapsed() >= config.handshake_timeout;
         match advanced {
             Ok(None) if is_late() && !pending.has_said_who_it_is() => {
                 let late = Broken::Failed("it has not said in time who it is".into());

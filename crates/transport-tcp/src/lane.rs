@@ -10,7 +10,7 @@ use crate::{
 };
 use primitive::SharedBytes;
 use std::sync::Arc;
-use transport_api::{Event, HostId, Lane, Mailbox, OpError, RemoteRegion, Rights};
+use transport_api::{Event, EventQueue, HostId, Lane, OpError, RemoteRegion, Rights};
 
 /// Bytes of operations that are sent without waiting for the flush.
 const EARLY_BYTES: usize = 256 << 10;
@@ -26,13 +26,13 @@ pub(crate) struct TcpLane {
     host: Arc<Host>,
     thread: u32,
     peer: HostId,
-    mailbox: Mailbox,
+    event_queue: EventQueue,
 }
 
 impl TcpLane {
-    /// The lane to another host that `mailbox` is for.
-    pub(crate) fn new(host: Arc<Host>, mailbox: Mailbox) -> Self {
-        Self { host, thread: mailbox.thread(), peer: mailbox.peer(), mailbox }
+    /// The lane to another host that `event_queue` is for.
+    pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue) -> Self {
+        Self { host, thread: event_queue.thread(), peer: event_queue.peer(), event_queue }
     }
 
     /// What the owner knows `region` by, if the region belongs here and the peer is there.
@@ -42,7 +42,7 @@ impl TcpLane {
         if !region.handle::<Handle>().is_some_and(ours) {
             return Err(OpError::Foreign(key));
         }
-        self.mailbox.there()?;
+        self.event_queue.there()?;
         Ok(Name { key, generation: region.generation() })
     }
 
@@ -128,7 +128,7 @@ impl Lane for TcpLane {
         thread: u32,
         value: u32,
     ) -> Result<(), OpError> {
-        self.mailbox.check_thread(thread)?;
+        self.event_queue.check_thread(thread)?;
         let name = self.name(to)?;
         to.check(at, from.len(), Rights::WRITE)?;
         self.start(|machine| {
@@ -139,21 +139,21 @@ impl Lane for TcpLane {
     }
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.mailbox.check_thread(thread)?;
-        self.mailbox.there()?;
+        self.event_queue.check_thread(thread)?;
+        self.event_queue.there()?;
         OpError::check_payload(payload.len())?;
         self.start(|machine| machine.bulk(thread, tag, payload));
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
-        self.mailbox.there()?;
+        self.event_queue.there()?;
         self.push();
         Ok(())
     }
 
     fn wake(&mut self, thread: u32) {
-        if thread >= self.host.threads || self.mailbox.is_over() {
+        if thread >= self.host.threads || self.event_queue.is_over() {
             return;
         }
         let mut conn = self.host.link(self.peer, self.thread);
@@ -166,16 +166,16 @@ impl Lane for TcpLane {
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
-        self.host.attend(self.thread);
-        if self.mailbox.is_over() {
+        self.host.record_poll(self.thread);
+        if self.event_queue.is_over() {
             return false;
         }
         let moved = self.host.pump(self.peer, self.thread);
         // Before the mail, so that what was delivered before the end is reported before it.
         let end = self.host.end_of(self.peer);
-        let any = self.host.take(&mut self.mailbox, sink);
+        let any = self.host.take(&mut self.event_queue, sink);
         let Some(end) = end else { return moved || any };
-        self.mailbox.report(end, sink);
+        self.event_queue.report(end, sink);
         true
     }
 }

@@ -20,7 +20,7 @@
 //! 4. `bulk`, `machine`: a connection without its socket.
 //! 5. `wire`, `tls`, `conn`: the socket, and TLS on it.
 //! 6. `host`: what all threads share, and who reads which connection when.
-//! 7. `lane`, `local`, `bell`: what runtime threads hold.
+//! 7. `lane`, `local`, `parker`: what runtime threads hold.
 //! 8. `control`, `service`: imports, signs of life, and the thread that sees to what nobody else
 //!    does.
 //! 9. `hello`, `pending`, `join`: how processes become a rack, and strangers do not.
@@ -30,7 +30,6 @@
 
 #![forbid(unsafe_code)]
 
-mod bell;
 mod bulk;
 mod config;
 mod conn;
@@ -47,6 +46,7 @@ mod join;
 mod lane;
 mod local;
 mod machine;
+mod parker;
 mod pending;
 mod service;
 mod tcp;

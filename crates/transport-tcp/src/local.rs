@@ -7,20 +7,20 @@
 use crate::host::Host;
 use primitive::SharedBytes;
 use std::sync::Arc;
-use transport_api::{Event, HostId, Lane, Mailbox, OpError, RemoteRegion, ThreadId, Window};
+use transport_api::{Event, EventQueue, HostId, Lane, OpError, RemoteRegion, ThreadId, Window};
 
 /// A lane within a process.
 pub(crate) struct LocalLane {
     host: Arc<Host>,
-    mailbox: Mailbox,
+    event_queue: EventQueue,
     /// Events that the next poll reports.
     done: Vec<Event>,
 }
 
 impl LocalLane {
-    /// The lane to this host that `mailbox` is for.
-    pub(crate) fn new(host: Arc<Host>, mailbox: Mailbox) -> Self {
-        Self { host, mailbox, done: Vec::new() }
+    /// The lane to this host that `event_queue` is for.
+    pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue) -> Self {
+        Self { host, event_queue, done: Vec::new() }
     }
 
     /// What this lane holds of `region`, if the region is one of this host.
@@ -31,7 +31,7 @@ impl LocalLane {
     }
 
     fn me(&self) -> ThreadId {
-        ThreadId { host: self.host.local, thread: self.mailbox.thread() }
+        ThreadId { host: self.host.local, thread: self.event_queue.thread() }
     }
 }
 
@@ -93,7 +93,7 @@ impl Lane for LocalLane {
         thread: u32,
         value: u32,
     ) -> Result<(), OpError> {
-        self.mailbox.check_thread(thread)?;
+        self.event_queue.check_thread(thread)?;
         self.write(to, at, from)?;
         let event = Event::Notified { from: self.me(), key: to.key(), at: at as u64, value };
         self.host.deliver(thread, self.host.local, event);
@@ -101,7 +101,7 @@ impl Lane for LocalLane {
     }
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.mailbox.check_thread(thread)?;
+        self.event_queue.check_thread(thread)?;
         OpError::check_payload(payload.len())?;
         let event = Event::Bulk { from: self.me(), tag, payload };
         self.host.deliver(thread, self.host.local, event);
@@ -122,6 +122,6 @@ impl Lane for LocalLane {
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let done = !self.done.is_empty();
         self.done.drain(..).for_each(&mut *sink);
-        self.mailbox.take(sink) || done
+        self.event_queue.take(sink) || done
     }
 }

@@ -2,7 +2,7 @@
 //! at the moment, answers the imports of peers, asks peers for regions on behalf of this host's
 //! threads, and notices when a peer leaves or is lost.
 //!
-//! While some thread is awake, it looks every [tick](transport_api::Attendance::TICK) whether that thread still polls; when none
+//! While some thread is awake, it looks every [tick](transport_api::PollTracker::TICK) whether that thread still polls; when none
 //! is, it wakes for the signs of life alone.
 
 use crate::{
@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{HostId, LossReason, PeerEvent, RegionKey, StandIn};
+use transport_api::{HostId, LossReason, PeerEvent, ProgressThread, RegionKey};
 
 /// Events that one wait returns, at most.
 const READY: usize = 256;
@@ -62,7 +62,7 @@ pub(crate) fn timespec(time: Duration) -> Timespec {
 /// What threads of this process ask of the service thread.
 pub(crate) enum Order {
     /// Ask `owner` for a region. The answer is dropped unanswered when there is nobody to ask.
-    Import { owner: HostId, key: RegionKey, patience: Duration, answer: mpsc::Sender<Answer> },
+    Import { owner: HostId, key: RegionKey, timeout: Duration, answer: mpsc::Sender<Answer> },
     /// Drop `_said` when all peers have heard this host's goodbye, or are gone.
     Goodbye { _said: mpsc::Sender<()> },
     /// A data connection has come to an unexpected end.
@@ -75,7 +75,7 @@ pub(crate) enum Order {
 pub(crate) struct Desk {
     /// Where the service thread waits.
     pub(crate) epoll: OwnedFd,
-    bell: OwnedFd,
+    wakeup: OwnedFd,
     /// `None` once the service thread has ended.
     orders: Mutex<Option<Vec<Order>>>,
 }
@@ -83,9 +83,9 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let bell = eventfd()?;
-        epoll::add(&epoll, &bell, EventData::new_u64(DESK), EventFlags::IN)?;
-        Ok(Self { epoll, bell, orders: Mutex::new(Some(Vec::new())) })
+        let wakeup = eventfd()?;
+        epoll::add(&epoll, &wakeup, EventData::new_u64(DESK), EventFlags::IN)?;
+        Ok(Self { epoll, wakeup, orders: Mutex::new(Some(Vec::new())) })
     }
 
     fn orders(&self) -> MutexGuard<'_, Option<Vec<Order>>> {
@@ -103,7 +103,7 @@ impl Desk {
 
     /// Gets the service thread to look at everything again.
     pub(crate) fn ring(&self) {
-        ring(&self.bell);
+        ring(&self.wakeup);
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Service {
     bound: Duration,
     beat: Duration,
     next_beat: Instant,
-    stand_in: StandIn,
+    progress_thread: ProgressThread,
     /// Who waits for this host's goodbye to be heard.
     leaving: Vec<mpsc::Sender<()>>,
     /// The number of the next import.
@@ -124,14 +124,14 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) fn new(host: Arc<Host>, controls: Vec<Control>, bound: Duration) -> Self {
         let now = Instant::now();
-        let stand_in = StandIn::new(host.threads, now);
+        let progress_thread = ProgressThread::new(host.threads, now);
         Self {
             host,
             controls,
             bound,
             beat: bound / BEATS,
             next_beat: now,
-            stand_in,
+            progress_thread,
             leaving: Vec::new(),
             number: 0,
         }
@@ -176,7 +176,7 @@ impl Service {
             }
             for event in events.drain(..) {
                 match event.data.u64() {
-                    DESK => silence(&self.host.desk.bell),
+                    DESK => silence(&self.host.desk.wakeup),
                     token if token & CONTROL != 0 => self.listen((token & !CONTROL) as usize),
                     token => self.serve(token, event.flags),
                 }
@@ -210,10 +210,10 @@ impl Service {
                     index.into_iter().for_each(|index| self.listen(index));
                     self.host.lose(peer, broken);
                 }
-                Order::Import { owner, key, patience, answer } => {
+                Order::Import { owner, key, timeout, answer } => {
                     let control = self.controls.iter_mut().find(|control| control.peer == owner);
                     if let Some(control) = control {
-                        control.ask(self.number, key, patience, answer);
+                        control.ask(self.number, key, timeout, answer);
                         self.number += 1;
                     }
                 }
@@ -256,7 +256,7 @@ impl Service {
     fn tick(&mut self) {
         let host = &self.host;
         let is_away = |thread| host.seat(thread).is_away();
-        self.stand_in.look(&host.attendance, Instant::now(), is_away, |thread| {
+        self.progress_thread.look(&host.poll_tracker, Instant::now(), is_away, |thread| {
             adopt(host, thread);
             false
         });
@@ -325,7 +325,7 @@ impl Service {
 
     /// When to look again although nothing has happened.
     fn next(&self) -> Instant {
-        let tick = self.stand_in.next(&self.host.attendance);
+        let tick = self.progress_thread.next(&self.host.poll_tracker);
         let deadlines = self.controls.iter().filter_map(Control::next_deadline);
         deadlines.chain(tick).fold(self.next_beat, Instant::min)
     }

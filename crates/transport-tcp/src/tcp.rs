@@ -2,7 +2,6 @@
 
 use crate::{
     JoinError, TcpConfig,
-    bell::TcpBell,
     conn::Conn,
     control::{BEATS, Control, UNACKNOWLEDGED},
     host::{ALARM, Host, Peer, Seat},
@@ -10,6 +9,7 @@ use crate::{
     lane::{Handle, TcpLane},
     local::LocalLane,
     machine::Machine,
+    parker::TcpParker,
     service::{Desk, Order, Service},
 };
 use primitive::SharedBytes;
@@ -25,17 +25,17 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Bell, Carrier, HostId, Lane, LaneError, Region, RegionError, RegionKey, RemoteRegion, Rights,
+    Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion, Rights,
     ThreadId, Transport, deadline,
 };
 
-/// How long peers may take to answer an import beyond its patience, or to hear a goodbye.
+/// How long peers may take to answer an import beyond its timeout, or to hear a goodbye.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// One process's place in a rack whose hosts are connected over TCP.
 ///
 /// Dropping it closes its connections: peers that have not seen a goodbye report it as lost. Lanes,
-/// bells and regions made from it stay valid for this process.
+/// parkers and regions made from it stay valid for this process.
 pub struct TcpTransport {
     host: Arc<Host>,
     service: Mutex<Option<JoinHandle<()>>>,
@@ -76,9 +76,9 @@ impl TcpTransport {
         let (local, threads, bound) = (config.host, config.threads, config.loss_bound);
         let hosts = config.addresses.len();
         let neighbours = config.neighbours.clone();
-        let patience = config.join_patience;
+        let timeout = config.join_timeout;
         let mut wires = Joining::new(config)?.run()?;
-        let begins = deadline(Instant::now(), patience);
+        let begins = deadline(Instant::now(), timeout);
         // The kernel takes an `int`, and none is negative.
         let millis = |time: Duration| time.as_millis().clamp(1, i32::MAX as u128) as u32;
         let (mut peers, mut controls) = (Vec::new(), Vec::new());
@@ -138,20 +138,20 @@ impl TcpTransport {
         Ok(Region::new(key, rights, generation, memory, Arc::new((also, region))))
     }
 
-    /// The bell of runtime thread `thread`, which `alarm` rings, too: a descriptor that
-    /// becomes readable anew each time. The bell does not read it.
+    /// The parker of runtime thread `thread`, which `alarm` rings, too: a descriptor that
+    /// becomes readable anew each time. The parker does not read it.
     ///
     /// # Errors
-    /// As [`Transport::bell`].
-    pub fn bell_beside(&self, thread: u32, alarm: impl AsFd) -> Result<Box<dyn Bell>, LaneError> {
-        let bell = self.take_bell(thread)?;
+    /// As [`Transport::parker`].
+    pub fn bell_beside(&self, thread: u32, alarm: impl AsFd) -> Result<Box<dyn Parker>, LaneError> {
+        let parker = self.take_parker(thread)?;
         self.host.seat(thread).watch(alarm)?;
-        Ok(Box::new(bell))
+        Ok(Box::new(parker))
     }
 
-    fn take_bell(&self, thread: u32) -> Result<TcpBell, LaneError> {
-        self.host.mailboxes.take_bell(thread)?;
-        Ok(TcpBell::new(self.host.clone(), thread))
+    fn take_parker(&self, thread: u32) -> Result<TcpParker, LaneError> {
+        self.host.event_queues.take_parker(thread)?;
+        Ok(TcpParker::new(self.host.clone(), thread))
     }
 
     /// Why nothing can be had from `owner` any more.
@@ -166,7 +166,7 @@ impl Transport for TcpTransport {
     }
 
     fn hosts(&self) -> u32 {
-        self.host.mailboxes.hosts()
+        self.host.event_queues.hosts()
     }
 
     fn threads(&self) -> u32 {
@@ -195,7 +195,7 @@ impl Transport for TcpTransport {
         &self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
         if !self.host.reaches(owner) {
             return Err(RegionError::NoSuchHost(owner));
@@ -203,15 +203,15 @@ impl Transport for TcpTransport {
         let unknown = RegionError::Unknown { owner, key };
         if owner == self.host.local {
             let region =
-                self.host.exports.wait(key, deadline(Instant::now(), patience)).ok_or(unknown)?;
+                self.host.exports.wait(key, deadline(Instant::now(), timeout)).ok_or(unknown)?;
             return Ok(RemoteRegion::mapping(Arc::new(region.window(self.host.id, owner))));
         }
         if self.host.end_of(owner).is_some() {
             return Err(self.lost(owner));
         }
         let (answer, answered) = mpsc::channel();
-        self.host.desk.leave(Order::Import { owner, key, patience, answer });
-        match answered.recv_timeout(patience.saturating_add(ANSWER)) {
+        self.host.desk.leave(Order::Import { owner, key, timeout, answer });
+        match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
             Ok(Some(told)) => {
                 let handle = Arc::new(Handle { issuer: self.host.id });
                 let region = (key, told.rights, told.generation);
@@ -226,18 +226,18 @@ impl Transport for TcpTransport {
         if !self.host.reaches(peer) {
             return Err(LaneError::NoSuchHost(peer));
         }
-        let (host, mailbox) = (self.host.clone(), self.host.mailboxes.open(thread, peer)?);
+        let (host, event_queue) = (self.host.clone(), self.host.event_queues.open(thread, peer)?);
         if peer == self.host.local {
-            return Ok(Box::new(LocalLane::new(host, mailbox)));
+            return Ok(Box::new(LocalLane::new(host, event_queue)));
         }
-        Ok(Box::new(TcpLane::new(host, mailbox)))
+        Ok(Box::new(TcpLane::new(host, event_queue)))
     }
 
-    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
-        Ok(Box::new(self.take_bell(thread)?))
+    fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
+        Ok(Box::new(self.take_parker(thread)?))
     }
 
-    fn ring(&self, thread: u32) {
+    fn unpark(&self, thread: u32) {
         if thread < self.host.threads {
             self.host.wake(thread);
         }

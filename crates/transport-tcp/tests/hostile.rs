@@ -40,7 +40,7 @@ struct Victim {
 fn victim() -> Victim {
     let mut config = configs(2, 1, |_| Credentials::InsecureLoopback).remove(0);
     config.loss_bound = Duration::from_millis(500);
-    config.join_patience = Duration::from_secs(2);
+    config.join_timeout = Duration::from_secs(2);
     let address = config.addresses[0];
     let joining = thread::spawn(|| TcpTransport::join(config));
     let (thread, control) = (take(address, 0), take(address, CONTROL));

@@ -39,7 +39,7 @@ fn a_thread_that_stops_polling_holds_nobody_up() {
     let _region = a.export(RegionKey(1), 64, Rights::READ).expect("an export");
     let remote = b.import(HostId(0), RegionKey(1), DEADLINE).expect("an import");
     let mut busy = a.lane(0, HostId(1)).expect("a lane");
-    let mut bell = a.bell(0).expect("a bell");
+    let mut parker = a.parker(0).expect("a parker");
     let mut lane = b.lane(0, HostId(0)).expect("a lane");
     for round in 0..40 {
         // It polls for a while, or sleeps, and then has something else to do.
@@ -48,7 +48,7 @@ fn a_thread_that_stops_polling_holds_nobody_up() {
             busy.poll(&mut |event| panic!("{event:?}"));
         }
         if round % 3 == 1 {
-            bell.sleep(Duration::from_millis(3), &mut || false);
+            parker.park(Duration::from_millis(3), &mut || false);
         }
         if round % 4 == 1 {
             thread::sleep(Duration::from_millis(15));
@@ -64,7 +64,7 @@ fn a_thread_that_sleeps_serves_its_own_connections() {
     let remote = b.import(HostId(0), RegionKey(1), DEADLINE).expect("an import");
     let mut lane = b.lane(0, HostId(0)).expect("a lane");
     let _sleepers_lane = a.lane(0, HostId(1)).expect("a lane");
-    let mut bell = a.bell(0).expect("a bell");
+    let mut parker = a.parker(0).expect("a parker");
     for word in 1..100 {
         lane.signal(&remote, 0, word).expect("a signal");
         lane.flush().expect("a flush");
@@ -72,8 +72,8 @@ fn a_thread_that_sleeps_serves_its_own_connections() {
         let start = Instant::now();
         let mut arrived = || region.memory().load(0, Ordering::Acquire) == word;
         while !arrived() {
-            bell.sleep(DEADLINE / 2, &mut arrived);
-            assert!(start.elapsed() < DEADLINE / 2, "the bell did not wake for what arrived");
+            parker.park(DEADLINE / 2, &mut arrived);
+            assert!(start.elapsed() < DEADLINE / 2, "the parker did not wake for what arrived");
         }
     }
 }
@@ -83,7 +83,7 @@ fn a_thread_that_sleeps_serves_its_own_connections() {
 fn nobody_sleeps_over_what_has_arrived_already() {
     let [a, b] = rack(1);
     let mut lane = a.lane(0, HostId(1)).expect("a lane");
-    let mut bell = a.bell(0).expect("a bell");
+    let mut parker = a.parker(0).expect("a parker");
     let mut sender = b.lane(0, HostId(0)).expect("a lane");
     for tag in 0..5 {
         sender.bulk(0, tag, vec![7; 10]).expect("a payload");
@@ -92,10 +92,10 @@ fn nobody_sleeps_over_what_has_arrived_already() {
         thread::sleep(Duration::from_millis(30));
         let (start, mut arrived) = (Instant::now(), false);
         while !arrived {
-            bell.sleep(DEADLINE, &mut || false);
+            parker.park(DEADLINE, &mut || false);
             lane.poll(&mut |event| arrived |= matches!(event, Event::Bulk { .. }));
         }
-        assert!(start.elapsed() < DEADLINE / 2, "the bell slept over payload {tag}");
+        assert!(start.elapsed() < DEADLINE / 2, "the parker slept over payload {tag}");
     }
 }
 

@@ -34,7 +34,7 @@ const LARGE_RECORD: [u8; 9] = [0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc];
 /// lets them come afterwards. They must find each other and work.
 fn attacked(mut configs: Vec<TcpConfig>, attack: impl FnOnce(SocketAddr)) {
     for config in &mut configs {
-        config.join_patience = DEADLINE;
+        config.join_timeout = DEADLINE;
     }
     let others = configs.split_off(1);
     let victim = configs.pop().expect("a first host");
@@ -69,7 +69,7 @@ fn intrude(
     addresses[0] = address;
     let names = (JOB, BUILD);
     let mut config = TcpConfig::new(names, HostId(1), addresses, listener, 1, credentials);
-    config.join_patience = DEADLINE;
+    config.join_timeout = DEADLINE;
     change(&mut config);
     TcpTransport::join(config)
 }
@@ -141,7 +141,7 @@ fn a_host_is_the_one_that_its_certificate_names() {
         let addresses = vec![there; 2];
         let stranger = authority.of(1);
         let mut config = TcpConfig::new(names, HostId(0), addresses, elsewhere, 1, stranger);
-        config.join_patience = Duration::from_secs(2);
+        config.join_timeout = Duration::from_secs(2);
         let stranger = thread::spawn(|| TcpTransport::join(config));
         untrusted(intrude(there, (2, authority.of(1)), |_| ()), "not valid for name");
         assert!(stranger.join().expect("no panic").is_err());
@@ -285,7 +285,7 @@ fn who_speaks_too_slowly_is_shown_out() {
     for (mut configs, words) in
         [(secure, LARGE_RECORD.to_vec()), (insecure, hello(JOB.0, u32::MAX))]
     {
-        configs[0].handshake_patience = Duration::from_millis(300);
+        configs[0].handshake_timeout = Duration::from_millis(300);
         attacked(configs, |address| {
             let mut slow = patient(address);
             // A byte before anything else happens, time after time, and never enough of them.
@@ -411,7 +411,7 @@ fn a_bound_may_be_longer_than_the_kernel_can_count() {
 #[test]
 fn hosts_that_do_not_come_are_named() {
     let mut alone = configs(3, 1, |_| Credentials::InsecureLoopback).remove(1);
-    alone.join_patience = Duration::from_millis(200);
+    alone.join_timeout = Duration::from_millis(200);
     let missing = TcpTransport::join(alone).err().expect("no rack").to_string();
     assert!(missing.contains("host 0, host 2"), "{missing}");
 }
@@ -423,7 +423,7 @@ fn a_host_that_comes_late_finds_those_that_have_waited() {
     let insecure = configs(2, 1, |_| Credentials::InsecureLoopback);
     for mut configs in [secure, insecure] {
         // Its listener is there before it is, and holds what was said to it meanwhile.
-        configs[1].handshake_patience = Duration::from_millis(200);
+        configs[1].handshake_timeout = Duration::from_millis(200);
         let early = configs.pop().expect("a last host");
         let early = thread::spawn(|| TcpTransport::join(early));
         thread::sleep(Duration::from_millis(800));

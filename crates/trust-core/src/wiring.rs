@@ -28,7 +28,7 @@ pub enum WiringError {
     /// A region of slots could not be shared.
     #[error("cannot share request slots with the rack: {0}")]
     Region(#[from] RegionError),
-    /// A lane or a bell could not be opened.
+    /// A lane or a parker could not be opened.
     #[error("cannot open a lane: {0}")]
     Lane(#[from] LaneError),
     /// A host offers slots of another size.
@@ -95,7 +95,7 @@ fn mirror_key(trustee: HostId) -> RegionKey {
 }
 
 impl Wiring {
-    /// Shares slots with every host of the rack, waiting up to `patience` for each of them.
+    /// Shares slots with every host of the rack, waiting up to `timeout` for each of them.
     /// `rack` is this rack's number in this process
     /// ([`Registered::number`](crate::Registered::number)).
     ///
@@ -104,7 +104,7 @@ impl Wiring {
     pub fn connect(
         transport: Arc<dyn Transport>,
         rack: u32,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Wiring, WiringError> {
         let me = transport.local();
         let hosts = transport.hosts();
@@ -117,11 +117,11 @@ impl Wiring {
             .map(|client| Cell::offer(&*transport, slots_key(client), layout.bytes()))
             .collect::<Result<Vec<_>, _>>()?;
         let trustees = all()
-            .map(|host| Cell::join(&*transport, host, slots_key(me), mirror_key(host), patience))
+            .map(|host| Cell::join(&*transport, host, slots_key(me), mirror_key(host), timeout))
             .collect::<Result<Vec<_>, _>>()?;
         let clients = all()
             .zip(&offers)
-            .map(|(host, offer)| offer.accept(&*transport, host, mirror_key(me), patience))
+            .map(|(host, offer)| offer.accept(&*transport, host, mirror_key(me), timeout))
             .collect::<Result<Vec<_>, _>>()?;
         let expected = layout.bytes();
         for (host, cell) in all().zip(&trustees).chain(all().zip(&clients)) {

@@ -6,7 +6,7 @@
 use primitive::SharedBytes;
 use std::{sync::Arc, thread, time::Duration};
 use transport_api::{
-    Bell, Event, HostId, Lane, LaneError, OpError, Region, RegionError, RegionKey, RemoteRegion,
+    Event, HostId, Lane, LaneError, OpError, Parker, Region, RegionError, RegionKey, RemoteRegion,
     Rights, Transport,
 };
 
@@ -41,9 +41,9 @@ impl Transport for Copying {
         &self,
         owner: HostId,
         key: RegionKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        let inner = self.0.import(owner, key, patience)?;
+        let inner = self.0.import(owner, key, timeout)?;
         let known = (inner.key(), inner.rights(), inner.generation());
         Ok(RemoteRegion::remote(owner, known, inner.len(), Arc::new(inner)))
     }
@@ -51,11 +51,11 @@ impl Transport for Copying {
         let inner = self.0.lane(thread, peer)?;
         Ok(Box::new(CopyingLane { inner, started: Vec::new(), writes: 0 }))
     }
-    fn bell(&self, thread: u32) -> Result<Box<dyn Bell>, LaneError> {
-        self.0.bell(thread)
+    fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
+        self.0.parker(thread)
     }
-    fn ring(&self, thread: u32) {
-        self.0.ring(thread);
+    fn unpark(&self, thread: u32) {
+        self.0.unpark(thread);
     }
     fn leave(&self) {
         self.0.leave();

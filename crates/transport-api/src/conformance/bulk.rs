@@ -114,7 +114,7 @@ pub fn payloads_wait_for_room_without_blocking(make: Make) {
     });
 }
 
-/// A receiver that sleeps on its bell is woken by a payload, and a sender by the room for more.
+/// A receiver that sleeps on its parker is woken by a payload, and a sender by the room for more.
 pub fn a_bulk_payload_wakes_its_receiver(make: Make) {
     const ROUNDS: u64 = 40;
     // The last payload is small, so that its sender need not stay until it has room.
@@ -122,7 +122,7 @@ pub fn a_bulk_payload_wakes_its_receiver(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
         let exchange = |port: &mut Port, parity: u64| {
-            let mut bell = port.transport.bell(port.thread).expect("a bell");
+            let mut parker = port.transport.parker(port.thread).expect("a parker");
             for round in 0..=ROUNDS {
                 if round % 2 == parity {
                     port.lane.bulk(port.peer_thread, round, sent(round)).expect("a payload");
@@ -131,7 +131,7 @@ pub fn a_bulk_payload_wakes_its_receiver(make: Make) {
                 }
                 while !port.events.iter().any(|e| matches!(e, Event::Bulk { .. })) {
                     if !port.poll() {
-                        bell.sleep(DEADLINE, &mut || false);
+                        parker.park(DEADLINE, &mut || false);
                     }
                 }
                 let (_, tag, bytes) = port.next_bulk();
@@ -176,20 +176,20 @@ pub fn a_notification_follows_its_data(make: Make) {
     });
 }
 
-/// A receiver that sleeps on its bell, with nobody else to wake it.
+/// A receiver that sleeps on its parker, with nobody else to wake it.
 pub fn a_notification_wakes_its_receiver(make: Make) {
     const ROUNDS: u32 = 300;
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
         let _regions = (b.export(1, 64, Rights::WRITE), a.export(2, 64, Rights::WRITE));
         let exchange = |port: &mut Port, key: u64, first: bool| {
-            let mut bell = port.transport.bell(port.thread).expect("a bell");
+            let mut parker = port.transport.parker(port.thread).expect("a parker");
             let to = port.import(key);
             for round in 0..ROUNDS {
                 if round > 0 || !first {
                     while port.events.is_empty() {
                         if !port.poll() {
-                            bell.sleep(DEADLINE, &mut || false);
+                            parker.park(DEADLINE, &mut || false);
                         }
                     }
                     let event = port.events.remove(0);

@@ -31,7 +31,7 @@ fn wake_each_other(make: Make, give: fn(&mut dyn Lane, u32)) {
         let (mut a, mut b) = Port::pair(&make(2, 2));
         let (of_a, of_b) = (a.export(2, 64, Rights::WRITE), b.export(1, 64, Rights::WRITE));
         let play = |port: &mut Port, key: u64, own: &crate::Region, first: bool| {
-            let mut bell = port.transport.bell(port.thread).expect("a bell");
+            let mut parker = port.transport.parker(port.thread).expect("a parker");
             let to = port.import(key);
             for round in 1..=ROUNDS {
                 let turn = |port: &mut Port| {
@@ -44,7 +44,7 @@ fn wake_each_other(make: Make, give: fn(&mut dyn Lane, u32)) {
                 let mut arrived = || own.memory().load(0, Ordering::Acquire) == round;
                 while !arrived() {
                     port.poll();
-                    bell.sleep(DEADLINE, &mut arrived);
+                    parker.park(DEADLINE, &mut arrived);
                 }
                 if !first {
                     turn(port);
@@ -55,8 +55,8 @@ fn wake_each_other(make: Make, give: fn(&mut dyn Lane, u32)) {
     });
 }
 
-/// Threads that are no runtime threads wake one by [`Transport::ring`](crate::Transport::ring).
-pub fn a_ring_wakes_a_sleeper(make: Make) {
+/// Threads that are no runtime threads wake one by [`Transport::unpark`](crate::Transport::unpark).
+pub fn an_unpark_wakes_a_sleeper(make: Make) {
     const ROUNDS: u64 = 500;
     bounded(move || {
         let rack = make(2, 2);
@@ -66,18 +66,18 @@ pub fn a_ring_wakes_a_sleeper(make: Make) {
             || {
                 for round in 1..=ROUNDS {
                     given.store(round, Ordering::Release);
-                    transport.ring(1);
+                    transport.unpark(1);
                     while taken.load(Ordering::Acquire) < round {
                         thread::yield_now();
                     }
                 }
             },
             || {
-                let mut bell = transport.bell(1).expect("a bell");
+                let mut parker = transport.parker(1).expect("a parker");
                 for round in 1..=ROUNDS {
                     let mut ready = || given.load(Ordering::Acquire) >= round;
                     while !ready() {
-                        bell.sleep(DEADLINE, &mut ready);
+                        parker.park(DEADLINE, &mut ready);
                     }
                     taken.store(round, Ordering::Release);
                 }
@@ -90,14 +90,14 @@ pub fn a_ring_wakes_a_sleeper(make: Make) {
 pub fn a_sleeper_wakes_by_itself(make: Make) {
     bounded(move || {
         let rack = make(2, 2);
-        let mut bell = rack.hosts[0].bell(0).expect("a bell");
+        let mut parker = rack.hosts[0].parker(0).expect("a parker");
         let mut asked = 0;
-        bell.sleep(Duration::from_millis(5), &mut || {
+        parker.park(Duration::from_millis(5), &mut || {
             asked += 1;
             false
         });
-        bell.sleep(DEADLINE * 2, &mut || true);
-        bell.sleep(Duration::ZERO, &mut || false);
+        parker.park(DEADLINE * 2, &mut || true);
+        parker.park(Duration::ZERO, &mut || false);
         assert_eq!(asked, 1, "`ready` is asked once");
     });
 }
@@ -190,9 +190,9 @@ pub fn a_loss_wakes_a_sleeper(make: Make) {
         let asleep = AtomicBool::new(false);
         together(
             || {
-                let mut bell = a.transport.bell(0).expect("a bell");
+                let mut parker = a.transport.parker(0).expect("a parker");
                 while !a.events.iter().any(|event| matches!(event, Event::Peer(_))) {
-                    bell.sleep(DEADLINE, &mut || {
+                    parker.park(DEADLINE, &mut || {
                         asleep.store(true, Ordering::Release);
                         false
                     });
@@ -218,7 +218,7 @@ pub fn a_thread_that_knows_of_a_loss_sleeps(make: Make) {
     bounded(move || {
         let rack = two(make);
         let (mut a, mut b) = Port::pair(&rack);
-        let mut bell = a.transport.bell(0).expect("a bell");
+        let mut parker = a.transport.parker(0).expect("a parker");
         // What came before the loss must not be news for ever, either.
         b.lane.bulk(0, 1, vec![1; 100]).expect("a payload");
         b.lane.flush().expect("a flush");
@@ -229,7 +229,7 @@ pub fn a_thread_that_knows_of_a_loss_sleeps(make: Make) {
         while slept < IN_A_ROW {
             assert!(start.elapsed() < DEADLINE / 2, "something keeps the thread awake");
             let (moved, begun) = (a.poll(), Instant::now());
-            bell.sleep(SLEEP, &mut || false);
+            parker.park(SLEEP, &mut || false);
             slept = if !moved && begun.elapsed() >= SLEEP { slept + 1 } else { 0 };
         }
     });

@@ -206,7 +206,7 @@ pub fn revoking_under_fire_ends_the_fire(make: Make) {
     });
 }
 
-/// An import that comes first waits, within its patience.
+/// An import that comes first waits, within its timeout.
 pub fn an_import_waits_for_its_export(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
@@ -225,7 +225,7 @@ pub fn an_import_waits_for_its_export(make: Make) {
     });
 }
 
-/// Hosts and threads that do not exist, and lanes and bells that are taken.
+/// Hosts and threads that do not exist, and lanes and parkers that are taken.
 pub fn what_does_not_exist_is_named(make: Make) {
     bounded(move || {
         let rack = make(2, 2);
@@ -236,12 +236,12 @@ pub fn what_does_not_exist_is_named(make: Make) {
         assert!(matches!(import, Err(RegionError::NoSuchHost(host)) if host == nowhere));
         assert!(matches!(a.lane(0, nowhere), Err(LaneError::NoSuchHost(host)) if host == nowhere));
         assert!(matches!(a.lane(2, HostId(0)), Err(LaneError::NoSuchThread(2, 2))));
-        assert!(matches!(a.bell(2), Err(LaneError::NoSuchThread(2, 2))));
-        let _kept = (a.lane(1, HostId(0)).expect("a lane"), a.bell(1).expect("a bell"));
+        assert!(matches!(a.parker(2), Err(LaneError::NoSuchThread(2, 2))));
+        let _kept = (a.lane(1, HostId(0)).expect("a lane"), a.parker(1).expect("a parker"));
         assert!(matches!(a.lane(1, HostId(0)), Err(LaneError::AlreadyOpen(1, HostId(0)))));
-        assert!(matches!(a.bell(1), Err(LaneError::AlreadyOpen(1, HostId(0)))));
+        assert!(matches!(a.parker(1), Err(LaneError::AlreadyOpen(1, HostId(0)))));
         let revoke = a.revoke(RegionKey(9));
         assert!(matches!(revoke, Err(RegionError::Unknown { key: RegionKey(9), .. })));
-        a.ring(2);
+        a.unpark(2);
     });
 }

@@ -9,7 +9,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{Bell, Event, HostId, Lane, ThreadId, Transport};
+use transport_api::{Event, HostId, Lane, Parker, ThreadId, Transport};
 
 /// How soon anything must show.
 const SOON: Duration = Duration::from_secs(20);
@@ -23,13 +23,13 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Two hosts, a lane of the first to the other, and the bell of the other's thread.
-type Pair = (Vec<Arc<RdmaTransport>>, Box<dyn Lane>, Box<dyn Bell>);
+/// Two hosts, a lane of the first to the other, and the parker of the other's thread.
+type Pair = (Vec<Arc<RdmaTransport>>, Box<dyn Lane>, Box<dyn Parker>);
 
 fn pair() -> Pair {
     let hosts = common::hosts(2, 1);
-    let (lane, bell) = (hosts[0].lane(0, SLEEPER.host), hosts[1].bell(0));
-    (hosts, lane.expect("a lane"), bell.expect("a bell"))
+    let (lane, parker) = (hosts[0].lane(0, SLEEPER.host), hosts[1].parker(0));
+    (hosts, lane.expect("a lane"), parker.expect("a parker"))
 }
 
 fn unwoken(host: &RdmaTransport) -> Vec<ThreadId> {
@@ -37,11 +37,11 @@ fn unwoken(host: &RdmaTransport) -> Vec<ThreadId> {
 }
 
 /// Has the thread sleep, and does `meanwhile` until it has woken.
-fn asleep(bell: &mut dyn Bell, mut meanwhile: impl FnMut()) {
+fn asleep(parker: &mut dyn Parker, mut meanwhile: impl FnMut()) {
     let has_woken = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            bell.sleep(10 * SOON, &mut || false);
+            parker.park(10 * SOON, &mut || false);
             has_woken.store(true, Ordering::Release);
         });
         until("it sleeps on", || {
@@ -54,13 +54,13 @@ fn asleep(bell: &mut dyn Bell, mut meanwhile: impl FnMut()) {
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
 fn who_is_awake_is_woken_as_soon_as_it_sleeps() {
-    let (hosts, mut lane, mut bell) = pair();
+    let (hosts, mut lane, mut parker) = pair();
     lane.wake(0);
     lane.wake(0);
     lane.flush().expect("a flush");
     lane.poll(&mut |_| ());
     assert_eq!(unwoken(&hosts[0]), [SLEEPER], "it was awake");
-    asleep(&mut *bell, || {
+    asleep(&mut *parker, || {
         lane.poll(&mut |_| ());
     });
     assert_eq!(unwoken(&hosts[0]), []);
@@ -69,16 +69,16 @@ fn who_is_awake_is_woken_as_soon_as_it_sleeps() {
     until("it does not say that it is awake", || !host.sleepers.is_asleep(SLEEPER));
     lane.wake(0);
     assert_eq!(unwoken(&hosts[0]), [SLEEPER]);
-    asleep(&mut *bell, || thread::sleep(Duration::from_millis(1)));
+    asleep(&mut *parker, || thread::sleep(Duration::from_millis(1)));
 }
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
 fn who_sleeps_is_woken_at_once_and_says_that_it_is_awake() {
-    let (hosts, mut lane, mut bell) = pair();
+    let (hosts, mut lane, mut parker) = pair();
     let host = hosts[0].host();
     let mut is_woken = false;
-    asleep(&mut *bell, || {
+    asleep(&mut *parker, || {
         if !is_woken && host.sleepers.is_asleep(SLEEPER) {
             is_woken = true;
             lane.wake(0);
@@ -94,7 +94,7 @@ fn whoever_polls_any_lane_looks_whether_others_sleep() {
     let hosts = common::hosts(3, 1);
     let mut lane = hosts[0].lane(0, SLEEPER.host).expect("a lane");
     let mut other = hosts[0].lane(0, HostId(2)).expect("a lane");
-    let mut bell = hosts[1].bell(0).expect("a bell");
+    let mut parker = hosts[1].parker(0).expect("a parker");
     lane.wake(0);
     assert_eq!(unwoken(&hosts[0]), [SLEEPER]);
     hosts[2].sever();
@@ -103,7 +103,7 @@ fn whoever_polls_any_lane_looks_whether_others_sleep() {
         other.poll(&mut |event| is_over |= matches!(event, Event::Peer(_)));
         is_over
     });
-    asleep(&mut *bell, || {
+    asleep(&mut *parker, || {
         other.poll(&mut |_| ());
     });
 }
@@ -112,10 +112,10 @@ fn whoever_polls_any_lane_looks_whether_others_sleep() {
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
 fn who_goes_to_sleep_has_woken_all() {
     let (hosts, mut lane, _) = pair();
-    let mut own = hosts[0].bell(0).expect("a bell");
+    let mut own = hosts[0].parker(0).expect("a parker");
     lane.wake(0);
     assert_eq!(unwoken(&hosts[0]), [SLEEPER]);
-    own.sleep(Duration::ZERO, &mut || false);
+    own.park(Duration::ZERO, &mut || false);
     assert_eq!(unwoken(&hosts[0]), []);
     let target = hosts[1].host();
     until("the other is not told", || {

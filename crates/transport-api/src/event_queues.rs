@@ -1,18 +1,18 @@
-//! [`Mailboxes`]: what has arrived for the runtime threads of a process, until their lanes take it.
+//! [`EventQueues`]: what has arrived for the runtime threads of a process, until their lanes take it.
 //!
 //! Whoever reads what arrives is not always the thread that it is for, nor may it call that
-//! thread's lane. So there is a mailbox for each thread and host, and one word on the end of each
+//! thread's lane. So there is a event_queue for each thread and host, and one word on the end of each
 //! host for all threads:
 //!
 //! ```text
 //!   whoever reads                           the thread that it is for
-//!   deliver, or end     (becomes visible)   announce sleep     (its doorbell)
-//!   look at its doorbell: wake it           has_news?          then it does not sleep
+//!   deliver, or end     (becomes visible)   announce sleep     (its park word)
+//!   look at its park word: wake it           has_events?          then it does not sleep
 //! ```
 //!
 //! Rules:
-//! 1. What is delivered, and an end, is visible before the thread's doorbell is looked at; and a
-//!    bell asks [`has_news`](Mailboxes::has_news) behind its announcement. So no thread sleeps over
+//! 1. What is delivered, and an end, is visible before the thread's park word is looked at; and a
+//!    parker asks [`has_events`](EventQueues::has_events) behind its announcement. So no thread sleeps over
 //!    mail, nor over the end of a host to which it has a lane.
 //! 2. A lane looks for the end of its host before it takes its mail. So what was delivered before
 //!    the end is reported before it.
@@ -31,31 +31,31 @@ use std::{
 const REPORTS: usize = 1024;
 
 /// For backends: what has arrived for the runtime threads of a process and waits for their lanes,
-/// which lanes and bells they have opened, and what became of each host.
+/// which lanes and parkers they have opened, and what became of each host.
 ///
 /// ```
-/// use gossamer_transport_api::{Event, HostId, Mailboxes, PeerEvent};
+/// use gossamer_transport_api::{Event, HostId, EventQueues, PeerEvent};
 ///
-/// let all = Mailboxes::new(HostId(0), 2, 1);
-/// let mut mailbox = all.open(0, HostId(1)).unwrap();
+/// let all = EventQueues::new(HostId(0), 2, 1);
+/// let mut event_queue = all.open(0, HostId(1)).unwrap();
 /// assert!(all.open(0, HostId(1)).is_err(), "a thread has one lane to each host");
 /// all.deliver(0, HostId(1), Event::Completed { token: 7, value: 0 });
-/// assert!(all.has_news(0), "its bell does not sleep");
+/// assert!(all.has_events(0), "its parker does not sleep");
 /// let mut tokens = Vec::new();
-/// mailbox.take(&mut |event| {
+/// event_queue.take(&mut |event| {
 ///     if let Event::Completed { token, .. } = event {
 ///         tokens.push(token);
 ///     }
 /// });
 /// assert_eq!(tokens, [7]);
-/// assert!(!all.has_news(0));
+/// assert!(!all.has_events(0));
 ///
 /// assert!(all.end(&PeerEvent::Left(HostId(1))));
-/// assert!(all.has_news(0), "until its lane has reported it");
-/// mailbox.report(all.end_of(HostId(1)).unwrap(), &mut |_| ());
-/// assert!(!all.has_news(0) && mailbox.is_over());
+/// assert!(all.has_events(0), "until its lane has reported it");
+/// event_queue.report(all.end_of(HostId(1)).unwrap(), &mut |_| ());
+/// assert!(!all.has_events(0) && event_queue.is_over());
 /// ```
-pub struct Mailboxes {
+pub struct EventQueues {
     local: HostId,
     /// By host: what became of it, once it is no longer there.
     ends: Vec<OnceLock<PeerEvent>>,
@@ -65,7 +65,7 @@ pub struct Mailboxes {
 
 /// One runtime thread.
 struct Seat {
-    has_bell: AtomicBool,
+    is_parker_taken: AtomicBool,
     /// By host.
     slots: Vec<Slot>,
 }
@@ -88,11 +88,11 @@ impl Slot {
     }
 }
 
-impl Mailboxes {
+impl EventQueues {
     /// Those of host `local`, of a rack of so many hosts with so many threads each.
     pub fn new(local: HostId, hosts: u32, threads: u32) -> Arc<Self> {
         let slots = || (0..hosts).map(|_| Slot::default()).collect();
-        let seat = |_| Seat { has_bell: AtomicBool::new(false), slots: slots() };
+        let seat = |_| Seat { is_parker_taken: AtomicBool::new(false), slots: slots() };
         Arc::new(Self {
             local,
             ends: (0..hosts).map(|_| OnceLock::new()).collect(),
@@ -114,11 +114,11 @@ impl Mailboxes {
         &self.seats[thread as usize].slots[from.0 as usize]
     }
 
-    /// The mailbox for the lane of `thread` to `peer`, which a thread has once and for all.
+    /// The event_queue for the lane of `thread` to `peer`, which a thread has once and for all.
     ///
     /// # Errors
     /// As [`Transport::lane`](crate::Transport::lane).
-    pub fn open(self: &Arc<Self>, thread: u32, peer: HostId) -> Result<Mailbox, LaneError> {
+    pub fn open(self: &Arc<Self>, thread: u32, peer: HostId) -> Result<EventQueue, LaneError> {
         LaneError::check_thread(thread, self.threads())?;
         if peer.0 >= self.hosts() {
             return Err(LaneError::NoSuchHost(peer));
@@ -128,16 +128,16 @@ impl Mailboxes {
             return Err(LaneError::AlreadyOpen(thread, peer));
         }
         slot.is_open.store(true, Ordering::Relaxed);
-        Ok(Mailbox { all: self.clone(), thread, peer, gone: None, spare: Vec::new() })
+        Ok(EventQueue { all: self.clone(), thread, peer, gone: None, spare: Vec::new() })
     }
 
-    /// Takes the bell of `thread`, which there is once.
+    /// Takes the parker of `thread`, which there is once.
     ///
     /// # Errors
-    /// As [`Transport::bell`](crate::Transport::bell).
-    pub fn take_bell(&self, thread: u32) -> Result<(), LaneError> {
+    /// As [`Transport::parker`](crate::Transport::parker).
+    pub fn take_parker(&self, thread: u32) -> Result<(), LaneError> {
         LaneError::check_thread(thread, self.threads())?;
-        match self.seats[thread as usize].has_bell.swap(true, Ordering::AcqRel) {
+        match self.seats[thread as usize].is_parker_taken.swap(true, Ordering::AcqRel) {
             false => Ok(()),
             true => Err(LaneError::AlreadyOpen(thread, self.local)),
         }
@@ -170,7 +170,7 @@ impl Mailboxes {
     }
 
     /// Whether a lane that `thread` has open has something to report.
-    pub fn has_news(&self, thread: u32) -> bool {
+    pub fn has_events(&self, thread: u32) -> bool {
         let mut slots = self.seats[thread as usize].slots.iter().zip(&self.ends);
         slots.any(|(slot, end)| {
             let has_any = || slot.has_mail.load(Ordering::Acquire) || end.get().is_some();
@@ -179,10 +179,10 @@ impl Mailboxes {
     }
 }
 
-/// For backends: what a lane has of [`Mailboxes`]: the mail from its peer, and whether it has
+/// For backends: what a lane has of [`EventQueues`]: the mail from its peer, and whether it has
 /// reported the peer's end. When it is dropped, nothing of that keeps its thread awake any more.
-pub struct Mailbox {
-    all: Arc<Mailboxes>,
+pub struct EventQueue {
+    all: Arc<EventQueues>,
     thread: u32,
     peer: HostId,
     /// Why operations fail, once the peer's end has been reported.
@@ -191,7 +191,7 @@ pub struct Mailbox {
     spare: Vec<Event>,
 }
 
-impl Mailbox {
+impl EventQueue {
     /// The thread whose lane it is.
     #[inline(always)]
     pub fn thread(&self) -> u32 {
@@ -254,7 +254,7 @@ impl Mailbox {
     }
 }
 
-impl Drop for Mailbox {
+impl Drop for EventQueue {
     fn drop(&mut self) {
         self.close();
     }
@@ -272,9 +272,9 @@ mod tests {
     }
 
     /// The tokens of what has arrived.
-    fn tokens(mailbox: &mut Mailbox) -> Vec<u64> {
+    fn tokens(event_queue: &mut EventQueue) -> Vec<u64> {
         let mut tokens = Vec::new();
-        mailbox.take(&mut |event| match event {
+        event_queue.take(&mut |event| match event {
             Event::Completed { token, .. } => tokens.push(token),
             other => panic!("{other:?}"),
         });
@@ -283,23 +283,23 @@ mod tests {
 
     #[test]
     fn lanes_and_bells_are_opened_once() {
-        let all = Mailboxes::new(HostId(0), 2, 2);
+        let all = EventQueues::new(HostId(0), 2, 2);
         drop(all.open(1, PEER).expect("the first"));
         assert!(matches!(all.open(1, PEER), Err(LaneError::AlreadyOpen(1, PEER))));
         assert!(all.open(0, PEER).is_ok() && all.open(1, HostId(0)).is_ok());
         assert!(matches!(all.open(0, HostId(2)), Err(LaneError::NoSuchHost(HostId(2)))));
         assert!(matches!(all.open(2, PEER), Err(LaneError::NoSuchThread(2, 2))));
-        all.take_bell(1).expect("the first");
-        assert!(matches!(all.take_bell(1), Err(LaneError::AlreadyOpen(1, HostId(0)))));
-        assert!(matches!(all.take_bell(2), Err(LaneError::NoSuchThread(2, 2))));
+        all.take_parker(1).expect("the first");
+        assert!(matches!(all.take_parker(1), Err(LaneError::AlreadyOpen(1, HostId(0)))));
+        assert!(matches!(all.take_parker(2), Err(LaneError::NoSuchThread(2, 2))));
     }
 
     #[test]
     fn mail_is_taken_once_in_order_by_the_lane_it_is_for() {
-        let all = Mailboxes::new(HostId(0), 2, 2);
+        let all = EventQueues::new(HostId(0), 2, 2);
         let [mut mine, mut other] = [0, 1].map(|thread| all.open(thread, PEER).expect("a lane"));
         (1..=3).for_each(|token| all.deliver(0, PEER, completed(token)));
-        assert!(all.has_news(0) && !all.has_news(1));
+        assert!(all.has_events(0) && !all.has_events(1));
         assert_eq!(tokens(&mut other), []);
         assert_eq!(tokens(&mut mine), [1, 2, 3]);
         assert_eq!(tokens(&mut mine), []);
@@ -309,18 +309,18 @@ mod tests {
 
     #[test]
     fn what_comes_while_mail_is_taken_is_news() {
-        let all = Mailboxes::new(HostId(0), 2, 1);
-        let mut mailbox = all.open(0, PEER).expect("a lane");
+        let all = EventQueues::new(HostId(0), 2, 1);
+        let mut event_queue = all.open(0, PEER).expect("a lane");
         all.deliver(0, PEER, completed(1));
-        mailbox.take(&mut |_| all.deliver(0, PEER, completed(2)));
-        assert!(all.has_news(0));
-        assert_eq!(tokens(&mut mailbox), [2]);
+        event_queue.take(&mut |_| all.deliver(0, PEER, completed(2)));
+        assert!(all.has_events(0));
+        assert_eq!(tokens(&mut event_queue), [2]);
     }
 
     #[test]
     fn failures_that_nobody_waits_for_are_bounded() {
-        let all = Mailboxes::new(HostId(0), 2, 1);
-        let mut mailbox = all.open(0, PEER).expect("a lane");
+        let all = EventQueues::new(HostId(0), 2, 1);
+        let mut event_queue = all.open(0, PEER).expect("a lane");
         let error = || OpError::Revoked(RegionKey(1));
         for _ in 0..2 * REPORTS {
             all.deliver(0, PEER, Event::Failed { token: None, error: error() });
@@ -328,13 +328,13 @@ mod tests {
         all.deliver(0, PEER, Event::Failed { token: Some(7), error: error() });
         all.deliver(0, PEER, completed(8));
         let mut count = 0;
-        assert!(mailbox.take(&mut |_| count += 1));
+        assert!(event_queue.take(&mut |_| count += 1));
         assert_eq!(count, REPORTS + 2);
     }
 
     #[test]
     fn an_end_keeps_every_thread_with_a_lane_awake_until_it_is_reported() {
-        let all = Mailboxes::new(HostId(0), 3, 3);
+        let all = EventQueues::new(HostId(0), 3, 3);
         let mut first = all.open(0, PEER).expect("a lane");
         let second = all.open(1, PEER).expect("a lane");
         let _elsewhere = all.open(2, HostId(2)).expect("a lane");
@@ -342,7 +342,7 @@ mod tests {
         assert!(all.end(&lost));
         assert!(!all.end(&PeerEvent::Left(PEER)), "the first counts");
         assert_eq!(all.end_of(PEER), Some(&lost));
-        assert!([0, 1].into_iter().all(|thread| all.has_news(thread)) && !all.has_news(2));
+        assert!([0, 1].into_iter().all(|thread| all.has_events(thread)) && !all.has_events(2));
 
         assert_eq!(first.there(), Ok(()), "operations fail only after the report");
         let mut reported = Vec::new();
@@ -350,8 +350,8 @@ mod tests {
         assert!(matches!(&reported[..], [Event::Peer(event)] if *event == lost));
         assert_eq!(first.there(), Err(OpError::PeerLost(PEER, lost.reason())));
         assert!(first.is_over() && !second.is_over());
-        assert!(!all.has_news(0) && all.has_news(1));
+        assert!(!all.has_events(0) && all.has_events(1));
         drop(second);
-        assert!(!all.has_news(1), "nor does a lane that is no longer there");
+        assert!(!all.has_events(1), "nor does a lane that is no longer there");
     }
 }

@@ -1,4 +1,4 @@
-//! [`Doorbell`]: the sleep and wake protocol, without the sleeping itself.
+//! [`ParkWord`]: the sleep and wake protocol, without the sleeping itself.
 //!
 //! A thread that finds no work announces that it will sleep, looks once more, and only then sleeps.
 //! Whoever makes work visible looks for the announcement afterwards. One of the two sees the other,
@@ -6,20 +6,20 @@
 //!
 //! ```text
 //!   sleeper                              waker
-//!   word = SLEEPING                      work = visible          (the caller's stores)
+//!   word = PARKED                      work = visible          (the caller's stores)
 //!   fence(SeqCst)                        fence(SeqCst)
-//!   if work is visible: cancel           if word is SLEEPING: clear it, wake
-//!   else: wait while word is SLEEPING
+//!   if work is visible: cancel           if word is PARKED: clear it, wake
+//!   else: wait while word is PARKED
 //! ```
 //!
 //! When the sleeper is awake, a waker pays the fence and one load: no read-modify-write and no
-//! system call. The wait is handed in ([`Doorbell::sleep`]), so that a model checker, a futex and a
+//! system call. The wait is handed in ([`ParkWord::park`]), so that a model checker, a futex and a
 //! simulator can each supply theirs; it must be a compare-and-wait: return at once if the word is
-//! no longer [`SLEEPING`], as a futex does.
+//! no longer [`PARKED`], as a futex does.
 //!
 //! Rules for the word:
-//! 1. Only the one thread whose bell it is writes [`SLEEPING`].
-//! 2. Anybody may write [`AWAKE`]; who changes the word from `SLEEPING` to `AWAKE` owes the wake.
+//! 1. Only the one thread whose parker it is writes [`PARKED`].
+//! 2. Anybody may write [`AWAKE`]; who changes the word from `PARKED` to `AWAKE` owes the wake.
 //! 3. A waker that dies between the two leaves a sleeper that nobody else will wake: whoever
 //!    notices the death must wake every sleeper without looking at the word.
 
@@ -29,27 +29,27 @@ use primitive::sync::{AtomicU32, Ordering, fence};
 pub const AWAKE: u32 = 0;
 
 /// The word's value from the announcement until somebody wakes the thread.
-pub const SLEEPING: u32 = 1;
+pub const PARKED: u32 = 1;
 
 /// One thread's state word, seen by the thread itself or by those who wake it.
 ///
 /// ```
-/// use gossamer_transport_api::doorbell::Doorbell;
+/// use gossamer_transport_api::park_word::ParkWord;
 /// use std::sync::atomic::AtomicU32;
 /// let word = AtomicU32::new(0);
-/// let bell = Doorbell::new(&word);
-/// assert!(!bell.must_wake(), "nobody sleeps");
-/// bell.announce();
-/// assert!(bell.must_wake(), "this caller now owes the wake");
-/// assert!(!bell.must_wake(), "and nobody else does");
+/// let parker = ParkWord::new(&word);
+/// assert!(!parker.must_wake(), "nobody sleeps");
+/// parker.announce();
+/// assert!(parker.must_wake(), "this caller now owes the wake");
+/// assert!(!parker.must_wake(), "and nobody else does");
 /// ```
 #[derive(Clone, Copy)]
-pub struct Doorbell<'a> {
+pub struct ParkWord<'a> {
     word: &'a AtomicU32,
 }
 
-impl<'a> Doorbell<'a> {
-    /// The doorbell whose state is `word`.
+impl<'a> ParkWord<'a> {
+    /// The park word whose state is `word`.
     #[inline]
     pub fn new(word: &'a AtomicU32) -> Self {
         Self { word }
@@ -58,7 +58,7 @@ impl<'a> Doorbell<'a> {
     /// The sleeper says that it is about to sleep. It must look for work once more afterwards.
     #[inline]
     pub fn announce(self) {
-        self.word.store(SLEEPING, Ordering::Relaxed);
+        self.word.store(PARKED, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
@@ -73,21 +73,21 @@ impl<'a> Doorbell<'a> {
     #[inline]
     pub fn must_wake(self) -> bool {
         fence(Ordering::SeqCst);
-        self.word.load(Ordering::Relaxed) == SLEEPING && self.claim()
+        self.word.load(Ordering::Relaxed) == PARKED && self.claim()
     }
 
     #[cold]
     fn claim(self) -> bool {
-        self.word.swap(AWAKE, Ordering::AcqRel) == SLEEPING
+        self.word.swap(AWAKE, Ordering::AcqRel) == PARKED
     }
 
     /// The sleeper's whole turn: announces, asks `ready` once more, and if nothing is ready calls
-    /// `wait` with the word and the value it waits on ([`SLEEPING`]). `wait` may return early.
+    /// `wait` with the word and the value it waits on ([`PARKED`]). `wait` may return early.
     #[inline]
-    pub fn sleep(self, ready: impl FnOnce() -> bool, wait: impl FnOnce(&AtomicU32, u32)) {
+    pub fn park(self, ready: impl FnOnce() -> bool, wait: impl FnOnce(&AtomicU32, u32)) {
         self.announce();
         if !ready() {
-            wait(self.word, SLEEPING);
+            wait(self.word, PARKED);
         }
         self.cancel();
     }

@@ -1,4 +1,4 @@
-//! [`RdmaBell`]: where a thread sleeps: the carrier's bell, which completions end as well.
+//! [`RdmaParker`]: where a thread sleeps: the carrier's parker, which completions end as well.
 //!
 //! What ends a thread's sleep may be for others, since a queue pair's other end wakes threads of any
 //! number. Then the sleeper passes it on and sleeps on: it would otherwise look for work that it
@@ -10,18 +10,18 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use transport_api::Bell;
+use transport_api::Parker;
 
-/// The bell of one thread.
-pub(crate) struct RdmaBell {
+/// The parker of one thread.
+pub(crate) struct RdmaParker {
     host: Arc<Host>,
     thread: u32,
-    carrier: Box<dyn Bell>,
+    carrier: Box<dyn Parker>,
 }
 
-impl RdmaBell {
-    /// The bell of `thread`, which exists.
-    pub(crate) fn new(host: Arc<Host>, thread: u32, carrier: Box<dyn Bell>) -> Self {
+impl RdmaParker {
+    /// The parker of `thread`, which exists.
+    pub(crate) fn new(host: Arc<Host>, thread: u32, carrier: Box<dyn Parker>) -> Self {
         Self { host, thread, carrier }
     }
 
@@ -39,23 +39,24 @@ impl RdmaBell {
         let seat = host.seat(self.thread);
         let start = Instant::now();
         loop {
-            // What completes from now on makes the channel readable, which the carrier's bell
+            // What completes from now on makes the channel readable, which the carrier's parker
             // watches; what had completed before is taken here.
             if seat.cq.arm().is_err() || self.pump() {
                 return;
             }
             let left = timeout.saturating_sub(start.elapsed());
-            self.carrier.sleep(left, &mut || ready() || host.mailboxes.has_news(self.thread));
+            self.carrier.park(left, &mut || ready() || host.event_queues.has_events(self.thread));
             let by_completion = seat.cq.silence();
-            if self.pump() || !by_completion || ready() || host.mailboxes.has_news(self.thread) {
+            if self.pump() || !by_completion || ready() || host.event_queues.has_events(self.thread)
+            {
                 return;
             }
         }
     }
 }
 
-impl Bell for RdmaBell {
-    fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
+impl Parker for RdmaParker {
+    fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
         let (host, thread) = (self.host.clone(), self.thread);
         let seat = host.seat(thread);
         seat.is_asleep.store(true, Ordering::Release);
@@ -68,7 +69,7 @@ impl Bell for RdmaBell {
         host.wake_up(thread);
         // What has arrived at the carrier meanwhile is to be looked for.
         seat.sleeps.store(seat.sleeps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        host.attendance.attend(thread);
+        host.poll_tracker.record_poll(thread);
         host.expect_ticks();
     }
 }

@@ -1,10 +1,10 @@
-//! [`Attendance`]: which runtime threads look after their own affairs; [`StandIn`]: who does it for
+//! [`PollTracker`]: which runtime threads look after their own affairs; [`ProgressThread`]: who does it for
 //! the others.
 //!
 //! What arrives over a connection or a queue pair must be looked for. Best the thread does so that
-//! it belongs to: whenever it polls, and when its bell wakes. For a thread that does neither,
+//! it belongs to: whenever it polls, and when its parker wakes. For a thread that does neither,
 //! because its own code keeps it busy, the service thread stands in. It finds such threads by
-//! looking at every [tick](Attendance::TICK) whether all have attended since the last, and stops
+//! looking at every [tick](PollTracker::TICK) whether all have attended since the last, and stops
 //! looking a while after the last has gone to sleep, so that an idle process is idle:
 //!
 //! ```text
@@ -28,28 +28,28 @@ const IDLE_TICKS: u32 = 3;
 /// For backends: which runtime threads of a process look after their own affairs.
 ///
 /// ```
-/// use gossamer_transport_api::{Attendance, StandIn};
+/// use gossamer_transport_api::{PollTracker, ProgressThread};
 /// use std::time::Instant;
 ///
-/// let (attendance, start) = (Attendance::new(2), Instant::now());
-/// let mut service = StandIn::new(2, start);
-/// attendance.attend(0);
+/// let (poll_tracker, start) = (PollTracker::new(2), Instant::now());
+/// let mut service = ProgressThread::new(2, start);
+/// poll_tracker.record_poll(0);
 /// let mut busy = Vec::new();
-/// service.look(&attendance, start, |_| false, |thread| {
+/// service.look(&poll_tracker, start, |_| false, |thread| {
 ///     busy.push(thread);
 ///     true
 /// });
 /// assert_eq!(busy, [1], "thread 1 neither polls nor sleeps");
-/// assert_eq!(service.next(&attendance), Some(start + Attendance::TICK));
+/// assert_eq!(service.next(&poll_tracker), Some(start + PollTracker::TICK));
 /// ```
-pub struct Attendance {
+pub struct PollTracker {
     /// By thread: how often it has attended. Only the thread itself writes it.
     rounds: Vec<CachePadded<AtomicU64>>,
     /// Whether the service thread looks at every tick.
     is_watched: AtomicBool,
 }
 
-impl Attendance {
+impl PollTracker {
     /// How often a service thread looks whether threads attend.
     pub const TICK: Duration = Duration::from_millis(2);
 
@@ -61,7 +61,7 @@ impl Attendance {
 
     /// `thread`, which calls this, looks after its own affairs.
     #[inline]
-    pub fn attend(&self, thread: u32) {
+    pub fn record_poll(&self, thread: u32) {
         let rounds = &self.rounds[thread as usize];
         rounds.store(rounds.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
@@ -69,21 +69,21 @@ impl Attendance {
     /// Asked by a thread that has just ceased to be away, and has said so: whether it must ring the
     /// service thread, which would otherwise not notice when it stops to attend.
     #[inline]
-    pub fn must_ring(&self) -> bool {
+    pub fn must_notify(&self) -> bool {
         fence(Ordering::SeqCst);
         !self.is_watched.load(Ordering::Relaxed)
     }
 }
 
-/// For backends: the service thread's part in [`Attendance`].
-pub struct StandIn {
+/// For backends: the service thread's part in [`PollTracker`].
+pub struct ProgressThread {
     next_tick: Instant,
     idle_ticks: u32,
     /// By thread: how often it had attended at the last tick.
     rounds: Vec<u64>,
 }
 
-impl StandIn {
+impl ProgressThread {
     /// For so many threads; the first tick is at `now`.
     pub fn new(threads: u32, now: Instant) -> Self {
         Self { next_tick: now, idle_ticks: 0, rounds: vec![0; threads as usize] }
@@ -94,16 +94,16 @@ impl StandIn {
     /// the thread will need it at the next tick, too.
     pub fn look(
         &mut self,
-        attendance: &Attendance,
+        poll_tracker: &PollTracker,
         now: Instant,
         is_away: impl Fn(u32) -> bool,
         mut help: impl FnMut(u32) -> bool,
     ) {
-        let Attendance { rounds, is_watched } = attendance;
+        let PollTracker { rounds, is_watched } = poll_tracker;
         if now < self.next_tick && is_watched.load(Ordering::Relaxed) {
             return;
         }
-        self.next_tick = now + Attendance::TICK;
+        self.next_tick = now + PollTracker::TICK;
         let mut any_awake = false;
         for ((thread, rounds), last) in (0..).zip(rounds).zip(&mut self.rounds) {
             if !is_away(thread) {
@@ -125,8 +125,8 @@ impl StandIn {
     }
 
     /// When to look again although nothing has happened.
-    pub fn next(&self, attendance: &Attendance) -> Option<Instant> {
-        attendance.is_watched.load(Ordering::Relaxed).then_some(self.next_tick)
+    pub fn next(&self, poll_tracker: &PollTracker) -> Option<Instant> {
+        poll_tracker.is_watched.load(Ordering::Relaxed).then_some(self.next_tick)
     }
 }
 
@@ -137,8 +137,8 @@ mod tests {
 
     /// A service thread, its clock, and a thread that is away or not.
     struct Fixture {
-        attendance: Attendance,
-        service: StandIn,
+        poll_tracker: PollTracker,
+        service: ProgressThread,
         now: Instant,
         is_away: Cell<bool>,
     }
@@ -146,34 +146,34 @@ mod tests {
     impl Fixture {
         fn new() -> Self {
             let now = Instant::now();
-            let (attendance, service) = (Attendance::new(1), StandIn::new(1, now));
-            Self { attendance, service, now, is_away: Cell::new(false) }
+            let (poll_tracker, service) = (PollTracker::new(1), ProgressThread::new(1, now));
+            Self { poll_tracker, service, now, is_away: Cell::new(false) }
         }
 
         /// Whether the thread is helped at the next tick; `goes_on` is what it is said to need.
         fn tick(&mut self, goes_on: bool) -> bool {
-            self.now += Attendance::TICK;
+            self.now += PollTracker::TICK;
             let mut is_helped = false;
             let help = |_| {
                 is_helped = true;
                 goes_on
             };
-            self.service.look(&self.attendance, self.now, |_| self.is_away.get(), help);
+            self.service.look(&self.poll_tracker, self.now, |_| self.is_away.get(), help);
             is_helped
         }
 
         fn is_watched(&self) -> bool {
-            self.service.next(&self.attendance).is_some()
+            self.service.next(&self.poll_tracker).is_some()
         }
     }
 
     #[test]
     fn who_attends_or_is_away_is_not_helped() {
         let mut it = Fixture::new();
-        it.attendance.attend(0);
+        it.poll_tracker.record_poll(0);
         assert!(!it.tick(true));
         assert!(it.tick(true), "it has not attended since");
-        it.attendance.attend(0);
+        it.poll_tracker.record_poll(0);
         assert!(!it.tick(true));
         it.is_away.set(true);
         assert!(!it.tick(true));
@@ -183,9 +183,9 @@ mod tests {
     fn between_ticks_nobody_is_looked_at() {
         let mut it = Fixture::new();
         it.tick(true);
-        it.now += Attendance::TICK / 2;
-        it.service.look(&it.attendance, it.now, |_| panic!("looked"), |_| panic!("helped"));
-        assert_eq!(it.service.next(&it.attendance), Some(it.now + Attendance::TICK / 2));
+        it.now += PollTracker::TICK / 2;
+        it.service.look(&it.poll_tracker, it.now, |_| panic!("looked"), |_| panic!("helped"));
+        assert_eq!(it.service.next(&it.poll_tracker), Some(it.now + PollTracker::TICK / 2));
     }
 
     #[test]
@@ -193,13 +193,13 @@ mod tests {
         let mut it = Fixture::new();
         it.is_away.set(true);
         assert!((1..IDLE_TICKS).all(|_| !it.tick(true)));
-        assert!(it.is_watched() && !it.attendance.must_ring());
+        assert!(it.is_watched() && !it.poll_tracker.must_notify());
         it.tick(true);
-        assert!(!it.is_watched() && it.attendance.must_ring());
+        assert!(!it.is_watched() && it.poll_tracker.must_notify());
         it.is_away.set(false);
         // Whoever was rung looks at once, whatever the time.
-        it.service.look(&it.attendance, it.now, |_| it.is_away.get(), |_| true);
-        assert!(it.is_watched() && !it.attendance.must_ring());
+        it.service.look(&it.poll_tracker, it.now, |_| it.is_away.get(), |_| true);
+        assert!(it.is_watched() && !it.poll_tracker.must_notify());
     }
 
     #[test]

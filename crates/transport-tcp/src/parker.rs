@@ -1,4 +1,4 @@
-//! [`TcpBell`]: where a thread sleeps, which is where its connections are.
+//! [`TcpParker`]: where a thread sleeps, which is where its connections are.
 
 use crate::{
     host::{ALARM, Host, RUNG},
@@ -7,26 +7,26 @@ use crate::{
 use primitive::sync::Ordering;
 use rustix::{buffer::spare_capacity, event::epoll};
 use std::{sync::Arc, time::Duration};
-use transport_api::{Bell, HostId};
+use transport_api::{HostId, Parker};
 
 /// Connections that one wake reads, at most; the others are read by the next poll.
 const READY: usize = 64;
 
-/// The bell of one thread.
-pub(crate) struct TcpBell {
+/// The parker of one thread.
+pub(crate) struct TcpParker {
     host: Arc<Host>,
     thread: u32,
 }
 
-impl TcpBell {
-    /// The bell of `thread`, which exists.
+impl TcpParker {
+    /// The parker of `thread`, which exists.
     pub(crate) fn new(host: Arc<Host>, thread: u32) -> Self {
         Self { host, thread }
     }
 }
 
-impl Bell for TcpBell {
-    fn sleep(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
+impl Parker for TcpParker {
+    fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
         let Self { host, thread } = self;
         let mut events = Vec::with_capacity(READY);
         let seat = host.seat(*thread);
@@ -36,8 +36,8 @@ impl Bell for TcpBell {
         }
         // Its own connections wake it now.
         seat.adopted.store(false, Ordering::Relaxed);
-        seat.doorbell().sleep(
-            || ready() || host.mailboxes.has_news(*thread),
+        seat.park_word().park(
+            || ready() || host.event_queues.has_events(*thread),
             |_, _| {
                 // Fails when a signal comes, which may be what the thread slept for.
                 let timeout = crate::service::timespec(timeout);
@@ -54,7 +54,7 @@ impl Bell for TcpBell {
                 }
             }
         }
-        host.attend(*thread);
+        host.record_poll(*thread);
         host.expect_ticks();
     }
 }

@@ -3,7 +3,7 @@
 #![cfg(loom)]
 
 use gossamer_transport_api::{
-    Event, HostId, LossReason, Mailbox, Mailboxes, PeerEvent, doorbell::Doorbell,
+    Event, EventQueue, EventQueues, HostId, LossReason, PeerEvent, park_word::ParkWord,
 };
 use loom::sync::{Condvar, Mutex};
 use primitive::sync::{AtomicU32, Ordering};
@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 const PEER: HostId = HostId(1);
 
-/// A thread of a process with its doorbell, on which it waits as on a futex.
+/// A thread of a process with its park word, on which it waits as on a futex.
 struct Sleeper {
-    all: Arc<Mailboxes>,
+    all: Arc<EventQueues>,
     word: AtomicU32,
     wakes: Mutex<u32>,
     woken: Condvar,
@@ -22,7 +22,7 @@ struct Sleeper {
 impl Sleeper {
     fn new() -> loom::sync::Arc<Self> {
         loom::sync::Arc::new(Self {
-            all: Mailboxes::new(HostId(0), 2, 1),
+            all: EventQueues::new(HostId(0), 2, 1),
             word: AtomicU32::new(0),
             wakes: Mutex::new(0),
             woken: Condvar::new(),
@@ -41,15 +41,15 @@ impl Sleeper {
     }
 
     fn wake(&self) {
-        if Doorbell::new(&self.word).must_wake() {
+        if ParkWord::new(&self.word).must_wake() {
             *self.wakes.lock().unwrap() += 1;
             self.woken.notify_all();
         }
     }
 
     fn sleep(&self) {
-        Doorbell::new(&self.word).sleep(
-            || self.all.has_news(0),
+        ParkWord::new(&self.word).park(
+            || self.all.has_events(0),
             |word, expected| {
                 let mut wakes = self.wakes.lock().unwrap();
                 let before = *wakes;
@@ -64,7 +64,7 @@ impl Sleeper {
 
 /// Polls as a lane does, and sleeps in between, until the end is reported; the tokens in front of
 /// it. A thread that sleeps over any of it deadlocks, which loom reports.
-fn until_the_end(sleeper: &Sleeper, mailbox: &mut Mailbox) -> Vec<u64> {
+fn until_the_end(sleeper: &Sleeper, event_queue: &mut EventQueue) -> Vec<u64> {
     let mut tokens = Vec::new();
     let mut note = |event| {
         if let Event::Completed { token, .. } = event {
@@ -73,12 +73,12 @@ fn until_the_end(sleeper: &Sleeper, mailbox: &mut Mailbox) -> Vec<u64> {
     };
     loop {
         let end = sleeper.all.end_of(PEER);
-        mailbox.take(&mut note);
+        event_queue.take(&mut note);
         match end {
-            Some(end) => mailbox.report(end, &mut note),
+            Some(end) => event_queue.report(end, &mut note),
             None => sleeper.sleep(),
         }
-        if mailbox.is_over() {
+        if event_queue.is_over() {
             return tokens;
         }
     }
@@ -90,7 +90,7 @@ fn nobody_sleeps_over_mail_or_an_end_and_mail_comes_first() {
     model.preemption_bound = Some(3);
     model.check(|| {
         let sleeper = Sleeper::new();
-        let mut mailbox = sleeper.all.open(0, PEER).unwrap();
+        let mut event_queue = sleeper.all.open(0, PEER).unwrap();
         let reader = {
             let sleeper = sleeper.clone();
             loom::thread::spawn(move || {
@@ -98,8 +98,8 @@ fn nobody_sleeps_over_mail_or_an_end_and_mail_comes_first() {
                 sleeper.end();
             })
         };
-        assert_eq!(until_the_end(&sleeper, &mut mailbox), [1]);
-        assert!(!sleeper.all.has_news(0), "and then it may sleep");
+        assert_eq!(until_the_end(&sleeper, &mut event_queue), [1]);
+        assert!(!sleeper.all.has_events(0), "and then it may sleep");
         reader.join().unwrap();
     });
 }
@@ -110,14 +110,14 @@ fn nobody_sleeps_over_mail_of_two_readers() {
     model.preemption_bound = Some(2);
     model.check(|| {
         let sleeper = Sleeper::new();
-        let mut mailbox = sleeper.all.open(0, PEER).unwrap();
+        let mut event_queue = sleeper.all.open(0, PEER).unwrap();
         let readers = [1, 2].map(|token| {
             let sleeper = sleeper.clone();
             loom::thread::spawn(move || sleeper.deliver(token))
         });
         let mut count = 0;
         while count < 2 {
-            mailbox.take(&mut |_| count += 1);
+            event_queue.take(&mut |_| count += 1);
             if count < 2 {
                 sleeper.sleep();
             }

@@ -2,7 +2,7 @@
 //! no wake. Run by `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
-use gossamer_transport_api::doorbell::{AWAKE, Doorbell};
+use gossamer_transport_api::park_word::{AWAKE, ParkWord};
 use loom::sync::{Arc, Condvar, Mutex};
 use primitive::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -40,7 +40,7 @@ impl Futex {
 /// Sleeps until `done`, as a runtime thread does: by looking again after every sleep.
 fn sleep_until(futex: &Futex, done: impl Fn() -> bool) {
     while !done() {
-        Doorbell::new(&futex.word).sleep(&done, |word, expected| futex.wait(word, expected));
+        ParkWord::new(&futex.word).park(&done, |word, expected| futex.wait(word, expected));
     }
 }
 
@@ -53,7 +53,7 @@ fn no_wake_is_lost() {
             loom::thread::spawn(move || {
                 let (futex, work) = &*shared;
                 work.store(1, Ordering::Relaxed);
-                if Doorbell::new(&futex.word).must_wake() {
+                if ParkWord::new(&futex.word).must_wake() {
                     futex.wake();
                 }
             })
@@ -75,7 +75,7 @@ fn no_wake_of_two_wakers_is_lost() {
             loom::thread::spawn(move || {
                 let (futex, work) = &*shared;
                 work[waker].store(1, Ordering::Relaxed);
-                if Doorbell::new(&futex.word).must_wake() {
+                if ParkWord::new(&futex.word).must_wake() {
                     futex.wake();
                 }
             })
@@ -92,12 +92,12 @@ fn no_wake_of_two_wakers_is_lost() {
 fn an_announcement_is_claimed_once() {
     loom::model(|| {
         let word = Arc::new(AtomicU32::new(AWAKE));
-        Doorbell::new(&word).announce();
+        ParkWord::new(&word).announce();
         let other = {
             let word = word.clone();
-            loom::thread::spawn(move || Doorbell::new(&word).must_wake())
+            loom::thread::spawn(move || ParkWord::new(&word).must_wake())
         };
-        let mine = Doorbell::new(&word).must_wake();
+        let mine = ParkWord::new(&word).must_wake();
         assert!(mine != other.join().unwrap(), "exactly one owes the wake");
     });
 }
