@@ -70,6 +70,17 @@ impl Epochs {
         }
     }
 
+    /// For `thread`: sleeps, and is away meanwhile.
+    pub fn while_away<R>(&self, thread: u32, sleep: impl FnOnce() -> R) -> R {
+        if self.threads[thread as usize].load(Ordering::Relaxed) == AWAY {
+            return sleep();
+        }
+        self.away(thread);
+        let slept = sleep();
+        self.back(thread);
+        slept
+    }
+
     /// For `thread`: it starts no operation until it calls [`back`](Self::back).
     pub fn away(&self, thread: u32) {
         self.threads[thread as usize].store(AWAY, Ordering::Release);

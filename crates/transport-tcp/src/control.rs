@@ -1,244 +1,244 @@
-//! [`Control`]: the connection between two service threads: imports, signs of life, goodbyes.
+//! The control plane of this host ([`transport_control`]) as its threads share it, and what they do
+//! about its outputs.
 //!
-//! A peer is lost when its connection fails, or when it says nothing for too long. The two cover
-//! each other: a machine that cannot be reached does not acknowledge our signs of life, which the
-//! kernel notices after [half](UNACKNOWLEDGED) the bound, by timers that may be some hundred
-//! milliseconds late; a machine that does, but whose process says nothing, is given the whole
-//! bound, so that being stopped for less does no harm.
+//! Threads of the program call it under its lock and then wake the service thread, which alone polls
+//! it while it runs. Locks are taken in one order: that of a connection, then that of the control
+//! plane.
 
-use crate::{
-    export::Exports,
-    frame::{Frames, Header, Kind, Nonsense, nonsense},
-    wire::{Broken, Wire},
-};
-use primitive::limits::PENDING_IMPORTS;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use crate::{export::Exported, host::Host, lane::Handle};
+use primitive::SharedBytes;
 use std::{
-    collections::HashMap,
     io,
-    os::fd::OwnedFd,
-    sync::mpsc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{HostId, RegionKey, Rights, deadline};
+use transport_api::{HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion, Rights};
+use transport_control::{ANSWER_GRACE, Config, Control, Descriptor, Medium, Output};
 
-/// Signs of life in the time of the loss bound.
-pub(crate) const BEATS: u32 = 8;
+/// The types of the control plane over TCP, where nothing comes beside a message.
+pub(crate) struct TcpMedium;
 
-/// Of [`BEATS`], how many a sign of life may stay unacknowledged by the peer's kernel.
-pub(crate) const UNACKNOWLEDGED: u32 = 4;
-
-/// Bytes that may wait for a peer to read them.
-const UNREAD_BYTES: usize = 1 << 20;
-
-/// A region as its owner describes it.
-pub(crate) struct Told {
-    pub(crate) rights: Rights,
-    pub(crate) generation: u32,
-    pub(crate) len: usize,
+impl Medium for TcpMedium {
+    type Export = Arc<Exported>;
+    type Attachment = ();
+    type Requester = Requester;
 }
 
-/// What a peer answered to an import: a region, or that there is none.
-pub(crate) type Answer = Option<Told>;
-
-/// The control connection to one peer.
-pub(crate) struct Control {
-    pub(crate) peer: HostId,
-    /// `None` once it is closed.
-    wire: Option<Wire>,
-    frames: Frames,
-    out: Vec<u8>,
-    /// What the epoll was last told of: whether there is room to wait for.
-    waits_for_room: bool,
-    /// When it last said anything. Before its first word it lies ahead, because a host may have
-    /// joined while the peer still waits for others.
-    pub(crate) heard: Instant,
-    /// Imports that it has not answered yet, by number.
-    asked: HashMap<u64, mpsc::Sender<Answer>>,
-    /// Imports of its that wait for an export here: number, key, timeout.
-    waiting: Vec<(u64, RegionKey, Instant)>,
-    /// Why it has ended the connection, if it has said so.
-    given_up: Option<String>,
-    /// Whether it has been told that its goodbye was heard, and whether it has told us.
-    pub(crate) told_heard: bool,
-    pub(crate) has_heard: bool,
+/// Who waits for something that the control plane does.
+pub(crate) enum Requester {
+    /// A thread that blocks until its import ends.
+    Import(mpsc::Sender<Result<RemoteRegion, RegionError>>),
+    /// A thread that blocks until this host's goodbye was seen.
+    Leave(mpsc::Sender<()>),
 }
 
-impl Control {
-    /// The peer may take until `begins` to say its first word.
-    pub(crate) fn new(peer: HostId, wire: Wire, begins: Instant) -> Self {
-        Self {
-            peer,
-            wire: Some(wire),
-            frames: Frames::default(),
-            out: Vec::new(),
-            waits_for_room: false,
-            heard: begins,
-            asked: HashMap::new(),
-            waiting: Vec::new(),
-            given_up: None,
-            told_heard: false,
-            has_heard: false,
+/// The control plane, and whether the service thread polls it.
+pub(crate) struct Plane {
+    pub(crate) control: Control<TcpMedium>,
+    has_service_ended: bool,
+}
+
+/// The control plane as the threads of this host share it.
+pub(crate) struct SharedPlane(Mutex<Plane>);
+
+impl SharedPlane {
+    pub(crate) fn new(config: Config) -> Self {
+        let control = Control::new(Instant::now(), config);
+        Self(Mutex::new(Plane { control, has_service_ended: false }))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Plane> {
+        // The state machine has no code of others in it: a panic with this lock is a bug in it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Revokes a region when its last [`Region`] is dropped.
+struct Guard {
+    host: Weak<Host>,
+    key: RegionKey,
+    generation: u32,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(host) = self.host.upgrade() {
+            host.revoke(self.key, Some(self.generation));
         }
     }
+}
 
-    pub(crate) fn register(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
-        let Some(wire) = &self.wire else { return Ok(()) };
-        Ok(epoll::add(epoll, wire, EventData::new_u64(token), EventFlags::IN)?)
-    }
-
-    /// Waits for room at the epoll, if something has none, and only then.
-    pub(crate) fn watch(&mut self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
-        let Some(wire) = &self.wire else { return Ok(()) };
-        let waits = !self.out.is_empty();
-        if waits != self.waits_for_room {
-            let room = if waits { EventFlags::OUT } else { EventFlags::empty() };
-            epoll::modify(epoll, wire, EventData::new_u64(token), EventFlags::IN | room)?;
-            self.waits_for_room = waits;
+/// For threads of the program.
+impl Host {
+    /// Exports `len` new bytes.
+    pub(crate) fn export(
+        self: &Arc<Self>,
+        key: RegionKey,
+        len: usize,
+        rights: Rights,
+    ) -> Result<Region, RegionError> {
+        if self.plane.lock().control.is_exported(key, None) {
+            return Err(RegionError::KeyTaken(key));
         }
-        Ok(())
+        let no_memory = || RegionError::NoMemory { len, source: io::ErrorKind::OutOfMemory.into() };
+        let memory = SharedBytes::try_heap(len.max(8)).ok_or_else(no_memory)?.slice(0, len);
+        self.export_memory(key, rights, memory)
     }
 
-    pub(crate) fn is_open(&self) -> bool {
-        self.wire.is_some()
+    /// Exports memory that is there already.
+    pub(crate) fn export_memory(
+        self: &Arc<Self>,
+        key: RegionKey,
+        rights: Rights,
+        memory: SharedBytes,
+    ) -> Result<Region, RegionError> {
+        let part = |generation| Arc::new(Exported::new((key, generation), rights, memory.clone()));
+        let generation = self.plane.lock().control.export(key, part)?;
+        // A peer may be waiting for it.
+        self.poll_control();
+        let guard = Guard { host: Arc::downgrade(self), key, generation };
+        Ok(Region::new(key, rights, generation, memory, Arc::new(guard)))
     }
 
-    /// Closes it. Whoever waits for an answer sees its channel close.
-    pub(crate) fn close(&mut self) {
-        self.wire = None;
-        self.out.clear();
-        self.asked.clear();
-        self.waiting.clear();
-    }
-
-    fn post(&mut self, header: Header, body: &[u8]) {
-        if self.wire.is_some() {
-            header.encode_with(body, &mut self.out);
+    /// Revokes `key` (only `generation` of it, if given). No operation of a peer touches its memory
+    /// once this has returned. False if it was not exported.
+    pub(crate) fn revoke(&self, key: RegionKey, generation: Option<u32>) -> bool {
+        let revoked = self.plane.lock().control.revoke(Instant::now(), key, generation, None);
+        let Some(exported) = revoked else { return false };
+        exported.revoke();
+        for (peer, thread) in self.links() {
+            self.link(peer, thread).machine.forget(key);
         }
+        self.poll_control();
+        true
     }
 
-    pub(crate) fn ping(&mut self) {
-        // One that waits already is sign enough.
-        if self.out.is_empty() {
-            self.post(Header::new(Kind::Ping), &[]);
-        }
-    }
-
-    pub(crate) fn say_heard(&mut self) {
-        self.told_heard = true;
-        self.post(Header::new(Kind::Heard), &[]);
-    }
-
-    /// Tells the peer why the connection ends.
-    pub(crate) fn give_up(&mut self, why: &str) {
-        let why = &why.as_bytes()[..why.floor_char_boundary(1000)];
-        self.post(Header::new(Kind::GivenUp), why);
-    }
-
-    /// Asks for a region; `number` is not in use.
-    pub(crate) fn ask(
-        &mut self,
-        number: u64,
+    /// Imports a region, and blocks until it is there or the import has failed.
+    pub(crate) fn import(
+        &self,
+        owner: HostId,
         key: RegionKey,
         timeout: Duration,
-        answer: mpsc::Sender<Answer>,
-    ) {
-        let word = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        if self.wire.is_some() {
-            self.asked.insert(number, answer);
-            self.post(Header { key: key.0, at: number, word, ..Header::new(Kind::Ask) }, &[]);
+    ) -> Result<RemoteRegion, RegionError> {
+        if !self.reaches(owner) {
+            return Err(RegionError::NoSuchHost(owner));
+        }
+        if owner == self.local
+            && let Some((_, exported)) = self.plane.lock().control.import_own(key)
+        {
+            return Ok(RemoteRegion::mapping(Arc::new(exported.window(self.id, owner))));
+        }
+        let lost = || RegionError::lost(owner, self.end_of(owner));
+        if self.end_of(owner).is_some() {
+            return Err(lost());
+        }
+        let (sender, receiver) = mpsc::channel();
+        let requester = Requester::Import(sender);
+        let mut plane = self.plane.lock();
+        let import = plane.control.begin_import(Instant::now(), requester, owner, key, timeout);
+        drop(plane);
+        self.poll_control();
+        // The control plane ends it by then, unless the service thread has failed.
+        match receiver.recv_timeout(timeout.saturating_add(2 * ANSWER_GRACE)) {
+            Ok(result) => result,
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(lost()),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                self.plane.lock().control.cancel_import(import);
+                Err(RegionError::Unknown { owner, key })
+            }
         }
     }
 
-    /// Answers imports whose region is there now, or whose timeout has passed.
-    pub(crate) fn answer_waiting(&mut self, exports: &Exports, now: Instant) {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.retain(|(number, key, deadline)| {
-            let told = Header { at: *number, ..Header::new(Kind::Told) };
-            match exports.get(*key) {
-                Some(region) => {
-                    let thread = region.rights.bits().into();
-                    let (word, generation) = (region.memory.len() as u64, region.generation);
-                    self.post(Header { key: 1, thread, word, generation, ..told }, &[]);
-                    false
-                }
-                None if *deadline <= now => {
-                    self.post(told, &[]);
-                    false
-                }
-                None => true,
-            }
-        });
-        self.waiting = waiting;
+    /// Has the control plane polled after a call.
+    pub(crate) fn poll_control(&self) {
+        if self.plane.lock().has_service_ended {
+            self.poll_without_service();
+        } else {
+            self.service_queue.wake();
+        }
+    }
+}
+
+/// For the service thread.
+impl Host {
+    /// What the control plane wants done next.
+    pub(crate) fn next_output(&self, now: Instant) -> Option<Output<TcpMedium>> {
+        self.plane.lock().control.poll(now)
     }
 
-    /// When the timeout of the first import that waits passes.
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.waiting.iter().map(|(_, _, deadline)| *deadline).min()
+    /// The service thread ends: everybody is lost for `reason`, and threads that call the control
+    /// plane poll it themselves from now on.
+    pub(crate) fn close_control(&self, reason: &LossReason) {
+        let mut plane = self.plane.lock();
+        plane.control.close(reason);
+        plane.has_service_ended = true;
+        drop(plane);
+        self.poll_without_service();
     }
 
-    /// Reads once; true if anything came.
-    pub(crate) fn receive(&mut self, now: Instant) -> Result<bool, Broken> {
-        let Some(mut wire) = self.wire.take() else { return Ok(false) };
-        let mut frames = std::mem::take(&mut self.frames);
-        let received =
-            wire.receive(|bytes| frames.feed(bytes, |header, body| self.take(header, body, now)));
-        (self.wire, self.frames) = (Some(wire), frames);
-        if let Some(why) = self.given_up.take() {
-            return Err(Broken::Failed(why));
+    /// Does what the control plane wants when there is no connection any more.
+    fn poll_without_service(&self) {
+        while let Some(output) = self.next_output(Instant::now()) {
+            self.act(output);
         }
-        if matches!(received, Ok(true)) {
-            self.heard = now;
-        }
-        received
     }
 
-    fn take(&mut self, header: Header, body: &[u8], now: Instant) -> Result<(), Nonsense> {
-        match header.kind {
-            Kind::Ping => {}
-            Kind::Ask => {
-                if self.waiting.len() == PENDING_IMPORTS {
-                    return Err(nonsense!("more than {PENDING_IMPORTS} unanswered imports"));
-                }
-                let deadline = deadline(now, Duration::from_millis(header.word));
-                self.waiting.push((header.at, RegionKey(header.key), deadline));
+    /// Does what the control plane wants, but for what concerns connections.
+    pub(crate) fn act(&self, output: Output<TcpMedium>) {
+        match output {
+            Output::PeerGone(event) => self.gone(event),
+            Output::Imported { requester, owner, key, region, export, .. } => {
+                let region = self.remote_region(owner, key, region, export.as_deref());
+                self.answer(requester, Ok(region));
             }
-            Kind::Told => {
-                let rights = u8::try_from(header.thread).ok().and_then(Rights::from_bits);
-                let len = usize::try_from(header.word).ok();
-                let (Some(rights), Some(len)) = (rights, len) else {
-                    return Err(nonsense!("a region of {} bytes", header.word));
-                };
-                let generation = header.generation;
-                // Nobody waits any more if the importer has timed out.
-                if let Some(answer) = self.asked.remove(&header.at) {
-                    let told = (header.key == 1).then_some(Told { rights, generation, len });
-                    let _ = answer.send(told);
-                }
+            Output::ImportFailed { requester, owner, key, error } => {
+                self.answer(requester, Err(error.for_region(owner, key)));
             }
-            Kind::Heard => self.has_heard = true,
-            Kind::GivenUp => {
-                let why = String::from_utf8_lossy(body);
-                self.given_up = Some(why.escape_debug().to_string());
-            }
-            kind => return Err(nonsense!("{kind:?} on a control connection")),
+            // Its windows are dead already.
+            Output::Inhibit { epoch, .. } => self.epochs.publish(epoch),
+            // With the last window, the memory goes.
+            Output::Revoked { .. } => {}
+            // The thread that waits sees its channel close.
+            Output::Departed { requester } => drop(requester),
+            Output::Send { .. } | Output::Close(_) => {}
         }
-        Ok(())
     }
 
-    /// Writes what waits, as far as there is room.
-    pub(crate) fn push(&mut self) -> Result<(), Broken> {
-        let Some(wire) = &mut self.wire else { return Ok(()) };
-        while wire.flush()? && !self.out.is_empty() {
-            let count = wire.send(&self.out)?;
-            if count == 0 {
-                break;
+    /// What a lane needs of a region that was imported.
+    fn remote_region(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        region: Descriptor,
+        own: Option<&Exported>,
+    ) -> RemoteRegion {
+        if let Some(exported) = own {
+            return RemoteRegion::mapping(Arc::new(exported.window(self.id, owner)));
+        }
+        let Descriptor { generation, rights, len, .. } = region;
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let handle = Arc::new(Handle { issuer: self.id });
+        RemoteRegion::remote(owner, (key, rights, generation), len, handle)
+    }
+
+    /// Tells who asked how an import has ended.
+    fn answer(&self, requester: Requester, result: Result<RemoteRegion, RegionError>) {
+        match requester {
+            // The thread may have stopped waiting.
+            Requester::Import(sender) => drop(sender.send(result)),
+            Requester::Leave(sender) => drop(sender),
+        }
+    }
+
+    /// Tells the control plane which threads have passed a poll since regions were inhibited; whether
+    /// any has not.
+    pub(crate) fn note_passed_polls(&self) -> bool {
+        let mut plane = self.plane.lock();
+        if plane.control.inhibitions().1 {
+            for thread in 0..self.threads {
+                plane.control.passed(thread, self.epochs.passed(thread));
             }
-            self.out.drain(..count);
         }
-        if self.out.len() > UNREAD_BYTES {
-            return Err(Broken::Nonsense("question after question, and reads no answer".into()));
-        }
-        Ok(())
+        plane.control.inhibitions().1
     }
 }

@@ -66,24 +66,16 @@ pub(crate) enum Kind {
     Grant,
     /// Nothing follows on this connection.
     Goodbye,
-    /// A sign of life.
-    Ping,
-    /// Asks for region `key`, for `word` milliseconds; the answer names the number `at`.
-    Ask,
-    /// The answer: rights in `thread`, length in `word`. `key` says whether there is one.
-    Told,
-    /// The goodbye has been heard.
-    Heard,
-    /// The connection ends for the reason in the body.
-    GivenUp,
+    /// A message of the control plane, which is the body.
+    Control,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        const ALL: [Kind; 19] = [
+        const ALL: [Kind; 15] = [
             Write, Signal, Read, Swap, Add, Value, Data, Revoked, Wake, Notify, BulkStart,
-            BulkData, Grant, Goodbye, Ping, Ask, Told, Heard, GivenUp,
+            BulkData, Grant, Goodbye, Control,
         ];
         ALL.get(usize::from(byte).wrapping_sub(1)).copied()
     }
@@ -94,7 +86,7 @@ impl Kind {
             Kind::Write | Kind::Data => (0, BODY_BYTES),
             Kind::BulkData => (1, BODY_BYTES),
             Kind::Swap => (8, 8),
-            Kind::GivenUp => (0, 1024),
+            Kind::Control => (1, transport_control::MESSAGE_BYTES),
             _ => (0, 0),
         }
     }
@@ -228,7 +220,7 @@ pub(crate) mod tests {
 
     /// Any frame that keeps the rules of its header.
     pub(crate) fn frame() -> impl Strategy<Value = (Header, Vec<u8>)> {
-        let fields = (1u8..=19, any::<u16>(), any::<[u64; 3]>(), any::<u32>(), 0usize..300);
+        let fields = (1u8..=15, any::<u16>(), any::<[u64; 3]>(), any::<u32>(), 0usize..300);
         fields.prop_map(|(kind, thread, [key, at, word], generation, length)| {
             let kind = Kind::from_byte(kind).expect("a kind");
             let (least, most) = kind.body();
@@ -283,7 +275,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_frame_that_declares_four_gibibytes_is_refused_at_its_header() {
-        for kind in 1..=19 {
+        for kind in 1..=15 {
             let mut header = [0; HEADER];
             header[0] = kind;
             header[4..8].fill(0xff);

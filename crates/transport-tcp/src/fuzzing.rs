@@ -194,11 +194,11 @@ impl<'a> Script<'a> {
             generation: u32::from(name / 4 % 5),
             at: at as u64,
             word,
-            ..Header::new(Kind::Ping)
+            ..Header::new(Kind::Goodbye)
         };
         header.encode(0, &mut bytes);
         let body = self.bytes();
-        bytes[0] = kind % 20;
+        bytes[0] = kind % 16;
         bytes[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());
         bytes.extend_from_slice(body);
         bytes
@@ -252,12 +252,8 @@ mod tests {
             Kind::BulkStart,
             Kind::Grant,
             Kind::Goodbye,
-            Kind::Ping,
-            Kind::Ask,
-            Kind::Told,
-            Kind::Heard,
         ];
-        let with_body = [Kind::Write, Kind::Swap, Kind::Data, Kind::BulkData, Kind::GivenUp];
+        let with_body = [Kind::Write, Kind::Swap, Kind::Data, Kind::BulkData, Kind::Control];
         let plain = plain.map(|kind| (on(kind), Vec::new()));
         plain.into_iter().chain(with_body.map(|kind| (on(kind), vec![7; 8]))).collect()
     }

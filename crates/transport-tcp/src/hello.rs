@@ -16,7 +16,7 @@ use primitive::CpuFeatures;
 use transport_api::HostId;
 
 /// The protocol of this crate; hosts of one rack agree on it by being one build.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Bytes of a hello.
 pub(crate) const HELLO: usize = 96;

@@ -10,9 +10,10 @@
 use crate::{
     bulk,
     conn::Conn,
-    export::{Exported, Exports},
+    control::SharedPlane,
+    export::Exported,
     machine::Port,
-    service::{Desk, Order},
+    service_queue::{ServiceQueue, Task, eventfd, ring},
     wire::Broken,
 };
 use primitive::sync::{AtomicBool, AtomicU32, Ordering};
@@ -24,9 +25,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use transport_api::{
-    Event, EventQueue, EventQueues, HostId, LossReason, PeerEvent, PollTracker, RegionKey,
-    park_word::ParkWord,
+    Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, RegionKey, park_word::ParkWord,
 };
+use transport_control::{Config, Epochs};
 
 /// What the epoll of a thread calls its eventfd, and the alarm of another transport; connections have
 /// the number of their peer.
@@ -34,8 +35,8 @@ pub(crate) const RUNG: u64 = u64::MAX;
 pub(crate) const ALARM: u64 = u64::MAX - 1;
 
 /// One runtime thread of this process.
-pub(crate) struct Seat {
-    /// The word of its park word.
+pub(crate) struct ThreadState {
+    /// Its park word.
     word: AtomicU32,
     /// Whether the service thread looks after its connections.
     pub(crate) adopted: AtomicBool,
@@ -45,10 +46,10 @@ pub(crate) struct Seat {
     pub(crate) rung: OwnedFd,
 }
 
-impl Seat {
+impl ThreadState {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let rung = crate::service::eventfd()?;
+        let rung = eventfd()?;
         epoll::add(&epoll, &rung, epoll::EventData::new_u64(RUNG), epoll::EventFlags::IN)?;
         let (word, adopted) = (AtomicU32::new(0), AtomicBool::new(true));
         Ok(Self { word, adopted, epoll, rung })
@@ -64,8 +65,8 @@ impl Seat {
         ParkWord::new(&self.word)
     }
 
-    /// Whether nobody need look whether the thread polls: it sleeps, or its connections are
-    /// adopted.
+    /// Whether the service thread need not look whether the thread polls: it sleeps, or its
+    /// connections are adopted.
     pub(crate) fn is_away(&self) -> bool {
         self.adopted.load(Ordering::Relaxed)
             || self.word.load(Ordering::Acquire) == transport_api::park_word::PARKED
@@ -95,39 +96,45 @@ pub(crate) struct Host {
     pub(crate) threads: u32,
     pub(crate) event_queues: Arc<EventQueues>,
     pub(crate) poll_tracker: PollTracker,
-    pub(crate) exports: Arc<Exports>,
+    /// Which threads have passed a poll since a region of this host was revoked.
+    pub(crate) epochs: Epochs,
+    pub(crate) plane: SharedPlane,
     /// By host number, this host included.
     peers: Vec<Peer>,
     /// By thread number.
-    pub(crate) seats: Vec<Seat>,
-    pub(crate) desk: Desk,
+    pub(crate) thread_states: Vec<ThreadState>,
+    pub(crate) service_queue: ServiceQueue,
 }
 
 impl Host {
-    pub(crate) fn new(local: HostId, peers: Vec<Peer>, seats: Vec<Seat>, desk: Desk) -> Arc<Self> {
+    pub(crate) fn new(
+        config: Config,
+        peers: Vec<Peer>,
+        thread_states: Vec<ThreadState>,
+        service_queue: ServiceQueue,
+    ) -> Self {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let id = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Arc::new_cyclic(|host: &std::sync::Weak<Host>| {
-            let host = host.clone();
-            let exports = Exports::new(move |key| {
-                let Some(host) = host.upgrade() else { return };
-                for (peer, thread) in host.links() {
-                    host.link(peer, thread).machine.forget(key);
-                }
-            });
-            let threads = seats.len() as u32;
-            let event_queues = EventQueues::new(local, peers.len() as u32, threads);
-            let poll_tracker = PollTracker::new(threads);
-            Self { id, local, threads, event_queues, poll_tracker, exports, peers, seats, desk }
-        })
+        let Config { local, hosts, threads, .. } = config;
+        Self {
+            id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            local,
+            threads,
+            event_queues: EventQueues::new(local, hosts, threads),
+            poll_tracker: PollTracker::new(threads),
+            epochs: Epochs::new(threads),
+            plane: SharedPlane::new(config),
+            peers,
+            thread_states,
+            service_queue,
+        }
     }
 
     fn peer(&self, host: HostId) -> &Peer {
         &self.peers[host.0 as usize]
     }
 
-    pub(crate) fn seat(&self, thread: u32) -> &Seat {
-        &self.seats[thread as usize]
+    pub(crate) fn thread_state(&self, thread: u32) -> &ThreadState {
+        &self.thread_states[thread as usize]
     }
 
     /// Whether `host` is this one, or one that it is connected with.
@@ -169,7 +176,8 @@ impl Host {
     /// waits for the connection waits for room, too, if there is none.
     pub(crate) fn push(&self, conn: &mut Conn, peer: HostId, thread: u32) -> Result<(), Broken> {
         conn.push()?;
-        Ok(conn.watch(&self.seat(thread).epoll, &self.desk.epoll, peer, thread)?)
+        let own = &self.thread_state(thread).epoll;
+        Ok(conn.watch(own, &self.service_queue.epoll, peer, thread)?)
     }
 
     /// As [`push`](Self::push), and deals with what goes wrong.
@@ -189,23 +197,17 @@ impl Host {
             // What was sent is in the reason.
             Broken::Nonsense(_) => self.lose(peer, broken),
             // The peer may have said why, on its control connection.
-            _ => self.desk.leave(Order::Ended { peer, broken }),
+            _ => self.service_queue.push(Task::Ended { peer, broken }),
         }
     }
 
-    /// Reports `peer` as lost, for all threads.
+    /// Counts `peer` as lost.
     pub(crate) fn lose(&self, peer: HostId, broken: Broken) {
-        let reason = match broken {
-            Broken::Closed => {
-                LossReason::Connection("it closed its connection without a goodbye".into())
-            }
-            Broken::Failed(why) | Broken::Untrusted(why) => LossReason::Connection(why),
-            Broken::Nonsense(what) => LossReason::Protocol(what),
-        };
-        self.gone(PeerEvent::Lost(peer, reason));
+        self.plane.lock().control.lose(peer, broken.reason());
+        self.poll_control();
     }
 
-    /// Notes what became of a peer, the first time, and gets every thread to look.
+    /// Notes how a peer has ended, and wakes every thread.
     pub(crate) fn gone(&self, event: PeerEvent) {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
         if !self.event_queues.end(&event) {
@@ -216,10 +218,9 @@ impl Host {
             PeerEvent::Lost(_, why) => tracing::warn!(local = %self.local, %host, %why, "lost"),
         }
         (0..self.threads).for_each(|thread| self.wake(thread));
-        self.desk.ring();
     }
 
-    /// What became of `peer`, if it is no longer there.
+    /// How `peer` has ended, if it has.
     pub(crate) fn end_of(&self, peer: HostId) -> Option<&PeerEvent> {
         self.event_queues.end_of(peer)
     }
@@ -255,9 +256,9 @@ impl Host {
 
     /// Wakes `thread`, which exists, if it sleeps.
     pub(crate) fn wake(&self, thread: u32) {
-        let seat = self.seat(thread);
-        if seat.park_word().must_wake() {
-            crate::service::ring(&seat.rung);
+        let state = self.thread_state(thread);
+        if state.park_word().must_wake() {
+            ring(&state.rung);
         }
     }
 
@@ -265,7 +266,7 @@ impl Host {
     #[inline]
     pub(crate) fn record_poll(&self, thread: u32) {
         self.poll_tracker.record_poll(thread);
-        let adopted = &self.seat(thread).adopted;
+        let adopted = &self.thread_state(thread).adopted;
         if adopted.load(Ordering::Relaxed) {
             adopted.store(false, Ordering::Relaxed);
             self.expect_ticks();
@@ -276,7 +277,7 @@ impl Host {
     /// thread must notice when it stops.
     pub(crate) fn expect_ticks(&self) {
         if self.poll_tracker.must_notify() {
-            self.desk.ring();
+            self.service_queue.wake();
         }
     }
 }
@@ -289,7 +290,7 @@ pub(crate) struct Arrivals<'a> {
 
 impl Port for Arrivals<'_> {
     fn region(&mut self, key: RegionKey) -> Option<Arc<Exported>> {
-        self.host.exports.get(key)
+        self.host.plane.lock().control.exported(key).map(|(exported, _)| exported.clone())
     }
 
     fn event(&mut self, thread: u32, event: Event) {
@@ -303,7 +304,8 @@ impl Port for Arrivals<'_> {
     fn goodbye(&mut self) {
         let said = self.host.peer(self.peer).goodbyes.fetch_add(1, Ordering::AcqRel) + 1;
         if said == self.host.threads {
-            self.host.gone(PeerEvent::Left(self.peer));
+            self.host.plane.lock().control.left(self.peer);
+            self.host.poll_control();
         }
     }
 }

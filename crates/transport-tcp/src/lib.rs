@@ -16,13 +16,14 @@
 //! 1. [`JobId`], [`certificate_name`], [`TcpConfig`], [`Credentials`], [`JoinError`]: what a
 //!    process must know to join.
 //! 2. `frame`: what travels, as bytes.
-//! 3. `export`: the regions of this host.
+//! 3. `export`: a region of this host.
 //! 4. `bulk`, `machine`: a connection without its socket.
 //! 5. `wire`, `tls`, `conn`: the socket, and TLS on it.
 //! 6. `host`: what all threads share, and who reads which connection when.
 //! 7. `lane`, `local`, `parker`: what runtime threads hold.
-//! 8. `control`, `service`: imports, signs of life, and the thread that sees to what nobody else
-//!    does.
+//! 8. `control`, `control_conn`: the control plane ([`transport_control`]) as threads share it, and
+//!    the connections that carry its messages; `service_queue`, `service`: the thread that polls it
+//!    and looks after what no other thread does.
 //! 9. `hello`, `pending`, `join`: how processes become a rack, and strangers do not.
 //! 10. [`TcpTransport`]: puts them together. [`Tls`] is also for those who meet before they are a
 //!     rack.
@@ -34,6 +35,7 @@ mod bulk;
 mod config;
 mod conn;
 mod control;
+mod control_conn;
 mod error;
 mod export;
 mod frame;
@@ -49,6 +51,7 @@ mod machine;
 mod parker;
 mod pending;
 mod service;
+mod service_queue;
 mod tcp;
 mod tls;
 mod wire;

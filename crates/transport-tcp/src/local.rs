@@ -20,6 +20,7 @@ pub(crate) struct LocalLane {
 impl LocalLane {
     /// The lane to this host that `event_queue` is for.
     pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue) -> Self {
+        host.epochs.back(event_queue.thread());
         Self { host, event_queue, done: Vec::new() }
     }
 
@@ -120,8 +121,16 @@ impl Lane for LocalLane {
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        self.host.epochs.pass(self.event_queue.thread());
         let done = !self.done.is_empty();
         self.done.drain(..).for_each(&mut *sink);
         self.event_queue.take(sink) || done
+    }
+}
+
+impl Drop for LocalLane {
+    /// Without this lane, its thread uses no region of this host.
+    fn drop(&mut self) {
+        self.host.epochs.away(self.event_queue.thread());
     }
 }

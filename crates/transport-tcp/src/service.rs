@@ -1,31 +1,28 @@
-//! The service thread: one per process. It looks after the connections that nobody else looks after
-//! at the moment, answers the imports of peers, asks peers for regions on behalf of this host's
-//! threads, and notices when a peer leaves or is lost.
+//! The service thread: one per process. It looks after the connections that no other thread looks
+//! after at the moment, polls the control plane, and carries its messages.
 //!
-//! While some thread is awake, it looks every [tick](transport_api::PollTracker::TICK) whether that thread still polls; when none
-//! is, it wakes for the signs of life alone.
+//! While some thread is awake, it looks every [tick](transport_api::PollTracker::TICK) whether that
+//! thread still polls; when all sleep, it wakes for heartbeats alone.
 
 use crate::{
     conn,
-    control::{Answer, BEATS, Control},
+    control_conn::ControlConn,
     host::Host,
+    service_queue::{QUEUE, Task, timespec},
     wire::Broken,
 };
 use primitive::sync::Ordering;
 use rustix::{
     buffer::spare_capacity,
-    event::{
-        EventfdFlags, Timespec,
-        epoll::{self, EventData, EventFlags},
-    },
+    event::epoll::{self, EventFlags},
 };
 use std::{
     io,
-    os::fd::OwnedFd,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::Arc,
     time::{Duration, Instant},
 };
-use transport_api::{HostId, LossReason, PeerEvent, ProgressThread, RegionKey};
+use transport_api::{HostId, LossReason, PollTracker, ProgressThread};
+use transport_control::{Message, Output, Violation};
 
 /// Events that one wait returns, at most.
 const READY: usize = 256;
@@ -33,119 +30,36 @@ const READY: usize = 256;
 /// Reads of a data connection whose peer has ended, at most: more than a socket holds.
 const LAST_READS: u32 = 128;
 
-/// What the epoll calls the desk and the control connections; data connections have their token.
-const DESK: u64 = u64::MAX;
+/// How long it sleeps if there is nothing to wait for.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// What the epoll calls control connections; data connections have their token.
 const CONTROL: u64 = 1 << 63;
-
-/// An eventfd: something to ring.
-pub(crate) fn eventfd() -> io::Result<OwnedFd> {
-    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
-}
-
-/// Rings an eventfd, until it is silenced.
-pub(crate) fn ring(eventfd: &OwnedFd) {
-    // It fails only if it has been rung 2^64 times unanswered.
-    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
-}
-
-/// Takes what has rung.
-pub(crate) fn silence(eventfd: &OwnedFd) {
-    // Fails if it was not rung, which is as well.
-    let _ = rustix::io::read(eventfd, &mut [0; 8]);
-}
-
-/// A time to wait, for the system.
-pub(crate) fn timespec(time: Duration) -> Timespec {
-    Timespec::try_from(time).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
-}
-
-/// What threads of this process ask of the service thread.
-pub(crate) enum Order {
-    /// Ask `owner` for a region. The answer is dropped unanswered when there is nobody to ask.
-    Import { owner: HostId, key: RegionKey, timeout: Duration, answer: mpsc::Sender<Answer> },
-    /// Drop `_said` when all peers have heard this host's goodbye, or are gone.
-    Goodbye { _said: mpsc::Sender<()> },
-    /// A data connection has come to an unexpected end.
-    Ended { peer: HostId, broken: Broken },
-    /// Close all connections without a word, and end.
-    Stop,
-}
-
-/// Where orders are left for the service thread.
-pub(crate) struct Desk {
-    /// Where the service thread waits.
-    pub(crate) epoll: OwnedFd,
-    wakeup: OwnedFd,
-    /// `None` once the service thread has ended.
-    orders: Mutex<Option<Vec<Order>>>,
-}
-
-impl Desk {
-    pub(crate) fn new() -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wakeup = eventfd()?;
-        epoll::add(&epoll, &wakeup, EventData::new_u64(DESK), EventFlags::IN)?;
-        Ok(Self { epoll, wakeup, orders: Mutex::new(Some(Vec::new())) })
-    }
-
-    fn orders(&self) -> MutexGuard<'_, Option<Vec<Order>>> {
-        // A list of orders is whole whoever panicked.
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Leaves an order; drops it if nobody will look any more.
-    pub(crate) fn leave(&self, order: Order) {
-        if let Some(orders) = &mut *self.orders() {
-            orders.push(order);
-        }
-        self.ring();
-    }
-
-    /// Gets the service thread to look at everything again.
-    pub(crate) fn ring(&self) {
-        ring(&self.wakeup);
-    }
-}
 
 pub(crate) struct Service {
     host: Arc<Host>,
-    controls: Vec<Control>,
-    /// The loss bound, and what of it lies between two signs of life.
-    bound: Duration,
-    beat: Duration,
-    next_beat: Instant,
-    progress_thread: ProgressThread,
-    /// Who waits for this host's goodbye to be heard.
-    leaving: Vec<mpsc::Sender<()>>,
-    /// The number of the next import.
-    number: u64,
+    controls: Vec<ControlConn>,
+    progress: ProgressThread,
+    /// Whether some thread must pass a poll before a revocation ends.
+    waits_for_polls: bool,
 }
 
 impl Service {
-    pub(crate) fn new(host: Arc<Host>, controls: Vec<Control>, bound: Duration) -> Self {
-        let now = Instant::now();
-        let progress_thread = ProgressThread::new(host.threads, now);
-        Self {
-            host,
-            controls,
-            bound,
-            beat: bound / BEATS,
-            next_beat: now,
-            progress_thread,
-            leaving: Vec::new(),
-            number: 0,
-        }
+    pub(crate) fn new(host: Arc<Host>, controls: Vec<ControlConn>) -> Self {
+        let progress = ProgressThread::new(host.threads, Instant::now());
+        Self { host, controls, progress, waits_for_polls: false }
     }
 
     /// Begins to watch the connections.
     pub(crate) fn register(&self) -> io::Result<()> {
-        let Host { seats, desk, .. } = &*self.host;
+        let Host { thread_states, service_queue, .. } = &*self.host;
         for (peer, thread) in self.host.links() {
             let conn = self.host.link(peer, thread);
-            conn.register(&seats[thread as usize].epoll, &desk.epoll, peer, thread)?;
+            let own = &thread_states[thread as usize].epoll;
+            conn.register(own, &service_queue.epoll, peer, thread)?;
         }
         for (index, control) in (0..).zip(&self.controls) {
-            control.register(&desk.epoll, CONTROL | index)?;
+            control.register(&service_queue.epoll, CONTROL | index)?;
         }
         Ok(())
     }
@@ -157,15 +71,14 @@ impl Service {
             self.host.pump(peer, thread);
         }
         for index in 0..self.controls.len() {
-            self.listen(index);
+            self.receive(index);
         }
         let mut events = Vec::with_capacity(READY);
-        while self.follow_orders() {
+        while self.follow_tasks() {
             self.tick();
-            self.beat(Instant::now());
-            self.settle();
+            self.poll_control();
             let timeout = timespec(self.next().saturating_duration_since(Instant::now()));
-            let epoll = &self.host.desk.epoll;
+            let epoll = &self.host.service_queue.epoll;
             match epoll::wait(epoll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
@@ -176,8 +89,8 @@ impl Service {
             }
             for event in events.drain(..) {
                 match event.data.u64() {
-                    DESK => silence(&self.host.desk.wakeup),
-                    token if token & CONTROL != 0 => self.listen((token & !CONTROL) as usize),
+                    QUEUE => self.host.service_queue.silence(),
+                    token if token & CONTROL != 0 => self.receive((token & !CONTROL) as usize),
                     token => self.serve(token, event.flags),
                 }
             }
@@ -187,35 +100,23 @@ impl Service {
 
     /// Closes everything.
     fn end(&mut self, why: &str) {
-        for control in &mut self.controls {
-            self.host.lose(control.peer, Broken::Failed(why.into()));
-            control.close();
-        }
+        self.host.close_control(&LossReason::Connection(why.into()));
+        self.controls.iter_mut().for_each(ControlConn::close);
         for (peer, thread) in self.host.links() {
             self.host.link(peer, thread).close();
         }
-        // Whoever waits for an answer sees its channel close.
-        *self.host.desk.orders() = None;
     }
 
     /// False if the service is to stop.
-    fn follow_orders(&mut self) -> bool {
-        let orders = self.host.desk.orders().as_mut().map(std::mem::take).unwrap_or_default();
-        for order in orders {
-            match order {
-                Order::Stop => return false,
-                Order::Goodbye { _said } => self.leaving.push(_said),
-                Order::Ended { peer, broken } => {
+    fn follow_tasks(&mut self) -> bool {
+        for task in self.host.service_queue.take() {
+            match task {
+                Task::Stop => return false,
+                Task::Ended { peer, broken } => {
+                    // The peer may have said why, on its control connection.
                     let index = self.controls.iter().position(|control| control.peer == peer);
-                    index.into_iter().for_each(|index| self.listen(index));
+                    index.into_iter().for_each(|index| self.receive(index));
                     self.host.lose(peer, broken);
-                }
-                Order::Import { owner, key, timeout, answer } => {
-                    let control = self.controls.iter_mut().find(|control| control.peer == owner);
-                    if let Some(control) = control {
-                        control.ask(self.number, key, timeout, answer);
-                        self.number += 1;
-                    }
                 }
             }
         }
@@ -226,7 +127,7 @@ impl Service {
     fn serve(&mut self, token: u64, flags: EventFlags) {
         let (peer, thread) = (HostId((token >> 32) as u32), token as u32);
         let ended = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-        if ended || self.host.seat(thread).adopted.load(Ordering::Acquire) {
+        if ended || self.host.thread_state(thread).adopted.load(Ordering::Acquire) {
             self.host.pump(peer, thread);
             return;
         }
@@ -237,142 +138,141 @@ impl Service {
         self.host.push_or_lose(conn, peer, thread);
     }
 
-    /// Something happened on a control connection.
-    fn listen(&mut self, index: usize) {
-        let control = &mut self.controls[index];
-        let Err(broken) = control.receive(Instant::now()) else { return };
+    /// Reads a control connection once.
+    fn receive(&mut self, index: usize) {
+        let (host, control) = (&self.host, &mut self.controls[index]);
         let peer = control.peer;
-        // What it has said before it ended may still wait in this host, which holds only so much.
-        for thread in 0..self.host.threads {
-            let _ = (0..LAST_READS).find(|_| !self.host.pump(peer, thread));
+        let mut any = false;
+        let received = control.receive(|message| {
+            any = true;
+            host.plane.lock().control.receive(Instant::now(), peer, message, None);
+        });
+        match received {
+            Ok(came) => {
+                if came && !any {
+                    // A part of a message.
+                    host.plane.lock().control.traffic(Instant::now(), peer);
+                }
+            }
+            Err(Broken::Nonsense(what)) => {
+                host.plane.lock().control.violated(peer, Violation::new(what));
+            }
+            Err(broken) => {
+                control.close();
+                // What it has said before it ended may still wait in this host, which holds only so
+                // much.
+                for thread in 0..host.threads {
+                    let _ = (0..LAST_READS).find(|_| !host.pump(peer, thread));
+                }
+                host.plane.lock().control.disconnected(peer, broken.reason());
+            }
         }
-        if self.host.end_of(peer).is_none() {
-            self.host.lose(peer, broken);
-        }
-        self.controls[index].close();
     }
 
     /// Adopts the connections of threads that neither poll nor sleep.
     fn tick(&mut self) {
         let host = &self.host;
-        let is_away = |thread| host.seat(thread).is_away();
-        self.progress_thread.look(&host.poll_tracker, Instant::now(), is_away, |thread| {
+        let is_away = |thread| host.thread_state(thread).is_away();
+        self.progress.look(&host.poll_tracker, Instant::now(), is_away, |thread| {
             adopt(host, thread);
             false
         });
     }
 
-    /// Gives signs of life, and judges those of the peers.
-    fn beat(&mut self, now: Instant) {
-        if now < self.next_beat {
-            return;
+    /// Has the control plane judge what has happened, and does what it wants.
+    fn poll_control(&mut self) {
+        let now = Instant::now();
+        if self.host.plane.lock().control.is_heartbeat_due(now) {
+            // A peer is not silent if what it said was not read yet.
+            (0..self.controls.len()).for_each(|index| self.receive(index));
         }
-        // Whoever was held up itself cannot tell how long others were silent meanwhile. What they
-        // were silent before counts: it may be held up again and again.
-        let late = Some(now - self.next_beat).filter(|late| *late > self.beat).unwrap_or_default();
-        self.next_beat = now + self.beat;
-        for index in 0..self.controls.len() {
-            let control = &mut self.controls[index];
-            control.ping();
-            control.heard = control.heard.max(now.min(control.heard + late));
-            let longest = self.bound.saturating_add(self.beat);
-            let silent = |control: &Control| now.saturating_duration_since(control.heard) > longest;
-            if silent(control) {
-                // What it said may not have been read yet.
-                self.listen(index);
+        loop {
+            while let Some(output) = self.host.next_output(now) {
+                match output {
+                    Output::Send { to, message, .. } => self.send(to, &message),
+                    Output::Close(peer) => self.close(peer),
+                    output => self.host.act(output),
+                }
             }
-            let control = &mut self.controls[index];
-            if control.is_open() && silent(control) && self.host.end_of(control.peer).is_none() {
-                let text = format!("it was silent for more than {:?}", self.bound);
-                self.host.lose(control.peer, Broken::Failed(text));
+            if !self.push_all() && !self.note_passed_polls() {
+                return;
             }
         }
     }
 
-    /// Answers what can be answered, sends what can be sent, and closes what has ended.
-    fn settle(&mut self) {
-        let now = Instant::now();
-        for index in 0..self.controls.len() {
-            let control = &mut self.controls[index];
-            let peer = control.peer;
-            control.answer_waiting(&self.host.exports, now);
-            match self.host.end_of(peer) {
-                Some(PeerEvent::Left(_)) if !control.told_heard => control.say_heard(),
-                Some(PeerEvent::Lost(_, reason)) if control.is_open() => {
-                    control.give_up(&told(&self.host, reason));
-                    // What cannot be said at once is not said.
-                    let _ = control.push();
-                    control.close();
-                    for thread in 0..self.host.threads {
-                        self.host.link(peer, thread).close();
-                    }
+    /// True if inhibitions have ended since it was last asked.
+    fn note_passed_polls(&mut self) -> bool {
+        let waited = self.waits_for_polls;
+        let (_, is_open) = self.host.plane.lock().control.inhibitions();
+        self.waits_for_polls = is_open && self.host.note_passed_polls();
+        (waited || is_open) && !self.waits_for_polls
+    }
+
+    fn send(&mut self, to: HostId, message: &Message) {
+        let Some(control) = self.controls.iter_mut().find(|control| control.peer == to) else {
+            return;
+        };
+        control.post(message);
+        if !control.has_room() {
+            // What goes wrong shows again below.
+            let _ = control.push();
+            let has_room = control.has_room();
+            self.host.plane.lock().control.set_writable(to, has_room);
+        }
+    }
+
+    fn close(&mut self, peer: HostId) {
+        if let Some(control) = self.controls.iter_mut().find(|control| control.peer == peer) {
+            // What cannot be said at once is not said.
+            let _ = control.push();
+            control.close();
+        }
+        for thread in 0..self.host.threads {
+            self.host.link(peer, thread).close();
+        }
+    }
+
+    /// Writes what waits on control connections; true if the control plane must look again.
+    fn push_all(&mut self) -> bool {
+        let mut any = false;
+        for (index, control) in (0..).zip(&mut self.controls) {
+            let had_room = control.has_room();
+            let epoll = &self.host.service_queue.epoll;
+            let pushed = control.push().and_then(|()| Ok(control.watch(epoll, CONTROL | index)?));
+            match pushed {
+                Ok(()) if had_room => {}
+                Ok(()) => {
+                    let has_room = control.has_room();
+                    self.host.plane.lock().control.set_writable(control.peer, has_room);
+                    any |= has_room;
                 }
-                _ => {}
-            }
-            let pushed = control
-                .push()
-                .and_then(|()| Ok(control.watch(&self.host.desk.epoll, CONTROL | index as u64)?));
-            if let Err(broken) = pushed {
-                control.close();
-                self.host.lose(peer, broken);
+                Err(broken) => {
+                    control.close();
+                    let reason = broken.reason();
+                    self.host.plane.lock().control.disconnected(control.peer, reason);
+                    any = true;
+                }
             }
         }
-        let gone = |peer| self.host.end_of(peer).is_some();
-        if self.controls.iter().all(|control| control.has_heard || gone(control.peer)) {
-            self.leaving.clear();
-        }
+        any
     }
 
     /// When to look again although nothing has happened.
     fn next(&self) -> Instant {
-        let tick = self.progress_thread.next(&self.host.poll_tracker);
-        let deadlines = self.controls.iter().filter_map(Control::next_deadline);
-        deadlines.chain(tick).fold(self.next_beat, Instant::min)
+        let now = Instant::now();
+        let tick = self.progress.next(&self.host.poll_tracker);
+        let control = self.host.plane.lock().control.next_timeout();
+        let polls = self.waits_for_polls.then(|| now + PollTracker::TICK);
+        [tick, control, polls].into_iter().flatten().fold(now + LONG, Instant::min)
     }
 }
 
 /// Has the service thread hear of what arrives for `thread`.
 fn adopt(host: &Host, thread: u32) {
-    host.seat(thread).adopted.store(true, Ordering::Release);
+    host.thread_state(thread).adopted.store(true, Ordering::Release);
     for (peer, _) in host.links().filter(|(_, t)| *t == thread) {
         let mut conn = host.link(peer, thread);
         conn.arm(true);
         host.push_or_lose(conn, peer, thread);
-    }
-}
-
-/// What a peer is told when it is given up.
-fn told(host: &Host, reason: &LossReason) -> String {
-    format!("{} has given this host up: {reason}", host.local)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{host::Peer, wire::Wire};
-    use std::net::{TcpListener, TcpStream};
-
-    #[test]
-    fn a_silent_peer_is_lost_also_by_a_host_that_is_always_held_up() {
-        const BOUND: Duration = Duration::from_secs(800);
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-        let address = listener.local_addr().expect("an address");
-        let socket = TcpStream::connect(address).expect("a connection");
-        socket.set_nonblocking(true).expect("a socket");
-        let desk = Desk::new().expect("a desk");
-        let peers = vec![Peer::new(Vec::new()), Peer::new(Vec::new())];
-        let host = Host::new(HostId(0), peers, Vec::new(), desk);
-        let begin = Instant::now();
-        let control = Control::new(HostId(1), Wire::new(socket, None), begin);
-        let mut service = Service::new(host.clone(), vec![control], BOUND);
-        // Each time two beats late, which are nobody's silence: three pass, and one counts.
-        let (late, beats) = (3 * service.beat, BEATS + 1);
-        for beat in 0..beats {
-            service.beat(begin + beat * late);
-            assert_eq!(host.end_of(HostId(1)), None, "after {beat} beats");
-        }
-        service.beat(begin + beats * late);
-        service.beat(begin + (beats + 1) * late);
-        assert!(matches!(host.end_of(HostId(1)), Some(PeerEvent::Lost(..))));
     }
 }

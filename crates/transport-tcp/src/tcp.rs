@@ -3,24 +3,23 @@
 use crate::{
     JoinError, TcpConfig,
     conn::Conn,
-    control::{BEATS, Control, UNACKNOWLEDGED},
-    host::{ALARM, Host, Peer, Seat},
+    control::Requester,
+    control_conn::{ControlConn, UNACKNOWLEDGED},
+    host::{ALARM, Host, Peer, ThreadState},
     join::Joining,
-    lane::{Handle, TcpLane},
+    lane::TcpLane,
     local::LocalLane,
     machine::Machine,
     parker::TcpParker,
-    service::{Desk, Order, Service},
+    service::Service,
+    service_queue::{ServiceQueue, Task},
 };
 use primitive::SharedBytes;
 use rustix::{event::epoll, net::sockopt};
 use std::{
     io,
     os::fd::AsFd,
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{self, RecvTimeoutError},
-    },
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -28,9 +27,7 @@ use transport_api::{
     Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion, Rights,
     ThreadId, Transport, deadline,
 };
-
-/// How long peers may take to answer an import beyond its timeout, or to hear a goodbye.
-const ANSWER: Duration = Duration::from_secs(2);
+use transport_control::{Config, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach};
 
 /// One process's place in a rack whose hosts are connected over TCP.
 ///
@@ -89,9 +86,9 @@ impl TcpTransport {
             }
             let control = wires.control(peer)?;
             // What the kernel is to notice within the bound, also when the bound is all there is.
-            let acknowledged = millis(bound / BEATS * UNACKNOWLEDGED);
+            let acknowledged = millis(bound / HEARTBEATS_PER_BOUND * UNACKNOWLEDGED);
             sockopt::set_tcp_user_timeout(&control, acknowledged).map_err(io::Error::from)?;
-            controls.push(Control::new(peer, control, begins));
+            controls.push(ControlConn::new(peer, control));
             let mut links = Vec::new();
             for thread in 0..threads {
                 let wire = wires.thread(peer, thread)?;
@@ -103,9 +100,21 @@ impl TcpTransport {
             }
             peers.push(Peer::new(links));
         }
-        let seats = (0..threads).map(|_| Seat::new()).collect::<Result<_, _>>()?;
-        let host = Host::new(local, peers, seats, Desk::new()?);
-        let service = Service::new(host.clone(), controls, bound);
+        let thread_states = (0..threads).map(|_| ThreadState::new()).collect::<Result<_, _>>()?;
+        let control = Config {
+            local,
+            hosts: hosts as u32,
+            threads,
+            loss_bound: Some(bound),
+            reach: Reach::ByOwner,
+            goodbye: Goodbye::DataPath,
+            revocation_timeout: None,
+        };
+        let host = Arc::new(Host::new(control, peers, thread_states, ServiceQueue::new()?));
+        for peer in host.others() {
+            host.plane.lock().control.connected(peer, begins);
+        }
+        let service = Service::new(host.clone(), controls);
         service.register()?;
         let thread = thread::Builder::new().name("gossamer-tcp".into());
         let thread = thread.spawn(|| service.run())?;
@@ -115,7 +124,7 @@ impl TcpTransport {
     /// Cuts this host off from the others without a goodbye, as a crash would: they report it as
     /// lost. For tests of what happens then.
     pub fn sever(&self) {
-        self.host.desk.leave(Order::Stop);
+        self.host.service_queue.push(Task::Stop);
         let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(service) = service {
             // If it panicked there is nothing left to end.
@@ -131,8 +140,7 @@ impl TcpTransport {
     /// [`RegionError::KeyTaken`].
     pub fn export_also(&self, region: Region) -> Result<Region, RegionError> {
         let (key, rights, memory) = (region.key(), region.rights(), region.memory().clone());
-        let also = self.host.exports.export_memory(key, rights, memory.clone())?;
-        self.host.desk.ring();
+        let also = self.host.export_memory(key, rights, memory.clone())?;
         let generation = also.generation();
         // This transport's goes first: the key is free here by the time it is free there.
         Ok(Region::new(key, rights, generation, memory, Arc::new((also, region))))
@@ -145,18 +153,13 @@ impl TcpTransport {
     /// As [`Transport::parker`].
     pub fn bell_beside(&self, thread: u32, alarm: impl AsFd) -> Result<Box<dyn Parker>, LaneError> {
         let parker = self.take_parker(thread)?;
-        self.host.seat(thread).watch(alarm)?;
+        self.host.thread_state(thread).watch(alarm)?;
         Ok(Box::new(parker))
     }
 
     fn take_parker(&self, thread: u32) -> Result<TcpParker, LaneError> {
         self.host.event_queues.take_parker(thread)?;
         Ok(TcpParker::new(self.host.clone(), thread))
-    }
-
-    /// Why nothing can be had from `owner` any more.
-    fn lost(&self, owner: HostId) -> RegionError {
-        RegionError::lost(owner, self.host.end_of(owner))
     }
 }
 
@@ -178,14 +181,11 @@ impl Transport for TcpTransport {
     }
 
     fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
-        let region = self.host.exports.export(key, len, rights)?;
-        // A peer may be waiting for it.
-        self.host.desk.ring();
-        Ok(region)
+        self.host.export(key, len, rights)
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
-        if self.host.exports.withdraw(key, None) {
+        if self.host.revoke(key, None) {
             return Ok(());
         }
         Err(RegionError::Unknown { owner: self.host.local, key })
@@ -197,29 +197,7 @@ impl Transport for TcpTransport {
         key: RegionKey,
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if !self.host.reaches(owner) {
-            return Err(RegionError::NoSuchHost(owner));
-        }
-        let unknown = RegionError::Unknown { owner, key };
-        if owner == self.host.local {
-            let region =
-                self.host.exports.wait(key, deadline(Instant::now(), timeout)).ok_or(unknown)?;
-            return Ok(RemoteRegion::mapping(Arc::new(region.window(self.host.id, owner))));
-        }
-        if self.host.end_of(owner).is_some() {
-            return Err(self.lost(owner));
-        }
-        let (answer, answered) = mpsc::channel();
-        self.host.desk.leave(Order::Import { owner, key, timeout, answer });
-        match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
-            Ok(Some(told)) => {
-                let handle = Arc::new(Handle { issuer: self.host.id });
-                let region = (key, told.rights, told.generation);
-                Ok(RemoteRegion::remote(owner, region, told.len, handle))
-            }
-            Ok(None) | Err(RecvTimeoutError::Timeout) => Err(unknown),
-            Err(RecvTimeoutError::Disconnected) => Err(self.lost(owner)),
-        }
+        self.host.import(owner, key, timeout)
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
@@ -249,18 +227,22 @@ impl Transport for TcpTransport {
             conn.machine.goodbye();
             self.host.push_or_lose(conn, peer, thread);
         }
-        let (said, heard) = mpsc::channel();
-        self.host.desk.leave(Order::Goodbye { _said: said });
-        // It closes when all have heard; a peer that hangs must not hang this.
-        let _ = heard.recv_timeout(ANSWER);
+        let (sender, departed) = mpsc::channel();
+        let requester = Requester::Leave(sender);
+        self.host.plane.lock().control.leave(Instant::now(), requester);
+        self.host.poll_control();
+        // It closes when all have seen it, at the latest when the grace is over, unless the service
+        // thread has failed.
+        let _ = departed.recv_timeout(2 * LEAVE_GRACE);
     }
 }
 
 impl Carrier for TcpTransport {
     fn watch(&self, thread: u32, file: &dyn AsFd) -> io::Result<()> {
-        let seat = self.host.seats.get(thread as usize).ok_or(io::ErrorKind::NotFound)?;
+        let states = &self.host.thread_states;
+        let state = states.get(thread as usize).ok_or(io::ErrorKind::NotFound)?;
         let event = epoll::EventData::new_u64(ALARM);
-        Ok(epoll::add(&seat.epoll, file, event, epoll::EventFlags::IN)?)
+        Ok(epoll::add(&state.epoll, file, event, epoll::EventFlags::IN)?)
     }
 
     fn export_memory(
@@ -269,10 +251,7 @@ impl Carrier for TcpTransport {
         memory: SharedBytes,
         rights: Rights,
     ) -> Result<Region, RegionError> {
-        let region = self.host.exports.export_memory(key, rights, memory)?;
-        // A peer may be waiting for it.
-        self.host.desk.ring();
-        Ok(region)
+        self.host.export_memory(key, rights, memory)
     }
 
     fn sever(&self) {

@@ -12,6 +12,7 @@ use std::{
     net::TcpStream,
     os::fd::{AsFd, BorrowedFd},
 };
+use transport_api::LossReason;
 
 /// Bytes that one read of the system takes, at most.
 const READ_BYTES: usize = 128 << 10;
@@ -62,6 +63,19 @@ impl fmt::Display for Broken {
             Broken::Failed(why) | Broken::Untrusted(why) | Broken::Nonsense(why) => {
                 f.write_str(why)
             }
+        }
+    }
+}
+
+impl Broken {
+    /// Why a peer whose connection is broken is lost.
+    pub(crate) fn reason(self) -> LossReason {
+        match self {
+            Broken::Closed => {
+                LossReason::Connection("it closed its connection without a goodbye".into())
+            }
+            Broken::Failed(why) | Broken::Untrusted(why) => LossReason::Connection(why),
+            Broken::Nonsense(what) => LossReason::Protocol(what),
         }
     }
 }
