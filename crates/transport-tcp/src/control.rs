@@ -12,8 +12,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion, Rights};
-use transport_control::{ANSWER_GRACE, Config, Control, Descriptor, Medium, Output};
+use transport_api::{
+    Access, Event, HostId, Importer, LossReason, Region, RegionError, RegionKey, RemoteRegion,
+    Waiting,
+};
+use transport_control::{
+    ANSWER_GRACE, Config, Control, Descriptor, ImportError, ImportId, Medium, Output,
+};
 
 /// The types of the control plane over TCP, where nothing comes beside a message.
 pub(crate) struct TcpMedium;
@@ -26,8 +31,15 @@ impl Medium for TcpMedium {
 
 /// Who waits for something that the control plane does.
 pub(crate) enum Requester {
-    /// A thread that blocks until its import ends.
-    Import(mpsc::Sender<Result<RemoteRegion, RegionError>>),
+    /// Of an import.
+    Import(Importer),
+    /// The lane of a thread to this host, which is told that a region is quiet.
+    Revoke {
+        /// The thread.
+        thread: u32,
+        /// The token of the event.
+        token: u64,
+    },
     /// A thread that blocks until this host's goodbye was seen.
     Leave(mpsc::Sender<()>),
 }
@@ -63,7 +75,7 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(host) = self.host.upgrade() {
-            host.revoke(self.key, Some(self.generation));
+            host.revoke(self.key, Some(self.generation), None);
         }
     }
 }
@@ -75,37 +87,47 @@ impl Host {
         self: &Arc<Self>,
         key: RegionKey,
         len: usize,
-        rights: Rights,
+        access: Access,
     ) -> Result<Region, RegionError> {
         if self.plane.lock().control.is_exported(key, None) {
             return Err(RegionError::KeyTaken(key));
         }
         let no_memory = || RegionError::NoMemory { len, source: io::ErrorKind::OutOfMemory.into() };
         let memory = SharedBytes::try_heap(len.max(8)).ok_or_else(no_memory)?.slice(0, len);
-        self.export_memory(key, rights, memory)
+        self.export_memory(key, access, memory)
     }
 
     /// Exports memory that is there already.
     pub(crate) fn export_memory(
         self: &Arc<Self>,
         key: RegionKey,
-        rights: Rights,
+        access: Access,
         memory: SharedBytes,
     ) -> Result<Region, RegionError> {
-        let part = |generation| Arc::new(Exported::new((key, generation), rights, memory.clone()));
+        let part =
+            |generation| Arc::new(Exported::new((key, generation), access.clone(), memory.clone()));
         let generation = self.plane.lock().control.export(key, part)?;
         // A peer may be waiting for it.
         self.poll_control();
         let guard = Guard { host: Arc::downgrade(self), key, generation };
-        Ok(Region::new(key, rights, generation, memory, Arc::new(guard)))
+        Ok(Region::new(key, access, generation, memory, Arc::new(guard)))
     }
 
     /// Revokes `key` (only `generation` of it, if given). No operation of a peer touches its memory
-    /// once this has returned. False if it was not exported.
-    pub(crate) fn revoke(&self, key: RegionKey, generation: Option<u32>) -> bool {
-        let revoked = self.plane.lock().control.revoke(Instant::now(), key, generation, None);
+    /// once this has returned; `requester` is told when no thread of this host does either. False
+    /// if it was not exported.
+    pub(crate) fn revoke(
+        &self,
+        key: RegionKey,
+        generation: Option<u32>,
+        requester: Option<Requester>,
+    ) -> bool {
+        let mut plane = self.plane.lock();
+        let revoked = plane.control.revoke(Instant::now(), key, generation, requester);
         let Some(exported) = revoked else { return false };
+        // Before the control plane is polled, which asks whether threads still use it.
         exported.revoke();
+        drop(plane);
         for (peer, thread) in self.links() {
             self.link(peer, thread).machine.forget(key);
         }
@@ -120,33 +142,52 @@ impl Host {
         key: RegionKey,
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if !self.reaches(owner) {
-            return Err(RegionError::NoSuchHost(owner));
-        }
-        if owner == self.local
-            && let Some((_, exported)) = self.plane.lock().control.import_own(key)
-        {
-            return Ok(RemoteRegion::mapping(Arc::new(exported.window(self.id, owner))));
-        }
-        let lost = || RegionError::lost(owner, self.end_of(owner));
-        if self.end_of(owner).is_some() {
-            return Err(lost());
-        }
         let (sender, receiver) = mpsc::channel();
-        let requester = Requester::Import(sender);
-        let mut plane = self.plane.lock();
-        let import = plane.control.begin_import(Instant::now(), requester, owner, key, timeout);
-        drop(plane);
-        self.poll_control();
+        let import = self.begin_import(owner, key, timeout, Importer::Blocked(sender))?;
         // The control plane ends it by then, unless the service thread has failed.
         match receiver.recv_timeout(timeout.saturating_add(2 * ANSWER_GRACE)) {
             Ok(result) => result,
-            Err(mpsc::RecvTimeoutError::Disconnected) => Err(lost()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                Err(RegionError::lost(owner, self.end_of(owner)))
+            }
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                self.plane.lock().control.cancel_import(import);
+                if let Some(import) = import {
+                    self.plane.lock().control.cancel_import(import);
+                }
                 Err(RegionError::Unknown { owner, key })
             }
         }
+    }
+
+    /// Imports a region, and tells `importer` when it is there or the import has failed. Returns what
+    /// names the import, unless it has ended already.
+    pub(crate) fn begin_import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        importer: Importer,
+    ) -> Result<Option<ImportId>, RegionError> {
+        if !self.reaches(owner) {
+            return Err(RegionError::NoSuchHost(owner));
+        }
+        if self.end_of(owner).is_some() {
+            return Err(RegionError::lost(owner, self.end_of(owner)));
+        }
+        let mut plane = self.plane.lock();
+        if owner == self.local
+            && let Some((_, exported)) = plane.control.import_own(key)
+        {
+            drop(plane);
+            let window = Arc::new(exported.window(self.id, owner));
+            self.answer(importer, owner, Ok(RemoteRegion::mapping(window)));
+            return Ok(None);
+        }
+        let requester = Requester::Import(importer);
+        let import = plane.control.begin_import(Instant::now(), requester, owner, key, timeout);
+        drop(plane);
+        self.poll_control();
+        Ok(Some(import))
     }
 
     /// Has the control plane polled after a call.
@@ -189,19 +230,41 @@ impl Host {
             Output::PeerGone(event) => self.gone(event),
             Output::Imported { requester, owner, key, region, export, .. } => {
                 let region = self.remote_region(owner, key, region, export.as_deref());
-                self.answer(requester, Ok(region));
+                if let Requester::Import(importer) = requester {
+                    self.answer(importer, owner, Ok(region));
+                }
             }
             Output::ImportFailed { requester, owner, key, error } => {
-                self.answer(requester, Err(error.for_region(owner, key)));
+                let is_over = matches!(error, ImportError::PeerGone(_));
+                match requester {
+                    // Its lane reports the end of the peer instead.
+                    Requester::Import(Importer::Lane { .. }) if is_over => {}
+                    Requester::Import(importer) => {
+                        self.answer(importer, owner, Err(error.for_region(owner, key)));
+                    }
+                    _ => {}
+                }
             }
             // Its windows are dead already.
-            Output::Inhibit { epoch, .. } => self.epochs.publish(epoch),
+            Output::Inhibit { epoch, .. } => {
+                self.quiet_points.begin(Waiting { thread: 0, token: epoch });
+                (0..self.threads).for_each(|thread| self.wake(thread));
+                self.report_quiet();
+            }
+            Output::Revoked { requester: Some(Requester::Revoke { thread, token }), .. } => {
+                self.deliver(thread, self.local, Event::Completed { token, value: 0 });
+            }
             // With the last window, the memory goes.
             Output::Revoked { .. } => {}
-            // The thread that waits sees its channel close.
-            Output::Departed { requester } => drop(requester),
+            Output::Departed { requester: Requester::Leave(sender) } => drop(sender.send(())),
+            Output::Departed { .. } => {}
             Output::Send { .. } | Output::Close(_) => {}
         }
+    }
+
+    /// Tells who asked how an import has ended.
+    fn answer(&self, importer: Importer, owner: HostId, result: Result<RemoteRegion, RegionError>) {
+        importer.answer(result, |thread, event| self.deliver(thread, owner, event));
     }
 
     /// What a lane needs of a region that was imported.
@@ -219,26 +282,5 @@ impl Host {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let handle = Arc::new(Handle { issuer: self.id });
         RemoteRegion::remote(owner, (key, rights, generation), len, handle)
-    }
-
-    /// Tells who asked how an import has ended.
-    fn answer(&self, requester: Requester, result: Result<RemoteRegion, RegionError>) {
-        match requester {
-            // The thread may have stopped waiting.
-            Requester::Import(sender) => drop(sender.send(result)),
-            Requester::Leave(sender) => drop(sender),
-        }
-    }
-
-    /// Tells the control plane which threads have passed a poll since regions were inhibited; whether
-    /// any has not.
-    pub(crate) fn note_passed_polls(&self) -> bool {
-        let mut plane = self.plane.lock();
-        if plane.control.inhibitions().1 {
-            for thread in 0..self.threads {
-                plane.control.passed(thread, self.epochs.passed(thread));
-            }
-        }
-        plane.control.inhibitions().1
     }
 }

@@ -51,12 +51,12 @@ pub(crate) enum Kind {
     Value,
     /// The answer to a read.
     Data,
-    /// What was asked for is not exported, or no longer; `word` is 1 if it was an operation that
-    /// waits for its answer.
+    /// Region `key` is not exported, or no longer; `word` is 1 if it was an operation that waits for
+    /// its answer.
     Revoked,
     /// `thread` must not sleep through what came before.
     Wake,
-    /// A notification for `thread`.
+    /// A notification for `thread`; its body is how many bytes were written.
     Notify,
     /// A bulk payload of `word` bytes for `thread` begins; its tag is `key`.
     BulkStart,
@@ -68,14 +68,17 @@ pub(crate) enum Kind {
     Goodbye,
     /// A message of the control plane, which is the body.
     Control,
+    /// Asks whether all operations so far were carried out. The answer is a [`Value`](Kind::Value)
+    /// if they were, and [`Revoked`](Kind::Revoked) with the first region that refused one if not.
+    Fence,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        const ALL: [Kind; 15] = [
+        const ALL: [Kind; 16] = [
             Write, Signal, Read, Swap, Add, Value, Data, Revoked, Wake, Notify, BulkStart,
-            BulkData, Grant, Goodbye, Control,
+            BulkData, Grant, Goodbye, Control, Fence,
         ];
         ALL.get(usize::from(byte).wrapping_sub(1)).copied()
     }
@@ -85,7 +88,7 @@ impl Kind {
         match self {
             Kind::Write | Kind::Data => (0, BODY_BYTES),
             Kind::BulkData => (1, BODY_BYTES),
-            Kind::Swap => (8, 8),
+            Kind::Swap | Kind::Notify => (8, 8),
             Kind::Control => (1, transport_control::MESSAGE_BYTES),
             _ => (0, 0),
         }
@@ -220,7 +223,7 @@ pub(crate) mod tests {
 
     /// Any frame that keeps the rules of its header.
     pub(crate) fn frame() -> impl Strategy<Value = (Header, Vec<u8>)> {
-        let fields = (1u8..=15, any::<u16>(), any::<[u64; 3]>(), any::<u32>(), 0usize..300);
+        let fields = (1u8..=16, any::<u16>(), any::<[u64; 3]>(), any::<u32>(), 0usize..300);
         fields.prop_map(|(kind, thread, [key, at, word], generation, length)| {
             let kind = Kind::from_byte(kind).expect("a kind");
             let (least, most) = kind.body();
@@ -275,7 +278,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_frame_that_declares_four_gibibytes_is_refused_at_its_header() {
-        for kind in 1..=15 {
+        for kind in 1..=16 {
             let mut header = [0; HEADER];
             header[0] = kind;
             header[4..8].fill(0xff);

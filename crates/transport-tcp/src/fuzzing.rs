@@ -134,7 +134,7 @@ fn act(step: u8, word: usize, token: u64, machine: &mut Machine, fake: &mut Fake
         1 => machine.compare_swap(ALL, word, [0, token], token),
         2 => machine.read(ALL, 0, &SharedBytes::heap(LEN).slice(0, word), token),
         3 => machine.bulk(thread, token, vec![1; 8 * word]),
-        4 => machine.notify(ALL, word, thread, 5),
+        4 => machine.notify(ALL, word, 8, thread, 5),
         5 => {
             let count = machine.outgoing().len().min(100 * word);
             machine.sent(count);
@@ -198,7 +198,7 @@ impl<'a> Script<'a> {
         };
         header.encode(0, &mut bytes);
         let body = self.bytes();
-        bytes[0] = kind % 16;
+        bytes[0] = kind % 17;
         bytes[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());
         bytes.extend_from_slice(body);
         bytes
@@ -248,12 +248,13 @@ mod tests {
             Kind::Value,
             Kind::Revoked,
             Kind::Wake,
-            Kind::Notify,
             Kind::BulkStart,
             Kind::Grant,
             Kind::Goodbye,
+            Kind::Fence,
         ];
-        let with_body = [Kind::Write, Kind::Swap, Kind::Data, Kind::BulkData, Kind::Control];
+        let with_body =
+            [Kind::Write, Kind::Swap, Kind::Data, Kind::Notify, Kind::BulkData, Kind::Control];
         let plain = plain.map(|kind| (on(kind), Vec::new()));
         plain.into_iter().chain(with_body.map(|kind| (on(kind), vec![7; 8]))).collect()
     }

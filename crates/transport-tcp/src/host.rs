@@ -25,9 +25,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use transport_api::{
-    Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, RegionKey, park_word::ParkWord,
+    Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, QuietPoints, RegionKey,
+    Waiting, park_word::ParkWord,
 };
-use transport_control::{Config, Epochs};
+use transport_control::Config;
 
 /// What the epoll of a thread calls its eventfd, and the alarm of another transport; connections have
 /// the number of their peer.
@@ -96,8 +97,8 @@ pub(crate) struct Host {
     pub(crate) threads: u32,
     pub(crate) event_queues: Arc<EventQueues>,
     pub(crate) poll_tracker: PollTracker,
-    /// Which threads have passed a poll since a region of this host was revoked.
-    pub(crate) epochs: Epochs,
+    /// Of lanes of this host to itself.
+    pub(crate) quiet_points: QuietPoints,
     pub(crate) plane: SharedPlane,
     /// By host number, this host included.
     peers: Vec<Peer>,
@@ -114,14 +115,14 @@ impl Host {
         service_queue: ServiceQueue,
     ) -> Self {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let Config { local, hosts, threads, .. } = config;
+        let (Config { local, hosts, .. }, threads) = (config, thread_states.len() as u32);
         Self {
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             local,
             threads,
             event_queues: EventQueues::new(local, hosts, threads),
             poll_tracker: PollTracker::new(threads),
-            epochs: Epochs::new(threads),
+            quiet_points: QuietPoints::new(threads),
             plane: SharedPlane::new(config),
             peers,
             thread_states,
@@ -229,6 +230,17 @@ impl Host {
     pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
         self.event_queues.deliver(thread, from, event);
         self.wake(thread);
+    }
+
+    /// Tells the control plane which revoked regions no thread of this host uses any more.
+    pub(crate) fn report_quiet(&self) {
+        let reached = self.quiet_points.reached();
+        if !reached.is_empty() {
+            let mut plane = self.plane.lock();
+            reached.iter().for_each(|Waiting { token, .. }| plane.control.quiesced(*token));
+            drop(plane);
+            self.poll_control();
+        }
     }
 
     /// Hands what has arrived for the lane of `event_queue`, which leads to another host, to `sink`,

@@ -37,13 +37,15 @@ impl Parker for TcpParker {
         // Its own connections wake it now.
         state.adopted.store(false, Ordering::Relaxed);
         state.park_word().park(
-            || ready() || host.event_queues.has_events(*thread),
+            || {
+                ready()
+                    || host.event_queues.has_events(*thread)
+                    || host.quiet_points.is_asked(*thread)
+            },
             |_, _| {
                 // Fails when a signal comes, which may be what the thread slept for.
                 let timeout = timespec(timeout);
-                let wait =
-                    || epoll::wait(&state.epoll, spare_capacity(&mut events), Some(&timeout));
-                let _ = host.epochs.while_away(*thread, wait);
+                let _ = epoll::wait(&state.epoll, spare_capacity(&mut events), Some(&timeout));
             },
         );
         for event in events.drain(..) {

@@ -21,7 +21,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use transport_api::{HostId, LossReason, PollTracker, ProgressThread};
+use transport_api::{HostId, LossReason, ProgressThread};
 use transport_control::{Message, Output, Violation};
 
 /// Events that one wait returns, at most.
@@ -40,14 +40,12 @@ pub(crate) struct Service {
     host: Arc<Host>,
     controls: Vec<ControlConn>,
     progress: ProgressThread,
-    /// Whether some thread must pass a poll before a revocation ends.
-    waits_for_polls: bool,
 }
 
 impl Service {
     pub(crate) fn new(host: Arc<Host>, controls: Vec<ControlConn>) -> Self {
         let progress = ProgressThread::new(host.threads, Instant::now());
-        Self { host, controls, progress, waits_for_polls: false }
+        Self { host, controls, progress }
     }
 
     /// Begins to watch the connections.
@@ -194,18 +192,10 @@ impl Service {
                     output => self.host.act(output),
                 }
             }
-            if !self.push_all() && !self.note_passed_polls() {
+            if !self.push_all() {
                 return;
             }
         }
-    }
-
-    /// True if inhibitions have ended since it was last asked.
-    fn note_passed_polls(&mut self) -> bool {
-        let waited = self.waits_for_polls;
-        let (_, is_open) = self.host.plane.lock().control.inhibitions();
-        self.waits_for_polls = is_open && self.host.note_passed_polls();
-        (waited || is_open) && !self.waits_for_polls
     }
 
     fn send(&mut self, to: HostId, message: &Message) {
@@ -259,11 +249,9 @@ impl Service {
 
     /// When to look again although nothing has happened.
     fn next(&self) -> Instant {
-        let now = Instant::now();
         let tick = self.progress.next(&self.host.poll_tracker);
         let control = self.host.plane.lock().control.next_timeout();
-        let polls = self.waits_for_polls.then(|| now + PollTracker::TICK);
-        [tick, control, polls].into_iter().flatten().fold(now + LONG, Instant::min)
+        tick.into_iter().chain(control).fold(Instant::now() + LONG, Instant::min)
     }
 }
 

@@ -24,8 +24,8 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion, Rights,
-    ThreadId, Transport, deadline,
+    Access, Carrier, HostId, Importer, Lane, LaneError, Parker, Region, RegionError, RegionKey,
+    RemoteRegion, ThreadId, Transport, deadline,
 };
 use transport_control::{Config, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach};
 
@@ -104,7 +104,6 @@ impl TcpTransport {
         let control = Config {
             local,
             hosts: hosts as u32,
-            threads,
             loss_bound: Some(bound),
             reach: Reach::ByOwner,
             goodbye: Goodbye::DataPath,
@@ -133,17 +132,18 @@ impl TcpTransport {
     }
 
     /// Exports memory that another transport exports, so that the hosts of this one reach it, too:
-    /// under the same key and with the same rights. The returned region keeps the other; what is
+    /// under the same key and with the same access. The returned region keeps the other; what is
     /// revoked here is still exported there.
     ///
     /// # Errors
     /// [`RegionError::KeyTaken`].
     pub fn export_also(&self, region: Region) -> Result<Region, RegionError> {
-        let (key, rights, memory) = (region.key(), region.rights(), region.memory().clone());
-        let also = self.host.export_memory(key, rights, memory.clone())?;
+        let (key, access, memory) =
+            (region.key(), region.access().clone(), region.memory().clone());
+        let also = self.host.export_memory(key, access.clone(), memory.clone())?;
         let generation = also.generation();
         // This transport's goes first: the key is free here by the time it is free there.
-        Ok(Region::new(key, rights, generation, memory, Arc::new((also, region))))
+        Ok(Region::new(key, access, generation, memory, Arc::new((also, region))))
     }
 
     /// The parker of runtime thread `thread`, which `alarm` rings, too: a descriptor that
@@ -180,12 +180,20 @@ impl Transport for TcpTransport {
         peer == self.host.local
     }
 
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
-        self.host.export(key, len, rights)
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
+        self.host.export(key, len, access)
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
-        if self.host.revoke(key, None) {
+        if self.host.revoke(key, None, None) {
+            return Ok(());
+        }
+        Err(RegionError::Unknown { owner: self.host.local, key })
+    }
+
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
+        let requester = Requester::Revoke { thread, token };
+        if self.host.revoke(key, None, Some(requester)) {
             return Ok(());
         }
         Err(RegionError::Unknown { owner: self.host.local, key })
@@ -198,6 +206,17 @@ impl Transport for TcpTransport {
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
         self.host.import(owner, key, timeout)
+    }
+
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        self.host.begin_import(owner, key, timeout, Importer::Lane { thread, token }).map(drop)
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
@@ -231,8 +250,8 @@ impl Transport for TcpTransport {
         let requester = Requester::Leave(sender);
         self.host.plane.lock().control.leave(Instant::now(), requester);
         self.host.poll_control();
-        // It closes when all have seen it, at the latest when the grace is over, unless the service
-        // thread has failed.
+        // It comes when all have seen the goodbye, at the latest when the grace is over, unless the
+        // service thread has failed.
         let _ = departed.recv_timeout(2 * LEAVE_GRACE);
     }
 }
@@ -249,9 +268,9 @@ impl Carrier for TcpTransport {
         &self,
         key: RegionKey,
         memory: SharedBytes,
-        rights: Rights,
+        access: Access,
     ) -> Result<Region, RegionError> {
-        self.host.export_memory(key, rights, memory)
+        self.host.export_memory(key, access, memory)
     }
 
     fn sever(&self) {
