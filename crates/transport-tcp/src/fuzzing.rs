@@ -4,10 +4,11 @@
 //! run every target on its committed corpus, `fuzz/corpus`.
 
 use crate::{
-    JobId, bulk,
-    frame::{Frames, Header, Kind, Nonsense},
-    hello::{HELLO, Hello, Seat, VERDICT, VERSION, Verdict},
+    JobId,
+    join::hello::{HELLO, Hello, Seat, VERDICT, VERSION, Verdict},
+    machine::bulk,
     machine::{Machine, Name, fake::Fake},
+    wire::frame::{Frames, Header, Kind, Nonsense},
 };
 use primitive::{CpuFeatures, SharedBytes, sync::Ordering::Relaxed};
 use transport_api::{Event, HostId, RegionKey, Rights, ThreadId};

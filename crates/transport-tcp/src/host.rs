@@ -8,12 +8,12 @@
 //! holds anybody up for longer than two [ticks](PollTracker::TICK) and one [push](Conn::push).
 
 use crate::{
-    bulk,
     conn::Conn,
     control::SharedPlane,
-    export::Exported,
+    control::export::Exported,
     machine::Port,
-    service_queue::{ServiceQueue, Task, eventfd, ring},
+    machine::bulk,
+    service::queue::{ServiceQueue, Task, eventfd, ring},
     wire::Broken,
 };
 use primitive::sync::{AtomicBool, AtomicU32, Ordering};

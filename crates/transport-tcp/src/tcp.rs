@@ -4,15 +4,15 @@ use crate::{
     JoinError, TcpConfig,
     conn::Conn,
     control::Requester,
-    control_conn::{ControlConn, UNACKNOWLEDGED},
+    control::conn::{ControlConn, UNACKNOWLEDGED},
     host::{ALARM, Host, Peer, ThreadState},
     join::Joining,
     lane::TcpLane,
-    local::LocalLane,
+    lane::local::LocalLane,
+    lane::parker::TcpParker,
     machine::Machine,
-    parker::TcpParker,
     service::Service,
-    service_queue::{ServiceQueue, Task},
+    service::queue::{ServiceQueue, Task},
 };
 use primitive::SharedBytes;
 use rustix::{event::epoll, net::sockopt};

@@ -10,7 +10,7 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
-use self::{
+use crate::control::{
     exports::Exports,
     imports::Imports,
     liveness::Heartbeats,
@@ -29,7 +29,7 @@ use std::{
 };
 use transport_api::{HostId, LossReason, PeerEvent};
 
-pub use self::imports::ImportId;
+pub use crate::control::imports::ImportId;
 
 /// Something that happens when a time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,7 +12,7 @@
 //!   Output::Revoked: the memory is free
 //! ```
 
-use super::{Control, Request, Timer};
+use crate::control::{Control, Request, Timer};
 use crate::{
     config::{Medium, Reach},
     message::Message,

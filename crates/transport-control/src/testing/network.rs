@@ -1,6 +1,6 @@
 //! [`Network`]: the hosts, what is on its way between them, and what must always hold.
 
-use super::random::Random;
+use crate::testing::random::Random;
 use crate::{
     config::{Config, Description, Export, Goodbye, Medium, Reach},
     control::Control,

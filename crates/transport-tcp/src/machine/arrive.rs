@@ -1,10 +1,10 @@
 //! What arrives at a [`Machine`]: operations of the peer, which are carried out here, and answers
 //! to this side's own.
 
-use super::{ANSWER_WINDOW, Asked, Machine, Name, Port};
 use crate::{
-    export::Exported,
-    frame::{BODY_BYTES, Header, Kind, Nonsense, nonsense},
+    control::export::Exported,
+    machine::{ANSWER_WINDOW, Asked, Machine, Name, Port},
+    wire::frame::{BODY_BYTES, Header, Kind, Nonsense, nonsense},
 };
 use primitive::sync::Ordering;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
 //! A process as a machine sees it, for tests and fuzzing: regions, and what has happened.
 
-use super::{Name, Port};
-use crate::export::Exported;
+use crate::{
+    control::export::Exported,
+    machine::{Name, Port},
+};
 use primitive::SharedBytes;
 use std::sync::Arc;
 use transport_api::{Event, RegionKey, Rights};

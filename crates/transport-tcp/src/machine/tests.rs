@@ -2,7 +2,7 @@
 //! and events end as the order of the lanes says. And one machine with a peer that is none.
 
 use super::{fake::Fake, *};
-use crate::{bulk, frame::Nonsense, frame::tests::frame};
+use crate::{machine::bulk, wire::frame::Nonsense, wire::frame::tests::frame};
 use primitive::sync::Ordering;
 use proptest::{collection::vec, prelude::*};
 use transport_api::{HostId, OpError, Rights, Tag};

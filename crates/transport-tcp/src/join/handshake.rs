@@ -6,8 +6,8 @@
 //! ```
 
 use crate::{
-    hello::{HELLO, Hello, Seat, VERDICT, Verdict},
-    tls::Tls,
+    join::hello::{HELLO, Hello, Seat, VERDICT, Verdict},
+    wire::tls::Tls,
     wire::{Broken, Wire},
 };
 use rustix::{event::PollFlags, net::sockopt};

@@ -18,15 +18,16 @@
 //! bounded: by [`ANSWER_WINDOW`], by the windows of the streams, and by one frame.
 
 mod arrive;
+pub(crate) mod bulk;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fake;
 #[cfg(test)]
 mod tests;
 
 use crate::{
-    bulk::{Inbound, Outbound},
-    export::Exported,
-    frame::{BODY_BYTES, Frames, HEADER, Header, Kind},
+    control::export::Exported,
+    machine::bulk::{Inbound, Outbound},
+    wire::frame::{BODY_BYTES, Frames, HEADER, Header, Kind},
 };
 use primitive::SharedBytes;
 use std::{collections::VecDeque, sync::Arc};

@@ -7,7 +7,7 @@
 //! one payload of any stream are in the receiver's memory. The streams of a connection take turns,
 //! one frame each, and so does everything else that is to be sent.
 
-use crate::frame::{BODY_BYTES, Header, Kind, Nonsense, nonsense};
+use crate::wire::frame::{BODY_BYTES, Header, Kind, Nonsense, nonsense};
 use primitive::limits::MESSAGE_BYTES;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -234,7 +234,7 @@ impl Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::Frames;
+    use crate::wire::frame::Frames;
 
     fn exchange(out: &mut Outbound, into: &mut Inbound) -> Result<Vec<(u16, usize)>, Nonsense> {
         let (mut bytes, mut whole) = (Vec::new(), Vec::new());

@@ -5,11 +5,14 @@
 //! long, and the oldest makes room for the next. An honest peer needs milliseconds, and dials again
 //! if it was pushed out.
 
+mod handshake;
+pub(crate) mod hello;
+
 use crate::{
     Credentials, JoinError, TcpConfig,
-    hello::{Hello, Seat, VERSION},
-    pending::{Failure, Pending, Role},
-    tls::Tls,
+    join::handshake::{Failure, Pending, Role},
+    join::hello::{Hello, Seat, VERSION},
+    wire::tls::Tls,
     wire::{Broken, Wire},
 };
 use primitive::limits::{HOSTS, THREADS_PER_HOST};
@@ -151,7 +154,7 @@ impl Joining {
     fn wait(&self) -> io::Result<Vec<bool>> {
         let mut polled = vec![PollFd::new(&self.config.listener, PollFlags::IN)];
         polled.extend(self.pending.iter().map(|pending| PollFd::new(pending, pending.waits_for())));
-        match poll(&mut polled, Some(&crate::service_queue::timespec(AGAIN))) {
+        match poll(&mut polled, Some(&crate::service::queue::timespec(AGAIN))) {
             Ok(_) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
             Err(Errno::INTR) => Ok(vec![false; polled.len()]),
             Err(error) => Err(error.into()),

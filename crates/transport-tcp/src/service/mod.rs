@@ -4,11 +4,13 @@
 //! While some thread is awake, it looks every [tick](transport_api::PollTracker::TICK) whether that
 //! thread still polls; when all sleep, it wakes for heartbeats alone.
 
+pub(crate) mod queue;
+
 use crate::{
     conn,
-    control_conn::ControlConn,
+    control::conn::ControlConn,
     host::Host,
-    service_queue::{QUEUE, Task, timespec},
+    service::queue::{QUEUE, Task, timespec},
     wire::Broken,
 };
 use primitive::sync::Ordering;

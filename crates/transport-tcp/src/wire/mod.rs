@@ -3,7 +3,10 @@
 //! A batch is one write of the system: without TLS of its bytes, with TLS of its records. A read is
 //! one read of the system into the thread's own buffer, however many frames it brings.
 
-use crate::frame::Nonsense;
+pub(crate) mod frame;
+pub(crate) mod tls;
+
+use crate::wire::frame::Nonsense;
 use rustls::Connection;
 use std::{
     cell::RefCell,

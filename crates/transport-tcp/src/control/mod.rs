@@ -5,7 +5,10 @@
 //! it while it runs. Locks are taken in one order: that of a connection, then that of the control
 //! plane.
 
-use crate::{export::Exported, host::Host, lane::Handle};
+pub(crate) mod conn;
+pub(crate) mod export;
+
+use crate::{control::export::Exported, host::Host, lane::Handle};
 use primitive::SharedBytes;
 use std::{
     io,

@@ -29,7 +29,7 @@ impl fmt::Display for Nonsense {
 
 /// Shorthand for a [`Nonsense`] made of parts.
 macro_rules! nonsense {
-    ($($part:tt)*) => { $crate::frame::Nonsense(format!($($part)*)) };
+    ($($part:tt)*) => { $crate::wire::frame::Nonsense(format!($($part)*)) };
 }
 pub(crate) use nonsense;
 

@@ -7,7 +7,7 @@
 //! process sends nothing has the whole bound.
 
 use crate::{
-    frame::{Frames, Header, Kind, Nonsense, nonsense},
+    wire::frame::{Frames, Header, Kind, Nonsense, nonsense},
     wire::{Broken, Wire},
 };
 use rustix::event::epoll::{self, EventData, EventFlags};
