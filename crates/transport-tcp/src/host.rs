@@ -1,11 +1,11 @@
 //! [`Host`]: what all threads, lanes and parkers of one process share.
 //!
-//! Who reads a connection? Best the thread that it belongs to: while it polls, at each poll of its
-//! lane; while it sleeps, because its parker waits for the thread's own connections. But a peer must
-//! not wait for a thread that does neither, because its own code keeps it busy (or because the
-//! program has no such thread yet). Such a thread's connections are *adopted* by the service
+//! Which thread reads a connection? Best the thread that it belongs to: while it polls, at each poll
+//! of its lane; while it sleeps, because its parker waits for the thread's own connections. But a
+//! peer must not wait for a thread that does neither, because its own code keeps it busy (or because
+//! the program has no such thread yet). The service thread *adopts* the connections of such a
 //! thread, until it polls again. So on the paths that matter no byte changes threads, and no thread
-//! holds anybody up for longer than two [ticks](PollTracker::TICK) and one [push](Conn::push).
+//! delays a peer for longer than two [ticks](PollTracker::TICK) and one [push](Conn::push).
 
 use crate::{
     conn::Conn,
@@ -14,7 +14,7 @@ use crate::{
     machine::Port,
     machine::bulk,
     service::queue::{ServiceQueue, Task, eventfd, ring},
-    wire::Broken,
+    wire::WireError,
 };
 use primitive::sync::{AtomicBool, AtomicU32, Ordering};
 use rustix::event::epoll;
@@ -39,7 +39,7 @@ pub(crate) const ALARM: u64 = u64::MAX - 1;
 pub(crate) struct ThreadState {
     /// Its park word.
     word: AtomicU32,
-    /// Whether the service thread looks after its connections.
+    /// Whether the service thread serves its connections.
     pub(crate) adopted: AtomicBool,
     /// Where it sleeps: its connections and `rung`.
     pub(crate) epoll: OwnedFd,
@@ -158,7 +158,7 @@ impl Host {
 
     /// The connection of `thread` to `peer`, which is another host.
     pub(crate) fn link(&self, peer: HostId, thread: u32) -> MutexGuard<'_, Conn> {
-        // Nobody panics with it unless the process is beyond help; its bytes are in order then.
+        // After a panic with this lock its bytes are still in order.
         self.peer(peer).links[thread as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -173,15 +173,15 @@ impl Host {
         })
     }
 
-    /// Writes what waits on a connection that the caller has locked, and sees to it that whoever
-    /// waits for the connection waits for room, too, if there is none.
-    pub(crate) fn push(&self, conn: &mut Conn, peer: HostId, thread: u32) -> Result<(), Broken> {
+    /// Writes what waits on a connection that the caller has locked. If there is no room, the threads
+    /// that wait for the connection wait for room, too.
+    pub(crate) fn push(&self, conn: &mut Conn, peer: HostId, thread: u32) -> Result<(), WireError> {
         conn.push()?;
         let own = &self.thread_state(thread).epoll;
         Ok(conn.watch(own, &self.service_queue.epoll, peer, thread)?)
     }
 
-    /// As [`push`](Self::push), and deals with what goes wrong.
+    /// As [`push`](Self::push), and handles failures.
     pub(crate) fn push_or_lose(&self, mut conn: MutexGuard<'_, Conn>, peer: HostId, thread: u32) {
         if let Err(broken) = self.push(&mut conn, peer, thread) {
             self.broken(conn, peer, broken);
@@ -189,21 +189,21 @@ impl Host {
     }
 
     /// A connection has come to its end.
-    fn broken(&self, mut conn: MutexGuard<'_, Conn>, peer: HostId, broken: Broken) {
-        let expected = conn.machine.heard_goodbye() && !matches!(broken, Broken::Nonsense(_));
+    fn broken(&self, mut conn: MutexGuard<'_, Conn>, peer: HostId, broken: WireError) {
+        let expected = conn.machine.heard_goodbye() && !matches!(broken, WireError::Violation(_));
         conn.close();
         drop(conn);
         match broken {
             _ if expected => {}
             // What was sent is in the reason.
-            Broken::Nonsense(_) => self.lose(peer, broken),
+            WireError::Violation(_) => self.lose(peer, broken),
             // The peer may have said why, on its control connection.
             _ => self.service_queue.push(Task::Ended { peer, broken }),
         }
     }
 
     /// Counts `peer` as lost.
-    pub(crate) fn lose(&self, peer: HostId, broken: Broken) {
+    pub(crate) fn lose(&self, peer: HostId, broken: WireError) {
         self.plane.lock().control.lose(peer, broken.reason());
         self.poll_control();
     }
@@ -226,7 +226,7 @@ impl Host {
         self.event_queues.end_of(peer)
     }
 
-    /// Leaves something for the lane of `thread` to `from`.
+    /// Queues an event for the lane of `thread` to `from`, and wakes the thread.
     pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
         self.event_queues.deliver(thread, from, event);
         self.wake(thread);
@@ -274,7 +274,7 @@ impl Host {
         }
     }
 
-    /// `thread`, which calls this, looks after its own connections.
+    /// `thread`, which calls this, serves its own connections.
     #[inline]
     pub(crate) fn record_poll(&self, thread: u32) {
         self.poll_tracker.record_poll(thread);
@@ -285,8 +285,8 @@ impl Host {
         }
     }
 
-    /// Called by a thread that has begun to look after its connections: from now on the service
-    /// thread must notice when it stops.
+    /// Called by a thread that has begun to serve its connections: from now on the service thread
+    /// must notice when it stops.
     pub(crate) fn expect_ticks(&self) {
         if self.poll_tracker.must_notify() {
             self.service_queue.wake();

@@ -2,8 +2,8 @@
 //!
 //! Memory is not shared here, so the owner of a region carries out what others ask of it, as the
 //! co-processor of Thekkath, Levy and Lazowska did in software: every operation is a frame, checked
-//! and carried out against the exported regions in the order of its lane, whoever of the host's
-//! threads happens to read it. Threads of one number on two hosts share one connection.
+//! and carried out against the exported regions in the order of its lane, by any thread of the host
+//! that reads it. Threads of one number on two hosts share one connection.
 //!
 //! ```text
 //!   host 0                                        host 1

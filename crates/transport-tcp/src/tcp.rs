@@ -42,10 +42,10 @@ impl TcpTransport {
     /// Takes this host's place in the rack, and returns when it is connected with all others.
     ///
     /// A host dials those with lower numbers and waits for those with higher ones: for each, one
-    /// connection for every thread and one for control. Every connection is checked before a byte
-    /// of anybody's operations is decoded: both sides' certificates, the job, the build, the number
-    /// of the host. Who does not pass is told why and logged; who says nothing makes room for
-    /// others. Once the rack is complete, nobody listens any more.
+    /// connection for every thread and one for control. Every connection is checked before an
+    /// operation on it is decoded: both sides' certificates, the job, the build, the number of the
+    /// host. A process that does not pass is told why, and logged; a connection on which nothing
+    /// arrives makes room for others. Once the rack is complete, no host listens any more.
     ///
     /// ```
     /// use gossamer_transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
@@ -151,7 +151,11 @@ impl TcpTransport {
     ///
     /// # Errors
     /// As [`Transport::parker`].
-    pub fn bell_beside(&self, thread: u32, alarm: impl AsFd) -> Result<Box<dyn Parker>, LaneError> {
+    pub fn parker_with_alarm(
+        &self,
+        thread: u32,
+        alarm: impl AsFd,
+    ) -> Result<Box<dyn Parker>, LaneError> {
         let parker = self.take_parker(thread)?;
         self.host.thread_state(thread).watch(alarm)?;
         Ok(Box::new(parker))

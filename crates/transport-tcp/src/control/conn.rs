@@ -7,13 +7,13 @@
 //! process sends nothing has the whole bound.
 
 use crate::{
-    wire::frame::{Frames, Header, Kind, Nonsense, nonsense},
-    wire::{Broken, Wire},
+    wire::frame::{Frames, Header, Kind, violation},
+    wire::{Wire, WireError},
 };
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::{io, os::fd::OwnedFd};
 use transport_api::HostId;
-use transport_control::Message;
+use transport_control::{Message, Violation};
 
 /// Of the heartbeats in the time of the loss bound, how many the peer's kernel may leave
 /// unacknowledged.
@@ -77,13 +77,13 @@ impl ControlConn {
     }
 
     /// Reads once, and hands each message that has come to `each`; true if any byte came.
-    pub(crate) fn receive(&mut self, mut each: impl FnMut(&[u8])) -> Result<bool, Broken> {
+    pub(crate) fn receive(&mut self, mut each: impl FnMut(&[u8])) -> Result<bool, WireError> {
         let Self { wire, frames, .. } = self;
         let Some(wire) = wire else { return Ok(false) };
-        let mut take = |header: Header, body: &[u8]| -> Result<(), Nonsense> {
+        let mut take = |header: Header, body: &[u8]| -> Result<(), Violation> {
             match header {
                 Header { kind: Kind::Control, .. } => each(body),
-                Header { kind, .. } => return Err(nonsense!("{kind:?} on a control connection")),
+                Header { kind, .. } => return Err(violation!("{kind:?} on a control connection")),
             }
             Ok(())
         };
@@ -91,7 +91,7 @@ impl ControlConn {
     }
 
     /// Writes what waits, as far as there is room.
-    pub(crate) fn push(&mut self) -> Result<(), Broken> {
+    pub(crate) fn push(&mut self) -> Result<(), WireError> {
         let Some(wire) = &mut self.wire else { return Ok(()) };
         while wire.flush()? && !self.out.is_empty() {
             let count = wire.send(&self.out)?;

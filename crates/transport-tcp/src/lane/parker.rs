@@ -30,7 +30,7 @@ impl Parker for TcpParker {
         let Self { host, thread } = self;
         let mut events = Vec::with_capacity(READY);
         let state = host.thread_state(*thread);
-        // What waits to be sent must not sleep, too.
+        // What waits to be sent must go out before this thread sleeps.
         for peer in host.others() {
             host.push_or_lose(host.link(peer, *thread), peer, *thread);
         }

@@ -8,7 +8,7 @@ use primitive::SharedBytes;
 use std::sync::Arc;
 use transport_api::{Event, RegionKey, Rights};
 
-/// Regions, and what a machine has told of.
+/// Regions, and what a machine has reported.
 pub(crate) struct Fake {
     pub(crate) regions: Vec<Arc<Exported>>,
     pub(crate) events: Vec<(u32, Event)>,

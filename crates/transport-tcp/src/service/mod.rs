@@ -1,5 +1,5 @@
-//! The service thread: one per process. It looks after the connections that no other thread looks
-//! after at the moment, polls the control plane, and carries its messages.
+//! The service thread: one per process. It serves the connections that no other thread serves at the
+//! moment, polls the control plane, and carries its messages.
 //!
 //! While some thread is awake, it looks every [tick](transport_api::PollTracker::TICK) whether that
 //! thread still polls; when all sleep, it wakes for heartbeats alone.
@@ -11,7 +11,7 @@ use crate::{
     control::conn::ControlConn,
     host::Host,
     service::queue::{QUEUE, Task, timespec},
-    wire::Broken,
+    wire::WireError,
 };
 use primitive::sync::Ordering;
 use rustix::{
@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{HostId, LossReason, ProgressThread};
-use transport_control::{Message, Output, Violation};
+use transport_control::{Message, Output};
 
 /// Events that one wait returns, at most.
 const READY: usize = 256;
@@ -66,7 +66,7 @@ impl Service {
 
     /// Serves until it is told to stop.
     pub(crate) fn run(mut self) {
-        // What the handshakes have read already, no epoll tells of.
+        // No epoll reports what the handshakes have read already.
         for (peer, thread) in self.host.clone().links() {
             self.host.pump(peer, thread);
         }
@@ -113,7 +113,7 @@ impl Service {
             match task {
                 Task::Stop => return false,
                 Task::Ended { peer, broken } => {
-                    // The peer may have said why, on its control connection.
+                    // The peer may have sent the reason on its control connection.
                     let index = self.controls.iter().position(|control| control.peer == peer);
                     index.into_iter().for_each(|index| self.receive(index));
                     self.host.lose(peer, broken);
@@ -154,13 +154,12 @@ impl Service {
                     host.plane.lock().control.traffic(Instant::now(), peer);
                 }
             }
-            Err(Broken::Nonsense(what)) => {
-                host.plane.lock().control.violated(peer, Violation::new(what));
+            Err(WireError::Violation(violation)) => {
+                host.plane.lock().control.violated(peer, violation);
             }
             Err(broken) => {
                 control.close();
-                // What it has said before it ended may still wait in this host, which holds only so
-                // much.
+                // What the peer sent before the end may still be in the sockets of this host.
                 for thread in 0..host.threads {
                     let _ = (0..LAST_READS).find(|_| !host.pump(peer, thread));
                 }
@@ -183,7 +182,7 @@ impl Service {
     fn poll_control(&mut self) {
         let now = Instant::now();
         if self.host.plane.lock().control.is_heartbeat_due(now) {
-            // A peer is not silent if what it said was not read yet.
+            // A peer is not silent if what it sent was not read yet.
             (0..self.controls.len()).for_each(|index| self.receive(index));
         }
         loop {
@@ -206,7 +205,7 @@ impl Service {
         };
         control.post(message);
         if !control.has_room() {
-            // What goes wrong shows again below.
+            // A failure shows again in `push_all`.
             let _ = control.push();
             let has_room = control.has_room();
             self.host.plane.lock().control.set_writable(to, has_room);
@@ -215,7 +214,7 @@ impl Service {
 
     fn close(&mut self, peer: HostId) {
         if let Some(control) = self.controls.iter_mut().find(|control| control.peer == peer) {
-            // What cannot be said at once is not said.
+            // What has no room now is not sent.
             let _ = control.push();
             control.close();
         }
@@ -257,7 +256,7 @@ impl Service {
     }
 }
 
-/// Has the service thread hear of what arrives for `thread`.
+/// Has the service thread serve the connections of `thread`.
 fn adopt(host: &Host, thread: u32) {
     host.thread_state(thread).adopted.store(true, Ordering::Release);
     for (peer, _) in host.links().filter(|(_, t)| *t == thread) {

@@ -1,6 +1,6 @@
 //! [`ServiceQueue`]: what threads of this process leave for the service thread, and how they wake it.
 
-use crate::wire::Broken;
+use crate::wire::WireError;
 use rustix::event::{
     EventfdFlags, Timespec,
     epoll::{self, EventData, EventFlags},
@@ -19,7 +19,7 @@ pub(crate) const QUEUE: u64 = u64::MAX;
 /// Something for the service thread to do, beside polling the control plane.
 pub(crate) enum Task {
     /// A data connection has come to an unexpected end.
-    Ended { peer: HostId, broken: Broken },
+    Ended { peer: HostId, broken: WireError },
     /// Close all connections without a goodbye, and end.
     Stop,
 }

@@ -9,7 +9,7 @@
 //! meaning is zero. A header is checked as a whole before a byte of its body is waited for, so that
 //! a frame cannot claim more than [`BODY_BYTES`] and nothing is ever allocated for a claim.
 
-use std::fmt;
+use transport_control::Violation;
 
 /// Bytes before the body.
 pub(crate) const HEADER: usize = 40;
@@ -17,21 +17,11 @@ pub(crate) const HEADER: usize = 40;
 /// Bytes of a body, at most: what travels between two looks at other traffic of the connection.
 pub(crate) const BODY_BYTES: usize = 64 * 1024;
 
-/// What the peer sent that no peer of this build sends, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Nonsense(pub(crate) String);
-
-impl fmt::Display for Nonsense {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+/// Shorthand for a [`Violation`] made of parts.
+macro_rules! violation {
+    ($($part:tt)*) => { transport_control::Violation::new(format!($($part)*)) };
 }
-
-/// Shorthand for a [`Nonsense`] made of parts.
-macro_rules! nonsense {
-    ($($part:tt)*) => { $crate::wire::frame::Nonsense(format!($($part)*)) };
-}
-pub(crate) use nonsense;
+pub(crate) use violation;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +123,7 @@ impl Header {
     }
 
     /// Reads and checks a header; with it, the length of its body.
-    fn decode(bytes: &[u8; HEADER]) -> Result<(Header, usize), Nonsense> {
+    fn decode(bytes: &[u8; HEADER]) -> Result<(Header, usize), Violation> {
         let word = |at: usize| {
             let mut eight = [0; 8];
             eight.copy_from_slice(&bytes[at..at + 8]);
@@ -141,14 +131,14 @@ impl Header {
         };
         let (first, last) = (word(0), word(32));
         let kind = Kind::from_byte(first as u8);
-        let kind = kind.ok_or_else(|| nonsense!("a frame of kind {}", first as u8))?;
+        let kind = kind.ok_or_else(|| violation!("a frame of kind {}", first as u8))?;
         let length = (first >> 32) as usize;
         let (least, most) = kind.body();
         if !(least..=most).contains(&length) {
-            return Err(nonsense!("a {kind:?} frame that declares {length} bytes"));
+            return Err(violation!("a {kind:?} frame that declares {length} bytes"));
         }
         if first >> 8 & 0xff != 0 || last >> 32 != 0 {
-            return Err(nonsense!("a {kind:?} frame with bits that mean nothing"));
+            return Err(violation!("a {kind:?} frame with bits that mean nothing"));
         }
         let header = Header {
             kind,
@@ -178,8 +168,8 @@ impl Frames {
     pub(crate) fn feed(
         &mut self,
         mut bytes: &[u8],
-        mut each: impl FnMut(Header, &[u8]) -> Result<(), Nonsense>,
-    ) -> Result<(), Nonsense> {
+        mut each: impl FnMut(Header, &[u8]) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
         while !self.partial.is_empty() {
             let (header, length) = match self.partial.first_chunk::<HEADER>() {
                 None => {
@@ -233,7 +223,7 @@ pub(crate) mod tests {
     }
 
     /// Feeds `bytes` in pieces of the sizes `cuts`, over and over.
-    fn feed(bytes: &[u8], cuts: &[usize]) -> Result<Vec<(Header, Vec<u8>)>, Nonsense> {
+    fn feed(bytes: &[u8], cuts: &[usize]) -> Result<Vec<(Header, Vec<u8>)>, Violation> {
         let (mut frames, mut seen, mut rest) = (Frames::default(), Vec::new(), bytes);
         for cut in cuts.iter().cycle() {
             if rest.is_empty() {
@@ -283,7 +273,7 @@ pub(crate) mod tests {
             header[0] = kind;
             header[4..8].fill(0xff);
             let error = feed(&header, &[HEADER]).expect_err("a refusal");
-            assert!(error.0.contains("declares 4294967295 bytes"), "{error}");
+            assert!(error.to_string().contains("declares 4294967295 bytes"), "{error}");
         }
     }
 }
