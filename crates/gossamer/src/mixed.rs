@@ -93,7 +93,7 @@ impl Transport for Mixed {
         let taken = LaneError::AlreadyOpen(thread, self.local());
         let alarm = self.alarms.lock().get_mut(thread as usize).and_then(Option::take);
         let near = alarm.ok_or(taken)?;
-        let far = self.far.bell_beside(thread, &near)?;
+        let far = self.far.parker_with_alarm(thread, &near)?;
         Ok(Box::new(MixedParker { near, far }))
     }
 
