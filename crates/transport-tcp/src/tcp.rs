@@ -151,7 +151,7 @@ impl TcpTransport {
     ///
     /// # Errors
     /// As [`Transport::parker`].
-    pub fn parker_with_alarm(
+    pub fn parker_beside(
         &self,
         thread: u32,
         alarm: impl AsFd,
