@@ -5,8 +5,8 @@ use std::{borrow::Cow, fmt, str::FromStr};
 use thiserror::Error;
 use transport_api::HostId;
 
-/// Which run of which program: every process of a job has the same, no two jobs do. Random, so
-/// that no job can guess that of another. As text it is 32 hexadecimal digits.
+/// Identifies one run of a program: every process of a job has the same, no two jobs do. It is
+/// random, so that no process can guess that of another job. As text it is 32 hexadecimal digits.
 ///
 /// ```
 /// use gossamer_job::JobId;

@@ -5,7 +5,7 @@
 pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-deploy", "gossamer-fuzz-corpus", "gossamer-primitive", "gossamer-rdma-needs"],
     &["gossamer-transport-api"],
-    &["gossamer-job"],
+    &["gossamer-job", "gossamer-transport-control"],
     TRANSPORTS,
     &["gossamer-fiber"],
     &["gossamer-trust-core"],
