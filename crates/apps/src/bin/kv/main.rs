@@ -52,7 +52,8 @@ impl RackArgs {
         let error = match rack.run(main) {
             Ok(Ok(())) => return ExitCode::SUCCESS,
             Ok(Err(error)) => error,
-            Err(error) => error.to_string(),
+            // With its causes.
+            Err(error) => format!("{error:?}"),
         };
         eprintln!("kv: {error}");
         ExitCode::FAILURE
