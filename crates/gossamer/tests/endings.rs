@@ -59,8 +59,8 @@ fn a_rack_whose_main_gets_no_stack_does_not_start() {
     within_deadline("a_rack_whose_main_gets_no_stack_does_not_start", || {
         for kind in KINDS {
             let ended = run_as(kind, Rack::new().stack_bytes(TOO_MANY_BYTES), || unreachable!());
-            let said = ended.map(|(): ()| ()).unwrap_err().to_string();
-            assert!(said.contains("no stack of"), "{kind:?}: {said}");
+            let printed = format!("{:?}", ended.map(|(): ()| ()).unwrap_err());
+            assert!(printed.contains("no stack of"), "{kind:?}: {printed}");
         }
     });
 }

@@ -127,7 +127,7 @@ pub fn run_rack(plan: &Plan) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("chaos: {error}");
+            eprintln!("chaos: {error:?}");
             ExitCode::FAILURE
         }
     }

@@ -54,7 +54,8 @@ impl RackArgs {
         let error = match rack.run(main) {
             Ok(Ok(())) => return ExitCode::SUCCESS,
             Ok(Err(error)) => error,
-            Err(error) => with_causes(&error),
+            // With its causes.
+            Err(error) => format!("{error:?}"),
         };
         eprintln!("kv: {error}");
         ExitCode::FAILURE
