@@ -20,6 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["gossamer-transport-api"],
     TRANSPORTS,
     &["gossamer-fiber"],
+    &["gossamer-progress"],
     &["gossamer-trust-core"],
     &[PICKS_TRANSPORTS],
     &["gossamer-daemon", "gossamer-compile-fail"],

@@ -23,13 +23,13 @@ struct Ban {
 
 const BANS: &[Ban] = &[
     Ban {
-        crates: &["crates/trust-core"],
+        crates: &["crates/progress", "crates/trust-core"],
         except: "",
         paths: &[&["std", "net"], &["unix", "net"]],
         instead: "the core reaches other hosts through the lanes it is handed",
     },
     Ban {
-        crates: &["crates/trust-core"],
+        crates: &["crates/progress", "crates/trust-core"],
         except: "",
         paths: &[
             &["thread", "spawn"],
@@ -40,13 +40,13 @@ const BANS: &[Ban] = &[
         instead: "the core runs on threads that it is handed",
     },
     Ban {
-        crates: &["crates/trust-core"],
+        crates: &["crates/progress", "crates/trust-core"],
         except: "",
         paths: &[&["Instant", "now"], &[".elapsed"], &["SystemTime"]],
         instead: "the core is handed the time, so that a simulator can make it up",
     },
     Ban {
-        crates: &["crates/primitive", "crates/transport-api", "crates/trust-core"],
+        crates: &["crates/primitive", "crates/transport-api", "crates/progress", "crates/trust-core"],
         except: "crates/primitive/src/sync.rs",
         paths: &[&["sync", "atomic"]],
         instead: "take atomics from `primitive::sync`, which loom can replace",
