@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use fiber::FiberId;
 use primitive::limits::{BUFFERS, INLINE_BYTES};
 use primitive::sync::Ordering;
+use progress::LaneRef;
 use transport_api::ThreadId;
 
 use crate::client::completion::{Completion, Completions, Outcome};
@@ -14,7 +15,7 @@ use crate::codec::Plain;
 use crate::error::{DelegateError, Panic, catch};
 use crate::wire::bulk::{BATCH_REPLY_BYTES, BULK_REQUEST, BulkQueue, BulkSent};
 use crate::wire::copy::copied_out;
-use crate::wire::link::{LaneRef, Link};
+use crate::wire::link::Link;
 use crate::wire::slot::{Answer, ClientSlot, buffer_of, start_of};
 use crate::wire::traffic::{Traffic, add};
 use crate::wire::words::{ReplyHead, RequestHead, WORD};

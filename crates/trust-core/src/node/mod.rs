@@ -28,7 +28,8 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use transport_api::{Event, HostId, PeerEvent, ThreadId};
+use progress::{LaneRef, Progress};
+use transport_api::{HostId, Namespace, PeerEvent, ThreadId};
 
 use crate::client::completion::{Completion, Outcome, boxed};
 use crate::client::outbox::{Outbox, Request};
@@ -43,12 +44,7 @@ use crate::node::turn::Turn;
 use crate::trustee::inbox::{Inbox, Server};
 use crate::trustee::property::{Dead, Handoff, Properties};
 use crate::wire::arrivals::Arrivals;
-use crate::wire::link::LaneRef;
 use crate::wire::traffic::Traffic;
-
-/// Polls between two looks at the lanes, while nothing waits for what only they bring, and memory
-/// brings everything else.
-const LANE_POLL_EVERY: u32 = 32;
 
 /// What a worker is told besides whether there was progress.
 #[derive(Debug)]
@@ -57,8 +53,6 @@ pub enum Incident {
     Peer(PeerEvent),
     /// A request that nobody waits for failed, or a callback panicked.
     Unobserved(DelegateError),
-    /// A peer's `write_notify` has arrived.
-    Notified(Event),
 }
 
 /// Work that runs when the delegated code that runs now has ended.
@@ -102,7 +96,8 @@ pub struct Node {
     outboxes: Box<[Option<Box<Outbox>>]>,
     inboxes: Box<[Option<Inbox>]>,
     arrivals: Option<Arrivals>,
-    lanes: Box<[LaneRef]>,
+    /// The thread's lanes, which other layers use as well.
+    progress: Rc<Progress>,
     closures: &'static [Closure],
     properties: Properties,
     /// By thread of this host.
@@ -115,10 +110,6 @@ pub struct Node {
     runs_deferred: Cell<bool>,
     /// Outboxes with something under way.
     busy: RefCell<Vec<u32>>,
-    /// Whether the memory of every host is mapped.
-    all_mapped: bool,
-    /// Polls before the next look at the lanes, if it is.
-    until_lanes: Cell<u32>,
     incidents: RefCell<Vec<Incident>>,
     closed: Cell<bool>,
     /// Whether a poll is under way: what it runs must not start another.
@@ -136,9 +127,7 @@ pub(crate) struct Parts {
     pub(crate) outboxes: Box<[Option<Box<Outbox>>]>,
     pub(crate) inboxes: Box<[Option<Inbox>]>,
     pub(crate) arrivals: Option<Arrivals>,
-    pub(crate) lanes: Box<[LaneRef]>,
-    /// Whether the memory of every host is mapped, so that lanes bring only what is rare.
-    pub(crate) all_mapped: bool,
+    pub(crate) progress: Rc<Progress>,
     /// By thread of this host.
     pub(crate) handoffs: Arc<[Arc<Handoff>]>,
 }
@@ -161,14 +150,13 @@ impl Server for Node {
 
     #[inline(always)]
     fn lane(&self, host: HostId) -> &LaneRef {
-        &self.lanes[host.0 as usize]
+        self.progress.lane(host)
     }
 }
 
 impl Node {
     pub(crate) fn new(parts: Parts) -> Rc<Node> {
-        let Parts { me, rack, threads, outboxes, inboxes, arrivals, lanes, .. } = parts;
-        let Parts { all_mapped, handoffs, .. } = parts;
+        let Parts { me, rack, threads, outboxes, inboxes, arrivals, progress, handoffs } = parts;
         let node = Node {
             me,
             seat: Seat::new(rack, me.number(threads)),
@@ -176,7 +164,7 @@ impl Node {
             outboxes,
             inboxes,
             arrivals,
-            lanes,
+            progress,
             closures: registry().closures(),
             properties: Properties::new(handoffs[me.thread as usize].clone()),
             handoffs,
@@ -187,8 +175,6 @@ impl Node {
             has_deferred: Cell::new(false),
             runs_deferred: Cell::new(false),
             busy: RefCell::default(),
-            all_mapped,
-            until_lanes: Cell::new(0),
             incidents: RefCell::default(),
             closed: Cell::new(false),
             polling: Cell::new(false),
@@ -196,7 +182,10 @@ impl Node {
             turn: Turn::new(),
         };
         crate::node::system::install(&node);
-        Rc::new(node)
+        let node = Rc::new(node);
+        let owner = Rc::downgrade(&node);
+        node.progress.add_owner(Namespace::DELEGATION, owner);
+        node
     }
 
     /// The thread that this node belongs to.
@@ -209,9 +198,15 @@ impl Node {
         self.threads
     }
 
+    /// What this thread has of the transport: for other layers, which start operations there and own
+    /// name spaces of their own.
+    pub fn progress(&self) -> &Rc<Progress> {
+        &self.progress
+    }
+
     /// Hosts of the rack.
     pub fn hosts(&self) -> u32 {
-        self.lanes.len() as u32
+        self.progress.hosts()
     }
 
     /// This thread's number in the rack.

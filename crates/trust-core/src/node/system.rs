@@ -298,8 +298,7 @@ mod tests {
             outboxes: Box::new([None]),
             inboxes: Box::new([None]),
             arrivals: None,
-            lanes: Box::new([]),
-            all_mapped: true,
+            progress: progress::Progress::new(Vec::new(), true),
             handoffs: [Default::default()].into(),
         })
     }
