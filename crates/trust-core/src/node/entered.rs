@@ -137,7 +137,7 @@ impl EnteredNode {
     pub fn clear(&self) {
         self.0.check_idle("clear");
         for dead in self.0.properties.clear() {
-            self.0.bury(Some(dead));
+            self.0.drop_property(Some(dead));
         }
         self.0.run_deferred();
     }

@@ -58,18 +58,18 @@ pub enum Incident {
 /// Work that runs when the delegated code that runs now has ended.
 type Deferred = Box<dyn FnOnce(&Node)>;
 
-/// A thread of one of the racks that this process takes part in, as one word to compare.
+/// Names a thread of one of the racks that this process takes part in, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seat(u64);
+pub(crate) struct NodeId(u64);
 
-impl Seat {
+impl NodeId {
     /// No thread's.
-    pub(crate) const NONE: Seat = Seat(u64::MAX);
+    pub(crate) const NONE: NodeId = NodeId(u64::MAX);
 
     /// The thread numbered `number` of the rack numbered `rack` (in this process).
     #[inline(always)]
     pub(crate) fn new(rack: u32, number: u32) -> Self {
-        Seat(u64::from(rack) << 32 | u64::from(number))
+        NodeId(u64::from(rack) << 32 | u64::from(number))
     }
 
     #[inline(always)]
@@ -91,7 +91,7 @@ impl Seat {
 /// Everything that one runtime thread has of delegation.
 pub struct Node {
     pub(crate) me: ThreadId,
-    pub(crate) seat: Seat,
+    pub(crate) id: NodeId,
     threads: u32,
     outboxes: Box<[Option<Box<Outbox>>]>,
     inboxes: Box<[Option<Inbox>]>,
@@ -159,7 +159,7 @@ impl Node {
         let Parts { me, rack, threads, outboxes, inboxes, arrivals, progress, handoffs } = parts;
         let node = Node {
             me,
-            seat: Seat::new(rack, me.number(threads)),
+            id: NodeId::new(rack, me.number(threads)),
             threads,
             outboxes,
             inboxes,
@@ -212,7 +212,7 @@ impl Node {
     /// This thread's number in the rack.
     #[inline(always)]
     pub(crate) fn number(&self) -> u32 {
-        self.seat.number()
+        self.id.number()
     }
 
     /// The number of a thread of the rack, counting through all hosts.
@@ -385,7 +385,7 @@ impl Node {
     }
 
     /// Drops a property that nothing refers to any more.
-    pub(crate) fn bury(&self, dead: Option<Dead>) {
+    pub(crate) fn drop_property(&self, dead: Option<Dead>) {
         if let Some(dead) = dead {
             let context = self.context.enter(Context::Dropping);
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(dead))) {
@@ -460,4 +460,4 @@ fn fail<C: Completion>(completion: C, error: &DelegateError) {
 }
 
 /// The place of whoever called, for messages.
-pub(crate) type Place = &'static Location<'static>;
+pub(crate) type CallSite = &'static Location<'static>;

@@ -59,7 +59,7 @@ impl Node {
             let outbox = self.outbox(number);
             if outbox.reap(&self.context, &mut |panic| self.report_panic(panic)) {
                 reaped = true;
-                if outbox.is_betrayed() {
+                if outbox.protocol_violated() {
                     self.give_up(outbox.trustee());
                 }
                 outbox.refill(self.lane_to(outbox), fiber::unpark);
