@@ -169,7 +169,7 @@ impl Lane for CopyingLane {
         Ok(())
     }
     fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
-        self.inner.bulk(thread, Tag(tag), payload)
+        self.inner.bulk(thread, tag, payload)
     }
     fn flush(&mut self) -> Result<(), OpError> {
         for started in self.started.drain(..) {

@@ -1,26 +1,26 @@
-//! Where the other side's writes appear, and the integrity check of a batch.
+//! Where the other side's writes appear, and whether a buffer has come whole.
 //!
-//! Where both sides of a pair use the same memory, a batch appears in that, and its signal word is
+//! Where both sides of a pair use the same memory, it appears in that, and its signal word is
 //! written last. Where each has its own, a transport writes, and the bytes of one write have no
-//! order: the signal word may arrive before what it hands over. A second write for the signal word
-//! alone would order the two, and costs as much as the first (`docs/decisions/0022-proofs.md`). So a
-//! buffer travels as one write, followed by a checksum of all its words:
+//! order: the signal word may be there before what it hands over. A second write, for the signal
+//! word alone, would say that the first is there, and costs as much as the first
+//! (`docs/decisions/0022-proofs.md`). So a buffer travels as one write, with a word behind it that
+//! is made of all the others, the *proof*:
 //!
 //! ```text
-//!   | signal | requests, or requests and replies .. | checksum |
-//!    \____________ what is checked ________________/
+//!   | signal | requests, or requests and replies .. | proof |
+//!    \____________ what is proved _________________/
 //! ```
 //!
-//! The receiver that finds the expected signal copies the buffer and computes the checksum of its
-//! copy. Until the two are equal, part of the batch is still on its way, and the batch has not
-//! arrived. The rest of the buffer then holds the words of an earlier batch, which differs at least
-//! in the sequence number of its signal. A mixture passes the check as rarely as two random words are
-//! equal. The checksum is no protection against a malicious peer, which can write any words with
-//! their checksum.
+//! Whoever finds the right signal copies the buffer, and makes the proof of its copy. Until both are
+//! equal, something is still on its way, and the batch has not come. What is on its way stands among
+//! what the buffer had before, which differs at least in the sequence number of its signal. That a
+//! mixture has the proof of the whole is as probable as that two random words are equal. It is no
+//! protection against a peer that means harm, which may write whatever it likes, with its proof.
 //!
-//! The copy is necessary: a transport may write a byte twice (as a processor's copy does, where the
-//! length is odd), also after the batch is complete. So the memory that the other side writes to
-//! holds nothing but what that side wrote.
+//! The copy is needed: whoever writes may write a byte twice (as copying by a processor does, where
+//! the length is odd), and may do so when everything is there. So nothing but what the other side
+//! wrote is ever in the memory that it writes to.
 
 use std::cell::Cell;
 
@@ -30,8 +30,8 @@ use primitive::sync::Ordering;
 /// Two words without pattern, so that small numbers, which most words are, become large ones.
 const SALT: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03];
 
-/// The checksum of `count` words of `memory` from word `start` on.
-pub(crate) fn checksum(memory: &SharedBytes, start: usize, count: usize) -> u64 {
+/// The proof of `count` words of `memory` from word `start` on.
+pub(crate) fn proof(memory: &SharedBytes, start: usize, count: usize) -> u64 {
     let words = memory.words();
     let word = |at: usize| words.load(start + at, Ordering::Relaxed);
     let mut state = count as u64;
@@ -93,17 +93,17 @@ impl Landing {
         for at in start..=start + count {
             to.store(at, from.load(at, Ordering::Relaxed), Ordering::Relaxed);
         }
-        let is_complete = is_complete(own, start, count);
-        if is_complete {
+        let is_whole = proves(own, start, count);
+        if is_whole {
             self.taken.set(sequence);
         }
-        is_complete
+        is_whole
     }
 }
 
-/// Whether the word behind `count` words from word `start` on is their checksum.
-fn is_complete(memory: &SharedBytes, start: usize, count: usize) -> bool {
-    memory.words().load(start + count, Ordering::Relaxed) == checksum(memory, start, count)
+/// Whether the word behind `count` words from word `start` on is their proof.
+fn proves(memory: &SharedBytes, start: usize, count: usize) -> bool {
+    memory.words().load(start + count, Ordering::Relaxed) == proof(memory, start, count)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -124,29 +124,29 @@ mod tests {
     fn every_word_and_every_bit_counts() {
         for count in 1..8 {
             let words = vec![0; count + 1];
-            let whole = checksum(&memory(&words), 1, count);
+            let whole = proof(&memory(&words), 1, count);
             for at in 1..=count {
                 for bit in 0..64 {
                     let mut other = words.clone();
                     other[at] ^= 1 << bit;
-                    assert_ne!(checksum(&memory(&other), 1, count), whole, "{count} {at} {bit}");
+                    assert_ne!(proof(&memory(&other), 1, count), whole, "{count} {at} {bit}");
                 }
             }
         }
     }
 
     #[test]
-    fn a_batch_is_taken_when_it_is_complete_and_once() {
+    fn a_batch_is_taken_when_it_is_whole_and_once() {
         let (landing, own) = Landing::new(memory(&[7, 8, 9, 0]), true);
         assert!(!landing.take(5, &own, 0, 3));
-        landing.memory.words().store(3, checksum(&landing.memory, 0, 3), Ordering::Relaxed);
+        landing.memory.words().store(3, proof(&landing.memory, 0, 3), Ordering::Relaxed);
         assert!(landing.take(5, &own, 0, 3));
         // Whoever has it changes it, and a write that comes twice does not.
         own.words().store(1, 1, Ordering::Relaxed);
         assert!(landing.take(5, &own, 0, 3));
         assert_eq!((own.load(8, Ordering::Relaxed), landing.word(1)), (1, 8));
         landing.memory.words().store(0, 6, Ordering::Relaxed);
-        assert!(!landing.take(6, &own, 0, 3), "another signal with the checksum of the last");
+        assert!(!landing.take(6, &own, 0, 3), "another signal with the proof of the last");
         let (shared, own) = Landing::new(memory(&[7, 8, 9, 0]), false);
         assert!(shared.take(6, &own, 0, 3), "a signal that was written last is enough");
         own.words().store(1, 1, Ordering::Relaxed);
@@ -155,18 +155,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mixture_of_two_is_not_complete(
+        fn a_mixture_of_two_proves_nothing(
             mut old in proptest::collection::vec(0u64..3, 3..40),
             mut new in proptest::collection::vec(0u64..3, 3..40),
             mut arrived in proptest::collection::vec(any::<bool>(), 40),
         ) {
             // Nobody looks before the right signal is there, which is another than the last: with the
-            // last, all of the old batch has its own checksum.
+            // last, all of the old batch has its own proof.
             (old[0], new[0], arrived[0]) = (1, 2, true);
             let proved = |words: &[u64]| {
                 let count = words.len();
                 let memory = memory(&[words, &[0]].concat());
-                memory.words().store(count, checksum(&memory, 0, count), Ordering::Relaxed);
+                memory.words().store(count, proof(&memory, 0, count), Ordering::Relaxed);
                 memory
             };
             let (count, before, after) = (new.len(), proved(&old), proved(&new));
@@ -176,8 +176,8 @@ mod tests {
                 mixed.words().store(at, after.words().load(at, Ordering::Relaxed), Ordering::Relaxed);
             }
             let all = |at: usize| mixed.words().load(at, Ordering::Relaxed);
-            let whole = (0..=count).all(|at| all(at) == after.words().load(at, Ordering::Relaxed));
-            prop_assert_eq!(is_complete(&mixed, 0, count), whole);
+            let is_whole = (0..=count).all(|at| all(at) == after.words().load(at, Ordering::Relaxed));
+            prop_assert_eq!(proves(&mixed, 0, count), is_whole);
         }
     }
 }

@@ -15,7 +15,7 @@
 //!    batch in flight.
 //! 4. Where both use the same memory, a signal is stored with release after everything it covers,
 //!    and loaded with acquire before anything it covers is read. Where each has its own, a buffer
-//!    travels as one write, and has come when it is complete (`integrity.rs`).
+//!    travels as one write, and has come when it is whole (`whole.rs`).
 //!
 //! The module moves words and knows neither closures nor transports: giving a buffer away is
 //! handed out as a [`Handover`], which the caller carries out on its lane.
@@ -27,7 +27,7 @@ use primitive::limits::{BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE};
 use primitive::sync::Ordering;
 use primitive::{SharedBytes, WordWriter};
 
-use crate::wire::integrity::{Landing, checksum};
+use crate::wire::integrity::{Landing, proof};
 use crate::wire::words::{BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 
 /// A buffer to give away: store the signal word, where the other side uses the same memory; or else
@@ -53,7 +53,7 @@ impl Handover {
         let start = start_of(self.buffer);
         let words = pair.words();
         words.store(start, self.word, Ordering::Relaxed);
-        words.store(start + self.end, checksum(pair, start, self.end), Ordering::Relaxed);
+        words.store(start + self.end, proof(pair, start, self.end), Ordering::Relaxed);
         start * WORD..(start + self.end + 1) * WORD
     }
 }
@@ -61,7 +61,7 @@ impl Handover {
 /// Words from one buffer of a pair to the next.
 const STRIDE: usize = SLOT_STRIDE / WORD;
 
-/// Bytes of the memory of a pair. Between buffers is room for a full one's checksum.
+/// Bytes of the memory of a pair. Between buffers is room for a full one's proof.
 pub const PAIR_BYTES: usize = BUFFERS * SLOT_STRIDE;
 
 const _: () = assert!(SLOT_STRIDE >= SLOT_BYTES + WORD);
@@ -301,8 +301,8 @@ impl TrusteeSlot {
         }
         let signal = Signal::unpack(word);
         let end = signal.end.clamp(1, BATCH_WORDS);
-        let is_complete = self.landing.take(sequence, &self.memory, start_of(buffer), end);
-        is_complete.then_some(Arrival { buffer, end })
+        let is_whole = self.landing.take(sequence, &self.memory, start_of(buffer), end);
+        is_whole.then_some(Arrival { buffer, end })
     }
 
     /// How many requests there are in a batch that is not answered yet, as its client says: for
