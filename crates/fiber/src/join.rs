@@ -100,7 +100,7 @@ impl<T> LocalJoinHandle<T> {
     #[track_caller]
     pub fn join(self) -> Result<T, JoinError> {
         if !self.is_finished() {
-            ops::check_may_wait("`join`");
+            ops::check_caller_may_wait("`join`");
             let Some(id) = ops::current() else {
                 return Err(JoinError::WouldDeadlock);
             };
@@ -235,7 +235,7 @@ impl<T> JoinHandle<T> {
     #[track_caller]
     pub fn join(self) -> Result<T, JoinError> {
         if !self.is_finished() {
-            ops::check_may_wait("`join`");
+            ops::check_caller_may_wait("`join`");
             match ops::unparker() {
                 Some(unparker) => self.wait(|| Waiter::Fiber(unparker.clone()), true),
                 None if self.runs_on_this_thread() => return Err(JoinError::WouldDeadlock),

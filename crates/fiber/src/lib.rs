@@ -100,8 +100,8 @@ pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
 pub use crate::local::LocalKey;
 pub use crate::once::{LazyLock, OnceLock};
 pub use crate::ops::{
-    current, in_fiber, name, park, park_or_give_up, park_until, sleep, unpark, unparker, yield_now,
-    yield_to_worker,
+    check_may_wait, current, in_fiber, name, park, park_or_give_up, park_until, sleep, unpark,
+    unparker, yield_now, yield_to_worker,
 };
 pub use crate::remote::Remote;
 pub use crate::scheduler::{Config, Scheduler};

@@ -171,7 +171,7 @@ impl<T> OnceLock<T> {
     /// Waits until an initialiser ends, or returns early; false if the wait is given up.
     fn wait(&self, waiter: Waiter, place: &'static Location<'static>) -> bool {
         let in_fiber = matches!(waiter, Waiter::Fiber(_));
-        ops::check_may_wait_at("the first use of a value", place);
+        ops::check_may_wait("the first use of a value", place);
         let mut gate = self.gate.lock();
         if gate.initialising.is_none() {
             return true;

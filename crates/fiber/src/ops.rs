@@ -66,7 +66,7 @@ pub fn park_or_give_up() -> bool {
 /// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) does.
 #[track_caller]
 pub fn park_until(deadline: Instant) -> bool {
-    check_may_wait("`park_until`");
+    check_caller_may_wait("`park_until`");
     match current::with_fiber(|core, block| core.park_until(block, deadline)) {
         Some(unparked) => unparked,
         None => outside("park_until"),
@@ -93,7 +93,7 @@ pub fn unparker() -> Option<Unparker> {
 #[inline(always)]
 #[track_caller]
 pub fn yield_now() {
-    check_may_wait("`yield_now`");
+    check_caller_may_wait("`yield_now`");
     if current::with_fiber(|core, block| core.yield_now(block)).is_none() {
         outside("yield_now");
     }
@@ -120,7 +120,7 @@ pub fn yield_to_worker() {
 /// Panics outside fibers, and where [`Config::may_wait`](crate::Config::may_wait) does.
 #[track_caller]
 pub fn sleep(duration: Duration) {
-    check_may_wait("`sleep`");
+    check_caller_may_wait("`sleep`");
     // A duration beyond what the clock can express is as good as for ever.
     let deadline = Instant::now().checked_add(duration);
     let slept = current::with_fiber(|core, block| match deadline {
@@ -135,13 +135,17 @@ pub fn sleep(duration: Duration) {
 /// Asks the scheduler's owner whether the running code may wait in `operation`.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn check_may_wait(operation: &str) {
-    check_may_wait_at(operation, Location::caller());
+pub(crate) fn check_caller_may_wait(operation: &str) {
+    check_may_wait(operation, Location::caller());
 }
 
-/// As [`check_may_wait`], for a wait on behalf of code at `place`.
+/// Asks [`Config::may_wait`](crate::Config::may_wait) whether code at `place` may wait in
+/// `operation`: for waits that are built on [`park`] and begin in other crates.
+///
+/// # Panics
+/// Where that does.
 #[inline(always)]
-pub(crate) fn check_may_wait_at(operation: &str, place: &'static Location<'static>) {
+pub fn check_may_wait(operation: &str, place: &'static Location<'static>) {
     if let Some(Some(check)) = current::with_core(|core| core.may_wait) {
         check(operation, place);
     }

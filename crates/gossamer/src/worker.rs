@@ -183,8 +183,6 @@ impl Shared {
                 Incident::Peer(PeerEvent::Lost(host, reason)) => self.peer_lost(host, reason),
                 Incident::Peer(PeerEvent::Left(host)) => self.peer_left(host),
                 Incident::Unobserved(error) => self.unobserved(error),
-                // Nothing in this crate asks for notifications.
-                Incident::Notified(_) => {}
             }
         }
     }

@@ -66,7 +66,7 @@ pub(crate) const NO_SUCH_THREAD: DelegateError =
 pub(crate) const RACK_ENDED: DelegateError = DelegateError::NoRack("the rack has ended");
 
 /// How a call has ended. Its failure is boxed, so that a small result stays in registers.
-pub(crate) type Ended<U> = Result<U, Box<DelegateError>>;
+pub(crate) type CallResult<U> = Result<U, Box<DelegateError>>;
 
 /// What the codec says when a value cannot be encoded or decoded.
 #[derive(Debug, Clone, Error)]

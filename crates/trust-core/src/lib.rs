@@ -3,7 +3,8 @@
 //! A pure machine: it is handed memory, lanes and polls, and has no socket, clock or thread of its
 //! own. What users call is re-exported by the `gossamer` crate.
 //!
-//! The folders follow the way of a request; each uses only what stands below it here:
+//! The folders follow the way of a request; each uses only what stands below it here (and the
+//! thread's lanes through `progress`):
 //!
 //! | Folder | What it is |
 //! |---|---|

@@ -13,7 +13,7 @@ use primitive::sync::Ordering;
 use transport_api::{HostId, Namespace, PeerEvent, RegionKey, Rights, Tag, Transport};
 use transport_shm::ShmTransport;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const WORD: usize = 8;
 
 /// The keys under which hosts share their slots with host 0, and after it with the others.
@@ -27,7 +27,7 @@ fn wired(rack: &[Arc<ShmTransport>]) -> Vec<Wiring> {
         .iter()
         .map(|host| {
             let host = host.clone();
-            thread::spawn(move || Wiring::connect(host, 0, PATIENCE).expect("a wired host"))
+            thread::spawn(move || Wiring::connect(host, 0, TIMEOUT).expect("a wired host"))
         })
         .collect();
     connecting.into_iter().map(|host| host.join().expect("no panic")).collect()
@@ -41,7 +41,7 @@ fn an_arrival_of_a_client_that_does_not_exist_is_nobodys() {
     let wirings = wired(&rack);
     let node = Node::enter(wirings[2].node(0).expect("a node"));
     for peer in 0..3u64 {
-        let region = rack[2].import(HostId(2), slots(peer), PATIENCE).expect("slots");
+        let region = rack[2].import(HostId(2), slots(peer), TIMEOUT).expect("slots");
         let memory = region.mapped().expect("own memory").clone();
         for word in (0..6 * CACHE_LINE).step_by(WORD) {
             memory.store(word, 77, Ordering::Release);
@@ -60,7 +60,7 @@ fn slots_of_another_size_are_refused_when_the_rack_is_wired() {
     let _offers: Vec<_> = (0..2)
         .map(|host| liar.export(slots(host), 4096, rights.into()).expect("a region"))
         .collect();
-    match Wiring::connect(honest, 0, PATIENCE) {
+    match Wiring::connect(honest, 0, TIMEOUT) {
         Err(error @ WiringError::Layout { host: HostId(0), offered: 4096, .. }) => {
             assert!(error.to_string().contains("not the same build"), "{error}");
         }
@@ -82,7 +82,7 @@ fn a_peer_that_sends_payloads_without_requests_is_lost() {
                 if reason.to_string().contains("belong to no request"))
         })
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     for sent in 0..2 * most {
         if lost(&node) {
             assert!(sent > most, "as many as there can be requests are in order");
@@ -128,7 +128,7 @@ fn wait_inside(number: &mut u8) {
 
 #[test]
 fn deferred_work_does_not_run_inside_a_closure_that_began_meanwhile() {
-    let wiring = Wiring::connect(ShmTransport::threads(1).unwrap(), 0, PATIENCE).expect("a rack");
+    let wiring = Wiring::connect(ShmTransport::threads(1).unwrap(), 0, TIMEOUT).expect("a rack");
     let fibers = fiber::Scheduler::new(fiber::Config::default()).expect("a scheduler");
     let node = Node::enter(wiring.node(0).expect("a node"));
     fibers.enter(|| {

@@ -24,9 +24,9 @@ fn enter() -> (Wiring, Trust<u8>, EnteredNode, LocalTrustee) {
 
 /// What callbacks were called with.
 #[derive(Clone, Default)]
-struct Told(Rc<RefCell<Vec<Result<u8, String>>>>);
+struct Callback(Rc<RefCell<Vec<Result<u8, String>>>>);
 
-impl Told {
+impl Callback {
     fn note(&self) -> impl FnOnce(Result<u8, DelegateError>) + use<> {
         let told = self.clone();
         move |result| told.0.borrow_mut().push(result.map_err(|error| error.to_string()))
@@ -49,7 +49,7 @@ impl Told {
 #[test]
 fn requests_under_way_end_when_the_node_closes() {
     let (_wiring, there, node, _) = enter();
-    let told = Told::default();
+    let told = Callback::default();
     for _ in 0..500 {
         there.try_apply_then(|n| *n, told.note());
     }
@@ -64,7 +64,7 @@ fn requests_under_way_end_when_the_node_closes() {
 fn requests_to_the_own_thread_run_while_the_node_closes() {
     let (_wiring, there, node, local) = enter();
     let here = local.entrust(1);
-    let told = Told::default();
+    let told = Callback::default();
     let inner = told.clone();
     there.try_apply_then(
         |n| *n,
@@ -81,7 +81,7 @@ fn requests_to_the_own_thread_run_while_the_node_closes() {
 }
 
 /// Sends a request when it is dropped.
-struct Asks(Option<Trust<u8>>, Told);
+struct Asks(Option<Trust<u8>>, Callback);
 
 impl Drop for Asks {
     fn drop(&mut self) {
@@ -94,7 +94,7 @@ impl Drop for Asks {
 #[test]
 fn requests_of_destructors_end_when_the_node_is_cleared() {
     let (_wiring, there, node, local) = enter();
-    let told = Told::default();
+    let told = Callback::default();
     let here = local.entrust(1);
     std::mem::forget(local.entrust(Asks(Some(here), told.clone())));
     std::mem::forget(local.entrust(Asks(Some(there), told.clone())));

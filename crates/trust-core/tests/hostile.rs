@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use transport_api::{HostId, Lane, Namespace, RegionKey, Tag, Transport};
 use transport_shm::ShmTransport;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const WORD: usize = 8;
 
 /// The keys under which hosts share their slots with host 0 and host 1.
@@ -143,11 +143,11 @@ impl Scene {
     fn with<R>(act: impl FnOnce(&mut Scene, &EnteredNode, &fiber::Scheduler) -> R) -> R {
         let rack = ShmTransport::in_process(2, 1).expect("a rack");
         let (peer, victim) = (rack[0].clone(), rack[1].clone());
-        let connecting = thread::spawn(move || Wiring::connect(peer, 0, PATIENCE));
-        let wiring = Wiring::connect(victim, 0, PATIENCE).expect("a wired victim");
+        let connecting = thread::spawn(move || Wiring::connect(peer, 0, TIMEOUT));
+        let wiring = Wiring::connect(victim, 0, TIMEOUT).expect("a wired victim");
         let peer = connecting.join().expect("no panic").expect("a wired peer");
         let memory = |owner, key| {
-            let region = rack[0].import(owner, key, PATIENCE).expect("slots");
+            let region = rack[0].import(owner, key, TIMEOUT).expect("slots");
             region.mapped().expect("shared memory is mapped").clone()
         };
         let mut scene = Scene {

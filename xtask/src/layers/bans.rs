@@ -23,13 +23,13 @@ struct Ban {
 
 const BANS: &[Ban] = &[
     Ban {
-        crates: &["crates/transport-control", "crates/trust-core"],
+        crates: &["crates/progress", "crates/transport-control", "crates/trust-core"],
         except: "",
         paths: &[&["std", "net"], &["unix", "net"]],
         instead: "it reaches other hosts through what it is handed",
     },
     Ban {
-        crates: &["crates/transport-control", "crates/trust-core"],
+        crates: &["crates/progress", "crates/transport-control", "crates/trust-core"],
         except: "",
         paths: &[
             &["thread", "spawn"],
@@ -40,7 +40,7 @@ const BANS: &[Ban] = &[
         instead: "it runs on threads that it is handed",
     },
     Ban {
-        crates: &["crates/transport-control", "crates/trust-core"],
+        crates: &["crates/progress", "crates/transport-control", "crates/trust-core"],
         except: "",
         paths: &[&["Instant", "now"], &[".elapsed"], &["SystemTime"]],
         instead: "it is handed the time, so that a simulator can make it up",
@@ -48,6 +48,7 @@ const BANS: &[Ban] = &[
     Ban {
         crates: &[
             "crates/primitive",
+            "crates/progress",
             "crates/transport-api",
             "crates/transport-control",
             "crates/trust-core",

@@ -8,6 +8,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     &["gossamer-job", "gossamer-transport-control"],
     TRANSPORTS,
     &["gossamer-fiber"],
+    &["gossamer-progress"],
     &["gossamer-trust-core"],
     &[PICKS_TRANSPORTS],
     &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest"],

@@ -4,14 +4,14 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::Trust;
-use crate::api::callback::{Either, Tell, Then, Told};
+use crate::api::callback::{Callback, Either, Tell, Then};
 use crate::client::completion::kind_of;
 use crate::closure::context::Context;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
-use crate::error::{DelegateError, Ended, OUTSIDE, PanicReport, outside};
+use crate::error::{CallResult, DelegateError, OUTSIDE, PanicReport, outside};
 use crate::node::request::Target;
-use crate::node::{Node, Place, current, on_node};
+use crate::node::{CallSite, Node, current, on_node};
 
 impl<T: 'static> Trust<T> {
     /// Runs `closure` on the property and returns its result, waiting for it: the current fiber
@@ -182,13 +182,13 @@ impl<T: 'static> Trust<T> {
 
     #[inline(always)]
     pub(crate) fn is_at(&self, node: &Node) -> bool {
-        node.seat == self.home
+        node.id == self.home
     }
 
     /// A call that waits.
     #[inline(always)]
     #[track_caller]
-    fn call<I, V>(&self, invoke: I, arguments: V) -> Ended<I::Output>
+    fn call<I, V>(&self, invoke: I, arguments: V) -> CallResult<I::Output>
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
@@ -205,7 +205,7 @@ impl<T: 'static> Trust<T> {
                 node.run_deferred();
                 result
             }
-            Some(node) if node.seat.rack() == self.home.rack() => {
+            Some(node) if node.id.rack() == self.home.rack() => {
                 node.context().check_may_wait("`apply`", place);
                 node.call(self.target(), invoke, arguments)
             }
@@ -221,8 +221,8 @@ impl<T: 'static> Trust<T> {
         node: &Node,
         invoke: I,
         arguments: V,
-        place: Place,
-    ) -> Ended<I::Output>
+        place: CallSite,
+    ) -> CallResult<I::Output>
     where
         I: Invoke<T, V>,
     {
@@ -247,7 +247,7 @@ impl<T: 'static> Trust<T> {
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
-        C: Told<I::Output>,
+        C: Callback<I::Output>,
     {
         let place = Location::caller();
         match current(self) {
@@ -264,12 +264,12 @@ impl<T: 'static> Trust<T> {
     /// A call that does not wait, of a property of this thread: it runs now, or when the delegated
     /// code that runs now has ended. Not part of its caller, whose registers are for requests.
     #[inline(never)]
-    fn cast_inline<I, V, C>(&self, node: &Node, invoke: I, arguments: V, then: C, place: Place)
+    fn cast_inline<I, V, C>(&self, node: &Node, invoke: I, arguments: V, then: C, place: CallSite)
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
         V: Portable,
-        C: Told<I::Output>,
+        C: Callback<I::Output>,
     {
         // First, since another fiber may enter a closure meanwhile.
         node.count_inline_call();
@@ -300,11 +300,11 @@ impl<T: 'static> Trust<T> {
         node: &Node,
         invoke: I,
         arguments: V,
-        place: Place,
-    ) -> Ended<I::Output>
+        place: CallSite,
+    ) -> CallResult<I::Output>
     where
         I: Invoke<T, V>,
-        C: Told<I::Output>,
+        C: Callback<I::Output>,
     {
         let run = || self.run_inline(node, invoke, arguments, place);
         if const { !C::HEARS_FAILURES } {
@@ -326,7 +326,7 @@ impl<T: 'static> Trust<T> {
 /// What a closure that cannot run is told. Its arguments are dropped in the context that they would
 /// have been dropped in, since the caller goes on using the node.
 #[cold]
-fn no_such_property<A>(node: &Node, number: u32, unused: A, place: Place) -> Box<DelegateError> {
+fn no_such_property<A>(node: &Node, number: u32, unused: A, place: CallSite) -> Box<DelegateError> {
     let context = node.context().enter(Context::Inline(place));
     drop(unused);
     drop(context);
@@ -339,7 +339,7 @@ fn no_such_property<A>(node: &Node, number: u32, unused: A, place: Place) -> Box
 /// of the line that delegated.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn or_raise<U>(result: Ended<U>) -> U {
+pub(crate) fn or_raise<U>(result: CallResult<U>) -> U {
     match result {
         Ok(value) => value,
         Err(error) => raise(&error),

@@ -10,7 +10,7 @@ use crate::error::{CodecError, DelegateError};
 use crate::node::on_node;
 
 /// What is told of the result of a call that does not wait.
-pub(crate) trait Told<U>: Sized + 'static {
+pub(crate) trait Callback<U>: Sized + 'static {
     /// Whether a callback of the user hears of failures, panics on this thread included. If not,
     /// such a panic goes its ordinary way.
     const HEARS_FAILURES: bool;
@@ -30,7 +30,7 @@ pub(crate) trait Told<U>: Sized + 'static {
 /// A callback for the result alone.
 pub(crate) struct Then<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
-impl<U: 'static, C: FnOnce(U) + 'static> Told<U> for Then<C, U> {
+impl<U: 'static, C: FnOnce(U) + 'static> Callback<U> for Then<C, U> {
     const HEARS_FAILURES: bool = false;
 
     #[inline(always)]
@@ -46,7 +46,7 @@ impl<U: 'static, C: FnOnce(U) + 'static> Told<U> for Then<C, U> {
 /// A callback for the result or the failure.
 pub(crate) struct Either<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
-impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Told<U> for Either<C, U> {
+impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Callback<U> for Either<C, U> {
     const HEARS_FAILURES: bool = true;
 
     #[inline(always)]
@@ -62,7 +62,7 @@ impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Told<U> for Eith
 /// Tells a callback when the reply comes.
 pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
-impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
+impl<U: Portable, C: Callback<U>> Completion for Tell<C, U> {
     const WAITS_FOR_ROOM: bool = true;
     const HEARS_PANICS: bool = C::HEARS_FAILURES;
 
@@ -79,7 +79,7 @@ impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
     }
 }
 
-impl<U: Portable, C: Told<U>> Tell<C, U> {
+impl<U: Portable, C: Callback<U>> Tell<C, U> {
     #[inline(never)]
     fn complete_with(self, outcome: Outcome<'_>) {
         let result = if const { C::HEARS_FAILURES } {

@@ -24,10 +24,10 @@ use crate::client::completion::{Completion, Outcome, boxed};
 use crate::client::waiter::wait;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
-use crate::error::{DelegateError, Ended, OUTSIDE, outside};
+use crate::error::{CallResult, DelegateError, OUTSIDE, outside};
 use crate::node::chain::{Call, Callers, Relation, relation};
 use crate::node::system::ReplyTo;
-use crate::node::{Node, Place, with_node};
+use crate::node::{CallSite, Node, with_node};
 
 /// A value that one fiber at a time may use, for the fibers of one thread. Like a `Mutex`, without
 /// atomics; what a property must be wrapped in so that [`launch`](Trust::launch) can be used on it.
@@ -54,11 +54,11 @@ struct Holder {
     /// `None` outside fibers.
     fiber: Option<FiberId>,
     /// Where it locks the latch; `None` for a launched closure.
-    place: Option<Place>,
+    place: Option<CallSite>,
 }
 
 impl Holder {
-    fn current(place: Option<Place>) -> Holder {
+    fn current(place: Option<CallSite>) -> Holder {
         Holder { fiber: fiber::current(), place }
     }
 }
@@ -143,7 +143,7 @@ impl<T> Latch<T> {
 
     /// As [`lock`](Self::lock), at `place`, or for a launched closure; an error if that would wait
     /// for itself.
-    fn acquire(&self, place: Option<Place>) -> Result<LatchGuard<'_, T>, HeldByCaller> {
+    fn acquire(&self, place: Option<CallSite>) -> Result<LatchGuard<'_, T>, HeldByCaller> {
         let me = Holder::current(place);
         match self.0.holder.get() {
             None => self.0.holder.set(Some(me)),
@@ -178,7 +178,7 @@ impl<T> Latch<T> {
 struct HeldByCaller {
     relation: Relation,
     /// Where the holder has locked it, if it was not launched on it.
-    locked: Option<Place>,
+    locked: Option<CallSite>,
 }
 
 impl HeldByCaller {
@@ -358,7 +358,7 @@ impl<T: 'static> Trust<Latch<T>> {
     }
 
     #[track_caller]
-    fn launch_call<I, V>(&self, invoke: I, arguments: V) -> Ended<I::Output>
+    fn launch_call<I, V>(&self, invoke: I, arguments: V) -> CallResult<I::Output>
     where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,
@@ -367,7 +367,7 @@ impl<T: 'static> Trust<Latch<T>> {
         let place = Location::caller();
         with_node(|node| {
             let node =
-                node.filter(|node| node.seat.rack() == self.home.rack()).ok_or_else(outside)?;
+                node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
             node.context().check_may_wait("`launch`", place);
             let callers = node.callers()?;
             wait(|wake| self.start(node, callers, invoke, arguments, wake, place))
@@ -385,7 +385,7 @@ impl<T: 'static> Trust<Latch<T>> {
         let place = Location::caller();
         or_raise(with_node(|node| {
             let node =
-                node.filter(|node| node.seat.rack() == self.home.rack()).ok_or_else(outside)?;
+                node.filter(|node| node.id.rack() == self.home.rack()).ok_or_else(outside)?;
             // Nothing waits for it.
             self.start(node, Callers::default(), invoke, arguments, completion, place);
             Ok(())
@@ -400,7 +400,7 @@ impl<T: 'static> Trust<Latch<T>> {
         invoke: I,
         arguments: V,
         completion: C,
-        place: Place,
+        place: CallSite,
     ) where
         I: Invoke<T, V> + 'static,
         I::Output: Portable,

@@ -11,7 +11,7 @@ use transport_api::ThreadId;
 use crate::api::trustee::Trustee;
 use crate::closure::registry::{Tag, registry};
 use crate::codec::trusts::{self, Record};
-use crate::node::{Node, Seat, racks, with_node};
+use crate::node::{Node, NodeId, racks, with_node};
 use crate::trustee::count::{RENAME_AFTER, mint};
 
 /// A counted reference to a property: a value of type `T` that one thread of the rack, its
@@ -28,7 +28,7 @@ use crate::trustee::count::{RENAME_AFTER, mint};
 /// deserializer but the rack's own gets an error.
 pub struct Trust<T: 'static> {
     /// The trustee's.
-    pub(crate) home: Seat,
+    pub(crate) home: NodeId,
     pub(crate) property: u32,
     pub(crate) tag: Tag,
     /// The thread that last sent a request through this trust without waiting for the reply; never
@@ -57,7 +57,7 @@ impl<T: 'static> Trust<T> {
     pub(crate) fn entrust_at(node: &Node, value: T) -> Self {
         let id = mint();
         let (property, tag) = node.insert(value, id);
-        Self::with_id(node.seat, property, tag, id)
+        Self::with_id(node.id, property, tag, id)
     }
 
     /// Takes `value` into trust at another thread of `node`'s host, without waiting for it.
@@ -67,15 +67,15 @@ impl<T: 'static> Trust<T> {
     {
         let id = mint();
         let (property, tag) = node.hand_off(thread.thread, value, id);
-        Self::with_id(Seat::new(node.seat.rack(), node.number_of(thread)), property, tag, id)
+        Self::with_id(NodeId::new(node.id.rack(), node.number_of(thread)), property, tag, id)
     }
 
-    fn with_id(home: Seat, property: u32, tag: Tag, id: u64) -> Self {
+    fn with_id(home: NodeId, property: u32, tag: Tag, id: u64) -> Self {
         Trust {
             home,
             property,
             tag,
-            user: AtomicU64::new(Seat::NONE.word()),
+            user: AtomicU64::new(NodeId::NONE.word()),
             ledger: Mutex::new(Ledger { id, children: Vec::new(), users: Vec::new() }),
             _property: PhantomData,
         }
@@ -93,13 +93,13 @@ impl<T: 'static> Trust<T> {
     /// One comparison answers most calls: a thread is only ever noted here if it may.
     #[inline(always)]
     pub(crate) fn is_used_by(&self, node: &Node) -> bool {
-        self.user.load(Ordering::Relaxed) == node.seat.word()
-            || (self.home != node.seat && self.becomes_used_by(node.seat))
+        self.user.load(Ordering::Relaxed) == node.id.word()
+            || (self.home != node.id && self.becomes_used_by(node.id))
     }
 
     #[cold]
     #[inline(never)]
-    fn becomes_used_by(&self, user: Seat) -> bool {
+    fn becomes_used_by(&self, user: NodeId) -> bool {
         if user.rack() != self.home.rack() {
             return false;
         }
@@ -133,7 +133,7 @@ impl<T: 'static> Trust<T> {
         let (home, property) = (self.home.number(), self.property);
         let rack = self.home.rack();
         with_node(|node| match node {
-            Some(node) if node.seat.rack() == rack => node.release(home, property, ids, users),
+            Some(node) if node.id.rack() == rack => node.release(home, property, ids, users),
             _ => racks::post(rack, move |node| node.release(home, property, ids, users)),
         });
     }
@@ -183,7 +183,7 @@ impl<'de, T: 'static> Deserialize<'de> for Trust<T> {
         let tag = registry().tag_of::<T>();
         with_node(|node| match node {
             Some(node) if node.thread_numbered(home).is_some() => {
-                Ok(Self::with_id(Seat::new(node.seat.rack(), home), property, tag, id))
+                Ok(Self::with_id(NodeId::new(node.id.rack(), home), property, tag, id))
             }
             Some(_) => {
                 Err(de::Error::custom(format!("a trust of thread {home}, not in this rack")))

@@ -14,7 +14,7 @@ use crate::api::launch::{Begun, Started, begin};
 use crate::client::completion::{Completion, Outcome, boxed};
 use crate::closure::invoke::{Delegable, Invoke, check_captures};
 use crate::codec::Portable;
-use crate::error::{DelegateError, Ended, RACK_ENDED, outside};
+use crate::error::{CallResult, DelegateError, RACK_ENDED, outside};
 use crate::node::request::Target;
 use crate::node::system::{RUNTIME, ReplyTo, Runtime};
 use crate::node::{Node, on_node, with_node};
@@ -263,7 +263,7 @@ impl Trustee {
 
     /// Calls the runtime of the thread and waits for it, on behalf of the method `what`.
     #[track_caller]
-    fn call<I, V>(&self, what: &str, invoke: I, arguments: V) -> Ended<I::Output>
+    fn call<I, V>(&self, what: &str, invoke: I, arguments: V) -> CallResult<I::Output>
     where
         I: Invoke<Runtime, V> + 'static,
         I::Output: Portable,

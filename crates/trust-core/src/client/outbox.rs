@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use fiber::FiberId;
 use primitive::limits::{BUFFERS, INLINE_BYTES};
 use primitive::sync::Ordering;
+use progress::LaneRef;
 use transport_api::ThreadId;
 
 use crate::client::completion::{Completion, Completions, Outcome};
@@ -14,7 +15,7 @@ use crate::codec::Plain;
 use crate::error::{DelegateError, Panic, catch};
 use crate::wire::bulk::{BATCH_REPLY_BYTES, BULK_REQUEST, BulkQueue, BulkSent};
 use crate::wire::copy::copied_out;
-use crate::wire::link::{LaneRef, Link};
+use crate::wire::link::Link;
 use crate::wire::slot::{Answer, ClientSlot, buffer_of, start_of};
 use crate::wire::traffic::{Traffic, add};
 use crate::wire::words::{ReplyHead, RequestHead, WORD};
@@ -79,12 +80,12 @@ pub(crate) struct Outbox {
     /// Postponed requests that have found room.
     moved: Cell<u64>,
     /// Fibers that wait for room.
-    thirsty: RefCell<Vec<FiberId>>,
+    waiting_for_room: RefCell<Vec<FiberId>>,
     /// The word in the oldest answered buffer at which the next reply that stands apart begins;
     /// zero where none of them has been taken.
     apart: Cell<usize>,
     /// Whether a reply has come that belongs to no request.
-    is_betrayed: Cell<bool>,
+    protocol_violated: Cell<bool>,
     /// Bulk payloads of unanswered requests.
     bulk_out: BulkSent,
     /// Bulk payloads of replies that have arrived.
@@ -109,9 +110,9 @@ impl Outbox {
             link,
             backlog: RefCell::default(),
             moved: Cell::new(0),
-            thirsty: RefCell::default(),
+            waiting_for_room: RefCell::default(),
             apart: Cell::new(0),
-            is_betrayed: Cell::new(false),
+            protocol_violated: Cell::new(false),
             bulk_out: Default::default(),
             bulk: RefCell::default(),
             closed: RefCell::default(),
@@ -228,7 +229,7 @@ impl Outbox {
 
     /// Remembers a fiber to wake when there is room.
     pub(crate) fn wait_for_room(&self, fiber: FiberId) {
-        self.thirsty.borrow_mut().push(fiber);
+        self.waiting_for_room.borrow_mut().push(fiber);
     }
 
     /// Whether anything is under way to this trustee.
@@ -368,20 +369,20 @@ impl Outbox {
             }
         }
         if self.apart.get().max(requests) < end {
-            self.is_betrayed.set(true);
+            self.protocol_violated.set(true);
         }
         true
     }
 
     /// Whether the trustee has replied to what it was not asked: it is not to be trusted.
-    pub(crate) fn is_betrayed(&self) -> bool {
-        self.is_betrayed.get()
+    pub(crate) fn protocol_violated(&self) -> bool {
+        self.protocol_violated.get()
     }
 
     /// After replies were taken: moves what had found no room, and wakes the fibers that waited.
     #[inline(always)]
     pub(crate) fn refill(&self, lane: &LaneRef, unpark: impl FnMut(FiberId)) {
-        if !self.backlog.borrow().is_empty() || !self.thirsty.borrow().is_empty() {
+        if !self.backlog.borrow().is_empty() || !self.waiting_for_room.borrow().is_empty() {
             self.refill_now(lane, unpark);
         }
     }
@@ -415,7 +416,7 @@ impl Outbox {
         if self.backlog.borrow().is_empty() {
             self.slot.block(self.is_closed.get());
         }
-        for fiber in self.thirsty.borrow_mut().drain(..) {
+        for fiber in self.waiting_for_room.borrow_mut().drain(..) {
             unpark(fiber);
         }
     }
@@ -473,6 +474,6 @@ impl Outbox {
         for waiting in backlog {
             catch(caught, || (waiting.completion)(Outcome::Failed(error)));
         }
-        self.thirsty.borrow_mut().drain(..).for_each(unpark);
+        self.waiting_for_room.borrow_mut().drain(..).for_each(unpark);
     }
 }

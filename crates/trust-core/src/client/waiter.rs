@@ -12,13 +12,13 @@ use fiber::Waiting;
 
 use crate::client::completion::{Completion, Outcome};
 use crate::codec::Portable;
-use crate::error::{CodecError, DelegateError, Ended, outside};
+use crate::error::{CallResult, CodecError, DelegateError, outside};
 
 /// Parks the current fiber until the completion that `send` is given has run.
 ///
 /// # Panics
 /// If `send` does: it may run code of users, such as the destructor of an argument.
-pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Ended<U> {
+pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> CallResult<U> {
     let Some(fiber) = fiber::waiting() else { return Err(outside()) };
     let waiter = Waiter::new(fiber);
     // A panic must not leave this frame before the completion has run, which refers to it.
@@ -78,7 +78,7 @@ impl<U> Waiter<U> {
     /// It parks before it looks: what has ended already has left the token that lets the fiber go
     /// on, unless code that could park has run between the sending and this.
     #[inline(always)]
-    pub(crate) fn wait(&self) -> Ended<U> {
+    pub(crate) fn wait(&self) -> CallResult<U> {
         fiber::park();
         while self.state.get() != Wait::Done {
             if let Some(error) = self.failure() {
@@ -92,7 +92,7 @@ impl<U> Waiter<U> {
     /// What the wait has ended with, if it has and nobody has taken it. The states are compared one
     /// by one, since a jump table would cost every wait an indirect jump.
     #[inline(always)]
-    fn taken(&self) -> Option<Ended<U>> {
+    fn taken(&self) -> Option<CallResult<U>> {
         if self.state.get() == Wait::Done {
             return Some(Ok(self.value()));
         }

@@ -21,7 +21,7 @@ use fiber::FiberId;
 use primitive::limits::LAUNCH_DEPTH;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DelegateError, Ended};
+use crate::error::{CallResult, DelegateError};
 use crate::node::system::ReplyTo;
 use crate::node::{Node, on_node};
 
@@ -82,7 +82,7 @@ impl Node {
     ///
     /// # Errors
     /// If there would be too many.
-    pub(crate) fn callers(&self) -> Ended<Callers> {
+    pub(crate) fn callers(&self) -> CallResult<Callers> {
         let launched = self.launched.0.borrow();
         let Some(call) = fiber::current().and_then(|fiber| launched.get(&fiber)) else {
             return Ok(Callers::default());

@@ -57,7 +57,7 @@ impl Node {
             && !self.polling.get()
             && !self.runs_deferred.get()
             && self.staying.get() == 0
-            && self.lanes.iter().all(|lane| lane.try_borrow_mut().is_ok())
+            && self.progress.is_idle()
     }
 }
 
@@ -103,7 +103,7 @@ impl EnteredNode {
         if self.0.polling.replace(true) {
             return false;
         }
-        let moved = self.0.poll_lanes();
+        let moved = self.0.progress.poll();
         self.0.polling.set(false);
         moved
     }
@@ -124,6 +124,7 @@ impl EnteredNode {
             outbox.close(&RACK_ENDED, caught, fiber::unpark);
         }
         self.0.system.fail(|_| true, || RACK_ENDED, caught);
+        self.0.progress.close();
         drop(context);
         self.0.polling.set(false);
         self.0.run_deferred();
@@ -136,7 +137,7 @@ impl EnteredNode {
     pub fn clear(&self) {
         self.0.check_idle("clear");
         for dead in self.0.properties.clear() {
-            self.0.bury(Some(dead));
+            self.0.drop_property(Some(dead));
         }
         self.0.run_deferred();
     }

@@ -28,7 +28,8 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use transport_api::{Event, HostId, PeerEvent, ThreadId};
+use progress::{LaneRef, Progress};
+use transport_api::{HostId, Namespace, PeerEvent, ThreadId};
 
 use crate::client::completion::{Completion, Outcome, boxed};
 use crate::client::outbox::{Outbox, Request};
@@ -43,12 +44,7 @@ use crate::node::turn::Turn;
 use crate::trustee::inbox::{Inbox, Server};
 use crate::trustee::property::{Dead, Handoff, Properties};
 use crate::wire::arrivals::Arrivals;
-use crate::wire::link::LaneRef;
 use crate::wire::traffic::Traffic;
-
-/// Polls between two looks at the lanes, while nothing waits for what only they bring, and memory
-/// brings everything else.
-const LANE_POLL_EVERY: u32 = 32;
 
 /// What a worker is told besides whether there was progress.
 #[derive(Debug)]
@@ -57,25 +53,23 @@ pub enum Incident {
     Peer(PeerEvent),
     /// A request that nobody waits for failed, or a callback panicked.
     Unobserved(DelegateError),
-    /// A peer's `write_notify` has arrived.
-    Notified(Event),
 }
 
 /// Work that runs when the delegated code that runs now has ended.
 type Deferred = Box<dyn FnOnce(&Node)>;
 
-/// A thread of one of the racks that this process takes part in, as one word to compare.
+/// Names a thread of one of the racks that this process takes part in, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seat(u64);
+pub(crate) struct NodeId(u64);
 
-impl Seat {
+impl NodeId {
     /// No thread's.
-    pub(crate) const NONE: Seat = Seat(u64::MAX);
+    pub(crate) const NONE: NodeId = NodeId(u64::MAX);
 
     /// The thread numbered `number` of the rack numbered `rack` (in this process).
     #[inline(always)]
     pub(crate) fn new(rack: u32, number: u32) -> Self {
-        Seat(u64::from(rack) << 32 | u64::from(number))
+        NodeId(u64::from(rack) << 32 | u64::from(number))
     }
 
     #[inline(always)]
@@ -97,12 +91,13 @@ impl Seat {
 /// Everything that one runtime thread has of delegation.
 pub struct Node {
     pub(crate) me: ThreadId,
-    pub(crate) seat: Seat,
+    pub(crate) id: NodeId,
     threads: u32,
     outboxes: Box<[Option<Box<Outbox>>]>,
     inboxes: Box<[Option<Inbox>]>,
     arrivals: Option<Arrivals>,
-    lanes: Box<[LaneRef]>,
+    /// The thread's lanes, which other layers use as well.
+    progress: Rc<Progress>,
     closures: &'static [Closure],
     properties: Properties,
     /// By thread of this host.
@@ -115,10 +110,6 @@ pub struct Node {
     runs_deferred: Cell<bool>,
     /// Outboxes with something under way.
     busy: RefCell<Vec<u32>>,
-    /// Whether the memory of every host is mapped.
-    all_mapped: bool,
-    /// Polls before the next look at the lanes, if it is.
-    until_lanes: Cell<u32>,
     incidents: RefCell<Vec<Incident>>,
     closed: Cell<bool>,
     /// Whether a poll is under way: what it runs must not start another.
@@ -136,9 +127,7 @@ pub(crate) struct Parts {
     pub(crate) outboxes: Box<[Option<Box<Outbox>>]>,
     pub(crate) inboxes: Box<[Option<Inbox>]>,
     pub(crate) arrivals: Option<Arrivals>,
-    pub(crate) lanes: Box<[LaneRef]>,
-    /// Whether the memory of every host is mapped, so that lanes bring only what is rare.
-    pub(crate) all_mapped: bool,
+    pub(crate) progress: Rc<Progress>,
     /// By thread of this host.
     pub(crate) handoffs: Arc<[Arc<Handoff>]>,
 }
@@ -161,22 +150,21 @@ impl Server for Node {
 
     #[inline(always)]
     fn lane(&self, host: HostId) -> &LaneRef {
-        &self.lanes[host.0 as usize]
+        self.progress.lane(host)
     }
 }
 
 impl Node {
     pub(crate) fn new(parts: Parts) -> Rc<Node> {
-        let Parts { me, rack, threads, outboxes, inboxes, arrivals, lanes, .. } = parts;
-        let Parts { all_mapped, handoffs, .. } = parts;
+        let Parts { me, rack, threads, outboxes, inboxes, arrivals, progress, handoffs } = parts;
         let node = Node {
             me,
-            seat: Seat::new(rack, me.number(threads)),
+            id: NodeId::new(rack, me.number(threads)),
             threads,
             outboxes,
             inboxes,
             arrivals,
-            lanes,
+            progress,
             closures: registry().closures(),
             properties: Properties::new(handoffs[me.thread as usize].clone()),
             handoffs,
@@ -187,8 +175,6 @@ impl Node {
             has_deferred: Cell::new(false),
             runs_deferred: Cell::new(false),
             busy: RefCell::default(),
-            all_mapped,
-            until_lanes: Cell::new(0),
             incidents: RefCell::default(),
             closed: Cell::new(false),
             polling: Cell::new(false),
@@ -196,7 +182,10 @@ impl Node {
             turn: Turn::new(),
         };
         crate::node::system::install(&node);
-        Rc::new(node)
+        let node = Rc::new(node);
+        let owner = Rc::downgrade(&node);
+        node.progress.add_owner(Namespace::DELEGATION, owner);
+        node
     }
 
     /// The thread that this node belongs to.
@@ -209,15 +198,21 @@ impl Node {
         self.threads
     }
 
+    /// What this thread has of the transport: for other layers, which start operations there and own
+    /// name spaces of their own.
+    pub fn progress(&self) -> &Rc<Progress> {
+        &self.progress
+    }
+
     /// Hosts of the rack.
     pub fn hosts(&self) -> u32 {
-        self.lanes.len() as u32
+        self.progress.hosts()
     }
 
     /// This thread's number in the rack.
     #[inline(always)]
     pub(crate) fn number(&self) -> u32 {
-        self.seat.number()
+        self.id.number()
     }
 
     /// The number of a thread of the rack, counting through all hosts.
@@ -390,7 +385,7 @@ impl Node {
     }
 
     /// Drops a property that nothing refers to any more.
-    pub(crate) fn bury(&self, dead: Option<Dead>) {
+    pub(crate) fn drop_property(&self, dead: Option<Dead>) {
         if let Some(dead) = dead {
             let context = self.context.enter(Context::Dropping);
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(dead))) {
@@ -465,4 +460,4 @@ fn fail<C: Completion>(completion: C, error: &DelegateError) {
 }
 
 /// The place of whoever called, for messages.
-pub(crate) type Place = &'static Location<'static>;
+pub(crate) type CallSite = &'static Location<'static>;

@@ -1,11 +1,12 @@
 //! One poll of a node: hand over what is queued, serve what has arrived, take replies, and now and
 //! then look at the lanes.
 
-use transport_api::{Event, HostId, LossReason, PeerEvent, ThreadId};
+use progress::{Notification, Owner, Violation};
+use transport_api::{HostId, LossReason, PeerEvent, Tag, ThreadId};
 
 use crate::closure::context::Context;
 use crate::error::{DelegateError, Panic};
-use crate::node::{Incident, LANE_POLL_EVERY, Node};
+use crate::node::{Incident, Node};
 use crate::wire::arrivals::Visit;
 use crate::wire::bulk::{BULK_REPLY, BULK_REQUEST};
 
@@ -16,22 +17,15 @@ impl Node {
         let sent = self.flush();
         // Where only lanes bring what others write, it is served or taken in the same round: to look
         // again, which is a system call, would come between a reply and what its fiber sends next.
-        let moved = !self.all_mapped && self.poll_lanes();
+        let is_urgent = self.progress.is_urgent();
+        let moved = is_urgent && self.progress.poll();
         // A fiber that waits inside a delegated closure holds a reference to its property. It must
         // not, but a bare `park` cannot tell: nothing is served until it has gone on.
         let served = self.context.is_free() && self.serve();
         let reaped = self.reap();
         self.run_deferred();
-        let moved = moved || (self.all_mapped && self.poll_lanes_sometimes());
+        let moved = moved || (!is_urgent && self.progress.poll_if_due());
         moved || sent || served || reaped
-    }
-
-    /// Polls the lanes in one of many rounds: memory brings what is frequent.
-    #[inline(always)]
-    fn poll_lanes_sometimes(&self) -> bool {
-        let left = self.until_lanes.get();
-        self.until_lanes.set(if left == 0 { LANE_POLL_EVERY } else { left - 1 });
-        left == 0 && self.poll_lanes()
     }
 
     fn flush(&self) -> bool {
@@ -65,8 +59,8 @@ impl Node {
             let outbox = self.outbox(number);
             if outbox.reap(&self.context, &mut |panic| self.report_panic(panic)) {
                 reaped = true;
-                if outbox.is_betrayed() {
-                    self.lose_liar(outbox.trustee());
+                if outbox.protocol_violated() {
+                    self.give_up(outbox.trustee());
                 }
                 outbox.refill(self.lane_to(outbox), fiber::unpark);
             }
@@ -80,59 +74,10 @@ impl Node {
         reaped
     }
 
-    /// Takes what the lanes have; true if there was anything.
-    pub(super) fn poll_lanes(&self) -> bool {
-        let mut moved = false;
-        for lane in &self.lanes {
-            let mut events = Vec::new();
-            moved |= lane.borrow_mut().poll(&mut |event| events.push(event));
-            for event in events {
-                self.handle(event);
-            }
-        }
-        moved
-    }
-
-    fn handle(&self, event: Event) {
-        match event {
-            Event::Bulk { from, tag, payload } => {
-                let number = self.number_of(from) as usize;
-                let expected = match tag {
-                    BULK_REQUEST => {
-                        let inbox = self.inboxes.get(number).and_then(Option::as_ref);
-                        inbox.is_some_and(|inbox| inbox.bulk_arrived(payload))
-                    }
-                    BULK_REPLY => {
-                        let outbox = self.outboxes.get(number).and_then(Option::as_ref);
-                        outbox.is_some_and(|outbox| outbox.bulk_arrived(payload))
-                    }
-                    // Every other tag of delegation, and of what this node does not run.
-                    _ => false,
-                };
-                if !expected {
-                    self.lose_liar(from);
-                }
-            }
-            Event::Peer(event) => {
-                // A host that has left answers nothing more, either.
-                let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
-                self.lose(host, &event.reason());
-                self.incidents.borrow_mut().push(Incident::Peer(event));
-            }
-            notified @ Event::Notified { .. } => {
-                self.incidents.borrow_mut().push(Incident::Notified(notified));
-            }
-            // The node starts no operation that has a completion.
-            Event::Completed { .. } | Event::Failed { .. } | Event::Imported { .. } => {}
-        }
-    }
-
-    /// Gives up the host of a thread that has sent what nobody asked for.
+    /// Gives up the host of a thread that has sent what no request asked for.
     #[cold]
-    fn lose_liar(&self, from: ThreadId) {
-        let reason = format!("{from} has sent payloads or replies that belong to no request");
-        let lost = PeerEvent::Lost(from.host, LossReason::Protocol(reason));
-        self.handle(Event::Peer(lost));
+    fn give_up(&self, from: ThreadId) {
+        self.progress.give_up(from.host, unasked(from));
     }
 
     /// Ends everything that is under way with `host`.
@@ -147,5 +92,39 @@ impl Node {
             inbox.close();
         }
         self.system.lose(host, reason, caught);
+    }
+}
+
+/// `from` has sent what no request asked for.
+fn unasked(from: ThreadId) -> Violation {
+    Violation(format!("{from} has sent payloads or replies that belong to no request"))
+}
+
+impl Owner for Node {
+    fn bulk(&self, from: ThreadId, tag: Tag, payload: Vec<u8>) -> Result<(), Violation> {
+        let number = self.number_of(from) as usize;
+        let expected = match tag {
+            BULK_REQUEST => {
+                let inbox = self.inboxes.get(number).and_then(Option::as_ref);
+                inbox.is_some_and(|inbox| inbox.bulk_arrived(payload))
+            }
+            BULK_REPLY => {
+                let outbox = self.outboxes.get(number).and_then(Option::as_ref);
+                outbox.is_some_and(|outbox| outbox.bulk_arrived(payload))
+            }
+            _ => return Err(Violation(format!("{from} has sent a payload with the tag {tag:?}"))),
+        };
+        if expected { Ok(()) } else { Err(unasked(from)) }
+    }
+
+    fn notified(&self, notification: Notification) -> Result<(), Violation> {
+        let Notification { from, key, .. } = notification;
+        Err(Violation(format!("{from} has notified this thread of the slots {key:?}")))
+    }
+
+    fn peer_gone(&self, event: &PeerEvent) {
+        let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
+        self.lose(*host, &event.reason());
+        self.incidents.borrow_mut().push(Incident::Peer(event.clone()));
     }
 }

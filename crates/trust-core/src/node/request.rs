@@ -12,7 +12,7 @@ use crate::closure::invoke::Invoke;
 use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::Portable;
-use crate::error::{CodecError, DelegateError, Ended, outside};
+use crate::error::{CallResult, CodecError, DelegateError, outside};
 use crate::node::Node;
 use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::WORD;
@@ -32,7 +32,7 @@ impl Node {
         target: Target<T>,
         invoke: I,
         arguments: V,
-    ) -> Ended<I::Output>
+    ) -> CallResult<I::Output>
     where
         T: 'static,
         I: Invoke<T, V> + 'static,

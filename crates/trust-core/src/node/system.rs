@@ -21,7 +21,7 @@ use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::trusts::{self, Record};
 use crate::error::{CodecError, DelegateError, Panic, PanicReport, catch};
-use crate::node::{Node, Place, on_node};
+use crate::node::{CallSite, Node, on_node};
 use crate::trustee::count::{Release, mint};
 use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::Status;
@@ -52,7 +52,7 @@ struct Awaited {
     generation: u32,
     trustee: ThreadId,
     /// Where it was made.
-    place: Place,
+    place: CallSite,
     completion: Box<dyn FnOnce(Outcome<'_>)>,
 }
 
@@ -128,7 +128,7 @@ impl Node {
     pub(crate) fn await_reply(
         &self,
         trustee: ThreadId,
-        place: Place,
+        place: CallSite,
         completion: Box<dyn FnOnce(Outcome<'_>)>,
     ) -> ReplyTo {
         let generation = self.system.generation.get().wrapping_add(1);
@@ -139,7 +139,7 @@ impl Node {
     }
 
     /// Where the call that expects a later reply was made; `None` if it has ended.
-    pub(crate) fn place_of(&self, token: u64) -> Option<Place> {
+    pub(crate) fn place_of(&self, token: u64) -> Option<CallSite> {
         let awaited = self.system.awaited.borrow();
         let call = awaited.get(token as u32 as usize)?;
         (u64::from(call.generation) == token >> 32).then_some(call.place)
@@ -241,7 +241,7 @@ impl Node {
         // Nobody has a trust of the runtime: who says so has broken the protocol, and would take
         // the runtime away from under the request that says it.
         if property != RUNTIME {
-            self.bury(self.properties().toggle(property, ids));
+            self.drop_property(self.properties().toggle(property, ids));
         }
     }
 
@@ -298,8 +298,7 @@ mod tests {
             outboxes: Box::new([None]),
             inboxes: Box::new([None]),
             arrivals: None,
-            lanes: Box::new([]),
-            all_mapped: true,
+            progress: progress::Progress::new(Vec::new(), true),
             handoffs: [Default::default()].into(),
         })
     }

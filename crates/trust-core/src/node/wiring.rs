@@ -8,12 +8,12 @@
 //!                                                    trustee t, client c: BUFFERS buffers each
 //! ```
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use primitive::limits::DIRECT_POLL_CLIENTS;
+use progress::Progress;
 use thiserror::Error;
 use transport_api::{
     Cell, HostId, LaneError, Namespace, RegionError, RegionKey, ThreadId, Transport,
@@ -148,8 +148,9 @@ impl Wiring {
     pub fn node(&self, thread: u32) -> Result<Rc<Node>, WiringError> {
         let me = ThreadId { host: self.transport.local(), thread };
         let lanes = (0..self.transport.hosts())
-            .map(|host| Ok(Rc::new(RefCell::new(self.transport.lane(thread, HostId(host))?))))
-            .collect::<Result<_, LaneError>>()?;
+            .map(|host| self.transport.lane(thread, HostId(host)))
+            .collect::<Result<Vec<_>, LaneError>>()?;
+        let all_mapped = (0..self.transport.hosts()).all(|host| self.transport.maps(HostId(host)));
         let everybody = || {
             let threads = self.layout.threads as u32;
             (0..self.transport.hosts()).flat_map(move |host| {
@@ -166,8 +167,7 @@ impl Wiring {
             outboxes: outboxes.collect(),
             inboxes: inboxes.collect(),
             arrivals: self.layout.has_arrivals.then(|| self.arrivals(thread)),
-            lanes,
-            all_mapped: (0..self.transport.hosts()).all(|host| self.transport.maps(HostId(host))),
+            progress: Progress::new(lanes, all_mapped),
             handoffs: self.handoffs.clone(),
         }))
     }

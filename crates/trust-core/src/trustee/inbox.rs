@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::limits::MESSAGE_BYTES;
+use progress::LaneRef;
 use transport_api::{HostId, ThreadId};
 
 use crate::closure::batch::Batch;
@@ -12,7 +13,7 @@ use crate::closure::registry::{Closure, registry};
 use crate::error::PanicReport;
 use crate::trustee::property::Properties;
 use crate::wire::bulk::{BULK_REPLY, BulkQueue, REQUEST_BYTES};
-use crate::wire::link::{LaneRef, Link};
+use crate::wire::link::Link;
 use crate::wire::slot::{Arrival, TrusteeSlot};
 use crate::wire::traffic::{Traffic, add};
 use crate::wire::words::{RequestHead, WORD};

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::{DelegateError, Incident, Node, Trust, Trustee, Wiring};
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     /// Bytes of a payload that no slot takes.
     const LARGE: usize = 20 * 1024;
@@ -105,7 +105,7 @@ mod tests {
         calls: usize,
         call: fn(Trustee) -> Result<U, DelegateError>,
     ) -> Vec<Result<U, DelegateError>> {
-        let wiring = Wiring::connect(ShmTransport::threads(2).expect("a rack"), 0, PATIENCE);
+        let wiring = Wiring::connect(ShmTransport::threads(2).expect("a rack"), 0, TIMEOUT);
         let wiring = Arc::new(wiring.expect("a wired rack"));
         let done = Arc::new(AtomicBool::new(false));
         let (other, end) = (wiring.clone(), done.clone());
@@ -126,7 +126,7 @@ mod tests {
                     results.lock().push(result);
                 });
             }
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             while results.lock().len() < calls {
                 assert!(Instant::now() < deadline, "{} calls ended", results.lock().len());
                 fibers.run(1000);
@@ -209,7 +209,7 @@ mod tests {
     fn a_thread_whose_requests_wait_for_the_budget_has_nothing_to_do() {
         const CALLS: usize = 8;
         const { assert!(CALLS * LARGE > 2 * REQUEST_BYTES) };
-        let wiring = Wiring::connect(ShmTransport::threads(2).expect("a rack"), 0, PATIENCE);
+        let wiring = Wiring::connect(ShmTransport::threads(2).expect("a rack"), 0, TIMEOUT);
         let wiring = Arc::new(wiring.expect("a wired rack"));
         let fibers = fiber::Scheduler::new(fiber::Config::default()).expect("a scheduler");
         let node = Node::enter(wiring.node(0).expect("a node"));
@@ -233,7 +233,7 @@ mod tests {
                     node.poll();
                 }
             });
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             while called.get() < CALLS {
                 assert!(Instant::now() < deadline, "{} calls ended", called.get());
                 // As a worker that sleeps until there is work.
@@ -254,14 +254,14 @@ mod tests {
         {
             let rack = ShmTransport::in_process(2, 1).expect("a rack");
             let other = rack[0].clone();
-            let connecting = thread::spawn(move || Wiring::connect(other, 0, PATIENCE));
-            let wiring = Wiring::connect(rack[1].clone(), 0, PATIENCE).expect("a wired host");
+            let connecting = thread::spawn(move || Wiring::connect(other, 0, TIMEOUT));
+            let wiring = Wiring::connect(rack[1].clone(), 0, TIMEOUT).expect("a wired host");
             let _peer = connecting.join().expect("no panic").expect("a wired host");
             let node = Node::enter(wiring.node(0).expect("a node"));
             let mut lane = rack[0].lane(0, HostId(1)).expect("a lane");
             for sent in 0.. {
                 lane.bulk(0, tag, vec![0; LARGE]).expect("the victim is there");
-                let deadline = Instant::now() + PATIENCE;
+                let deadline = Instant::now() + TIMEOUT;
                 while !node.poll_lanes() {
                     assert!(Instant::now() < deadline, "payload {sent} did not arrive");
                     lane.poll(&mut |_: Event| {});

@@ -1,16 +1,10 @@
 //! Giving a buffer to the other side of a pair, on the lane that leads there.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::{Lane, OpError, RemoteRegion, ThreadId};
 
 use crate::wire::slot::{Handover, start_of};
-
-/// A lane that all outboxes and inboxes of a thread towards one host share.
-pub type LaneRef = Rc<RefCell<Box<dyn Lane>>>;
 
 /// One side of a pair of threads: how what this side wrote becomes visible to the other.
 pub struct Link {

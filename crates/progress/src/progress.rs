@@ -1,0 +1,345 @@
+//! [`Progress`]: the lanes of a thread, when they are flushed and polled, and where events go.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::rc::{Rc, Weak};
+
+use transport_api::{Event, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RegionKey};
+
+use crate::operation::{Import, Operation};
+use crate::owner::{Notification, Owner, Owners, Violation};
+use crate::tokens::{Kind, Outcome, Token, Tokens};
+
+/// A lane that all layers of a thread share.
+pub type LaneRef = RefCell<Box<dyn Lane>>;
+
+/// Rounds between two polls of the lanes, while nothing is waited for that only they bring, and
+/// memory brings everything else.
+const POLL_EVERY: u32 = 32;
+
+/// The progress engine of one thread.
+///
+/// Nothing of it may be called while a [lane](Self::lane) is borrowed.
+pub struct Progress {
+    /// By host.
+    lanes: Box<[LaneRef]>,
+    /// Whether lanes are polled in every round: the memory of some host is not mapped, or an operation
+    /// is under way or waits to be flushed.
+    is_urgent: Cell<bool>,
+    /// Rounds before the next poll of the lanes, if not.
+    until_poll: Cell<u32>,
+    /// Whether the memory of every host is mapped.
+    all_mapped: bool,
+    /// Hosts whose lanes have operations to be flushed.
+    unflushed: RefCell<Vec<HostId>>,
+    tokens: RefCell<Tokens>,
+    owners: Owners,
+    /// By host: why it is gone, if it is.
+    gone: RefCell<Box<[Option<LossReason>]>>,
+}
+
+impl Progress {
+    /// The engine of a thread with these lanes, one to each host, in order. `all_mapped`: the memory
+    /// of every host is mapped ([`Transport::maps`](transport_api::Transport::maps)), so that lanes
+    /// bring only what is rare.
+    pub fn new(lanes: Vec<Box<dyn Lane>>, all_mapped: bool) -> Rc<Progress> {
+        let gone = RefCell::new(vec![None; lanes.len()].into());
+        Rc::new(Progress {
+            lanes: lanes.into_iter().map(RefCell::new).collect(),
+            is_urgent: Cell::new(!all_mapped),
+            until_poll: Cell::new(0),
+            all_mapped,
+            unflushed: RefCell::default(),
+            tokens: RefCell::default(),
+            owners: Owners::default(),
+            gone,
+        })
+    }
+
+    /// Hands `owner` what arrives in `namespace` from now on, as long as it lives.
+    ///
+    /// # Panics
+    /// If the name space has an owner on this thread.
+    pub fn add_owner(&self, namespace: Namespace, owner: Weak<dyn Owner>) {
+        self.owners.add(namespace, owner);
+    }
+
+    /// Hosts of the rack.
+    pub fn hosts(&self) -> u32 {
+        self.lanes.len() as u32
+    }
+
+    /// The lane to `host`, for a layer that flushes by itself. Operations with a token begin with
+    /// [`begin`](Self::begin).
+    #[inline(always)]
+    pub fn lane(&self, host: HostId) -> &LaneRef {
+        &self.lanes[host.0 as usize]
+    }
+
+    /// Whether no lane is borrowed.
+    pub fn is_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.try_borrow_mut().is_ok())
+    }
+
+    // ---- starting operations -------------------------------------------------------------------
+
+    /// Has `start` start operations that take no token on the lane to `host`. The next poll flushes
+    /// them.
+    pub fn start<R>(&self, host: HostId, start: impl FnOnce(&mut dyn Lane) -> R) -> R {
+        let result = start(&mut **self.lane(host).borrow_mut());
+        let mut unflushed = self.unflushed.borrow_mut();
+        if !unflushed.contains(&host) {
+            unflushed.push(host);
+            self.is_urgent.set(true);
+        }
+        result
+    }
+
+    /// Has `start` start an operation with this token on the lane to `host`: a read, an atomic or a
+    /// fence. The next poll flushes it.
+    ///
+    /// # Errors
+    /// Those of `start`. If `host` is gone, `start` is not called, and the wait returns the error.
+    pub fn begin(
+        self: &Rc<Self>,
+        host: HostId,
+        start: impl FnOnce(&mut dyn Lane, u64) -> Result<(), OpError>,
+    ) -> Result<Operation, OpError> {
+        self.begin_with(host, |token| self.start(host, |lane| start(lane, token)))
+    }
+
+    /// Has `start` start something that ends in [`Event::Completed`] or [`Event::Failed`] on the lane
+    /// to `host`, such as [`Transport::begin_revoke`](transport_api::Transport::begin_revoke).
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn begin_with<E>(
+        self: &Rc<Self>,
+        host: HostId,
+        start: impl FnOnce(u64) -> Result<(), E>,
+    ) -> Result<Operation, E> {
+        let token = self.begin_kind(host, Kind::Operation, start)?;
+        Ok(Operation::new(Rc::clone(self), host, token))
+    }
+
+    /// Has `start` begin an import from `host`, by
+    /// [`Transport::begin_import`](transport_api::Transport::begin_import).
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn begin_import<E>(
+        self: &Rc<Self>,
+        host: HostId,
+        start: impl FnOnce(u64) -> Result<(), E>,
+    ) -> Result<Import, E> {
+        let token = self.begin_kind(host, Kind::Import, start)?;
+        Ok(Import::new(Rc::clone(self), host, token))
+    }
+
+    fn begin_kind<E>(
+        &self,
+        host: HostId,
+        kind: Kind,
+        start: impl FnOnce(u64) -> Result<(), E>,
+    ) -> Result<Token, E> {
+        let gone = self.gone.borrow()[host.0 as usize].clone();
+        if let Some(reason) = gone {
+            return Ok(self.tokens().ended(host, Outcome::lost(kind, host, &reason)));
+        }
+        let token = self.tokens().begin(host, kind);
+        let started = start(token.word());
+        if started.is_err() {
+            self.tokens().refuse(token);
+        }
+        self.note_tokens();
+        started.map(|()| token)
+    }
+
+    pub(crate) fn tokens(&self) -> RefMut<'_, Tokens> {
+        self.tokens.borrow_mut()
+    }
+
+    /// Operations that have not ended.
+    pub fn under_way(&self) -> usize {
+        self.tokens().under_way()
+    }
+
+    /// Notes whether lanes are to be polled in every round.
+    pub(crate) fn note_tokens(&self) {
+        let is_urgent = !self.all_mapped
+            || self.tokens().under_way() > 0
+            || !self.unflushed.borrow().is_empty();
+        self.is_urgent.set(is_urgent);
+    }
+
+    // ---- making progress -----------------------------------------------------------------------
+
+    /// Whether lanes are polled in every round.
+    #[inline(always)]
+    pub fn is_urgent(&self) -> bool {
+        self.is_urgent.get()
+    }
+
+    /// Polls, in every round if that [is urgent](Self::is_urgent), otherwise in one of many; true if
+    /// there was anything.
+    #[inline(always)]
+    pub fn poll_if_due(&self) -> bool {
+        let left = self.until_poll.get();
+        self.until_poll.set(if left == 0 { POLL_EVERY } else { left - 1 });
+        (left == 0 || self.is_urgent()) && self.poll()
+    }
+
+    /// Flushes what was started, and takes what the lanes have: wakes fibers whose operations have
+    /// ended, and hands the owners what has arrived for them. True if there was anything.
+    pub fn poll(&self) -> bool {
+        let mut moved = self.flush();
+        for (host, lane) in self.lanes.iter().enumerate() {
+            let mut events = Vec::new();
+            moved |= lane.borrow_mut().poll(&mut |event| events.push(event));
+            for event in events {
+                self.dispatch(HostId(host as u32), event);
+            }
+        }
+        moved
+    }
+
+    fn flush(&self) -> bool {
+        let unflushed = std::mem::take(&mut *self.unflushed.borrow_mut());
+        for host in &unflushed {
+            // A lane that is broken says so through its peer event.
+            let _ = self.lane(*host).borrow_mut().flush();
+        }
+        if !unflushed.is_empty() {
+            self.note_tokens();
+        }
+        !unflushed.is_empty()
+    }
+
+    fn dispatch(&self, host: HostId, event: Event) {
+        if let Event::Peer(event) = event {
+            return self.lose(event);
+        }
+        // A host that is given up may go on sending.
+        if self.gone.borrow()[host.0 as usize].is_some() {
+            return;
+        }
+        let handled = match event {
+            Event::Completed { token, value } => {
+                self.end(host, token, Outcome::Operation(Ok(value)))
+            }
+            Event::Failed { token: Some(token), error } => {
+                self.end(host, token, Outcome::Operation(Err(error)))
+            }
+            Event::Imported { token, result } => self.end(host, token, Outcome::Import(result)),
+            Event::Failed { token: None, error } => {
+                let owner = region_of(&error).and_then(|key| self.owners.of(key.namespace()));
+                if let Some(owner) = owner {
+                    owner.refused(host, &error);
+                }
+                Ok(())
+            }
+            Event::Bulk { from, tag, payload } => match self.owners.of(tag.namespace()) {
+                Some(owner) => owner.bulk(from, tag, payload),
+                None => Err(Violation(format!(
+                    "a payload of {} bytes with the tag {tag:?}, which no layer here uses",
+                    payload.len()
+                ))),
+            },
+            Event::Notified { from, key, at, len, value } => {
+                match self.owners.of(key.namespace()) {
+                    Some(owner) => owner.notified(Notification { from, key, at, len, value }),
+                    None => Err(Violation(format!(
+                        "a notification of region {key:?}, which no layer here uses"
+                    ))),
+                }
+            }
+            Event::Peer(_) => Ok(()),
+        };
+        if let Err(violation) = handled {
+            self.give_up(host, violation);
+        }
+    }
+
+    fn end(&self, host: HostId, token: u64, outcome: Outcome) -> Result<(), Violation> {
+        let ended = self.tokens().end(Token::from_word(token), host, outcome);
+        self.note_tokens();
+        match ended {
+            Ok(fiber) => {
+                if let Some(fiber) = fiber {
+                    fiber::unpark(fiber);
+                }
+                Ok(())
+            }
+            Err(_) => Err(Violation(format!("the end of an operation {token:#x} not under way"))),
+        }
+    }
+
+    // ---- losing hosts --------------------------------------------------------------------------
+
+    /// Gives up a host that has broken the protocol.
+    #[cold]
+    pub fn give_up(&self, host: HostId, violation: Violation) {
+        self.lose(PeerEvent::Lost(host, LossReason::Protocol(violation.0)));
+    }
+
+    /// Ends what is under way with a host, and tells the owners, once.
+    fn lose(&self, event: PeerEvent) {
+        let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
+        // A host that has left answers nothing more, either.
+        let reason = event.reason();
+        {
+            let mut gone = self.gone.borrow_mut();
+            let Some(gone) = gone.get_mut(host.0 as usize) else { return };
+            if gone.is_some() {
+                return;
+            }
+            *gone = Some(reason.clone());
+        }
+        self.end_all(|other| other == host, &reason);
+        for owner in self.owners.all() {
+            owner.peer_gone(&event);
+        }
+    }
+
+    /// Ends every operation under way and every one to come: the rack has ended. After this no fiber
+    /// waits for an operation, so that fibers can be unwound.
+    pub fn close(&self) {
+        for gone in self.gone.borrow_mut().iter_mut() {
+            gone.get_or_insert_with(Progress::ended);
+        }
+        self.end_all(|_| true, &Progress::ended());
+    }
+
+    /// Why operations fail once the rack has ended.
+    pub(crate) fn ended() -> LossReason {
+        LossReason::Connection("the rack has ended".into())
+    }
+
+    fn end_all(&self, concerned: impl Fn(HostId) -> bool, reason: &LossReason) {
+        let fibers = self.tokens().lose(concerned, reason);
+        self.note_tokens();
+        fibers.into_iter().for_each(fiber::unpark);
+    }
+}
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Progress")
+            .field("hosts", &self.hosts())
+            .field("under_way", &self.under_way())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The region that an operation was refused on, if the error names one.
+fn region_of(error: &OpError) -> Option<RegionKey> {
+    match error {
+        OpError::OutOfBounds { key, .. }
+        | OpError::Rights { key, .. }
+        | OpError::Revoked(key)
+        | OpError::Foreign(key) => Some(*key),
+        OpError::Misaligned(_)
+        | OpError::TooLarge(..)
+        | OpError::NoSuchThread(..)
+        | OpError::PeerLost(..) => None,
+    }
+}

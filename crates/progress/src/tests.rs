@@ -1,0 +1,476 @@
+//! The engine over lanes that do what the test says, in one thread.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use fiber::{Config, LocalJoinHandle, Scheduler, spawn_local};
+use primitive::SharedBytes;
+use transport_api::{
+    Event, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RegionError, RegionKey,
+    RemoteRegion, Tag, ThreadId,
+};
+
+use crate::{Notification, Owner, Progress, Violation};
+
+/// What a fake lane has seen, and what it reports next.
+#[derive(Default)]
+struct Wire {
+    /// The tokens of the fences that were started.
+    fences: Vec<u64>,
+    flushes: usize,
+    polls: usize,
+    events: VecDeque<Event>,
+    /// Whether operations are refused.
+    refuses: bool,
+}
+
+struct FakeLane(HostId, Arc<Mutex<Wire>>);
+
+impl FakeLane {
+    fn wire(&self) -> std::sync::MutexGuard<'_, Wire> {
+        self.1.lock().unwrap()
+    }
+}
+
+impl Lane for FakeLane {
+    fn peer(&self) -> HostId {
+        self.0
+    }
+    fn write(&mut self, _: &RemoteRegion, _: usize, _: &SharedBytes) -> Result<(), OpError> {
+        Ok(())
+    }
+    fn signal(&mut self, _: &RemoteRegion, _: usize, _: u64) -> Result<(), OpError> {
+        Ok(())
+    }
+    fn read(&mut self, _: &RemoteRegion, _: usize, _: &SharedBytes, _: u64) -> Result<(), OpError> {
+        Ok(())
+    }
+    fn compare_swap(
+        &mut self,
+        _: &RemoteRegion,
+        _: usize,
+        _: u64,
+        _: u64,
+        _: u64,
+    ) -> Result<(), OpError> {
+        Ok(())
+    }
+    fn fetch_add(&mut self, _: &RemoteRegion, _: usize, _: u64, _: u64) -> Result<(), OpError> {
+        Ok(())
+    }
+    fn write_notify(
+        &mut self,
+        _: &RemoteRegion,
+        _: usize,
+        _: &SharedBytes,
+        _: u32,
+        _: u32,
+    ) -> Result<(), OpError> {
+        Ok(())
+    }
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        let mut wire = self.wire();
+        if wire.refuses {
+            return Err(OpError::Misaligned(3));
+        }
+        wire.fences.push(token);
+        Ok(())
+    }
+    fn bulk(&mut self, _: u32, _: Tag, _: Vec<u8>) -> Result<(), OpError> {
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), OpError> {
+        self.wire().flushes += 1;
+        Ok(())
+    }
+    fn wake(&mut self, _: u32) {}
+    fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        let mut wire = self.wire();
+        wire.polls += 1;
+        let any = !wire.events.is_empty();
+        wire.events.drain(..).for_each(sink);
+        any
+    }
+}
+
+/// A thread with lanes to two hosts, whose memory is mapped.
+struct Thread {
+    progress: Rc<Progress>,
+    fibers: Scheduler,
+    wires: [Arc<Mutex<Wire>>; 2],
+}
+
+impl Thread {
+    fn new() -> Thread {
+        let wires: [Arc<Mutex<Wire>>; 2] = Default::default();
+        let lane = |host: u32| -> Box<dyn Lane> {
+            Box::new(FakeLane(HostId(host), wires[host as usize].clone()))
+        };
+        let progress = Progress::new(vec![lane(0), lane(1)], true);
+        let fibers = Scheduler::new(Config::default()).unwrap();
+        Thread { progress, fibers, wires }
+    }
+
+    fn wire(&self, host: usize) -> std::sync::MutexGuard<'_, Wire> {
+        self.wires[host].lock().unwrap()
+    }
+
+    /// A fiber that waits for a fence to `host`.
+    fn fence(&self, host: u32) -> LocalJoinHandle<Result<u64, OpError>> {
+        let progress = self.progress.clone();
+        self.fibers.enter(|| {
+            spawn_local(move || {
+                let fence = progress.begin(HostId(host), |lane, token| lane.fence(token))?;
+                fence.wait()
+            })
+        })
+    }
+
+    fn report(&self, host: usize, event: Event) {
+        self.wire(host).events.push_back(event);
+    }
+
+    fn round(&self) {
+        self.fibers.enter(|| {
+            self.fibers.run(100);
+            self.progress.poll();
+            self.fibers.run(100);
+        });
+    }
+
+    fn owner(&self, namespace: Namespace) -> Rc<Log> {
+        let log = Rc::new(Log::default());
+        let owner: Rc<dyn Owner> = log.clone();
+        self.progress.add_owner(namespace, Rc::downgrade(&owner));
+        log
+    }
+}
+
+/// An owner that keeps what it is told.
+#[derive(Default)]
+struct Log {
+    bulk: RefCell<Vec<(Tag, usize)>>,
+    notified: RefCell<Vec<Notification>>,
+    refused: RefCell<Vec<OpError>>,
+    gone: RefCell<Vec<PeerEvent>>,
+    violated: Cell<bool>,
+}
+
+impl Owner for Log {
+    fn bulk(&self, _: ThreadId, tag: Tag, payload: Vec<u8>) -> Result<(), Violation> {
+        self.bulk.borrow_mut().push((tag, payload.len()));
+        if self.violated.get() { Err(Violation("too much".into())) } else { Ok(()) }
+    }
+    fn notified(&self, notification: Notification) -> Result<(), Violation> {
+        self.notified.borrow_mut().push(notification);
+        Ok(())
+    }
+    fn refused(&self, _: HostId, error: &OpError) {
+        self.refused.borrow_mut().push(error.clone());
+    }
+    fn peer_gone(&self, event: &PeerEvent) {
+        self.gone.borrow_mut().push(event.clone());
+    }
+}
+
+fn from(host: u32) -> ThreadId {
+    ThreadId { host: HostId(host), thread: 0 }
+}
+
+fn lost(host: u32) -> PeerEvent {
+    PeerEvent::Lost(HostId(host), LossReason::Connection("the cable is out".into()))
+}
+
+fn is_lost_by_protocol(gone: &[PeerEvent], host: u32) -> bool {
+    matches!(gone, [PeerEvent::Lost(of, LossReason::Protocol(_))] if *of == HostId(host))
+}
+
+#[test]
+fn a_fiber_parks_until_its_operation_ends() {
+    let thread = Thread::new();
+    let fence = thread.fence(1);
+    thread.round();
+    assert!(!fence.is_finished(), "nothing has been reported");
+    assert_eq!((thread.wire(1).flushes, thread.wire(0).flushes), (1, 0), "flushed once");
+    let token = thread.wire(1).fences[0];
+    thread.report(1, Event::Completed { token, value: 7 });
+    thread.round();
+    assert_eq!(fence.join().unwrap(), Ok(7));
+    assert_eq!(thread.progress.tokens().len(), 0);
+}
+
+#[test]
+fn a_fiber_gets_the_error_of_its_operation_and_no_others() {
+    let thread = Thread::new();
+    let (failed, fine) = (thread.fence(1), thread.fence(1));
+    thread.round();
+    let tokens = thread.wire(1).fences.clone();
+    thread.report(1, Event::Completed { token: tokens[1], value: 1 });
+    thread.report(1, Event::Failed { token: Some(tokens[0]), error: OpError::Misaligned(5) });
+    thread.round();
+    assert_eq!(failed.join().unwrap(), Err(OpError::Misaligned(5)));
+    assert_eq!(fine.join().unwrap(), Ok(1));
+}
+
+#[test]
+fn an_operation_that_cannot_be_started_leaves_no_token() {
+    let thread = Thread::new();
+    thread.wire(1).refuses = true;
+    let fence = thread.fence(1);
+    thread.round();
+    assert_eq!(fence.join().unwrap(), Err(OpError::Misaligned(3)));
+    assert_eq!((thread.progress.under_way(), thread.progress.tokens().len()), (0, 0));
+    assert!(!thread.progress.is_urgent());
+}
+
+#[test]
+fn lanes_are_polled_in_every_round_while_operations_are_under_way() {
+    let thread = Thread::new();
+    let polls = |rounds: usize| {
+        let before = thread.wire(1).polls;
+        (0..rounds).for_each(|_| {
+            thread.progress.poll_if_due();
+        });
+        thread.wire(1).polls - before
+    };
+    assert_eq!(polls(66), 2);
+    let fence = thread.fence(1);
+    thread.round();
+    assert_eq!(polls(66), 66);
+    let token = thread.wire(1).fences[0];
+    thread.report(1, Event::Completed { token, value: 0 });
+    thread.round();
+    assert!(fence.is_finished());
+    assert_eq!(polls(66), 2);
+}
+
+#[test]
+fn what_is_started_without_a_token_is_flushed_by_the_next_round() {
+    let thread = Thread::new();
+    thread.progress.poll_if_due();
+    thread.progress.start(HostId(1), |lane| lane.wake(0));
+    assert!(thread.progress.poll_if_due(), "a flush is progress");
+    assert_eq!(thread.wire(1).flushes, 1);
+    assert!(!thread.progress.is_urgent());
+}
+
+#[test]
+fn the_loss_of_a_host_ends_all_of_its_operations_and_no_others() {
+    let thread = Thread::new();
+    let owners = [Namespace::BARE, Namespace::DELEGATION].map(|name| thread.owner(name));
+    let fences: Vec<_> = (0..5).map(|_| thread.fence(1)).collect();
+    let other = thread.fence(0);
+    let import = thread.progress.begin_import(HostId(1), |_| Ok::<_, RegionError>(()));
+    thread.round();
+    thread.report(1, Event::Peer(lost(1)));
+    thread.report(1, Event::Peer(lost(1)));
+    thread.round();
+    for fence in fences {
+        assert_eq!(fence.join().unwrap(), Err(OpError::PeerLost(HostId(1), lost(1).reason())));
+    }
+    match import.unwrap().wait() {
+        Err(RegionError::PeerLost(HostId(1), _)) => {}
+        other => panic!("{:?}", other.map(|region| region.key())),
+    }
+    for owner in owners {
+        assert_eq!(*owner.gone.borrow(), [lost(1)], "told once");
+    }
+    assert!(!other.is_finished());
+    assert_eq!(thread.progress.under_way(), 1);
+    // What begins afterwards ends at once.
+    let (late, started) = (thread.fence(1), thread.wire(1).fences.len());
+    thread.round();
+    assert!(matches!(late.join().unwrap(), Err(OpError::PeerLost(HostId(1), _))));
+    assert_eq!(thread.wire(1).fences.len(), started, "nothing was started");
+}
+
+#[test]
+fn arrivals_go_to_the_owner_of_their_name_space() {
+    let thread = Thread::new();
+    let (bare, delegation) = (thread.owner(Namespace::BARE), thread.owner(Namespace::DELEGATION));
+    let tags = [Tag::new(Namespace::BARE, 9), Tag::new(Namespace::DELEGATION, 1)];
+    for tag in tags {
+        thread.report(1, Event::Bulk { from: from(1), tag, payload: vec![0; 3] });
+    }
+    let key = RegionKey::new(Namespace::BARE, 4);
+    let (at, len, value) = (8, 16, 5);
+    thread.report(1, Event::Notified { from: from(1), key, at, len, value });
+    let error = OpError::Revoked(RegionKey::new(Namespace::DELEGATION, 2));
+    thread.report(1, Event::Failed { token: None, error: error.clone() });
+    thread.round();
+    assert_eq!(*bare.bulk.borrow(), [(tags[0], 3)]);
+    assert_eq!(*delegation.bulk.borrow(), [(tags[1], 3)]);
+    let expected = Notification { from: from(1), key, at, len, value };
+    assert_eq!(*bare.notified.borrow(), [expected]);
+    assert_eq!((bare.refused.take(), delegation.refused.take()), (vec![], vec![error]));
+    assert!(bare.gone.borrow().is_empty());
+}
+
+#[test]
+fn arrivals_without_an_owner_cost_the_peer_the_rack() {
+    for (tag, key) in [(true, false), (false, true)] {
+        let thread = Thread::new();
+        let owner = thread.owner(Namespace::BARE);
+        let fence = thread.fence(1);
+        thread.round();
+        if tag {
+            let tag = Tag::new(Namespace::TRANSPORT, 1);
+            thread.report(1, Event::Bulk { from: from(1), tag, payload: vec![] });
+        }
+        if key {
+            let key = RegionKey::new(Namespace::DELEGATION, 1);
+            thread.report(1, Event::Notified { from: from(1), key, at: 0, len: 0, value: 0 });
+        }
+        // What else such a host sends is ignored.
+        let tag = Tag::new(Namespace::BARE, 1);
+        thread.report(1, Event::Bulk { from: from(1), tag, payload: vec![] });
+        thread.round();
+        assert!(is_lost_by_protocol(&owner.gone.borrow(), 1));
+        assert!(owner.bulk.borrow().is_empty());
+        assert!(matches!(fence.join().unwrap(), Err(OpError::PeerLost(HostId(1), _))));
+    }
+}
+
+#[test]
+fn a_host_is_lost_if_its_owner_says_so() {
+    let thread = Thread::new();
+    let owner = thread.owner(Namespace::BARE);
+    owner.violated.set(true);
+    let tag = Tag::new(Namespace::BARE, 1);
+    thread.report(0, Event::Bulk { from: from(0), tag, payload: vec![] });
+    thread.round();
+    assert!(is_lost_by_protocol(&owner.gone.borrow(), 0));
+}
+
+#[test]
+fn ends_of_operations_that_are_not_under_way_cost_the_peer_the_rack() {
+    for again in [false, true] {
+        let thread = Thread::new();
+        let owner = thread.owner(Namespace::BARE);
+        let fence = thread.fence(1);
+        thread.round();
+        let token = thread.wire(1).fences[0];
+        if again {
+            thread.report(1, Event::Completed { token, value: 4 });
+            thread.report(1, Event::Completed { token, value: 5 });
+        } else {
+            thread.report(0, Event::Completed { token, value: 4 });
+        }
+        thread.round();
+        assert!(is_lost_by_protocol(&owner.gone.borrow(), u32::from(again)));
+        assert_eq!(fence.is_finished(), again, "another host does not end it");
+    }
+}
+
+#[test]
+fn an_owner_that_is_gone_owns_nothing() {
+    let thread = Thread::new();
+    let kept = thread.owner(Namespace::BARE);
+    drop(thread.owner(Namespace::DELEGATION));
+    let tag = Tag::new(Namespace::DELEGATION, 1);
+    thread.report(1, Event::Bulk { from: from(1), tag, payload: vec![] });
+    thread.round();
+    assert!(is_lost_by_protocol(&kept.gone.borrow(), 1));
+    drop(thread.owner(Namespace::DELEGATION));
+}
+
+#[test]
+#[should_panic(expected = "already has an owner")]
+fn a_name_space_has_one_owner() {
+    let thread = Thread::new();
+    let _first = thread.owner(Namespace::BARE);
+    thread.owner(Namespace::BARE);
+}
+
+#[test]
+fn an_import_ends_with_its_event() {
+    let thread = Thread::new();
+    let key = RegionKey::new(Namespace::BARE, 1);
+    let token = Cell::new(0);
+    let begin = |word| {
+        token.set(word);
+        Ok::<_, RegionError>(())
+    };
+    let import = thread.progress.begin_import(HostId(1), begin).unwrap();
+    assert!(!import.has_ended());
+    let denied = RegionError::Denied { owner: HostId(1), key };
+    thread.report(1, Event::Imported { token: token.get(), result: Err(denied) });
+    thread.round();
+    assert!(import.has_ended());
+    assert!(matches!(import.wait(), Err(RegionError::Denied { .. })));
+}
+
+#[test]
+fn a_fiber_that_is_unwound_leaves_no_waiter() {
+    let Thread { progress, fibers, wires } = Thread::new();
+    let thread = Thread { progress: progress.clone(), fibers, wires: wires.clone() };
+    drop(thread.fence(1));
+    thread.round();
+    let token = thread.wire(1).fences[0];
+    assert_eq!(progress.under_way(), 1);
+    assert_eq!(thread.fibers.abandon(), 1);
+    assert_eq!(progress.under_way(), 1, "the operation goes on");
+    // Another fiber may have the id's place by now; whoever ran here, nobody is woken.
+    wires[1].lock().unwrap().events.push_back(Event::Completed { token, value: 3 });
+    progress.poll();
+    assert_eq!((progress.under_way(), progress.tokens().len()), (0, 0));
+}
+
+#[test]
+fn a_destructor_of_a_fiber_that_is_unwound_does_not_wait() {
+    struct Fences(Rc<Progress>, Rc<RefCell<Option<Result<u64, OpError>>>>);
+    impl Drop for Fences {
+        fn drop(&mut self) {
+            let fence = self.0.begin(HostId(0), |lane, token| lane.fence(token));
+            *self.1.borrow_mut() = Some(fence.and_then(crate::Operation::wait));
+        }
+    }
+    let thread = Thread::new();
+    let got = Rc::new(RefCell::new(None));
+    let fences = Fences(thread.progress.clone(), got.clone());
+    thread.fibers.enter(|| {
+        drop(spawn_local(move || {
+            let _fences = fences;
+            fiber::park();
+        }));
+    });
+    thread.round();
+    drop(thread.fibers);
+    assert!(matches!(got.take(), Some(Err(OpError::PeerLost(HostId(0), _)))));
+}
+
+#[test]
+fn an_operation_that_is_dropped_gives_its_token_back_when_it_ends() {
+    let thread = Thread::new();
+    for ended_first in [false, true] {
+        let fence = thread.progress.begin(HostId(1), |lane, token| lane.fence(token)).unwrap();
+        let token = *thread.wire(1).fences.last().unwrap();
+        thread.report(1, Event::Completed { token, value: 0 });
+        if ended_first {
+            thread.round();
+            assert!(fence.has_ended());
+            drop(fence);
+        } else {
+            drop(fence);
+            assert!(thread.progress.is_urgent(), "its end is still waited for");
+            thread.round();
+        }
+        assert_eq!((thread.progress.under_way(), thread.progress.tokens().len()), (0, 0));
+    }
+}
+
+#[test]
+fn the_end_of_the_rack_ends_every_operation() {
+    let thread = Thread::new();
+    let fences = [thread.fence(0), thread.fence(1)];
+    thread.round();
+    thread.fibers.enter(|| thread.progress.close());
+    let late = thread.fence(1);
+    thread.fibers.run(100);
+    for fence in fences.into_iter().chain([late]) {
+        let error = fence.join().unwrap().expect_err("the rack has ended");
+        assert!(error.to_string().contains("the rack has ended"), "{error}");
+    }
+}
