@@ -1,8 +1,8 @@
 //! [`RdmaConfig`]: which device, and how patient and how large its queue pairs are.
 
 use crate::{
-    payloads::BLOCKS,
-    queue::{LEAST_DEPTH, PART},
+    qp::payloads::BLOCKS,
+    qp::send_queue::{LEAST_DEPTH, PART},
 };
 use std::{net::IpAddr, time::Duration};
 

@@ -4,8 +4,8 @@
 //! run them on the committed corpus, `fuzz/corpus/rdma`.
 
 use crate::{
-    message::Message,
-    notices::{Notice, Notices, RECORD, Record, TAKEN, WINDOW},
+    control::message::Message,
+    qp::immediate::{Notice, Notices, RECORD, Record, TAKEN, WINDOW},
 };
 use transport_api::{Event, HostId, RegionKey, ThreadId};
 
@@ -82,7 +82,7 @@ fn notices(mut bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{message::Told, verbs::Endpoint};
+    use crate::{control::message::Told, verbs::Endpoint};
     use std::{fs, path::PathBuf};
     use transport_api::Rights;
 

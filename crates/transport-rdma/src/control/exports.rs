@@ -4,9 +4,9 @@
 //! them there. What is added here is the registration, and who has been told its remote key.
 
 use crate::{
+    control::message::Told,
     error::advice,
-    memory::Memory,
-    message::Told,
+    memory::pool::Memory,
     verbs::{Mr, Pd},
 };
 use primitive::SharedBytes;

@@ -21,8 +21,8 @@
 //!    lose the end of a fence now and then, and all behind it waits until more is posted.
 
 use crate::{
-    imports::Remote,
-    ring::Ring,
+    control::imports::Remote,
+    qp::ring::Ring,
     verbs::{Local, Verb, Work},
 };
 use primitive::{SharedBytes, sync::Ordering};

@@ -2,11 +2,11 @@
 
 use crate::{
     config::RdmaConfig,
-    imports::Remote,
-    memory::Memory,
-    notices::{Notice, Notices, RECEIVES, RECORD, Record},
-    payloads::{Fetches, Offers, PIECE},
-    queue::{Asked, Outcome, Queue, Source},
+    control::imports::Remote,
+    memory::pool::Memory,
+    qp::immediate::{Notice, Notices, RECEIVES, RECORD, Record},
+    qp::payloads::{Fetches, Offers, PIECE},
+    qp::send_queue::{Asked, Outcome, Queue, Source},
     verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Qp, Receive, Verb},
 };
 use primitive::SharedBytes;

@@ -9,7 +9,7 @@
 //! Each region has a registration of its own, of just its bytes. What is given back is not given
 //! out again, so that memory is always zeroed; a block goes when nothing of it is left.
 
-use crate::pages;
+use crate::memory::pages;
 use primitive::SharedBytes;
 use std::{
     io,
@@ -60,7 +60,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pages::HUGE;
+    use crate::memory::pages::HUGE;
     use primitive::sync::Ordering;
 
     #[test]

@@ -4,7 +4,7 @@
 //! number. Then the sleeper passes it on and sleeps on: it would otherwise look for work that it
 //! does not have, and take the processor from those that have some.
 
-use crate::host::Host;
+use crate::control::host::Host;
 use primitive::sync::Ordering;
 use std::{
     sync::Arc,

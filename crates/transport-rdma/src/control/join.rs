@@ -3,14 +3,14 @@
 
 use crate::{
     RdmaConfig, RdmaError,
-    host::Host,
-    imports::Remote,
-    link::Link,
-    message::{Message, Told},
-    payloads,
-    place::{Place, refused},
-    seat::{Seat, completion_queue},
-    sleepers::Sleepers,
+    control::host::Host,
+    control::imports::Remote,
+    control::message::{Message, Told},
+    control::selection::{Place, refused},
+    control::sleep_flags::Sleepers,
+    qp::connection::Link,
+    qp::payloads,
+    qp::thread::{Seat, completion_queue},
     verbs::{Endpoint, Pd},
 };
 use std::{

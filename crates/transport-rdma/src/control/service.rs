@@ -15,11 +15,11 @@
 //! ```
 
 use crate::{
-    dealings::{Answer, Dealings},
-    host::Host,
-    imports::Remote,
-    join::Joined,
-    message::{Message, Told},
+    control::host::Host,
+    control::import_broker::{Answer, Dealings},
+    control::imports::Remote,
+    control::join::Joined,
+    control::message::{Message, Told},
 };
 use primitive::sync::Ordering;
 use std::{

@@ -2,12 +2,12 @@
 
 use crate::{
     RdmaConfig, RdmaError,
-    host::{Guard, Host},
-    join::join,
-    lane::RdmaLane,
-    local::LocalLane,
-    parker::RdmaParker,
-    service::{Order, Service},
+    control::host::{Guard, Host},
+    control::join::join,
+    control::service::{Order, Service},
+    lane::local::LocalLane,
+    lane::parker::RdmaParker,
+    lane::remote::RdmaLane,
 };
 use std::{
     sync::{

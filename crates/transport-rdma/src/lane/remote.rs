@@ -5,9 +5,9 @@
 //! go over the carrier, as the settings say.
 
 use crate::{
-    host::Host,
-    imports::Remote,
-    link::{Incident, Link},
+    control::host::Host,
+    control::imports::Remote,
+    qp::connection::{Incident, Link},
     verbs::Verb,
 };
 use primitive::{SharedBytes, sync::Ordering};

@@ -10,7 +10,7 @@
 //! Each is known by a number of the one who began it. Who answers what it was not asked, or what it
 //! has answered already, is not heard: the one who asked may have timed out.
 
-use crate::message::{Message, Told};
+use crate::control::message::{Message, Told};
 use primitive::limits::PENDING_IMPORTS;
 use std::{
     collections::{BTreeSet, HashMap},

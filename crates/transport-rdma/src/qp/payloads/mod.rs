@@ -20,7 +20,7 @@
 //! ones to its thread, is charged at most the whole window, and is granted back when it was taken.
 //! Payloads to different threads take turns, a piece each.
 
-use crate::{message::Told, notices::RECORD};
+use crate::{control::message::Told, qp::immediate::RECORD};
 use primitive::{SharedBytes, limits::MESSAGE_BYTES};
 use std::collections::{BTreeMap, VecDeque};
 use transport_api::{Event, Rights, ThreadId};

@@ -6,13 +6,13 @@
 //! whenever it polls, and when its parker wakes, since the completion queue wakes it. For a thread
 //! that does neither, because its own code keeps it busy, the service thread does it at every
 //! [tick](transport_api::PollTracker::TICK); it also looks then whether threads sleep that were not
-//! woken ([`sleepers`](crate::sleepers)). So the lock is free whenever its thread wants it,
+//! woken ([`sleepers`](crate::control::sleep_flags)). So the lock is free whenever its thread wants it,
 //! nearly.
 
 use crate::{
     config::RdmaConfig,
-    link::{Incident, Link},
-    notices::RECEIVES,
+    qp::connection::{Incident, Link},
+    qp::immediate::RECEIVES,
     verbs::{AT_ONCE, Cq, Found, Pd},
 };
 use primitive::sync::{AtomicBool, AtomicU64};

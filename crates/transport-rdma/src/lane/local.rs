@@ -5,7 +5,8 @@
 //! thread that leads back to itself, made when it is first needed.
 
 use crate::{
-    error::advice, exports::Exported, host::Host, imports::Remote, link::Link, verbs::Verb,
+    control::exports::Exported, control::host::Host, control::imports::Remote, error::advice,
+    qp::connection::Link, verbs::Verb,
 };
 use primitive::SharedBytes;
 use std::{io, sync::Arc};
@@ -49,7 +50,7 @@ impl LocalLane {
         let me = ThreadId { host: *local, thread: self.thread };
         let from = (&seat.cq, &memory, self.host.offered(self.thread, *local));
         let mut link = Link::new(from, config, me, *threads)?;
-        crate::join::connect_to_itself(&mut link, place, config)?;
+        crate::control::join::connect_to_itself(&mut link, place, config)?;
         seat.desk().put(*local, link);
         Ok(())
     }

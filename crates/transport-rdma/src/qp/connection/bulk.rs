@@ -1,12 +1,12 @@
 //! Payloads that have no room in a slot: what a queue pair does for
-//! [`Offers`](crate::payloads::Offers) and [`Fetches`](crate::payloads::Fetches).
+//! [`Offers`](crate::qp::payloads::Offers) and [`Fetches`](crate::qp::payloads::Fetches).
 
-use super::{Incident, Link};
 use crate::{
-    imports::Remote,
-    notices::{self, RECORD},
-    payloads::BLOCKS,
-    queue::{Asked, Source},
+    control::imports::Remote,
+    qp::connection::{Incident, Link},
+    qp::immediate::{self, RECORD},
+    qp::payloads::BLOCKS,
+    qp::send_queue::{Asked, Source},
     verbs::{Pair, Verb},
 };
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl<P: Pair> Link<P> {
             self.ask(Verb::Read, (&blocks, at), len, Asked::Piece);
         }
         if let Some(count) = self.fetches.tell() {
-            self.notice(notices::FETCHED | count);
+            self.notice(immediate::FETCHED | count);
         }
         self.post(sink);
     }
@@ -75,7 +75,7 @@ impl<P: Pair> Link<P> {
     /// `thread` of this host has taken payloads that were charged `cost`.
     pub(crate) fn took(&mut self, thread: u32, cost: u32) {
         if let Some(cost) = self.fetches.taken(thread, cost) {
-            self.notice(notices::granted(thread, cost));
+            self.notice(immediate::granted(thread, cost));
         }
     }
 }

@@ -2,9 +2,9 @@
 //! devices that do.
 
 use super::*;
-use crate::notices::{FETCHED, TAKEN, WINDOW, granted};
-use crate::payloads;
-use crate::payloads::{BLOCKS, Piece};
+use crate::qp::immediate::{FETCHED, TAKEN, WINDOW, granted};
+use crate::qp::payloads;
+use crate::qp::payloads::{BLOCKS, Piece};
 use crate::verbs::Work;
 use proptest::prelude::*;
 use std::collections::VecDeque;

@@ -17,14 +17,14 @@
 //! If the target's last look came too early for the write, its word was on its way before, and the
 //! writer finds it at some poll. A poll looks at the word of one thread, and the next poll at that of
 //! the next, so that many of them cost no more than one. For a writer that does not poll, the service
-//! thread looks at all ([`seat`](crate::seat)); one that sleeps remembers nobody.
+//! thread looks at all ([`seat`](crate::qp::thread)); one that sleeps remembers nobody.
 
 use crate::{
-    host::Host,
-    imports::Remote,
-    memory::Memory,
-    message::Told,
-    seat::Desk,
+    control::host::Host,
+    control::imports::Remote,
+    control::message::Told,
+    memory::pool::Memory,
+    qp::thread::Desk,
     verbs::{Mr, Pd},
 };
 use primitive::sync::Ordering;

@@ -3,16 +3,16 @@
 
 use crate::{
     config::RdmaConfig,
-    exports::{Exported, Exports},
-    imports::Imports,
-    link::{Incident, Link},
-    memory::Memory,
-    message::Told,
-    payloads::cost_of,
-    place::Place,
-    seat::{Desk, Seat},
-    service::{Order, Orders},
-    sleepers::Sleepers,
+    control::exports::{Exported, Exports},
+    control::imports::Imports,
+    control::message::Told,
+    control::selection::Place,
+    control::service::{Order, Orders},
+    control::sleep_flags::Sleepers,
+    memory::pool::Memory,
+    qp::connection::{Incident, Link},
+    qp::payloads::cost_of,
+    qp::thread::{Desk, Seat},
     verbs::{Mr, Pd},
 };
 use primitive::SharedBytes;

@@ -3,7 +3,7 @@
 //! Two things use up receives of the peer, of which every queue pair has [`RECEIVES`]:
 //!
 //! - a *notice*, the word that a write may carry: which thread must not sleep, how many
-//!   notifications have been taken, or what became of payloads ([`payloads`](crate::payloads));
+//!   notifications have been taken, or what became of payloads ([`payloads`](crate::qp::payloads));
 //! - a *record*, a message of [`RECORD`] bytes: a notification (`write_notify`), behind its data, or
 //!   a piece of a payload.
 //!
