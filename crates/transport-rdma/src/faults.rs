@@ -1,5 +1,5 @@
 //! What goes wrong with devices, forced from within: each is an error in words, soon, and nothing
-//! hangs. (What goes wrong with processes and links is in `tests/`.)
+//! hangs. (What goes wrong with processes and connections is in `tests/`.)
 
 use crate::{RdmaConfig, RdmaTransport, common, verbs::Pair};
 use primitive::{SharedBytes, sync::Ordering};
@@ -188,9 +188,9 @@ fn settings_that_do_not_fit_the_device_are_refused_in_words() {
         joined.into_iter().map(|host| host.err().expect("no host").to_string()).collect::<Vec<_>>()
     };
     let texts = refused(|config| config.depth = 1 << 24);
-    assert!(texts.iter().all(|text| text.contains("work requests, not 16777216")), "{texts:?}");
+    assert!(texts.iter().all(|text| text.contains("depth is 16777216")), "{texts:?}");
     let texts = refused(|config| config.device = Some("mlx9_9".into()));
-    assert!(texts.iter().all(|text| text.contains("no device mlx9_9")), "{texts:?}");
+    assert!(texts.iter().all(|text| text.contains("no RDMA device mlx9_9")), "{texts:?}");
     let texts = refused(|config| config.port = 9);
     assert!(texts.iter().all(|text| text.contains("active port 9")), "{texts:?}");
 }

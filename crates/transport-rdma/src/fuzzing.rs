@@ -5,7 +5,7 @@
 
 use crate::{
     control::message::Message,
-    qp::immediate::{Notice, Notices, RECORD, Record, TAKEN, WINDOW},
+    qp::immediate::{Immediate, NOTIFICATION_CREDITS, Notifications, RECORD, Record, WINDOW},
 };
 use transport_api::{Event, HostId, RegionKey, ThreadId};
 
@@ -19,7 +19,7 @@ const THREADS: u32 = 3;
 /// When what must hold does not.
 pub fn rdma(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
-    if kind % 2 == 0 { message(bytes) } else { notices(bytes) }
+    if kind % 2 == 0 { message(bytes) } else { notifications(bytes) }
 }
 
 /// A message that is understood is encoded in one way, which is understood as the same.
@@ -36,9 +36,9 @@ fn message(bytes: &[u8]) {
 ///
 /// Each byte says what comes next: 0 a notice, of 4 bytes; 1 a record; 2 this side takes what it was
 /// sent; everything else, this side sends a notification.
-fn notices(mut bytes: &[u8]) {
+fn notifications(mut bytes: &[u8]) {
     let peer = ThreadId { host: HostId(1), thread: 0 };
-    let mut notices = Notices::new(peer, THREADS);
+    let mut notifications = Notifications::new(peer, THREADS);
     let (mut untaken, mut sent, mut taken_there) = (0, 0, 0);
     while let Some((what, rest)) = bytes.split_first() {
         bytes = rest;
@@ -46,33 +46,35 @@ fn notices(mut bytes: &[u8]) {
             0 => {
                 let Some((word, rest)) = bytes.split_first_chunk() else { return };
                 bytes = rest;
-                match notices.noticed(u32::from_le_bytes(*word)) {
-                    Ok(Notice::Wake(thread)) => assert!(thread < THREADS, "a thread of no host"),
-                    Ok(Notice::Room) => {
-                        taken_there += u32::from_le_bytes(*word) & !TAKEN;
+                match notifications.receive_immediate(u32::from_le_bytes(*word)) {
+                    Ok(Immediate::Wake(thread)) => assert!(thread < THREADS, "a thread of no host"),
+                    Ok(Immediate::NotificationCredits) => {
+                        taken_there += u32::from_le_bytes(*word) & !NOTIFICATION_CREDITS;
                         assert!(taken_there <= sent, "more are taken than were sent");
                     }
                     Ok(_) => {}
-                    // The connection ends.
+                    // The connection endpoints.
                     Err(_) => return,
                 }
             }
             1 => {
                 let Some((record, rest)) = bytes.split_first_chunk::<RECORD>() else { return };
                 bytes = rest;
-                let Ok((record, event)) = notices.notified(record, RECORD) else { return };
+                let Ok((record, event)) = notifications.receive_record(record, RECORD) else {
+                    return;
+                };
                 assert!(record.thread < THREADS, "a notification for a thread of no host");
                 assert!(matches!(event, Event::Notified { from, .. } if from == peer));
                 untaken += 1;
                 assert!(untaken <= WINDOW, "notifications pile up");
             }
             2 => {
-                let _ = notices.taken(std::mem::take(&mut untaken));
+                let _ = notifications.taken(std::mem::take(&mut untaken));
             }
             other => {
                 let (key, at) = (RegionKey(1), u64::from(*other));
-                notices.notify(Record { key, at, value: 0, thread: 0, generation: 0 });
-                sent += u32::from(notices.next().is_some());
+                notifications.notify(Record { key, at, value: 0, thread: 0, generation: 0 });
+                sent += u32::from(notifications.next().is_some());
                 assert!(sent - taken_there <= WINDOW, "more are under way than the peer keeps");
             }
         }
@@ -82,7 +84,7 @@ fn notices(mut bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{control::message::Told, verbs::Endpoint};
+    use crate::{memory::descriptor::RegionDescriptor, verbs::Endpoint};
     use std::{fs, path::PathBuf};
     use transport_api::Rights;
 
@@ -109,7 +111,7 @@ mod tests {
         let put = |name: &str, kind: u8, bytes: &[u8]| {
             fs::write(corpus().join(name), [&[kind], bytes].concat()).expect("a seed");
         };
-        let row = Told {
+        let sleep_flags = RegionDescriptor {
             rights: Rights::READ,
             generation: 1,
             len: 4096,
@@ -117,20 +119,25 @@ mod tests {
             remote_key: 7,
         };
         let end = Endpoint { gid: [1; 16], lid: 0, mtu: 3, qp: 17, first: 5 };
-        let hello = Message::Hello { answering: 16, row, payloads: Some(row), ends: vec![end; 2] };
+        let hello = Message::Hello {
+            responder_resources: 16,
+            sleep_flags,
+            payloads: Some(sleep_flags),
+            endpoints: vec![end; 2],
+        };
         put("hello", 0, &hello.encode());
         let (number, key) = (5, RegionKey(9));
-        put("ask", 0, &Message::Ask { number, key, timeout: 1000 }.encode());
-        put("told", 0, &Message::Told { number, region: Some(row) }.encode());
+        put("ask", 0, &Message::Import { number, key, timeout: 1000 }.encode());
+        put("descriptor", 0, &Message::Imported { number, region: Some(sleep_flags) }.encode());
         put("revoke", 0, &Message::Revoke { number, key, generation: 2 }.encode());
-        put("forgotten", 0, &Message::Forgotten { number }.encode());
+        put("forgotten", 0, &Message::Quiesced { number }.encode());
         put("given-up", 0, &Message::GivenUp("the link is down".into()).encode());
         let record = Record { key, at: 8, value: 1, thread: 2, generation: 0 };
         let mut said = vec![7, 7, 0];
-        said.extend_from_slice(&(TAKEN | 2).to_le_bytes());
+        said.extend_from_slice(&(NOTIFICATION_CREDITS | 2).to_le_bytes());
         said.push(1);
         said.extend_from_slice(&record.encode());
         said.extend_from_slice(&[2, 0, 1, 0, 0, 0]);
-        put("notices", 1, &said);
+        put("notifications", 1, &said);
     }
 }

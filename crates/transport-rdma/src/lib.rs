@@ -3,7 +3,7 @@
 //! A thread's lane to a remote host is a reliable connected queue pair, whose other end is the
 //! thread of the same number there: a host of T threads among H hosts has T x (H - 1) of them. The
 //! device of the target carries out what a lane asks, without its processor; only who is to be
-//! told of something looks at completions.
+//! descriptor of something looks at completions.
 //!
 //! ```text
 //!   host 0                                        host 1

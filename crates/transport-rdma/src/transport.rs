@@ -1,10 +1,11 @@
-//! [`RdmaTransport`]: one process's place in a rack whose machines have RDMA devices.
+//! [`RdmaTransport`]: one process's selected in a rack whose machines have RDMA devices.
 
 use crate::{
     RdmaConfig, RdmaError,
     control::host::{Guard, Host},
     control::join::join,
-    control::service::{Order, Service},
+    control::service::Service,
+    control::service_queue::Command,
     lane::local::LocalLane,
     lane::parker::RdmaParker,
     lane::remote::RdmaLane,
@@ -29,7 +30,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// How long a goodbye sleeps between looks at what is still under way.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// One process's place in a rack whose hosts reach each other's memory by RDMA.
+/// One process's selected in a rack whose hosts reach each other's memory by RDMA.
 ///
 /// It stands on a *carrier*, a transport that has joined the hosts already: over its authenticated
 /// connections travel the keys of regions and the numbers of queue pairs, and notice of peers that
@@ -47,7 +48,7 @@ pub struct RdmaTransport {
 }
 
 impl RdmaTransport {
-    /// Takes this host's place over `carrier`, and returns when its queue pairs are connected with
+    /// Takes this host's selected over `carrier`, and returns when its queue pairs are connected with
     /// those of all others. The carrier must have one thread more than the rack: the last is this
     /// transport's own. None of its lanes and parkers may have been opened.
     ///
@@ -57,8 +58,8 @@ impl RdmaTransport {
     /// use transport_api::{Carrier, Transport};
     ///
     /// fn over(carrier: Arc<dyn Carrier>) -> Result<Arc<RdmaTransport>, RdmaError> {
-    ///     let near = Some([10, 0, 0, 7].into());
-    ///     let transport = RdmaTransport::over(carrier, RdmaConfig { near, ..Default::default() })?;
+    ///     let host_address = Some([10, 0, 0, 7].into());
+    ///     let transport = RdmaTransport::over(carrier, RdmaConfig { host_address, ..Default::default() })?;
     ///     println!("{} of {} hosts", transport.local(), transport.hosts());
     ///     Ok(transport)
     /// }
@@ -81,7 +82,7 @@ impl RdmaTransport {
     /// Cuts this host off from the others without a goodbye, as a crash would: they report it as
     /// lost. For tests of what happens then.
     pub fn sever(&self) {
-        self.host.leave(Order::Stop);
+        self.host.command(Command::Stop);
         let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(service) = service {
             // If it panicked there is nothing left to end.
@@ -122,7 +123,7 @@ impl Transport for RdmaTransport {
         let Host { carrier, pd, memory, exports, .. } = &*self.host;
         let region = exports.export((&**carrier, pd, memory), key, len, rights)?;
         // A peer may be waiting for it.
-        self.host.ring_service();
+        self.host.unpark_service();
         let (generation, memory) = (region.generation(), region.memory().clone());
         let guard = Guard { host: Arc::downgrade(&self.host), key, generation };
         Ok(Region::new(key, rights, generation, memory, Arc::new(guard)))
@@ -148,7 +149,7 @@ impl Transport for RdmaTransport {
             return Err(self.lost(owner));
         }
         let (answer, answered) = mpsc::channel();
-        self.host.leave(Order::Import { owner, key, timeout, answer });
+        self.host.command(Command::Import { owner, key, timeout, answer });
         match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
             Ok(Some(region)) => Ok(region),
             Ok(None) | Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
@@ -178,7 +179,7 @@ impl Transport for RdmaTransport {
     }
 
     fn queue_pairs(&self) -> u32 {
-        self.host.place.device.queue_pairs()
+        self.host.selected.device.queue_pairs()
     }
 
     fn leave(&self) {

@@ -49,10 +49,10 @@ fn pair() -> (Arc<RdmaTransport>, Process) {
     let addresses = [&ours, &theirs].map(|l| l.local_addr().expect("an address"));
     // The other process takes its place.
     drop(theirs);
-    let told = addresses.map(|address| address.to_string()).join(",");
+    let descriptor = addresses.map(|address| address.to_string()).join(",");
     let child = Command::new(env::current_exe().expect("this program"))
         .args(["--exact", "the_other_process", "--ignored"])
-        .env(ADDRESSES, told)
+        .env(ADDRESSES, descriptor)
         .spawn()
         .expect("a process");
     let child = Process(child);
@@ -62,9 +62,9 @@ fn pair() -> (Arc<RdmaTransport>, Process) {
 #[test]
 #[ignore = "this is what the other tests start"]
 fn the_other_process() {
-    let Ok(told) = env::var(ADDRESSES) else { return };
+    let Ok(descriptor) = env::var(ADDRESSES) else { return };
     let addresses: Vec<SocketAddr> =
-        told.split(',').map(|address| address.parse().expect("an address")).collect();
+        descriptor.split(',').map(|address| address.parse().expect("an address")).collect();
     let listener = TcpListener::bind(addresses[1]).expect("the other address");
     let transport = host(1, addresses, listener);
     let _region = transport.export(RegionKey(1), 4096, Rights::ALL).expect("a region");

@@ -1,11 +1,11 @@
 //! The regions of this host, registered with its device.
 //!
 //! The keys, their generations and the memory itself are the carrier's: this host's threads reach
-//! them there. What is added here is the registration, and who has been told its remote key.
+//! them there. What is added here is the registration, and who has been descriptor its remote key.
 
 use crate::{
-    control::message::Told,
     error::advice,
+    memory::descriptor::RegionDescriptor,
     memory::pool::Memory,
     verbs::{Mr, Pd},
 };
@@ -43,16 +43,16 @@ impl Exported {
         mr.as_ref().map_or((0, 0), |mr| (mr.address(), mr.remote_key()))
     }
 
-    /// What `host` is told of it.
-    pub(crate) fn tell(&self, host: HostId) -> Told {
+    /// What `host` is descriptor of it.
+    pub(crate) fn tell(&self, host: HostId) -> RegionDescriptor {
         let mut importers = self.importers.lock().unwrap_or_else(PoisonError::into_inner);
         importers.insert(host);
         let (address, remote_key) = self.place();
         let (rights, len) = (self.region.rights(), self.region.memory().len() as u64);
-        Told { rights, generation: self.generation(), len, address, remote_key }
+        RegionDescriptor { rights, generation: self.generation(), len, address, remote_key }
     }
 
-    /// Who was told.
+    /// Who was descriptor.
     pub(crate) fn importers(&self) -> BTreeSet<HostId> {
         self.importers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -96,7 +96,7 @@ impl Exports {
         Ok(region)
     }
 
-    /// Takes `key` out of the table (only `generation` of it, if given): nobody is told of it any
+    /// Takes `key` out of the table (only `generation` of it, if given): nobody is descriptor of it any
     /// more.
     pub(crate) fn remove(&self, key: RegionKey, generation: Option<u32>) -> Option<Arc<Exported>> {
         let mut table = self.table();
@@ -112,7 +112,7 @@ impl Exports {
 
     /// Tells `host` of the region under `key`, if there is one. Whoever removes it afterwards sees
     /// that.
-    pub(crate) fn tell(&self, key: RegionKey, host: HostId) -> Option<Told> {
+    pub(crate) fn tell(&self, key: RegionKey, host: HostId) -> Option<RegionDescriptor> {
         self.table().get(&key).map(|exported| exported.tell(host))
     }
 }

@@ -1,30 +1,27 @@
-//! [`Host`]: what all threads, lanes and parkers of one process share; how they get at queue pairs,
-//! what comes of completions, and what becomes of peers and regions.
+//! [`Host`]: what all threads, lanes and parkers of one process share: its queue pairs, its peers and
+//! its regions.
 
 use crate::{
     config::RdmaConfig,
+    control::device_selection::SelectedDevice,
     control::exports::{Exported, Exports},
     control::imports::Imports,
-    control::message::Told,
-    control::selection::Place,
-    control::service::{Order, Orders},
-    control::sleep_flags::Sleepers,
+    control::service_queue::{Command, ServiceQueue},
+    control::sleep_flags::SleepFlags,
+    memory::descriptor::RegionDescriptor,
     memory::pool::Memory,
-    qp::connection::{Incident, Link},
-    qp::payloads::cost_of,
-    qp::thread::{Desk, Seat},
+    qp::connection::{Connection, Incident},
+    qp::thread::{Connections, ThreadState},
     verbs::{Mr, Pd},
 };
 use primitive::SharedBytes;
 use std::{
-    collections::BTreeMap,
     io,
     sync::{Arc, mpsc},
     time::Duration,
 };
 use transport_api::{
-    Carrier, Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, RegionError,
-    RegionKey, Rights,
+    Carrier, Event, EventQueues, HostId, PeerEvent, PollTracker, RegionError, RegionKey, Rights,
 };
 
 /// How long a withdrawal waits for peers that know the region. Whoever still uses it then is
@@ -33,48 +30,49 @@ const WITHDRAWAL: Duration = Duration::from_secs(2);
 
 /// What all threads of one process of the rack share.
 pub(crate) struct Host {
-    /// Tells this transport from every other that this process has made.
+    /// Distinguishes this transport from others of this process.
     pub(crate) id: u64,
     pub(crate) local: HostId,
     pub(crate) threads: u32,
-    /// What joins the hosts otherwise, with one thread more: the service thread.
+    /// It has one thread more than the rack: the service thread.
     pub(crate) carrier: Arc<dyn Carrier>,
     pub(crate) pd: Arc<Pd>,
     pub(crate) memory: Memory,
-    pub(crate) place: Place,
+    pub(crate) selected: SelectedDevice,
     pub(crate) config: RdmaConfig,
     pub(crate) exports: Exports,
     pub(crate) imports: Imports,
     pub(crate) event_queues: Arc<EventQueues>,
     pub(crate) poll_tracker: PollTracker,
     /// By thread number.
-    pub(crate) seats: Vec<Seat>,
-    pub(crate) orders: Orders,
-    pub(crate) sleepers: Sleepers,
-    /// By host: where it fetches payloads from, a part for each thread; nothing for this host, and
-    /// where the carrier has them. Each is registered by itself, so that a peer can read what is for
-    /// it only.
-    offered: Vec<Option<Mr>>,
+    pub(crate) thread_states: Vec<ThreadState>,
+    pub(crate) service_queue: ServiceQueue,
+    pub(crate) sleep_flags: SleepFlags,
+    /// By host: the blocks from which it reads payloads, a part for each thread; none for this host,
+    /// nor if the carrier carries payloads. Each host's are registered on their own, so that a peer
+    /// can read only its own payloads.
+    blocks: Vec<Option<Mr>>,
 }
 
 impl Host {
     pub(crate) fn new(
         carrier: Arc<dyn Carrier>,
         pd: Arc<Pd>,
-        place: Place,
+        selected: SelectedDevice,
         config: RdmaConfig,
-        seats: Vec<Seat>,
+        thread_states: Vec<ThreadState>,
     ) -> io::Result<Arc<Self>> {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let (local, hosts, threads) = (carrier.local(), carrier.hosts(), seats.len() as u32);
+        let (local, hosts, threads) =
+            (carrier.local(), carrier.hosts(), thread_states.len() as u32);
         let memory = Memory::default();
-        let sleepers = Sleepers::new(&pd, &memory, hosts as usize, threads)?;
+        let sleep_flags = SleepFlags::new(&pd, &memory, hosts as usize, threads)?;
         let bytes = threads as usize * config.payload_bytes();
-        let offered = (0..hosts).map(|host| {
+        let blocks = (0..hosts).map(|host| {
             let is_wanted = bytes > 0 && HostId(host) != local;
             is_wanted.then(|| Mr::new(&pd, &memory.take(bytes)?, Rights::READ)).transpose()
         });
-        let offered = offered.collect::<io::Result<_>>()?;
+        let blocks = blocks.collect::<io::Result<_>>()?;
         Ok(Arc::new(Self {
             id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             local,
@@ -82,21 +80,21 @@ impl Host {
             carrier,
             pd,
             memory,
-            place,
+            selected,
             config,
             exports: Exports::default(),
             imports: Imports::default(),
             event_queues: EventQueues::new(local, hosts, threads),
             poll_tracker: PollTracker::new(threads),
-            seats,
-            orders: Orders::default(),
-            sleepers,
-            offered,
+            thread_states,
+            service_queue: ServiceQueue::default(),
+            sleep_flags,
+            blocks,
         }))
     }
 
-    pub(crate) fn seat(&self, thread: u32) -> &Seat {
-        &self.seats[thread as usize]
+    pub(crate) fn thread_state(&self, thread: u32) -> &ThreadState {
+        &self.thread_states[thread as usize]
     }
 
     /// The other hosts.
@@ -105,83 +103,73 @@ impl Host {
         (0..self.event_queues.hosts()).map(HostId).filter(move |host| *host != local)
     }
 
-    /// Leaves an order for the service thread.
-    pub(crate) fn leave(&self, order: Order) {
-        self.orders.leave(order);
-        self.ring_service();
+    /// Queues a command for the service thread.
+    pub(crate) fn command(&self, command: Command) {
+        self.service_queue.push(command);
+        self.unpark_service();
     }
 
-    pub(crate) fn ring_service(&self) {
+    pub(crate) fn unpark_service(&self) {
         self.carrier.unpark(self.threads);
     }
 
     // ---- Queue pairs.
 
-    /// Does something with the queue pair of `thread` to `peer`, if it is there.
+    /// Runs `operation` on the queue pair of `thread` to `peer`, if it exists.
     pub(crate) fn with<R>(
         &self,
         thread: u32,
         peer: HostId,
-        operation: impl FnOnce(&mut Link, &mut dyn FnMut(Incident)) -> R,
+        operation: impl FnOnce(&mut Connection, &mut dyn FnMut(Incident)) -> R,
     ) -> Option<R> {
-        self.with_desk(thread, &mut self.seat(thread).desk(), peer, operation)
+        self.with_locked(thread, &mut self.thread_state(thread).connections(), peer, operation)
     }
 
-    /// As [`with`](Self::with), for whoever has the desk already.
-    pub(crate) fn with_desk<R>(
+    /// As [`with`](Self::with), with the thread's connections locked.
+    pub(crate) fn with_locked<R>(
         &self,
         thread: u32,
-        desk: &mut Desk,
+        connections: &mut Connections,
         peer: HostId,
-        operation: impl FnOnce(&mut Link, &mut dyn FnMut(Incident)) -> R,
+        operation: impl FnOnce(&mut Connection, &mut dyn FnMut(Incident)) -> R,
     ) -> Option<R> {
-        let Desk { links, incidents, .. } = &mut *desk;
+        let Connections { by_host, incidents, .. } = &mut *connections;
         let index = peer.0 as usize;
-        let mut note = |incident| incidents.push((index, incident));
-        let link = links[index].as_mut()?;
-        let result = operation(link, &mut note);
-        if link.is_crowded() {
-            link.post(&mut note);
+        let mut sink = |incident| incidents.push((index, incident));
+        let connection = by_host[index].as_mut()?;
+        let result = operation(connection, &mut sink);
+        if connection.is_crowded() {
+            connection.post(&mut sink);
         }
-        self.deal_with(thread, desk);
+        self.handle_incidents(thread, connections);
         Some(result)
     }
 
-    /// Takes what has completed for `thread`, and starts what has waited for that; true if there
-    /// was anything.
-    pub(crate) fn pump(&self, thread: u32) -> bool {
-        self.pump_at(thread, &mut self.seat(thread).desk())
-    }
-
-    /// As [`pump`](Self::pump), for whoever has the desk already.
-    pub(crate) fn pump_at(&self, thread: u32, desk: &mut Desk) -> bool {
-        let any = desk.pump(&self.seat(thread).cq);
-        if any {
-            self.deal_with(thread, desk);
-        }
-        self.wake_next(thread, desk);
-        any
-    }
-
-    /// Deals with what has happened on queue pairs of `thread`.
-    fn deal_with(&self, thread: u32, desk: &mut Desk) {
-        while let Some((index, incident)) = desk.incidents.pop() {
-            // In their order, of which there is mostly one.
-            let mut all = std::mem::take(&mut desk.incidents);
+    /// Handles what has happened on queue pairs of `thread`.
+    pub(crate) fn handle_incidents(&self, thread: u32, connections: &mut Connections) {
+        while let Some((index, incident)) = connections.incidents.pop() {
+            // In their order. Mostly there is one.
+            let mut all = std::mem::take(&mut connections.incidents);
             all.push((index, incident));
             for (index, incident) in all.drain(..) {
-                self.happened(thread, index, incident, desk);
+                self.handle_incident(thread, index, incident, connections);
             }
-            if desk.incidents.is_empty() {
-                desk.incidents = all;
+            if connections.incidents.is_empty() {
+                connections.incidents = all;
                 return;
             }
         }
     }
 
-    fn happened(&self, thread: u32, index: usize, incident: Incident, desk: &mut Desk) {
+    fn handle_incident(
+        &self,
+        thread: u32,
+        index: usize,
+        incident: Incident,
+        connections: &mut Connections,
+    ) {
         let peer = HostId(index as u32);
-        desk.concerned |= match incident {
+        connections.concerned |= match incident {
             Incident::Wake(to)
             | Incident::Notified { thread: to, .. }
             | Incident::Payload { thread: to, .. } => to == thread,
@@ -193,103 +181,70 @@ impl Host {
                 let is_it = |exported: &Arc<Exported>| exported.generation() == generation;
                 if self.exports.get(key).as_ref().is_some_and(is_it) {
                     self.deliver(to, peer, event);
-                } else if let Some(link) = &mut desk.links[index] {
-                    // Revoked since, and so is what it tells of.
-                    link.taken(1);
-                    link.post(&mut |incident| desk.incidents.push((index, incident)));
+                } else if let Some(connection) = &mut connections.by_host[index] {
+                    // The region was revoked since: its notification is dropped.
+                    connection.notifications_taken(1);
+                    connection.post(&mut |incident| connections.incidents.push((index, incident)));
                 }
             }
             Incident::Payload { thread: to, event } => self.deliver(to, peer, event),
             Incident::Wake(to) => self.carrier.unpark(to),
-            // The peer may have said why, elsewhere.
-            Incident::Failed(reason) => self.leave(Order::Ended { peer, reason }),
+            // The peer may have sent the reason over the carrier.
+            Incident::Failed(reason) => self.command(Command::Ended { peer, reason }),
         }
     }
 
-    /// Registered memory for so many queue pairs, which no peer can reach: how much each has of it,
-    /// and all.
-    pub(crate) fn memory_for(&self, links: usize) -> io::Result<(usize, Mr)> {
-        let each = Link::bytes(&self.config)?;
-        let all = each.checked_mul(links).ok_or(io::ErrorKind::OutOfMemory)?;
-        let nothing = Rights::from_bits(0).expect("no right at all");
-        Ok((each, Mr::new(&self.pd, &self.memory.take(all)?, nothing)?))
+    /// Registered memory for so many queue pairs, which peers cannot access: the bytes of each, and all
+    /// of it.
+    pub(crate) fn memory_for(&self, connections: usize) -> io::Result<(usize, Mr)> {
+        let each = Connection::bytes(&self.config)?;
+        let all = each.checked_mul(connections).ok_or(io::ErrorKind::OutOfMemory)?;
+        let none = Rights::from_bits(0).expect("no rights are valid");
+        Ok((each, Mr::new(&self.pd, &self.memory.take(all)?, none)?))
     }
 
-    /// Where the lane of `thread` to `peer` has its payloads fetched from, if it has.
-    pub(crate) fn offered(&self, thread: u32, peer: HostId) -> Option<SharedBytes> {
-        let mr = self.offered[peer.0 as usize].as_ref()?;
+    /// The blocks from which `peer` reads the payloads of `thread`, unless the carrier carries them.
+    pub(crate) fn blocks(&self, thread: u32, peer: HostId) -> Option<SharedBytes> {
+        let mr = self.blocks[peer.0 as usize].as_ref()?;
         let each = self.config.payload_bytes();
         Some(mr.memory().slice(thread as usize * each, each))
     }
 
-    /// What `peer` is told of where it fetches payloads from.
-    pub(crate) fn tell_offered(&self, peer: HostId) -> Option<Told> {
-        self.offered[peer.0 as usize].as_ref().map(|mr| Told::of(mr, Rights::READ))
+    /// What `peer` is told of the blocks from which it reads payloads.
+    pub(crate) fn describe_blocks(&self, peer: HostId) -> Option<RegionDescriptor> {
+        self.blocks[peer.0 as usize].as_ref().map(|mr| RegionDescriptor::of(mr, Rights::READ))
     }
 
-    // ---- What becomes of peers.
+    // ---- Peers.
 
-    /// What became of `peer`, if it is no longer there.
+    /// How `peer` ended, if it has.
     pub(crate) fn end_of(&self, peer: HostId) -> Option<&PeerEvent> {
         self.event_queues.end_of(peer)
     }
 
-    /// Notes what became of a peer, the first time, and gets every thread to look; false if it was
-    /// noted before.
-    pub(crate) fn gone(&self, event: PeerEvent) -> bool {
+    /// Records the end of a peer and wakes every thread; false if it was recorded before.
+    pub(crate) fn peer_gone(&self, event: PeerEvent) -> bool {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
         if !self.event_queues.end(&event) {
             return false;
         }
         match event {
-            PeerEvent::Left(_) => tracing::debug!(local = %self.local, %host, "left"),
-            PeerEvent::Lost(_, why) => tracing::warn!(local = %self.local, %host, %why, "lost"),
+            PeerEvent::Left(_) => tracing::debug!(local = %self.local, %host, "peer left"),
+            PeerEvent::Lost(_, why) => {
+                tracing::warn!(local = %self.local, %host, %why, "peer lost")
+            }
         }
         (0..self.threads).for_each(|thread| self.carrier.unpark(thread));
-        self.ring_service();
+        self.unpark_service();
         true
     }
 
-    // ---- What arrives for threads.
+    // ---- Events.
 
-    /// Leaves something for the lane of `thread` to `from`.
+    /// Delivers an event to the lane of `thread` to `from`.
     fn deliver(&self, thread: u32, from: HostId, event: Event) {
         self.event_queues.deliver(thread, from, event);
         self.carrier.unpark(thread);
-    }
-
-    /// Hands what has arrived for the lane of `event_queue`, which leads to another host, to `sink`,
-    /// and tells the peer's threads how many of their notifications and payloads were taken; whether
-    /// there was anything.
-    pub(crate) fn take(&self, event_queue: &mut EventQueue, sink: &mut dyn FnMut(Event)) -> bool {
-        // By thread of the peer: notifications, and what payloads were charged.
-        let mut taken: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
-        let any = event_queue.take(&mut |event| {
-            match &event {
-                Event::Notified { from, .. } => taken.entry(from.thread).or_default().0 += 1,
-                Event::Bulk { from, payload, .. } => {
-                    taken.entry(from.thread).or_default().1 += cost_of(payload.len());
-                }
-                _ => {}
-            }
-            sink(event);
-        });
-        for (of, (notifications, cost)) in taken {
-            self.with(of, event_queue.peer(), |link, note| {
-                link.taken(notifications);
-                link.took(event_queue.thread(), cost);
-                link.post(note);
-            });
-        }
-        any
-    }
-
-    /// Called by a thread that has just woken: from now on the service thread must notice when it
-    /// stops polling.
-    pub(crate) fn expect_ticks(&self) {
-        if self.poll_tracker.must_notify() {
-            self.ring_service();
-        }
     }
 
     // ---- Regions.
@@ -311,25 +266,13 @@ impl Host {
         let revoked = self.carrier.revoke(key);
         let (importers, generation) = (exported.importers(), exported.generation());
         let (done, ended) = mpsc::channel();
-        self.leave(Order::Withdraw { key, generation, importers, done });
+        self.command(Command::Withdraw { key, generation, importers, done });
         // Closed when all have forgotten it or are gone; a peer that hangs must not hang this.
         if ended.recv_timeout(WITHDRAWAL) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::warn!(local = %self.local, ?key, "withdrawn from peers that still may use it");
         }
         exported.close();
         revoked
-    }
-
-    /// Whether nothing that threads of this host have flushed is still under way.
-    pub(crate) fn is_quiet(&self, peer: HostId) -> bool {
-        (0..self.threads).all(|thread| {
-            self.pump(thread);
-            let quiet = self.with(thread, peer, |link, note| {
-                link.settle(note);
-                link.is_quiet()
-            });
-            quiet != Some(false)
-        })
     }
 }
 

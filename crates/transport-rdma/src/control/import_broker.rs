@@ -1,16 +1,16 @@
-//! [`Dealings`]: the imports and withdrawals that are under way between this host and its peers,
+//! [`ImportBroker`]: the imports and withdrawals that are under way between this host and its peers,
 //! without anybody to talk to.
 //!
 //! ```text
 //!   importer                  owner               owner                     user
 //!   Ask    ---------------->                      Revoke  ---------------->
-//!          <----------------  Told                        <----------------  Forgotten
+//!          <----------------  RegionDescriptor                        <----------------  Forgotten
 //! ```
 //!
 //! Each is known by a number of the one who began it. Who answers what it was not asked, or what it
 //! has answered already, is not heard: the one who asked may have timed out.
 
-use crate::control::message::{Message, Told};
+use crate::{control::message::Message, memory::descriptor::RegionDescriptor};
 use primitive::limits::PENDING_IMPORTS;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -46,7 +46,7 @@ struct Withdrawal {
 
 /// What is under way between this host and its peers.
 #[derive(Default)]
-pub(crate) struct Dealings {
+pub(crate) struct ImportBroker {
     asked: HashMap<u64, Asked>,
     waiting: Vec<Waiting>,
     withdrawals: HashMap<u64, Withdrawal>,
@@ -54,7 +54,7 @@ pub(crate) struct Dealings {
     number: u64,
 }
 
-impl Dealings {
+impl ImportBroker {
     fn numbered(&mut self) -> u64 {
         self.number += 1;
         self.number
@@ -72,7 +72,7 @@ impl Dealings {
         let number = self.numbered();
         self.asked.insert(number, Asked { owner, key, answer });
         let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        Message::Ask { number, key, timeout }
+        Message::Import { number, key, timeout }
     }
 
     /// `owner` has answered question `number`: which region that was about, and where the answer
@@ -104,14 +104,14 @@ impl Dealings {
     pub(crate) fn answers(
         &mut self,
         now: Instant,
-        tell: impl Fn(RegionKey, HostId) -> Option<Told>,
+        tell: impl Fn(RegionKey, HostId) -> Option<RegionDescriptor>,
     ) -> Vec<(HostId, Message)> {
         let mut answers = Vec::new();
         self.waiting.retain(|Waiting { from, number, key, deadline }| {
             let region = tell(*key, *from);
             let is_due = region.is_some() || *deadline <= now;
             if is_due {
-                answers.push((*from, Message::Told { number: *number, region }));
+                answers.push((*from, Message::Imported { number: *number, region }));
             }
             !is_due
         });
@@ -161,90 +161,97 @@ mod tests {
     const OWNER: HostId = HostId(1);
     const OTHER: HostId = HostId(2);
     const KEY: RegionKey = RegionKey(5);
-    const TOLD: Told =
-        Told { rights: Rights::ALL, generation: 0, len: 64, address: 4096, remote_key: 9 };
+    const TOLD: RegionDescriptor = RegionDescriptor {
+        rights: Rights::ALL,
+        generation: 0,
+        len: 64,
+        address: 4096,
+        remote_key: 9,
+    };
 
     /// Asks the owner for a region: the number of that, and where the answer comes.
-    fn ask(dealings: &mut Dealings) -> (u64, Receiver<Option<RemoteRegion>>) {
+    fn ask(broker: &mut ImportBroker) -> (u64, Receiver<Option<RemoteRegion>>) {
         let (answer, answered) = mpsc::channel();
-        let asked = dealings.ask(OWNER, KEY, Duration::from_secs(1), answer);
-        let Message::Ask { number, key: KEY, timeout: 1000 } = asked else { panic!("{asked:?}") };
+        let asked = broker.ask(OWNER, KEY, Duration::from_secs(1), answer);
+        let Message::Import { number, key: KEY, timeout: 1000 } = asked else {
+            panic!("{asked:?}")
+        };
         (number, answered)
     }
 
     #[test]
     fn an_answer_counts_once_and_from_the_one_who_was_asked() {
-        let mut dealings = Dealings::default();
-        let (number, answered) = ask(&mut dealings);
-        assert!(dealings.answered(number + 1, OWNER).is_none(), "no such question");
-        assert!(dealings.answered(number, OTHER).is_none(), "it was not asked");
-        let (key, answer) = dealings.answered(number, OWNER).expect("the answer");
+        let mut broker = ImportBroker::default();
+        let (number, answered) = ask(&mut broker);
+        assert!(broker.answered(number + 1, OWNER).is_none(), "no such question");
+        assert!(broker.answered(number, OTHER).is_none(), "it was not asked");
+        let (key, answer) = broker.answered(number, OWNER).expect("the answer");
         assert_eq!(key, KEY);
         drop(answer);
         assert!(matches!(answered.try_recv(), Err(TryRecvError::Disconnected)));
-        assert!(dealings.answered(number, OWNER).is_none(), "it has answered");
+        assert!(broker.answered(number, OWNER).is_none(), "it has answered");
     }
 
     #[test]
     fn a_peer_is_answered_when_the_region_is_there_or_it_has_timed_out() {
-        let (mut dealings, now) = (Dealings::default(), Instant::now());
-        dealings.asked(OTHER, (7, KEY, 10), now).expect("one import");
-        assert_eq!(dealings.deadline(), Some(now + Duration::from_millis(10)));
-        assert_eq!(dealings.answers(now, |_, _| None), []);
-        let there = dealings.answers(now, |key, to| ((key, to) == (KEY, OTHER)).then_some(TOLD));
-        assert_eq!(there, [(OTHER, Message::Told { number: 7, region: Some(TOLD) })]);
-        dealings.asked(OTHER, (8, KEY, 10), now).expect("one import");
-        let late = dealings.answers(now + Duration::from_millis(10), |_, _| None);
-        assert_eq!(late, [(OTHER, Message::Told { number: 8, region: None })]);
-        assert_eq!(dealings.deadline(), None);
+        let (mut broker, now) = (ImportBroker::default(), Instant::now());
+        broker.asked(OTHER, (7, KEY, 10), now).expect("one import");
+        assert_eq!(broker.deadline(), Some(now + Duration::from_millis(10)));
+        assert_eq!(broker.answers(now, |_, _| None), []);
+        let there = broker.answers(now, |key, to| ((key, to) == (KEY, OTHER)).then_some(TOLD));
+        assert_eq!(there, [(OTHER, Message::Imported { number: 7, region: Some(TOLD) })]);
+        broker.asked(OTHER, (8, KEY, 10), now).expect("one import");
+        let late = broker.answers(now + Duration::from_millis(10), |_, _| None);
+        assert_eq!(late, [(OTHER, Message::Imported { number: 8, region: None })]);
+        assert_eq!(broker.deadline(), None);
         // No timeout is so long that it overflows.
-        dealings.asked(OTHER, (9, KEY, u64::MAX), now).expect("one import");
-        assert_eq!(dealings.answers(now, |_, _| None), []);
+        broker.asked(OTHER, (9, KEY, u64::MAX), now).expect("one import");
+        assert_eq!(broker.answers(now, |_, _| None), []);
     }
 
     #[test]
     fn a_peer_cannot_ask_without_end() {
-        let (mut dealings, now) = (Dealings::default(), Instant::now());
+        let (mut broker, now) = (ImportBroker::default(), Instant::now());
         for number in 0..PENDING_IMPORTS as u64 {
-            dealings.asked(OTHER, (number, KEY, 1000), now).expect("room");
+            broker.asked(OTHER, (number, KEY, 1000), now).expect("room");
         }
-        assert!(dealings.asked(OTHER, (0, KEY, 1000), now).is_err());
-        assert!(dealings.asked(OWNER, (0, KEY, 1000), now).is_ok(), "others can");
-        dealings.end(OTHER);
-        assert!(dealings.asked(OTHER, (0, KEY, 1000), now).is_ok());
+        assert!(broker.asked(OTHER, (0, KEY, 1000), now).is_err());
+        assert!(broker.asked(OWNER, (0, KEY, 1000), now).is_ok(), "others can");
+        broker.end(OTHER);
+        assert!(broker.asked(OTHER, (0, KEY, 1000), now).is_ok());
     }
 
     #[test]
     fn a_withdrawal_ends_when_all_users_have_forgotten_and_nobody_else_counts() {
-        let mut dealings = Dealings::default();
-        let withdraw = |dealings: &mut Dealings, users: &[HostId]| {
+        let mut broker = ImportBroker::default();
+        let withdraw = |broker: &mut ImportBroker, users: &[HostId]| {
             let (done, ended) = mpsc::channel();
-            (dealings.withdraw(users.iter().copied().collect(), done), ended)
+            (broker.withdraw(users.iter().copied().collect(), done), ended)
         };
         let is_over = |ended: &Receiver<()>| ended.try_recv() == Err(TryRecvError::Disconnected);
-        let (number, ended) = withdraw(&mut dealings, &[HostId(0), OWNER]);
-        dealings.forgotten(number, OTHER);
-        dealings.forgotten(number + 1, OWNER);
-        dealings.forgotten(number, OWNER);
-        dealings.forgotten(number, OWNER);
+        let (number, ended) = withdraw(&mut broker, &[HostId(0), OWNER]);
+        broker.forgotten(number, OTHER);
+        broker.forgotten(number + 1, OWNER);
+        broker.forgotten(number, OWNER);
+        broker.forgotten(number, OWNER);
         assert!(!is_over(&ended), "this host still uses it");
-        dealings.forgotten(number, HostId(0));
+        broker.forgotten(number, HostId(0));
         assert!(is_over(&ended));
-        let (_, ended) = withdraw(&mut dealings, &[OWNER]);
-        dealings.end(OTHER);
+        let (_, ended) = withdraw(&mut broker, &[OWNER]);
+        broker.end(OTHER);
         assert!(!is_over(&ended));
-        dealings.end(OWNER);
+        broker.end(OWNER);
         assert!(is_over(&ended), "it cannot use it any more");
     }
 
     #[test]
     fn whoever_waits_for_a_peer_that_is_gone_hears_of_it() {
-        let mut dealings = Dealings::default();
-        let (number, answered) = ask(&mut dealings);
-        dealings.end(OTHER);
+        let mut broker = ImportBroker::default();
+        let (number, answered) = ask(&mut broker);
+        broker.end(OTHER);
         assert!(matches!(answered.try_recv(), Err(TryRecvError::Empty)));
-        dealings.end(OWNER);
+        broker.end(OWNER);
         assert!(matches!(answered.try_recv(), Err(TryRecvError::Disconnected)));
-        assert!(dealings.answered(number, OWNER).is_none());
+        assert!(broker.answered(number, OWNER).is_none());
     }
 }

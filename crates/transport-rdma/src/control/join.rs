@@ -1,16 +1,17 @@
-//! How the hosts' queue pairs are connected: each host tells every other how its own can be
-//! reached, over the carrier's lanes of the service threads, and then that they are ready.
+//! The handshake: each host sends every other the addresses of its queue pairs over the carrier, in
+//! the lanes of the service threads, then connects its own and reports that they are ready.
 
 use crate::{
     RdmaConfig, RdmaError,
+    control::device_selection::{SelectedDevice, refused},
     control::host::Host,
-    control::imports::Remote,
-    control::message::{Message, Told},
-    control::selection::{Place, refused},
-    control::sleep_flags::Sleepers,
-    qp::connection::Link,
+    control::message::Message,
+    control::sleep_flags::SleepFlags,
+    memory::descriptor::RegionDescriptor,
+    memory::remote::RemoteMemory,
+    qp::connection::Connection,
     qp::payloads,
-    qp::thread::{Seat, completion_queue},
+    qp::thread::{ThreadState, completion_queue},
     verbs::{Endpoint, Pd},
 };
 use std::{
@@ -22,59 +23,64 @@ use std::{
 };
 use transport_api::{Carrier, Event, HostId, Lane, Parker, ThreadId};
 
-/// How long the service thread sleeps between looks while hosts join.
-const LOOK: Duration = Duration::from_millis(20);
+/// How long the service thread sleeps between polls while hosts join.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a process has become once all its queue pairs are connected.
+/// A process whose queue pairs are all connected.
 pub(crate) struct Joined {
     pub(crate) host: Arc<Host>,
     pub(crate) lanes: Vec<Box<dyn Lane>>,
     pub(crate) parker: Box<dyn Parker>,
-    /// What hosts that were ready earlier have said meanwhile.
+    /// Messages of hosts that were ready earlier.
     pub(crate) early: Vec<(HostId, Message)>,
 }
 
-/// A number for the first packet of a connection: 24 bits that nobody guesses.
+/// The number of the first packet of a connection: 24 bits, hard to guess.
 fn first_packet() -> u32 {
     RandomState::new().hash_one(0) as u32 & 0xff_ffff
 }
 
-/// Connects the queue pair of `link` with itself.
-pub(crate) fn connect_to_itself(
-    link: &mut Link,
-    place: &Place,
+/// Connects the queue pair of `connection` to itself.
+pub(crate) fn connect_loopback(
+    connection: &mut Connection,
+    selected: &SelectedDevice,
     config: &RdmaConfig,
 ) -> io::Result<()> {
-    let end = place.endpoint(link.qp.number(), first_packet());
-    link.qp.connect((end, place.gid), end, place.timing(config, place.answering()))
+    let end = selected.endpoint(connection.qp.number(), first_packet());
+    connection.qp.connect(
+        (end, selected.gid),
+        end,
+        selected.params(config, selected.responder_resources()),
+    )
 }
 
 /// Joins the other hosts, whose processes `carrier` has joined already.
 pub(crate) fn join(carrier: Arc<dyn Carrier>, config: RdmaConfig) -> Result<Joined, RdmaError> {
-    if let Some(objection) = config.objection() {
-        return Err(RdmaError::Settings(objection));
+    if let Some(invalid) = config.invalid() {
+        return Err(RdmaError::Config(invalid));
     }
     let threads = carrier.threads() - 1;
     if threads == 0 {
-        let text = "the carrier needs a thread more than the rack has, which is at least one";
-        return Err(RdmaError::Settings(text.into()));
+        let text = "the carrier must have one thread more than the rack, at least 2, got 1";
+        return Err(RdmaError::Config(text.into()));
     }
-    let place = Place::find(&config)?;
-    let name = place.device.name().to_owned();
+    let selected = SelectedDevice::select(&config)?;
+    let name = selected.device.name().to_owned();
     let refused = |what| {
         let name = name.clone();
         move |source| refused(&name, what, source)
     };
-    let pd = Pd::new(&place.device).map_err(refused("make a protection domain"))?;
+    let pd = Pd::new(&selected.device).map_err(refused("allocate a protection domain"))?;
     let hosts = carrier.hosts() as usize;
-    let mut seats = Vec::new();
+    let mut thread_states = Vec::new();
     for thread in 0..threads {
-        let cq = completion_queue(&pd, &config, hosts, place.abilities.completions)
-            .map_err(refused("make a completion queue"))?;
+        let cq = completion_queue(&pd, &config, hosts, selected.capabilities.max_completions)
+            .map_err(refused("create a completion queue"))?;
         carrier.watch(thread, &*cq)?;
-        seats.push(Seat::new(hosts, cq));
+        thread_states.push(ThreadState::new(hosts, cq));
     }
-    let host = Host::new(carrier, pd, place, config, seats).map_err(refused("register memory"))?;
+    let host = Host::new(carrier, pd, selected, config, thread_states)
+        .map_err(refused("register memory"))?;
     let (lanes, parker) = service_lanes(&host)?;
     let mut joining = Joining::new(host, lanes, parker)?;
     joining.run().map_err(|failure| match failure {
@@ -106,52 +112,64 @@ impl From<RdmaError> for Failure {
     }
 }
 
-/// How far one peer has come.
-struct Progress {
-    /// This host's ends of the connections to it, by thread, and what each reads at a time.
-    ours: Vec<Endpoint>,
-    most: usize,
-    has_greeted: bool,
+/// How far the handshake with one peer has come.
+struct Handshake {
+    /// The addresses of this host's queue pairs to the peer, by thread.
+    own: Vec<Endpoint>,
+    /// Bytes that each of them reads at a time.
+    max_request_bytes: usize,
+    has_sent_hello: bool,
     is_ready: bool,
 }
 
-/// What is to be done about something that a peer has said while hosts join.
+/// What to do about a message that a peer sent during the handshake.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// Connect the queue pairs with these ends of its own, which answer so much at a time; `row` is
-    /// where it hears who sleeps, and `payloads` where it has payloads fetched from.
-    Connect { answering: u8, row: Told, payloads: Option<Told>, ends: Vec<Endpoint> },
+    /// Connect the queue pairs to its own, as [`Message::Hello`] describes them.
+    Connect {
+        responder_resources: u8,
+        sleep_flags: RegionDescriptor,
+        payloads: Option<RegionDescriptor>,
+        endpoints: Vec<Endpoint>,
+    },
     /// Nothing: it is ready.
     Ready,
-    /// It is for the service thread, later.
+    /// The service thread handles it later.
     Early(Message),
 }
 
-impl Progress {
-    /// The peer says `message`, or breaks the rules: it greets once, with an end for each thread,
-    /// then is ready once, and then may say anything else.
-    fn hear(&mut self, message: Message) -> Result<Step, String> {
+impl Handshake {
+    /// Handles a message of the peer: one `Hello` with an endpoint for each thread, then one `Ready`,
+    /// then anything else.
+    ///
+    /// # Errors
+    /// The violation, if the peer sends anything else.
+    fn receive(&mut self, message: Message) -> Result<Step, String> {
         match message {
-            Message::Hello { answering, row, payloads, ends }
-                if !self.has_greeted && ends.len() == self.ours.len() =>
+            Message::Hello { responder_resources, sleep_flags, payloads, endpoints }
+                if !self.has_sent_hello && endpoints.len() == self.own.len() =>
             {
-                let threads = ends.len();
-                Sleepers::objection(&row, threads).map_or(Ok(()), Err)?;
+                let threads = endpoints.len();
+                SleepFlags::invalid(&sleep_flags, threads).map_or(Ok(()), Err)?;
                 let blocks = payloads.as_ref();
-                let wrong = blocks.and_then(|told| payloads::objection(told, threads, self.most));
-                wrong.map_or(Ok(()), Err)?;
-                self.has_greeted = true;
-                Ok(Step::Connect { answering, row, payloads, ends })
+                let invalid = blocks.and_then(|descriptor| {
+                    payloads::invalid(descriptor, threads, self.max_request_bytes)
+                });
+                invalid.map_or(Ok(()), Err)?;
+                self.has_sent_hello = true;
+                Ok(Step::Connect { responder_resources, sleep_flags, payloads, endpoints })
             }
-            Message::Hello { ends, .. } => {
-                Err(format!("a second greeting, or one of {} threads", ends.len()))
-            }
-            Message::Ready if self.has_greeted && !self.is_ready => {
+            Message::Hello { endpoints, .. } => Err(format!(
+                "a second hello, or one with {} endpoints, expected {}",
+                endpoints.len(),
+                self.own.len()
+            )),
+            Message::Ready if self.has_sent_hello && !self.is_ready => {
                 self.is_ready = true;
                 Ok(Step::Ready)
             }
             message if self.is_ready && message != Message::Ready => Ok(Step::Early(message)),
-            message => Err(format!("{message:?} while hosts join")),
+            message => Err(format!("{message:?} during the handshake")),
         }
     }
 }
@@ -161,57 +179,68 @@ struct Joining {
     lanes: Vec<Box<dyn Lane>>,
     parker: Box<dyn Parker>,
     /// In the order of the lanes.
-    progress: Vec<Progress>,
+    handshakes: Vec<Handshake>,
     early: Vec<(HostId, Message)>,
 }
 
 impl Joining {
-    /// Makes the queue pairs.
+    /// Creates the queue pairs.
     fn new(
         host: Arc<Host>,
         lanes: Vec<Box<dyn Lane>>,
         parker: Box<dyn Parker>,
     ) -> Result<Self, RdmaError> {
-        let mut progress = Vec::new();
-        let refused = |what, source| refused(host.place.device.name(), what, source);
-        let links = host.peers().count() * host.threads as usize;
-        // A host that is alone has no links.
-        let memory =
-            host.memory_for(links.max(1)).map_err(|source| refused("register memory", source))?;
-        let mut parts = (0..links).map(|link| memory.1.part(link * memory.0, memory.0));
+        let mut handshakes = Vec::new();
+        let refused = |what, source| refused(host.selected.device.name(), what, source);
+        let connections = host.peers().count() * host.threads as usize;
+        // A single host has no connections.
+        let memory = host
+            .memory_for(connections.max(1))
+            .map_err(|source| refused("register memory", source))?;
+        let mut parts =
+            (0..connections).map(|connection| memory.1.part(connection * memory.0, memory.0));
         for peer in host.peers() {
-            let mut ours = Vec::new();
+            let mut own = Vec::new();
             for thread in 0..host.threads {
-                let seat = host.seat(thread);
+                let state = host.thread_state(thread);
                 let other = ThreadId { host: peer, thread };
-                let memory = parts.next().expect("a part for each link");
-                let from = (&seat.cq, &memory, host.offered(thread, peer));
-                let link = Link::new(from, &host.config, other, host.threads)
-                    .map_err(|source| refused("make a queue pair", source))?;
-                ours.push(host.place.endpoint(link.qp.number(), first_packet()));
-                seat.desk().put(peer, link);
+                let memory = parts.next().expect("a part for each connection");
+                let from = (&state.cq, &memory, host.blocks(thread, peer));
+                let connection = Connection::new(from, &host.config, other, host.threads)
+                    .map_err(|source| refused("create a queue pair", source))?;
+                own.push(host.selected.endpoint(connection.qp.number(), first_packet()));
+                state.connections().put(peer, connection);
             }
-            let most = host.config.most();
-            progress.push(Progress { ours, most, has_greeted: false, is_ready: false });
+            let max_request_bytes = host.config.max_request_bytes();
+            handshakes.push(Handshake {
+                own,
+                max_request_bytes,
+                has_sent_hello: false,
+                is_ready: false,
+            });
         }
-        Ok(Self { host, lanes, parker, progress, early: Vec::new() })
+        Ok(Self { host, lanes, parker, handshakes, early: Vec::new() })
     }
 
-    /// Connects them with those of all peers.
+    /// Connects the queue pairs to those of all peers.
     fn run(&mut self) -> Result<(), Failure> {
         let (start, timeout) = (Instant::now(), self.host.config.join_timeout);
         for index in 0..self.lanes.len() {
-            let (answering, ends) =
-                (self.host.place.answering(), self.progress[index].ours.clone());
+            let (responder_resources, endpoints) =
+                (self.host.selected.responder_resources(), self.handshakes[index].own.clone());
             let peer = self.lanes[index].peer();
-            let (row, payloads) = (self.host.sleepers.row(peer), self.host.tell_offered(peer));
-            self.say(index, &Message::Hello { answering, row, payloads, ends });
+            let (sleep_flags, payloads) =
+                (self.host.sleep_flags.descriptor(peer), self.host.describe_blocks(peer));
+            self.send(
+                index,
+                &Message::Hello { responder_resources, sleep_flags, payloads, endpoints },
+            );
         }
         loop {
             for index in 0..self.lanes.len() {
-                self.hear(index)?;
+                self.receive(index)?;
             }
-            let missing = self.lanes.iter().zip(&self.progress).filter(|(_, p)| !p.is_ready);
+            let missing = self.lanes.iter().zip(&self.handshakes).filter(|(_, p)| !p.is_ready);
             let missing: Vec<_> = missing.map(|(lane, _)| lane.peer()).collect();
             if missing.is_empty() {
                 return Ok(());
@@ -219,35 +248,35 @@ impl Joining {
             if start.elapsed() >= timeout {
                 return Err(RdmaError::Missing { missing, waited: timeout }.into());
             }
-            self.parker.park(LOOK, &mut || false);
+            self.parker.park(POLL_INTERVAL, &mut || false);
         }
     }
 
-    fn say(&mut self, index: usize, message: &Message) {
+    fn send(&mut self, index: usize, message: &Message) {
         let lane = &mut self.lanes[index];
         // If the peer is gone, the lane reports it.
         let _ = lane.bulk(self.host.threads, 0, message.encode());
         let _ = lane.flush();
     }
 
-    fn hear(&mut self, index: usize) -> Result<(), Failure> {
+    fn receive(&mut self, index: usize) -> Result<(), Failure> {
         let peer = self.lanes[index].peer();
-        let (mut said, mut gone) = (Vec::new(), None);
+        let (mut received, mut gone) = (Vec::new(), None);
         self.lanes[index].poll(&mut |event| match event {
-            Event::Bulk { from, payload, .. } => said.push((from, payload)),
+            Event::Bulk { from, payload, .. } => received.push((from, payload)),
             Event::Peer(event) => gone = Some(event),
             _ => {}
         });
-        for (from, bytes) in said {
-            let heard = Message::heard(from, self.host.threads, &bytes);
-            let step = heard.and_then(|message| self.progress[index].hear(message));
-            match step.map_err(|what| RdmaError::Nonsense(peer, what))? {
-                Step::Connect { answering, row, payloads, ends } => {
-                    self.host.sleepers.say_at(peer, self.host.id, &row);
-                    if let Some(told) = &payloads {
-                        self.fetch_from(peer, told);
+        for (from, bytes) in received {
+            let decoded = Message::receive(from, self.host.threads, &bytes);
+            let step = decoded.and_then(|message| self.handshakes[index].receive(message));
+            match step.map_err(|what| RdmaError::Protocol(peer, what))? {
+                Step::Connect { responder_resources, sleep_flags, payloads, endpoints } => {
+                    self.host.sleep_flags.connect(peer, self.host.id, &sleep_flags);
+                    if let Some(descriptor) = &payloads {
+                        self.fetch_from(peer, descriptor);
                     }
-                    self.connect(index, answering, &ends)?;
+                    self.connect(index, responder_resources, &endpoints)?;
                 }
                 Step::Ready => {}
                 Step::Early(message) => self.early.push((peer, message)),
@@ -256,29 +285,35 @@ impl Joining {
         gone.map_or(Ok(()), |event| Err(RdmaError::Gone(event).into()))
     }
 
-    /// A peer has said where payloads are to be fetched from, a part by each thread.
-    fn fetch_from(&self, peer: HostId, told: &Told) {
-        let each = told.len / u64::from(self.host.threads);
+    /// A peer has received where payloads are to be fetched from, a part by each thread.
+    fn fetch_from(&self, peer: HostId, descriptor: &RegionDescriptor) {
+        let each = descriptor.len / u64::from(self.host.threads);
         for thread in 0..self.host.threads {
-            let at = told.address + u64::from(thread) * each;
-            let blocks = Remote::for_good(self.host.id, at, told.remote_key);
-            self.host
-                .with(thread, peer, |link, _| link.fetches_from(Arc::new(blocks), each as usize));
+            let at = descriptor.address + u64::from(thread) * each;
+            let blocks = RemoteMemory::permanent(self.host.id, at, descriptor.remote_key);
+            self.host.with(thread, peer, |connection, _| {
+                connection.fetch_from(Arc::new(blocks), each as usize)
+            });
         }
     }
 
-    /// A peer has said where its queue pairs are.
-    fn connect(&mut self, index: usize, answering: u8, ends: &[Endpoint]) -> Result<(), Failure> {
-        let Self { host, lanes, progress, .. } = self;
+    /// A peer has received where its queue pairs are.
+    fn connect(
+        &mut self,
+        index: usize,
+        responder_resources: u8,
+        endpoints: &[Endpoint],
+    ) -> Result<(), Failure> {
+        let Self { host, lanes, handshakes, .. } = self;
         let peer = lanes[index].peer();
-        let timing = host.place.timing(&host.config, answering);
-        for (thread, (ours, theirs)) in (0..).zip(progress[index].ours.iter().zip(ends)) {
-            let from = (*ours, host.place.gid);
-            let connected =
-                host.with(thread, peer, |link, _| link.qp.connect(from, *theirs, timing));
+        let params = host.selected.params(&host.config, responder_resources);
+        for (thread, (own, peers)) in (0..).zip(handshakes[index].own.iter().zip(endpoints)) {
+            let from = (*own, host.selected.gid);
+            let connected = host
+                .with(thread, peer, |connection, _| connection.qp.connect(from, *peers, params));
             connected.unwrap_or(Ok(())).map_err(Failure::Refused)?;
         }
-        self.say(index, &Message::Ready);
+        self.send(index, &Message::Ready);
         Ok(())
     }
 }
@@ -286,46 +321,66 @@ impl Joining {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::BLOCKS;
 
     const END: Endpoint = Endpoint { gid: [7; 16], lid: 0, mtu: 3, qp: 17, first: 1 };
 
-    fn progress() -> Progress {
-        Progress { ours: vec![END; 2], most: 64 << 10, has_greeted: false, is_ready: false }
+    fn handshake() -> Handshake {
+        Handshake {
+            own: vec![END; 2],
+            max_request_bytes: 64 << 10,
+            has_sent_hello: false,
+            is_ready: false,
+        }
     }
 
     /// Where a host of so many threads says which of them sleep.
-    fn row(threads: u32) -> Told {
+    fn sleep_flags(threads: u32) -> RegionDescriptor {
         let (rights, len) = (transport_api::Rights::WRITE, u64::from(threads) * 8);
-        Told { rights, generation: 0, len, address: 4096, remote_key: 1 }
+        RegionDescriptor { rights, generation: 0, len, address: 4096, remote_key: 1 }
     }
 
     fn hello(threads: u32) -> Message {
-        let ends = vec![END; threads as usize];
-        Message::Hello { answering: 4, row: row(threads), payloads: blocks(2, 64 << 10), ends }
+        let endpoints = vec![END; threads as usize];
+        Message::Hello {
+            responder_resources: 4,
+            sleep_flags: sleep_flags(threads),
+            payloads: blocks(2, 64 << 10),
+            endpoints,
+        }
     }
 
     /// Where a host of so many threads has payloads fetched from, in blocks of so many bytes.
-    fn blocks(threads: usize, each: usize) -> Option<Told> {
-        let len = (threads * payloads::BLOCKS * each) as u64;
+    fn blocks(threads: usize, each: usize) -> Option<RegionDescriptor> {
+        let len = (threads * BLOCKS * each) as u64;
         let rights = transport_api::Rights::READ;
-        Some(Told { rights, generation: 0, len, address: 4096, remote_key: 1 })
+        Some(RegionDescriptor { rights, generation: 0, len, address: 4096, remote_key: 1 })
     }
 
     #[test]
-    fn a_peer_greets_is_ready_and_then_may_say_more() {
-        let mut peer = progress();
+    fn a_peer_sends_hello_then_ready_then_anything() {
+        let mut peer = handshake();
         let payloads = blocks(2, 64 << 10);
-        let connect = Step::Connect { answering: 4, row: row(2), payloads, ends: vec![END; 2] };
-        assert_eq!(peer.hear(hello(2)), Ok(connect));
-        assert_eq!(peer.hear(Message::Ready), Ok(Step::Ready));
-        let early = Message::Forgotten { number: 1 };
-        assert_eq!(peer.hear(early.clone()), Ok(Step::Early(early)));
+        let connect = Step::Connect {
+            responder_resources: 4,
+            sleep_flags: sleep_flags(2),
+            payloads,
+            endpoints: vec![END; 2],
+        };
+        assert_eq!(peer.receive(hello(2)), Ok(connect));
+        assert_eq!(peer.receive(Message::Ready), Ok(Step::Ready));
+        let early = Message::Quiesced { number: 1 };
+        assert_eq!(peer.receive(early.clone()), Ok(Step::Early(early)));
     }
 
     #[test]
-    fn whoever_does_not_keep_the_order_is_refused_in_words() {
-        let greets =
-            |row, payloads| Message::Hello { answering: 4, row, payloads, ends: vec![END; 2] };
+    fn a_message_out_of_order_is_a_violation() {
+        let greets = |sleep_flags, payloads| Message::Hello {
+            responder_resources: 4,
+            sleep_flags,
+            payloads,
+            endpoints: vec![END; 2],
+        };
         let revoke =
             || Message::Revoke { number: 1, key: transport_api::RegionKey(1), generation: 0 };
         let wrong = [
@@ -333,18 +388,18 @@ mod tests {
             vec![revoke()],
             vec![hello(1)],
             vec![hello(3)],
-            vec![greets(row(1), None)],
-            vec![greets(row(2), blocks(2, 128 << 10))],
-            vec![greets(row(2), Some(Told { len: 8, ..row(2) }))],
+            vec![greets(sleep_flags(1), None)],
+            vec![greets(sleep_flags(2), blocks(2, 128 << 10))],
+            vec![greets(sleep_flags(2), Some(RegionDescriptor { len: 8, ..sleep_flags(2) }))],
             vec![hello(2), hello(2)],
             vec![hello(2), revoke()],
             vec![hello(2), Message::Ready, Message::Ready],
             vec![hello(2), Message::Ready, hello(2)],
         ];
-        for mut said in wrong {
-            let (mut peer, last) = (progress(), said.pop().expect("something"));
-            said.into_iter().for_each(|message| drop(peer.hear(message).expect("in order")));
-            let refused = peer.hear(last.clone()).expect_err("out of order");
+        for mut received in wrong {
+            let (mut peer, last) = (handshake(), received.pop().expect("something"));
+            received.into_iter().for_each(|message| drop(peer.receive(message).expect("in order")));
+            let refused = peer.receive(last.clone()).expect_err("out of order");
             assert!(!refused.is_empty(), "{last:?}");
         }
     }

@@ -1,68 +1,39 @@
-//! What the service threads of two hosts say to each other, as bytes.
+//! [`Message`]: what the service threads of two hosts send each other, and its encoding.
 //!
-//! It travels as bulk payloads of the connections that join the hosts otherwise, which are
-//! authenticated and encrypted: remote keys are secrets. All numbers are little-endian; the first
-//! byte says what a message is, and nothing may be missing or left over.
+//! Messages are bulk payloads of the carrier, whose connections are authenticated and encrypted:
+//! remote keys are secrets. Numbers are little-endian; the first byte is the kind of the message, and
+//! a decoder refuses missing or extra bytes.
 
-use crate::verbs::{Endpoint, Mr};
+use crate::{memory::descriptor::RegionDescriptor, verbs::Endpoint};
 use primitive::limits::THREADS_PER_HOST;
 use transport_api::{RegionKey, Rights, ThreadId};
 
 /// Bytes of the longest text that is read.
 const TEXT: usize = 1024;
 
-/// A region as its owner describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    pub(crate) rights: Rights,
-    pub(crate) generation: u32,
-    pub(crate) len: u64,
-    /// Its first byte, as the owner's device knows it.
-    pub(crate) address: u64,
-    pub(crate) remote_key: u32,
-}
-
-impl Told {
-    /// All of `mr`, to which peers have `rights` until the host ends.
-    pub(crate) fn of(mr: &Mr, rights: Rights) -> Self {
-        let (address, remote_key) = (mr.address(), mr.remote_key());
-        Told { rights, generation: 0, len: mr.memory().len() as u64, address, remote_key }
-    }
-
-    fn put_any(region: Option<&Told>, put: &mut impl FnMut(&[u8])) {
-        put(&[region.is_some().into()]);
-        if let Some(region) = region {
-            region.put(put);
-        }
-    }
-
-    fn put(&self, put: &mut impl FnMut(&[u8])) {
-        put(&[self.rights.bits()]);
-        put(&self.generation.to_le_bytes());
-        put(&self.len.to_le_bytes());
-        put(&self.address.to_le_bytes());
-        put(&self.remote_key.to_le_bytes());
-    }
-}
-
-/// What one service thread says to another.
+/// What one service thread sends another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// How the queue pairs towards the receiver can be reached, by thread; and how many READs and
-    /// atomics each of them answers at a time. In `row` the receiver's threads say whether they
-    /// sleep, and from `payloads` they fetch what has no room in a slot, unless the carrier has it.
-    Hello { answering: u8, row: Told, payloads: Option<Told>, ends: Vec<Endpoint> },
+    /// The addresses of the queue pairs to the receiver, by thread, and how many READs and atomics
+    /// each of them serves at a time. The receiver's threads write to `sleep_flags` whether they
+    /// sleep, and read from `payloads` what does not fit a slot, unless the carrier carries that.
+    Hello {
+        responder_resources: u8,
+        sleep_flags: RegionDescriptor,
+        payloads: Option<RegionDescriptor>,
+        endpoints: Vec<Endpoint>,
+    },
     /// The sender's queue pairs towards the receiver are connected.
     Ready,
-    /// Asks for a region, for so many milliseconds.
-    Ask { number: u64, key: RegionKey, timeout: u64 },
-    /// The answer; without a region, there is none.
-    Told { number: u64, region: Option<Told> },
-    /// That generation of the region must not be used any more.
+    /// Asks for a region, for up to `timeout` milliseconds.
+    Import { number: u64, key: RegionKey, timeout: u64 },
+    /// The answer; without a region if no such region is exported.
+    Imported { number: u64, region: Option<RegionDescriptor> },
+    /// Revokes that generation of the region.
     Revoke { number: u64, key: RegionKey, generation: u32 },
-    /// And it is not, nor is any use of it under way.
-    Forgotten { number: u64 },
-    /// The sender has given the receiver up, and why.
+    /// The sender no longer uses it, and no operation on it is in flight.
+    Quiesced { number: u64 },
+    /// The sender counts the receiver as lost, for this reason.
     GivenUp(String),
 }
 
@@ -72,12 +43,12 @@ impl Message {
         let mut out = Vec::new();
         let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
         match self {
-            Message::Hello { answering, row, payloads, ends } => {
-                put(&[1, *answering]);
-                row.put(&mut put);
-                Told::put_any(payloads.as_ref(), &mut put);
-                put(&(ends.len() as u16).to_le_bytes());
-                for end in ends {
+            Message::Hello { responder_resources, sleep_flags, payloads, endpoints } => {
+                put(&[1, *responder_resources]);
+                sleep_flags.put(&mut put);
+                RegionDescriptor::put_any(payloads.as_ref(), &mut put);
+                put(&(endpoints.len() as u16).to_le_bytes());
+                for end in endpoints {
                     put(&end.gid);
                     put(&end.lid.to_le_bytes());
                     put(&[end.mtu]);
@@ -86,14 +57,14 @@ impl Message {
                 }
             }
             Message::Ready => put(&[2]),
-            Message::Ask { number, key, timeout } => {
+            Message::Import { number, key, timeout } => {
                 put(&[3]);
                 [*number, key.0, *timeout].iter().for_each(|word| put(&word.to_le_bytes()));
             }
-            Message::Told { number, region } => {
+            Message::Imported { number, region } => {
                 put(&[4]);
                 put(&number.to_le_bytes());
-                Told::put_any(region.as_ref(), &mut put);
+                RegionDescriptor::put_any(region.as_ref(), &mut put);
             }
             Message::Revoke { number, key, generation } => {
                 put(&[5]);
@@ -101,7 +72,7 @@ impl Message {
                 put(&key.0.to_le_bytes());
                 put(&generation.to_le_bytes());
             }
-            Message::Forgotten { number } => {
+            Message::Quiesced { number } => {
                 put(&[6]);
                 put(&number.to_le_bytes());
             }
@@ -113,24 +84,24 @@ impl Message {
         out
     }
 
-    /// What the service thread of a peer says, among hosts with so many runtime threads: it is the
-    /// carrier's last thread, and nobody else has anything to say to the service thread.
+    /// Decodes what `from` sent to the service thread. Only the service thread of a peer may, which is
+    /// the carrier's last thread: its number is that of runtime threads.
     ///
     /// # Errors
     /// As [`decode`](Self::decode); also if `from` is another thread.
-    pub(crate) fn heard(from: ThreadId, threads: u32, bytes: &[u8]) -> Result<Message, String> {
+    pub(crate) fn receive(from: ThreadId, threads: u32, bytes: &[u8]) -> Result<Message, String> {
         if from.thread != threads {
-            return Err(format!("{} bytes of {from} for the service thread", bytes.len()));
+            return Err(format!("{} bytes from {from} to the service thread", bytes.len()));
         }
         Message::decode(bytes)
     }
 
-    /// The message that `bytes` are.
+    /// The message that `bytes` encode.
     ///
     /// # Errors
-    /// What is wrong, in words, when they are none.
+    /// What is wrong with them, in words.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Message, String> {
-        let none = || format!("a message of {} bytes that begins {:?}", bytes.len(), head(bytes));
+        let none = || format!("an invalid message of {} bytes, {:?}..", bytes.len(), head(bytes));
         let mut rest = Rest(bytes);
         let message = rest.message().ok_or_else(none)?;
         if rest.0.is_empty() { Ok(message) } else { Err(none()) }
@@ -141,7 +112,7 @@ fn head(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.len().min(8)]
 }
 
-/// What has not been read yet.
+/// The bytes that are not decoded yet.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -170,27 +141,27 @@ impl Rest<'_> {
     fn message(&mut self) -> Option<Message> {
         Some(match self.byte()? {
             1 => {
-                let (answering, row) = (self.byte()?, self.told()?);
+                let (responder_resources, sleep_flags) = (self.byte()?, self.descriptor()?);
                 let (payloads, count) = (self.any_told()?, self.half()?);
                 if usize::from(count) > THREADS_PER_HOST {
                     return None;
                 }
-                let ends = (0..count).map(|_| self.endpoint()).collect::<Option<_>>()?;
-                Message::Hello { answering, row, payloads, ends }
+                let endpoints = (0..count).map(|_| self.endpoint()).collect::<Option<_>>()?;
+                Message::Hello { responder_resources, sleep_flags, payloads, endpoints }
             }
             2 => Message::Ready,
-            3 => Message::Ask {
+            3 => Message::Import {
                 number: self.word()?,
                 key: RegionKey(self.word()?),
                 timeout: self.word()?,
             },
-            4 => Message::Told { number: self.word()?, region: self.any_told()? },
+            4 => Message::Imported { number: self.word()?, region: self.any_told()? },
             5 => Message::Revoke {
                 number: self.word()?,
                 key: RegionKey(self.word()?),
                 generation: self.word32()?,
             },
-            6 => Message::Forgotten { number: self.word()? },
+            6 => Message::Quiesced { number: self.word()? },
             7 if self.0.len() <= TEXT => {
                 let why = String::from_utf8_lossy(std::mem::take(&mut self.0));
                 Message::GivenUp(why.into_owned())
@@ -212,25 +183,25 @@ impl Rest<'_> {
     }
 
     /// A region, if there is one.
-    #[allow(clippy::option_option, reason = "no region is a good answer, no answer is not")]
-    fn any_told(&mut self) -> Option<Option<Told>> {
+    #[allow(clippy::option_option, reason = "no region is a valid answer, no answer is invalid")]
+    fn any_told(&mut self) -> Option<Option<RegionDescriptor>> {
         match self.byte()? {
             0 => Some(None),
-            1 => Some(Some(self.told()?)),
+            1 => Some(Some(self.descriptor()?)),
             _ => None,
         }
     }
 
-    fn told(&mut self) -> Option<Told> {
-        let told = Told {
+    fn descriptor(&mut self) -> Option<RegionDescriptor> {
+        let descriptor = RegionDescriptor {
             rights: Rights::from_bits(self.byte()?)?,
             generation: self.word32()?,
             len: self.word()?,
             address: self.word()?,
             remote_key: self.word32()?,
         };
-        // No memory goes on behind the last address.
-        told.address.checked_add(told.len).map(|_| told)
+        // Memory cannot wrap around.
+        descriptor.address.checked_add(descriptor.len).map(|_| descriptor)
     }
 }
 
@@ -241,7 +212,7 @@ mod tests {
 
     fn all() -> Vec<Message> {
         let end = Endpoint { gid: [7; 16], lid: 3, mtu: 3, qp: 0x12_3456, first: 0xab_cdef };
-        let region = Told {
+        let region = RegionDescriptor {
             rights: Rights::READ | Rights::ATOMIC,
             generation: 4,
             len: 1 << 40,
@@ -250,55 +221,76 @@ mod tests {
         };
         let (number, key) = (5, RegionKey(u64::MAX));
         vec![
-            Message::Hello { answering: 16, row: region, payloads: None, ends: vec![end; 3] },
-            Message::Hello { answering: 0, row: region, payloads: Some(region), ends: Vec::new() },
+            Message::Hello {
+                responder_resources: 16,
+                sleep_flags: region,
+                payloads: None,
+                endpoints: vec![end; 3],
+            },
+            Message::Hello {
+                responder_resources: 0,
+                sleep_flags: region,
+                payloads: Some(region),
+                endpoints: Vec::new(),
+            },
             Message::Ready,
-            Message::Ask { number, key, timeout: 1000 },
-            Message::Told { number, region: Some(region) },
-            Message::Told { number, region: None },
+            Message::Import { number, key, timeout: 1000 },
+            Message::Imported { number, region: Some(region) },
+            Message::Imported { number, region: None },
             Message::Revoke { number, key, generation: 2 },
-            Message::Forgotten { number },
+            Message::Quiesced { number },
             Message::GivenUp("the link is down".into()),
         ]
     }
 
     #[test]
-    fn messages_survive_the_way() {
+    fn messages_are_decoded_as_they_were_encoded() {
         for message in all() {
             assert_eq!(Message::decode(&message.encode()), Ok(message));
         }
     }
 
     #[test]
-    fn only_service_threads_are_heard() {
+    fn only_service_threads_may_send() {
         let from = |thread| ThreadId { host: transport_api::HostId(1), thread };
         let bytes = Message::Ready.encode();
-        assert_eq!(Message::heard(from(2), 2, &bytes), Ok(Message::Ready));
+        assert_eq!(Message::receive(from(2), 2, &bytes), Ok(Message::Ready));
         for thread in [0, 1, 3] {
-            let refused = Message::heard(from(thread), 2, &bytes).expect_err("another thread");
+            let refused = Message::receive(from(thread), 2, &bytes).expect_err("another thread");
             assert!(refused.contains(&from(thread).to_string()), "{refused}");
         }
     }
 
     #[test]
-    fn a_region_ends_where_addresses_do() {
-        let told =
-            |address, len| Told { rights: Rights::ALL, generation: 0, len, address, remote_key: 1 };
-        let decoded =
-            |region| Message::decode(&Message::Told { number: 1, region: Some(region) }.encode());
-        assert!(decoded(told(u64::MAX - 8, 8)).is_ok());
-        assert!(decoded(told(u64::MAX - 8, 9)).is_err());
-        assert!(decoded(told(1, u64::MAX)).is_err());
-        let (fits, wraps) = (told(4096, 64), told(u64::MAX - 8, 9));
-        for (row, payloads) in [(wraps, None), (wraps, Some(fits)), (fits, Some(wraps))] {
-            let hello = Message::Hello { answering: 4, row, payloads, ends: Vec::new() };
+    fn a_region_does_not_wrap_around() {
+        let descriptor = |address, len| RegionDescriptor {
+            rights: Rights::ALL,
+            generation: 0,
+            len,
+            address,
+            remote_key: 1,
+        };
+        let decoded = |region| {
+            Message::decode(&Message::Imported { number: 1, region: Some(region) }.encode())
+        };
+        assert!(decoded(descriptor(u64::MAX - 8, 8)).is_ok());
+        assert!(decoded(descriptor(u64::MAX - 8, 9)).is_err());
+        assert!(decoded(descriptor(1, u64::MAX)).is_err());
+        let (fits, wraps) = (descriptor(4096, 64), descriptor(u64::MAX - 8, 9));
+        for (sleep_flags, payloads) in [(wraps, None), (wraps, Some(fits)), (fits, Some(wraps))] {
+            let hello = Message::Hello {
+                responder_resources: 4,
+                sleep_flags,
+                payloads,
+                endpoints: Vec::new(),
+            };
             assert!(Message::decode(&hello.encode()).is_err(), "{hello:?}");
         }
     }
 
     #[test]
-    fn a_message_is_whole_or_none() {
-        // All but the text, which ends where it ends.
+    fn a_message_is_whole_or_refused() {
+        // All but the text, which endpoints where it endpoints.
         for message in all().split_last().unwrap().1 {
             let bytes = message.encode();
             for len in 0..bytes.len() {
@@ -310,7 +302,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let decoded = Message::decode(&bytes);
             if let Ok(message) = decoded && !matches!(message, Message::GivenUp(_)) {
                 prop_assert_eq!(Message::decode(&message.encode()), Ok(message));

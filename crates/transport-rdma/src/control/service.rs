@@ -15,16 +15,14 @@
 //! ```
 
 use crate::{
-    control::host::Host,
-    control::import_broker::{Answer, Dealings},
-    control::imports::Remote,
-    control::join::Joined,
-    control::message::{Message, Told},
+    control::host::Host, control::import_broker::ImportBroker, control::join::Joined,
+    control::message::Message, control::service_queue::Command,
+    memory::descriptor::RegionDescriptor, memory::remote::RemoteMemory,
 };
 use primitive::sync::Ordering;
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use transport_api::{
@@ -36,52 +34,6 @@ const SOON: Duration = Duration::from_micros(200);
 
 /// How long it sleeps when there is nothing to wait for.
 const LONG: Duration = Duration::from_secs(3600);
-
-/// What threads of this process ask of the service thread.
-pub(crate) enum Order {
-    /// Ask `owner` for a region. The answer is dropped unanswered when there is nobody to ask.
-    Import { owner: HostId, key: RegionKey, timeout: Duration, answer: Answer },
-    /// Drop `done` when no host of `importers` uses the region any more, nor does this one.
-    Withdraw {
-        key: RegionKey,
-        generation: u32,
-        importers: BTreeSet<HostId>,
-        done: mpsc::Sender<()>,
-    },
-    /// A queue pair to `peer` has failed.
-    Ended { peer: HostId, reason: LossReason },
-    /// End.
-    Stop,
-}
-
-/// Where orders are left for the service thread.
-pub(crate) struct Orders(Mutex<Option<Vec<Order>>>);
-
-impl Default for Orders {
-    fn default() -> Self {
-        Self(Mutex::new(Some(Vec::new())))
-    }
-}
-
-impl Orders {
-    /// Leaves an order; drops it if nobody will look any more.
-    pub(crate) fn leave(&self, order: Order) {
-        // A list of orders is whole whoever panicked.
-        let mut orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(orders) = &mut *orders {
-            orders.push(order);
-        }
-    }
-
-    fn take(&self) -> Vec<Order> {
-        let mut orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        orders.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    fn close(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-}
 
 /// Requests of this host to the owner of a withdrawn region that must complete.
 struct Forgetting {
@@ -96,7 +48,7 @@ pub(crate) struct Service {
     lanes: Vec<Box<dyn Lane>>,
     parker: Box<dyn Parker>,
     early: Vec<(HostId, Message)>,
-    dealings: Dealings,
+    broker: ImportBroker,
     forgetting: Vec<Forgetting>,
     /// Peers whose end was seen to.
     ended: BTreeSet<HostId>,
@@ -112,7 +64,7 @@ impl Service {
             lanes,
             parker,
             early,
-            dealings: Dealings::default(),
+            broker: ImportBroker::default(),
             forgetting: Vec::new(),
             ended: BTreeSet::new(),
             progress_thread,
@@ -126,7 +78,7 @@ impl Service {
         }
         loop {
             self.listen();
-            for order in self.host.orders.take() {
+            for order in self.host.service_queue.take() {
                 if !self.follow(order) {
                     self.end();
                     return;
@@ -143,10 +95,10 @@ impl Service {
 
     /// Nobody is served any more.
     fn end(&mut self) {
-        self.host.orders.close();
+        self.host.service_queue.close();
         for peer in self.host.clone().peers() {
             let reason = LossReason::Connection("this host has closed its connections".into());
-            self.host.gone(PeerEvent::Lost(peer, reason));
+            self.host.peer_gone(PeerEvent::Lost(peer, reason));
         }
         self.see_off();
     }
@@ -171,13 +123,13 @@ impl Service {
             });
         }
         for (from, bytes) in said {
-            match Message::heard(from, self.host.threads, &bytes) {
+            match Message::receive(from, self.host.threads, &bytes) {
                 Ok(message) => self.heard(from.host, message),
                 Err(what) => self.nonsense(from.host, what),
             }
         }
         for event in gone {
-            self.host.gone(event);
+            self.host.peer_gone(event);
         }
     }
 
@@ -188,20 +140,20 @@ impl Service {
     /// Counts `peer` as lost, and tells it.
     fn lose(&mut self, peer: HostId, reason: LossReason) {
         let why = reason.to_string();
-        if self.host.gone(PeerEvent::Lost(peer, reason)) {
+        if self.host.peer_gone(PeerEvent::Lost(peer, reason)) {
             self.say(peer, &Message::GivenUp(why));
         }
     }
 
     fn heard(&mut self, from: HostId, message: Message) {
         match message {
-            Message::Ask { number, key, timeout } => {
-                let asked = self.dealings.asked(from, (number, key, timeout), Instant::now());
+            Message::Import { number, key, timeout } => {
+                let asked = self.broker.asked(from, (number, key, timeout), Instant::now());
                 asked.unwrap_or_else(|what| self.nonsense(from, what));
             }
-            Message::Told { number, region } => {
-                if let Some((key, answer)) = self.dealings.answered(number, from) {
-                    let region = region.map(|told| self.import(from, key, told));
+            Message::Imported { number, region } => {
+                if let Some((key, answer)) = self.broker.answered(number, from) {
+                    let region = region.map(|descriptor| self.import(from, key, descriptor));
                     // The importer may have timed out.
                     let _ = answer.send(region);
                 }
@@ -210,7 +162,7 @@ impl Service {
                 self.host.imports.withdraw(from, key, generation);
                 self.begin_to_forget(from, number);
             }
-            Message::Forgotten { number } => self.dealings.forgotten(number, from),
+            Message::Quiesced { number } => self.broker.forgotten(number, from),
             Message::GivenUp(why) => {
                 let theirs = format!("it has given this host up: {}", why.escape_debug());
                 // It may only have seen the end of what this host's device has seen fail.
@@ -218,7 +170,7 @@ impl Service {
                     Some(ours) => format!("{ours}; {theirs}"),
                     None => theirs,
                 };
-                self.host.gone(PeerEvent::Lost(from, LossReason::Connection(text)));
+                self.host.peer_gone(PeerEvent::Lost(from, LossReason::Connection(text)));
             }
             message @ (Message::Hello { .. } | Message::Ready) => {
                 self.nonsense(from, format!("{message:?} after it was ready"));
@@ -229,42 +181,42 @@ impl Service {
     /// Why the first of the queue pairs to `peer` that have failed by now has.
     fn failure(&self, peer: HostId) -> Option<LossReason> {
         (0..self.host.threads).find_map(|thread| {
-            self.host.pump(thread);
-            self.host.with(thread, peer, |link, _| link.failure().cloned())?
+            self.host.progress(thread);
+            self.host.with(thread, peer, |connection, _| connection.failure().cloned())?
         })
     }
 
-    /// A region of `owner`, as it has told of it. Made here, in the order of what the owner says,
+    /// A region of `owner`, as it has descriptor of it. Made here, in the order of what the owner says,
     /// so that a withdrawal that follows finds it.
-    fn import(&self, owner: HostId, key: RegionKey, told: Told) -> RemoteRegion {
-        let Told { rights, generation, len, address, remote_key } = told;
-        let remote = Arc::new(Remote::new(self.host.id, key, address, remote_key));
+    fn import(&self, owner: HostId, key: RegionKey, descriptor: RegionDescriptor) -> RemoteRegion {
+        let RegionDescriptor { rights, generation, len, address, remote_key } = descriptor;
+        let remote = Arc::new(RemoteMemory::new(self.host.id, key, address, remote_key));
         self.host.imports.add(owner, generation, &remote);
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         RemoteRegion::remote(owner, (key, rights, generation), len, Arc::new(remote))
     }
 
     /// False if the service is to stop.
-    fn follow(&mut self, order: Order) -> bool {
+    fn follow(&mut self, order: Command) -> bool {
         match order {
-            Order::Stop => return false,
-            Order::Import { owner, key, timeout, answer } => {
-                let ask = self.dealings.ask(owner, key, timeout, answer);
+            Command::Stop => return false,
+            Command::Import { owner, key, timeout, answer } => {
+                let ask = self.broker.ask(owner, key, timeout, answer);
                 self.say(owner, &ask);
                 // Whoever is gone already is seen off now.
                 self.ended.remove(&owner);
             }
-            Order::Withdraw { key, generation, importers, done } => {
+            Command::Withdraw { key, generation, importers, done } => {
                 let mut users = importers.clone();
                 users.insert(self.host.local);
-                let number = self.dealings.withdraw(users, done);
+                let number = self.broker.withdraw(users, done);
                 for importer in importers {
                     self.say(importer, &Message::Revoke { number, key, generation });
                     self.ended.remove(&importer);
                 }
                 self.begin_to_forget(self.host.local, number);
             }
-            Order::Ended { peer, reason } => {
+            Command::Ended { peer, reason } => {
                 // A goodbye that it has said is the better reason.
                 self.listen();
                 self.lose(peer, reason);
@@ -277,7 +229,9 @@ impl Service {
     /// started must complete.
     fn begin_to_forget(&mut self, owner: HostId, number: u64) {
         let host = &self.host;
-        let mark = |thread| host.with(thread, owner, |link, note| link.settle(note)).unwrap_or(0);
+        let mark = |thread| {
+            host.with(thread, owner, |connection, sink| connection.settle(sink)).unwrap_or(0)
+        };
         let marks = (0..host.threads).map(mark).collect();
         self.forgetting.push(Forgetting { owner, number, marks });
         self.forget();
@@ -289,10 +243,10 @@ impl Service {
         let host = self.host.clone();
         self.forgetting.retain(|Forgetting { owner, number, marks }| {
             let is_past = |(thread, mark): (u32, &u64)| {
-                host.pump(thread);
-                let past = host.with(thread, *owner, |link, note| {
-                    link.settle(note);
-                    link.is_past(*mark)
+                host.progress(thread);
+                let past = host.with(thread, *owner, |connection, sink| {
+                    connection.settle(sink);
+                    connection.has_completed(*mark)
                 });
                 past != Some(false)
             };
@@ -304,9 +258,9 @@ impl Service {
         });
         for (owner, number) in done {
             if owner == host.local {
-                self.dealings.forgotten(number, owner);
+                self.broker.forgotten(number, owner);
             } else {
-                self.say(owner, &Message::Forgotten { number });
+                self.say(owner, &Message::Quiesced { number });
             }
         }
     }
@@ -314,7 +268,7 @@ impl Service {
     /// Answers imports whose region is there now, or whose timeout has passed.
     fn answer(&mut self) {
         let exports = &self.host.exports;
-        let answers = self.dealings.answers(Instant::now(), |key, to| exports.tell(key, to));
+        let answers = self.broker.answers(Instant::now(), |key, to| exports.tell(key, to));
         for (to, answer) in answers {
             self.say(to, &answer);
         }
@@ -328,20 +282,23 @@ impl Service {
                 continue;
             }
             for thread in 0..host.threads {
-                host.pump(thread);
-                host.with(thread, peer, |link, _| link.end());
-                host.seat(thread).desk().unwoken.retain(|target| target.host != peer);
+                host.progress(thread);
+                host.with(thread, peer, |connection, _| connection.end());
+                host.thread_state(thread)
+                    .connections()
+                    .unwoken
+                    .retain(|target| target.host != peer);
             }
-            self.dealings.end(peer);
+            self.broker.end(peer);
         }
     }
 
     /// Takes the completions of threads that neither poll nor sleep, and wakes whom they should.
     fn tick(&mut self) {
         let host = &self.host;
-        let is_away = |thread| host.seat(thread).is_asleep.load(Ordering::Acquire);
+        let is_away = |thread| host.thread_state(thread).is_asleep.load(Ordering::Acquire);
         self.progress_thread.look(&host.poll_tracker, Instant::now(), is_away, |thread| {
-            host.pump(thread);
+            host.progress(thread);
             host.wake_sleepers(thread);
             true
         });
@@ -353,7 +310,7 @@ impl Service {
         let until = |deadline: Instant| deadline.saturating_duration_since(now);
         let tick = self.progress_thread.next(&self.host.poll_tracker).map(until);
         let soon = (!self.forgetting.is_empty()).then_some(SOON);
-        let deadline = self.dealings.deadline().map(until);
+        let deadline = self.broker.deadline().map(until);
         [deadline, tick, soon].into_iter().flatten().min().unwrap_or(LONG)
     }
 }

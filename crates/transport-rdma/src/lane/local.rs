@@ -5,8 +5,8 @@
 //! thread that leads back to itself, made when it is first needed.
 
 use crate::{
-    control::exports::Exported, control::host::Host, control::imports::Remote, error::advice,
-    qp::connection::Link, verbs::Verb,
+    control::exports::Exported, control::host::Host, error::advice, memory::remote::RemoteMemory,
+    qp::connection::Connection, verbs::Verb,
 };
 use primitive::SharedBytes;
 use std::{io, sync::Arc};
@@ -31,11 +31,11 @@ impl LocalLane {
     }
 
     /// Makes the queue pair, if it is not there.
-    fn link(&mut self) -> Result<(), OpError> {
+    fn connection(&mut self) -> Result<(), OpError> {
         if self.has_link {
             return Ok(());
         }
-        let made = self.make_link();
+        let made = self.connect_loopback();
         self.has_link = made.is_ok();
         made.map_err(|error| {
             let text = format!("no queue pair for its own atomics: {error}{}", advice(&error));
@@ -43,15 +43,15 @@ impl LocalLane {
         })
     }
 
-    fn make_link(&self) -> io::Result<()> {
-        let Host { place, config, threads, local, .. } = &*self.host;
+    fn connect_loopback(&self) -> io::Result<()> {
+        let Host { selected, config, threads, local, .. } = &*self.host;
         let (_, memory) = self.host.memory_for(1)?;
-        let seat = self.host.seat(self.thread);
+        let state = self.host.thread_state(self.thread);
         let me = ThreadId { host: *local, thread: self.thread };
-        let from = (&seat.cq, &memory, self.host.offered(self.thread, *local));
-        let mut link = Link::new(from, config, me, *threads)?;
-        crate::control::join::connect_to_itself(&mut link, place, config)?;
-        seat.desk().put(*local, link);
+        let from = (&state.cq, &memory, self.host.blocks(self.thread, *local));
+        let mut connection = Connection::new(from, config, me, *threads)?;
+        crate::control::join::connect_loopback(&mut connection, selected, config)?;
+        state.connections().put(*local, connection);
         Ok(())
     }
 
@@ -77,15 +77,15 @@ impl LocalLane {
         if !at.is_multiple_of(8) {
             return Err(OpError::Misaligned(at));
         }
-        self.link()?;
+        self.connection()?;
         let (address, remote_key) = exported.place();
-        let remote = Arc::new(Remote::new(self.host.id, key, address, remote_key));
+        let remote = Arc::new(RemoteMemory::new(self.host.id, key, address, remote_key));
         let (thread, local) = (self.thread, self.host.local);
-        let started = self.host.with(thread, local, |link, _| {
+        let started = self.host.with(thread, local, |connection, _| {
             // It is withdrawn by whoever holds this queue pair.
             let is_live = window.is_live();
             if is_live {
-                link.atomic(verb, &remote, at, token);
+                connection.atomic(verb, &remote, at, token);
             }
             is_live
         });
@@ -157,7 +157,7 @@ impl Lane for LocalLane {
 
     fn flush(&mut self) -> Result<(), OpError> {
         if self.has_link {
-            self.host.with(self.thread, self.host.local, |link, note| link.post(note));
+            self.host.with(self.thread, self.host.local, |connection, sink| connection.post(sink));
         }
         self.carrier.flush()
     }
@@ -173,7 +173,7 @@ impl Lane for LocalLane {
         let mut moved = self.carrier.poll(sink);
         if self.has_link {
             self.host.poll_tracker.record_poll(self.thread);
-            moved |= self.host.pump(self.thread);
+            moved |= self.host.progress(self.thread);
             moved |= self.event_queue.take(sink);
         }
         moved

@@ -6,8 +6,8 @@
 
 use crate::{
     control::host::Host,
-    control::imports::Remote,
-    qp::connection::{Incident, Link},
+    memory::remote::RemoteMemory,
+    qp::connection::{Connection, Incident},
     verbs::Verb,
 };
 use primitive::{SharedBytes, sync::Ordering};
@@ -62,11 +62,13 @@ impl RdmaLane {
         at: usize,
         count: usize,
         needs: Rights,
-    ) -> Result<&'r Arc<Remote>, OpError> {
+    ) -> Result<&'r Arc<RemoteMemory>, OpError> {
         let key = region.key();
-        let ours =
-            |remote: &&Arc<Remote>| remote.issuer == self.host.id && region.owner() == self.peer;
-        let remote = region.handle::<Arc<Remote>>().filter(ours).ok_or(OpError::Foreign(key))?;
+        let ours = |remote: &&Arc<RemoteMemory>| {
+            remote.issuer == self.host.id && region.owner() == self.peer
+        };
+        let remote =
+            region.handle::<Arc<RemoteMemory>>().filter(ours).ok_or(OpError::Foreign(key))?;
         self.event_queue.there()?;
         region.check(at, count, needs)?;
         Ok(remote)
@@ -77,18 +79,22 @@ impl RdmaLane {
         on: &'r RemoteRegion,
         at: usize,
         needs: Rights,
-    ) -> Result<&'r Arc<Remote>, OpError> {
+    ) -> Result<&'r Arc<RemoteMemory>, OpError> {
         let remote = self.check(on, at, 8, needs)?;
         on.check_word(at, needs)?;
         Ok(remote)
     }
 
     /// Starts an operation on `remote`, which is not withdrawn while its queue pair is held.
-    fn start(&self, remote: &Remote, operation: impl FnOnce(&mut Link)) -> Result<(), OpError> {
-        let started = self.with(|link, _| {
+    fn start(
+        &self,
+        remote: &RemoteMemory,
+        operation: impl FnOnce(&mut Connection),
+    ) -> Result<(), OpError> {
+        let started = self.with(|connection, _| {
             let is_live = remote.is_live();
             if is_live {
-                operation(link);
+                operation(connection);
             }
             is_live
         });
@@ -97,7 +103,7 @@ impl RdmaLane {
 
     fn with<R>(
         &self,
-        operation: impl FnOnce(&mut Link, &mut dyn FnMut(Incident)) -> R,
+        operation: impl FnOnce(&mut Connection, &mut dyn FnMut(Incident)) -> R,
     ) -> Option<R> {
         self.host.with(self.thread, self.peer, operation)
     }
@@ -111,7 +117,7 @@ impl RdmaLane {
         });
         if let Some(event) = ended {
             self.carrier_ended = true;
-            self.host.gone(event);
+            self.host.peer_gone(event);
         }
         // Where something came, more may follow.
         self.until_carrier = if moved { 0 } else { CARRIER_EVERY };
@@ -126,12 +132,12 @@ impl Lane for RdmaLane {
 
     fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
         let remote = self.check(to, at, from.len(), Rights::WRITE)?;
-        self.start(remote, |link| link.write(remote, at, from))
+        self.start(remote, |connection| connection.write(remote, at, from))
     }
 
     fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
         let remote = self.check_word(to, at, Rights::WRITE)?;
-        self.start(remote, |link| link.signal(remote, at, word))
+        self.start(remote, |connection| connection.signal(remote, at, word))
     }
 
     fn read(
@@ -142,7 +148,7 @@ impl Lane for RdmaLane {
         token: u64,
     ) -> Result<(), OpError> {
         let remote = self.check(from, at, into.len(), Rights::READ)?;
-        self.start(remote, |link| link.read(remote, at, into, token))
+        self.start(remote, |connection| connection.read(remote, at, into, token))
     }
 
     fn compare_swap(
@@ -154,7 +160,9 @@ impl Lane for RdmaLane {
         token: u64,
     ) -> Result<(), OpError> {
         let remote = self.check_word(on, at, Rights::ATOMIC)?;
-        self.start(remote, |link| link.atomic(Verb::Swap(expected, new), remote, at, token))
+        self.start(remote, |connection| {
+            connection.atomic(Verb::Swap(expected, new), remote, at, token)
+        })
     }
 
     fn fetch_add(
@@ -165,7 +173,7 @@ impl Lane for RdmaLane {
         token: u64,
     ) -> Result<(), OpError> {
         let remote = self.check_word(on, at, Rights::ATOMIC)?;
-        self.start(remote, |link| link.atomic(Verb::Add(addend), remote, at, token))
+        self.start(remote, |connection| connection.atomic(Verb::Add(addend), remote, at, token))
     }
 
     fn write_notify(
@@ -179,9 +187,9 @@ impl Lane for RdmaLane {
         self.event_queue.check_thread(thread)?;
         let remote = self.check(to, at, from.len(), Rights::WRITE)?;
         let name = (to.key(), to.generation());
-        self.start(remote, |link| {
-            link.write(remote, at, from);
-            link.notify(name, at, thread, value);
+        self.start(remote, |connection| {
+            connection.write(remote, at, from);
+            connection.notify(name, at, thread, value);
         })
     }
 
@@ -190,7 +198,7 @@ impl Lane for RdmaLane {
         self.event_queue.there()?;
         if self.host.config.reads_payloads {
             OpError::check_payload(payload.len())?;
-            self.with(|link, _| link.offer(thread, tag, payload));
+            self.with(|connection, _| connection.offer(thread, tag, payload));
             return Ok(());
         }
         self.has_bulk = true;
@@ -201,7 +209,7 @@ impl Lane for RdmaLane {
 
     fn flush(&mut self) -> Result<(), OpError> {
         self.event_queue.there()?;
-        self.with(|link, note| link.post(note));
+        self.with(|connection, sink| connection.post(sink));
         if std::mem::take(&mut self.has_bulk) {
             // If the peer is gone for the carrier, the next poll reports it.
             let _ = self.carrier.flush();
@@ -219,7 +227,7 @@ impl Lane for RdmaLane {
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         self.host.poll_tracker.record_poll(self.thread);
         // For all lanes of the thread: also where this one is over.
-        let mut moved = self.host.pump(self.thread);
+        let mut moved = self.host.progress(self.thread);
         if self.event_queue.is_over() {
             // The carrier may find out later, and keeps the thread awake until somebody hears it.
             if !self.carrier_ended {
@@ -229,7 +237,7 @@ impl Lane for RdmaLane {
         }
         moved |= self.host.take(&mut self.event_queue, sink);
         let ended = self.host.end_of(self.peer).is_some();
-        let sleeps = self.host.seat(self.thread).sleeps.load(Ordering::Relaxed);
+        let sleeps = self.host.thread_state(self.thread).sleeps.load(Ordering::Relaxed);
         if self.until_carrier == 0 || ended || sleeps != self.sleeps {
             self.sleeps = sleeps;
             moved |= self.poll_carrier(sink);
@@ -243,7 +251,7 @@ impl Lane for RdmaLane {
             Some(_) => {}
         }
         // What completed before the end is reported before it.
-        self.host.pump(self.thread);
+        self.host.progress(self.thread);
         self.host.take(&mut self.event_queue, sink);
         if let Some(end) = self.host.end_of(self.peer) {
             self.event_queue.report(end, sink);

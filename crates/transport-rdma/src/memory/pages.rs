@@ -1,8 +1,8 @@
-//! Where registered memory comes from: huge pages, if the system has some, so that a device needs
-//! few entries of its table for it, and the processor few of its own.
+//! Pages to register: huge ones if the system has some, so that the device and the processor need few
+//! translation entries for them.
 //!
-//! 1. From the system's pool (`vm.nr_hugepages`), as far as it goes.
-//! 2. Else pages that the system may make huge by itself (`madvise`), if it does so at all.
+//! 1. From the system's pool (`vm.nr_hugepages`), while it lasts.
+//! 2. Else transparent huge pages (`madvise`), if the system has them.
 //! 3. Else ordinary ones.
 
 use primitive::SharedBytes;
@@ -20,12 +20,12 @@ use std::{
 /// Bytes of a huge page.
 pub(crate) const HUGE: usize = 2 << 20;
 
-/// What memory is made of.
+/// The kind of pages of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pages {
     /// Huge pages of the system's pool.
     Pool,
-    /// Pages that the system makes huge where it can.
+    /// Transparent huge pages, where the system can provide them.
     Advised,
     /// Ordinary pages.
     Ordinary,
@@ -35,8 +35,8 @@ impl fmt::Display for Pages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pool => "huge pages of the system's pool",
-            Self::Advised => "huge pages where the system can make some",
-            Self::Ordinary => "ordinary pages, since the system has no huge ones",
+            Self::Advised => "transparent huge pages where possible",
+            Self::Ordinary => "ordinary pages",
         })
     }
 }
@@ -63,7 +63,7 @@ impl Mapping {
 
     fn advise(&self, advice: Advice) -> io::Result<()> {
         // SAFETY: the whole of a mapping of ours; neither advice that is given here changes what
-        // can be read there, which is zeros: nobody has the mapping yet.
+        // can be read there, which is zeros: the mapping is not shared yet.
         unsafe { madvise(self.base.as_ptr(), self.len, advice) }.map_err(io::Error::from)
     }
 
@@ -75,7 +75,7 @@ impl Mapping {
         // SAFETY: inside the mapping, as was just checked.
         let base = unsafe { self.base.cast::<u8>().add(before) };
         // SAFETY: aligned to a huge page; mapped for reading and writing as long as the `Mapping`;
-        // nobody has a reference into it, since nobody else knows where it is.
+        // no reference into it exists, since its address has not been given out.
         unsafe { SharedBytes::from_raw(base, len, Arc::new(self)) }
     }
 }
@@ -88,10 +88,10 @@ impl Drop for Mapping {
     }
 }
 
-/// Zeroed memory of at least `len` bytes, in whole huge pages, and what it is made of.
+/// Zeroed memory of at least `len` bytes, in whole huge pages, and the kind of its pages.
 ///
 /// # Errors
-/// What the system says when it has no memory at all.
+/// The error of the system if it has no memory.
 pub(crate) fn map(len: usize) -> io::Result<(SharedBytes, Pages)> {
     let len = len.max(1).checked_next_multiple_of(HUGE).ok_or(Errno::NOMEM)?;
     if let Ok(memory) = from_pool(len) {
@@ -106,8 +106,8 @@ pub(crate) fn map(len: usize) -> io::Result<(SharedBytes, Pages)> {
 
 fn from_pool(len: usize) -> io::Result<SharedBytes> {
     let mapping = Mapping::new(len, MapFlags::HUGETLB | MapFlags::HUGE_2MB)?;
-    // A limit of this process's control group ends it when it touches a page, unless the pages are
-    // asked for like this; then it is an error.
+    // Beyond a limit of the control group, touching a page kills the process; populating it here
+    // returns an error instead.
     mapping.advise(Advice::LinuxPopulateWrite)?;
     Ok(mapping.show(len))
 }
@@ -118,7 +118,7 @@ mod tests {
     use primitive::sync::Ordering;
     use std::fs;
 
-    /// Huge pages in the system's pool that nobody has.
+    /// Free huge pages in the system's pool.
     fn free() -> usize {
         let text = fs::read_to_string("/proc/meminfo").unwrap();
         let count = |name| {

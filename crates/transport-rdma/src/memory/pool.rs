@@ -1,13 +1,12 @@
-//! [`Memory`]: what a process registers is cut from few large blocks, which are huge pages where
-//! the system has some.
+//! [`Memory`]: the memory that a process registers, cut from few large blocks of huge pages.
 //!
 //! ```text
 //!   block (whole huge pages)
-//!   | who sleeps | staging memory of all lanes | region | region |   | region |    ...free... |
+//!   | sleep flags | staging memory of all lanes | region | region |   | region |    ...free... |
 //! ```
 //!
-//! Each region has a registration of its own, of just its bytes. What is given back is not given
-//! out again, so that memory is always zeroed; a block goes when nothing of it is left.
+//! Each region has a registration of its own, of exactly its bytes. A piece is never reused, so that
+//! memory is always zeroed; a block is unmapped when all its pieces are dropped.
 
 use crate::memory::pages;
 use primitive::SharedBytes;
@@ -16,26 +15,26 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// What pieces are aligned to: two cache lines, which processors fetch together.
+/// Alignment of pieces: two cache lines, which processors fetch together.
 const ALIGN: usize = 128;
 
 /// Memory to register.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// What is left of the block that pieces are cut from, if there is one.
+    /// The rest of the block that pieces are cut from.
     left: Mutex<Option<SharedBytes>>,
 }
 
 impl Memory {
-    /// Bytes that a piece of so many really takes.
+    /// Bytes that a piece of `len` bytes takes up.
     pub(crate) fn taken_by(len: usize) -> Option<usize> {
         len.max(1).checked_next_multiple_of(ALIGN)
     }
 
-    /// A zeroed piece of `len` bytes, which nobody else has.
+    /// A zeroed piece of `len` bytes that overlaps no other.
     ///
     /// # Errors
-    /// What the system says when it has no memory.
+    /// The error of the system if it has no memory.
     pub(crate) fn take(&self, len: usize) -> io::Result<SharedBytes> {
         let taken = Self::taken_by(len).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,7 +43,7 @@ impl Memory {
             other => {
                 *left = other;
                 let (block, pages) = pages::map(taken)?;
-                tracing::debug!(bytes = block.len(), %pages, "has memory for RDMA devices");
+                tracing::debug!(bytes = block.len(), %pages, "mapped memory for RDMA devices");
                 block
             }
         };

@@ -1,4 +1,4 @@
-//! [`Notices`]: what the two ends of a queue pair say to each other beside data, without the device.
+//! [`Notifications`]: what the two ends of a queue pair say to each other beside data, without the device.
 //!
 //! Two things use up receives of the peer, of which every queue pair has [`RECEIVES`]:
 //!
@@ -18,7 +18,7 @@
 //!
 //! The place of a message is used again at once. So that notifications which nobody takes need no
 //! memory without end, at most [`WINDOW`] of them are on their way or waiting to be taken. A peer
-//! that says anything else breaks the rules, and is told in words what it has said.
+//! that says anything else breaks the rules, and is descriptor in words what it has said.
 
 use std::collections::VecDeque;
 use transport_api::{Event, RegionKey, ThreadId};
@@ -35,15 +35,15 @@ pub(crate) const WINDOW: u32 = 64;
 /// What a notice begins with that counts pieces of payloads, or notifications; one that does with
 /// both grants room for payloads.
 pub(crate) const FETCHED: u32 = 1 << 30;
-pub(crate) const TAKEN: u32 = 1 << 31;
-const GRANTED: u32 = FETCHED | TAKEN;
+pub(crate) const NOTIFICATION_CREDITS: u32 = 1 << 31;
+const PAYLOAD_CREDITS: u32 = FETCHED | NOTIFICATION_CREDITS;
 
 /// Bits of a cost.
 const COST: u32 = 20;
 
 /// The notice that `thread` has taken payloads that were charged `cost`.
-pub(crate) fn granted(thread: u32, cost: u32) -> u32 {
-    GRANTED | thread << COST | cost
+pub(crate) fn payload_credits(thread: u32, cost: u32) -> u32 {
+    PAYLOAD_CREDITS | thread << COST | cost
 }
 
 /// A notification, as it travels.
@@ -86,19 +86,19 @@ impl Record {
 
 /// What a peer's notice says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum Immediate {
     /// This thread must not sleep.
     Wake(u32),
     /// Some notifications have been taken: there is room for more.
-    Room,
+    NotificationCredits,
     /// So many pieces of payloads have been fetched.
     Fetched(u32),
     /// Payloads for a thread that were charged so much have been taken.
-    Granted { thread: u32, cost: u32 },
+    PayloadCredits { thread: u32, cost: u32 },
 }
 
 /// What one end of a queue pair has to keep in mind.
-pub(crate) struct Notices {
+pub(crate) struct Notifications {
     /// The thread at the other end.
     peer: ThreadId,
     /// Threads of this host.
@@ -107,13 +107,13 @@ pub(crate) struct Notices {
     /// those that wait until they have.
     out: u32,
     waiting: VecDeque<Record>,
-    /// Notifications of the peer that nobody has taken, and taken ones that it has not been told
+    /// Notifications of the peer that nobody has taken, and taken ones that it has not been descriptor
     /// of.
     untaken: u32,
     owed: u32,
 }
 
-impl Notices {
+impl Notifications {
     /// Between a thread of a host with so many and `peer`.
     pub(crate) fn new(peer: ThreadId, threads: u32) -> Self {
         Self { peer, threads, out: 0, waiting: VecDeque::new(), untaken: 0, owed: 0 }
@@ -136,20 +136,20 @@ impl Notices {
     pub(crate) fn taken(&mut self, count: u32) -> Option<u32> {
         self.untaken -= count;
         self.owed += count;
-        (self.owed >= WINDOW / 2).then(|| TAKEN | std::mem::take(&mut self.owed))
+        (self.owed >= WINDOW / 2).then(|| NOTIFICATION_CREDITS | std::mem::take(&mut self.owed))
     }
 
     /// What the peer says with the notice `word`.
     ///
     /// # Errors
     /// In words, if no peer of this build would.
-    pub(crate) fn noticed(&mut self, word: u32) -> Result<Notice, String> {
-        let count = word & !GRANTED;
-        match word & GRANTED {
-            TAKEN => {}
-            FETCHED => return Ok(Notice::Fetched(count)),
-            GRANTED => {
-                return Ok(Notice::Granted {
+    pub(crate) fn receive_immediate(&mut self, word: u32) -> Result<Immediate, String> {
+        let count = word & !PAYLOAD_CREDITS;
+        match word & PAYLOAD_CREDITS {
+            NOTIFICATION_CREDITS => {}
+            FETCHED => return Ok(Immediate::Fetched(count)),
+            PAYLOAD_CREDITS => {
+                return Ok(Immediate::PayloadCredits {
                     thread: count >> COST,
                     cost: count & ((1 << COST) - 1),
                 });
@@ -157,13 +157,13 @@ impl Notices {
             _ => {
                 let is_one = word < self.threads;
                 return is_one
-                    .then_some(Notice::Wake(word))
+                    .then_some(Immediate::Wake(word))
                     .ok_or(format!("a wake of thread {word}"));
             }
         }
         let left = self.out.checked_sub(count);
         self.out = left.ok_or(format!("{count} notifications taken, of {}", self.out))?;
-        Ok(Notice::Room)
+        Ok(Immediate::NotificationCredits)
     }
 
     /// The notification that is a message of `len` bytes, of which `bytes` are the first, and the
@@ -171,7 +171,7 @@ impl Notices {
     ///
     /// # Errors
     /// In words, if it is none.
-    pub(crate) fn notified(
+    pub(crate) fn receive_record(
         &mut self,
         bytes: &[u8; RECORD],
         len: usize,

@@ -1,7 +1,7 @@
-//! [`Seat`]: one runtime thread of this process.
+//! [`ThreadState`]: one runtime thread of this process.
 //!
-//! It has a *desk*: its queue pairs and what is under way on them, behind one lock, and a completion
-//! queue for all of them. Data needs nobody at the other end; but notices and notifications must be
+//! It has a *connections*: its queue pairs and what is under way on them, behind one lock, and a completion
+//! queue for all of them. Data needs nobody at the other end; but notifications and notifications must be
 //! read there, and completions here. As with connections over TCP, the thread itself does that:
 //! whenever it polls, and when its parker wakes, since the completion queue wakes it. For a thread
 //! that does neither, because its own code keeps it busy, the service thread does it at every
@@ -11,7 +11,7 @@
 
 use crate::{
     config::RdmaConfig,
-    qp::connection::{Incident, Link},
+    qp::connection::{Connection, Incident},
     qp::immediate::RECEIVES,
     verbs::{AT_ONCE, Cq, Found, Pd},
 };
@@ -25,9 +25,9 @@ use transport_api::{HostId, LossReason, ThreadId};
 
 /// A thread's queue pairs.
 #[derive(Default)]
-pub(crate) struct Desk {
+pub(crate) struct Connections {
     /// By host; that to this host itself is there only if it is needed.
-    pub(crate) links: Vec<Option<Link>>,
+    pub(crate) by_host: Vec<Option<Connection>>,
     /// The host that the queue pair of this number leads to.
     by_number: HashMap<u32, usize>,
     /// What has happened and is not dealt with yet, by host.
@@ -39,28 +39,28 @@ pub(crate) struct Desk {
     /// for them.
     pub(crate) unwoken: Vec<ThreadId>,
     /// Which of them was looked at last.
-    pub(crate) looked_at: usize,
+    pub(crate) last_checked: usize,
     found: Found,
 }
 
-impl Desk {
+impl Connections {
     /// Puts the queue pair to `peer` in its place.
-    pub(crate) fn put(&mut self, peer: HostId, link: Link) {
+    pub(crate) fn put(&mut self, peer: HostId, connection: Connection) {
         let index = peer.0 as usize;
-        self.by_number.insert(link.qp.number(), index);
-        self.links[index] = Some(link);
+        self.by_number.insert(connection.qp.number(), index);
+        self.by_host[index] = Some(connection);
     }
 
     /// Takes what has completed on `cq`, and starts what has waited for that; true if there was
     /// anything. What comes of it is among the incidents.
-    pub(crate) fn pump(&mut self, cq: &Cq) -> bool {
-        let Desk { links, by_number, incidents, found, .. } = self;
+    pub(crate) fn handle_completions(&mut self, cq: &Cq) -> bool {
+        let Connections { by_host, by_number, incidents, found, .. } = self;
         let mut any = false;
         loop {
             let polled = cq.poll(found, |completion| {
                 let Some(&index) = by_number.get(&completion.qp) else { return };
-                let Some(link) = &mut links[index] else { return };
-                link.take(completion, &mut |incident| incidents.push((index, incident)));
+                let Some(connection) = &mut by_host[index] else { return };
+                connection.take(completion, &mut |incident| incidents.push((index, incident)));
             });
             any |= !matches!(polled, Ok(0));
             match polled {
@@ -68,9 +68,9 @@ impl Desk {
                 Ok(_) => break,
                 Err(error) => {
                     let text = format!("the RDMA device has failed: {error}");
-                    for (index, link) in (0..).zip(&mut *links) {
-                        if let Some(link) = link {
-                            link.end();
+                    for (index, connection) in (0..).zip(&mut *by_host) {
+                        if let Some(connection) = connection {
+                            connection.end();
                             let reason = LossReason::Connection(text.clone());
                             incidents.push((index, Incident::Failed(reason)));
                         }
@@ -80,9 +80,9 @@ impl Desk {
             }
         }
         if any {
-            for (index, link) in (0..).zip(links) {
-                if let Some(link) = link {
-                    link.advance(&mut |incident| incidents.push((index, incident)));
+            for (index, connection) in (0..).zip(by_host) {
+                if let Some(connection) = connection {
+                    connection.advance(&mut |incident| incidents.push((index, incident)));
                 }
             }
         }
@@ -96,29 +96,29 @@ impl Desk {
 }
 
 /// One runtime thread of this process.
-pub(crate) struct Seat {
+pub(crate) struct ThreadState {
     /// Whether it sleeps, so that completions wake it.
     pub(crate) is_asleep: AtomicBool,
     /// How often it has slept.
     pub(crate) sleeps: AtomicU64,
     pub(crate) cq: Arc<Cq>,
-    desk: Mutex<Desk>,
+    connections: Mutex<Connections>,
 }
 
-impl Seat {
+impl ThreadState {
     pub(crate) fn new(hosts: usize, cq: Arc<Cq>) -> Self {
-        let links = (0..hosts).map(|_| None).collect();
+        let by_host = (0..hosts).map(|_| None).collect();
         Self {
             is_asleep: AtomicBool::new(false),
             sleeps: AtomicU64::new(0),
             cq,
-            desk: Mutex::new(Desk { links, ..Default::default() }),
+            connections: Mutex::new(Connections { by_host, ..Default::default() }),
         }
     }
 
-    pub(crate) fn desk(&self) -> MutexGuard<'_, Desk> {
+    pub(crate) fn connections(&self) -> MutexGuard<'_, Connections> {
         // Nobody panics with it unless the process is beyond help.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) enum Done {
     /// A message has arrived in a receive of this side, of so many bytes.
     Message(usize),
     /// A peer's write has arrived, and said this word.
-    Notice(u32),
+    Immediate(u32),
 }
 
 /// Why a work request failed.
@@ -227,7 +227,7 @@ fn done(code: u32, len: usize, word: u32) -> Result<Done, Failure> {
     use ffi::ibv_wc_opcode::*;
     match code {
         IBV_WC_RECV => Ok(Done::Message(len)),
-        IBV_WC_RECV_RDMA_WITH_IMM => Ok(Done::Notice(word)),
+        IBV_WC_RECV_RDMA_WITH_IMM => Ok(Done::Immediate(word)),
         IBV_WC_SEND | IBV_WC_RDMA_WRITE | IBV_WC_RDMA_READ | IBV_WC_COMP_SWAP
         | IBV_WC_FETCH_ADD => Ok(Done::Sent),
         _ => Err(Failure::Unexpected(code)),
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn work_of_a_kind_that_nobody_asks_for_is_a_failure_in_words() {
         assert_eq!(done(IBV_WC_RECV, 32, 0), Ok(Done::Message(32)));
-        assert_eq!(done(IBV_WC_RECV_RDMA_WITH_IMM, 0, 7), Ok(Done::Notice(7)));
+        assert_eq!(done(IBV_WC_RECV_RDMA_WITH_IMM, 0, 7), Ok(Done::Immediate(7)));
         for code in [IBV_WC_SEND, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_FETCH_ADD] {
             assert_eq!(done(code, 0, 0), Ok(Done::Sent));
         }

@@ -26,7 +26,7 @@ mod pd;
 mod qp;
 
 pub(crate) use cq::{AT_ONCE, Completion, Cq, Done, Failure, Found};
-pub(crate) use device::{Abilities, Device, Gid};
+pub(crate) use device::{Capabilities, Device, Gid};
 pub(crate) use mr::Mr;
 pub(crate) use pd::Pd;
-pub(crate) use qp::{Endpoint, Limits, Local, Pair, Qp, Receive, Timing, Verb, Work};
+pub(crate) use qp::{ConnectionParams, Endpoint, Limits, Local, Pair, Qp, Receive, Verb, Work};

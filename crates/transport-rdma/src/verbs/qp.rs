@@ -25,7 +25,7 @@ pub(crate) struct Limits {
 
 /// How patient a queue pair is, and how much it lets itself be asked at a time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timing {
+pub(crate) struct ConnectionParams {
     /// A packet that is not acknowledged within 4.096 microseconds times two to the power of this
     /// is sent again.
     pub(crate) timeout: u8,
@@ -34,8 +34,8 @@ pub(crate) struct Timing {
     /// The code of how long a peer without a receive has the other side wait.
     pub(crate) wait: u8,
     /// READs and atomics under way, as the one who asks and as the one who answers.
-    pub(crate) asking: u8,
-    pub(crate) answering: u8,
+    pub(crate) initiator_depth: u8,
+    pub(crate) responder_resources: u8,
 }
 
 /// One end of a connection, as the other end must know it.
@@ -81,7 +81,7 @@ pub(crate) struct Work {
     pub(crate) local: Local,
     /// The peer's memory: address and key. Of no meaning for a message or without bytes.
     pub(crate) remote: (u64, u32),
-    /// Whether its completion is told.
+    /// Whether its completion is descriptor.
     pub(crate) is_signalled: bool,
     /// Whether it waits for the READs before it.
     pub(crate) is_fenced: bool,
@@ -198,20 +198,20 @@ impl Qp {
         unsafe { (*self.qp.as_ptr()).qp_num }
     }
 
-    /// Connects it: `ours` is what the peer was told of it, sent from `gid`.
+    /// Connects it: `ours` is what the peer was descriptor of it, sent from `gid`.
     pub(crate) fn connect(
         &mut self,
         (ours, gid): (Endpoint, Gid),
         peer: Endpoint,
-        timing: Timing,
+        params: ConnectionParams,
     ) -> io::Result<()> {
         let mut ready = ffi::ibv_qp_attr {
             qp_state: ffi::ibv_qp_state::IBV_QPS_RTR,
             path_mtu: ours.mtu.min(peer.mtu).into(),
             dest_qp_num: peer.qp,
             rq_psn: peer.first,
-            max_dest_rd_atomic: timing.answering,
-            min_rnr_timer: timing.wait,
+            max_dest_rd_atomic: params.responder_resources,
+            min_rnr_timer: params.wait,
             ..Default::default()
         };
         ready.ah_attr.port_num = self.port;
@@ -232,12 +232,12 @@ impl Qp {
         self.modify(ready, set)?;
         let send = ffi::ibv_qp_attr {
             qp_state: ffi::ibv_qp_state::IBV_QPS_RTS,
-            timeout: timing.timeout,
-            retry_cnt: timing.retries,
+            timeout: params.timeout,
+            retry_cnt: params.retries,
             // For ever: a peer that takes no messages is found out by its silence elsewhere.
             rnr_retry: 7,
             sq_psn: ours.first,
-            max_rd_atomic: timing.asking,
+            max_rd_atomic: params.initiator_depth,
             ..Default::default()
         };
         let set = Set::IBV_QP_STATE
@@ -331,7 +331,7 @@ impl Drop for Qp {
     }
 }
 
-/// A part of `memory` as the device is told of it.
+/// A part of `memory` as the device is descriptor of it.
 fn part(memory: &Mr, local: Local) -> ffi::ibv_sge {
     let Local { at, len } = local;
     let whole = memory.memory().len();
@@ -340,7 +340,7 @@ fn part(memory: &Mr, local: Local) -> ffi::ibv_sge {
     ffi::ibv_sge { addr: memory.address() + at as u64, length, lkey: memory.local_key() }
 }
 
-/// A request as the device is told of it, without its part and its successor.
+/// A request as the device is descriptor of it, without its part and its successor.
 fn request(work: &Work, inline: usize) -> ffi::ibv_send_wr {
     use ffi::{ibv_send_flags as Flag, ibv_wr_opcode as Code};
     // SAFETY: numbers, null pointers and unions of them: all zeroes are a value of it.

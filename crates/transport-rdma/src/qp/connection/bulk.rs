@@ -2,18 +2,18 @@
 //! [`Offers`](crate::qp::payloads::Offers) and [`Fetches`](crate::qp::payloads::Fetches).
 
 use crate::{
-    control::imports::Remote,
-    qp::connection::{Incident, Link},
+    config::BLOCKS,
+    memory::remote::RemoteMemory,
+    qp::connection::{Connection, Incident},
     qp::immediate::{self, RECORD},
-    qp::payloads::BLOCKS,
-    qp::send_queue::{Asked, Source},
+    qp::send_queue::{Destination, Source},
     verbs::{Pair, Verb},
 };
 use std::sync::Arc;
 
-impl<P: Pair> Link<P> {
+impl<P: Pair> Connection<P> {
     /// The peer has its payloads fetched from `blocks`, which has so many bytes.
-    pub(crate) fn fetches_from(&mut self, blocks: Arc<Remote>, len: usize) {
+    pub(crate) fn fetch_from(&mut self, blocks: Arc<RemoteMemory>, len: usize) {
         self.fetches.blocks_of(len / BLOCKS);
         self.blocks = Some(blocks);
     }
@@ -64,18 +64,18 @@ impl<P: Pair> Link<P> {
     /// Reads what is to be read next, and tells the peer what was.
     pub(super) fn fetch_more(&mut self, sink: &mut dyn FnMut(Incident)) {
         while let Some((blocks, (at, len))) = self.blocks.clone().zip(self.fetches.next()) {
-            self.ask(Verb::Read, (&blocks, at), len, Asked::Piece);
+            self.fetch(Verb::Read, (&blocks, at), len, Destination::Piece);
         }
         if let Some(count) = self.fetches.tell() {
-            self.notice(immediate::FETCHED | count);
+            self.send_immediate(immediate::FETCHED | count);
         }
         self.post(sink);
     }
 
     /// `thread` of this host has taken payloads that were charged `cost`.
-    pub(crate) fn took(&mut self, thread: u32, cost: u32) {
+    pub(crate) fn payloads_taken(&mut self, thread: u32, cost: u32) {
         if let Some(cost) = self.fetches.taken(thread, cost) {
-            self.notice(immediate::granted(thread, cost));
+            self.send_immediate(immediate::payload_credits(thread, cost));
         }
     }
 }

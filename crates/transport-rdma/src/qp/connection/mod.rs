@@ -1,12 +1,12 @@
-//! [`Link`]: one queue pair with its memory: what a lane does with it, and what comes of that.
+//! [`Connection`]: one queue pair with its memory: what a lane does with it, and what comes of that.
 
 use crate::{
     config::RdmaConfig,
-    control::imports::Remote,
     memory::pool::Memory,
-    qp::immediate::{Notice, Notices, RECEIVES, RECORD, Record},
+    memory::remote::RemoteMemory,
+    qp::immediate::{Immediate, Notifications, RECEIVES, RECORD, Record},
     qp::payloads::{Fetches, Offers, PIECE},
-    qp::send_queue::{Asked, Outcome, Queue, Source},
+    qp::send_queue::{Destination, Outcome, Queue, Source},
     verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Qp, Receive, Verb},
 };
 use primitive::SharedBytes;
@@ -39,14 +39,14 @@ pub(crate) enum Incident {
 }
 
 /// One queue pair with its memory.
-pub(crate) struct Link<P = Qp> {
+pub(crate) struct Connection<P = Qp> {
     pub(crate) qp: P,
     queue: Queue,
-    notices: Notices,
+    notifications: Notifications,
     offers: Offers,
     fetches: Fetches,
     /// Where the peer's payloads are fetched from, if it has them fetched.
-    blocks: Option<Arc<Remote>>,
+    blocks: Option<Arc<RemoteMemory>>,
     /// What the queue pair sends from and reads into.
     staging: SharedBytes,
     /// What it receives in.
@@ -56,7 +56,7 @@ pub(crate) struct Link<P = Qp> {
     failure: Option<LossReason>,
 }
 
-impl Link {
+impl Connection {
     /// Bytes of registered memory that a queue pair takes.
     pub(crate) fn bytes(config: &RdmaConfig) -> io::Result<usize> {
         let all = MESSAGES.checked_add(config.staging_bytes).and_then(Memory::taken_by);
@@ -71,34 +71,34 @@ impl Link {
         config: &RdmaConfig,
         peer: ThreadId,
         threads: u32,
-    ) -> io::Result<Link> {
+    ) -> io::Result<Connection> {
         let RdmaConfig { port, depth, inline_bytes, staging_bytes, .. } = *config;
         let limits = Limits { sends: depth, receives: RECEIVES, inline: inline_bytes };
         let (messages, staging) = (memory.part(0, MESSAGES), memory.part(MESSAGES, staging_bytes));
         let reached = (staging.memory().clone(), messages.memory().clone());
         let qp = Qp::new((staging, messages), cq, port, limits)?;
-        Link::over(
+        Connection::over(
             qp,
             reached,
             depth,
-            (Notices::new(peer, threads), Offers::new(offered), Fetches::new(peer, threads)),
+            (Notifications::new(peer, threads), Offers::new(offered), Fetches::new(peer, threads)),
         )
     }
 }
 
-impl<P: Pair> Link<P> {
+impl<P: Pair> Connection<P> {
     /// Over a queue pair that holds `depth` requests, sends from and reads into `staging`, and
     /// receives in `messages`.
     fn over(
         qp: P,
         (staging, messages): (SharedBytes, SharedBytes),
         depth: u32,
-        (notices, offers, fetches): (Notices, Offers, Fetches),
+        (notifications, offers, fetches): (Notifications, Offers, Fetches),
     ) -> io::Result<Self> {
-        let mut link = Self {
+        let mut connection = Self {
             qp,
             queue: Queue::new(depth as usize, staging.len()),
-            notices,
+            notifications,
             offers,
             fetches,
             blocks: None,
@@ -107,8 +107,8 @@ impl<P: Pair> Link<P> {
             has_failed: false,
             failure: None,
         };
-        (0..u64::from(RECEIVES)).try_for_each(|slot| link.receive(slot))?;
-        Ok(link)
+        (0..u64::from(RECEIVES)).try_for_each(|slot| connection.receive(slot))?;
+        Ok(connection)
     }
 
     fn receive(&mut self, slot: u64) -> io::Result<()> {
@@ -118,10 +118,10 @@ impl<P: Pair> Link<P> {
 
     // ---- What this side starts. Bounds and rights were checked by the caller.
 
-    pub(crate) fn write(&mut self, to: &Arc<Remote>, at: usize, from: &SharedBytes) {
+    pub(crate) fn write(&mut self, to: &Arc<RemoteMemory>, at: usize, from: &SharedBytes) {
         let mut done = 0;
         loop {
-            let len = (from.len() - done).min(self.queue.most());
+            let len = (from.len() - done).min(self.queue.max_request_bytes());
             let target = Some((to, at + done));
             self.send(Verb::Write(None), target, Source::Part(from, done, len));
             done += len;
@@ -131,18 +131,24 @@ impl<P: Pair> Link<P> {
         }
     }
 
-    pub(crate) fn signal(&mut self, to: &Arc<Remote>, at: usize, word: u64) {
+    pub(crate) fn signal(&mut self, to: &Arc<RemoteMemory>, at: usize, word: u64) {
         // Words are the owner's own: in the order of its processor, which is that of this one.
         self.send(Verb::Write(None), Some((to, at)), Source::Bytes(&word.to_ne_bytes()));
     }
 
-    pub(crate) fn read(&mut self, from: &Arc<Remote>, at: usize, into: &SharedBytes, token: u64) {
+    pub(crate) fn read(
+        &mut self,
+        from: &Arc<RemoteMemory>,
+        at: usize,
+        into: &SharedBytes,
+        token: u64,
+    ) {
         let mut done = 0;
         loop {
-            let len = (into.len() - done).min(self.queue.most());
+            let len = (into.len() - done).min(self.queue.max_request_bytes());
             let total = (done + len == into.len()).then_some(into.len());
-            let asked = Asked::Part { token, into: into.clone(), at: done, total };
-            self.ask(Verb::Read, (from, at + done), len, asked);
+            let destination = Destination::Part { token, into: into.clone(), at: done, total };
+            self.fetch(Verb::Read, (from, at + done), len, destination);
             done += len;
             if total.is_some() {
                 return;
@@ -150,8 +156,8 @@ impl<P: Pair> Link<P> {
         }
     }
 
-    pub(crate) fn atomic(&mut self, verb: Verb, on: &Arc<Remote>, at: usize, token: u64) {
-        self.ask(verb, (on, at), 8, Asked::Word { token });
+    pub(crate) fn atomic(&mut self, verb: Verb, on: &Arc<RemoteMemory>, at: usize, token: u64) {
+        self.fetch(verb, (on, at), 8, Destination::Word { token });
     }
 
     /// Tells `thread` of the peer what was written to byte `at`.
@@ -163,13 +169,13 @@ impl<P: Pair> Link<P> {
         value: u32,
     ) {
         if !self.has_failed {
-            self.notices.notify(Record { key, at: at as u64, value, thread, generation });
+            self.notifications.notify(Record { key, at: at as u64, value, thread, generation });
             self.notify_more();
         }
     }
 
     fn notify_more(&mut self) {
-        while let Some(record) = self.notices.next() {
+        while let Some(record) = self.notifications.next() {
             self.send(Verb::Send, None, Source::Bytes(&record.encode()));
         }
     }
@@ -178,32 +184,38 @@ impl<P: Pair> Link<P> {
     /// travels with what waits for a flush.
     pub(crate) fn wake(&mut self, thread: u32) -> bool {
         let travels = !self.queue.chain().is_empty();
-        self.notice(thread);
+        self.send_immediate(thread);
         travels
     }
 
-    fn notice(&mut self, word: u32) {
+    fn send_immediate(&mut self, word: u32) {
         if !self.has_failed {
-            self.queue.notice(word, &self.staging);
+            self.queue.send_immediate(word, &self.staging);
         }
     }
 
     /// A thread of this host has taken so many of the peer's notifications.
-    pub(crate) fn taken(&mut self, count: u32) {
-        if let Some(word) = self.notices.taken(count) {
-            self.notice(word);
+    pub(crate) fn notifications_taken(&mut self, count: u32) {
+        if let Some(word) = self.notifications.taken(count) {
+            self.send_immediate(word);
         }
     }
 
-    fn send(&mut self, verb: Verb, to: Option<(&Arc<Remote>, usize)>, from: Source<'_>) {
+    fn send(&mut self, verb: Verb, to: Option<(&Arc<RemoteMemory>, usize)>, from: Source<'_>) {
         if !self.has_failed {
             self.queue.send(verb, to, from, &self.staging);
         }
     }
 
-    fn ask(&mut self, verb: Verb, to: (&Arc<Remote>, usize), len: usize, asked: Asked) {
+    fn fetch(
+        &mut self,
+        verb: Verb,
+        to: (&Arc<RemoteMemory>, usize),
+        len: usize,
+        destination: Destination,
+    ) {
         if !self.has_failed {
-            self.queue.ask(verb, to, len, asked);
+            self.queue.fetch(verb, to, len, destination);
         }
     }
 
@@ -236,7 +248,7 @@ impl<P: Pair> Link<P> {
         match (completion.result, slot) {
             (Err(failure), _) => self.broken(&failure, sink),
             (Ok(Done::Sent), None) => self.done(id, sink),
-            (Ok(Done::Notice(word)), Some(slot)) => self.noticed(slot, word, sink),
+            (Ok(Done::Immediate(word)), Some(slot)) => self.noticed(slot, word, sink),
             (Ok(Done::Message(len)), Some(slot)) => self.message(slot, len, sink),
             (Ok(done), _) => {
                 self.fail(&format!("the RDMA device has completed {id:#x} as {done:?}"), sink);
@@ -265,28 +277,28 @@ impl<P: Pair> Link<P> {
         }
     }
 
-    /// Starts what was held back, as far as there is room now.
+    /// Starts what was deferred back, as far as there is room now.
     pub(crate) fn advance(&mut self, sink: &mut dyn FnMut(Incident)) {
         let mut event = |event| sink(Incident::Event(event));
-        if self.queue.release(&self.staging, &mut event) {
+        if self.queue.start_deferred(&self.staging, &mut event) {
             self.post(sink);
         }
     }
 
     fn noticed(&mut self, slot: u64, word: u32, sink: &mut dyn FnMut(Incident)) {
         self.again(slot, sink);
-        match self.notices.noticed(word) {
-            Ok(Notice::Wake(thread)) => sink(Incident::Wake(thread)),
-            Ok(Notice::Room) => {
+        match self.notifications.receive_immediate(word) {
+            Ok(Immediate::Wake(thread)) => sink(Incident::Wake(thread)),
+            Ok(Immediate::NotificationCredits) => {
                 self.notify_more();
                 self.post(sink);
             }
-            Ok(Notice::Fetched(count)) => {
-                let right = self.offers.fetched(count);
+            Ok(Immediate::Fetched(count)) => {
+                let right = self.offers.blocks_fetched(count);
                 self.offered_before(right, sink);
             }
-            Ok(Notice::Granted { thread, cost }) => {
-                let right = self.offers.granted(thread, cost);
+            Ok(Immediate::PayloadCredits { thread, cost }) => {
+                let right = self.offers.add_credits(thread, cost);
                 self.offered_before(right, sink);
             }
             Err(what) => self.nonsense(what, sink),
@@ -300,7 +312,7 @@ impl<P: Pair> Link<P> {
         if bytes.ends_with(&PIECE) {
             return self.announced(&bytes, len, sink);
         }
-        match self.notices.notified(&bytes, len) {
+        match self.notifications.receive_record(&bytes, len) {
             Ok((Record { thread, key, generation, .. }, event)) => {
                 sink(Incident::Notified { thread, key, generation, event });
             }
@@ -347,7 +359,7 @@ impl<P: Pair> Link<P> {
     pub(crate) fn end(&mut self) {
         if !std::mem::replace(&mut self.has_failed, true) {
             self.queue.clear();
-            self.notices.clear();
+            self.notifications.clear();
             self.offers.clear();
             self.fetches.clear();
             // It fails if the queue pair is of no use any more.
@@ -357,24 +369,24 @@ impl<P: Pair> Link<P> {
 
     // ---- For those who must know that nothing is under way.
 
-    /// Posts what was started, and sees to it that its completion is told. Returns what
+    /// Posts what was started, and sees to it that its completion is descriptor. Returns what
     /// [`is_past`](Self::is_past) takes.
     pub(crate) fn settle(&mut self, sink: &mut dyn FnMut(Incident)) -> u64 {
         self.queue.settle();
         self.post(sink);
-        self.queue.next()
+        self.queue.next_id()
     }
 
     /// Whether everything that had been started when [`settle`](Self::settle) said `mark` has
     /// completed.
-    pub(crate) fn is_past(&self, mark: u64) -> bool {
-        self.queue.is_past(mark)
+    pub(crate) fn has_completed(&self, mark: u64) -> bool {
+        self.queue.has_completed(mark)
     }
 
     /// Whether nothing at all is under way or waiting.
     pub(crate) fn is_quiet(&self) -> bool {
         let is_quiet =
-            || self.notices.is_quiet() && self.offers.is_quiet() && self.queue.is_quiet();
+            || self.notifications.is_quiet() && self.offers.is_quiet() && self.queue.is_quiet();
         self.has_failed || is_quiet()
     }
 }

@@ -2,9 +2,10 @@
 //! devices that do.
 
 use super::*;
-use crate::qp::immediate::{FETCHED, TAKEN, WINDOW, granted};
+use crate::config::BLOCKS;
+use crate::qp::immediate::{FETCHED, NOTIFICATION_CREDITS, WINDOW, payload_credits};
 use crate::qp::payloads;
-use crate::qp::payloads::{BLOCKS, Piece};
+use crate::qp::payloads::Piece;
 use crate::verbs::Work;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -23,7 +24,7 @@ const BLOCK: usize = 256;
 struct Fake {
     posted: VecDeque<Work>,
     receives: VecDeque<Receive>,
-    /// Whether it takes nothing any more, but says so only when asked.
+    /// Whether it takes nothing any more, but says so only when destination.
     refuses: bool,
     has_failed: bool,
 }
@@ -51,47 +52,52 @@ impl Pair for Fake {
     }
 }
 
-fn link() -> Link<Fake> {
+fn connection() -> Connection<Fake> {
     let memory = (SharedBytes::heap(4096), SharedBytes::heap(RECEIVES as usize * RECORD));
     let peer = ThreadId { host: HostId(1), thread: 0 };
     let offers = Offers::new(Some(SharedBytes::heap(BLOCKS * BLOCK)));
-    let said = (Notices::new(peer, THREADS), offers, Fetches::new(peer, THREADS));
-    let mut link = Link::over(Fake::default(), memory, 64, said).expect("it takes receives");
-    link.fetches_from(Arc::new(Remote::new(0, KEY, 0, 0)), BLOCKS * BLOCK);
-    link
+    let said = (Notifications::new(peer, THREADS), offers, Fetches::new(peer, THREADS));
+    let mut connection =
+        Connection::over(Fake::default(), memory, 64, said).expect("it takes receives");
+    connection.fetch_from(Arc::new(RemoteMemory::new(0, KEY, 0, 0)), BLOCKS * BLOCK);
+    connection
 }
 
 /// What comes of a completion.
-fn completed(link: &mut Link<Fake>, id: u64, result: Result<Done, Failure>) -> Vec<Incident> {
+fn completed(
+    connection: &mut Connection<Fake>,
+    id: u64,
+    result: Result<Done, Failure>,
+) -> Vec<Incident> {
     let mut incidents = Vec::new();
-    link.take(Completion { id, qp: 0, result }, &mut |incident| incidents.push(incident));
+    connection.take(Completion { id, qp: 0, result }, &mut |incident| incidents.push(incident));
     incidents
 }
 
 /// What comes of it that the peer says `word`.
-fn hears(link: &mut Link<Fake>, word: u32) -> Vec<Incident> {
-    let receive = link.qp.receives.pop_front().expect("a receive");
-    completed(link, receive.id, Ok(Done::Notice(word)))
+fn hears(connection: &mut Connection<Fake>, word: u32) -> Vec<Incident> {
+    let receive = connection.qp.receives.pop_front().expect("a receive");
+    completed(connection, receive.id, Ok(Done::Immediate(word)))
 }
 
 /// What comes of it that the peer sends a message of `len` bytes that begins so.
-fn gets(link: &mut Link<Fake>, bytes: &[u8; RECORD], len: usize) -> Vec<Incident> {
-    let receive = link.qp.receives.pop_front().expect("a receive");
-    link.messages.write_from(receive.local.at, bytes);
-    completed(link, receive.id, Ok(Done::Message(len)))
+fn gets(connection: &mut Connection<Fake>, bytes: &[u8; RECORD], len: usize) -> Vec<Incident> {
+    let receive = connection.qp.receives.pop_front().expect("a receive");
+    connection.messages.write_from(receive.local.at, bytes);
+    completed(connection, receive.id, Ok(Done::Message(len)))
 }
 
 /// What comes of it that the peer offers a piece of a payload.
-fn gets_piece(link: &mut Link<Fake>, piece: Piece) -> Vec<Incident> {
-    gets(link, &piece.encode(), RECORD)
+fn gets_piece(connection: &mut Connection<Fake>, piece: Piece) -> Vec<Incident> {
+    gets(connection, &piece.encode(), RECORD)
 }
 
 /// What comes of it that the next READ completes.
-fn read(link: &mut Link<Fake>) -> Vec<Incident> {
+fn read(connection: &mut Connection<Fake>) -> Vec<Incident> {
     let is_read = |work: &Work| work.verb == Verb::Read;
-    let index = link.qp.posted.iter().position(is_read).expect("a READ");
-    let work = link.qp.posted.remove(index).expect("just found");
-    completed(link, work.id, Ok(Done::Sent))
+    let index = connection.qp.posted.iter().position(is_read).expect("a READ");
+    let work = connection.qp.posted.remove(index).expect("just found");
+    completed(connection, work.id, Ok(Done::Sent))
 }
 
 fn piece(thread: u32, total: u32, len: u32) -> Piece {
@@ -103,7 +109,7 @@ fn record(thread: u32, value: u32) -> Record {
 }
 
 /// Carries everything that `from` has posted to `to`, as two devices would; what comes of it there.
-fn carry(from: &mut Link<Fake>, to: &mut Link<Fake>) -> Vec<Incident> {
+fn carry(from: &mut Connection<Fake>, to: &mut Connection<Fake>) -> Vec<Incident> {
     from.post(&mut |incident| panic!("{incident:?}"));
     let mut incidents = Vec::new();
     while let Some(Work { id, verb, local, is_signalled, .. }) = from.qp.posted.pop_front() {
@@ -126,33 +132,33 @@ fn carry(from: &mut Link<Fake>, to: &mut Link<Fake>) -> Vec<Incident> {
 
 /// Whether the peer was found to break the rules: that is said once, in words, and the queue pair
 /// has ended.
-fn is_protocol(link: &Link<Fake>, incidents: &[Incident]) -> bool {
+fn is_protocol(connection: &Connection<Fake>, incidents: &[Incident]) -> bool {
     let [Incident::Failed(LossReason::Protocol(what))] = incidents else { return false };
-    !what.is_empty() && link.has_failed && link.qp.has_failed
+    !what.is_empty() && connection.has_failed && connection.qp.has_failed
 }
 
-/// Whether nothing that comes of `link` any more concerns anybody.
-fn is_over(link: &mut Link<Fake>) -> bool {
-    let posted = link.qp.posted.len();
-    let remote = Arc::new(Remote::new(0, KEY, 0, 0));
-    link.write(&remote, 0, &SharedBytes::heap(64));
-    link.notify((KEY, 0), 0, 0, 1);
-    link.wake(0);
-    link.offer(0, 1, vec![1; 8]);
-    link.taken(0);
-    link.took(0, payloads::WINDOW);
-    link.post(&mut |incident| panic!("{incident:?}"));
-    link.qp.posted.len() == posted
-        && link.is_quiet()
-        && hears(link, 0).is_empty()
-        && gets(link, &record(0, 1).encode(), RECORD).is_empty()
-        && gets_piece(link, piece(0, 8, 8)).is_empty()
-        && completed(link, 0, Ok(Done::Sent)).is_empty()
+/// Whether nothing that comes of `connection` any more concerns anybody.
+fn is_over(connection: &mut Connection<Fake>) -> bool {
+    let posted = connection.qp.posted.len();
+    let remote = Arc::new(RemoteMemory::new(0, KEY, 0, 0));
+    connection.write(&remote, 0, &SharedBytes::heap(64));
+    connection.notify((KEY, 0), 0, 0, 1);
+    connection.wake(0);
+    connection.offer(0, 1, vec![1; 8]);
+    connection.notifications_taken(0);
+    connection.payloads_taken(0, payloads::WINDOW);
+    connection.post(&mut |incident| panic!("{incident:?}"));
+    connection.qp.posted.len() == posted
+        && connection.is_quiet()
+        && hears(connection, 0).is_empty()
+        && gets(connection, &record(0, 1).encode(), RECORD).is_empty()
+        && gets_piece(connection, piece(0, 8, 8)).is_empty()
+        && completed(connection, 0, Ok(Done::Sent)).is_empty()
 }
 
 #[test]
 fn wakes_and_notifications_are_heard_at_the_other_end() {
-    let (mut a, mut b) = (link(), link());
+    let (mut a, mut b) = (connection(), connection());
     a.notify((KEY, 3), 8, 1, 77);
     a.wake(1);
     let [Incident::Notified { thread: 1, key: KEY, generation: 3, event }, Incident::Wake(1)] =
@@ -168,7 +174,7 @@ fn wakes_and_notifications_are_heard_at_the_other_end() {
 #[test]
 fn notifications_wait_for_those_that_nobody_has_taken() {
     const ALL: u32 = 5 * WINDOW;
-    let (mut a, mut b) = (link(), link());
+    let (mut a, mut b) = (connection(), connection());
     (0..ALL).for_each(|value| a.notify((KEY, 3), 8, 0, value));
     let mut values = Vec::new();
     while values.len() < ALL as usize {
@@ -180,127 +186,136 @@ fn notifications_wait_for_those_that_nobody_has_taken() {
             other => panic!("{other:?}"),
         }));
         assert_eq!(carry(&mut a, &mut b).len(), 0, "the window is full");
-        b.taken(count);
+        b.notifications_taken(count);
         assert!(carry(&mut b, &mut a).is_empty(), "that is between the two ends");
     }
     assert_eq!(values, (0..ALL).collect::<Vec<_>>());
 }
 
 /// What a peer that breaks the rules does.
-type Wrong = fn(&mut Link<Fake>) -> Vec<Incident>;
+type Wrong = fn(&mut Connection<Fake>) -> Vec<Incident>;
 
 const WRONG: [(&str, Wrong); 20] = [
-    ("wakes a thread that is not there", |link| hears(link, THREADS)),
-    ("wakes a thread that cannot be", |link| hears(link, TAKEN - 1)),
-    ("takes a notification that was not sent", |link| hears(link, TAKEN | 1)),
-    ("takes more notifications than there are", |link| {
-        link.notify((KEY, 0), 0, 0, 1);
-        hears(link, TAKEN | 2)
+    ("wakes a thread that is not there", |connection| hears(connection, THREADS)),
+    ("wakes a thread that cannot be", |connection| hears(connection, NOTIFICATION_CREDITS - 1)),
+    ("takes a notification that was not sent", |connection| {
+        hears(connection, NOTIFICATION_CREDITS | 1)
     }),
-    ("has fetched what was not offered", |link| hears(link, FETCHED | 1)),
-    ("grants room for what was not sent", |link| hears(link, granted(1, 1))),
-    ("grants more than it was sent", |link| {
-        link.offer(1, 0, vec![1; 64]);
-        hears(link, granted(1, 3))
+    ("takes more notifications than there are", |connection| {
+        connection.notify((KEY, 0), 0, 0, 1);
+        hears(connection, NOTIFICATION_CREDITS | 2)
     }),
-    ("has a thread fetch that is not there", |link| gets_piece(link, piece(THREADS, 8, 8))),
-    ("has more fetched than a block", |link| gets_piece(link, piece(0, 1 << 20, BLOCK as u32 + 1))),
-    ("has more fetched than the limit", |link| gets_piece(link, piece(0, u32::MAX, 8))),
-    ("has more fetched than it has blocks", |link| {
+    ("has fetched what was not offered", |connection| hears(connection, FETCHED | 1)),
+    ("grants room for what was not sent", |connection| hears(connection, payload_credits(1, 1))),
+    ("grants more than it was sent", |connection| {
+        connection.offer(1, 0, vec![1; 64]);
+        hears(connection, payload_credits(1, 3))
+    }),
+    ("has a thread fetch that is not there", |connection| {
+        gets_piece(connection, piece(THREADS, 8, 8))
+    }),
+    ("has more fetched than a block", |connection| {
+        gets_piece(connection, piece(0, 1 << 20, BLOCK as u32 + 1))
+    }),
+    ("has more fetched than the limit", |connection| gets_piece(connection, piece(0, u32::MAX, 8))),
+    ("has more fetched than it has blocks", |connection| {
         for _ in 0..BLOCKS {
-            assert!(gets_piece(link, piece(0, 8, 8)).is_empty());
+            assert!(gets_piece(connection, piece(0, 8, 8)).is_empty());
         }
-        gets_piece(link, piece(0, 8, 8))
+        gets_piece(connection, piece(0, 8, 8))
     }),
-    ("says more of a payload than there is", |link| {
-        assert!(gets_piece(link, piece(0, 8, 16)).is_empty());
-        read(link)
+    ("says more of a payload than there is", |connection| {
+        assert!(gets_piece(connection, piece(0, 8, 16)).is_empty());
+        read(connection)
     }),
-    ("says nothing of a payload", |link| {
-        assert!(gets_piece(link, piece(0, 8, 0)).is_empty());
-        read(link)
+    ("says nothing of a payload", |connection| {
+        assert!(gets_piece(connection, piece(0, 8, 0)).is_empty());
+        read(connection)
     }),
-    ("says less and then something else", |link| {
-        assert!(gets_piece(link, piece(0, 32, 16)).is_empty());
-        assert!(gets_piece(link, piece(0, 24, 8)).is_empty());
-        assert!(read(link).is_empty());
-        read(link)
+    ("says less and then something else", |connection| {
+        assert!(gets_piece(connection, piece(0, 32, 16)).is_empty());
+        assert!(gets_piece(connection, piece(0, 24, 8)).is_empty());
+        assert!(read(connection).is_empty());
+        read(connection)
     }),
-    ("buries a thread that takes nothing", |link| {
+    ("buries a thread that takes nothing", |connection| {
         for _ in 0..payloads::WINDOW / 2 {
-            assert!(gets_piece(link, piece(0, 8, 8)).is_empty());
-            assert_eq!(read(link).len(), 1);
+            assert!(gets_piece(connection, piece(0, 8, 8)).is_empty());
+            assert_eq!(read(connection).len(), 1);
         }
-        assert!(gets_piece(link, piece(0, 8, 8)).is_empty());
-        read(link)
+        assert!(gets_piece(connection, piece(0, 8, 8)).is_empty());
+        read(connection)
     }),
-    ("sends an empty message", |link| gets(link, &[0; RECORD], 0)),
-    ("sends a short message", |link| gets(link, &record(0, 1).encode(), RECORD - 1)),
-    ("notifies a thread that is not there", |link| {
-        gets(link, &record(THREADS, 1).encode(), RECORD)
+    ("sends an empty message", |connection| gets(connection, &[0; RECORD], 0)),
+    ("sends a short message", |connection| gets(connection, &record(0, 1).encode(), RECORD - 1)),
+    ("notifies a thread that is not there", |connection| {
+        gets(connection, &record(THREADS, 1).encode(), RECORD)
     }),
-    ("sends garbage", |link| gets(link, &[0xff; RECORD], RECORD)),
-    ("sends more notifications than may wait", |link| {
+    ("sends garbage", |connection| gets(connection, &[0xff; RECORD], RECORD)),
+    ("sends more notifications than may wait", |connection| {
         for value in 0..WINDOW {
-            assert_eq!(gets(link, &record(0, value).encode(), RECORD).len(), 1);
+            assert_eq!(gets(connection, &record(0, value).encode(), RECORD).len(), 1);
         }
-        gets(link, &record(0, WINDOW).encode(), RECORD)
+        gets(connection, &record(0, WINDOW).encode(), RECORD)
     }),
 ];
 
 #[test]
 fn whoever_breaks_the_rules_is_found_out_and_heard_no_more() {
     for (what, act) in WRONG {
-        let mut link = link();
-        let incidents = act(&mut link);
-        assert!(is_protocol(&link, &incidents), "who {what}: {incidents:?}");
-        assert!(is_over(&mut link), "who {what}");
+        let mut connection = connection();
+        let incidents = act(&mut connection);
+        assert!(is_protocol(&connection, &incidents), "who {what}: {incidents:?}");
+        assert!(is_over(&mut connection), "who {what}");
     }
 }
 
 #[test]
 fn a_notification_of_any_region_is_handed_on_with_its_name() {
     // Whether that region is there, and of that generation, the host knows.
-    let mut link = link();
+    let mut connection = connection();
     let strange = Record { key: RegionKey(u64::MAX), generation: u32::MAX, ..record(0, 1) };
-    let incidents = gets(&mut link, &strange.encode(), RECORD);
+    let incidents = gets(&mut connection, &strange.encode(), RECORD);
     let [Incident::Notified { key: RegionKey(u64::MAX), generation: u32::MAX, .. }] = incidents[..]
     else {
         panic!("{incidents:?}")
     };
     // And whoever drops it makes room for more, as if it had been taken.
     for value in 1..2 * WINDOW {
-        link.taken(1);
-        assert_eq!(gets(&mut link, &record(0, value).encode(), RECORD).len(), 1);
+        connection.notifications_taken(1);
+        assert_eq!(gets(&mut connection, &record(0, value).encode(), RECORD).len(), 1);
     }
 }
 
 #[test]
 fn a_device_that_completes_what_was_not_started_has_failed() {
-    let is_failure = |link: &Link<Fake>, incidents: &[Incident]| {
+    let is_failure = |connection: &Connection<Fake>, incidents: &[Incident]| {
         let [Incident::Failed(LossReason::Connection(why))] = incidents else { return false };
-        why.contains("RDMA device") && link.qp.has_failed
+        why.contains("RDMA device") && connection.qp.has_failed
     };
     for (id, done) in [
         (IS_RECEIVE, Done::Sent),
         (0, Done::Message(RECORD)),
-        (0, Done::Notice(0)),
+        (0, Done::Immediate(0)),
         (IS_RECEIVE | u64::from(RECEIVES), Done::Message(RECORD)),
-        (u64::MAX, Done::Notice(0)),
+        (u64::MAX, Done::Immediate(0)),
     ] {
-        let mut link = link();
-        let incidents = completed(&mut link, id, Ok(done));
-        assert!(is_failure(&link, &incidents) && is_over(&mut link), "{id:#x} as {done:?}");
+        let mut connection = connection();
+        let incidents = completed(&mut connection, id, Ok(done));
+        assert!(
+            is_failure(&connection, &incidents) && is_over(&mut connection),
+            "{id:#x} as {done:?}"
+        );
     }
-    let mut link = link();
-    let incidents = completed(&mut link, 0, Err(Failure::Unexpected(99)));
+    let mut connection = connection();
+    let incidents = completed(&mut connection, 0, Err(Failure::Unexpected(99)));
     assert!(matches!(&incidents[..], [Incident::Failed(LossReason::Connection(_))]));
-    assert!(is_over(&mut link));
+    assert!(is_over(&mut connection));
 }
 
 #[test]
 fn a_device_that_takes_nothing_more_has_failed() {
-    let mut waker = link();
+    let mut waker = connection();
     waker.qp.refuses = true;
     waker.wake(0);
     let mut incidents = Vec::new();
@@ -309,7 +324,7 @@ fn a_device_that_takes_nothing_more_has_failed() {
         panic!("{incidents:?}")
     };
     assert!(why.contains("takes no more work"), "{why}");
-    let mut hearer = link();
+    let mut hearer = connection();
     hearer.qp.refuses = true;
     let incidents = hears(&mut hearer, 0);
     let [Incident::Failed(LossReason::Connection(why)), ..] = &incidents[..] else {
@@ -335,17 +350,17 @@ proptest! {
             1..200,
         ),
     ) {
-        let mut link = link();
+        let mut connection = connection();
         let mut waiting = 0;
         for (word, bytes, len) in said {
             let incidents = match word {
-                Some(word) => hears(&mut link, word),
-                None => gets(&mut link, &bytes, len),
+                Some(word) => hears(&mut connection, word),
+                None => gets(&mut connection, &bytes, len),
             };
             waiting += incidents.iter().filter(|i| matches!(i, Incident::Notified { .. })).count();
             prop_assert!(waiting <= WINDOW as usize);
-            if link.has_failed {
-                prop_assert!(is_protocol(&link, &incidents) && is_over(&mut link));
+            if connection.has_failed {
+                prop_assert!(is_protocol(&connection, &incidents) && is_over(&mut connection));
                 break;
             }
         }

@@ -20,16 +20,13 @@
 //! ones to its thread, is charged at most the whole window, and is granted back when it was taken.
 //! Payloads to different threads take turns, a piece each.
 
-use crate::{control::message::Told, qp::immediate::RECORD};
+use crate::{config::BLOCKS, memory::descriptor::RegionDescriptor, qp::immediate::RECORD};
 use primitive::{SharedBytes, limits::MESSAGE_BYTES};
 use std::collections::{BTreeMap, VecDeque};
 use transport_api::{Event, Rights, ThreadId};
 
 #[cfg(test)]
 mod tests;
-
-/// Blocks of a lane.
-pub(crate) const BLOCKS: usize = 8;
 
 /// Pieces that are read at a time: the second is on its way while the first is copied, and what is
 /// started behind them does not wait for more.
@@ -55,13 +52,17 @@ pub(crate) fn cost_of(bytes: usize) -> u32 {
 
 /// What is wrong with the blocks that a peer of so many threads offers to one that reads `most`
 /// bytes at a time, in words.
-pub(crate) fn objection(told: &Told, threads: usize, most: usize) -> Option<String> {
+pub(crate) fn invalid(
+    descriptor: &RegionDescriptor,
+    threads: usize,
+    most: usize,
+) -> Option<String> {
     let blocks = (threads * BLOCKS) as u64;
-    let is_even = told.len.is_multiple_of(blocks) && told.rights.allow(Rights::READ);
+    let is_even = descriptor.len.is_multiple_of(blocks) && descriptor.rights.allow(Rights::READ);
     if !is_even {
-        return Some(format!("{told:?}, for the payloads of {threads} threads"));
+        return Some(format!("{descriptor:?}, for the payloads of {threads} threads"));
     }
-    let each = told.len / blocks;
+    let each = descriptor.len / blocks;
     (each > most as u64).then(|| {
         format!(
             "it has payloads read in pieces of {each} bytes, and this host reads {most} at a time: \
@@ -194,7 +195,7 @@ impl Offers {
     ///
     /// # Errors
     /// In words, if no peer of this build would say so.
-    pub(crate) fn fetched(&mut self, count: u32) -> Result<(), String> {
+    pub(crate) fn blocks_fetched(&mut self, count: u32) -> Result<(), String> {
         let open = self.offered - self.fetched;
         if u64::from(count) > open {
             return Err(format!("{count} pieces of payloads fetched, of {open}"));
@@ -207,7 +208,7 @@ impl Offers {
     ///
     /// # Errors
     /// As [`fetched`](Self::fetched).
-    pub(crate) fn granted(&mut self, thread: u32, cost: u32) -> Result<(), String> {
+    pub(crate) fn add_credits(&mut self, thread: u32, cost: u32) -> Result<(), String> {
         let stream = self.streams.iter_mut().find(|stream| stream.thread == thread);
         let charged = stream.map(|stream| &mut stream.charged);
         let enough = charged.filter(|charged| **charged >= cost);
@@ -236,7 +237,7 @@ struct Inflow {
     /// The payload of which not all has come: its tag, its length, and what there is of it.
     payload: Option<(u64, usize, Vec<u8>)>,
     charged: u32,
-    /// What was taken, and the peer is not told of.
+    /// What was taken, and the peer is not descriptor of.
     owed: u32,
 }
 
@@ -278,7 +279,7 @@ pub(crate) struct Fetches {
     reading: usize,
     /// Pieces that have come, ever.
     here: u64,
-    /// Those that the peer is not told of.
+    /// Those that the peer is not descriptor of.
     owed: u32,
     /// By thread of this host.
     inflows: BTreeMap<u32, Inflow>,
@@ -333,7 +334,7 @@ impl Fetches {
     }
 
     /// What was to be read next has come, to byte `at` of `staging`. If that was the last of a
-    /// payload: for which thread, and what it is to be told.
+    /// payload: for which thread, and what it is to be descriptor.
     ///
     /// # Errors
     /// As [`announced`](Self::announced); also when there is no memory.
@@ -359,7 +360,7 @@ impl Fetches {
         Ok(Some((piece.thread, Event::Bulk { from: self.peer, tag: piece.tag, payload })))
     }
 
-    /// So many pieces have come that the peer is to be told of now.
+    /// So many pieces have come that the peer is to be descriptor of now.
     pub(crate) fn tell(&mut self) -> Option<u32> {
         let is_time = self.owed >= BLOCKS as u32 / 2 || self.pieces.is_empty();
         (is_time && self.owed > 0).then(|| std::mem::take(&mut self.owed))

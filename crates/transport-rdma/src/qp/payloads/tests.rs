@@ -1,4 +1,4 @@
-//! Both ends of a queue pair, without it: what one says the other hears, in order, when it is told
+//! Both ends of a queue pair, without it: what one says the other hears, in order, when it is descriptor
 //! to.
 
 use super::*;
@@ -73,7 +73,7 @@ impl Ends {
         }
         self.read();
         if let Some(count) = self.fetches.tell() {
-            self.offers.fetched(count).expect("what was offered");
+            self.offers.blocks_fetched(count).expect("what was offered");
             self.offer();
         }
     }
@@ -82,7 +82,7 @@ impl Ends {
     fn take(&mut self, thread: u32) -> Option<(u64, Vec<u8>)> {
         let (tag, payload) = self.come.get_mut(&thread)?.pop_front()?;
         if let Some(cost) = self.fetches.taken(thread, cost_of(payload.len())) {
-            self.offers.granted(thread, cost).expect("what was charged");
+            self.offers.add_credits(thread, cost).expect("what was charged");
             self.offer();
         }
         Some((tag, payload))
@@ -152,12 +152,21 @@ fn a_claim_costs_nothing() {
 
 #[test]
 fn blocks_of_other_sizes_are_refused_in_words() {
-    let told = |len| Told { rights: Rights::READ, generation: 0, len, address: 0, remote_key: 1 };
+    let descriptor = |len| RegionDescriptor {
+        rights: Rights::READ,
+        generation: 0,
+        len,
+        address: 0,
+        remote_key: 1,
+    };
     let bytes = (2 * BLOCKS * BLOCK) as u64;
-    assert_eq!(objection(&told(bytes), 2, BLOCK), None);
-    assert!(objection(&told(bytes + 1), 2, BLOCK).is_some());
-    assert!(objection(&Told { rights: Rights::WRITE, ..told(bytes) }, 2, BLOCK).is_some());
-    let larger = objection(&told(2 * bytes), 2, BLOCK).expect("an objection");
+    assert_eq!(invalid(&descriptor(bytes), 2, BLOCK), None);
+    assert!(invalid(&descriptor(bytes + 1), 2, BLOCK).is_some());
+    assert!(
+        invalid(&RegionDescriptor { rights: Rights::WRITE, ..descriptor(bytes) }, 2, BLOCK)
+            .is_some()
+    );
+    let larger = invalid(&descriptor(2 * bytes), 2, BLOCK).expect("an invalid");
     assert!(larger.contains("pieces of 512 bytes") && larger.contains("256 at a time"), "{larger}");
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!   write, signal, read .. --> staged, in the chain --> posted (one doorbell) --> completed
 //!              |                   ^
-//!              +--> held back -----+  while the send queue or the staging memory is full
+//!              +--> deferred back -----+  while the send queue or the staging memory is full
 //! ```
 //!
 //! Rules:
@@ -14,14 +14,15 @@
 //!    of the staging memory would otherwise be unsignalled; and when somebody must know
 //!    ([`settle`](Queue::settle)). A completion completes all requests before it. So there is
 //!    always a completion to come when there is no room, and the send queue cannot overflow.
-//! 3. Nothing overtakes what is held back.
+//! 3. Nothing overtakes what is deferred back.
 //! 4. A device may repeat a READ whose answer was lost, after requests behind it have taken effect.
 //!    So whatever changes memory behind a READ is fenced: the device waits. Not behind that of a
-//!    payload, which its sender leaves alone until it is told that it has come: Soft-RoCE seems to
+//!    payload, which its sender leaves alone until it is descriptor that it has come: Soft-RoCE seems to
 //!    lose the end of a fence now and then, and all behind it waits until more is posted.
 
 use crate::{
-    control::imports::Remote,
+    config::{MIN_DEPTH, PART},
+    memory::remote::RemoteMemory,
     qp::ring::Ring,
     verbs::{Local, Verb, Work},
 };
@@ -33,18 +34,11 @@ use transport_api::{Event, OpError};
 mod tests;
 
 /// Requests that are staged before they are posted without waiting for the flush.
-const EARLY: usize = 32;
-
-/// Of the queue and of the staging memory, the part that may go unsignalled; also the part of the
-/// staging memory that one request may take.
-pub(crate) const PART: usize = 4;
-
-/// Requests that a queue needs at least.
-pub(crate) const LEAST_DEPTH: usize = 2 * PART;
+const MAX_CHAIN: usize = 32;
 
 /// Who waits for the result of a request.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub(crate) enum Destination {
     /// The old value of a word.
     Word { token: u64 },
     /// A part of a read, which goes to byte `at` of `into`; `total` is on the last.
@@ -56,29 +50,31 @@ pub(crate) enum Asked {
 /// What a completed request has brought.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// What the caller is told.
+    /// What the caller is descriptor.
     Event(Event),
     /// A piece of a payload, at this byte of the staging memory, for now.
     Piece { at: usize },
 }
 
-impl Asked {
-    /// Whom to tell that it failed, if anybody is to be told now.
+impl Destination {
+    /// Whom to tell that it failed, if anybody is to be descriptor now.
     fn token(&self) -> Option<u64> {
         match self {
-            Asked::Word { token } | Asked::Part { token, total: Some(_), .. } => Some(*token),
-            Asked::Part { .. } | Asked::Piece => None,
+            Destination::Word { token } | Destination::Part { token, total: Some(_), .. } => {
+                Some(*token)
+            }
+            Destination::Part { .. } | Destination::Piece => None,
         }
     }
 
     /// Whether it asks for a READ that changes of memory behind it wait for.
-    fn holds_changes_back(&self) -> bool {
-        matches!(self, Asked::Part { .. })
+    fn delays_writes(&self) -> bool {
+        matches!(self, Destination::Part { .. })
     }
 }
 
 /// Where a request goes: a region, and the byte in it.
-pub(crate) type Target<'a> = (&'a Arc<Remote>, usize);
+pub(crate) type Target<'a> = (&'a Arc<RemoteMemory>, usize);
 
 /// What a request sends.
 #[derive(Clone, Copy)]
@@ -116,23 +112,23 @@ impl Source<'_> {
 }
 
 /// A request that waits for room.
-struct Held {
+struct Deferred {
     verb: Verb,
-    to: Option<(Arc<Remote>, usize)>,
+    to: Option<(Arc<RemoteMemory>, usize)>,
     bytes: Vec<u8>,
     /// Bytes of staging memory that it takes.
     len: usize,
-    asked: Option<Asked>,
+    destination: Option<Destination>,
 }
 
 /// What is under way.
-struct Flight {
+struct InFlight {
     id: u64,
     /// What it gives back of the staging memory, and all before it.
     mark: u64,
     at: usize,
     len: usize,
-    asked: Option<Asked>,
+    destination: Option<Destination>,
 }
 
 /// The work requests of one lane.
@@ -140,8 +136,8 @@ pub(crate) struct Queue {
     depth: usize,
     ring: Ring,
     chain: Vec<Work>,
-    flights: VecDeque<Flight>,
-    held: VecDeque<Held>,
+    in_flight: VecDeque<InFlight>,
+    deferred: VecDeque<Deferred>,
     next: u64,
     /// Requests and bytes behind the last that was signalled.
     unsignalled: (usize, usize),
@@ -153,11 +149,11 @@ impl Queue {
     /// A queue for a device that holds `depth` requests, with so many bytes of staging memory.
     pub(crate) fn new(depth: usize, staging: usize) -> Self {
         Self {
-            depth: depth.max(LEAST_DEPTH),
+            depth: depth.max(MIN_DEPTH),
             ring: Ring::new(staging),
             chain: Vec::new(),
-            flights: VecDeque::new(),
-            held: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            deferred: VecDeque::new(),
             next: 0,
             unsignalled: (0, 0),
             reads: 0,
@@ -165,7 +161,7 @@ impl Queue {
     }
 
     /// Bytes of one request, at most; longer ones are the caller's to divide.
-    pub(crate) fn most(&self) -> usize {
+    pub(crate) fn max_request_bytes(&self) -> usize {
         self.ring.size() / PART
     }
 
@@ -178,29 +174,47 @@ impl Queue {
         staging: &SharedBytes,
     ) {
         let len = from.len();
-        let at = if self.held.is_empty() { self.stage(verb, to, len, None) } else { None };
+        let at = if self.deferred.is_empty() { self.stage(verb, to, len, None) } else { None };
         if let Some(at) = at {
             return from.copy_to(staging, at);
         }
         let to = to.map(|(remote, at)| (remote.clone(), at));
-        self.held.push_back(Held { verb, to, bytes: from.to_vec(), len, asked: None });
+        self.deferred.push_back(Deferred {
+            verb,
+            to,
+            bytes: from.to_vec(),
+            len,
+            destination: None,
+        });
     }
 
     /// Starts a request whose result has `len` bytes.
-    pub(crate) fn ask(&mut self, verb: Verb, to: Target<'_>, len: usize, asked: Asked) {
-        if self.held.is_empty() && self.has_room(len) {
-            self.stage(verb, Some(to), len, Some(asked));
+    pub(crate) fn fetch(
+        &mut self,
+        verb: Verb,
+        to: Target<'_>,
+        len: usize,
+        destination: Destination,
+    ) {
+        if self.deferred.is_empty() && self.has_room(len) {
+            self.stage(verb, Some(to), len, Some(destination));
             return;
         }
         let to = Some((to.0.clone(), to.1));
-        self.held.push_back(Held { verb, to, bytes: Vec::new(), len, asked: Some(asked) });
+        self.deferred.push_back(Deferred {
+            verb,
+            to,
+            bytes: Vec::new(),
+            len,
+            destination: Some(destination),
+        });
     }
 
-    /// Has the peer be told `word` behind everything that was started.
-    pub(crate) fn notice(&mut self, word: u32, staging: &SharedBytes) {
+    /// Has the peer be descriptor `word` behind everything that was started.
+    pub(crate) fn send_immediate(&mut self, word: u32, staging: &SharedBytes) {
         match self.chain.last_mut() {
             // The last write takes it along.
-            Some(Work { verb: verb @ Verb::Write(None), .. }) if self.held.is_empty() => {
+            Some(Work { verb: verb @ Verb::Write(None), .. }) if self.deferred.is_empty() => {
                 *verb = Verb::Write(Some(word));
             }
             _ => self.send(Verb::Write(Some(word)), None, Source::Bytes(&[]), staging),
@@ -208,7 +222,7 @@ impl Queue {
     }
 
     fn has_room(&self, len: usize) -> bool {
-        self.flights.len() < self.depth && self.ring.fits(len)
+        self.in_flight.len() < self.depth && self.ring.fits(len)
     }
 
     /// Puts a request into the chain; where its bytes are in the staging memory. `None` if there is
@@ -218,15 +232,15 @@ impl Queue {
         verb: Verb,
         to: Option<Target<'_>>,
         len: usize,
-        asked: Option<Asked>,
+        destination: Option<Destination>,
     ) -> Option<usize> {
-        if self.flights.len() >= self.depth {
+        if self.in_flight.len() >= self.depth {
             return None;
         }
         let at = self.ring.take(len)?;
         let (count, bytes) = (self.unsignalled.0 + 1, self.unsignalled.1 + len);
         let is_signalled =
-            asked.is_some() || count >= self.depth / PART || bytes >= self.ring.size() / PART;
+            destination.is_some() || count >= self.depth / PART || bytes >= self.ring.size() / PART;
         self.unsignalled = if is_signalled { (0, 0) } else { (count, bytes) };
         let is_read = verb == Verb::Read;
         let id = self.next;
@@ -239,8 +253,8 @@ impl Queue {
             is_signalled,
             is_fenced: self.reads > 0 && !is_read,
         });
-        self.reads += usize::from(asked.as_ref().is_some_and(Asked::holds_changes_back));
-        self.flights.push_back(Flight { id, mark: self.ring.mark(), at, len, asked });
+        self.reads += usize::from(destination.as_ref().is_some_and(Destination::delays_writes));
+        self.in_flight.push_back(InFlight { id, mark: self.ring.mark(), at, len, destination });
         Some(at)
     }
 
@@ -256,7 +270,7 @@ impl Queue {
 
     /// Whether the chain should be posted without waiting for the flush.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.chain.len() >= EARLY || !self.held.is_empty() && !self.chain.is_empty()
+        self.chain.len() >= MAX_CHAIN || !self.deferred.is_empty() && !self.chain.is_empty()
     }
 
     /// Request `id` has completed, and with it all before it.
@@ -266,18 +280,18 @@ impl Queue {
         staging: &SharedBytes,
         sink: &mut dyn FnMut(Outcome),
     ) {
-        while self.flights.front().is_some_and(|flight| flight.id <= id) {
-            let Some(flight) = self.flights.pop_front() else { return };
-            let Flight { mark, at, len, asked, .. } = flight;
-            self.reads -= usize::from(asked.as_ref().is_some_and(Asked::holds_changes_back));
-            match asked {
+        while self.in_flight.front().is_some_and(|flight| flight.id <= id) {
+            let Some(flight) = self.in_flight.pop_front() else { return };
+            let InFlight { mark, at, len, destination, .. } = flight;
+            self.reads -= usize::from(destination.as_ref().is_some_and(Destination::delays_writes));
+            match destination {
                 None => {}
-                Some(Asked::Word { token }) => {
+                Some(Destination::Word { token }) => {
                     let value = staging.load(at, Ordering::Relaxed);
                     sink(Outcome::Event(Event::Completed { token, value }));
                 }
-                Some(Asked::Piece) => sink(Outcome::Piece { at }),
-                Some(Asked::Part { token, into, at: to, total }) => {
+                Some(Destination::Piece) => sink(Outcome::Piece { at }),
+                Some(Destination::Part { token, into, at: to, total }) => {
                     into.copy_part(to, staging, at..at + len);
                     if let Some(total) = total {
                         let value = total as u64;
@@ -289,27 +303,31 @@ impl Queue {
         }
     }
 
-    /// Stages what was held back, as far as there is room now; what has lost its region meanwhile
+    /// Stages what was deferred back, as far as there is room now; what has lost its region meanwhile
     /// fails. True if there is something to post for it: its flush is past.
-    pub(crate) fn release(&mut self, staging: &SharedBytes, sink: &mut dyn FnMut(Event)) -> bool {
+    pub(crate) fn start_deferred(
+        &mut self,
+        staging: &SharedBytes,
+        sink: &mut dyn FnMut(Event),
+    ) -> bool {
         let mut any = false;
-        while let Some(held) = self.held.pop_front() {
-            let Held { verb, to, bytes, len, asked } = held;
+        while let Some(deferred) = self.deferred.pop_front() {
+            let Deferred { verb, to, bytes, len, destination } = deferred;
             if let Some((remote, _)) = to.as_ref().filter(|(remote, _)| !remote.is_live()) {
                 let error = OpError::Revoked(remote.region);
-                let token = asked.as_ref().map(Asked::token);
+                let token = destination.as_ref().map(Destination::token);
                 if token != Some(None) {
                     sink(Event::Failed { token: token.flatten(), error });
                 }
                 continue;
             }
             if !self.has_room(len) {
-                self.held.push_front(Held { verb, to, bytes, len, asked });
+                self.deferred.push_front(Deferred { verb, to, bytes, len, destination });
                 return any;
             }
             any = true;
             let target = to.as_ref().map(|(remote, at)| (remote, *at));
-            if let Some(at) = self.stage(verb, target, len, asked) {
+            if let Some(at) = self.stage(verb, target, len, destination) {
                 staging.write_from(at, &bytes);
             }
         }
@@ -332,26 +350,26 @@ impl Queue {
         }
     }
 
-    /// Whether nothing is under way or held back.
+    /// Whether nothing is under way or deferred back.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.flights.is_empty() && self.held.is_empty()
+        self.in_flight.is_empty() && self.deferred.is_empty()
     }
 
     /// The number that the next request will have: all before it are started.
-    pub(crate) fn next(&self) -> u64 {
+    pub(crate) fn next_id(&self) -> u64 {
         self.next
     }
 
     /// Whether all requests before number `id` have completed.
-    pub(crate) fn is_past(&self, id: u64) -> bool {
-        self.flights.front().is_none_or(|flight| flight.id >= id)
+    pub(crate) fn has_completed(&self, id: u64) -> bool {
+        self.in_flight.front().is_none_or(|flight| flight.id >= id)
     }
 
     /// Forgets everything: the lane has failed.
     pub(crate) fn clear(&mut self) {
         self.chain.clear();
-        self.flights.clear();
-        self.held.clear();
+        self.in_flight.clear();
+        self.deferred.clear();
         self.unsignalled = (0, 0);
         self.reads = 0;
     }

@@ -1,4 +1,4 @@
-//! Queues over a device that carries out what it is given, in order, when it is told to.
+//! Queues over a device that carries out what it is given, in order, when it is descriptor to.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use transport_api::RegionKey;
 const DEPTH: usize = 16;
 const STAGING: usize = 4096;
 
-/// A device that carries out what it is given, in order, when it is told to, and whose memory
+/// A device that carries out what it is given, in order, when it is descriptor to, and whose memory
 /// stands for the peer's.
 struct Device {
     staging: SharedBytes,
@@ -47,9 +47,9 @@ impl Device {
             if work.is_signalled {
                 queue.completed(work.id, &self.staging, &mut |outcome| match outcome {
                     Outcome::Event(event) => sink(event),
-                    Outcome::Piece { at } => panic!("a piece at {at} that nobody asked for"),
+                    Outcome::Piece { at } => panic!("a piece at {at} that nobody destination for"),
                 });
-                if queue.release(&self.staging, sink) {
+                if queue.start_deferred(&self.staging, sink) {
                     self.post(queue);
                 }
             }
@@ -57,8 +57,8 @@ impl Device {
     }
 }
 
-fn remote() -> Arc<Remote> {
-    Arc::new(Remote::new(0, RegionKey(1), 0, 0))
+fn remote() -> Arc<RemoteMemory> {
+    Arc::new(RemoteMemory::new(0, RegionKey(1), 0, 0))
 }
 
 fn write(queue: &mut Queue, device: &Device, at: usize, bytes: &[u8]) {
@@ -67,8 +67,9 @@ fn write(queue: &mut Queue, device: &Device, at: usize, bytes: &[u8]) {
 }
 
 fn read(queue: &mut Queue, at: usize, into: &SharedBytes, token: u64) {
-    let asked = Asked::Part { token, into: into.clone(), at: 0, total: Some(into.len()) };
-    queue.ask(Verb::Read, (&remote(), at), into.len(), asked);
+    let destination =
+        Destination::Part { token, into: into.clone(), at: 0, total: Some(into.len()) };
+    queue.fetch(Verb::Read, (&remote(), at), into.len(), destination);
 }
 
 #[test]
@@ -78,13 +79,13 @@ fn most_requests_are_not_signalled_and_the_last_can_be() {
     let signalled = |works: &[Work]| works.iter().filter(|work| work.is_signalled).count();
     assert_eq!(signalled(queue.chain()), 2, "one of four");
     write(&mut queue, &device, 0, &[1; 8]);
-    let mark = queue.next();
+    let mark = queue.next_id();
     queue.settle();
     assert!(queue.chain().last().is_some_and(|work| work.is_signalled));
     device.post(&mut queue);
-    assert!(!queue.is_past(mark));
+    assert!(!queue.has_completed(mark));
     device.work(&mut queue, DEPTH, &mut |_| ());
-    assert!(queue.is_past(mark) && queue.is_quiet());
+    assert!(queue.has_completed(mark) && queue.is_quiet());
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn what_changes_memory_behind_a_read_is_fenced() {
 #[test]
 fn nothing_waits_for_the_reading_of_a_payload() {
     let (mut queue, device) = (Queue::new(DEPTH, STAGING), Device::new());
-    queue.ask(Verb::Read, (&remote(), 0), 64, Asked::Piece);
+    queue.fetch(Verb::Read, (&remote(), 0), 64, Destination::Piece);
     write(&mut queue, &device, 0, &[1; 8]);
     read(&mut queue, 0, &SharedBytes::heap(8), 1);
     write(&mut queue, &device, 8, &[2; 8]);
@@ -117,8 +118,8 @@ fn nothing_waits_for_the_reading_of_a_payload() {
 fn a_notice_goes_with_the_last_write() {
     let (mut queue, device) = (Queue::new(DEPTH, STAGING), Device::new());
     write(&mut queue, &device, 0, &[1; 8]);
-    queue.notice(7, &device.staging);
-    queue.notice(8, &device.staging);
+    queue.send_immediate(7, &device.staging);
+    queue.send_immediate(8, &device.staging);
     let verbs: Vec<_> = queue.chain().iter().map(|work| work.verb).collect();
     assert_eq!(verbs, [Verb::Write(Some(7)), Verb::Write(Some(8))]);
     assert_eq!(queue.chain()[1].local.len, 0, "a message of its own");
@@ -129,9 +130,9 @@ fn what_was_held_back_fails_with_its_region() {
     let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
     (0..DEPTH).for_each(|n| write(&mut queue, &device, n * 8, &[1; 8]));
     let doomed = remote();
-    let asked = || Asked::Word { token: 5 };
-    queue.ask(Verb::Add(1), (&doomed, 0), 8, asked());
-    doomed.withdraw();
+    let destination = || Destination::Word { token: 5 };
+    queue.fetch(Verb::Add(1), (&doomed, 0), 8, destination());
+    doomed.revoke();
     device.post(&mut queue);
     let mut events = Vec::new();
     device.work(&mut queue, DEPTH, &mut |event| events.push(event));
@@ -146,7 +147,7 @@ fn what_was_held_back_fails_with_its_region() {
 enum Step {
     Write(usize, usize),
     Read(usize, usize),
-    Notice,
+    Immediate,
     Flush,
     Work(usize),
 }
@@ -155,7 +156,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0usize..2000, 0usize..=STAGING / PART).prop_map(|(at, len)| Step::Write(at, len)),
         2 => (0usize..2000, 1usize..=STAGING / PART).prop_map(|(at, len)| Step::Read(at, len)),
-        1 => Just(Step::Notice),
+        1 => Just(Step::Immediate),
         2 => Just(Step::Flush),
         2 => (1usize..DEPTH).prop_map(Step::Work),
     ]
@@ -182,7 +183,7 @@ proptest! {
                     read(&mut queue, at, &into, reads.len() as u64);
                     reads.push((into, expected[at..at + len].to_vec()));
                 }
-                Step::Notice => queue.notice(1, &device.staging),
+                Step::Immediate => queue.send_immediate(1, &device.staging),
                 Step::Flush => device.post(&mut queue),
                 Step::Work(count) => {
                     device.work(&mut queue, count, &mut |event| done.push(event));

@@ -33,7 +33,7 @@ fn pair() -> Pair {
 }
 
 fn unwoken(host: &RdmaTransport) -> Vec<ThreadId> {
-    host.host().seat(0).desk().unwoken.clone()
+    host.host().thread_state(0).connections().unwoken.clone()
 }
 
 /// Has the thread sleep, and does `meanwhile` until it has woken.
@@ -66,7 +66,7 @@ fn who_is_awake_is_woken_as_soon_as_it_sleeps() {
     assert_eq!(unwoken(&hosts[0]), []);
     // Nor does it wait for a writer that does not poll.
     let host = hosts[0].host();
-    until("it does not say that it is awake", || !host.sleepers.is_asleep(SLEEPER));
+    until("it does not say that it is awake", || !host.sleep_flags.is_asleep(SLEEPER));
     lane.wake(0);
     assert_eq!(unwoken(&hosts[0]), [SLEEPER]);
     asleep(&mut *parker, || thread::sleep(Duration::from_millis(1)));
@@ -79,13 +79,13 @@ fn who_sleeps_is_woken_at_once_and_says_that_it_is_awake() {
     let host = hosts[0].host();
     let mut is_woken = false;
     asleep(&mut *parker, || {
-        if !is_woken && host.sleepers.is_asleep(SLEEPER) {
+        if !is_woken && host.sleep_flags.is_asleep(SLEEPER) {
             is_woken = true;
             lane.wake(0);
             assert_eq!(unwoken(&hosts[0]), []);
         }
     });
-    until("it does not say that it is awake", || !host.sleepers.is_asleep(SLEEPER));
+    until("it does not say that it is awake", || !host.sleep_flags.is_asleep(SLEEPER));
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn who_goes_to_sleep_has_woken_all() {
     own.park(Duration::ZERO, &mut || false);
     assert_eq!(unwoken(&hosts[0]), []);
     let target = hosts[1].host();
-    until("the other is not told", || {
-        target.pump(SLEEPER.thread);
-        target.seat(SLEEPER.thread).desk().was_concerned()
+    until("the other is not descriptor", || {
+        target.progress(SLEEPER.thread);
+        target.thread_state(SLEEPER.thread).connections().was_concerned()
     });
 }
