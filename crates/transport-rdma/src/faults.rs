@@ -13,7 +13,7 @@ use transport_api::{
     Event, HostId, Lane, LossReason, OpError, PeerEvent, RegionError, RegionKey, Rights, Transport,
 };
 
-/// How soon anything must show. The bound on this machine's own is [`RdmaConfig::timeout`].
+/// Within this, everything must happen. The bound on this machine's own is [`RdmaConfig::timeout`].
 const SOON: Duration = Duration::from_secs(20);
 
 const PEER: HostId = HostId(1);
@@ -45,7 +45,7 @@ fn reasons(a: &Arc<RdmaTransport>, b: &Arc<RdmaTransport>, break_it: impl FnOnce
         assert!(start.elapsed() < SOON, "the signal does not arrive");
     }
     break_it();
-    // Whoever does not know yet may start it; nobody hears of it but by the end of the peer.
+    // Either side may not know yet: its operations start, and only the end of the peer is reported.
     lane.write(&remote, 0, &SharedBytes::heap(8)).unwrap();
     lane.fetch_add(&remote, 8, 1, 7).unwrap();
     lane.bulk(0, 1, vec![1; 4 << 20]).unwrap();
@@ -60,19 +60,19 @@ fn reasons(a: &Arc<RdmaTransport>, b: &Arc<RdmaTransport>, break_it: impl FnOnce
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn a_key_that_is_withdrawn_under_way_ends_the_peer_in_words() {
+fn a_key_revoked_in_flight_ends_the_peer() {
     let hosts = common::hosts(2, 1);
     let [a, b] = reasons(&hosts[0], &hosts[1], || {
         // What a peer is asked to forget first, but forced at once.
         hosts[1].host().exports.get(RegionKey(1)).expect("a region").close();
     });
-    assert!(a.contains("the region was withdrawn, or its key is not what it was"), "{a}");
+    assert!(a.contains("the region was revoked, or its remote key has changed"), "{a}");
     assert!(b.contains("it has given this host up") || b.contains("queue pair"), "{b}");
 }
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn a_queue_pair_in_error_ends_the_peer_in_words() {
+fn a_queue_pair_in_error_ends_the_peer() {
     let hosts = common::hosts(2, 1);
     let [a, b] = reasons(&hosts[0], &hosts[1], || {
         let failed = hosts[0].host().with(0, PEER, |link, _| link.qp.fail());
@@ -92,17 +92,14 @@ fn a_peer_whose_queue_pair_is_gone_does_not_answer() {
         failed.expect("a queue pair").expect("an error state");
     });
     // Soft-RoCE drops packets to a queue pair in error; devices may refuse them instead.
-    assert!(
-        a.contains("the queue pair to it has failed") || a.contains("given this host up"),
-        "{a}"
-    );
+    assert!(a.contains("the queue pair to it failed") || a.contains("given this host up"), "{a}");
     assert!(!b.is_empty());
     assert!(start.elapsed() < SOON);
 }
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn a_send_queue_that_is_full_holds_back_and_loses_nothing() {
+fn a_full_send_queue_defers_and_loses_nothing() {
     const WRITES: u64 = 3000;
     let config = |host| RdmaConfig { depth: 8, staging_bytes: 4096, ..common::config(host) };
     let hosts = common::join_all(common::carriers(2, 1), config);
@@ -136,7 +133,7 @@ const LIMITED: &str = "GOSSAMER_TEST_LIMITED";
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn memory_beyond_the_limit_of_locked_memory_is_refused_in_words() {
+fn memory_beyond_the_limit_of_locked_memory_is_refused() {
     if env::var_os(LIMITED).is_some() {
         let hosts = common::hosts(2, 1);
         let refused = hosts[0].export(RegionKey(1), 64 << 20, Rights::ALL);
@@ -151,7 +148,7 @@ fn memory_beyond_the_limit_of_locked_memory_is_refused_in_words() {
         .args(["--bounding-set", "-ipc_lock", "prlimit", "--memlock=8388608"])
         .arg(env::current_exe().unwrap())
         .args(["--exact", "--include-ignored", "--nocapture"])
-        .arg("faults::memory_beyond_the_limit_of_locked_memory_is_refused_in_words")
+        .arg("faults::memory_beyond_the_limit_of_locked_memory_is_refused")
         .env(LIMITED, "1")
         .output()
         .expect("setpriv of util-linux");
@@ -177,7 +174,7 @@ fn a_host_has_one_queue_pair_for_each_thread_and_remote_host() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn settings_that_do_not_fit_the_device_are_refused_in_words() {
+fn settings_that_do_not_fit_the_device_are_refused() {
     let refused = |change: fn(&mut RdmaConfig)| {
         let config = |host| {
             let mut config = common::config(host);

@@ -34,7 +34,7 @@ fn message(bytes: &[u8]) {
 /// Of a peer's notifications at most a window is kept, all for threads that exist; of this side's it
 /// takes no more than were sent.
 ///
-/// Each byte says what comes next: 0 a notice, of 4 bytes; 1 a record; 2 this side takes what it was
+/// Each byte says what comes next: 0 immediate data, of 4 bytes; 1 a record; 2 this side takes what it was
 /// sent; everything else, this side sends a notification.
 fn notifications(mut bytes: &[u8]) {
     let peer = ThreadId { host: HostId(1), thread: 0 };

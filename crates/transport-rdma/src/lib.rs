@@ -2,8 +2,8 @@
 //!
 //! A thread's lane to a remote host is a reliable connected queue pair, whose other end is the
 //! thread of the same number there: a host of T threads among H hosts has T x (H - 1) of them. The
-//! device of the target carries out what a lane asks, without its processor; only who is to be
-//! descriptor of something looks at completions.
+//! target's device carries out what a lane starts, without the target's processor; only
+//! notifications and wakes lead to completions there.
 //!
 //! ```text
 //!   host 0                                        host 1
@@ -12,9 +12,9 @@
 //!   service thread ------ carrier ------ service thread       keys, losses
 //! ```
 //!
-//! What the hosts must tell each other beforehand travels over a carrier, another transport that
-//! has joined them, which also carries bulk payloads if the settings say so. Its connections are
-//! authenticated and may be encrypted; what queue pairs carry is **not encrypted**.
+//! The handshake and the control plane use a carrier, another transport that has joined the hosts
+//! already; it also carries bulk payloads if the settings say so. Its connections are authenticated
+//! and may be encrypted; data on queue pairs is **not encrypted**.
 //!
 //! Everything here is behind the feature `verbs`, which needs libclang, cmake and libibverbs to
 //! build: on Debian the packages `cmake`, `libclang-dev` and `libibverbs-dev`, on Fedora `cmake`,

@@ -1,4 +1,4 @@
-//! [`RdmaTransport`]: one process's selected in a rack whose machines have RDMA devices.
+//! [`RdmaTransport`]: one host of a rack whose machines have RDMA devices.
 
 use crate::{
     RdmaConfig, RdmaError,
@@ -27,15 +27,15 @@ use transport_api::{
 /// complete before it says goodbye.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// How long a goodbye sleeps between looks at what is still under way.
-const LOOK: Duration = Duration::from_micros(100);
+/// Interval at which a goodbye checks what is still in flight.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
-/// One process's selected in a rack whose hosts reach each other's memory by RDMA.
+/// One host of a rack whose hosts access each other's memory by RDMA.
 ///
-/// It stands on a *carrier*, a transport that has joined the hosts already: over its authenticated
-/// connections travel the keys of regions and the numbers of queue pairs, and notice of peers that
-/// leave or are lost. The data itself does not, and is **not encrypted**: whoever can
-/// read or forge packets on the network between the devices can read and change what lanes carry.
+/// It stands on a *carrier*, a transport that has joined the hosts already: its authenticated
+/// connections carry the addresses of queue pairs and the keys of regions, and it reports peers that
+/// leave or are lost. Data does not use them, and is **not encrypted**: an attacker who can read or
+/// forge packets on the network between the devices can read and change what lanes carry.
 ///
 /// Dropping it severs the carrier: peers that have not seen a goodbye report it as lost.
 ///
@@ -48,9 +48,9 @@ pub struct RdmaTransport {
 }
 
 impl RdmaTransport {
-    /// Takes this host's selected over `carrier`, and returns when its queue pairs are connected with
-    /// those of all others. The carrier must have one thread more than the rack: the last is this
-    /// transport's own. None of its lanes and parkers may have been opened.
+    /// Joins the hosts of `carrier`, and returns when this host's queue pairs are connected to those of
+    /// all others. The carrier must have one thread more than the rack: the last is this transport's
+    /// own. None of its lanes and parkers may have been opened.
     ///
     /// ```no_run
     /// use gossamer_transport_rdma::{RdmaConfig, RdmaError, RdmaTransport};
@@ -85,7 +85,7 @@ impl RdmaTransport {
         self.host.command(Command::Stop);
         let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(service) = service {
-            // If it panicked there is nothing left to end.
+            // If it panicked, it has ended.
             let _ = service.join();
         }
         self.host.carrier.sever();
@@ -96,7 +96,7 @@ impl RdmaTransport {
         &self.host
     }
 
-    /// Why nothing can be had from `owner` any more.
+    /// Why nothing can be imported from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
         RegionError::lost(owner, self.host.end_of(owner))
     }
@@ -189,7 +189,7 @@ impl Transport for RdmaTransport {
         let host = &self.host;
         let is_done = |peer| host.end_of(peer).is_some() || host.is_quiet(peer);
         while !host.peers().all(is_done) && Instant::now() < deadline {
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         host.carrier.leave();
     }

@@ -1,4 +1,4 @@
-//! A peer whose process is killed: reported in words, to whoever writes to it and to whoever sleeps.
+//! A peer whose process is killed is reported to a thread that writes to it and to one that sleeps.
 
 #![cfg(feature = "verbs")]
 
@@ -17,7 +17,7 @@ use std::{
 use transport_api::{Carrier, Event, HostId, PeerEvent, RegionError, RegionKey, Rights, Transport};
 use transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
 
-/// Tells a started process that it is host 1, and where both hosts listen.
+/// Tells a started process that it is host 1, and the addresses of both hosts.
 const ADDRESSES: &str = "GOSSAMER_TEST_ADDRESSES";
 
 const SOON: Duration = Duration::from_secs(20);
@@ -73,7 +73,7 @@ fn the_other_process() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn a_killed_peer_is_lost_to_whoever_writes_to_it() {
+fn a_killed_peer_is_lost_to_a_writer() {
     let (transport, mut other) = pair();
     let remote = transport.import(HostId(1), RegionKey(1), SOON).expect("a region");
     let mut lane = transport.lane(0, HostId(1)).expect("a lane");
@@ -98,7 +98,7 @@ fn a_killed_peer_is_lost_to_whoever_writes_to_it() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn a_killed_peer_is_lost_to_whoever_sleeps() {
+fn a_killed_peer_is_lost_to_a_sleeper() {
     let (transport, mut other) = pair();
     let mut lane = transport.lane(1, HostId(1)).expect("a lane");
     let mut parker = transport.parker(1).expect("a parker");

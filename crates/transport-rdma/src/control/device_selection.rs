@@ -76,7 +76,7 @@ impl SelectedDevice {
         ConnectionParams {
             timeout: config.timeout_exponent,
             retries: config.retries,
-            wait: config.rnr_timer,
+            rnr_timer: config.rnr_timer,
             initiator_depth: self.capabilities.initiator_depth.min(responder_resources).min(ENOUGH),
             responder_resources: self.responder_resources(),
         }

@@ -1,7 +1,7 @@
 //! The regions of this host, registered with its device.
 //!
 //! The keys, their generations and the memory itself are the carrier's: this host's threads reach
-//! them there. What is added here is the registration, and who has been descriptor its remote key.
+//! them there. What is added here is the registration, and who has been told its remote key.
 
 use crate::{
     error::advice,
@@ -43,7 +43,7 @@ impl Exported {
         mr.as_ref().map_or((0, 0), |mr| (mr.address(), mr.remote_key()))
     }
 
-    /// What `host` is descriptor of it.
+    /// What `host` is told of it.
     pub(crate) fn tell(&self, host: HostId) -> RegionDescriptor {
         let mut importers = self.importers.lock().unwrap_or_else(PoisonError::into_inner);
         importers.insert(host);
@@ -52,7 +52,7 @@ impl Exported {
         RegionDescriptor { rights, generation: self.generation(), len, address, remote_key }
     }
 
-    /// Who was descriptor.
+    /// Who was told.
     pub(crate) fn importers(&self) -> BTreeSet<HostId> {
         self.importers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -96,7 +96,7 @@ impl Exports {
         Ok(region)
     }
 
-    /// Takes `key` out of the table (only `generation` of it, if given): nobody is descriptor of it any
+    /// Takes `key` out of the table (only `generation` of it, if given): nobody is told of it any
     /// more.
     pub(crate) fn remove(&self, key: RegionKey, generation: Option<u32>) -> Option<Arc<Exported>> {
         let mut table = self.table();

@@ -209,7 +209,7 @@ impl Joining {
                 let connection = Connection::new(from, &host.config, other, host.threads)
                     .map_err(|source| refused("create a queue pair", source))?;
                 own.push(host.selected.endpoint(connection.qp.number(), first_packet()));
-                state.connections().put(peer, connection);
+                state.connections().insert(peer, connection);
             }
             let max_request_bytes = host.config.max_request_bytes();
             handshakes.push(Handshake {

@@ -141,8 +141,8 @@ impl Rest<'_> {
     fn message(&mut self) -> Option<Message> {
         Some(match self.byte()? {
             1 => {
-                let (responder_resources, sleep_flags) = (self.byte()?, self.descriptor()?);
-                let (payloads, count) = (self.any_told()?, self.half()?);
+                let (responder_resources, sleep_flags) = (self.byte()?, self.region()?);
+                let (payloads, count) = (self.optional_region()?, self.half()?);
                 if usize::from(count) > THREADS_PER_HOST {
                     return None;
                 }
@@ -155,7 +155,7 @@ impl Rest<'_> {
                 key: RegionKey(self.word()?),
                 timeout: self.word()?,
             },
-            4 => Message::Imported { number: self.word()?, region: self.any_told()? },
+            4 => Message::Imported { number: self.word()?, region: self.optional_region()? },
             5 => Message::Revoke {
                 number: self.word()?,
                 key: RegionKey(self.word()?),
@@ -184,15 +184,15 @@ impl Rest<'_> {
 
     /// A region, if there is one.
     #[allow(clippy::option_option, reason = "no region is a valid answer, no answer is invalid")]
-    fn any_told(&mut self) -> Option<Option<RegionDescriptor>> {
+    fn optional_region(&mut self) -> Option<Option<RegionDescriptor>> {
         match self.byte()? {
             0 => Some(None),
-            1 => Some(Some(self.descriptor()?)),
+            1 => Some(Some(self.region()?)),
             _ => None,
         }
     }
 
-    fn descriptor(&mut self) -> Option<RegionDescriptor> {
+    fn region(&mut self) -> Option<RegionDescriptor> {
         let descriptor = RegionDescriptor {
             rights: Rights::from_bits(self.byte()?)?,
             generation: self.word32()?,

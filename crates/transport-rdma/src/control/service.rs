@@ -186,7 +186,7 @@ impl Service {
         })
     }
 
-    /// A region of `owner`, as it has descriptor of it. Made here, in the order of what the owner says,
+    /// A region of `owner`, as it described it. Made here, in the order of what the owner says,
     /// so that a withdrawal that follows finds it.
     fn import(&self, owner: HostId, key: RegionKey, descriptor: RegionDescriptor) -> RemoteRegion {
         let RegionDescriptor { rights, generation, len, address, remote_key } = descriptor;

@@ -1,8 +1,8 @@
 //! [`LocalLane`]: a thread's lane to its own host: the carrier's, except for atomics.
 //!
-//! A device's atomics and a processor's do not see each other, so a word that peers change by the
-//! device must be changed by the device from here, too. What carries that is a queue pair of the
-//! thread that leads back to itself, made when it is first needed.
+//! A device's atomics are not atomic with respect to the processor's, so a word that peers change by
+//! the device must be changed by the device from here, too: through a queue pair of the thread that is
+//! connected to itself, created when it is first needed.
 
 use crate::{
     control::exports::Exported, control::host::Host, error::advice, memory::remote::RemoteMemory,
@@ -20,25 +20,26 @@ pub(crate) struct LocalLane {
     thread: u32,
     event_queue: EventQueue,
     carrier: Box<dyn Lane>,
-    /// Whether the queue pair is there.
-    has_link: bool,
+    /// Whether the queue pair exists.
+    has_connection: bool,
 }
 
 impl LocalLane {
     /// The lane to this host that `event_queue` is for.
     pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue, carrier: Box<dyn Lane>) -> Self {
-        Self { host, thread: event_queue.thread(), event_queue, carrier, has_link: false }
+        Self { host, thread: event_queue.thread(), event_queue, carrier, has_connection: false }
     }
 
-    /// Makes the queue pair, if it is not there.
+    /// Creates the queue pair, unless it exists.
     fn connection(&mut self) -> Result<(), OpError> {
-        if self.has_link {
+        if self.has_connection {
             return Ok(());
         }
         let made = self.connect_loopback();
-        self.has_link = made.is_ok();
+        self.has_connection = made.is_ok();
         made.map_err(|error| {
-            let text = format!("no queue pair for its own atomics: {error}{}", advice(&error));
+            let text =
+                format!("cannot create a queue pair for local atomics: {error}{}", advice(&error));
             OpError::PeerLost(self.host.local, LossReason::Connection(text))
         })
     }
@@ -51,7 +52,7 @@ impl LocalLane {
         let from = (&state.cq, &memory, self.host.blocks(self.thread, *local));
         let mut connection = Connection::new(from, config, me, *threads)?;
         crate::control::join::connect_loopback(&mut connection, selected, config)?;
-        state.connections().put(*local, connection);
+        state.connections().insert(*local, connection);
         Ok(())
     }
 
@@ -82,7 +83,7 @@ impl LocalLane {
         let remote = Arc::new(RemoteMemory::new(self.host.id, key, address, remote_key));
         let (thread, local) = (self.thread, self.host.local);
         let started = self.host.with(thread, local, |connection, _| {
-            // It is withdrawn by whoever holds this queue pair.
+            // It is not revoked while the connections are locked.
             let is_live = window.is_live();
             if is_live {
                 connection.atomic(verb, &remote, at, token);
@@ -145,7 +146,7 @@ impl Lane for LocalLane {
         thread: u32,
         value: u32,
     ) -> Result<(), OpError> {
-        // The carrier's last thread is not one of the rack's.
+        // The carrier's last thread is the service thread.
         self.event_queue.check_thread(thread)?;
         self.carrier.write_notify(to, at, from, thread, value)
     }
@@ -156,7 +157,7 @@ impl Lane for LocalLane {
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
-        if self.has_link {
+        if self.has_connection {
             self.host.with(self.thread, self.host.local, |connection, sink| connection.post(sink));
         }
         self.carrier.flush()
@@ -171,7 +172,7 @@ impl Lane for LocalLane {
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let mut moved = self.carrier.poll(sink);
-        if self.has_link {
+        if self.has_connection {
             self.host.poll_tracker.record_poll(self.thread);
             moved |= self.host.progress(self.thread);
             moved |= self.event_queue.take(sink);

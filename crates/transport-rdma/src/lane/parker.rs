@@ -25,29 +25,31 @@ impl RdmaParker {
         Self { host, thread, carrier }
     }
 
-    /// Takes what has completed; whether any of it concerns this thread.
-    fn pump(&self) -> bool {
+    /// Handles completions; whether any concerns this thread.
+    fn progress(&self) -> bool {
         let mut connections = self.host.thread_state(self.thread).connections();
         self.host.progress_locked(self.thread, &mut connections);
         connections.was_concerned()
     }
 
-    /// Sleeps until something happens that concerns this thread, or perhaps does; at most for
-    /// `timeout`.
+    /// Sleeps until something may have happened that concerns this thread, at most for `timeout`.
     fn doze(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
         let host = self.host.clone();
         let state = host.thread_state(self.thread);
         let start = Instant::now();
         loop {
-            // What completes from now on makes the channel readable, which the carrier's parker
-            // watches; what had completed before is taken here.
-            if state.cq.arm().is_err() || self.pump() {
+            // Completions from now on make the channel readable, which the carrier's parker watches;
+            // earlier ones are handled here.
+            if state.cq.arm().is_err() || self.progress() {
                 return;
             }
             let left = timeout.saturating_sub(start.elapsed());
             self.carrier.park(left, &mut || ready() || host.event_queues.has_events(self.thread));
-            let by_completion = state.cq.silence();
-            if self.pump() || !by_completion || ready() || host.event_queues.has_events(self.thread)
+            let by_completion = state.cq.clear_channel();
+            if self.progress()
+                || !by_completion
+                || ready()
+                || host.event_queues.has_events(self.thread)
             {
                 return;
             }
@@ -60,14 +62,14 @@ impl Parker for RdmaParker {
         let (host, thread) = (self.host.clone(), self.thread);
         let state = host.thread_state(thread);
         state.is_asleep.store(true, Ordering::Release);
-        // Forgets what the thread took itself, before others can see that it sleeps: what they send
-        // then is news.
+        // Earlier incidents were handled by the thread itself. Done before peers can see that it
+        // sleeps: what they send then is new.
         state.connections().was_concerned();
         host.fall_asleep(thread);
         self.doze(timeout, ready);
         state.is_asleep.store(false, Ordering::Release);
         host.wake_up(thread);
-        // What has arrived at the carrier meanwhile is to be looked for.
+        // So that lanes poll the carrier at once.
         state.sleeps.store(state.sleeps.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         host.poll_tracker.record_poll(thread);
         host.expect_ticks();

@@ -1,8 +1,8 @@
 //! [`RdmaLane`]: a thread's lane to another host.
 //!
-//! Everything that can be checked is checked here: a device refuses what is out of bounds or not
-//! allowed, too, but ends the queue pair over it. Bulk payloads are fetched by the peer's device, or
-//! go over the carrier, as the settings say.
+//! The lane checks bounds and rights, although devices do so as well: a device that refuses an access
+//! ends the queue pair. The peer's device reads bulk payloads, or the carrier carries them, as the
+//! settings say.
 
 use crate::{
     control::host::Host,
@@ -16,8 +16,8 @@ use transport_api::{
     Event, EventQueue, HostId, Lane, OpError, PeerEvent, RemoteRegion, Rights, ThreadId,
 };
 
-/// Polls from one look at the carrier's lane to the next: it costs a system call. Whoever has slept
-/// looks at once.
+/// Polls between two polls of the carrier's lane, each of which costs a system call. After a sleep the
+/// carrier's lane is polled at once.
 const CARRIER_EVERY: u32 = 64;
 
 /// A lane over a queue pair.
@@ -26,13 +26,13 @@ pub(crate) struct RdmaLane {
     thread: u32,
     peer: HostId,
     event_queue: EventQueue,
-    /// The same lane of the carrier, for bulk payloads.
+    /// The lane of the carrier to the same host, for bulk payloads.
     carrier: Box<dyn Lane>,
-    /// Whether something was given to the carrier's lane since the last flush.
+    /// Whether the carrier's lane has something to flush.
     has_bulk: bool,
-    /// Polls until the next look at the carrier's lane.
+    /// Polls until the next poll of the carrier's lane.
     until_carrier: u32,
-    /// How often the thread had slept at the last look.
+    /// How often the thread had slept at the last poll of the carrier's lane.
     sleeps: u64,
     /// Whether the carrier's lane has reported the end of the peer.
     carrier_ended: bool,
@@ -54,8 +54,8 @@ impl RdmaLane {
         }
     }
 
-    /// What `region` is for the device, if this lane may do to `count` bytes at `at` of it what
-    /// needs `needs`.
+    /// The remote memory of `region`, if this lane may access `count` bytes at `at` of it with the rights
+    /// `needs`.
     fn check<'r>(
         &self,
         region: &'r RemoteRegion,
@@ -85,7 +85,7 @@ impl RdmaLane {
         Ok(remote)
     }
 
-    /// Starts an operation on `remote`, which is not withdrawn while its queue pair is held.
+    /// Starts an operation on `remote`, which is not revoked while the thread's connections are locked.
     fn start(
         &self,
         remote: &RemoteMemory,
@@ -108,7 +108,7 @@ impl RdmaLane {
         self.host.with(self.thread, self.peer, operation)
     }
 
-    /// Polls the carrier's lane; true if anything came.
+    /// Polls the carrier's lane; whether there were events.
     fn poll_carrier(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let mut ended = None;
         let moved = self.carrier.poll(&mut |event| match event {
@@ -119,7 +119,7 @@ impl RdmaLane {
             self.carrier_ended = true;
             self.host.peer_gone(event);
         }
-        // Where something came, more may follow.
+        // More may follow.
         self.until_carrier = if moved { 0 } else { CARRIER_EVERY };
         moved
     }
@@ -202,7 +202,7 @@ impl Lane for RdmaLane {
             return Ok(());
         }
         self.has_bulk = true;
-        // Where its answer is looked for at every poll.
+        // The answer is expected there.
         self.until_carrier = 0;
         self.carrier.bulk(thread, tag, payload)
     }
@@ -229,7 +229,7 @@ impl Lane for RdmaLane {
         // For all lanes of the thread: also where this one is over.
         let mut moved = self.host.progress(self.thread);
         if self.event_queue.is_over() {
-            // The carrier may find out later, and keeps the thread awake until somebody hears it.
+            // The carrier may notice later, and keeps the thread awake until its event is taken.
             if !self.carrier_ended {
                 self.poll_carrier(&mut |_| ());
             }
@@ -246,11 +246,11 @@ impl Lane for RdmaLane {
         }
         match self.host.end_of(self.peer) {
             None => return moved,
-            // What it has sent before its goodbye is still to come.
+            // What it sent before its goodbye is still to come.
             Some(PeerEvent::Left(_)) if !self.carrier_ended => return true,
             Some(_) => {}
         }
-        // What completed before the end is reported before it.
+        // Completions before the end are reported before it.
         self.host.progress(self.thread);
         self.host.take(&mut self.event_queue, sink);
         if let Some(end) = self.host.end_of(self.peer) {

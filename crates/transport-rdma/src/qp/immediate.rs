@@ -1,24 +1,25 @@
-//! [`Notifications`]: what the two ends of a queue pair say to each other beside data, without the device.
+//! [`Notifications`]: what the two ends of a queue pair send each other beside data, without the
+//! device: immediate data and records.
 //!
-//! Two things use up receives of the peer, of which every queue pair has [`RECEIVES`]:
+//! Both use up receives of the peer, of which every queue pair has [`RECEIVES`]:
 //!
-//! - a *notice*, the word that a write may carry: which thread must not sleep, how many
-//!   notifications have been taken, or what became of payloads ([`payloads`](crate::qp::payloads));
-//! - a *record*, a message of [`RECORD`] bytes: a notification (`write_notify`), behind its data, or
-//!   a piece of a payload.
+//! - *immediate data*, the word that a write may carry: a thread to wake, credits for notifications
+//!   and payloads, or acknowledged pieces of payloads ([`payloads`](crate::qp::payloads));
+//! - a *record*, a message of [`RECORD`] bytes: a notification (`write_notify`) behind its data, or a
+//!   piece of a payload.
 //!
 //! ```text
-//!   notice   | 0: 2 bits | thread: 30 |                 must not sleep
-//!            | 1 | pieces: 30 |                         have been fetched
-//!            | 2 | notifications: 30 |                  have been taken
-//!            | 3 | thread: 10 | cost: 20 |              is granted
-//!   record   | key: 8 | at: 8 | value: 4 | thread: 4 | generation: 4 | zero: 4 |
-//!            | tag: 8 | total: 4 | len: 4 | thread: 4 | zero: 8 | one: 4 |
+//!   immediate | 0: 2 bits | thread: 30 |                wake this thread
+//!             | 1 | pieces: 30 |                        acknowledges pieces
+//!             | 2 | notifications: 30 |                 credits for notifications
+//!             | 3 | thread: 10 | cost: 20 |             credits for payloads
+//!   record    | key: 8 | at: 8 | value: 4 | thread: 4 | generation: 4 | zero: 4 |
+//!             | tag: 8 | total: 4 | len: 4 | thread: 4 | zero: 8 | one: 4 |
 //! ```
 //!
-//! The place of a message is used again at once. So that notifications which nobody takes need no
-//! memory without end, at most [`WINDOW`] of them are on their way or waiting to be taken. A peer
-//! that says anything else breaks the rules, and is descriptor in words what it has said.
+//! A receive is reposted as soon as its message is handled. At most [`WINDOW`] notifications are in
+//! flight or wait to be taken, so that untaken ones need bounded memory. Anything else is a violation
+//! of the protocol, which the error describes.
 
 use std::collections::VecDeque;
 use transport_api::{Event, RegionKey, ThreadId};
@@ -29,24 +30,23 @@ pub(crate) const RECEIVES: u32 = 128;
 /// Bytes of a record.
 pub(crate) const RECORD: usize = 32;
 
-/// Notifications that may be on their way or wait to be taken.
+/// Notifications that are in flight or wait to be taken, at most.
 pub(crate) const WINDOW: u32 = 64;
 
-/// What a notice begins with that counts pieces of payloads, or notifications; one that does with
-/// both grants room for payloads.
+/// The kinds of immediate data, in its uppermost two bits; without any it wakes a thread.
 pub(crate) const FETCHED: u32 = 1 << 30;
 pub(crate) const NOTIFICATION_CREDITS: u32 = 1 << 31;
 const PAYLOAD_CREDITS: u32 = FETCHED | NOTIFICATION_CREDITS;
 
-/// Bits of a cost.
+/// Bits of the cost in credits for payloads.
 const COST: u32 = 20;
 
-/// The notice that `thread` has taken payloads that were charged `cost`.
+/// Immediate data: `thread` has taken payloads that were charged `cost`.
 pub(crate) fn payload_credits(thread: u32, cost: u32) -> u32 {
     PAYLOAD_CREDITS | thread << COST | cost
 }
 
-/// A notification, as it travels.
+/// The record of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) key: RegionKey,
@@ -84,65 +84,64 @@ impl Record {
     }
 }
 
-/// What a peer's notice says.
+/// Decoded immediate data of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Immediate {
-    /// This thread must not sleep.
+    /// Wake this thread.
     Wake(u32),
-    /// Some notifications have been taken: there is room for more.
+    /// Some notifications have been taken: more may be sent.
     NotificationCredits,
-    /// So many pieces of payloads have been fetched.
+    /// So many pieces of payloads have been read.
     Fetched(u32),
-    /// Payloads for a thread that were charged so much have been taken.
+    /// `thread` has taken payloads that were charged `cost`.
     PayloadCredits { thread: u32, cost: u32 },
 }
 
-/// What one end of a queue pair has to keep in mind.
+/// The credits of one end of a queue pair, and the notifications that wait for some.
 pub(crate) struct Notifications {
     /// The thread at the other end.
     peer: ThreadId,
     /// Threads of this host.
     threads: u32,
-    /// Notifications of this side that the peer's threads have not taken, as far as is known, and
-    /// those that wait until they have.
+    /// Notifications of this side that the peer has not returned credits for, and those that wait for
+    /// credits.
     out: u32,
     waiting: VecDeque<Record>,
-    /// Notifications of the peer that nobody has taken, and taken ones that it has not been descriptor
-    /// of.
+    /// Notifications of the peer that are not taken, and credits that it has not been sent.
     untaken: u32,
     owed: u32,
 }
 
 impl Notifications {
-    /// Between a thread of a host with so many and `peer`.
+    /// For a queue pair to `peer`, of a host with so many threads.
     pub(crate) fn new(peer: ThreadId, threads: u32) -> Self {
         Self { peer, threads, out: 0, waiting: VecDeque::new(), untaken: 0, owed: 0 }
     }
 
-    /// Leaves a notification for [`next`](Self::next).
+    /// Queues a notification for [`next`](Self::next).
     pub(crate) fn notify(&mut self, record: Record) {
         self.waiting.push_back(record);
     }
 
-    /// The next notification to send, if there is one and the window has room for it.
+    /// The next notification to send, if there is one and a credit for it.
     pub(crate) fn next(&mut self) -> Option<Record> {
         let record = self.waiting.pop_front_if(|_| self.out < WINDOW)?;
         self.out += 1;
         Some(record)
     }
 
-    /// So many of the peer's notifications have been taken here; the notice that it is to be sent,
-    /// if it is time for one.
+    /// `count` of the peer's notifications have been taken here. Returns the immediate data that gives
+    /// it credits, once enough have accumulated.
     pub(crate) fn taken(&mut self, count: u32) -> Option<u32> {
         self.untaken -= count;
         self.owed += count;
         (self.owed >= WINDOW / 2).then(|| NOTIFICATION_CREDITS | std::mem::take(&mut self.owed))
     }
 
-    /// What the peer says with the notice `word`.
+    /// Decodes immediate data of the peer.
     ///
     /// # Errors
-    /// In words, if no peer of this build would.
+    /// The violation, in words.
     pub(crate) fn receive_immediate(&mut self, word: u32) -> Result<Immediate, String> {
         let count = word & !PAYLOAD_CREDITS;
         match word & PAYLOAD_CREDITS {
@@ -162,15 +161,15 @@ impl Notifications {
             }
         }
         let left = self.out.checked_sub(count);
-        self.out = left.ok_or(format!("{count} notifications taken, of {}", self.out))?;
+        self.out = left.ok_or(format!("credits for {count} notifications of {}", self.out))?;
         Ok(Immediate::NotificationCredits)
     }
 
-    /// The notification that is a message of `len` bytes, of which `bytes` are the first, and the
-    /// event that it is for its thread.
+    /// Decodes a message of `len` bytes that begins with `bytes` as a notification, and returns it with
+    /// the event for its thread.
     ///
     /// # Errors
-    /// In words, if it is none.
+    /// The violation, in words.
     pub(crate) fn receive_record(
         &mut self,
         bytes: &[u8; RECORD],
@@ -181,19 +180,19 @@ impl Notifications {
             return Err(format!("a notification of {len} bytes: {bytes:?}"));
         };
         if self.untaken == WINDOW {
-            return Err(format!("a notification behind {WINDOW} that nobody has taken"));
+            return Err(format!("a notification beyond a window of {WINDOW}"));
         }
         self.untaken += 1;
         let Record { key, at, value, .. } = record;
         Ok((record, Event::Notified { from: self.peer, key, at, value }))
     }
 
-    /// Whether nothing waits to be sent.
+    /// Whether no notification waits for credits.
     pub(crate) fn is_quiet(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Forgets what waits: the queue pair has failed.
+    /// Drops waiting notifications: the queue pair has failed.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
     }
@@ -204,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_survive_the_way_and_have_no_stray_bits() {
+    fn records_are_decoded_as_encoded_and_have_no_stray_bits() {
         let key = RegionKey(u64::MAX - 1);
         let record = Record { key, at: 7, value: 9, thread: 3, generation: 4 };
         let mut bytes = record.encode();

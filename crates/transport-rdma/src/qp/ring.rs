@@ -1,18 +1,18 @@
-//! [`Ring`]: which bytes of a lane's staging memory are in use.
+//! [`Ring`]: which bytes of a queue pair's staging memory are in use.
 //!
-//! Bytes are taken in order and given back in order, as work requests are. A run is never split:
-//! where the end is too near, it is skipped.
+//! Runs of bytes are allocated and freed in order, as work requests are. A run is never split: if it
+//! does not fit before the end, the rest is skipped.
 //!
 //! ```text
 //!   0                                          size
-//!   |  taken  |      free       |   taken  |skip|
+//!   | in use  |      free       |  in use  |skip|
 //!             ^ head                ^ tail        (both only ever grow; modulo size)
 //! ```
 
 /// Runs begin at multiples of this: words are read in them.
 const ALIGN: usize = 8;
 
-/// What is in use of a memory of `size` bytes.
+/// The allocator of a memory of `size` bytes.
 #[derive(Debug)]
 pub(crate) struct Ring {
     size: usize,
@@ -33,8 +33,9 @@ impl Ring {
         self.size
     }
 
-    /// Where `len` bytes would begin, and the head behind them; `None` while there is no room.
-    fn place(&self, len: usize) -> Option<(usize, u64)> {
+    /// The offset at which `len` bytes would begin, and the head behind them; `None` if there is no
+    /// room.
+    fn find(&self, len: usize) -> Option<(usize, u64)> {
         let len = len.checked_next_multiple_of(ALIGN).filter(|len| *len <= self.size)?;
         let at = (self.head % self.size as u64) as usize;
         let (at, skipped) = if len <= self.size - at { (at, 0) } else { (0, self.size - at) };
@@ -44,23 +45,23 @@ impl Ring {
 
     /// Whether there is room for `len` bytes.
     pub(crate) fn fits(&self, len: usize) -> bool {
-        self.place(len).is_some()
+        self.find(len).is_some()
     }
 
-    /// Takes `len` bytes: where they begin. `None` while there is no room for them.
-    pub(crate) fn take(&mut self, len: usize) -> Option<usize> {
-        let (at, head) = self.place(len)?;
+    /// Allocates `len` bytes and returns their offset; `None` if there is no room.
+    pub(crate) fn allocate(&mut self, len: usize) -> Option<usize> {
+        let (at, head) = self.find(len)?;
         self.head = head;
         Some(at)
     }
 
-    /// What [`give_back`](Self::give_back) takes to give back all that has been taken so far.
+    /// A mark with which [`free`](Self::free) frees all that has been allocated so far.
     pub(crate) fn mark(&self) -> u64 {
         self.head
     }
 
-    /// Gives back what had been taken when [`mark`](Self::mark) said `mark`.
-    pub(crate) fn give_back(&mut self, mark: u64) {
+    /// Frees what had been allocated when [`mark`](Self::mark) returned `mark`.
+    pub(crate) fn free(&mut self, mark: u64) {
         self.tail = self.tail.max(mark);
         if self.tail == self.head {
             // Nothing is in use: the next run need not skip anything.
@@ -81,15 +82,15 @@ mod tests {
         fn runs_in_use_never_overlap(steps in proptest::collection::vec((0usize..300, any::<bool>()), 1..200)) {
             let mut ring = Ring::new(512);
             let mut used: VecDeque<(usize, usize, u64)> = VecDeque::new();
-            for (len, give_back) in steps {
-                if let Some(at) = ring.take(len) {
+            for (len, free) in steps {
+                if let Some(at) = ring.allocate(len) {
                     prop_assert!(at % ALIGN == 0 && at + len <= 512);
                     let apart = |(from, to, _): &(usize, usize, u64)| at + len <= *from || *to <= at || len == 0 || from == to;
                     prop_assert!(used.iter().all(apart), "{at} + {len} among {used:?}");
                     used.push_back((at, at + len, ring.mark()));
                 }
-                if give_back && let Some((.., mark)) = used.pop_front() {
-                    ring.give_back(mark);
+                if free && let Some((.., mark)) = used.pop_front() {
+                    ring.free(mark);
                 }
             }
         }
@@ -98,8 +99,8 @@ mod tests {
         fn an_empty_ring_has_room_for_all(lens in proptest::collection::vec(0usize..=512, 1..50)) {
             let mut ring = Ring::new(512);
             for len in lens {
-                prop_assert!(ring.take(len).is_some());
-                ring.give_back(ring.mark());
+                prop_assert!(ring.allocate(len).is_some());
+                ring.free(ring.mark());
             }
         }
     }

@@ -1,13 +1,10 @@
-//! [`ThreadState`]: one runtime thread of this process.
+//! [`ThreadState`]: one runtime thread of this process: its queue pairs, and their completion queue.
 //!
-//! It has a *connections*: its queue pairs and what is under way on them, behind one lock, and a completion
-//! queue for all of them. Data needs nobody at the other end; but notifications and notifications must be
-//! read there, and completions here. As with connections over TCP, the thread itself does that:
-//! whenever it polls, and when its parker wakes, since the completion queue wakes it. For a thread
-//! that does neither, because its own code keeps it busy, the service thread does it at every
-//! [tick](transport_api::PollTracker::TICK); it also looks then whether threads sleep that were not
-//! woken ([`sleepers`](crate::control::sleep_flags)). So the lock is free whenever its thread wants it,
-//! nearly.
+//! Data needs no processor at its target. But immediate data and records must be handled there, and
+//! completions at the sender. A thread handles its own whenever it polls, and when the completion
+//! queue has woken its parker. For a thread that does neither, because the program keeps it busy, the
+//! service thread does it at every [tick](transport_api::PollTracker::TICK), and then also wakes the
+//! sleepers that the thread remembers. So the lock of a thread's connections is rarely contended.
 
 use crate::{
     config::RdmaConfig,
@@ -23,36 +20,35 @@ use std::{
 };
 use transport_api::{HostId, LossReason, ThreadId};
 
-/// A thread's queue pairs.
+/// The queue pairs of a thread.
 #[derive(Default)]
 pub(crate) struct Connections {
-    /// By host; that to this host itself is there only if it is needed.
+    /// By host; the one to this host is created when it is first needed.
     pub(crate) by_host: Vec<Option<Connection>>,
     /// The host that the queue pair of this number leads to.
     by_number: HashMap<u32, usize>,
-    /// What has happened and is not dealt with yet, by host.
+    /// Incidents that are not handled yet, with the index of their host.
     pub(crate) incidents: Vec<(usize, Incident)>,
-    /// Whether anything of that concerned the thread itself, since somebody last asked: most of
-    /// what it hears while it sleeps may be for others.
+    /// Whether an incident concerned the thread itself since [`was_concerned`](Self::was_concerned):
+    /// most of those that wake it may be for other threads.
     pub(crate) concerned: bool,
-    /// Threads of other hosts that seemed to be awake, and have not been woken for what was started
-    /// for them.
+    /// Threads of other hosts that seemed awake, and were not woken for what was started for them.
     pub(crate) unwoken: Vec<ThreadId>,
-    /// Which of them was looked at last.
+    /// The index of the one whose flag was checked last.
     pub(crate) last_checked: usize,
     found: Found,
 }
 
 impl Connections {
-    /// Puts the queue pair to `peer` in its place.
-    pub(crate) fn put(&mut self, peer: HostId, connection: Connection) {
+    /// Adds the queue pair to `peer`.
+    pub(crate) fn insert(&mut self, peer: HostId, connection: Connection) {
         let index = peer.0 as usize;
         self.by_number.insert(connection.qp.number(), index);
         self.by_host[index] = Some(connection);
     }
 
-    /// Takes what has completed on `cq`, and starts what has waited for that; true if there was
-    /// anything. What comes of it is among the incidents.
+    /// Handles the completions on `cq`, and starts what was deferred; whether there were any. Adds to
+    /// the incidents.
     pub(crate) fn handle_completions(&mut self, cq: &Cq) -> bool {
         let Connections { by_host, by_number, incidents, found, .. } = self;
         let mut any = false;
@@ -67,7 +63,7 @@ impl Connections {
                 Ok(AT_ONCE) => {}
                 Ok(_) => break,
                 Err(error) => {
-                    let text = format!("the RDMA device has failed: {error}");
+                    let text = format!("the RDMA device failed: {error}");
                     for (index, connection) in (0..).zip(&mut *by_host) {
                         if let Some(connection) = connection {
                             connection.end();
@@ -89,7 +85,7 @@ impl Connections {
         any
     }
 
-    /// Whether anything has concerned the thread itself since this was last asked.
+    /// Whether an incident has concerned the thread itself since the last call.
     pub(crate) fn was_concerned(&mut self) -> bool {
         std::mem::take(&mut self.concerned)
     }
@@ -117,13 +113,13 @@ impl ThreadState {
     }
 
     pub(crate) fn connections(&self) -> MutexGuard<'_, Connections> {
-        // Nobody panics with it unless the process is beyond help.
+        // No code panics while it holds the lock.
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A new completion queue for a thread of a rack of so many hosts, which holds the completions of
-/// all its queue pairs even when all of them fail.
+/// A completion queue for a thread of a rack of so many hosts, with room for the completions of all
+/// its queue pairs even when all of them fail.
 pub(crate) fn completion_queue(
     pd: &Pd,
     config: &RdmaConfig,
@@ -134,8 +130,8 @@ pub(crate) fn completion_queue(
     let needed = u32::try_from(hosts).unwrap_or(u32::MAX).saturating_mul(each);
     if needed > most {
         let text = format!(
-            "{hosts} hosts and {} work requests for each need {needed} completions, and the \
-             device has {most}: lower the depth",
+            "{hosts} hosts with {} work requests each need {needed} completions, the device has \
+             {most}: lower the depth",
             config.depth
         );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));

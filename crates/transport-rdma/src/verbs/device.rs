@@ -80,7 +80,7 @@ unsafe impl Sync for Device {}
 impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: opened by `open`, closed only here; everything made from it keeps it alive.
-        // Failure would leave a attributes open, of which nobody could make use.
+        // A failure would leak a file descriptor.
         let _ = unsafe { ffi::ibv_close_device(self.context.as_ptr()) };
     }
 }
@@ -164,7 +164,7 @@ impl Device {
     /// Its capabilities.
     pub(crate) fn capabilities(&self) -> io::Result<Capabilities> {
         let mut attributes = ffi::ibv_device_attr::default();
-        // SAFETY: the context is open, and `descriptor` is a whole description to be filled in.
+        // SAFETY: the context is open, and `attributes` is a whole description to be filled in.
         check(unsafe { ffi::ibv_query_device(self.context(), &mut attributes) })?;
         let small = |count: i32| u8::try_from(count.clamp(0, 255)).unwrap_or(0);
         let large = |count: i32| u32::try_from(count).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Who is woken when, on devices.
+//! Which threads are woken when, on devices.
 
 use crate::{RdmaTransport, common};
 use std::{
@@ -11,7 +11,7 @@ use std::{
 };
 use transport_api::{Event, HostId, Lane, Parker, ThreadId, Transport};
 
-/// How soon anything must show.
+/// Within this, everything must happen.
 const SOON: Duration = Duration::from_secs(20);
 
 const SLEEPER: ThreadId = ThreadId { host: HostId(1), thread: 0 };
@@ -53,7 +53,7 @@ fn asleep(parker: &mut dyn Parker, mut meanwhile: impl FnMut()) {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn who_is_awake_is_woken_as_soon_as_it_sleeps() {
+fn an_awake_thread_is_woken_as_soon_as_it_sleeps() {
     let (hosts, mut lane, mut parker) = pair();
     lane.wake(0);
     lane.wake(0);
@@ -64,9 +64,9 @@ fn who_is_awake_is_woken_as_soon_as_it_sleeps() {
         lane.poll(&mut |_| ());
     });
     assert_eq!(unwoken(&hosts[0]), []);
-    // Nor does it wait for a writer that does not poll.
+    // It is also woken for a writer that does not poll.
     let host = hosts[0].host();
-    until("it does not say that it is awake", || !host.sleep_flags.is_asleep(SLEEPER));
+    until("its flag is not cleared", || !host.sleep_flags.is_asleep(SLEEPER));
     lane.wake(0);
     assert_eq!(unwoken(&hosts[0]), [SLEEPER]);
     asleep(&mut *parker, || thread::sleep(Duration::from_millis(1)));
@@ -74,7 +74,7 @@ fn who_is_awake_is_woken_as_soon_as_it_sleeps() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn who_sleeps_is_woken_at_once_and_says_that_it_is_awake() {
+fn a_sleeping_thread_is_woken_at_once_and_clears_its_flag() {
     let (hosts, mut lane, mut parker) = pair();
     let host = hosts[0].host();
     let mut is_woken = false;
@@ -85,12 +85,12 @@ fn who_sleeps_is_woken_at_once_and_says_that_it_is_awake() {
             assert_eq!(unwoken(&hosts[0]), []);
         }
     });
-    until("it does not say that it is awake", || !host.sleep_flags.is_asleep(SLEEPER));
+    until("its flag is not cleared", || !host.sleep_flags.is_asleep(SLEEPER));
 }
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn whoever_polls_any_lane_looks_whether_others_sleep() {
+fn a_poll_of_any_lane_checks_sleep_flags() {
     let hosts = common::hosts(3, 1);
     let mut lane = hosts[0].lane(0, SLEEPER.host).expect("a lane");
     let mut other = hosts[0].lane(0, HostId(2)).expect("a lane");
@@ -110,7 +110,7 @@ fn whoever_polls_any_lane_looks_whether_others_sleep() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn who_goes_to_sleep_has_woken_all() {
+fn a_thread_that_goes_to_sleep_has_woken_all() {
     let (hosts, mut lane, _) = pair();
     let mut own = hosts[0].parker(0).expect("a parker");
     lane.wake(0);
@@ -118,7 +118,7 @@ fn who_goes_to_sleep_has_woken_all() {
     own.park(Duration::ZERO, &mut || false);
     assert_eq!(unwoken(&hosts[0]), []);
     let target = hosts[1].host();
-    until("the other is not descriptor", || {
+    until("the other is not woken", || {
         target.progress(SLEEPER.thread);
         target.thread_state(SLEEPER.thread).connections().was_concerned()
     });

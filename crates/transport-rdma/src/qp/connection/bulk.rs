@@ -1,4 +1,4 @@
-//! Payloads that have no room in a slot: what a queue pair does for
+//! Payloads that do not fit a slot: how a queue pair carries out
 //! [`Offers`](crate::qp::payloads::Offers) and [`Fetches`](crate::qp::payloads::Fetches).
 
 use crate::{
@@ -12,13 +12,13 @@ use crate::{
 use std::sync::Arc;
 
 impl<P: Pair> Connection<P> {
-    /// The peer has its payloads fetched from `blocks`, which has so many bytes.
+    /// The peer offers its payloads in `blocks`, which has `len` bytes.
     pub(crate) fn fetch_from(&mut self, blocks: Arc<RemoteMemory>, len: usize) {
         self.fetches.blocks_of(len / BLOCKS);
         self.blocks = Some(blocks);
     }
 
-    /// Leaves a payload for `thread` of the peer.
+    /// Offers a payload to `thread` of the peer.
     pub(crate) fn offer(&mut self, thread: u32, tag: u64, payload: Vec<u8>) {
         if !self.has_failed {
             self.offers.push(thread, tag, payload);
@@ -32,23 +32,22 @@ impl<P: Pair> Connection<P> {
         }
     }
 
-    /// The peer has said what became of payloads, and may have been `right`: then there may be room
-    /// for more.
-    pub(super) fn offered_before(
+    /// The peer has acknowledged payloads: offers more if the acknowledgement was valid.
+    pub(super) fn acknowledged(
         &mut self,
-        right: Result<(), String>,
+        valid: Result<(), String>,
         sink: &mut dyn FnMut(Incident),
     ) {
-        match right {
+        match valid {
             Ok(()) => {
                 self.offer_more();
                 self.post(sink);
             }
-            Err(what) => self.nonsense(what, sink),
+            Err(what) => self.violation(what, sink),
         }
     }
 
-    /// A record of `len` bytes announces a piece.
+    /// Handles a record of `len` bytes that announces a piece.
     pub(super) fn announced(
         &mut self,
         bytes: &[u8; RECORD],
@@ -57,22 +56,22 @@ impl<P: Pair> Connection<P> {
     ) {
         match self.fetches.announced(bytes, len) {
             Ok(()) => self.fetch_more(sink),
-            Err(what) => self.nonsense(what, sink),
+            Err(what) => self.violation(what, sink),
         }
     }
 
-    /// Reads what is to be read next, and tells the peer what was.
+    /// Starts the next READs, and acknowledges completed ones to the peer.
     pub(super) fn fetch_more(&mut self, sink: &mut dyn FnMut(Incident)) {
         while let Some((blocks, (at, len))) = self.blocks.clone().zip(self.fetches.next()) {
             self.fetch(Verb::Read, (&blocks, at), len, Destination::Piece);
         }
-        if let Some(count) = self.fetches.tell() {
+        if let Some(count) = self.fetches.acknowledge() {
             self.send_immediate(immediate::FETCHED | count);
         }
         self.post(sink);
     }
 
-    /// `thread` of this host has taken payloads that were charged `cost`.
+    /// `thread` of this host has taken payloads that were charged `cost`: returns credits.
     pub(crate) fn payloads_taken(&mut self, thread: u32, cost: u32) {
         if let Some(cost) = self.fetches.taken(thread, cost) {
             self.send_immediate(immediate::payload_credits(thread, cost));

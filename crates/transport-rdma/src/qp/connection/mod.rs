@@ -1,4 +1,5 @@
-//! [`Connection`]: one queue pair with its memory: what a lane does with it, and what comes of that.
+//! [`Connection`]: one queue pair with its memory: what a lane starts on it, and how completions are
+//! handled.
 
 use crate::{
     config::RdmaConfig,
@@ -6,7 +7,7 @@ use crate::{
     memory::remote::RemoteMemory,
     qp::immediate::{Immediate, Notifications, RECEIVES, RECORD, Record},
     qp::payloads::{Fetches, Offers, PIECE},
-    qp::send_queue::{Destination, Outcome, Queue, Source},
+    qp::send_queue::{Destination, Outcome, SendQueue, Source},
     verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Qp, Receive, Verb},
 };
 use primitive::SharedBytes;
@@ -17,22 +18,22 @@ mod bulk;
 #[cfg(test)]
 mod tests;
 
-/// Bytes for the messages that all receives may take.
+/// Bytes of the messages of all receives.
 const MESSAGES: usize = RECEIVES as usize * RECORD;
 
-/// Tells completions of receives from those of requests.
+/// Distinguishes completions of receives from those of requests.
 const IS_RECEIVE: u64 = 1 << 63;
 
-/// What a completion leads to.
+/// The consequence of a completion.
 #[derive(Debug)]
 pub(crate) enum Incident {
-    /// Something for the thread's lane.
+    /// An event for the thread's lane.
     Event(Event),
-    /// A notification for a thread of this host: of which region and generation, and the event.
+    /// A notification for a thread of this host, with the region and generation that it names.
     Notified { thread: u32, key: RegionKey, generation: u32, event: Event },
     /// A payload for a thread of this host.
     Payload { thread: u32, event: Event },
-    /// A thread of this host must not sleep.
+    /// A thread of this host is to be woken.
     Wake(u32),
     /// The queue pair has failed.
     Failed(LossReason),
@@ -41,33 +42,33 @@ pub(crate) enum Incident {
 /// One queue pair with its memory.
 pub(crate) struct Connection<P = Qp> {
     pub(crate) qp: P,
-    queue: Queue,
+    queue: SendQueue,
     notifications: Notifications,
     offers: Offers,
     fetches: Fetches,
-    /// Where the peer's payloads are fetched from, if it has them fetched.
+    /// The blocks in which the peer offers payloads, unless the carrier carries them.
     blocks: Option<Arc<RemoteMemory>>,
-    /// What the queue pair sends from and reads into.
+    /// Memory that the queue pair sends from and reads into.
     staging: SharedBytes,
-    /// What it receives in.
+    /// Memory that it receives in.
     messages: SharedBytes,
     has_failed: bool,
-    /// Why, if this side did not end it by itself.
+    /// Why it failed, unless this side ended it.
     failure: Option<LossReason>,
 }
 
 impl Connection {
-    /// Bytes of registered memory that a queue pair takes.
+    /// Bytes of registered memory that a queue pair needs.
     pub(crate) fn bytes(config: &RdmaConfig) -> io::Result<usize> {
         let all = MESSAGES.checked_add(config.staging_bytes).and_then(Memory::taken_by);
         all.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// A queue pair that reports to `cq` and uses `memory`, [as much](Self::bytes) as it takes, with
-    /// all its receives in place. If payloads are fetched, they are from `offered`, which stays
-    /// registered as long as the queue pair is there.
+    /// A queue pair that reports to `cq` and uses `memory`, of [`bytes`](Self::bytes), with all its
+    /// receives posted. The peer reads payloads from `blocks`, which must stay registered as long as
+    /// the queue pair exists.
     pub(crate) fn new(
-        (cq, memory, offered): (&Arc<Cq>, &Mr, Option<SharedBytes>),
+        (cq, memory, blocks): (&Arc<Cq>, &Mr, Option<SharedBytes>),
         config: &RdmaConfig,
         peer: ThreadId,
         threads: u32,
@@ -81,14 +82,14 @@ impl Connection {
             qp,
             reached,
             depth,
-            (Notifications::new(peer, threads), Offers::new(offered), Fetches::new(peer, threads)),
+            (Notifications::new(peer, threads), Offers::new(blocks), Fetches::new(peer, threads)),
         )
     }
 }
 
 impl<P: Pair> Connection<P> {
-    /// Over a queue pair that holds `depth` requests, sends from and reads into `staging`, and
-    /// receives in `messages`.
+    /// Over a queue pair with `depth` requests that sends from and reads into `staging`, and receives
+    /// in `messages`.
     fn over(
         qp: P,
         (staging, messages): (SharedBytes, SharedBytes),
@@ -97,7 +98,7 @@ impl<P: Pair> Connection<P> {
     ) -> io::Result<Self> {
         let mut connection = Self {
             qp,
-            queue: Queue::new(depth as usize, staging.len()),
+            queue: SendQueue::new(depth as usize, staging.len()),
             notifications,
             offers,
             fetches,
@@ -116,7 +117,7 @@ impl<P: Pair> Connection<P> {
         self.qp.receive(Receive { id: IS_RECEIVE | slot, local })
     }
 
-    // ---- What this side starts. Bounds and rights were checked by the caller.
+    // ---- Operations. The caller has checked bounds and rights.
 
     pub(crate) fn write(&mut self, to: &Arc<RemoteMemory>, at: usize, from: &SharedBytes) {
         let mut done = 0;
@@ -132,7 +133,7 @@ impl<P: Pair> Connection<P> {
     }
 
     pub(crate) fn signal(&mut self, to: &Arc<RemoteMemory>, at: usize, word: u64) {
-        // Words are the owner's own: in the order of its processor, which is that of this one.
+        // Both hosts have the same byte order.
         self.send(Verb::Write(None), Some((to, at)), Source::Bytes(&word.to_ne_bytes()));
     }
 
@@ -160,7 +161,7 @@ impl<P: Pair> Connection<P> {
         self.fetch(verb, (on, at), 8, Destination::Word { token });
     }
 
-    /// Tells `thread` of the peer what was written to byte `at`.
+    /// Notifies `thread` of the peer of what was written to byte `at`.
     pub(crate) fn notify(
         &mut self,
         (key, generation): (RegionKey, u32),
@@ -180,8 +181,8 @@ impl<P: Pair> Connection<P> {
         }
     }
 
-    /// Sees to it that `thread` of the peer does not sleep through what was started. True if that
-    /// travels with what waits for a flush.
+    /// Wakes `thread` of the peer behind what was started. Returns whether that goes with requests that
+    /// wait for a flush.
     pub(crate) fn wake(&mut self, thread: u32) -> bool {
         let travels = !self.queue.chain().is_empty();
         self.send_immediate(thread);
@@ -194,7 +195,7 @@ impl<P: Pair> Connection<P> {
         }
     }
 
-    /// A thread of this host has taken so many of the peer's notifications.
+    /// A thread of this host has taken so many of the peer's notifications: returns credits.
     pub(crate) fn notifications_taken(&mut self, count: u32) {
         if let Some(word) = self.notifications.taken(count) {
             self.send_immediate(word);
@@ -219,14 +220,14 @@ impl<P: Pair> Connection<P> {
         }
     }
 
-    // ---- Towards the device and back.
+    // ---- Requests to the device, and their completions.
 
-    /// Whether what was started should be posted without waiting for the flush.
+    /// Whether to post what was started without waiting for a flush.
     pub(crate) fn is_crowded(&self) -> bool {
         self.queue.is_crowded()
     }
 
-    /// Hands everything that was started to the device.
+    /// Posts everything that was started.
     pub(crate) fn post(&mut self, sink: &mut dyn FnMut(Incident)) {
         if self.queue.chain().is_empty() {
             return;
@@ -234,11 +235,11 @@ impl<P: Pair> Connection<P> {
         let posted = self.qp.post(self.queue.chain());
         self.queue.posted();
         if let Err(error) = posted {
-            self.fail(&format!("the RDMA device takes no more work: {error}"), sink);
+            self.fail(&format!("the RDMA device accepts no more work requests: {error}"), sink);
         }
     }
 
-    /// A completion of this queue pair.
+    /// Handles a completion of this queue pair.
     pub(crate) fn take(&mut self, completion: Completion, sink: &mut dyn FnMut(Incident)) {
         if self.has_failed {
             return;
@@ -246,12 +247,12 @@ impl<P: Pair> Connection<P> {
         let id = completion.id;
         let slot = Some(id ^ IS_RECEIVE).filter(|slot| *slot < u64::from(RECEIVES));
         match (completion.result, slot) {
-            (Err(failure), _) => self.broken(&failure, sink),
+            (Err(failure), _) => self.request_failed(&failure, sink),
             (Ok(Done::Sent), None) => self.done(id, sink),
-            (Ok(Done::Immediate(word)), Some(slot)) => self.noticed(slot, word, sink),
+            (Ok(Done::Immediate(word)), Some(slot)) => self.immediate(slot, word, sink),
             (Ok(Done::Message(len)), Some(slot)) => self.message(slot, len, sink),
             (Ok(done), _) => {
-                self.fail(&format!("the RDMA device has completed {id:#x} as {done:?}"), sink);
+                self.fail(&format!("the RDMA device completed {id:#x} as {done:?}"), sink);
             }
         }
     }
@@ -271,13 +272,13 @@ impl<P: Pair> Connection<P> {
             }
         });
         match wrong {
-            Some(what) => self.nonsense(what, sink),
+            Some(what) => self.violation(what, sink),
             None if any => self.fetch_more(sink),
             None => {}
         }
     }
 
-    /// Starts what was deferred back, as far as there is room now.
+    /// Starts deferred requests while there is room.
     pub(crate) fn advance(&mut self, sink: &mut dyn FnMut(Incident)) {
         let mut event = |event| sink(Incident::Event(event));
         if self.queue.start_deferred(&self.staging, &mut event) {
@@ -285,8 +286,8 @@ impl<P: Pair> Connection<P> {
         }
     }
 
-    fn noticed(&mut self, slot: u64, word: u32, sink: &mut dyn FnMut(Incident)) {
-        self.again(slot, sink);
+    fn immediate(&mut self, slot: u64, word: u32, sink: &mut dyn FnMut(Incident)) {
+        self.repost_receive(slot, sink);
         match self.notifications.receive_immediate(word) {
             Ok(Immediate::Wake(thread)) => sink(Incident::Wake(thread)),
             Ok(Immediate::NotificationCredits) => {
@@ -294,21 +295,21 @@ impl<P: Pair> Connection<P> {
                 self.post(sink);
             }
             Ok(Immediate::Fetched(count)) => {
-                let right = self.offers.blocks_fetched(count);
-                self.offered_before(right, sink);
+                let valid = self.offers.blocks_fetched(count);
+                self.acknowledged(valid, sink);
             }
             Ok(Immediate::PayloadCredits { thread, cost }) => {
-                let right = self.offers.add_credits(thread, cost);
-                self.offered_before(right, sink);
+                let valid = self.offers.add_credits(thread, cost);
+                self.acknowledged(valid, sink);
             }
-            Err(what) => self.nonsense(what, sink),
+            Err(what) => self.violation(what, sink),
         }
     }
 
     fn message(&mut self, slot: u64, len: usize, sink: &mut dyn FnMut(Incident)) {
         let mut bytes = [0; RECORD];
         self.messages.read_into(slot as usize * RECORD, &mut bytes);
-        self.again(slot, sink);
+        self.repost_receive(slot, sink);
         if bytes.ends_with(&PIECE) {
             return self.announced(&bytes, len, sink);
         }
@@ -316,27 +317,27 @@ impl<P: Pair> Connection<P> {
             Ok((Record { thread, key, generation, .. }, event)) => {
                 sink(Incident::Notified { thread, key, generation, event });
             }
-            Err(what) => self.nonsense(what, sink),
+            Err(what) => self.violation(what, sink),
         }
     }
 
-    /// Gives the place of a message to the device again.
-    fn again(&mut self, slot: u64, sink: &mut dyn FnMut(Incident)) {
+    /// Posts the receive of a handled message again.
+    fn repost_receive(&mut self, slot: u64, sink: &mut dyn FnMut(Incident)) {
         if let Err(error) = self.receive(slot) {
-            self.fail(&format!("the RDMA device takes no more receives: {error}"), sink);
+            self.fail(&format!("the RDMA device accepts no more receives: {error}"), sink);
         }
     }
 
-    fn broken(&mut self, failure: &Failure, sink: &mut dyn FnMut(Incident)) {
-        // The first that failed says why; those behind it were flushed.
+    fn request_failed(&mut self, failure: &Failure, sink: &mut dyn FnMut(Incident)) {
+        // The first failure has the cause; requests behind it were flushed.
         let text = match failure.is_flushed() {
             true => format!("the queue pair to it was ended: {failure}"),
-            false => format!("the queue pair to it has failed: {failure}"),
+            false => format!("the queue pair to it failed: {failure}"),
         };
         self.fail(&text, sink);
     }
 
-    fn nonsense(&mut self, what: String, sink: &mut dyn FnMut(Incident)) {
+    pub(super) fn violation(&mut self, what: String, sink: &mut dyn FnMut(Incident)) {
         self.fail_for(LossReason::Protocol(what), sink);
     }
 
@@ -350,40 +351,40 @@ impl<P: Pair> Connection<P> {
         sink(Incident::Failed(reason));
     }
 
-    /// Why the queue pair has failed, if it was not ended from here.
+    /// Why the queue pair failed, unless this side ended it.
     pub(crate) fn failure(&self) -> Option<&LossReason> {
         self.failure.as_ref()
     }
 
-    /// Ends the queue pair; nothing is said of what was under way.
+    /// Ends the queue pair; requests in flight are not reported.
     pub(crate) fn end(&mut self) {
         if !std::mem::replace(&mut self.has_failed, true) {
             self.queue.clear();
             self.notifications.clear();
             self.offers.clear();
             self.fetches.clear();
-            // It fails if the queue pair is of no use any more.
+            // An error means that the queue pair has ended already.
             let _ = self.qp.fail();
         }
     }
 
-    // ---- For those who must know that nothing is under way.
+    // ---- Quiescence.
 
-    /// Posts what was started, and sees to it that its completion is descriptor. Returns what
-    /// [`is_past`](Self::is_past) takes.
+    /// Posts what was started, with its last request signalled. Returns the mark for
+    /// [`has_completed`](Self::has_completed).
     pub(crate) fn settle(&mut self, sink: &mut dyn FnMut(Incident)) -> u64 {
         self.queue.settle();
         self.post(sink);
         self.queue.next_id()
     }
 
-    /// Whether everything that had been started when [`settle`](Self::settle) said `mark` has
+    /// Whether everything that was started before [`settle`](Self::settle) returned `mark` has
     /// completed.
     pub(crate) fn has_completed(&self, mark: u64) -> bool {
         self.queue.has_completed(mark)
     }
 
-    /// Whether nothing at all is under way or waiting.
+    /// Whether nothing is in flight or waiting.
     pub(crate) fn is_quiet(&self) -> bool {
         let is_quiet =
             || self.notifications.is_quiet() && self.offers.is_quiet() && self.queue.is_quiet();

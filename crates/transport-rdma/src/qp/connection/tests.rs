@@ -1,5 +1,5 @@
-//! Links without a device: what their ends say to each other, peers that break the rules, and
-//! devices that do.
+//! Connections without a device: what their ends send each other, peers and devices that violate the
+//! protocol.
 
 use super::*;
 use crate::config::BLOCKS;
@@ -19,12 +19,12 @@ const KEY: RegionKey = RegionKey(5);
 /// Bytes of a block for payloads.
 const BLOCK: usize = 256;
 
-/// A queue pair that only keeps what it is given.
+/// A queue pair that only records what it is given.
 #[derive(Default)]
 struct Fake {
     posted: VecDeque<Work>,
     receives: VecDeque<Receive>,
-    /// Whether it takes nothing any more, but says so only when destination.
+    /// Whether it refuses requests.
     refuses: bool,
     has_failed: bool,
 }
@@ -63,7 +63,7 @@ fn connection() -> Connection<Fake> {
     connection
 }
 
-/// What comes of a completion.
+/// The incidents of a completion.
 fn completed(
     connection: &mut Connection<Fake>,
     id: u64,
@@ -74,25 +74,25 @@ fn completed(
     incidents
 }
 
-/// What comes of it that the peer says `word`.
-fn hears(connection: &mut Connection<Fake>, word: u32) -> Vec<Incident> {
+/// The incidents of immediate data `word` of the peer.
+fn receive_immediate(connection: &mut Connection<Fake>, word: u32) -> Vec<Incident> {
     let receive = connection.qp.receives.pop_front().expect("a receive");
     completed(connection, receive.id, Ok(Done::Immediate(word)))
 }
 
-/// What comes of it that the peer sends a message of `len` bytes that begins so.
-fn gets(connection: &mut Connection<Fake>, bytes: &[u8; RECORD], len: usize) -> Vec<Incident> {
+/// The incidents of a message of `len` bytes of the peer that begins with `bytes`.
+fn receive(connection: &mut Connection<Fake>, bytes: &[u8; RECORD], len: usize) -> Vec<Incident> {
     let receive = connection.qp.receives.pop_front().expect("a receive");
     connection.messages.write_from(receive.local.at, bytes);
     completed(connection, receive.id, Ok(Done::Message(len)))
 }
 
-/// What comes of it that the peer offers a piece of a payload.
-fn gets_piece(connection: &mut Connection<Fake>, piece: Piece) -> Vec<Incident> {
-    gets(connection, &piece.encode(), RECORD)
+/// The incidents of a piece of a payload that the peer offers.
+fn receive_piece(connection: &mut Connection<Fake>, piece: Piece) -> Vec<Incident> {
+    receive(connection, &piece.encode(), RECORD)
 }
 
-/// What comes of it that the next READ completes.
+/// The incidents of the completion of the next READ.
 fn read(connection: &mut Connection<Fake>) -> Vec<Incident> {
     let is_read = |work: &Work| work.verb == Verb::Read;
     let index = connection.qp.posted.iter().position(is_read).expect("a READ");
@@ -108,17 +108,17 @@ fn record(thread: u32, value: u32) -> Record {
     Record { key: KEY, at: 8, value, thread, generation: 3 }
 }
 
-/// Carries everything that `from` has posted to `to`, as two devices would; what comes of it there.
+/// Carries everything that `from` has posted to `to`, as two devices would; the incidents at `to`.
 fn carry(from: &mut Connection<Fake>, to: &mut Connection<Fake>) -> Vec<Incident> {
     from.post(&mut |incident| panic!("{incident:?}"));
     let mut incidents = Vec::new();
     while let Some(Work { id, verb, local, is_signalled, .. }) = from.qp.posted.pop_front() {
         match verb {
-            Verb::Write(Some(word)) => incidents.extend(hears(to, word)),
+            Verb::Write(Some(word)) => incidents.extend(receive_immediate(to, word)),
             Verb::Send => {
                 let mut bytes = [0; RECORD];
                 from.staging.read_into(local.at, &mut bytes);
-                incidents.extend(gets(to, &bytes, local.len));
+                incidents.extend(receive(to, &bytes, local.len));
             }
             _ => {}
         }
@@ -130,14 +130,13 @@ fn carry(from: &mut Connection<Fake>, to: &mut Connection<Fake>) -> Vec<Incident
     incidents
 }
 
-/// Whether the peer was found to break the rules: that is said once, in words, and the queue pair
-/// has ended.
-fn is_protocol(connection: &Connection<Fake>, incidents: &[Incident]) -> bool {
+/// Whether the violation was detected: it is reported once, in words, and the queue pair has ended.
+fn is_violation(connection: &Connection<Fake>, incidents: &[Incident]) -> bool {
     let [Incident::Failed(LossReason::Protocol(what))] = incidents else { return false };
     !what.is_empty() && connection.has_failed && connection.qp.has_failed
 }
 
-/// Whether nothing that comes of `connection` any more concerns anybody.
+/// Whether `connection` has no effect any more.
 fn is_over(connection: &mut Connection<Fake>) -> bool {
     let posted = connection.qp.posted.len();
     let remote = Arc::new(RemoteMemory::new(0, KEY, 0, 0));
@@ -150,14 +149,14 @@ fn is_over(connection: &mut Connection<Fake>) -> bool {
     connection.post(&mut |incident| panic!("{incident:?}"));
     connection.qp.posted.len() == posted
         && connection.is_quiet()
-        && hears(connection, 0).is_empty()
-        && gets(connection, &record(0, 1).encode(), RECORD).is_empty()
-        && gets_piece(connection, piece(0, 8, 8)).is_empty()
+        && receive_immediate(connection, 0).is_empty()
+        && receive(connection, &record(0, 1).encode(), RECORD).is_empty()
+        && receive_piece(connection, piece(0, 8, 8)).is_empty()
         && completed(connection, 0, Ok(Done::Sent)).is_empty()
 }
 
 #[test]
-fn wakes_and_notifications_are_heard_at_the_other_end() {
+fn wakes_and_notifications_arrive_at_the_other_end() {
     let (mut a, mut b) = (connection(), connection());
     a.notify((KEY, 3), 8, 1, 77);
     a.wake(1);
@@ -172,7 +171,7 @@ fn wakes_and_notifications_are_heard_at_the_other_end() {
 }
 
 #[test]
-fn notifications_wait_for_those_that_nobody_has_taken() {
+fn notifications_wait_for_credits() {
     const ALL: u32 = 5 * WINDOW;
     let (mut a, mut b) = (connection(), connection());
     (0..ALL).for_each(|value| a.notify((KEY, 3), 8, 0, value));
@@ -192,98 +191,104 @@ fn notifications_wait_for_those_that_nobody_has_taken() {
     assert_eq!(values, (0..ALL).collect::<Vec<_>>());
 }
 
-/// What a peer that breaks the rules does.
-type Wrong = fn(&mut Connection<Fake>) -> Vec<Incident>;
+/// A violation of the protocol by a peer.
+type Violation = fn(&mut Connection<Fake>) -> Vec<Incident>;
 
-const WRONG: [(&str, Wrong); 20] = [
-    ("wakes a thread that is not there", |connection| hears(connection, THREADS)),
-    ("wakes a thread that cannot be", |connection| hears(connection, NOTIFICATION_CREDITS - 1)),
+const VIOLATIONS: [(&str, Violation); 20] = [
+    ("wakes a thread that is not there", |connection| receive_immediate(connection, THREADS)),
+    ("wakes a thread that cannot be", |connection| {
+        receive_immediate(connection, NOTIFICATION_CREDITS - 1)
+    }),
     ("takes a notification that was not sent", |connection| {
-        hears(connection, NOTIFICATION_CREDITS | 1)
+        receive_immediate(connection, NOTIFICATION_CREDITS | 1)
     }),
     ("takes more notifications than there are", |connection| {
         connection.notify((KEY, 0), 0, 0, 1);
-        hears(connection, NOTIFICATION_CREDITS | 2)
+        receive_immediate(connection, NOTIFICATION_CREDITS | 2)
     }),
-    ("has fetched what was not offered", |connection| hears(connection, FETCHED | 1)),
-    ("grants room for what was not sent", |connection| hears(connection, payload_credits(1, 1))),
+    ("has fetched what was not offered", |connection| receive_immediate(connection, FETCHED | 1)),
+    ("grants room for what was not sent", |connection| {
+        receive_immediate(connection, payload_credits(1, 1))
+    }),
     ("grants more than it was sent", |connection| {
         connection.offer(1, 0, vec![1; 64]);
-        hears(connection, payload_credits(1, 3))
+        receive_immediate(connection, payload_credits(1, 3))
     }),
     ("has a thread fetch that is not there", |connection| {
-        gets_piece(connection, piece(THREADS, 8, 8))
+        receive_piece(connection, piece(THREADS, 8, 8))
     }),
     ("has more fetched than a block", |connection| {
-        gets_piece(connection, piece(0, 1 << 20, BLOCK as u32 + 1))
+        receive_piece(connection, piece(0, 1 << 20, BLOCK as u32 + 1))
     }),
-    ("has more fetched than the limit", |connection| gets_piece(connection, piece(0, u32::MAX, 8))),
+    ("has more fetched than the limit", |connection| {
+        receive_piece(connection, piece(0, u32::MAX, 8))
+    }),
     ("has more fetched than it has blocks", |connection| {
         for _ in 0..BLOCKS {
-            assert!(gets_piece(connection, piece(0, 8, 8)).is_empty());
+            assert!(receive_piece(connection, piece(0, 8, 8)).is_empty());
         }
-        gets_piece(connection, piece(0, 8, 8))
+        receive_piece(connection, piece(0, 8, 8))
     }),
     ("says more of a payload than there is", |connection| {
-        assert!(gets_piece(connection, piece(0, 8, 16)).is_empty());
+        assert!(receive_piece(connection, piece(0, 8, 16)).is_empty());
         read(connection)
     }),
     ("says nothing of a payload", |connection| {
-        assert!(gets_piece(connection, piece(0, 8, 0)).is_empty());
+        assert!(receive_piece(connection, piece(0, 8, 0)).is_empty());
         read(connection)
     }),
     ("says less and then something else", |connection| {
-        assert!(gets_piece(connection, piece(0, 32, 16)).is_empty());
-        assert!(gets_piece(connection, piece(0, 24, 8)).is_empty());
+        assert!(receive_piece(connection, piece(0, 32, 16)).is_empty());
+        assert!(receive_piece(connection, piece(0, 24, 8)).is_empty());
         assert!(read(connection).is_empty());
         read(connection)
     }),
-    ("buries a thread that takes nothing", |connection| {
+    ("exceeds the window of a thread that takes nothing", |connection| {
         for _ in 0..payloads::WINDOW / 2 {
-            assert!(gets_piece(connection, piece(0, 8, 8)).is_empty());
+            assert!(receive_piece(connection, piece(0, 8, 8)).is_empty());
             assert_eq!(read(connection).len(), 1);
         }
-        assert!(gets_piece(connection, piece(0, 8, 8)).is_empty());
+        assert!(receive_piece(connection, piece(0, 8, 8)).is_empty());
         read(connection)
     }),
-    ("sends an empty message", |connection| gets(connection, &[0; RECORD], 0)),
-    ("sends a short message", |connection| gets(connection, &record(0, 1).encode(), RECORD - 1)),
+    ("sends an empty message", |connection| receive(connection, &[0; RECORD], 0)),
+    ("sends a short message", |connection| receive(connection, &record(0, 1).encode(), RECORD - 1)),
     ("notifies a thread that is not there", |connection| {
-        gets(connection, &record(THREADS, 1).encode(), RECORD)
+        receive(connection, &record(THREADS, 1).encode(), RECORD)
     }),
-    ("sends garbage", |connection| gets(connection, &[0xff; RECORD], RECORD)),
+    ("sends garbage", |connection| receive(connection, &[0xff; RECORD], RECORD)),
     ("sends more notifications than may wait", |connection| {
         for value in 0..WINDOW {
-            assert_eq!(gets(connection, &record(0, value).encode(), RECORD).len(), 1);
+            assert_eq!(receive(connection, &record(0, value).encode(), RECORD).len(), 1);
         }
-        gets(connection, &record(0, WINDOW).encode(), RECORD)
+        receive(connection, &record(0, WINDOW).encode(), RECORD)
     }),
 ];
 
 #[test]
-fn whoever_breaks_the_rules_is_found_out_and_heard_no_more() {
-    for (what, act) in WRONG {
+fn a_peer_that_violates_the_protocol_is_detected_and_ignored() {
+    for (what, act) in VIOLATIONS {
         let mut connection = connection();
         let incidents = act(&mut connection);
-        assert!(is_protocol(&connection, &incidents), "who {what}: {incidents:?}");
-        assert!(is_over(&mut connection), "who {what}");
+        assert!(is_violation(&connection, &incidents), "a peer that {what}: {incidents:?}");
+        assert!(is_over(&mut connection), "a peer that {what}");
     }
 }
 
 #[test]
-fn a_notification_of_any_region_is_handed_on_with_its_name() {
-    // Whether that region is there, and of that generation, the host knows.
+fn a_notification_of_any_region_is_passed_on_with_its_name() {
+    // The host knows whether that region is exported in that generation.
     let mut connection = connection();
     let strange = Record { key: RegionKey(u64::MAX), generation: u32::MAX, ..record(0, 1) };
-    let incidents = gets(&mut connection, &strange.encode(), RECORD);
+    let incidents = receive(&mut connection, &strange.encode(), RECORD);
     let [Incident::Notified { key: RegionKey(u64::MAX), generation: u32::MAX, .. }] = incidents[..]
     else {
         panic!("{incidents:?}")
     };
-    // And whoever drops it makes room for more, as if it had been taken.
+    // A dropped notification makes room for more, as if it had been taken.
     for value in 1..2 * WINDOW {
         connection.notifications_taken(1);
-        assert_eq!(gets(&mut connection, &record(0, value).encode(), RECORD).len(), 1);
+        assert_eq!(receive(&mut connection, &record(0, value).encode(), RECORD).len(), 1);
     }
 }
 
@@ -323,21 +328,21 @@ fn a_device_that_takes_nothing_more_has_failed() {
     let [Incident::Failed(LossReason::Connection(why))] = &incidents[..] else {
         panic!("{incidents:?}")
     };
-    assert!(why.contains("takes no more work"), "{why}");
+    assert!(why.contains("accepts no more work requests"), "{why}");
     let mut hearer = connection();
     hearer.qp.refuses = true;
-    let incidents = hears(&mut hearer, 0);
+    let incidents = receive_immediate(&mut hearer, 0);
     let [Incident::Failed(LossReason::Connection(why)), ..] = &incidents[..] else {
         panic!("{incidents:?}")
     };
-    assert!(why.contains("takes no more receives"), "{why}");
+    assert!(why.contains("accepts no more receives"), "{why}");
 }
 
 proptest! {
-    /// Whatever a peer says: no panic, no more notifications than may wait, and behind the first
-    /// nonsense nothing at all.
+    /// Whatever a peer sends: no panic, no more notifications than may wait, and nothing behind the
+    /// first violation.
     #[test]
-    fn any_peer_is_heard_or_found_out(
+    fn any_peer_is_served_or_detected(
         said in proptest::collection::vec(
             prop_oneof![
                 any::<u32>().prop_map(|word| (Some(word), [0; RECORD], 0)),
@@ -354,13 +359,13 @@ proptest! {
         let mut waiting = 0;
         for (word, bytes, len) in said {
             let incidents = match word {
-                Some(word) => hears(&mut connection, word),
-                None => gets(&mut connection, &bytes, len),
+                Some(word) => receive_immediate(&mut connection, word),
+                None => receive(&mut connection, &bytes, len),
             };
             waiting += incidents.iter().filter(|i| matches!(i, Incident::Notified { .. })).count();
             prop_assert!(waiting <= WINDOW as usize);
             if connection.has_failed {
-                prop_assert!(is_protocol(&connection, &incidents) && is_over(&mut connection));
+                prop_assert!(is_violation(&connection, &incidents) && is_over(&mut connection));
                 break;
             }
         }

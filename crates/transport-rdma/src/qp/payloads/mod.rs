@@ -1,24 +1,24 @@
-//! [`Offers`] and [`Fetches`]: payloads that have no room in a slot, on their way over one queue
-//! pair, without the device.
+//! [`Offers`] and [`Fetches`]: payloads that do not fit a slot, on their way over one queue pair,
+//! without the device.
 //!
-//! Their sender copies them to *blocks*, memory that the peer's device may read, and the receiver
-//! has its device READ them from there. So a payload costs neither side's processor more than a
-//! copy, and none of it is in memory of the receiver that nobody has asked for.
+//! The sender copies them to *blocks*, memory that the peer's device may read, and the receiver's
+//! device READs them from there. So a payload costs each side's processor one copy, and uses no
+//! memory of the receiver before the receiver reads it.
 //!
 //! ```text
 //!   sender                                          receiver
 //!   copies a piece to the next block
 //!   record: tag, bytes in all, of this piece  --->  READs the block, appends it to the payload
-//!   so many blocks are free again             <---  notice: fetched
-//!                                                   hands the whole payload to its thread
-//!   more may be sent to that thread           <---  notice: granted, once the thread has taken it
+//!   the blocks are free again                 <---  immediate data: pieces read
+//!                                                   delivers the whole payload to its thread
+//!   more may be sent to that thread           <---  immediate data: credits, once it has taken it
 //! ```
 //!
-//! Blocks are used in turn and fetched in order, so that both ends know where the next piece is. As
-//! with the carrier's streams, a receiving thread that does not look must not be buried, and must
-//! not hold up the others: a payload may start while less than [`WINDOW`] is charged for earlier
-//! ones to its thread, is charged at most the whole window, and is granted back when it was taken.
-//! Payloads to different threads take turns, a piece each.
+//! Blocks are used in turn and read in order, so that both ends know where the next piece is. A
+//! receiving thread that does not poll must neither fill memory nor delay other threads: a payload may
+//! start while less than [`WINDOW`] is charged for earlier ones to its thread, is charged at most the
+//! whole window, and its charge is returned as credits when it is taken. Payloads to different threads
+//! take turns, a piece each.
 
 use crate::{config::BLOCKS, memory::descriptor::RegionDescriptor, qp::immediate::RECORD};
 use primitive::{SharedBytes, limits::MESSAGE_BYTES};
@@ -28,56 +28,56 @@ use transport_api::{Event, Rights, ThreadId};
 #[cfg(test)]
 mod tests;
 
-/// Pieces that are read at a time: the second is on its way while the first is copied, and what is
-/// started behind them does not wait for more.
+/// Pieces that are read at a time: the second arrives while the first is copied, and requests behind
+/// them do not wait for more.
 const AT_ONCE: usize = 2;
 
-/// Bytes that are charged as one.
+/// Bytes that are charged as one unit.
 const UNIT: usize = 64;
 
-/// What may be charged to a thread before it must take something, in [`UNIT`]s: 1 MiB.
+/// The charge of a thread beyond which no payload to it may start, in [`UNIT`]s: 1 MiB.
 pub(crate) const WINDOW: u32 = 1 << 14;
 
-/// Bytes for which there is memory before they have come.
+/// Bytes for which memory is reserved before they arrive.
 const AHEAD: usize = 1 << 20;
 
-/// What the last bytes of a record are when it is that of a piece, and not of a notification.
+/// The last bytes of the record of a piece; those of a notification differ.
 pub(crate) const PIECE: [u8; 4] = 1u32.to_le_bytes();
 
-/// What a payload of so many bytes is charged: one for being there, and its bytes.
+/// The charge of a payload of so many bytes: one unit, and its bytes.
 pub(crate) fn cost_of(bytes: usize) -> u32 {
     let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
     units.min(WINDOW) + 1
 }
 
-/// What is wrong with the blocks that a peer of so many threads offers to one that reads `most`
-/// bytes at a time, in words.
+/// What is wrong with the blocks that a peer offers to `threads` threads that read `max_len` bytes at a
+/// time, in words.
 pub(crate) fn invalid(
     descriptor: &RegionDescriptor,
     threads: usize,
-    most: usize,
+    max_len: usize,
 ) -> Option<String> {
     let blocks = (threads * BLOCKS) as u64;
     let is_even = descriptor.len.is_multiple_of(blocks) && descriptor.rights.allow(Rights::READ);
     if !is_even {
-        return Some(format!("{descriptor:?}, for the payloads of {threads} threads"));
+        return Some(format!("{descriptor:?} for the payloads of {threads} threads"));
     }
     let each = descriptor.len / blocks;
-    (each > most as u64).then(|| {
+    (each > max_len as u64).then(|| {
         format!(
-            "it has payloads read in pieces of {each} bytes, and this host reads {most} at a time: \
-             give both hosts the same settings"
+            "it offers payloads in pieces of {each} bytes, this host reads at most {max_len}: use the \
+             same settings on all hosts"
         )
     })
 }
 
-/// A part of a payload, as its record says it.
+/// The record of a part of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) tag: u64,
     /// Bytes of the whole payload.
     pub(crate) total: u32,
-    /// Bytes of this piece, which are the first of its block.
+    /// Bytes of this piece, at the beginning of its block.
     pub(crate) len: u32,
     /// The receiving thread.
     pub(crate) thread: u32,
@@ -111,18 +111,18 @@ impl Piece {
 
 // ---- The sending side.
 
-/// What is to be sent to one thread of the peer.
+/// Payloads to one thread of the peer.
 struct Stream {
     thread: u32,
     queue: VecDeque<(u64, Vec<u8>)>,
-    /// How much of the first payload was offered, if it has been started.
+    /// How much of the first payload was offered, if it was started.
     offered: Option<usize>,
     charged: u32,
 }
 
 impl Stream {
-    /// The next piece of up to `most` bytes, which `copy` is shown, if one may be offered.
-    fn next(&mut self, most: usize, copy: impl FnOnce(&[u8])) -> Option<Piece> {
+    /// The next piece of up to `max_len` bytes, if one may be offered; `copy` is given its bytes.
+    fn next(&mut self, max_len: usize, copy: impl FnOnce(&[u8])) -> Option<Piece> {
         let (tag, bytes) = self.queue.front()?;
         let at = match self.offered {
             Some(at) => at,
@@ -132,7 +132,7 @@ impl Stream {
             }
             None => return None,
         };
-        let end = bytes.len().min(at + most);
+        let end = bytes.len().min(at + max_len);
         copy(&bytes[at..end]);
         let (tag, total, thread) = (*tag, bytes.len(), self.thread);
         let piece = Piece { tag, total: total as u32, len: (end - at) as u32, thread };
@@ -144,9 +144,9 @@ impl Stream {
     }
 }
 
-/// Payloads that wait to be fetched by the peer.
+/// Payloads that the peer is to read.
 pub(crate) struct Offers {
-    /// Where they are fetched from, if they are.
+    /// The blocks, unless the carrier carries payloads.
     memory: Option<SharedBytes>,
     /// In the order of their turns.
     streams: VecDeque<Stream>,
@@ -155,12 +155,12 @@ pub(crate) struct Offers {
 }
 
 impl Offers {
-    /// Payloads are fetched from `memory`, [`BLOCKS`] blocks. Without it none may be left here.
+    /// The peer reads payloads from `memory`, [`BLOCKS`] blocks. Without it none may be pushed.
     pub(crate) fn new(memory: Option<SharedBytes>) -> Self {
         Self { memory, streams: VecDeque::new(), offered: 0, fetched: 0 }
     }
 
-    /// Leaves a payload of up to [`MESSAGE_BYTES`] for `thread` of the peer.
+    /// Queues a payload of up to [`MESSAGE_BYTES`] for `thread` of the peer.
     pub(crate) fn push(&mut self, thread: u32, tag: u64, payload: Vec<u8>) {
         let known = self.streams.iter_mut().find(|stream| stream.thread == thread);
         if let Some(stream) = known {
@@ -171,7 +171,7 @@ impl Offers {
         self.streams.push_back(Stream { thread, queue, offered: None, charged: 0 });
     }
 
-    /// Copies the next piece to the next block, if there is one to be offered and a block is free.
+    /// Copies the next piece to the next block, if one may be offered and a block is free.
     pub(crate) fn next(&mut self) -> Option<Piece> {
         let memory = self.memory.as_ref()?;
         if self.offered - self.fetched >= BLOCKS as u64 {
@@ -191,38 +191,39 @@ impl Offers {
         None
     }
 
-    /// The peer has fetched so many pieces more.
+    /// The peer has read `count` more pieces.
     ///
     /// # Errors
-    /// In words, if no peer of this build would say so.
+    /// The violation, in words.
     pub(crate) fn blocks_fetched(&mut self, count: u32) -> Result<(), String> {
         let open = self.offered - self.fetched;
         if u64::from(count) > open {
-            return Err(format!("{count} pieces of payloads fetched, of {open}"));
+            return Err(format!("{count} pieces of payloads read, of {open} offered"));
         }
         self.fetched += u64::from(count);
         Ok(())
     }
 
-    /// The peer's `thread` has taken what was charged `cost`.
+    /// The peer's `thread` has taken payloads that were charged `cost`.
     ///
     /// # Errors
-    /// As [`fetched`](Self::fetched).
+    /// As [`blocks_fetched`](Self::blocks_fetched).
     pub(crate) fn add_credits(&mut self, thread: u32, cost: u32) -> Result<(), String> {
         let stream = self.streams.iter_mut().find(|stream| stream.thread == thread);
         let charged = stream.map(|stream| &mut stream.charged);
         let enough = charged.filter(|charged| **charged >= cost);
-        let charged = enough.ok_or(format!("a grant of {cost} for thread {thread}, too much"))?;
+        let charged = enough
+            .ok_or(format!("credits of {cost} for thread {thread}, which was charged less"))?;
         *charged -= cost;
         Ok(())
     }
 
-    /// Whether nothing waits to be offered, nor to be fetched.
+    /// Whether no payload waits to be offered or read.
     pub(crate) fn is_quiet(&self) -> bool {
         self.offered == self.fetched && self.streams.iter().all(|stream| stream.queue.is_empty())
     }
 
-    /// Forgets what waits: the queue pair has failed.
+    /// Drops waiting payloads: the queue pair has failed.
     pub(crate) fn clear(&mut self) {
         self.streams.clear();
         self.fetched = self.offered;
@@ -231,55 +232,55 @@ impl Offers {
 
 // ---- The receiving side.
 
-/// What comes for one thread of this host.
+/// Payloads to one thread of this host.
 #[derive(Default)]
 struct Inflow {
-    /// The payload of which not all has come: its tag, its length, and what there is of it.
+    /// The payload that has not arrived completely: its tag, its length, and the bytes so far.
     payload: Option<(u64, usize, Vec<u8>)>,
     charged: u32,
-    /// What was taken, and the peer is not descriptor of.
+    /// The credits that the peer has not been sent.
     owed: u32,
 }
 
 impl Inflow {
-    /// Memory for the next piece, a part of the payload; the payload so far.
-    fn room_for(&mut self, piece: &Piece) -> Result<&mut Vec<u8>, String> {
+    /// The payload so far, with memory for the next piece of it.
+    fn make_room(&mut self, piece: &Piece) -> Result<&mut Vec<u8>, String> {
         let (len, total) = (piece.len as usize, piece.total as usize);
         if self.payload.is_none() {
             if self.charged >= WINDOW {
-                return Err(format!("more than the window of thread {} allows", piece.thread));
+                return Err(format!("a payload beyond the window of thread {}", piece.thread));
             }
             self.charged += cost_of(total);
         }
         let (tag, expected, bytes) = self.payload.get_or_insert((piece.tag, total, Vec::new()));
         let left = *expected - bytes.len();
         if (*tag, *expected) != (piece.tag, total) || len > left || len == 0 && total > 0 {
-            return Err(format!("{piece:?}, where {left} bytes of {expected} are to come"));
+            return Err(format!("{piece:?}, expected {left} more bytes of {expected}"));
         }
         if bytes.capacity() - bytes.len() < len {
-            // In steps, so that a claim alone costs nothing.
+            // In steps, so that a large total alone allocates little.
             let step = left.min(AHEAD.max(bytes.len()));
             bytes
                 .try_reserve_exact(step)
-                .map_err(|_| format!("a payload of {total} bytes, for which memory is short"))?;
+                .map_err(|_| format!("a payload of {total} bytes, for which there is no memory"))?;
         }
         Ok(bytes)
     }
 }
 
-/// Payloads that are fetched from the peer.
+/// Payloads that are read from the peer.
 pub(crate) struct Fetches {
     /// The thread at the other end, and threads of this host.
     peer: ThreadId,
     threads: u32,
     /// Bytes of a block of the peer.
     block: usize,
-    /// What was announced and is not here, in order; the first are being read.
+    /// Announced pieces that have not arrived, in order; the first are being read.
     pieces: VecDeque<Piece>,
     reading: usize,
-    /// Pieces that have come, ever.
+    /// Pieces that have arrived, in all.
     here: u64,
-    /// Those that the peer is not descriptor of.
+    /// Those that are not acknowledged.
     owed: u32,
     /// By thread of this host.
     inflows: BTreeMap<u32, Inflow>,
@@ -300,15 +301,15 @@ impl Fetches {
         }
     }
 
-    /// The peer has said that its blocks have so many bytes.
+    /// The blocks of the peer have so many bytes.
     pub(crate) fn blocks_of(&mut self, bytes: usize) {
         self.block = bytes;
     }
 
-    /// A record of `len` bytes, of which `bytes` are the first, announces a piece.
+    /// Handles a record of `len` bytes that begins with `bytes`, and announces a piece.
     ///
     /// # Errors
-    /// In words, if no peer of this build would say so.
+    /// The violation, in words.
     pub(crate) fn announced(&mut self, bytes: &[u8; RECORD], len: usize) -> Result<(), String> {
         let is_fine = |piece: &Piece| {
             let fits = piece.len as usize <= self.block && piece.total as usize <= MESSAGE_BYTES;
@@ -318,26 +319,26 @@ impl Fetches {
             return Err(format!("a piece of a payload in {len} bytes: {bytes:?}"));
         };
         if self.pieces.len() == BLOCKS {
-            return Err(format!("a piece of a payload behind {BLOCKS} that are not fetched"));
+            return Err(format!("a piece of a payload beyond {BLOCKS} unread ones"));
         }
         self.pieces.push_back(piece);
         Ok(())
     }
 
-    /// What is to be read next of the peer's blocks, if anything: from which byte, and how many.
+    /// The next READ of the peer's blocks, if there is one: the first byte, and how many.
     pub(crate) fn next(&mut self) -> Option<(usize, usize)> {
         let piece = self.pieces.get(self.reading).filter(|_| self.reading < AT_ONCE)?;
         let index = (self.here + self.reading as u64) % BLOCKS as u64;
         self.reading += 1;
-        // Of an empty payload a byte that nobody looks at, so that it comes in its turn.
+        // One unused byte for an empty payload, so that it arrives in its turn.
         Some((index as usize * self.block, piece.len.max(1) as usize))
     }
 
-    /// What was to be read next has come, to byte `at` of `staging`. If that was the last of a
-    /// payload: for which thread, and what it is to be descriptor.
+    /// The next piece has arrived, at byte `at` of `staging`. Returns the thread and the event if that
+    /// completes a payload.
     ///
     /// # Errors
-    /// As [`announced`](Self::announced); also when there is no memory.
+    /// As [`announced`](Self::announced); also if there is no memory.
     pub(crate) fn arrived(
         &mut self,
         staging: &SharedBytes,
@@ -348,7 +349,7 @@ impl Fetches {
         self.here += 1;
         self.owed += 1;
         let inflow = self.inflows.entry(piece.thread).or_default();
-        let bytes = inflow.room_for(&piece)?;
+        let bytes = inflow.make_room(&piece)?;
         let have = bytes.len();
         bytes.resize(have + piece.len as usize, 0);
         staging.read_into(at, &mut bytes[have..]);
@@ -360,14 +361,14 @@ impl Fetches {
         Ok(Some((piece.thread, Event::Bulk { from: self.peer, tag: piece.tag, payload })))
     }
 
-    /// So many pieces have come that the peer is to be descriptor of now.
-    pub(crate) fn tell(&mut self) -> Option<u32> {
+    /// The number of pieces to acknowledge now.
+    pub(crate) fn acknowledge(&mut self) -> Option<u32> {
         let is_time = self.owed >= BLOCKS as u32 / 2 || self.pieces.is_empty();
         (is_time && self.owed > 0).then(|| std::mem::take(&mut self.owed))
     }
 
-    /// This host's `thread` has taken what was charged `cost`; how much the peer is to be granted,
-    /// if it is time to.
+    /// This host's `thread` has taken payloads that were charged `cost`. Returns the credits to send the
+    /// peer, once enough have accumulated.
     pub(crate) fn taken(&mut self, thread: u32, cost: u32) -> Option<u32> {
         let inflow = self.inflows.entry(thread).or_default();
         inflow.charged = inflow.charged.saturating_sub(cost);
@@ -375,7 +376,7 @@ impl Fetches {
         (inflow.owed >= WINDOW / 2).then(|| std::mem::take(&mut inflow.owed))
     }
 
-    /// Forgets what is not here: the queue pair has failed.
+    /// Drops incomplete payloads: the queue pair has failed.
     pub(crate) fn clear(&mut self) {
         self.pieces.clear();
         self.inflows.clear();

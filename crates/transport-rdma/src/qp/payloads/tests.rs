@@ -1,5 +1,4 @@
-//! Both ends of a queue pair, without it: what one says the other hears, in order, when it is descriptor
-//! to.
+//! Both ends of a queue pair, without the queue pair: messages arrive in order, on demand.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,13 +8,13 @@ const THREADS: u32 = 3;
 const BLOCK: usize = 256;
 const PEER: ThreadId = ThreadId { host: HostId(1), thread: 0 };
 
-/// A sender, a receiver, and what is on its way between them.
+/// A sender, a receiver, and the messages between them.
 struct Ends {
     offers: Offers,
     fetches: Fetches,
     /// The receiver's staging memory: a part for each piece that is read at a time.
     staging: SharedBytes,
-    said: VecDeque<Piece>,
+    sent_pieces: VecDeque<Piece>,
     /// Where the READs that are under way are from.
     reads: VecDeque<(usize, usize)>,
     /// By thread: tags and payloads.
@@ -35,7 +34,7 @@ impl Ends {
             offers: Offers::new(Some(SharedBytes::heap(BLOCKS * BLOCK))),
             fetches,
             staging: SharedBytes::heap(BLOCK),
-            said: VecDeque::new(),
+            sent_pieces: VecDeque::new(),
             reads: VecDeque::new(),
             come: BTreeMap::new(),
         }
@@ -43,14 +42,14 @@ impl Ends {
 
     fn offer(&mut self) {
         while let Some(piece) = self.offers.next() {
-            self.said.push_back(piece);
+            self.sent_pieces.push_back(piece);
         }
-        assert!(self.said.len() + self.fetches.pieces.len() <= BLOCKS);
+        assert!(self.sent_pieces.len() + self.fetches.pieces.len() <= BLOCKS);
     }
 
-    /// The receiver hears the next record.
-    fn hear(&mut self) {
-        let Some(piece) = self.said.pop_front() else { return };
+    /// The receiver handles the next record.
+    fn receive(&mut self) {
+        let Some(piece) = self.sent_pieces.pop_front() else { return };
         self.fetches.announced(&piece.encode(), RECORD).expect("a piece");
         self.read();
     }
@@ -72,7 +71,7 @@ impl Ends {
             self.come.entry(thread).or_default().push_back((tag, payload));
         }
         self.read();
-        if let Some(count) = self.fetches.tell() {
+        if let Some(count) = self.fetches.acknowledge() {
             self.offers.blocks_fetched(count).expect("what was offered");
             self.offer();
         }
@@ -88,17 +87,17 @@ impl Ends {
         Some((tag, payload))
     }
 
-    /// Whatever is on its way arrives.
+    /// Delivers all messages and READs.
     fn settle(&mut self) {
-        while !self.said.is_empty() || !self.reads.is_empty() {
-            self.hear();
+        while !self.sent_pieces.is_empty() || !self.reads.is_empty() {
+            self.receive();
             self.complete();
         }
     }
 }
 
 #[test]
-fn a_receiver_that_takes_nothing_is_sent_no_more_than_a_window() {
+fn a_receiver_that_takes_nothing_is_sent_at_most_a_window() {
     const LEN: usize = 100 << 10;
     let mut ends = Ends::new();
     for tag in 0..40 {
@@ -136,11 +135,11 @@ fn threads_take_turns() {
     ends.offers.push(0, 0, vec![1; 100 * BLOCK]);
     ends.offers.push(1, 0, vec![2; BLOCK]);
     ends.offer();
-    assert_eq!(ends.said[1].thread, 1, "does not wait for the larger one");
+    assert_eq!(ends.sent_pieces[1].thread, 1, "does not wait for the larger one");
 }
 
 #[test]
-fn a_claim_costs_nothing() {
+fn a_large_total_allocates_little() {
     let mut fetches = Ends::new().fetches;
     let piece = Piece { tag: 0, total: MESSAGE_BYTES as u32, len: 8, thread: 0 };
     fetches.announced(&piece.encode(), RECORD).expect("a piece");
@@ -167,12 +166,12 @@ fn blocks_of_other_sizes_are_refused_in_words() {
             .is_some()
     );
     let larger = invalid(&descriptor(2 * bytes), 2, BLOCK).expect("an invalid");
-    assert!(larger.contains("pieces of 512 bytes") && larger.contains("256 at a time"), "{larger}");
+    assert!(larger.contains("pieces of 512 bytes") && larger.contains("at most 256"), "{larger}");
 }
 
 proptest! {
     #[test]
-    fn pieces_survive_the_way(
+    fn pieces_are_decoded_as_they_were_encoded(
         tag in any::<u64>(),
         total in any::<u32>(),
         len in any::<u32>(),
@@ -185,8 +184,8 @@ proptest! {
         prop_assert_eq!(Piece::decode(&bytes), None);
     }
 
-    /// Whenever records and READs arrive and payloads are taken: each thread gets what was sent to
-    /// it, whole and in order, and nothing stays.
+    /// In whatever order records and READs arrive and payloads are taken: each thread gets what was sent
+    /// to it, whole and in order.
     #[test]
     fn payloads_arrive_whole_and_in_order(
         steps in proptest::collection::vec((0u8..5, 0..THREADS, 0usize..2000), 1..300),
@@ -207,7 +206,7 @@ proptest! {
                     sent.entry(thread).or_default().push_back((tag, len));
                     ends.offer();
                 }
-                2 => ends.hear(),
+                2 => ends.receive(),
                 3 => ends.complete(),
                 _ => drop(taken(&mut ends, &mut sent, thread)),
             }

@@ -1,24 +1,24 @@
-//! [`Queue`]: the work requests of one lane, from the call that starts them to their completion,
-//! without the device.
+//! [`SendQueue`]: the work requests of one queue pair, from the call that starts them to their
+//! completion, without the device.
 //!
 //! ```text
 //!   write, signal, read .. --> staged, in the chain --> posted (one doorbell) --> completed
 //!              |                   ^
-//!              +--> deferred back -----+  while the send queue or the staging memory is full
+//!              +--> deferred ------+  while the send queue or the staging memory is full
 //! ```
 //!
 //! Rules:
-//! 1. What is to be sent is copied into the lane's registered staging memory, in order, and what is
-//!    read arrives there; so the caller's memory need not be registered, and is free at once.
-//! 2. Most requests are not signalled. One is when it has a result; when a quarter of the queue or
-//!    of the staging memory would otherwise be unsignalled; and when somebody must know
-//!    ([`settle`](Queue::settle)). A completion completes all requests before it. So there is
-//!    always a completion to come when there is no room, and the send queue cannot overflow.
-//! 3. Nothing overtakes what is deferred back.
+//! 1. The bytes to send are copied to the lane's registered staging memory, in order, and READs arrive
+//!    there; so the caller's memory need not be registered, and is free at once.
+//! 2. Most requests are unsignalled. A request is signalled if it has a result, if a quarter of the
+//!    queue or of the staging memory would otherwise be unsignalled, and on demand
+//!    ([`settle`](SendQueue::settle)). A completion completes all requests before it. So while there
+//!    is no room a completion is to come, and the send queue cannot overflow.
+//! 3. No request overtakes a deferred one.
 //! 4. A device may repeat a READ whose answer was lost, after requests behind it have taken effect.
-//!    So whatever changes memory behind a READ is fenced: the device waits. Not behind that of a
-//!    payload, which its sender leaves alone until it is descriptor that it has come: Soft-RoCE seems to
-//!    lose the end of a fence now and then, and all behind it waits until more is posted.
+//!    So a request that changes memory behind a READ is fenced: the device waits. Not behind the READ
+//!    of a payload, whose sender leaves it alone until it is acknowledged: Soft-RoCE seems to lose
+//!    the end of a fence now and then, and all behind it waits until more is posted.
 
 use crate::{
     config::{MIN_DEPTH, PART},
@@ -33,31 +33,31 @@ use transport_api::{Event, OpError};
 #[cfg(test)]
 mod tests;
 
-/// Requests that are staged before they are posted without waiting for the flush.
+/// Staged requests beyond which the chain is posted without waiting for a flush.
 const MAX_CHAIN: usize = 32;
 
-/// Who waits for the result of a request.
+/// Where the result of a request goes.
 #[derive(Debug)]
 pub(crate) enum Destination {
     /// The old value of a word.
     Word { token: u64 },
-    /// A part of a read, which goes to byte `at` of `into`; `total` is on the last.
+    /// A part of a read, which goes to byte `at` of `into`; the last part has the `total` bytes.
     Part { token: u64, into: SharedBytes, at: usize, total: Option<usize> },
     /// A piece of a payload.
     Piece,
 }
 
-/// What a completed request has brought.
+/// The result of a completed request.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// What the caller is descriptor.
+    /// An event for the caller.
     Event(Event),
-    /// A piece of a payload, at this byte of the staging memory, for now.
+    /// A piece of a payload, at byte `at` of the staging memory; valid during the call.
     Piece { at: usize },
 }
 
 impl Destination {
-    /// Whom to tell that it failed, if anybody is to be descriptor now.
+    /// The token to report a failure with, if one is to be reported.
     fn token(&self) -> Option<u64> {
         match self {
             Destination::Word { token } | Destination::Part { token, total: Some(_), .. } => {
@@ -67,20 +67,20 @@ impl Destination {
         }
     }
 
-    /// Whether it asks for a READ that changes of memory behind it wait for.
+    /// Whether requests behind it that change memory must be fenced.
     fn delays_writes(&self) -> bool {
         matches!(self, Destination::Part { .. })
     }
 }
 
-/// Where a request goes: a region, and the byte in it.
+/// The target of a request: a region, and the byte in it.
 pub(crate) type Target<'a> = (&'a Arc<RemoteMemory>, usize);
 
-/// What a request sends.
+/// The bytes that a request sends.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     Bytes(&'a [u8]),
-    /// Of a memory, from this byte on, so many bytes.
+    /// Of this memory, from byte `.1` on, `.2` bytes.
     Part(&'a SharedBytes, usize, usize),
 }
 
@@ -111,41 +111,41 @@ impl Source<'_> {
     }
 }
 
-/// A request that waits for room.
+/// A request that waits for room in the queue or the staging memory.
 struct Deferred {
     verb: Verb,
     to: Option<(Arc<RemoteMemory>, usize)>,
     bytes: Vec<u8>,
-    /// Bytes of staging memory that it takes.
+    /// Bytes of staging memory that it needs.
     len: usize,
     destination: Option<Destination>,
 }
 
-/// What is under way.
+/// A request that is staged or posted.
 struct InFlight {
     id: u64,
-    /// What it gives back of the staging memory, and all before it.
+    /// The mark up to which its completion frees the staging memory.
     mark: u64,
     at: usize,
     len: usize,
     destination: Option<Destination>,
 }
 
-/// The work requests of one lane.
-pub(crate) struct Queue {
+/// The work requests of one queue pair.
+pub(crate) struct SendQueue {
     depth: usize,
     ring: Ring,
     chain: Vec<Work>,
     in_flight: VecDeque<InFlight>,
     deferred: VecDeque<Deferred>,
     next: u64,
-    /// Requests and bytes behind the last that was signalled.
+    /// Requests and bytes behind the last signalled one.
     unsignalled: (usize, usize),
-    /// READs under way that hold changes back.
+    /// READs in flight that fence what changes memory behind them.
     reads: usize,
 }
 
-impl Queue {
+impl SendQueue {
     /// A queue for a device that holds `depth` requests, with so many bytes of staging memory.
     pub(crate) fn new(depth: usize, staging: usize) -> Self {
         Self {
@@ -160,7 +160,7 @@ impl Queue {
         }
     }
 
-    /// Bytes of one request, at most; longer ones are the caller's to divide.
+    /// Bytes of one request, at most; the caller divides longer ones.
     pub(crate) fn max_request_bytes(&self) -> usize {
         self.ring.size() / PART
     }
@@ -210,10 +210,10 @@ impl Queue {
         });
     }
 
-    /// Has the peer be descriptor `word` behind everything that was started.
+    /// Sends `word` as immediate data behind everything that was started.
     pub(crate) fn send_immediate(&mut self, word: u32, staging: &SharedBytes) {
         match self.chain.last_mut() {
-            // The last write takes it along.
+            // The last write carries it.
             Some(Work { verb: verb @ Verb::Write(None), .. }) if self.deferred.is_empty() => {
                 *verb = Verb::Write(Some(word));
             }
@@ -225,8 +225,8 @@ impl Queue {
         self.in_flight.len() < self.depth && self.ring.fits(len)
     }
 
-    /// Puts a request into the chain; where its bytes are in the staging memory. `None` if there is
-    /// no room.
+    /// Appends a request to the chain: the byte of the staging memory at which its bytes are, or `None`
+    /// if there is no room.
     fn stage(
         &mut self,
         verb: Verb,
@@ -237,7 +237,7 @@ impl Queue {
         if self.in_flight.len() >= self.depth {
             return None;
         }
-        let at = self.ring.take(len)?;
+        let at = self.ring.allocate(len)?;
         let (count, bytes) = (self.unsignalled.0 + 1, self.unsignalled.1 + len);
         let is_signalled =
             destination.is_some() || count >= self.depth / PART || bytes >= self.ring.size() / PART;
@@ -258,7 +258,7 @@ impl Queue {
         Some(at)
     }
 
-    /// What is to be posted; it is under way once it has been taken.
+    /// The requests to post; call [`posted`](Self::posted) once the device has taken them.
     pub(crate) fn chain(&self) -> &[Work] {
         &self.chain
     }
@@ -299,12 +299,12 @@ impl Queue {
                     }
                 }
             }
-            self.ring.give_back(mark);
+            self.ring.free(mark);
         }
     }
 
-    /// Stages what was deferred back, as far as there is room now; what has lost its region meanwhile
-    /// fails. True if there is something to post for it: its flush is past.
+    /// Stages deferred requests while there is room; those whose region was revoked meanwhile fail.
+    /// Returns whether there is something to post, since their flush is past.
     pub(crate) fn start_deferred(
         &mut self,
         staging: &SharedBytes,
@@ -334,14 +334,14 @@ impl Queue {
         any
     }
 
-    /// Sees to it that there will be a completion of the last request, or one that leads there: call
-    /// it again as long as something is under way.
+    /// Makes the last request signalled, or an earlier one if that is not possible: call it again while
+    /// requests are in flight.
     pub(crate) fn settle(&mut self) {
         if self.unsignalled.0 == 0 {
             return;
         }
         if self.chain.is_empty() {
-            // An empty write touches nothing. If there is no room for it, completions are to come.
+            // An empty write touches nothing. If there is no room for it, a completion is to come.
             self.stage(Verb::Write(None), None, 0, None);
         }
         if let Some(last) = self.chain.last_mut() {
@@ -350,12 +350,12 @@ impl Queue {
         }
     }
 
-    /// Whether nothing is under way or deferred back.
+    /// Whether no request is in flight or deferred.
     pub(crate) fn is_quiet(&self) -> bool {
         self.in_flight.is_empty() && self.deferred.is_empty()
     }
 
-    /// The number that the next request will have: all before it are started.
+    /// The number that the next request will have.
     pub(crate) fn next_id(&self) -> u64 {
         self.next
     }
@@ -365,7 +365,7 @@ impl Queue {
         self.in_flight.front().is_none_or(|flight| flight.id >= id)
     }
 
-    /// Forgets everything: the lane has failed.
+    /// Drops everything: the queue pair has failed.
     pub(crate) fn clear(&mut self) {
         self.chain.clear();
         self.in_flight.clear();

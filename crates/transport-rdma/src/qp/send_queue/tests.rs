@@ -1,4 +1,4 @@
-//! Queues over a device that carries out what it is given, in order, when it is descriptor to.
+//! Send queues over a device that carries out its requests in order, on demand.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,8 +7,8 @@ use transport_api::RegionKey;
 const DEPTH: usize = 16;
 const STAGING: usize = 4096;
 
-/// A device that carries out what it is given, in order, when it is descriptor to, and whose memory
-/// stands for the peer's.
+/// A device that carries out its requests in order, on demand, and whose memory stands for the
+/// peer's.
 struct Device {
     staging: SharedBytes,
     memory: SharedBytes,
@@ -21,14 +21,14 @@ impl Device {
         Self { staging, memory, posted: VecDeque::new() }
     }
 
-    fn post(&mut self, queue: &mut Queue) {
+    fn post(&mut self, queue: &mut SendQueue) {
         self.posted.extend(queue.chain());
         queue.posted();
         assert!(self.posted.len() <= DEPTH, "{} requests in flight", self.posted.len());
     }
 
-    /// Carries out up to `count` requests; the queue hears of those that are signalled.
-    fn work(&mut self, queue: &mut Queue, count: usize, sink: &mut dyn FnMut(Event)) {
+    /// Carries out up to `count` requests; signalled ones complete.
+    fn work(&mut self, queue: &mut SendQueue, count: usize, sink: &mut dyn FnMut(Event)) {
         for _ in 0..count {
             let Some(work) = self.posted.pop_front() else { return };
             let Local { at, len } = work.local;
@@ -47,7 +47,7 @@ impl Device {
             if work.is_signalled {
                 queue.completed(work.id, &self.staging, &mut |outcome| match outcome {
                     Outcome::Event(event) => sink(event),
-                    Outcome::Piece { at } => panic!("a piece at {at} that nobody destination for"),
+                    Outcome::Piece { at } => panic!("an unexpected piece at {at}"),
                 });
                 if queue.start_deferred(&self.staging, sink) {
                     self.post(queue);
@@ -61,12 +61,12 @@ fn remote() -> Arc<RemoteMemory> {
     Arc::new(RemoteMemory::new(0, RegionKey(1), 0, 0))
 }
 
-fn write(queue: &mut Queue, device: &Device, at: usize, bytes: &[u8]) {
+fn write(queue: &mut SendQueue, device: &Device, at: usize, bytes: &[u8]) {
     let to = remote();
     queue.send(Verb::Write(None), Some((&to, at)), Source::Bytes(bytes), &device.staging);
 }
 
-fn read(queue: &mut Queue, at: usize, into: &SharedBytes, token: u64) {
+fn read(queue: &mut SendQueue, at: usize, into: &SharedBytes, token: u64) {
     let destination =
         Destination::Part { token, into: into.clone(), at: 0, total: Some(into.len()) };
     queue.fetch(Verb::Read, (&remote(), at), into.len(), destination);
@@ -74,7 +74,7 @@ fn read(queue: &mut Queue, at: usize, into: &SharedBytes, token: u64) {
 
 #[test]
 fn most_requests_are_not_signalled_and_the_last_can_be() {
-    let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+    let (mut queue, mut device) = (SendQueue::new(DEPTH, STAGING), Device::new());
     (0..8).for_each(|n| write(&mut queue, &device, n * 8, &[1; 8]));
     let signalled = |works: &[Work]| works.iter().filter(|work| work.is_signalled).count();
     assert_eq!(signalled(queue.chain()), 2, "one of four");
@@ -89,8 +89,8 @@ fn most_requests_are_not_signalled_and_the_last_can_be() {
 }
 
 #[test]
-fn what_changes_memory_behind_a_read_is_fenced() {
-    let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+fn a_request_that_changes_memory_behind_a_read_is_fenced() {
+    let (mut queue, mut device) = (SendQueue::new(DEPTH, STAGING), Device::new());
     write(&mut queue, &device, 0, &[1; 8]);
     read(&mut queue, 0, &SharedBytes::heap(8), 1);
     read(&mut queue, 8, &SharedBytes::heap(8), 2);
@@ -104,8 +104,8 @@ fn what_changes_memory_behind_a_read_is_fenced() {
 }
 
 #[test]
-fn nothing_waits_for_the_reading_of_a_payload() {
-    let (mut queue, device) = (Queue::new(DEPTH, STAGING), Device::new());
+fn no_request_waits_for_the_read_of_a_payload() {
+    let (mut queue, device) = (SendQueue::new(DEPTH, STAGING), Device::new());
     queue.fetch(Verb::Read, (&remote(), 0), 64, Destination::Piece);
     write(&mut queue, &device, 0, &[1; 8]);
     read(&mut queue, 0, &SharedBytes::heap(8), 1);
@@ -115,8 +115,8 @@ fn nothing_waits_for_the_reading_of_a_payload() {
 }
 
 #[test]
-fn a_notice_goes_with_the_last_write() {
-    let (mut queue, device) = (Queue::new(DEPTH, STAGING), Device::new());
+fn immediate_data_goes_with_the_last_write() {
+    let (mut queue, device) = (SendQueue::new(DEPTH, STAGING), Device::new());
     write(&mut queue, &device, 0, &[1; 8]);
     queue.send_immediate(7, &device.staging);
     queue.send_immediate(8, &device.staging);
@@ -126,8 +126,8 @@ fn a_notice_goes_with_the_last_write() {
 }
 
 #[test]
-fn what_was_held_back_fails_with_its_region() {
-    let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+fn a_deferred_request_fails_with_its_region() {
+    let (mut queue, mut device) = (SendQueue::new(DEPTH, STAGING), Device::new());
     (0..DEPTH).for_each(|n| write(&mut queue, &device, n * 8, &[1; 8]));
     let doomed = remote();
     let destination = || Destination::Word { token: 5 };
@@ -163,11 +163,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is started: the device's queue never overflows, everything ends, in order, and
-    /// every read sees exactly the writes before it.
+    /// For any requests: the device's queue never overflows, all requests complete in order, and every
+    /// read sees exactly the writes before it.
     #[test]
     fn a_queue_keeps_its_order_and_its_bounds(steps in proptest::collection::vec(step(), 1..150)) {
-        let (mut queue, mut device) = (Queue::new(DEPTH, STAGING), Device::new());
+        let (mut queue, mut device) = (SendQueue::new(DEPTH, STAGING), Device::new());
         let mut expected = vec![0u8; 4096];
         let mut reads = Vec::new();
         let mut done = Vec::new();
