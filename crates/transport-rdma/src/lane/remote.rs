@@ -69,7 +69,7 @@ impl RdmaLane {
         };
         let remote =
             region.handle::<Arc<RemoteMemory>>().filter(ours).ok_or(OpError::Foreign(key))?;
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         region.check(at, count, needs)?;
         Ok(remote)
     }
@@ -195,7 +195,7 @@ impl Lane for RdmaLane {
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         if self.host.config.reads_payloads {
             OpError::check_payload(payload.len())?;
             self.with(|connection, _| connection.offer(thread, tag, payload));
@@ -208,7 +208,7 @@ impl Lane for RdmaLane {
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         self.with(|connection, sink| connection.post(sink));
         if std::mem::take(&mut self.has_bulk) {
             // If the peer is gone for the carrier, the next poll reports it.
