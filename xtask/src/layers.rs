@@ -18,6 +18,7 @@ use cargo_metadata::DependencyKind;
 const LAYERS: &[&[&str]] = &[
     &["gossamer-primitive", "gossamer-rdma-needs"],
     &["gossamer-transport-api"],
+    &["gossamer-transport-control"],
     TRANSPORTS,
     &["gossamer-fiber"],
     &["gossamer-trust-core"],

@@ -1,5 +1,5 @@
 //! What the sources of some crates may not name, whatever their manifests allow: the delegation
-//! core has no socket, clock or thread of its own, and protocols take their atomics from
+//! core and the control plane have no socket, clock or thread of their own, and protocols take their atomics from
 //! `primitive::sync`, so that loom explores what ships.
 //!
 //! Clippy's bans cannot say this: they see through re-exports (`primitive::sync::AtomicU64` is the
@@ -23,13 +23,13 @@ struct Ban {
 
 const BANS: &[Ban] = &[
     Ban {
-        crates: &["crates/trust-core"],
+        crates: &["crates/transport-control", "crates/trust-core"],
         except: "",
         paths: &[&["std", "net"], &["unix", "net"]],
-        instead: "the core reaches other hosts through the lanes it is handed",
+        instead: "it reaches other hosts through what it is handed",
     },
     Ban {
-        crates: &["crates/trust-core"],
+        crates: &["crates/transport-control", "crates/trust-core"],
         except: "",
         paths: &[
             &["thread", "spawn"],
@@ -37,16 +37,21 @@ const BANS: &[Ban] = &[
             &["thread", "Builder"],
             &["thread", "sleep"],
         ],
-        instead: "the core runs on threads that it is handed",
+        instead: "it runs on threads that it is handed",
     },
     Ban {
-        crates: &["crates/trust-core"],
+        crates: &["crates/transport-control", "crates/trust-core"],
         except: "",
         paths: &[&["Instant", "now"], &[".elapsed"], &["SystemTime"]],
-        instead: "the core is handed the time, so that a simulator can make it up",
+        instead: "it is handed the time, so that a simulator can make it up",
     },
     Ban {
-        crates: &["crates/primitive", "crates/transport-api", "crates/trust-core"],
+        crates: &[
+            "crates/primitive",
+            "crates/transport-api",
+            "crates/transport-control",
+            "crates/trust-core",
+        ],
         except: "crates/primitive/src/sync.rs",
         paths: &[&["sync", "atomic"]],
         instead: "take atomics from `primitive::sync`, which loom can replace",

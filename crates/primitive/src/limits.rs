@@ -61,6 +61,18 @@ pub const DIRECT_POLL_CLIENTS: usize = if cfg!(loom) { 1 } else { 16 };
 /// violates the protocol.
 pub const PENDING_IMPORTS: usize = 4096;
 
+/// Requests of one host to one other that the other has not answered yet, at most: imports and
+/// revocations of the control plane. A host holds further requests back, so a peer that exceeds this
+/// violates the protocol.
+pub const PENDING_REQUESTS: usize = 4096;
+
+/// Bytes of a region's descriptor that belong to the transport alone, at most: an address and a
+/// remote key need 12.
+pub const OPAQUE_BYTES: usize = 32;
+
+/// Bytes of the text in which a host tells a peer why it gives it up, at most.
+pub const REASON_BYTES: usize = 1000;
+
 /// Threads of one host, at most.
 pub const THREADS_PER_HOST: usize = 256;
 
