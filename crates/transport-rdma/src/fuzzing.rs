@@ -26,7 +26,6 @@ pub fn rdma(data: &[u8]) {
 fn message(bytes: &[u8]) {
     let Ok(message) = Message::decode(bytes) else { return };
     let encoded = message.encode();
-    // Of a text only the beginning is sent.
     let again = Message::decode(&encoded).expect("what is encoded can be decoded");
     assert_eq!(again.encode(), encoded, "a message has lost something");
 }
@@ -73,7 +72,14 @@ fn notifications(mut bytes: &[u8]) {
             }
             other => {
                 let (key, at) = (RegionKey(1), u64::from(*other));
-                notifications.notify(Record { key, at, value: 0, thread: 0, generation: 0 });
+                notifications.notify(Record {
+                    key,
+                    at,
+                    len: 8,
+                    value: 0,
+                    thread: 0,
+                    generation: 0,
+                });
                 sent += u32::from(notifications.next().is_some());
                 assert!(sent - taken_there <= WINDOW, "more are under way than the peer keeps");
             }
@@ -84,7 +90,7 @@ fn notifications(mut bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{memory::descriptor::RegionDescriptor, verbs::Endpoint};
+    use crate::{memory::descriptor::MemoryDescriptor, verbs::Endpoint};
     use std::{fs, path::PathBuf};
     use transport_api::Rights;
 
@@ -111,9 +117,8 @@ mod tests {
         let put = |name: &str, kind: u8, bytes: &[u8]| {
             fs::write(corpus().join(name), [&[kind], bytes].concat()).expect("a seed");
         };
-        let sleep_flags = RegionDescriptor {
+        let sleep_flags = MemoryDescriptor {
             rights: Rights::READ,
-            generation: 1,
             len: 4096,
             address: 0x7f00_0000_0000,
             remote_key: 7,
@@ -126,18 +131,15 @@ mod tests {
             endpoints: vec![end; 2],
         };
         put("hello", 0, &hello.encode());
-        let (number, key) = (5, RegionKey(9));
-        put("ask", 0, &Message::Import { number, key, timeout: 1000 }.encode());
-        put("descriptor", 0, &Message::Imported { number, region: Some(sleep_flags) }.encode());
-        put("revoke", 0, &Message::Revoke { number, key, generation: 2 }.encode());
-        put("forgotten", 0, &Message::Quiesced { number }.encode());
-        put("given-up", 0, &Message::GivenUp("the link is down".into()).encode());
-        let record = Record { key, at: 8, value: 1, thread: 2, generation: 0 };
+        put("ready", 0, &Message::Ready.encode());
+        put("control", 0, &Message::Control(vec![3, 5, 0, 0, 0, 0, 0, 0, 0]).encode());
+        let key = RegionKey(9);
+        let record = Record { key, at: 8, len: 64, value: 1, thread: 2, generation: 0 };
         let mut said = vec![7, 7, 0];
         said.extend_from_slice(&(NOTIFICATION_CREDITS | 2).to_le_bytes());
         said.push(1);
         said.extend_from_slice(&record.encode());
         said.extend_from_slice(&[2, 0, 1, 0, 0, 0]);
-        put("notifications", 1, &said);
+        put("immediate", 1, &said);
     }
 }

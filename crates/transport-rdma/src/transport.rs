@@ -1,31 +1,23 @@
 //! [`RdmaTransport`]: one host of a rack whose machines have RDMA devices.
 
 use crate::{
-    RdmaConfig, RdmaError,
-    control::host::{Guard, Host},
-    control::join::join,
-    control::service::Service,
-    control::service_queue::Command,
-    lane::local::LocalLane,
-    lane::parker::RdmaParker,
+    RdmaConfig, RdmaError, control::host::Host, control::join::join, control::medium::Requester,
+    control::service::Service, lane::local::LocalLane, lane::parker::RdmaParker,
     lane::remote::RdmaLane,
 };
+use primitive::sync::Ordering;
 use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{self, RecvTimeoutError},
-    },
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 use transport_api::{
-    Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion, Rights,
-    Transport,
+    Access, Carrier, HostId, Importer, Lane, LaneError, Parker, Region, RegionError, RegionKey,
+    RemoteRegion, Transport,
 };
 
-/// How long peers may take to answer an import beyond its timeout, or this host's own requests to
-/// complete before it says goodbye.
-const ANSWER: Duration = Duration::from_secs(2);
+/// How long a goodbye waits for requests of this host to complete.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which a goodbye checks what is still in flight.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
@@ -82,7 +74,8 @@ impl RdmaTransport {
     /// Cuts this host off from the others without a goodbye, as a crash would: they report it as
     /// lost. For tests of what happens then.
     pub fn sever(&self) {
-        self.host.command(Command::Stop);
+        self.host.is_stopping.store(true, Ordering::Release);
+        self.host.unpark_service();
         let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(service) = service {
             // If it panicked, it has ended.
@@ -119,18 +112,18 @@ impl Transport for RdmaTransport {
         peer == self.host.local
     }
 
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
-        let Host { carrier, pd, memory, exports, .. } = &*self.host;
-        let region = exports.export((&**carrier, pd, memory), key, len, rights)?;
-        // A peer may be waiting for it.
-        self.host.unpark_service();
-        let (generation, memory) = (region.generation(), region.memory().clone());
-        let guard = Guard { host: Arc::downgrade(&self.host), key, generation };
-        Ok(Region::new(key, rights, generation, memory, Arc::new(guard)))
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
+        self.host.export(key, len, access)
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
-        self.host.withdraw(key, None)
+        // Closed at the latest when the revocation times out, or the service thread ends.
+        let _ = self.host.revoke(key, None)?.recv();
+        Ok(())
+    }
+
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
+        self.host.begin_revoke(thread, key, token)
     }
 
     fn import(
@@ -139,22 +132,33 @@ impl Transport for RdmaTransport {
         key: RegionKey,
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if owner.0 >= self.hosts() {
-            return Err(RegionError::NoSuchHost(owner));
-        }
         if owner == self.host.local {
             return self.host.carrier.import(owner, key, timeout);
         }
-        if self.host.end_of(owner).is_some() {
-            return Err(self.lost(owner));
+        if owner.0 >= self.hosts() {
+            return Err(RegionError::NoSuchHost(owner));
         }
         let (answer, answered) = mpsc::channel();
-        self.host.command(Command::Import { owner, key, timeout, answer });
-        match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
-            Ok(Some(region)) => Ok(region),
-            Ok(None) | Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
-            Err(RecvTimeoutError::Disconnected) => Err(self.lost(owner)),
+        self.host.begin_import(owner, key, timeout, Importer::Blocked(answer))?;
+        // Answered or dropped at the latest when the import times out, or the service thread ends.
+        answered.recv().unwrap_or_else(|_| Err(self.lost(owner)))
+    }
+
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        if owner == self.host.local {
+            return self.host.carrier.begin_import(thread, owner, key, timeout, token);
         }
+        if owner.0 >= self.hosts() {
+            return Err(RegionError::NoSuchHost(owner));
+        }
+        self.host.begin_import(owner, key, timeout, Importer::Lane { thread, token })
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
@@ -185,12 +189,13 @@ impl Transport for RdmaTransport {
     fn leave(&self) {
         // What was flushed before the goodbye arrives before it; a peer that hangs must not hang
         // this.
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Instant::now() + LEAVE_TIMEOUT;
         let host = &self.host;
         let is_done = |peer| host.end_of(peer).is_some() || host.is_quiet(peer);
         while !host.peers().all(is_done) && Instant::now() < deadline {
             thread::sleep(POLL_INTERVAL);
         }
+        host.control(|control| control.leave(Instant::now(), Requester::Leave));
         host.carrier.leave();
     }
 }

@@ -1,118 +1,143 @@
-//! The regions of this host, registered with its device.
+//! [`Exported`]: a region of this host, registered with its device.
 //!
-//! The keys, their generations and the memory itself are the carrier's: this host's threads reach
-//! them there. What is added here is the registration, and who has been told its remote key.
+//! The carrier exports the memory as well: this host's threads access it there. What is added here is
+//! one registration for each class of rights: a host knows the remote key of its class only, so the
+//! device refuses it everything else.
 
 use crate::{
     error::advice,
-    memory::descriptor::RegionDescriptor,
     memory::pool::Memory,
     verbs::{Mr, Pd},
 };
 use primitive::SharedBytes;
 use std::{
-    collections::{BTreeSet, HashMap},
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
-use transport_api::{Carrier, HostId, Region, RegionError, RegionKey, Rights};
+use transport_api::{Access, HostId, Region, RegionError, Rights};
+use transport_control::{Description, Export, Opaque};
 
-/// An exported region.
-pub(crate) struct Exported {
-    /// As the carrier has exported it.
+/// Memory that is registered, and not exported yet.
+pub(crate) struct Registered {
+    memory: SharedBytes,
+    registrations: Vec<(Rights, Mr)>,
+}
+
+impl Registered {
+    /// `len` bytes, registered for each class of rights in `access`.
+    ///
+    /// # Errors
+    /// [`RegionError::NoMemory`].
+    pub(crate) fn new(
+        (pd, memory): (&Arc<Pd>, &Memory),
+        len: usize,
+        access: &Access,
+    ) -> Result<Self, RegionError> {
+        let no_memory = |source| RegionError::NoMemory { len, source };
+        let memory = memory.take(len).map_err(no_memory)?;
+        let mut registrations = Vec::new();
+        for rights in access.classes() {
+            if len == 0 || rights == Rights::NONE {
+                continue;
+            }
+            let mr = Mr::new(pd, &memory, rights).map_err(|error| {
+                let text = format!("the RDMA device refused it: {error}{}", advice(&error));
+                no_memory(io::Error::new(error.kind(), text))
+            })?;
+            registrations.push((rights, mr));
+        }
+        Ok(Self { memory, registrations })
+    }
+
+    /// The memory.
+    pub(crate) fn memory(&self) -> &SharedBytes {
+        &self.memory
+    }
+
+    /// Exported by the carrier as `region`.
+    pub(crate) fn exported(self, region: Region) -> Exported {
+        let registrations = Mutex::new(self.registrations);
+        Exported(Arc::new(Inner { region, registrations }))
+    }
+}
+
+/// A region that this host exports. Clones are the same region.
+#[derive(Clone)]
+pub(crate) struct Exported(Arc<Inner>);
+
+struct Inner {
+    /// As the carrier exports it.
     region: Region,
-    /// `None` if it has no bytes, or once it is withdrawn.
-    mr: Mutex<Option<Mr>>,
-    /// Hosts that know its remote key.
-    importers: Mutex<BTreeSet<HostId>>,
+    /// By class of rights; none if the region has no bytes, or was closed.
+    registrations: Mutex<Vec<(Rights, Mr)>>,
 }
 
 impl Exported {
-    pub(crate) fn generation(&self) -> u32 {
-        self.region.generation()
+    /// The generation at the carrier.
+    pub(crate) fn carrier_generation(&self) -> u32 {
+        self.0.region.generation()
     }
 
-    /// What is exported.
+    /// The memory.
     pub(crate) fn memory(&self) -> &SharedBytes {
-        self.region.memory()
+        self.0.region.memory()
     }
 
-    /// Where it is for devices: its first byte, and what opens it.
-    pub(crate) fn place(&self) -> (u64, u32) {
-        let mr = self.mr.lock().unwrap_or_else(PoisonError::into_inner);
-        mr.as_ref().map_or((0, 0), |mr| (mr.address(), mr.remote_key()))
+    /// Address and remote key for hosts with `rights`; both are zero if the region has no bytes.
+    pub(crate) fn remote(&self, rights: Rights) -> Option<(u64, u32)> {
+        if self.memory().is_empty() {
+            return Some((0, 0));
+        }
+        let all = self.0.registrations.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, mr) = all.iter().find(|(class, _)| *class == rights)?;
+        Some((mr.address(), mr.remote_key()))
     }
 
-    /// What `host` is told of it.
-    pub(crate) fn tell(&self, host: HostId) -> RegionDescriptor {
-        let mut importers = self.importers.lock().unwrap_or_else(PoisonError::into_inner);
-        importers.insert(host);
-        let (address, remote_key) = self.place();
-        let (rights, len) = (self.region.rights(), self.region.memory().len() as u64);
-        RegionDescriptor { rights, generation: self.generation(), len, address, remote_key }
-    }
-
-    /// Who was told.
-    pub(crate) fn importers(&self) -> BTreeSet<HostId> {
-        self.importers.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Ends the registration: from now on the device refuses whoever shows the key.
+    /// Deregisters the memory: from now on the device refuses every access with its keys.
     pub(crate) fn close(&self) {
-        self.mr.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0.registrations.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// The regions of this host.
-#[derive(Default)]
-pub(crate) struct Exports(Mutex<HashMap<RegionKey, Arc<Exported>>>);
-
-impl Exports {
-    fn table(&self) -> MutexGuard<'_, HashMap<RegionKey, Arc<Exported>>> {
-        // Every change of the table is one insertion or removal: it is whole whoever panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Export for Exported {
+    fn describe(&self, importer: HostId) -> Option<Description> {
+        let rights = self.0.region.access().of(importer);
+        if rights == Rights::NONE {
+            return None;
+        }
+        let remote = self.remote(rights)?;
+        Some(Description { rights, len: self.memory().len() as u64, opaque: opaque(remote) })
     }
+}
 
-    /// Exports `len` bytes at the carrier, and registers them.
-    pub(crate) fn export(
-        &self,
-        (carrier, pd, memory): (&dyn Carrier, &Arc<Pd>, &Memory),
-        key: RegionKey,
-        len: usize,
-        rights: Rights,
-    ) -> Result<Region, RegionError> {
-        let mut table = self.table();
-        let no_memory = |source| RegionError::NoMemory { len, source };
-        let memory = memory.take(len).map_err(no_memory)?;
-        let region = carrier.export_memory(key, memory, rights)?;
-        let mr = (len > 0).then(|| Mr::new(pd, region.memory(), rights)).transpose();
-        let mr = mr.map_err(|error| {
-            let text = format!("the RDMA device does not take it: {error}{}", advice(&error));
-            no_memory(io::Error::new(error.kind(), text))
-        })?;
-        let importers = Mutex::default();
-        let exported = Exported { region: region.clone(), mr: Mutex::new(mr), importers };
-        table.insert(key, Arc::new(exported));
-        Ok(region)
-    }
+/// Address and remote key in the descriptor of a region.
+fn opaque((address, remote_key): (u64, u32)) -> Opaque {
+    let bytes = [&address.to_le_bytes()[..], &remote_key.to_le_bytes()].concat();
+    Opaque::new(&bytes).expect("12 bytes fit")
+}
 
-    /// Takes `key` out of the table (only `generation` of it, if given): nobody is told of it any
-    /// more.
-    pub(crate) fn remove(&self, key: RegionKey, generation: Option<u32>) -> Option<Arc<Exported>> {
-        let mut table = self.table();
-        let matches = |e: &&Arc<Exported>| generation.is_none_or(|g| g == e.generation());
-        table.get(&key).filter(matches)?;
-        table.remove(&key)
-    }
+/// Address and remote key of a region of `len` bytes, if its descriptor has valid ones.
+pub(crate) fn from_opaque(opaque: &Opaque, len: u64) -> Option<(u64, u32)> {
+    let (address, rest) = opaque.bytes().split_first_chunk()?;
+    let remote_key = rest.try_into().ok().map(u32::from_le_bytes)?;
+    let address = u64::from_le_bytes(*address);
+    // Memory cannot wrap around.
+    address.checked_add(len).map(|_| (address, remote_key))
+}
 
-    /// The region that is exported under `key`, if there is one.
-    pub(crate) fn get(&self, key: RegionKey) -> Option<Arc<Exported>> {
-        self.table().get(&key).cloned()
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Tells `host` of the region under `key`, if there is one. Whoever removes it afterwards sees
-    /// that.
-    pub(crate) fn tell(&self, key: RegionKey, host: HostId) -> Option<RegionDescriptor> {
-        self.table().get(&key).map(|exported| exported.tell(host))
+    #[test]
+    fn address_and_key_are_decoded_as_encoded_and_do_not_wrap_around() {
+        let region = (u64::MAX - 8, 0x1234_5678);
+        assert_eq!(from_opaque(&opaque(region), 8), Some(region));
+        assert_eq!(from_opaque(&opaque(region), 9), None);
+        assert_eq!(from_opaque(&opaque((1, 1)), u64::MAX), None);
+        for len in [0, 8, 11, 13] {
+            let odd = Opaque::new(&[0; 16][..len]).expect("few bytes");
+            assert_eq!(from_opaque(&odd, 8), None, "{len} bytes");
+        }
     }
 }

@@ -4,29 +4,25 @@
 use crate::{
     config::RdmaConfig,
     control::device_selection::SelectedDevice,
-    control::exports::{Exported, Exports},
     control::imports::Imports,
-    control::service_queue::{Command, ServiceQueue},
+    control::medium::{Plane, Rdma},
+    control::revocations::Revocations,
     control::sleep_flags::SleepFlags,
-    memory::descriptor::RegionDescriptor,
+    memory::descriptor::MemoryDescriptor,
     memory::pool::Memory,
     qp::connection::{Connection, Incident},
     qp::thread::{Connections, ThreadState},
     verbs::{Mr, Pd},
 };
-use primitive::SharedBytes;
+use primitive::{SharedBytes, sync::AtomicBool};
 use std::{
     io,
-    sync::{Arc, mpsc},
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use transport_api::{
-    Carrier, Event, EventQueues, HostId, PeerEvent, PollTracker, RegionError, RegionKey, Rights,
+    Carrier, Event, EventQueues, HostId, LossReason, PeerEvent, PollTracker, Rights,
 };
-
-/// How long a withdrawal waits for peers that know the region. Whoever still uses it then is
-/// stopped by the device, which ends their queue pairs.
-const WITHDRAWAL: Duration = Duration::from_secs(2);
+use transport_control::Control;
 
 /// What all threads of one process of the rack share.
 pub(crate) struct Host {
@@ -40,13 +36,19 @@ pub(crate) struct Host {
     pub(crate) memory: Memory,
     pub(crate) selected: SelectedDevice,
     pub(crate) config: RdmaConfig,
-    pub(crate) exports: Exports,
     pub(crate) imports: Imports,
     pub(crate) event_queues: Arc<EventQueues>,
     pub(crate) poll_tracker: PollTracker,
     /// By thread number.
     pub(crate) thread_states: Vec<ThreadState>,
-    pub(crate) service_queue: ServiceQueue,
+    /// Locked for short times; may be locked while a thread's connections are, not the other way.
+    control: Mutex<Plane>,
+    /// Lanes that wait for revocations.
+    pub(crate) revocations: Mutex<Revocations>,
+    /// Peers to which a queue pair has failed, for the service thread.
+    failures: Mutex<Vec<(HostId, LossReason)>>,
+    /// Whether the service thread is to end.
+    pub(crate) is_stopping: AtomicBool,
     pub(crate) sleep_flags: SleepFlags,
     /// By host: the blocks from which it reads payloads, a part for each thread; none for this host,
     /// nor if the carrier carries payloads. Each host's are registered on their own, so that a peer
@@ -82,12 +84,14 @@ impl Host {
             memory,
             selected,
             config,
-            exports: Exports::default(),
             imports: Imports::default(),
             event_queues: EventQueues::new(local, hosts, threads),
             poll_tracker: PollTracker::new(threads),
             thread_states,
-            service_queue: ServiceQueue::default(),
+            control: Mutex::new(Plane::new(local, hosts, threads)),
+            revocations: Mutex::default(),
+            failures: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
             sleep_flags,
             blocks,
         }))
@@ -103,10 +107,19 @@ impl Host {
         (0..self.event_queues.hosts()).map(HostId).filter(move |host| *host != local)
     }
 
-    /// Queues a command for the service thread.
-    pub(crate) fn command(&self, command: Command) {
-        self.service_queue.push(command);
-        self.unpark_service();
+    /// Calls the control plane. The caller wakes the service thread if it is to act on that.
+    pub(crate) fn control<R>(&self, call: impl FnOnce(&mut Control<Rdma>) -> R) -> R {
+        self.plane().call(call)
+    }
+
+    /// The control plane.
+    pub(crate) fn plane(&self) -> MutexGuard<'_, Plane> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the failures of queue pairs that the service thread has not handled.
+    pub(crate) fn take_failures(&self) -> Vec<(HostId, LossReason)> {
+        std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn unpark_service(&self) {
@@ -178,8 +191,7 @@ impl Host {
         match incident {
             Incident::Event(event) => self.deliver(thread, peer, event),
             Incident::Notified { thread: to, key, generation, event } => {
-                let is_it = |exported: &Arc<Exported>| exported.generation() == generation;
-                if self.exports.get(key).as_ref().is_some_and(is_it) {
+                if self.control(|control| control.is_exported(key, Some(generation))) {
                     self.deliver(to, peer, event);
                 } else if let Some(connection) = &mut connections.by_host[index] {
                     // The region was revoked since: its notification is dropped.
@@ -190,7 +202,12 @@ impl Host {
             Incident::Payload { thread: to, event } => self.deliver(to, peer, event),
             Incident::Wake(to) => self.carrier.unpark(to),
             // The peer may have sent the reason over the carrier.
-            Incident::Failed(reason) => self.command(Command::Ended { peer, reason }),
+            Incident::Failed(reason) => {
+                let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+                failures.push((peer, reason));
+                drop(failures);
+                self.unpark_service();
+            }
         }
     }
 
@@ -199,8 +216,7 @@ impl Host {
     pub(crate) fn memory_for(&self, connections: usize) -> io::Result<(usize, Mr)> {
         let each = Connection::bytes(&self.config)?;
         let all = each.checked_mul(connections).ok_or(io::ErrorKind::OutOfMemory)?;
-        let none = Rights::from_bits(0).expect("no rights are valid");
-        Ok((each, Mr::new(&self.pd, &self.memory.take(all)?, none)?))
+        Ok((each, Mr::new(&self.pd, &self.memory.take(all)?, Rights::NONE)?))
     }
 
     /// The blocks from which `peer` reads the payloads of `thread`, unless the carrier carries them.
@@ -211,8 +227,8 @@ impl Host {
     }
 
     /// What `peer` is told of the blocks from which it reads payloads.
-    pub(crate) fn describe_blocks(&self, peer: HostId) -> Option<RegionDescriptor> {
-        self.blocks[peer.0 as usize].as_ref().map(|mr| RegionDescriptor::of(mr, Rights::READ))
+    pub(crate) fn describe_blocks(&self, peer: HostId) -> Option<MemoryDescriptor> {
+        self.blocks[peer.0 as usize].as_ref().map(|mr| MemoryDescriptor::of(mr, Rights::READ))
     }
 
     // ---- Peers.
@@ -242,52 +258,8 @@ impl Host {
     // ---- Events.
 
     /// Delivers an event to the lane of `thread` to `from`.
-    fn deliver(&self, thread: u32, from: HostId, event: Event) {
+    pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
         self.event_queues.deliver(thread, from, event);
         self.carrier.unpark(thread);
-    }
-
-    // ---- Regions.
-
-    /// Withdraws `key` (only `generation` of it, if given): when this has returned, no peer's
-    /// operation touches its memory any more. Should the device not end its registration, that is
-    /// logged, and the memory is never used for anything else.
-    ///
-    /// # Errors
-    /// [`RegionError::Unknown`] if it was not there.
-    pub(crate) fn withdraw(
-        &self,
-        key: RegionKey,
-        generation: Option<u32>,
-    ) -> Result<(), RegionError> {
-        let unknown = RegionError::Unknown { owner: self.local, key };
-        let exported = self.exports.remove(key, generation).ok_or(unknown)?;
-        // For this host's own threads.
-        let revoked = self.carrier.revoke(key);
-        let (importers, generation) = (exported.importers(), exported.generation());
-        let (done, ended) = mpsc::channel();
-        self.command(Command::Withdraw { key, generation, importers, done });
-        // Closed when all have forgotten it or are gone; a peer that hangs must not hang this.
-        if ended.recv_timeout(WITHDRAWAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-            tracing::warn!(local = %self.local, ?key, "withdrawn from peers that still may use it");
-        }
-        exported.close();
-        revoked
-    }
-}
-
-/// Withdraws a region when its last clone is dropped.
-pub(crate) struct Guard {
-    pub(crate) host: std::sync::Weak<Host>,
-    pub(crate) key: RegionKey,
-    pub(crate) generation: u32,
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if let Some(host) = self.host.upgrade() {
-            // It may have been revoked already.
-            let _ = host.withdraw(self.key, Some(self.generation));
-        }
     }
 }

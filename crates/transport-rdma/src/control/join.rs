@@ -5,9 +5,9 @@ use crate::{
     RdmaConfig, RdmaError,
     control::device_selection::{SelectedDevice, refused},
     control::host::Host,
-    control::message::Message,
+    control::message::{Message, TAG},
     control::sleep_flags::SleepFlags,
-    memory::descriptor::RegionDescriptor,
+    memory::descriptor::MemoryDescriptor,
     memory::remote::RemoteMemory,
     qp::connection::Connection,
     qp::payloads,
@@ -31,6 +31,8 @@ pub(crate) struct Joined {
     pub(crate) host: Arc<Host>,
     pub(crate) lanes: Vec<Box<dyn Lane>>,
     pub(crate) parker: Box<dyn Parker>,
+    /// The service thread's lane to this host.
+    pub(crate) local: Box<dyn Lane>,
     /// Messages of hosts that were ready earlier.
     pub(crate) early: Vec<(HostId, Message)>,
 }
@@ -81,22 +83,23 @@ pub(crate) fn join(carrier: Arc<dyn Carrier>, config: RdmaConfig) -> Result<Join
     }
     let host = Host::new(carrier, pd, selected, config, thread_states)
         .map_err(refused("register memory"))?;
-    let (lanes, parker) = service_lanes(&host)?;
+    let (lanes, local, parker) = service_lanes(&host)?;
     let mut joining = Joining::new(host, lanes, parker)?;
     joining.run().map_err(|failure| match failure {
         Failure::Refused(source) => refused("connect a queue pair")(source),
         Failure::Other(error) => error,
     })?;
     let Joining { host, lanes, parker, early, .. } = joining;
-    Ok(Joined { host, lanes, parker, early })
+    Ok(Joined { host, lanes, local, parker, early })
 }
 
-type ServiceLanes = (Vec<Box<dyn Lane>>, Box<dyn Parker>);
+/// To the other hosts, and to this one.
+type ServiceLanes = (Vec<Box<dyn Lane>>, Box<dyn Lane>, Box<dyn Parker>);
 
 fn service_lanes(host: &Host) -> Result<ServiceLanes, RdmaError> {
     let lane = |peer| host.carrier.lane(host.threads, peer);
     let lanes = host.peers().map(lane).collect::<Result<_, _>>()?;
-    Ok((lanes, host.carrier.parker(host.threads)?))
+    Ok((lanes, lane(host.local)?, host.carrier.parker(host.threads)?))
 }
 
 /// Why joining failed.
@@ -128,8 +131,8 @@ enum Step {
     /// Connect the queue pairs to its own, as [`Message::Hello`] describes them.
     Connect {
         responder_resources: u8,
-        sleep_flags: RegionDescriptor,
-        payloads: Option<RegionDescriptor>,
+        sleep_flags: MemoryDescriptor,
+        payloads: Option<MemoryDescriptor>,
         endpoints: Vec<Endpoint>,
     },
     /// Nothing: it is ready.
@@ -168,7 +171,7 @@ impl Handshake {
                 self.is_ready = true;
                 Ok(Step::Ready)
             }
-            message if self.is_ready && message != Message::Ready => Ok(Step::Early(message)),
+            message @ Message::Control(_) if self.is_ready => Ok(Step::Early(message)),
             message => Err(format!("{message:?} during the handshake")),
         }
     }
@@ -255,7 +258,7 @@ impl Joining {
     fn send(&mut self, index: usize, message: &Message) {
         let lane = &mut self.lanes[index];
         // If the peer is gone, the lane reports it.
-        let _ = lane.bulk(self.host.threads, 0, message.encode());
+        let _ = lane.bulk(self.host.threads, TAG, message.encode());
         let _ = lane.flush();
     }
 
@@ -263,7 +266,7 @@ impl Joining {
         let peer = self.lanes[index].peer();
         let (mut received, mut gone) = (Vec::new(), None);
         self.lanes[index].poll(&mut |event| match event {
-            Event::Bulk { from, payload, .. } => received.push((from, payload)),
+            Event::Bulk { from, tag, payload } => received.push(((from, tag), payload)),
             Event::Peer(event) => gone = Some(event),
             _ => {}
         });
@@ -286,7 +289,7 @@ impl Joining {
     }
 
     /// A peer has received where payloads are to be fetched from, a part by each thread.
-    fn fetch_from(&self, peer: HostId, descriptor: &RegionDescriptor) {
+    fn fetch_from(&self, peer: HostId, descriptor: &MemoryDescriptor) {
         let each = descriptor.len / u64::from(self.host.threads);
         for thread in 0..self.host.threads {
             let at = descriptor.address + u64::from(thread) * each;
@@ -335,9 +338,10 @@ mod tests {
     }
 
     /// Where a host of so many threads says which of them sleep.
-    fn sleep_flags(threads: u32) -> RegionDescriptor {
-        let (rights, len) = (transport_api::Rights::WRITE, u64::from(threads) * 8);
-        RegionDescriptor { rights, generation: 0, len, address: 4096, remote_key: 1 }
+    fn sleep_flags(threads: u32) -> MemoryDescriptor {
+        use transport_api::Rights;
+        let (rights, len) = (Rights::READ | Rights::WRITE, u64::from(threads) * 8);
+        MemoryDescriptor { rights, len, address: 4096, remote_key: 1 }
     }
 
     fn hello(threads: u32) -> Message {
@@ -351,10 +355,10 @@ mod tests {
     }
 
     /// Where a host of so many threads has payloads fetched from, in blocks of so many bytes.
-    fn blocks(threads: usize, each: usize) -> Option<RegionDescriptor> {
+    fn blocks(threads: usize, each: usize) -> Option<MemoryDescriptor> {
         let len = (threads * BLOCKS * each) as u64;
         let rights = transport_api::Rights::READ;
-        Some(RegionDescriptor { rights, generation: 0, len, address: 4096, remote_key: 1 })
+        Some(MemoryDescriptor { rights, len, address: 4096, remote_key: 1 })
     }
 
     #[test]
@@ -369,7 +373,7 @@ mod tests {
         };
         assert_eq!(peer.receive(hello(2)), Ok(connect));
         assert_eq!(peer.receive(Message::Ready), Ok(Step::Ready));
-        let early = Message::Quiesced { number: 1 };
+        let early = Message::Control(vec![1]);
         assert_eq!(peer.receive(early.clone()), Ok(Step::Early(early)));
     }
 
@@ -381,8 +385,7 @@ mod tests {
             payloads,
             endpoints: vec![END; 2],
         };
-        let revoke =
-            || Message::Revoke { number: 1, key: transport_api::RegionKey(1), generation: 0 };
+        let revoke = || Message::Control(vec![6; 21]);
         let wrong = [
             vec![Message::Ready],
             vec![revoke()],
@@ -390,7 +393,7 @@ mod tests {
             vec![hello(3)],
             vec![greets(sleep_flags(1), None)],
             vec![greets(sleep_flags(2), blocks(2, 128 << 10))],
-            vec![greets(sleep_flags(2), Some(RegionDescriptor { len: 8, ..sleep_flags(2) }))],
+            vec![greets(sleep_flags(2), Some(MemoryDescriptor { len: 8, ..sleep_flags(2) }))],
             vec![hello(2), hello(2)],
             vec![hello(2), revoke()],
             vec![hello(2), Message::Ready, Message::Ready],

@@ -20,7 +20,7 @@
 //! service thread checks all; a sleeping writer remembers none. `control::progress` does all that.
 
 use crate::{
-    memory::descriptor::RegionDescriptor,
+    memory::descriptor::MemoryDescriptor,
     memory::pool::Memory,
     memory::remote::RemoteMemory,
     verbs::{Mr, Pd},
@@ -34,6 +34,12 @@ use transport_api::{HostId, Rights, ThreadId};
 
 /// Bytes of a flag.
 const FLAG: usize = 8;
+
+/// What a peer may do to its flags. Fences read one:
+/// [`Connection::fence`](crate::qp::connection::Connection::fence).
+fn rights() -> Rights {
+    Rights::READ | Rights::WRITE
+}
 
 /// The flags of the threads of other hosts, and where the flags of this host's threads are.
 pub(crate) struct SleepFlags {
@@ -54,28 +60,28 @@ impl SleepFlags {
     ) -> io::Result<Self> {
         let len = threads as usize * FLAG;
         let all = memory.take(hosts * len)?;
-        let flags = |host| Mr::new(pd, &all.slice(host * len, len), Rights::WRITE);
+        let flags = |host| Mr::new(pd, &all.slice(host * len, len), rights());
         let flags = (0..hosts).map(flags).collect::<Result<_, _>>()?;
         Ok(Self { flags, own: (0..hosts).map(|_| OnceLock::new()).collect() })
     }
 
     /// The memory to which the threads of `peer` write their flags.
-    pub(crate) fn descriptor(&self, peer: HostId) -> RegionDescriptor {
-        RegionDescriptor::of(&self.flags[peer.0 as usize], Rights::WRITE)
+    pub(crate) fn descriptor(&self, peer: HostId) -> MemoryDescriptor {
+        MemoryDescriptor::of(&self.flags[peer.0 as usize], rights())
     }
 
     /// This host's threads write their flags for `peer` to the memory that `flags` describes.
-    pub(crate) fn connect(&self, peer: HostId, issuer: u64, flags: &RegionDescriptor) {
+    pub(crate) fn connect(&self, peer: HostId, issuer: u64, flags: &MemoryDescriptor) {
         let remote = RemoteMemory::permanent(issuer, flags.address, flags.remote_key);
         // A peer sends one hello.
         let _ = self.own[peer.0 as usize].set(Arc::new(remote));
     }
 
     /// What is wrong with the memory that a peer offers for the flags of so many threads, in words.
-    pub(crate) fn invalid(flags: &RegionDescriptor, threads: usize) -> Option<String> {
+    pub(crate) fn invalid(flags: &MemoryDescriptor, threads: usize) -> Option<String> {
         let fits =
             flags.len == (threads * FLAG) as u64 && flags.address.is_multiple_of(FLAG as u64);
-        let is_valid = fits && flags.rights.allow(Rights::WRITE);
+        let is_valid = fits && flags.rights.allow(rights());
         (!is_valid).then(|| format!("{flags:?} for the sleep flags of {threads} threads"))
     }
 
@@ -85,7 +91,8 @@ impl SleepFlags {
         flags.load(thread.thread as usize * FLAG, Ordering::Acquire) != 0
     }
 
-    /// Where the flag of this host's `thread` is for `peer`: the memory, and the byte in it.
+    /// Where the flag of this host's `thread` is for `peer`: the memory, and the byte in it. None
+    /// before [`connect`](Self::connect).
     pub(crate) fn own(&self, peer: HostId, thread: u32) -> Option<(&Arc<RemoteMemory>, usize)> {
         Some((self.own[peer.0 as usize].get()?, thread as usize * FLAG))
     }

@@ -9,9 +9,9 @@ use crate::{
     qp::connection::Connection, verbs::Verb,
 };
 use primitive::SharedBytes;
-use std::{io, sync::Arc};
+use std::{collections::VecDeque, io, sync::Arc};
 use transport_api::{
-    Event, EventQueue, HostId, Lane, LossReason, OpError, RemoteRegion, Rights, ThreadId,
+    Event, EventQueue, HostId, Lane, LossReason, OpError, RemoteRegion, Rights, Tag, ThreadId,
 };
 
 /// A lane within a process.
@@ -22,12 +22,21 @@ pub(crate) struct LocalLane {
     carrier: Box<dyn Lane>,
     /// Whether the queue pair exists.
     has_connection: bool,
+    /// Fences that wait for atomics: how many had been started, and the token.
+    fences: VecDeque<(u64, u64)>,
 }
 
 impl LocalLane {
     /// The lane to this host that `event_queue` is for.
     pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue, carrier: Box<dyn Lane>) -> Self {
-        Self { host, thread: event_queue.thread(), event_queue, carrier, has_connection: false }
+        Self {
+            host,
+            thread: event_queue.thread(),
+            event_queue,
+            carrier,
+            has_connection: false,
+            fences: VecDeque::new(),
+        }
     }
 
     /// Creates the queue pair, unless it exists.
@@ -56,6 +65,26 @@ impl LocalLane {
         Ok(())
     }
 
+    /// Atomics that were started and that have ended.
+    fn atomics(&self) -> (u64, u64) {
+        let fetches =
+            self.host.with(self.thread, self.host.local, |connection, _| connection.fetches());
+        fetches.unwrap_or_default()
+    }
+
+    /// Starts the carrier's fences for those whose atomics have completed: its own operations are in
+    /// order.
+    fn start_fences(&mut self) -> Result<(), OpError> {
+        while let Some((started, token)) = self.fences.front().copied() {
+            if self.atomics().1 < started {
+                return Ok(());
+            }
+            self.fences.pop_front();
+            self.carrier.fence(token)?;
+        }
+        Ok(())
+    }
+
     fn atomic(
         &mut self,
         verb: Verb,
@@ -66,8 +95,8 @@ impl LocalLane {
         let key = on.key();
         let window = on.window().ok_or(OpError::Foreign(key))?;
         let (_, rights, generation) = window.name();
-        let is_it = |exported: &Arc<Exported>| exported.generation() == generation;
-        let Some(exported) = self.host.exports.get(key).filter(is_it) else {
+        let is_it = |exported: &Exported| exported.carrier_generation() == generation;
+        let Some(exported) = self.host.exported(key).filter(is_it) else {
             let ours = on.owner() == self.host.local && !window.is_live();
             return Err(if ours { OpError::Revoked(key) } else { OpError::Foreign(key) });
         };
@@ -79,7 +108,7 @@ impl LocalLane {
             return Err(OpError::Misaligned(at));
         }
         self.connection()?;
-        let (address, remote_key) = exported.place();
+        let (address, remote_key) = exported.remote(rights).ok_or(OpError::Revoked(key))?;
         let remote = Arc::new(RemoteMemory::new(self.host.id, key, address, remote_key));
         let (thread, local) = (self.thread, self.host.local);
         let started = self.host.with(thread, local, |connection, _| {
@@ -151,9 +180,15 @@ impl Lane for LocalLane {
         self.carrier.write_notify(to, at, from, thread, value)
     }
 
-    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
         self.carrier.bulk(thread, tag, payload)
+    }
+
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        let (started, _) = self.atomics();
+        self.fences.push_back((started, token));
+        self.start_fences()
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
@@ -175,7 +210,11 @@ impl Lane for LocalLane {
         if self.has_connection {
             self.host.poll_tracker.record_poll(self.thread);
             moved |= self.host.progress(self.thread);
-            moved |= self.event_queue.take(sink);
+        }
+        moved |= self.event_queue.take(sink);
+        if !self.fences.is_empty() {
+            // The carrier does not lose this host.
+            let _ = self.start_fences();
         }
         moved
     }

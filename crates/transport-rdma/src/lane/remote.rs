@@ -13,7 +13,7 @@ use crate::{
 use primitive::{SharedBytes, sync::Ordering};
 use std::sync::Arc;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, OpError, PeerEvent, RemoteRegion, Rights, ThreadId,
+    Event, EventQueue, HostId, Lane, OpError, PeerEvent, RemoteRegion, Rights, Tag, ThreadId,
 };
 
 /// Polls between two polls of the carrier's lane, each of which costs a system call. After a sleep the
@@ -110,14 +110,15 @@ impl RdmaLane {
 
     /// Polls the carrier's lane; whether there were events.
     fn poll_carrier(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
-        let mut ended = None;
+        let mut ended = false;
         let moved = self.carrier.poll(&mut |event| match event {
-            Event::Peer(event) => ended = Some(event),
+            Event::Peer(_) => ended = true,
             other => sink(other),
         });
-        if let Some(event) = ended {
+        if ended {
             self.carrier_ended = true;
-            self.host.peer_gone(event);
+            // Its own lane tells it as well.
+            self.host.unpark_service();
         }
         // More may follow.
         self.until_carrier = if moved { 0 } else { CARRIER_EVERY };
@@ -189,16 +190,24 @@ impl Lane for RdmaLane {
         let name = (to.key(), to.generation());
         self.start(remote, |connection| {
             connection.write(remote, at, from);
-            connection.notify(name, at, thread, value);
+            connection.notify(name, (at, from.len()), thread, value);
         })
     }
 
-    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        self.event_queue.check_peer()?;
+        if let Some((flags, at)) = self.host.sleep_flags.own(self.peer, self.thread) {
+            self.with(|connection, _| connection.fence(flags, at, token));
+        }
+        Ok(())
+    }
+
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
         self.event_queue.check_peer()?;
         if self.host.config.reads_payloads {
             OpError::check_payload(payload.len())?;
-            self.with(|connection, _| connection.offer(thread, tag, payload));
+            self.with(|connection, _| connection.offer(thread, tag.0, payload));
             return Ok(());
         }
         self.has_bulk = true;

@@ -161,16 +161,24 @@ impl<P: Pair> Connection<P> {
         self.fetch(verb, (on, at), 8, Destination::Word { token });
     }
 
-    /// Notifies `thread` of the peer of what was written to byte `at`.
+    /// Reports `token` when everything that was started before has taken effect in the peer's memory.
+    /// The device may acknowledge a WRITE before its bytes are visible there; a READ behind it is
+    /// answered only afterwards. It reads the word at byte `at` of `flags`, which no one uses.
+    pub(crate) fn fence(&mut self, flags: &Arc<RemoteMemory>, at: usize, token: u64) {
+        self.fetch(Verb::Read, (flags, at), 8, Destination::Fence { token, refused: None });
+    }
+
+    /// Notifies `thread` of the peer of the `len` bytes that were written at byte `at`.
     pub(crate) fn notify(
         &mut self,
         (key, generation): (RegionKey, u32),
-        at: usize,
+        (at, len): (usize, usize),
         thread: u32,
         value: u32,
     ) {
         if !self.has_failed {
-            self.notifications.notify(Record { key, at: at as u64, value, thread, generation });
+            let (at, len) = (at as u64, len as u64);
+            self.notifications.notify(Record { key, at, len, value, thread, generation });
             self.notify_more();
         }
     }
@@ -382,6 +390,12 @@ impl<P: Pair> Connection<P> {
     /// completed.
     pub(crate) fn has_completed(&self, mark: u64) -> bool {
         self.queue.has_completed(mark)
+    }
+
+    /// Requests with a result that were started, and those of them that have ended, which do so in
+    /// order.
+    pub(crate) fn fetches(&self) -> (u64, u64) {
+        self.queue.fetches()
     }
 
     /// Whether nothing is in flight or waiting.

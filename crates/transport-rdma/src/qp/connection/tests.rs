@@ -105,7 +105,7 @@ fn piece(thread: u32, total: u32, len: u32) -> Piece {
 }
 
 fn record(thread: u32, value: u32) -> Record {
-    Record { key: KEY, at: 8, value, thread, generation: 3 }
+    Record { key: KEY, at: 8, len: 64, value, thread, generation: 3 }
 }
 
 /// Carries everything that `from` has posted to `to`, as two devices would; the incidents at `to`.
@@ -141,8 +141,9 @@ fn is_over(connection: &mut Connection<Fake>) -> bool {
     let posted = connection.qp.posted.len();
     let remote = Arc::new(RemoteMemory::new(0, KEY, 0, 0));
     connection.write(&remote, 0, &SharedBytes::heap(64));
-    connection.notify((KEY, 0), 0, 0, 1);
+    connection.notify((KEY, 0), (0, 64), 0, 1);
     connection.wake(0);
+    connection.fence(&remote, 0, 7);
     connection.offer(0, 1, vec![1; 8]);
     connection.notifications_taken(0);
     connection.payloads_taken(0, payloads::WINDOW);
@@ -158,14 +159,16 @@ fn is_over(connection: &mut Connection<Fake>) -> bool {
 #[test]
 fn wakes_and_notifications_arrive_at_the_other_end() {
     let (mut a, mut b) = (connection(), connection());
-    a.notify((KEY, 3), 8, 1, 77);
+    a.notify((KEY, 3), (8, 64), 1, 77);
     a.wake(1);
     let [Incident::Notified { thread: 1, key: KEY, generation: 3, event }, Incident::Wake(1)] =
         &carry(&mut a, &mut b)[..]
     else {
         panic!("something else")
     };
-    let Event::Notified { from, key: KEY, at: 8, value: 77 } = event else { panic!("{event:?}") };
+    let Event::Notified { from, key: KEY, at: 8, len: 64, value: 77 } = event else {
+        panic!("{event:?}")
+    };
     assert_eq!(*from, ThreadId { host: HostId(1), thread: 0 });
     assert_eq!(b.qp.receives.len(), RECEIVES as usize, "every place is used again");
 }
@@ -174,7 +177,7 @@ fn wakes_and_notifications_arrive_at_the_other_end() {
 fn notifications_wait_for_credits() {
     const ALL: u32 = 5 * WINDOW;
     let (mut a, mut b) = (connection(), connection());
-    (0..ALL).for_each(|value| a.notify((KEY, 3), 8, 0, value));
+    (0..ALL).for_each(|value| a.notify((KEY, 3), (8, 64), 0, value));
     let mut values = Vec::new();
     while values.len() < ALL as usize {
         let come = carry(&mut a, &mut b);
@@ -203,7 +206,7 @@ const VIOLATIONS: [(&str, Violation); 20] = [
         receive_immediate(connection, NOTIFICATION_CREDITS | 1)
     }),
     ("takes more notifications than there are", |connection| {
-        connection.notify((KEY, 0), 0, 0, 1);
+        connection.notify((KEY, 0), (0, 64), 0, 1);
         receive_immediate(connection, NOTIFICATION_CREDITS | 2)
     }),
     ("has fetched what was not offered", |connection| receive_immediate(connection, FETCHED | 1)),

@@ -20,10 +20,10 @@
 //! whole window, and its charge is returned as credits when it is taken. Payloads to different threads
 //! take turns, a piece each.
 
-use crate::{config::BLOCKS, memory::descriptor::RegionDescriptor, qp::immediate::RECORD};
+use crate::{config::BLOCKS, memory::descriptor::MemoryDescriptor, qp::immediate::RECORD};
 use primitive::{SharedBytes, limits::MESSAGE_BYTES};
 use std::collections::{BTreeMap, VecDeque};
-use transport_api::{Event, Rights, ThreadId};
+use transport_api::{Event, Rights, Tag, ThreadId};
 
 #[cfg(test)]
 mod tests;
@@ -53,7 +53,7 @@ pub(crate) fn cost_of(bytes: usize) -> u32 {
 /// What is wrong with the blocks that a peer offers to `threads` threads that read `max_len` bytes at a
 /// time, in words.
 pub(crate) fn invalid(
-    descriptor: &RegionDescriptor,
+    descriptor: &MemoryDescriptor,
     threads: usize,
     max_len: usize,
 ) -> Option<String> {
@@ -90,7 +90,7 @@ impl Piece {
         bytes[8..12].copy_from_slice(&self.total.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.len.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.thread.to_le_bytes());
-        bytes[28..].copy_from_slice(&PIECE);
+        bytes[RECORD - PIECE.len()..].copy_from_slice(&PIECE);
         bytes
     }
 
@@ -105,7 +105,7 @@ impl Piece {
             len: u32::from_le_bytes(*len),
             thread: u32::from_le_bytes(*thread),
         };
-        (rest.starts_with(&[0; 8]) && rest.ends_with(&PIECE)).then_some(piece)
+        (rest.starts_with(&[0; 16]) && rest.ends_with(&PIECE)).then_some(piece)
     }
 }
 
@@ -358,7 +358,7 @@ impl Fetches {
         }
         let payload = std::mem::take(bytes);
         inflow.payload = None;
-        Ok(Some((piece.thread, Event::Bulk { from: self.peer, tag: piece.tag, payload })))
+        Ok(Some((piece.thread, Event::Bulk { from: self.peer, tag: Tag(piece.tag), payload })))
     }
 
     /// The number of pieces to acknowledge now.

@@ -68,7 +68,7 @@ impl Ends {
         self.staging.copy_part(0, memory, at..at + len);
         if let Some((thread, event)) = self.fetches.arrived(&self.staging, 0).expect("in order") {
             let Event::Bulk { from: PEER, tag, payload } = event else { panic!("{event:?}") };
-            self.come.entry(thread).or_default().push_back((tag, payload));
+            self.come.entry(thread).or_default().push_back((tag.0, payload));
         }
         self.read();
         if let Some(count) = self.fetches.acknowledge() {
@@ -151,18 +151,13 @@ fn a_large_total_allocates_little() {
 
 #[test]
 fn blocks_of_other_sizes_are_refused_in_words() {
-    let descriptor = |len| RegionDescriptor {
-        rights: Rights::READ,
-        generation: 0,
-        len,
-        address: 0,
-        remote_key: 1,
-    };
+    let descriptor =
+        |len| MemoryDescriptor { rights: Rights::READ, len, address: 0, remote_key: 1 };
     let bytes = (2 * BLOCKS * BLOCK) as u64;
     assert_eq!(invalid(&descriptor(bytes), 2, BLOCK), None);
     assert!(invalid(&descriptor(bytes + 1), 2, BLOCK).is_some());
     assert!(
-        invalid(&RegionDescriptor { rights: Rights::WRITE, ..descriptor(bytes) }, 2, BLOCK)
+        invalid(&MemoryDescriptor { rights: Rights::WRITE, ..descriptor(bytes) }, 2, BLOCK)
             .is_some()
     );
     let larger = invalid(&descriptor(2 * bytes), 2, BLOCK).expect("an invalid");

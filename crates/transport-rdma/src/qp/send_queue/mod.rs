@@ -45,6 +45,8 @@ pub(crate) enum Destination {
     Part { token: u64, into: SharedBytes, at: usize, total: Option<usize> },
     /// A piece of a payload.
     Piece,
+    /// None: a fence, and the refusal that it reports instead of its completion.
+    Fence { token: u64, refused: Option<OpError> },
 }
 
 /// The result of a completed request.
@@ -63,7 +65,7 @@ impl Destination {
             Destination::Word { token } | Destination::Part { token, total: Some(_), .. } => {
                 Some(*token)
             }
-            Destination::Part { .. } | Destination::Piece => None,
+            Destination::Part { .. } | Destination::Piece | Destination::Fence { .. } => None,
         }
     }
 
@@ -143,6 +145,10 @@ pub(crate) struct SendQueue {
     unsignalled: (usize, usize),
     /// READs in flight that fence what changes memory behind them.
     reads: usize,
+    /// Why an operation since the last fence was refused, if one was.
+    refused: Option<OpError>,
+    /// Requests with a result that were started, and those that have ended.
+    fetches: (u64, u64),
 }
 
 impl SendQueue {
@@ -157,6 +163,8 @@ impl SendQueue {
             next: 0,
             unsignalled: (0, 0),
             reads: 0,
+            refused: None,
+            fetches: (0, 0),
         }
     }
 
@@ -196,6 +204,7 @@ impl SendQueue {
         len: usize,
         destination: Destination,
     ) {
+        self.fetches.0 += 1;
         if self.deferred.is_empty() && self.has_room(len) {
             self.stage(verb, Some(to), len, Some(destination));
             return;
@@ -232,12 +241,15 @@ impl SendQueue {
         verb: Verb,
         to: Option<Target<'_>>,
         len: usize,
-        destination: Option<Destination>,
+        mut destination: Option<Destination>,
     ) -> Option<usize> {
         if self.in_flight.len() >= self.depth {
             return None;
         }
         let at = self.ring.allocate(len)?;
+        if let Some(Destination::Fence { refused, .. }) = &mut destination {
+            *refused = self.refused.take();
+        }
         let (count, bytes) = (self.unsignalled.0 + 1, self.unsignalled.1 + len);
         let is_signalled =
             destination.is_some() || count >= self.depth / PART || bytes >= self.ring.size() / PART;
@@ -284,6 +296,7 @@ impl SendQueue {
             let Some(flight) = self.in_flight.pop_front() else { return };
             let InFlight { mark, at, len, destination, .. } = flight;
             self.reads -= usize::from(destination.as_ref().is_some_and(Destination::delays_writes));
+            self.fetches.1 += u64::from(destination.is_some());
             match destination {
                 None => {}
                 Some(Destination::Word { token }) => {
@@ -291,6 +304,12 @@ impl SendQueue {
                     sink(Outcome::Event(Event::Completed { token, value }));
                 }
                 Some(Destination::Piece) => sink(Outcome::Piece { at }),
+                Some(Destination::Fence { token, refused }) => {
+                    sink(Outcome::Event(match refused {
+                        None => Event::Completed { token, value: 0 },
+                        Some(error) => Event::Failed { token: Some(token), error },
+                    }));
+                }
                 Some(Destination::Part { token, into, at: to, total }) => {
                     into.copy_part(to, staging, at..at + len);
                     if let Some(total) = total {
@@ -315,6 +334,8 @@ impl SendQueue {
             let Deferred { verb, to, bytes, len, destination } = deferred;
             if let Some((remote, _)) = to.as_ref().filter(|(remote, _)| !remote.is_live()) {
                 let error = OpError::Revoked(remote.region);
+                self.refused.get_or_insert_with(|| error.clone());
+                self.fetches.1 += u64::from(destination.is_some());
                 let token = destination.as_ref().map(Destination::token);
                 if token != Some(None) {
                     sink(Event::Failed { token: token.flatten(), error });
@@ -360,6 +381,12 @@ impl SendQueue {
         self.next
     }
 
+    /// Requests with a result that were started, and those of them that have ended, which do so in
+    /// order.
+    pub(crate) fn fetches(&self) -> (u64, u64) {
+        self.fetches
+    }
+
     /// Whether all requests before number `id` have completed.
     pub(crate) fn has_completed(&self, id: u64) -> bool {
         self.in_flight.front().is_none_or(|flight| flight.id >= id)
@@ -372,5 +399,6 @@ impl SendQueue {
         self.deferred.clear();
         self.unsignalled = (0, 0);
         self.reads = 0;
+        self.fetches.1 = self.fetches.0;
     }
 }

@@ -143,6 +143,55 @@ fn a_deferred_request_fails_with_its_region() {
     );
 }
 
+fn fence(queue: &mut SendQueue, token: u64) {
+    queue.fetch(Verb::Read, (&remote(), 0), 8, Destination::Fence { token, refused: None });
+}
+
+#[test]
+fn a_fence_completes_behind_what_was_started_before_it() {
+    let (mut queue, mut device) = (SendQueue::new(DEPTH, STAGING), Device::new());
+    // Most of it is deferred.
+    (0..3 * DEPTH).for_each(|n| write(&mut queue, &device, n * 8, &[1; 8]));
+    fence(&mut queue, 5);
+    let mut events = Vec::new();
+    for written in 0..3 * DEPTH {
+        device.post(&mut queue);
+        assert!(events.is_empty(), "only {written} writes have taken effect");
+        device.work(&mut queue, 1, &mut |event| events.push(event));
+    }
+    device.post(&mut queue);
+    device.work(&mut queue, 1, &mut |event| events.push(event));
+    assert!(matches!(events[..], [Event::Completed { token: 5, value: 0 }]), "{events:?}");
+    assert_eq!(queue.fetches(), (1, 1));
+}
+
+#[test]
+fn a_fence_reports_a_refusal_once() {
+    let (mut queue, mut device) = (SendQueue::new(DEPTH, STAGING), Device::new());
+    (0..DEPTH).for_each(|n| write(&mut queue, &device, n * 8, &[1; 8]));
+    let doomed = remote();
+    let to = Some((&doomed, 0));
+    queue.send(Verb::Write(None), to, Source::Bytes(&[1; 8]), &device.staging);
+    doomed.revoke();
+    fence(&mut queue, 5);
+    fence(&mut queue, 6);
+    let mut events = Vec::new();
+    while !queue.is_quiet() {
+        device.post(&mut queue);
+        device.work(&mut queue, DEPTH, &mut |event| events.push(event));
+    }
+    let error = OpError::Revoked(RegionKey(1));
+    let [
+        Event::Failed { token: None, error: first },
+        Event::Failed { token: Some(5), error: second },
+        Event::Completed { token: 6, .. },
+    ] = &events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!((first, second), (&error, &error));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Write(usize, usize),
