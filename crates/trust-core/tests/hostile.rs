@@ -3,35 +3,31 @@
 //! type, and says why it refuses what it refuses.
 #![cfg(not(loom))]
 
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
 use gossamer_trust_core::{
     Delegable, EnteredNode, Latch, LocalTrustee, Node, Trustee, Wiring, local_trustee,
 };
-use primitive::{
-    SharedBytes,
-    limits::{CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
-    sync::Ordering,
-};
+use primitive::SharedBytes;
+use primitive::limits::{CACHE_LINE, SLOT_BYTES, SLOT_STRIDE};
+use primitive::sync::Ordering;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeSet,
-    hint::black_box,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    },
-    thread,
-    time::Duration,
-};
-use transport_api::{HostId, Lane, RegionKey, Transport};
+use transport_api::{HostId, Lane, Namespace, RegionKey, Tag, Transport};
 use transport_shm::ShmTransport;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const WORD: usize = 8;
 
 /// The keys under which hosts share their slots with host 0 and host 1.
-const SLOTS: RegionKey = RegionKey(0x51_0000_0000);
-const SLOTS_OF_VICTIM: RegionKey = RegionKey(0x51_0000_0001);
+const SLOTS: RegionKey = RegionKey::new(Namespace::DELEGATION, 1 << 32);
+const SLOTS_OF_VICTIM: RegionKey = RegionKey::new(Namespace::DELEGATION, 1 << 32 | 1);
 
 /// Whether a closure has ever met a property of another type.
 static MISTAKEN: AtomicBool = AtomicBool::new(false);
@@ -197,7 +193,9 @@ impl Scene {
                 self.requests.store(at, *word, Ordering::Release);
             }
             Step::Bulk(tag, payload) => {
-                self.lane.bulk(0, *tag, payload.clone()).expect("the victim is there");
+                self.lane
+                    .bulk(0, Tag::new(Namespace::DELEGATION, *tag), payload.clone())
+                    .expect("the victim is there");
             }
             Step::Answer(words, signal) => {
                 let at = buffer(self.answers);

@@ -88,7 +88,7 @@ impl Host {
             event_queues: EventQueues::new(local, hosts, threads),
             poll_tracker: PollTracker::new(threads),
             thread_states,
-            control: Mutex::new(Plane::new(local, hosts, threads)),
+            control: Mutex::new(Plane::new(local, hosts)),
             revocations: Mutex::default(),
             failures: Mutex::default(),
             is_stopping: AtomicBool::new(false),

@@ -41,13 +41,12 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// Of host `local` of a rack of so many hosts with so many threads each, all connected.
-    pub(crate) fn new(local: HostId, hosts: u32, threads: u32) -> Self {
+    /// Of host `local` of a rack of so many hosts, all connected.
+    pub(crate) fn new(local: HostId, hosts: u32) -> Self {
         let now = Instant::now();
         let config = Config {
             local,
             hosts,
-            threads,
             loss_bound: None,
             reach: Reach::Direct,
             goodbye: Goodbye::Carrier,

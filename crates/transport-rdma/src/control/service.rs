@@ -298,7 +298,7 @@ impl Service {
         let any = !settled.is_empty();
         for Settling { then, .. } in settled {
             match then {
-                Then::Settled(epoch) => host.control(|control| control.settled(epoch)),
+                Then::Settled(epoch) => host.control(|control| control.quiesced(epoch)),
                 Then::Close(exported, requester) => {
                     exported.close();
                     if let Some(Requester::Revocation(number)) = requester {

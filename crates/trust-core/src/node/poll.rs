@@ -1,14 +1,13 @@
 //! One poll of a node: hand over what is queued, serve what has arrived, take replies, and now and
 //! then look at the lanes.
 
-use super::{Incident, LANE_POLL_EVERY, Node};
-use crate::{
-    arrivals::Visit,
-    context::Context,
-    error::{DelegateError, Panic},
-    outbox::BULK_REQUEST,
-};
 use transport_api::{Event, HostId, LossReason, PeerEvent, ThreadId};
+
+use crate::closure::context::Context;
+use crate::error::{DelegateError, Panic};
+use crate::node::{Incident, LANE_POLL_EVERY, Node};
+use crate::wire::arrivals::Visit;
+use crate::wire::bulk::{BULK_REPLY, BULK_REQUEST};
 
 impl Node {
     /// One round of all that; true if anything happened.
@@ -103,10 +102,12 @@ impl Node {
                         let inbox = self.inboxes.get(number).and_then(Option::as_ref);
                         inbox.is_some_and(|inbox| inbox.bulk_arrived(payload))
                     }
-                    _ => {
+                    BULK_REPLY => {
                         let outbox = self.outboxes.get(number).and_then(Option::as_ref);
                         outbox.is_some_and(|outbox| outbox.bulk_arrived(payload))
                     }
+                    // Every other tag of delegation, and of what this node does not run.
+                    _ => false,
                 };
                 if !expected {
                     self.lose_liar(from);
@@ -122,7 +123,7 @@ impl Node {
                 self.incidents.borrow_mut().push(Incident::Notified(notified));
             }
             // The node starts no operation that has a completion.
-            Event::Completed { .. } | Event::Failed { .. } => {}
+            Event::Completed { .. } | Event::Failed { .. } | Event::Imported { .. } => {}
         }
     }
 

@@ -122,7 +122,7 @@ impl<P: Pair> Connection<P> {
     pub(crate) fn write(&mut self, to: &Arc<RemoteMemory>, at: usize, from: &SharedBytes) {
         let mut done = 0;
         loop {
-            let len = (from.len() - done).min(self.queue.max_request_bytes());
+            let len = (from.len() - done).min(self.queue.max_request_bytes() - (at + done) % 8);
             let target = Some((to, at + done));
             self.send(Verb::Write(None), target, Source::Part(from, done, len));
             done += len;
@@ -146,7 +146,7 @@ impl<P: Pair> Connection<P> {
     ) {
         let mut done = 0;
         loop {
-            let len = (into.len() - done).min(self.queue.max_request_bytes());
+            let len = (into.len() - done).min(self.queue.max_request_bytes() - (at + done) % 8);
             let total = (done + len == into.len()).then_some(into.len());
             let destination = Destination::Part { token, into: into.clone(), at: done, total };
             self.fetch(Verb::Read, (from, at + done), len, destination);

@@ -168,9 +168,10 @@ impl SendQueue {
         }
     }
 
-    /// Bytes of one request, at most; the caller divides longer ones.
+    /// Bytes of one request, at most, in whole words; the caller divides longer ones where a word of the
+    /// region ends.
     pub(crate) fn max_request_bytes(&self) -> usize {
-        self.ring.size() / PART
+        self.ring.size() / PART / 8 * 8
     }
 
     /// Starts a request that sends `from`.

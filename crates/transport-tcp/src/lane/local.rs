@@ -1,0 +1,148 @@
+//! [`LocalLane`]: a thread's lane to its own host, which no connection is needed for.
+//!
+//! The threads of a process share its memory, so every operation is done when the call returns;
+//! what is left for [`poll`](Lane::poll) are completions, and what other threads have left for this
+//! one.
+
+use crate::host::Host;
+use primitive::SharedBytes;
+use std::sync::Arc;
+use transport_api::{
+    Event, EventQueue, HostId, Lane, OpError, RemoteRegion, Tag, ThreadId, Window,
+};
+
+/// A lane within a process.
+pub(crate) struct LocalLane {
+    host: Arc<Host>,
+    event_queue: EventQueue,
+    /// Events that the next poll reports.
+    done: Vec<Event>,
+}
+
+impl LocalLane {
+    /// The lane to this host that `event_queue` is for.
+    pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue) -> Self {
+        host.quiet_points.enter(event_queue.thread());
+        Self { host, event_queue, done: Vec::new() }
+    }
+
+    /// What this lane holds of `region`, if the region is one of this host.
+    #[inline]
+    fn window<'r>(&self, region: &'r RemoteRegion) -> Result<&'r Window, OpError> {
+        let ours = |window: &&Window| window.issuer() == self.host.id;
+        region.window().filter(ours).ok_or(OpError::Foreign(region.key()))
+    }
+
+    fn me(&self) -> ThreadId {
+        ThreadId { host: self.host.local, thread: self.event_queue.thread() }
+    }
+}
+
+impl Drop for LocalLane {
+    /// Without this lane, its thread uses no region of this host.
+    fn drop(&mut self) {
+        self.host.quiet_points.leave(self.event_queue.thread());
+        self.host.report_quiet();
+    }
+}
+
+impl Lane for LocalLane {
+    fn peer(&self) -> HostId {
+        self.host.local
+    }
+
+    fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
+        self.window(to)?.write(at, from)
+    }
+
+    fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
+        self.window(to)?.signal(at, word)
+    }
+
+    fn read(
+        &mut self,
+        from: &RemoteRegion,
+        at: usize,
+        into: &SharedBytes,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let value = self.window(from)?.read(at, into)?;
+        self.done.push(Event::Completed { token, value });
+        Ok(())
+    }
+
+    fn compare_swap(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        expected: u64,
+        new: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let value = self.window(on)?.compare_swap(at, expected, new)?;
+        self.done.push(Event::Completed { token, value });
+        Ok(())
+    }
+
+    fn fetch_add(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        addend: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let value = self.window(on)?.fetch_add(at, addend)?;
+        self.done.push(Event::Completed { token, value });
+        Ok(())
+    }
+
+    fn write_notify(
+        &mut self,
+        to: &RemoteRegion,
+        at: usize,
+        from: &SharedBytes,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        self.event_queue.check_thread(thread)?;
+        self.write(to, at, from)?;
+        let (key, at, len) = (to.key(), at as u64, from.len() as u64);
+        let event = Event::Notified { from: self.me(), key, at, len, value };
+        self.host.deliver(thread, self.host.local, event);
+        Ok(())
+    }
+
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        // Operations are done, and refused, while they are called.
+        self.done.push(Event::Completed { token, value: 0 });
+        Ok(())
+    }
+
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
+        self.event_queue.check_thread(thread)?;
+        OpError::check_payload(payload.len())?;
+        let event = Event::Bulk { from: self.me(), tag, payload };
+        self.host.deliver(thread, self.host.local, event);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), OpError> {
+        Ok(())
+    }
+
+    #[inline]
+    fn wake(&mut self, thread: u32) {
+        if thread < self.host.threads {
+            self.host.wake(thread);
+        }
+    }
+
+    fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        if self.host.quiet_points.pass(self.event_queue.thread()) {
+            self.host.report_quiet();
+        }
+        let done = !self.done.is_empty();
+        self.done.drain(..).for_each(&mut *sink);
+        self.event_queue.take(sink) || done
+    }
+}

@@ -1,0 +1,190 @@
+//! [`TcpLane`]: a thread's lane to another host.
+//!
+//! What can be checked here is checked here, against what the owner said when the region was
+//! imported; the owner checks all of it again. Operations are encoded into the connection at once,
+//! so their memory may change as soon as they return, and travel with the next flush.
+
+pub(crate) mod local;
+pub(crate) mod parker;
+
+use crate::{
+    host::Host,
+    machine::{Machine, Name},
+};
+use primitive::SharedBytes;
+use std::sync::Arc;
+use transport_api::{Event, EventQueue, HostId, Lane, OpError, RemoteRegion, Rights, Tag};
+
+/// Bytes of operations that are sent without waiting for the flush.
+const EARLY_BYTES: usize = 256 << 10;
+
+/// What the lanes of a transport need of a region of another host.
+pub(crate) struct Handle {
+    /// The transport that imported it.
+    pub(crate) issuer: u64,
+}
+
+/// A lane over a connection.
+pub(crate) struct TcpLane {
+    host: Arc<Host>,
+    thread: u32,
+    peer: HostId,
+    event_queue: EventQueue,
+}
+
+impl TcpLane {
+    /// The lane to another host that `event_queue` is for.
+    pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue) -> Self {
+        Self { host, thread: event_queue.thread(), peer: event_queue.peer(), event_queue }
+    }
+
+    /// What the owner knows `region` by, if the region belongs here and the peer is there.
+    fn name(&self, region: &RemoteRegion) -> Result<Name, OpError> {
+        let key = region.key();
+        let ours = |handle: &Handle| handle.issuer == self.host.id && region.owner() == self.peer;
+        if !region.handle::<Handle>().is_some_and(ours) {
+            return Err(OpError::Foreign(key));
+        }
+        self.event_queue.check_peer()?;
+        Ok(Name { key, generation: region.generation() })
+    }
+
+    /// Adds an operation to the connection.
+    fn start(&self, operation: impl FnOnce(&mut Machine)) {
+        let mut conn = self.host.link(self.peer, self.thread);
+        operation(&mut conn.machine);
+        if conn.machine.unsent() > EARLY_BYTES {
+            self.host.push_or_lose(conn, self.peer, self.thread);
+        }
+    }
+
+    fn push(&self) {
+        let conn = self.host.link(self.peer, self.thread);
+        self.host.push_or_lose(conn, self.peer, self.thread);
+    }
+}
+
+impl Lane for TcpLane {
+    fn peer(&self) -> HostId {
+        self.peer
+    }
+
+    fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
+        let name = self.name(to)?;
+        to.check(at, from.len(), Rights::WRITE)?;
+        self.start(|machine| machine.write(name, at, from));
+        Ok(())
+    }
+
+    fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
+        let name = self.name(to)?;
+        to.check_word(at, Rights::WRITE)?;
+        self.start(|machine| machine.signal(name, at, word));
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        from: &RemoteRegion,
+        at: usize,
+        into: &SharedBytes,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let name = self.name(from)?;
+        from.check(at, into.len(), Rights::READ)?;
+        self.start(|machine| machine.read(name, at, into, token));
+        Ok(())
+    }
+
+    fn compare_swap(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        expected: u64,
+        new: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let name = self.name(on)?;
+        on.check_word(at, Rights::ATOMIC)?;
+        self.start(|machine| machine.compare_swap(name, at, [expected, new], token));
+        Ok(())
+    }
+
+    fn fetch_add(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        addend: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let name = self.name(on)?;
+        on.check_word(at, Rights::ATOMIC)?;
+        self.start(|machine| machine.fetch_add(name, at, addend, token));
+        Ok(())
+    }
+
+    fn write_notify(
+        &mut self,
+        to: &RemoteRegion,
+        at: usize,
+        from: &SharedBytes,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        self.event_queue.check_thread(thread)?;
+        let name = self.name(to)?;
+        to.check(at, from.len(), Rights::WRITE)?;
+        self.start(|machine| {
+            machine.write(name, at, from);
+            machine.notify(name, at, from.len(), thread, value);
+        });
+        Ok(())
+    }
+
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        self.event_queue.check_peer()?;
+        self.start(|machine| machine.fence(token));
+        Ok(())
+    }
+
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
+        self.event_queue.check_thread(thread)?;
+        self.event_queue.check_peer()?;
+        OpError::check_payload(payload.len())?;
+        self.start(|machine| machine.bulk(thread, tag.0, payload));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), OpError> {
+        self.event_queue.check_peer()?;
+        self.push();
+        Ok(())
+    }
+
+    fn wake(&mut self, thread: u32) {
+        if thread >= self.host.threads || self.event_queue.is_over() {
+            return;
+        }
+        let mut conn = self.host.link(self.peer, self.thread);
+        // Behind operations that are still to be flushed it costs no write of its own.
+        let travels = conn.machine.unsent() > 0;
+        conn.machine.wake(thread);
+        if !travels {
+            self.host.push_or_lose(conn, self.peer, self.thread);
+        }
+    }
+
+    fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        self.host.record_poll(self.thread);
+        if self.event_queue.is_over() {
+            return false;
+        }
+        let moved = self.host.pump(self.peer, self.thread);
+        // Before the mail, so that what was delivered before the end is reported before it.
+        let end = self.host.end_of(self.peer);
+        let any = self.host.take(&mut self.event_queue, sink);
+        let Some(end) = end else { return moved || any };
+        self.event_queue.report(end, sink);
+        true
+    }
+}

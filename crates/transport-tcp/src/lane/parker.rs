@@ -1,0 +1,64 @@
+//! [`TcpParker`]: where a thread sleeps, which is where its connections are.
+
+use crate::{
+    host::{ALARM, Host, RUNG},
+    service::queue::{silence, timespec},
+};
+use primitive::sync::Ordering;
+use rustix::{buffer::spare_capacity, event::epoll};
+use std::{sync::Arc, time::Duration};
+use transport_api::{HostId, Parker};
+
+/// Connections that one wake reads, at most; the others are read by the next poll.
+const READY: usize = 64;
+
+/// The parker of one thread.
+pub(crate) struct TcpParker {
+    host: Arc<Host>,
+    thread: u32,
+}
+
+impl TcpParker {
+    /// The parker of `thread`, which exists.
+    pub(crate) fn new(host: Arc<Host>, thread: u32) -> Self {
+        Self { host, thread }
+    }
+}
+
+impl Parker for TcpParker {
+    fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
+        let Self { host, thread } = self;
+        let mut events = Vec::with_capacity(READY);
+        let state = host.thread_state(*thread);
+        // What waits to be sent must go out before this thread sleeps.
+        for peer in host.others() {
+            host.push_or_lose(host.link(peer, *thread), peer, *thread);
+        }
+        // Its own connections wake it now.
+        state.adopted.store(false, Ordering::Relaxed);
+        state.park_word().park(
+            || {
+                ready()
+                    || host.event_queues.has_events(*thread)
+                    || host.quiet_points.is_asked(*thread)
+            },
+            |_, _| {
+                // Fails when a signal comes, which may be what the thread slept for.
+                let timeout = timespec(timeout);
+                let _ = epoll::wait(&state.epoll, spare_capacity(&mut events), Some(&timeout));
+            },
+        );
+        for event in events.drain(..) {
+            match event.data.u64() {
+                RUNG => silence(&state.rung),
+                // The thread is awake, and looks.
+                ALARM => {}
+                peer => {
+                    host.pump(HostId(peer as u32), *thread);
+                }
+            }
+        }
+        host.record_poll(*thread);
+        host.expect_ticks();
+    }
+}

@@ -1,0 +1,329 @@
+//! [`Machine`]: one data connection without its socket. Bytes in, operations; operations, bytes
+//! out.
+//!
+//! A connection belongs to the threads of one number on both hosts and carries both directions:
+//! what this side's thread asks of the peer's memory, and the answers to what the other asks of
+//! ours. Operations are carried out in the order in which they arrive, and what waits for an answer
+//! is answered in that order, so answers need no number.
+//!
+//! ```text
+//!   operations --> requests -+                      bytes --> frames --> carried out on memory
+//!   (held back while too     |                                 |  \--> answers --+
+//!    much is to be answered) +--> front --> bytes              |                 |
+//!   answers, grants ---------+                                 +--> events       |
+//!   streams (bulk) ----------+    <--------------------------------------------- +
+//! ```
+//!
+//! Nothing here knows a socket, a clock or a lock. Everything that the peer can make grow is
+//! bounded: by [`ANSWER_WINDOW`], by the windows of the streams, and by one frame.
+
+mod arrive;
+pub(crate) mod bulk;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fake;
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    control::export::Exported,
+    machine::bulk::{Inbound, Outbound},
+    wire::frame::{BODY_BYTES, Frames, HEADER, Header, Kind},
+};
+use primitive::SharedBytes;
+use std::{collections::VecDeque, sync::Arc};
+use transport_api::{Event, RegionKey, ThreadId};
+
+/// Bytes of answers that may be outstanding before this side holds its operations back.
+const ANSWER_WINDOW: usize = 1 << 20;
+
+/// Bytes of bulk that are put in front of the socket at a time.
+const FRONT_BYTES: usize = 256 << 10;
+
+/// What a machine needs of the process that it is in.
+pub(crate) trait Port {
+    /// The region that is exported under `key`, of whatever generation.
+    fn region(&mut self, key: RegionKey) -> Option<Arc<Exported>>;
+    /// Something for `thread` of this host.
+    fn event(&mut self, thread: u32, event: Event);
+    /// `thread` of this host must not sleep.
+    fn wake(&mut self, thread: u32);
+    /// The peer has said all that it will say here.
+    fn goodbye(&mut self);
+}
+
+/// Names one export: its key, and which under that key.
+#[derive(Clone, Copy)]
+pub(crate) struct Name {
+    pub(crate) key: RegionKey,
+    pub(crate) generation: u32,
+}
+
+/// An operation that waits for its answer.
+enum Asked {
+    Value {
+        token: u64,
+        name: Name,
+    },
+    Fence {
+        token: u64,
+    },
+    /// A part of a read; `total` is on the last.
+    Part {
+        token: u64,
+        name: Name,
+        into: SharedBytes,
+        at: usize,
+        len: usize,
+        total: Option<usize>,
+    },
+}
+
+impl Asked {
+    /// Bytes of the answer.
+    fn answer(&self) -> usize {
+        match self {
+            Asked::Value { .. } | Asked::Fence { .. } => HEADER,
+            Asked::Part { len, .. } => HEADER + len,
+        }
+    }
+}
+
+/// The state of this side's goodbye.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GoodbyeState {
+    NotWanted,
+    Wanted,
+    Sent,
+}
+
+/// The state of one data connection.
+pub(crate) struct Machine {
+    /// Number of the thread that it belongs to.
+    thread: u32,
+    peer: ThreadId,
+    threads: u32,
+    frames: Frames,
+    recent: VecDeque<Arc<Exported>>,
+    asked: VecDeque<Asked>,
+    /// Bytes of answers to come.
+    owed: usize,
+    /// Whether a part of the read whose answers come now was refused.
+    refused: bool,
+    /// The first region that refused an operation of the peer since its last fence.
+    refused_peer: Option<RegionKey>,
+    /// Frames that wait until less is owed, and what their answers will be.
+    held: VecDeque<(Vec<u8>, Option<Asked>)>,
+    requests: Vec<u8>,
+    answers: Vec<u8>,
+    outbound: Outbound,
+    inbound: Inbound,
+    goodbye_state: GoodbyeState,
+    heard_goodbye: bool,
+    /// What is on its way into the socket, and how much of it has gone.
+    front: Vec<u8>,
+    gone: usize,
+}
+
+impl Machine {
+    /// The connection of thread `peer.thread` of this host and of `peer`'s, of `threads` each.
+    pub(crate) fn new(peer: ThreadId, threads: u32) -> Self {
+        Self {
+            thread: peer.thread,
+            peer,
+            threads,
+            frames: Frames::default(),
+            recent: VecDeque::new(),
+            asked: VecDeque::new(),
+            owed: 0,
+            refused: false,
+            refused_peer: None,
+            held: VecDeque::new(),
+            requests: Vec::new(),
+            answers: Vec::new(),
+            outbound: Outbound::default(),
+            inbound: Inbound::default(),
+            goodbye_state: GoodbyeState::NotWanted,
+            heard_goodbye: false,
+            front: Vec::new(),
+            gone: 0,
+        }
+    }
+
+    // ---- What this side asks. Bounds and rights were checked by the caller.
+
+    pub(crate) fn write(&mut self, to: Name, at: usize, from: &SharedBytes) {
+        let mut done = 0;
+        loop {
+            let len = (from.len() - done).min(whole_words(at + done));
+            let last = done + len == from.len();
+            let mut header = on(Kind::Write, to, at + done);
+            header.word = u64::from(last);
+            self.start(header, None, len, |body| from.read_words(done, body));
+            done += len;
+            if last {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn signal(&mut self, to: Name, at: usize, word: u64) {
+        self.start(Header { word, ..on(Kind::Signal, to, at) }, None, 0, |_| ());
+    }
+
+    pub(crate) fn read(&mut self, name: Name, from: usize, into: &SharedBytes, token: u64) {
+        let mut at = 0;
+        loop {
+            let len = (into.len() - at).min(whole_words(from + at));
+            let total = (at + len == into.len()).then_some(into.len());
+            let header = Header { word: len as u64, ..on(Kind::Read, name, from + at) };
+            let part = Asked::Part { token, name, into: into.clone(), at, len, total };
+            self.start(header, Some(part), 0, |_| ());
+            at += len;
+            if total.is_some() {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn compare_swap(&mut self, name: Name, at: usize, words: [u64; 2], token: u64) {
+        let [expected, new] = words;
+        let header = Header { word: expected, ..on(Kind::Swap, name, at) };
+        let asked = Some(Asked::Value { token, name });
+        self.start(header, asked, 8, |body| body.copy_from_slice(&new.to_le_bytes()));
+    }
+
+    pub(crate) fn fetch_add(&mut self, name: Name, at: usize, addend: u64, token: u64) {
+        let header = Header { word: addend, ..on(Kind::Add, name, at) };
+        self.start(header, Some(Asked::Value { token, name }), 0, |_| ());
+    }
+
+    /// Asks whether all operations so far were carried out.
+    pub(crate) fn fence(&mut self, token: u64) {
+        self.start(Header::new(Kind::Fence), Some(Asked::Fence { token }), 0, |_| ());
+    }
+
+    /// Tells `thread` of the peer that `len` bytes were written to `at`, behind every write so far.
+    pub(crate) fn notify(&mut self, name: Name, at: usize, len: usize, thread: u32, value: u32) {
+        let (thread, word) = (thread as u16, value.into());
+        let header = Header { thread, word, ..on(Kind::Notify, name, at) };
+        self.outbound.notify(header, len as u64);
+    }
+
+    pub(crate) fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) {
+        self.outbound.payload(thread as u16, tag, payload);
+    }
+
+    pub(crate) fn wake(&mut self, thread: u32) {
+        let header = Header { thread: thread as u16, ..Header::new(Kind::Wake) };
+        self.start(header, None, 0, |_| ());
+    }
+
+    /// Says goodbye behind everything that was started.
+    pub(crate) fn goodbye(&mut self) {
+        if self.goodbye_state == GoodbyeState::NotWanted {
+            self.goodbye_state = GoodbyeState::Wanted;
+        }
+    }
+
+    fn start(
+        &mut self,
+        header: Header,
+        asked: Option<Asked>,
+        len: usize,
+        body: impl FnOnce(&mut [u8]),
+    ) {
+        let encode = |out: &mut Vec<u8>| {
+            header.encode(len, out);
+            let at = out.len();
+            out.resize(at + len, 0);
+            body(&mut out[at..]);
+        };
+        let answer = asked.as_ref().map_or(0, Asked::answer);
+        if self.held.is_empty() && self.may_ask(answer) {
+            self.owed += answer;
+            self.asked.extend(asked);
+            encode(&mut self.requests);
+        } else {
+            let mut frame = Vec::with_capacity(HEADER + len);
+            encode(&mut frame);
+            self.held.push_back((frame, asked));
+        }
+    }
+
+    fn may_ask(&self, answer: usize) -> bool {
+        answer == 0 || self.owed == 0 || self.owed + answer <= ANSWER_WINDOW
+    }
+
+    /// Releases what was held back, as far as it may now be asked.
+    fn release(&mut self) {
+        while let Some((frame, asked)) = self.held.pop_front() {
+            let answer = asked.as_ref().map_or(0, Asked::answer);
+            if !self.may_ask(answer) {
+                self.held.push_front((frame, asked));
+                return;
+            }
+            self.owed += answer;
+            self.asked.extend(asked);
+            self.requests.extend_from_slice(&frame);
+        }
+    }
+
+    // ---- What is to be sent.
+
+    /// The bytes that are to be sent next; empty if there are none. Tell [`sent`](Self::sent).
+    pub(crate) fn outgoing(&mut self) -> &[u8] {
+        if self.gone == self.front.len() {
+            self.refill();
+        }
+        &self.front[self.gone..]
+    }
+
+    /// `count` of the bytes were sent.
+    pub(crate) fn sent(&mut self, count: usize) {
+        self.gone += count;
+    }
+
+    fn refill(&mut self) {
+        self.gone = 0;
+        self.front.clear();
+        // What one burst needed is not kept for ever.
+        self.front.shrink_to(4 * FRONT_BYTES);
+        self.inbound.grant(&mut self.answers);
+        if self.answers.is_empty() {
+            std::mem::swap(&mut self.front, &mut self.requests);
+        } else {
+            self.front.append(&mut self.answers);
+            self.front.append(&mut self.requests);
+        }
+        // Notifications follow their data, which may be among what is held back.
+        if self.held.is_empty() {
+            self.outbound.fill(&mut self.front, FRONT_BYTES);
+            if self.goodbye_state == GoodbyeState::Wanted && self.outbound.is_empty() {
+                self.goodbye_state = GoodbyeState::Sent;
+                Header::new(Kind::Goodbye).encode(0, &mut self.front);
+            }
+        }
+    }
+
+    /// Whether the peer has said goodbye here: the end of the connection is no surprise then.
+    pub(crate) fn heard_goodbye(&self) -> bool {
+        self.heard_goodbye
+    }
+
+    /// Bytes of operations that wait for a flush.
+    pub(crate) fn unsent(&self) -> usize {
+        self.requests.len()
+    }
+}
+
+/// Bytes of a body that begins at byte `at` of a region, at most: it ends where a word does, so that
+/// no word is carried out in two parts.
+fn whole_words(at: usize) -> usize {
+    BODY_BYTES - at % 8
+}
+
+/// The header of an operation on byte `at` of a region.
+fn on(kind: Kind, name: Name, at: usize) -> Header {
+    let Name { key, generation } = name;
+    Header { key: key.0, at: at as u64, generation, ..Header::new(kind) }
+}
