@@ -1,4 +1,4 @@
-//! Looks for what it takes to build the bindings to libibverbs, and to link with it.
+//! Checks for the programs and libraries needed to build the bindings to libibverbs, and to link it.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -21,9 +21,9 @@ mod verbs {
             [cmake(), make(), libclang(), libibverbs()].into_iter().flatten().collect();
         if !missing.is_empty() {
             println!(
-                "cargo::error=Gossamer's feature `rdma` cannot be built on this machine, which \
-                 lacks {}. On Debian: apt install cmake make libclang-dev libibverbs-dev. \
-                 On Fedora: dnf install cmake make clang-devel rdma-core-devel",
+                "cargo::error=the feature `rdma` of Gossamer cannot be built: this machine lacks {} \
+                 (Debian: apt install cmake make libclang-dev libibverbs-dev; Fedora: dnf install \
+                 cmake make clang-devel rdma-core-devel)",
                 missing.join(", ")
             );
         }
@@ -34,19 +34,19 @@ mod verbs {
         (!runs(Command::new(program).arg("--version"))).then(|| "cmake".into())
     }
 
-    /// What cmake has do the work, unless it is told otherwise.
+    /// The default generator of cmake.
     fn make() -> Option<String> {
         let is_used = env::var_os("CMAKE_GENERATOR").is_none();
         (is_used && !runs(Command::new("make").arg("--version"))).then(|| "make".into())
     }
 
-    /// Looks as the generator of the bindings does.
+    /// Found as bindgen finds it.
     fn libclang() -> Option<String> {
         clang_sys::load().err().map(|error| format!("libclang ({error})"))
     }
 
     fn libibverbs() -> Option<String> {
-        // Another machine's linker is not ours to guess.
+        // The linker of a cross build is not known here.
         if env::var_os("HOST") != env::var_os("TARGET") {
             return None;
         }

@@ -131,9 +131,9 @@ fn connect(_: &Rack, config: TcpConfig) -> Result<Arc<dyn Transport>, RackError>
 fn connect(rack: &Rack, mut config: TcpConfig) -> Result<Arc<dyn Transport>, RackError> {
     use transport_rdma::{RdmaConfig, RdmaTransport};
 
-    let near = config.addresses[config.host.0 as usize].ip();
+    let address = config.addresses[config.host.0 as usize].ip();
     config.threads += 1;
-    let mut rdma = RdmaConfig { near: Some(near), ..rack.rdma.clone() };
+    let mut rdma = RdmaConfig { host_address: Some(address), ..rack.rdma.clone() };
     if let Ok(device) = std::env::var(RDMA_DEVICE) {
         rdma.device = Some(device);
     }

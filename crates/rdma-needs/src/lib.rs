@@ -1,9 +1,8 @@
-//! Nothing but a build script, which says in words what this machine lacks that is to build
-//! Gossamer for RDMA, and what the packages are called that have it.
+//! A build script alone: it reports what this machine lacks to build Gossamer for RDMA, with the names
+//! of the packages to install.
 //!
-//! The bindings to libibverbs (`ibverbs-sys`) have a build script too, which needs all of that and
-//! says little when it is missing. It is no use to look for it in the crate that uses the bindings:
-//! its turn comes after theirs. This crate does not use them, and is done with long before the
-//! compiler has worked its way up to them.
+//! The build script of the bindings to libibverbs (`ibverbs-sys`) needs all of that and says little
+//! when something is missing. The build script of the crate that uses the bindings would run after
+//! theirs; this crate does not use them, so its build script runs long before.
 
 #![forbid(unsafe_code)]

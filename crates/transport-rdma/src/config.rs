@@ -1,52 +1,54 @@
-//! [`RdmaConfig`]: which device, and how patient and how large its queue pairs are.
+//! [`RdmaConfig`]: which device, and the timeouts and sizes of its queue pairs.
 
-use crate::{
-    payloads::BLOCKS,
-    queue::{LEAST_DEPTH, PART},
-};
 use std::{net::IpAddr, time::Duration};
 
-/// Settings of the transport. [`RdmaConfig::default`] serves on a lossless network.
+/// Registered blocks through which one lane offers payloads.
+pub(crate) const BLOCKS: usize = 8;
+
+/// One part in this many of a send queue and of its staging memory may go unsignalled; also the part
+/// of the staging memory that one request may take.
+pub(crate) const PART: usize = 4;
+
+/// The smallest send queue, in work requests.
+pub(crate) const MIN_DEPTH: usize = 2 * PART;
+
+/// Settings of the transport. [`RdmaConfig::default`] suits a lossless network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RdmaConfig {
-    /// The name of the device, as `ibv_devices` shows it. If not set, the one that has the address
-    /// [`near`](Self::near), or else the only one with an active port.
+    /// The name of the device, as `ibv_devices` shows it. If not set, the device that has
+    /// [`host_address`](Self::host_address), or else the only one with an active port.
     pub device: Option<String>,
     /// The port of the device. Ports count from 1.
     pub port: u8,
-    /// Which of the port's addresses (GIDs) to send from, as an index of the port's table. If not
-    /// set, the one that is [`near`](Self::near), or else the first that packets of RoCE version 2
-    /// can be routed to, IPv4 first.
+    /// The index of the GID to send from. If not set, the GID of
+    /// [`host_address`](Self::host_address), or else the first of RoCE version 2, IPv4 first.
     pub gid_index: Option<u8>,
-    /// The address of this host at which the others know it already. Where an RDMA device has that
-    /// address, it is the one to use.
-    pub near: Option<IpAddr>,
-    /// A packet that is not acknowledged within 4.096 microseconds times two to the power of this
-    /// is sent again: 14 is 67 milliseconds. At least 1 and at most 31; devices may wait up to four
-    /// times as long.
+    /// The IP address by which the other hosts know this host. The device that has it is preferred.
+    pub host_address: Option<IpAddr>,
+    /// The retransmission timeout of a packet is 4.096 microseconds times two to the power of this:
+    /// 14 is 67 milliseconds. At least 1 and at most 31; devices may wait up to four times as long.
     pub timeout_exponent: u8,
-    /// How often a packet is sent again before the peer counts as lost, at most 7. With the timeout
-    /// this bounds how long a dead peer stays unnoticed by whoever writes to it:
+    /// Retransmissions of a packet before the peer counts as lost, at most 7. With the
+    /// retransmission timeout this bounds how long writers do not notice a dead peer: see
     /// [`timeout`](Self::timeout).
     pub retries: u8,
-    /// How long a peer that has no receive ready has the other side wait before it tries again, as
-    /// the code of the verbs' specification: 1 is 10 microseconds, 12 is 640, 31 is 491
+    /// The RNR timer: how long a sender waits before it retries when this side has no receive ready,
+    /// as the code of the verbs' specification. 1 is 10 microseconds, 12 is 640, 31 is 491
     /// milliseconds.
-    pub wait_code: u8,
-    /// Work requests that one lane may have under way before it holds further ones back.
+    pub rnr_timer: u8,
+    /// Work requests of one lane in flight, at most; further ones are deferred.
     pub depth: u32,
-    /// Bytes that a work request carries in itself, if the device can: up to that many need not be
-    /// fetched from memory.
+    /// Bytes that a work request carries inline, so that the device need not fetch them from memory;
+    /// fewer if the device supports fewer.
     pub inline_bytes: u32,
-    /// Bytes of registered memory through which one lane sends and receives. Every thread has as
-    /// much for every remote host, and it is pinned.
+    /// Bytes of registered memory through which one lane sends and receives. It is pinned, and there
+    /// is as much for each thread and remote host.
     pub staging_bytes: usize,
-    /// Whether payloads that have no room in a slot are read by the peer's device, from memory that
-    /// is registered for that: each lane has twice its [`staging_bytes`](Self::staging_bytes) of it.
-    /// What is read there is not encrypted. Otherwise they go over the carrier, encrypted if that
-    /// is.
+    /// Whether the peer's device reads payloads that do not fit a slot, from registered memory: each
+    /// lane has twice its [`staging_bytes`](Self::staging_bytes) for that. Payloads are then not
+    /// encrypted. Otherwise they go over the carrier, encrypted if the carrier is.
     pub reads_payloads: bool,
-    /// How long the other hosts may take to be ready.
+    /// How long the other hosts may take to join.
     pub join_timeout: Duration,
 }
 
@@ -56,10 +58,10 @@ impl Default for RdmaConfig {
             device: None,
             port: 1,
             gid_index: None,
-            near: None,
+            host_address: None,
             timeout_exponent: 14,
             retries: 6,
-            wait_code: 12,
+            rnr_timer: 12,
             depth: 256,
             inline_bytes: 256,
             staging_bytes: 256 << 10,
@@ -70,7 +72,7 @@ impl Default for RdmaConfig {
 }
 
 impl RdmaConfig {
-    /// How long a device tries to reach a peer that does not answer, as far as the settings say.
+    /// How long a device retransmits to a peer that does not answer, according to these settings.
     ///
     /// ```
     /// use gossamer_transport_rdma::RdmaConfig;
@@ -83,36 +85,37 @@ impl RdmaConfig {
     }
 
     /// Bytes that one work request sends or reads, at most.
-    pub(crate) fn most(&self) -> usize {
+    pub(crate) fn max_request_bytes(&self) -> usize {
         self.staging_bytes / PART
     }
 
-    /// Bytes of memory from which the payloads of one lane are read.
+    /// Bytes of registered memory through which one lane offers payloads.
     pub(crate) fn payload_bytes(&self) -> usize {
-        if self.reads_payloads { self.most() * BLOCKS } else { 0 }
+        if self.reads_payloads { self.max_request_bytes() * BLOCKS } else { 0 }
     }
 
-    /// What is wrong with the settings, in words.
-    pub(crate) fn objection(&self) -> Option<String> {
-        let Self { port, timeout_exponent, retries, wait_code, depth, staging_bytes, .. } = *self;
+    /// The first invalid setting: its name, its value, and what is valid.
+    pub(crate) fn invalid(&self) -> Option<String> {
+        let Self { port, timeout_exponent, retries, rnr_timer, depth, staging_bytes, .. } = *self;
         if port == 0 {
-            return Some("ports count from 1".into());
+            return Some("port must be at least 1, got 0".into());
         }
         if !(1..=31).contains(&timeout_exponent) {
-            return Some(format!("the timeout's exponent is 1 to 31, not {timeout_exponent}"));
+            return Some(format!("timeout_exponent must be 1 to 31, got {timeout_exponent}"));
         }
-        if retries > 7 || wait_code > 31 {
-            return Some(format!(
-                "there are up to 7 retries and codes up to 31 to wait, not {retries} and {wait_code}"
-            ));
+        if retries > 7 {
+            return Some(format!("retries must be at most 7, got {retries}"));
         }
-        if (depth as usize) < LEAST_DEPTH {
-            return Some(format!("a lane has at least {LEAST_DEPTH} work requests, not {depth}"));
+        if rnr_timer > 31 {
+            return Some(format!("rnr_timer must be at most 31, got {rnr_timer}"));
+        }
+        if (depth as usize) < MIN_DEPTH {
+            return Some(format!("depth must be at least {MIN_DEPTH} work requests, got {depth}"));
         }
         let is_size =
             staging_bytes.is_multiple_of(4096) && (4096..=(1 << 30)).contains(&staging_bytes);
         (!is_size).then(|| {
-            format!("staging memory is of whole pages, up to 1 GiB, not {staging_bytes} bytes")
+            format!("staging_bytes must be a multiple of 4096 up to 1 GiB, got {staging_bytes}")
         })
     }
 }
@@ -122,17 +125,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_make_no_sense_are_named() {
+    fn an_invalid_setting_is_named_with_its_value() {
         let refused = |change: fn(&mut RdmaConfig)| {
             let mut config = RdmaConfig::default();
             change(&mut config);
-            config.objection().expect("an objection")
+            config.invalid().expect("an invalid setting")
         };
-        assert_eq!(RdmaConfig::default().objection(), None);
-        assert!(refused(|c| c.port = 0).contains("count from 1"));
-        assert!(refused(|c| c.timeout_exponent = 0).contains("1 to 31, not 0"));
-        assert!(refused(|c| c.retries = 8).contains("not 8 and 12"));
-        assert!(refused(|c| c.depth = 7).contains("not 7"));
-        assert!(refused(|c| c.staging_bytes = 5000).contains("not 5000 bytes"));
+        assert_eq!(RdmaConfig::default().invalid(), None);
+        assert!(refused(|c| c.port = 0).contains("port must be at least 1"));
+        assert!(refused(|c| c.timeout_exponent = 0).contains("1 to 31, got 0"));
+        assert!(refused(|c| c.retries = 8).contains("at most 7, got 8"));
+        assert!(refused(|c| c.depth = 7).contains("got 7"));
+        assert!(refused(|c| c.staging_bytes = 5000).contains("got 5000"));
     }
 }

@@ -1,41 +1,41 @@
-//! [`RdmaError`]: why a host cannot take its place among the others over RDMA.
+//! [`RdmaError`]: why a host cannot join the others over RDMA.
 
 use std::{io, time::Duration};
 use thiserror::Error;
 use transport_api::{HostId, LaneError, PeerEvent};
 
-/// Why a host cannot take its place among the others over RDMA.
+/// Why a host cannot join the others over RDMA.
 #[derive(Debug, Error)]
 pub enum RdmaError {
-    /// Settings that make no sense.
-    #[error("the settings of the RDMA transport make no sense: {0}")]
-    Settings(String),
+    /// A setting is invalid.
+    #[error("invalid RDMA setting: {0}")]
+    Config(String),
     /// The machine has no RDMA device, or none that can be used.
     #[error(
-        "no RDMA device to use: {0} (`ibv_devices` lists what the system has; a machine without \
-         RDMA hardware can have Soft-RoCE: `rdma link add rxe0 type rxe netdev eth0`)"
+        "{0} (`ibv_devices` lists the devices of a machine; without RDMA hardware, add Soft-RoCE: \
+         `rdma link add rxe0 type rxe netdev eth0`)"
     )]
     NoDevice(String),
     /// The device lacks something.
-    #[error("RDMA device {device} cannot be used: {reason}")]
-    Unfit {
+    #[error("RDMA device {device} is not suitable: {reason}")]
+    Unsuitable {
         /// Its name.
         device: String,
         /// What it lacks.
         reason: String,
     },
-    /// The device or the system refused something.
-    #[error("RDMA device {device} refused to {what}: {source}{}", advice(source))]
+    /// The device or the system refused an operation.
+    #[error("RDMA device {device} cannot {operation}{}", advice(source))]
     Refused {
         /// The device's name.
         device: String,
-        /// What it was to do.
-        what: &'static str,
-        /// What it said.
+        /// What it was asked to do.
+        operation: &'static str,
+        /// What the system returned.
         source: io::Error,
     },
-    /// A host did not say in time how it can be reached.
-    #[error("after {waited:?} these hosts are not ready for RDMA: {}", list(missing))]
+    /// Some hosts did not connect in time.
+    #[error("not ready for RDMA after {waited:?}: {}", list(missing))]
     Missing {
         /// The hosts that are missing.
         missing: Vec<HostId>,
@@ -43,31 +43,37 @@ pub enum RdmaError {
         waited: Duration,
     },
     /// A host ended before all were ready.
-    #[error("{0:?} before all hosts were ready for RDMA")]
+    #[error("{} ended before all hosts were ready for RDMA: {}", host(.0), .0.reason())]
     Gone(PeerEvent),
-    /// A host said what no host of this build says.
-    #[error("{0} said something that no host of this build says: {1}")]
-    Nonsense(HostId, String),
-    /// What joins the hosts otherwise has no lane left for this transport.
-    #[error("the connections beneath RDMA have no room for it: {0}")]
+    /// A host violated the protocol.
+    #[error("{0} violated the RDMA protocol: {1}")]
+    Protocol(HostId, String),
+    /// The carrier has no lane left for this transport.
+    #[error("the carrier of the RDMA transport cannot open a lane")]
     Carrier(#[from] LaneError),
     /// The system refused something that is not the device's.
-    #[error("the system refused what RDMA needs: {0}")]
+    #[error("the system refused what the RDMA transport needs")]
     System(#[from] io::Error),
 }
 
 /// What to do about a refusal, if that is known.
 pub(crate) fn advice(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        // ENOMEM, which is also said when the limit of locked memory is reached.
+        // ENOMEM, which the kernel also returns at the limit of locked memory.
         Some(12) => {
-            "; memory that the device may reach is locked: raise the limit of locked memory \
-             (`ulimit -l unlimited`, or LimitMEMLOCK=infinity for a service)"
+            "; registered memory is locked: raise the limit of locked memory (`ulimit -l \
+             unlimited`, or LimitMEMLOCK=infinity for a service)"
         }
         // EACCES, EPERM
-        Some(13 | 1) => "; may this user open /dev/infiniband/uverbs*?",
+        Some(13 | 1) => "; check that this user may open /dev/infiniband/uverbs*",
         _ => "",
     }
+}
+
+/// The host that an event is about.
+fn host(event: &PeerEvent) -> HostId {
+    let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
+    *host
 }
 
 fn list(hosts: &[HostId]) -> String {

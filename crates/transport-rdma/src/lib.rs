@@ -2,8 +2,8 @@
 //!
 //! A thread's lane to a remote host is a reliable connected queue pair, whose other end is the
 //! thread of the same number there: a host of T threads among H hosts has T x (H - 1) of them. The
-//! device of the target carries out what a lane asks, without its processor; only who is to be
-//! told of something looks at completions.
+//! target's device carries out what a lane starts, without the target's processor; only
+//! notifications and wakes lead to completions there.
 //!
 //! ```text
 //!   host 0                                        host 1
@@ -12,30 +12,24 @@
 //!   service thread ------ carrier ------ service thread       keys, losses
 //! ```
 //!
-//! What the hosts must tell each other beforehand travels over a carrier, another transport that
-//! has joined them, which also carries bulk payloads if the settings say so. Its connections are
-//! authenticated and may be encrypted; what queue pairs carry is **not encrypted**.
+//! The handshake and the control plane use a carrier, another transport that has joined the hosts
+//! already; it also carries bulk payloads if the settings say so. Its connections are authenticated
+//! and may be encrypted; data on queue pairs is **not encrypted**.
 //!
 //! Everything here is behind the feature `verbs`, which needs libclang, cmake and libibverbs to
 //! build: on Debian the packages `cmake`, `libclang-dev` and `libibverbs-dev`, on Fedora `cmake`,
 //! `clang-devel` and `rdma-core-devel`. `gossamer-rdma-needs` looks for them first.
 //!
-//! Reading order:
-//! 1. `RdmaConfig`, `RdmaError`: what a process may set, and why it may fail.
-//! 2. `verbs`: the objects of libibverbs, made safe.
-//! 3. `place`: which device, and where it is.
-//! 4. `ring`, `queue`: the work requests of a lane, without the device.
-//! 5. `pages`, `memory`: where registered memory comes from.
-//! 6. `notices`, `payloads`, `link`: what the ends of a queue pair tell each other, how they hand
-//!    over what has no room in a slot, and the queue pair with its memory.
-//! 7. `exports`, `imports`: regions.
-//! 8. `seat`, `host`: who looks at which completions when, and what all threads share; `sleepers`:
-//!    who is woken when.
-//! 9. `lane`, `local`, `parker`: what runtime threads hold.
-//! 10. `message`, `join`, `dealings`, `service`: how hosts find each other's queue pairs and
-//!     regions, and what the service thread does.
-//! 11. `RdmaTransport`: puts them together.
-//! 12. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
+//! Reading order; a folder uses only those above it:
+//! 1. [`RdmaConfig`], [`RdmaError`]: what a process may set, and why it may fail.
+//! 2. `verbs/`: the objects of libibverbs, made safe.
+//! 3. `memory/`: where registered memory comes from.
+//! 4. `qp/`: queue pairs, without and with the device.
+//! 5. `control/`: device selection, regions, what all threads of a process share, and the service
+//!    thread.
+//! 6. `lane/`: what runtime threads hold.
+//! 7. [`RdmaTransport`]: puts them together.
+//! 8. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
 
 #![cfg(feature = "verbs")]
 #![deny(unsafe_code)]
@@ -44,39 +38,22 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 mod config;
-mod dealings;
+mod control;
 mod error;
-mod exports;
 #[cfg(test)]
 mod faults;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod host;
-mod imports;
-mod join;
 mod lane;
-mod link;
-mod local;
 mod memory;
-mod message;
-mod notices;
-#[allow(unsafe_code, reason = "the only module that maps memory; see the ledger")]
-mod pages;
-mod parker;
-mod payloads;
-mod place;
-mod queue;
-mod rdma;
-mod ring;
-mod seat;
-mod service;
-mod sleepers;
+mod qp;
+mod transport;
 #[allow(unsafe_code, reason = "the only module that calls libibverbs; see the ledger")]
 mod verbs;
 
 pub use config::RdmaConfig;
 pub use error::RdmaError;
-pub use rdma::RdmaTransport;
+pub use transport::RdmaTransport;
 
 // For the tests within, which share what those in `tests/` use.
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A peer whose process is killed: reported in words, to whoever writes to it and to whoever sleeps.
+//! A peer whose process is killed is reported to a thread that writes to it and to one that sleeps.
 
 #![cfg(feature = "verbs")]
 
@@ -17,7 +17,7 @@ use std::{
 use transport_api::{Carrier, Event, HostId, PeerEvent, RegionError, RegionKey, Rights, Transport};
 use transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
 
-/// Tells a started process that it is host 1, and where both hosts listen.
+/// Tells a started process that it is host 1, and the addresses of both hosts.
 const ADDRESSES: &str = "GOSSAMER_TEST_ADDRESSES";
 
 const SOON: Duration = Duration::from_secs(20);
@@ -49,10 +49,10 @@ fn pair() -> (Arc<RdmaTransport>, Process) {
     let addresses = [&ours, &theirs].map(|l| l.local_addr().expect("an address"));
     // The other process takes its place.
     drop(theirs);
-    let told = addresses.map(|address| address.to_string()).join(",");
+    let descriptor = addresses.map(|address| address.to_string()).join(",");
     let child = Command::new(env::current_exe().expect("this program"))
         .args(["--exact", "the_other_process", "--ignored"])
-        .env(ADDRESSES, told)
+        .env(ADDRESSES, descriptor)
         .spawn()
         .expect("a process");
     let child = Process(child);
@@ -62,9 +62,9 @@ fn pair() -> (Arc<RdmaTransport>, Process) {
 #[test]
 #[ignore = "this is what the other tests start"]
 fn the_other_process() {
-    let Ok(told) = env::var(ADDRESSES) else { return };
+    let Ok(descriptor) = env::var(ADDRESSES) else { return };
     let addresses: Vec<SocketAddr> =
-        told.split(',').map(|address| address.parse().expect("an address")).collect();
+        descriptor.split(',').map(|address| address.parse().expect("an address")).collect();
     let listener = TcpListener::bind(addresses[1]).expect("the other address");
     let transport = host(1, addresses, listener);
     let _region = transport.export(RegionKey(1), 4096, Rights::ALL.into()).expect("a region");
@@ -73,7 +73,7 @@ fn the_other_process() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn a_killed_peer_is_lost_to_whoever_writes_to_it() {
+fn a_killed_peer_is_lost_to_a_writer() {
     let (transport, mut other) = pair();
     let remote = transport.import(HostId(1), RegionKey(1), SOON).expect("a region");
     let mut lane = transport.lane(0, HostId(1)).expect("a lane");
@@ -98,7 +98,7 @@ fn a_killed_peer_is_lost_to_whoever_writes_to_it() {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn a_killed_peer_is_lost_to_whoever_sleeps() {
+fn a_killed_peer_is_lost_to_a_sleeper() {
     let (transport, mut other) = pair();
     let mut lane = transport.lane(1, HostId(1)).expect("a lane");
     let mut parker = transport.parker(1).expect("a parker");

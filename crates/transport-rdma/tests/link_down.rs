@@ -1,5 +1,5 @@
-//! The link between two devices goes down, while the processes and their carrier go on: whoever
-//! writes hears of it, in words. It is alone in its program, because it takes the link from all.
+//! The link between two devices goes down, while the processes and their carrier go on: writers see a
+//! loss. Alone in its program, because it takes the link down for all.
 
 #![cfg(feature = "verbs")]
 
@@ -39,7 +39,7 @@ impl Drop for Down {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn a_link_that_goes_down_is_a_loss_in_words() {
+fn a_link_that_goes_down_is_a_loss() {
     let hosts = common::hosts(2, 1);
     let mut lane = hosts[0].lane(0, HostId(1)).expect("a lane");
     let _region = hosts[1].export(RegionKey(1), 4096, Rights::ALL.into()).expect("a region");

@@ -1,4 +1,4 @@
-//! Payloads that have no room in a slot go where the settings say: the devices' counters tell.
+//! Payloads that do not fit a slot go where the settings say, by the devices' packet counters.
 
 #![cfg(feature = "verbs")]
 
@@ -49,7 +49,7 @@ fn packets(reads_payloads: bool) -> u64 {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn payloads_are_read_by_the_peers_device_or_go_over_the_carrier() {
+fn payloads_are_read_by_the_peers_device_or_use_the_carrier() {
     let (read, carried) = (packets(true), packets(false));
     assert!(read >= PACKETS, "{read} packets for {BYTES} bytes");
     assert!(carried < PACKETS / 4, "{carried} packets for what the carrier has");

@@ -1,4 +1,4 @@
-//! [`Cq`]: where the device says what has become of work requests, and wakes who waits for that.
+//! [`Cq`]: a completion queue, where the device reports the end of work requests and wakes sleepers.
 
 use super::{
     Device,
@@ -13,62 +13,61 @@ use std::{
     sync::Arc,
 };
 
-/// Completions that one look takes, at most.
+/// Completions that one poll returns, at most.
 pub(crate) const AT_ONCE: usize = 32;
 
-/// What has become of a work request.
+/// The end of a work request.
 #[derive(Debug)]
 pub(crate) struct Completion {
-    /// The number that the request was given. Of a failed one nothing else is known but its queue
-    /// pair.
+    /// The number of the request. If it failed, only this and the queue pair are valid.
     pub(crate) id: u64,
     /// The number of the queue pair of this side.
     pub(crate) qp: u32,
     pub(crate) result: Result<Done, Failure>,
 }
 
-/// A work request that has been carried out.
+/// A work request that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// One of this side, and with it all that were posted to its queue pair before.
+    /// A request of this side, and with it all that were posted to its queue pair before.
     Sent,
-    /// A message has arrived in a receive of this side, of so many bytes.
+    /// A message of so many bytes has arrived in a receive of this side.
     Message(usize),
-    /// A peer's write has arrived, and said this word.
-    Notice(u32),
+    /// A peer's write with this immediate data has arrived.
+    Immediate(u32),
 }
 
 /// Why a work request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The device says so.
+    /// The device reports a failure.
     Status { status: u32, vendor: u32, words: String },
-    /// It was carried out, but as a kind of work, with this code, that nobody here asks for.
+    /// It succeeded as a kind of work that is never requested, with this code.
     Unexpected(u32),
 }
 
 impl Failure {
-    /// Whether it failed only because one before it had.
+    /// Whether it failed only because an earlier one did.
     pub(crate) fn is_flushed(&self) -> bool {
         matches!(self, Self::Status { status: ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR, .. })
     }
 
-    /// What `status` means, where libibverbs' own words do not say enough.
+    /// The likely cause of `status`, where libibverbs' own text is not enough.
     fn meaning(status: u32) -> Option<&'static str> {
         use ffi::ibv_wc_status::*;
         Some(match status {
             IBV_WC_RETRY_EXC_ERR => {
-                "the peer's device does not answer: its process or its machine is gone, or the \
-                 link is down"
+                "the peer's device does not answer: its process or machine is gone, or the link is \
+                 down"
             }
-            IBV_WC_RNR_RETRY_EXC_ERR => "the peer takes no messages any more",
+            IBV_WC_RNR_RETRY_EXC_ERR => "the peer posts no more receives",
             IBV_WC_REM_ACCESS_ERR => {
-                "the peer's device refused the access: the region was withdrawn, or its key is \
-                 not what it was"
+                "the peer's device refused the access: the region was revoked, or its remote key \
+                 has changed"
             }
-            IBV_WC_REM_INV_REQ_ERR => "the peer's device does not accept such an operation",
+            IBV_WC_REM_INV_REQ_ERR => "the peer's device does not support the operation",
             IBV_WC_REM_OP_ERR => "the peer's device could not carry the operation out",
-            IBV_WC_LOC_PROT_ERR => "this host's device refused this host's memory",
+            IBV_WC_LOC_PROT_ERR => "this host's device refused access to this host's memory",
             IBV_WC_WR_FLUSH_ERR => "the queue pair was put into its error state",
             _ => return None,
         })
@@ -82,7 +81,7 @@ impl fmt::Display for Failure {
             Failure::Unexpected(code) => {
                 return write!(
                     f,
-                    "the device has completed work of kind {code}, which it was not given"
+                    "the device completed work of kind {code}, which was not requested"
                 );
             }
         };
@@ -101,9 +100,8 @@ impl Drop for Channel {
     }
 }
 
-/// Where completions are put before they are looked at. It is never uninitialised, since drivers need
-/// not fill in every field; and it is kept, since to clear it would be most of a poll that finds
-/// nothing.
+/// A buffer for completions. It is always initialised, since drivers need not fill in every field, and
+/// reused, since clearing it would be most of the cost of an empty poll.
 #[derive(Default)]
 pub(crate) struct Found([ffi::ibv_wc; AT_ONCE]);
 
@@ -145,11 +143,11 @@ impl Cq {
         &self.device
     }
 
-    /// Hands the next completions, at most [`AT_ONCE`], to `each`, by way of `found`; returns how
-    /// many there were.
+    /// Hands the next completions, at most [`AT_ONCE`], to `each`, through the buffer `found`; returns
+    /// how many there were.
     ///
     /// # Errors
-    /// When the device is beyond help.
+    /// If the device has failed for good.
     pub(crate) fn poll(
         &self,
         Found(found): &mut Found,
@@ -169,8 +167,8 @@ impl Cq {
         Ok(count)
     }
 
-    /// From now on the next completion makes the channel readable, once. What has completed before
-    /// does not: look once more.
+    /// Makes the next completion make the channel readable, once. Earlier completions do not: poll once
+    /// more afterwards.
     pub(crate) fn arm(&self) -> io::Result<()> {
         // SAFETY: the queue is alive, and the function is its own.
         check(unsafe {
@@ -180,8 +178,8 @@ impl Cq {
         })
     }
 
-    /// Takes what has made the channel readable; whether anything had.
-    pub(crate) fn silence(&self) -> bool {
+    /// Clears the channel; returns whether it was readable.
+    pub(crate) fn clear_channel(&self) -> bool {
         let mut any = false;
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut::<c_void>());
         // SAFETY: the channel is alive and does not block; every event is acknowledged, of the one
@@ -222,12 +220,12 @@ fn result(entry: &ffi::ibv_wc) -> Result<Done, Failure> {
     done(entry.opcode(), entry.len(), u32::from_be(entry.imm_data))
 }
 
-/// What has been carried out, of the kind `code`, with `len` bytes and this word.
+/// The success of work of the kind `code`, with `len` bytes and this immediate data.
 fn done(code: u32, len: usize, word: u32) -> Result<Done, Failure> {
     use ffi::ibv_wc_opcode::*;
     match code {
         IBV_WC_RECV => Ok(Done::Message(len)),
-        IBV_WC_RECV_RDMA_WITH_IMM => Ok(Done::Notice(word)),
+        IBV_WC_RECV_RDMA_WITH_IMM => Ok(Done::Immediate(word)),
         IBV_WC_SEND | IBV_WC_RDMA_WRITE | IBV_WC_RDMA_READ | IBV_WC_COMP_SWAP
         | IBV_WC_FETCH_ADD => Ok(Done::Sent),
         _ => Err(Failure::Unexpected(code)),
@@ -240,9 +238,9 @@ mod tests {
     use ffi::ibv_wc_opcode::*;
 
     #[test]
-    fn work_of_a_kind_that_nobody_asks_for_is_a_failure_in_words() {
+    fn unrequested_work_is_a_failure() {
         assert_eq!(done(IBV_WC_RECV, 32, 0), Ok(Done::Message(32)));
-        assert_eq!(done(IBV_WC_RECV_RDMA_WITH_IMM, 0, 7), Ok(Done::Notice(7)));
+        assert_eq!(done(IBV_WC_RECV_RDMA_WITH_IMM, 0, 7), Ok(Done::Immediate(7)));
         for code in [IBV_WC_SEND, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_FETCH_ADD] {
             assert_eq!(done(code, 0, 0), Ok(Done::Sent));
         }

@@ -10,10 +10,10 @@ use std::{
     sync::Arc,
 };
 
-/// Addresses of a port that are looked at, at most.
+/// GIDs of a port that are considered, at most.
 const GIDS: usize = 256;
 
-/// An address of a port.
+/// An address of a port (a GID).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gid {
     pub(crate) index: u8,
@@ -25,13 +25,13 @@ pub(crate) struct Gid {
 }
 
 impl Gid {
-    /// The IP address that it stands for; of no meaning on InfiniBand.
+    /// Its IP address; meaningless on InfiniBand.
     pub(crate) fn address(&self) -> IpAddr {
         let address = Ipv6Addr::from(self.bytes);
         address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
     }
 
-    /// Whether hosts beyond the link can answer it.
+    /// Whether hosts beyond the link can reach it.
     pub(crate) fn is_global(&self) -> bool {
         match self.address() {
             IpAddr::V4(address) => address != Ipv4Addr::UNSPECIFIED,
@@ -40,17 +40,17 @@ impl Gid {
     }
 }
 
-/// What a device can do, as far as it matters here.
+/// The capabilities of a device that matter here.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Abilities {
+pub(crate) struct Capabilities {
     /// Entries of a completion queue.
-    pub(crate) completions: u32,
-    /// Work requests of a queue.
-    pub(crate) works: u32,
-    /// READs and atomics that one queue pair may have under way, as the one who asks and as the one
-    /// who answers.
-    pub(crate) asking: u8,
-    pub(crate) answering: u8,
+    pub(crate) max_completions: u32,
+    /// Work requests of a send queue.
+    pub(crate) max_work_requests: u32,
+    /// READs and atomics that one queue pair may have in flight: those that it starts, and those that
+    /// it serves.
+    pub(crate) initiator_depth: u8,
+    pub(crate) responder_resources: u8,
     pub(crate) has_atomics: bool,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Port {
 pub(crate) struct Device {
     context: NonNull<ffi::ibv_context>,
     name: String,
-    /// Queue pairs of it that are there.
+    /// Queue pairs of it that exist.
     pub(super) queue_pairs: AtomicU32,
 }
 
@@ -80,12 +80,12 @@ unsafe impl Sync for Device {}
 impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: opened by `open`, closed only here; everything made from it keeps it alive.
-        // Failure would leave a descriptor open, of which nobody could make use.
+        // A failure would leak a file descriptor.
         let _ = unsafe { ffi::ibv_close_device(self.context.as_ptr()) };
     }
 }
 
-/// What a function of libibverbs that returns an error number says.
+/// The result of a function of libibverbs that returns an error number.
 pub(super) fn check(code: i32) -> io::Result<()> {
     match code {
         0 => Ok(()),
@@ -93,7 +93,7 @@ pub(super) fn check(code: i32) -> io::Result<()> {
     }
 }
 
-/// What a function of libibverbs that returns a pointer, or null and `errno`, says.
+/// The result of a function of libibverbs that returns a pointer, or null and `errno`.
 pub(super) fn made<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
 }
@@ -152,7 +152,7 @@ impl Device {
         &self.name
     }
 
-    /// How many queue pairs of it there are that were made from this.
+    /// Queue pairs that exist of this opened device.
     pub(crate) fn queue_pairs(&self) -> u32 {
         self.queue_pairs.load(Ordering::Relaxed)
     }
@@ -161,32 +161,32 @@ impl Device {
         self.context.as_ptr()
     }
 
-    /// What it can do.
-    pub(crate) fn abilities(&self) -> io::Result<Abilities> {
-        let mut told = ffi::ibv_device_attr::default();
-        // SAFETY: the context is open, and `told` is a whole description to be filled in.
-        check(unsafe { ffi::ibv_query_device(self.context(), &mut told) })?;
+    /// Its capabilities.
+    pub(crate) fn capabilities(&self) -> io::Result<Capabilities> {
+        let mut attributes = ffi::ibv_device_attr::default();
+        // SAFETY: the context is open, and `attributes` is a whole description to be filled in.
+        check(unsafe { ffi::ibv_query_device(self.context(), &mut attributes) })?;
         let small = |count: i32| u8::try_from(count.clamp(0, 255)).unwrap_or(0);
         let large = |count: i32| u32::try_from(count).unwrap_or(0);
-        Ok(Abilities {
-            completions: large(told.max_cqe),
-            works: large(told.max_qp_wr),
-            asking: small(told.max_qp_init_rd_atom),
-            answering: small(told.max_qp_rd_atom),
-            has_atomics: told.atomic_cap != ffi::IBV_ATOMIC_NONE,
+        Ok(Capabilities {
+            max_completions: large(attributes.max_cqe),
+            max_work_requests: large(attributes.max_qp_wr),
+            initiator_depth: small(attributes.max_qp_init_rd_atom),
+            responder_resources: small(attributes.max_qp_rd_atom),
+            has_atomics: attributes.atomic_cap != ffi::IBV_ATOMIC_NONE,
         })
     }
 
     /// The state of its port number `port`.
     pub(crate) fn port(&self, port: u8) -> io::Result<Port> {
-        let mut told = ffi::ibv_port_attr::default();
+        let mut attributes = ffi::ibv_port_attr::default();
         // SAFETY: the context is open; the function fills in the beginning of the description,
         // which is what the cast says.
-        check(unsafe { ffi::ibv_query_port(self.context(), port, (&raw mut told).cast()) })?;
+        check(unsafe { ffi::ibv_query_port(self.context(), port, (&raw mut attributes).cast()) })?;
         Ok(Port {
-            is_active: told.state == ffi::ibv_port_state::IBV_PORT_ACTIVE,
-            mtu: u8::try_from(told.active_mtu).unwrap_or(1),
-            lid: told.lid,
+            is_active: attributes.state == ffi::ibv_port_state::IBV_PORT_ACTIVE,
+            mtu: u8::try_from(attributes.active_mtu).unwrap_or(1),
+            lid: attributes.lid,
         })
     }
 

@@ -1,4 +1,4 @@
-//! [`Mr`]: memory that the device may reach, and what peers may do to it.
+//! [`Mr`]: memory that the device may access, and what peers may do to it.
 
 use super::{Pd, device::made};
 use ibverbs_sys as ffi;
@@ -27,9 +27,9 @@ unsafe impl Send for Registration {}
 unsafe impl Sync for Registration {}
 
 impl Mr {
-    /// Registers `memory`, which nobody else can be given: it is `SharedBytes`, so no reference to
-    /// it exists. This host's queue pairs may read and write it, peers may do what `rights` say.
-    /// Never with relaxed ordering: whoever sees a signal must see what was written before it.
+    /// Registers `memory`, to which no reference exists, since it is `SharedBytes`. This host's queue
+    /// pairs may read and write it, peers may do what `rights` say. Never with relaxed ordering: a
+    /// reader that sees a signal must see what was written before it.
     pub(crate) fn new(pd: &Arc<Pd>, memory: &SharedBytes, rights: Rights) -> io::Result<Mr> {
         let mut access = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
         let remote = [
@@ -63,12 +63,12 @@ impl Mr {
         &self.memory
     }
 
-    /// Where it begins, as peers name it.
+    /// Its address, as peers name it.
     pub(crate) fn address(&self) -> u64 {
         self.memory.address().as_ptr().addr() as u64
     }
 
-    /// What peers must show to reach it.
+    /// The remote key, which peers need to access it.
     pub(crate) fn remote_key(&self) -> u32 {
         // SAFETY: registered until `self` is dropped; the key never changes.
         unsafe { (*self.registration.mr.as_ptr()).rkey }
@@ -86,12 +86,12 @@ impl Mr {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: registered by `new`, withdrawn only here.
+        // SAFETY: registered by `new`, deregistered only here.
         let code = unsafe { ffi::ibv_dereg_mr(self.mr.as_ptr()) };
         if code != 0 {
             // The device may still reach the memory, which must therefore never be used again.
             mem::forget(self.memory.clone());
-            tracing::error!(code, "cannot withdraw registered memory; it is kept for good");
+            tracing::error!(code, "cannot deregister memory; it is kept for good");
         }
     }
 }

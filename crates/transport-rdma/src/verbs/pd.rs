@@ -1,4 +1,4 @@
-//! [`Pd`]: a protection domain, within which queue pairs reach registered memory.
+//! [`Pd`]: a protection domain, within which queue pairs access registered memory.
 
 use super::device::{Device, made};
 use ibverbs_sys as ffi;

@@ -1,4 +1,4 @@
-//! [`Qp`]: a reliable connected queue pair, and the work requests that it carries out.
+//! [`Qp`]: a reliable connected queue pair, and its work requests.
 
 use super::{
     Cq, Gid, Mr,
@@ -12,33 +12,33 @@ use std::{
     sync::Arc,
 };
 
-/// How large a queue pair is.
+/// The sizes of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Work requests of this side that it holds.
+    /// Work requests in its send queue.
     pub(crate) sends: u32,
-    /// Receives that it holds.
+    /// Receives in its receive queue.
     pub(crate) receives: u32,
-    /// Bytes that a request may carry in itself.
+    /// Bytes of inline data of a request.
     pub(crate) inline: u32,
 }
 
-/// How patient a queue pair is, and how much it lets itself be asked at a time.
+/// The parameters of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timing {
+pub(crate) struct ConnectionParams {
     /// A packet that is not acknowledged within 4.096 microseconds times two to the power of this
     /// is sent again.
     pub(crate) timeout: u8,
-    /// How often it is sent again, at most 7.
+    /// Retransmissions, at most 7.
     pub(crate) retries: u8,
-    /// The code of how long a peer without a receive has the other side wait.
-    pub(crate) wait: u8,
-    /// READs and atomics under way, as the one who asks and as the one who answers.
-    pub(crate) asking: u8,
-    pub(crate) answering: u8,
+    /// The RNR timer, as the code of the verbs' specification.
+    pub(crate) rnr_timer: u8,
+    /// READs and atomics in flight: those that it starts, and those that it serves.
+    pub(crate) initiator_depth: u8,
+    pub(crate) responder_resources: u8,
 }
 
-/// One end of a connection, as the other end must know it.
+/// The address of one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) gid: [u8; 16],
@@ -56,10 +56,10 @@ pub(crate) struct Local {
     pub(crate) len: usize,
 }
 
-/// What a work request does.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// Writes; with a word, uses up a receive of the peer and tells it the word.
+    /// Writes; with immediate data, which uses up a receive of the peer.
     Write(Option<u32>),
     /// Sends a message into a receive of the peer.
     Send,
@@ -77,11 +77,11 @@ pub(crate) struct Work {
     /// The number that its completion carries.
     pub(crate) id: u64,
     pub(crate) verb: Verb,
-    /// The bytes that are sent, or where what is read goes.
+    /// The bytes to send, or the memory to read into.
     pub(crate) local: Local,
-    /// The peer's memory: address and key. Of no meaning for a message or without bytes.
+    /// The peer's memory: address and key. Meaningless for a message or without bytes.
     pub(crate) remote: (u64, u32),
-    /// Whether its completion is told.
+    /// Whether it is signalled.
     pub(crate) is_signalled: bool,
     /// Whether it waits for the READs before it.
     pub(crate) is_fenced: bool,
@@ -94,44 +94,44 @@ pub(crate) struct Receive {
     pub(crate) local: Local,
 }
 
-/// What work is handed to: a [`Qp`], or in tests something without a device.
+/// A queue pair: a [`Qp`], or a fake in tests.
 pub(crate) trait Pair {
-    /// Hands `works`, whose local bytes are parts of the memory to send from, to the device: one
-    /// doorbell for all.
+    /// Posts `works`, whose local bytes are parts of the memory to send from, with one doorbell.
     ///
     /// # Errors
-    /// What the device says to the first that it does not take; those before it are under way.
+    /// The error of the device for the first request that it refuses; those before it are posted.
     ///
     /// # Panics
     /// If a part is not inside the memory.
     fn post(&mut self, works: &[Work]) -> io::Result<()>;
 
-    /// Gives the device a place for a message, in the memory to receive in.
+    /// Posts a receive, in the memory to receive in.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     ///
     /// # Panics
     /// If it is not inside the memory.
     fn receive(&mut self, receive: Receive) -> io::Result<()>;
 
-    /// Ends it: what is under way fails, and peers reach nothing through it any more.
+    /// Puts it into the error state: requests in flight fail, and the peer can access nothing through
+    /// it.
     ///
     /// # Errors
-    /// What the device says, to which it is of no use any more.
+    /// The error of the device.
     fn fail(&mut self) -> io::Result<()>;
 }
 
-/// A reliable connected queue pair, with all the memory that its work may name: that outlives it.
+/// A reliable connected queue pair, with the memory of its work requests, which outlives it.
 pub(crate) struct Qp {
     qp: NonNull<ffi::ibv_qp>,
     inline: usize,
     port: u8,
     requests: Vec<ffi::ibv_send_wr>,
     parts: Vec<ffi::ibv_sge>,
-    /// What it sends from, and reads into.
+    /// Memory to send from and read into.
     sends: Mr,
-    /// What it receives in.
+    /// Memory to receive in.
     receives: Mr,
     _cq: Arc<Cq>,
 }
@@ -198,20 +198,21 @@ impl Qp {
         unsafe { (*self.qp.as_ptr()).qp_num }
     }
 
-    /// Connects it: `ours` is what the peer was told of it, sent from `gid`.
+    /// Connects it to `peer`: `own` is the address that the peer was sent, and `gid` the one to send
+    /// from.
     pub(crate) fn connect(
         &mut self,
-        (ours, gid): (Endpoint, Gid),
+        (own, gid): (Endpoint, Gid),
         peer: Endpoint,
-        timing: Timing,
+        params: ConnectionParams,
     ) -> io::Result<()> {
         let mut ready = ffi::ibv_qp_attr {
             qp_state: ffi::ibv_qp_state::IBV_QPS_RTR,
-            path_mtu: ours.mtu.min(peer.mtu).into(),
+            path_mtu: own.mtu.min(peer.mtu).into(),
             dest_qp_num: peer.qp,
             rq_psn: peer.first,
-            max_dest_rd_atomic: timing.answering,
-            min_rnr_timer: timing.wait,
+            max_dest_rd_atomic: params.responder_resources,
+            min_rnr_timer: params.rnr_timer,
             ..Default::default()
         };
         ready.ah_attr.port_num = self.port;
@@ -232,12 +233,12 @@ impl Qp {
         self.modify(ready, set)?;
         let send = ffi::ibv_qp_attr {
             qp_state: ffi::ibv_qp_state::IBV_QPS_RTS,
-            timeout: timing.timeout,
-            retry_cnt: timing.retries,
-            // For ever: a peer that takes no messages is found out by its silence elsewhere.
+            timeout: params.timeout,
+            retry_cnt: params.retries,
+            // Forever: a peer that posts no receives is detected by the carrier.
             rnr_retry: 7,
-            sq_psn: ours.first,
-            max_rd_atomic: timing.asking,
+            sq_psn: own.first,
+            max_rd_atomic: params.initiator_depth,
             ..Default::default()
         };
         let set = Set::IBV_QP_STATE
@@ -331,7 +332,7 @@ impl Drop for Qp {
     }
 }
 
-/// A part of `memory` as the device is told of it.
+/// A part of `memory` for the device.
 fn part(memory: &Mr, local: Local) -> ffi::ibv_sge {
     let Local { at, len } = local;
     let whole = memory.memory().len();
@@ -340,7 +341,7 @@ fn part(memory: &Mr, local: Local) -> ffi::ibv_sge {
     ffi::ibv_sge { addr: memory.address() + at as u64, length, lkey: memory.local_key() }
 }
 
-/// A request as the device is told of it, without its part and its successor.
+/// A request for the device, without its part and its successor.
 fn request(work: &Work, inline: usize) -> ffi::ibv_send_wr {
     use ffi::{ibv_send_flags as Flag, ibv_wr_opcode as Code};
     // SAFETY: numbers, null pointers and unions of them: all zeroes are a value of it.

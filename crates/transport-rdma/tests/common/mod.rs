@@ -21,7 +21,7 @@ pub(crate) fn devices() -> Vec<String> {
     names
 }
 
-/// How patient carriers are: the machine that runs the tests may be busy with much else.
+/// The loss bound of carriers: the machine that runs the tests may be busy.
 pub(crate) const LOSS_BOUND: Duration = Duration::from_secs(10);
 
 /// Carriers of so many hosts over loopback, for racks with so many threads.

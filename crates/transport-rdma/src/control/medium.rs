@@ -1,0 +1,78 @@
+//! [`Plane`]: the control plane of `transport-control`, with what this transport attaches to it.
+
+use crate::control::exports::Exported;
+use std::{
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+use transport_api::{HostId, Importer};
+use transport_control::{Config, Control, Goodbye, Medium, Reach};
+
+/// How long a revocation waits for importers. The device then stops those that still use the region,
+/// which ends their queue pairs.
+const REVOCATION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What this transport attaches to exports, messages and requests.
+pub(crate) struct Rdma;
+
+impl Medium for Rdma {
+    type Export = Exported;
+    type Attachment = ();
+    type Requester = Requester;
+}
+
+/// Who waits for a request to the control plane.
+pub(crate) enum Requester {
+    /// For an import.
+    Import(Importer),
+    /// For a revocation: a thread that blocks until the sender is dropped.
+    Blocked { _done: mpsc::Sender<()> },
+    /// For a revocation: the lane of a thread, with this number among those that wait.
+    Revocation(u64),
+    /// Nobody: this host leaves.
+    Leave,
+}
+
+/// The control plane of one host.
+pub(crate) struct Plane {
+    control: Control<Rdma>,
+    /// Whether the service thread has ended: then callers discard the outputs themselves.
+    is_closed: bool,
+}
+
+impl Plane {
+    /// Of host `local` of a rack of so many hosts, all connected.
+    pub(crate) fn new(local: HostId, hosts: u32) -> Self {
+        let now = Instant::now();
+        let config = Config {
+            local,
+            hosts,
+            loss_bound: None,
+            reach: Reach::Direct,
+            goodbye: Goodbye::Carrier,
+            revocation_timeout: Some(REVOCATION_TIMEOUT),
+        };
+        let mut control = Control::new(now, config);
+        (0..hosts).for_each(|peer| control.connected(HostId(peer), now));
+        Self { control, is_closed: false }
+    }
+
+    /// Calls the control plane.
+    pub(crate) fn call<R>(&mut self, call: impl FnOnce(&mut Control<Rdma>) -> R) -> R {
+        let result = call(&mut self.control);
+        if self.is_closed {
+            self.discard();
+        }
+        result
+    }
+
+    /// From now on requests end at once: their requesters are dropped.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+        self.discard();
+    }
+
+    fn discard(&mut self) {
+        while self.control.poll(Instant::now()).is_some() {}
+    }
+}

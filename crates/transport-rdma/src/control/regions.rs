@@ -1,0 +1,163 @@
+//! Regions: how threads of the program export, revoke and import them.
+//!
+//! The control plane knows what peers use; this host's own threads use the carrier's export. A
+//! revocation is quiet when both are.
+
+use crate::control::{
+    exports::{Exported, Registered},
+    host::Host,
+    medium::Requester,
+    revocations::Revocations,
+};
+use std::{
+    sync::{Arc, MutexGuard, PoisonError, Weak, mpsc},
+    time::{Duration, Instant},
+};
+use transport_api::{Access, Event, HostId, Importer, Region, RegionError, RegionKey};
+
+impl Host {
+    /// Exports `len` bytes, at the carrier and to peers.
+    ///
+    /// # Errors
+    /// [`RegionError::KeyTaken`], [`RegionError::NoMemory`].
+    pub(crate) fn export(
+        self: &Arc<Self>,
+        key: RegionKey,
+        len: usize,
+        access: Access,
+    ) -> Result<Region, RegionError> {
+        if self.control(|control| control.is_exported(key, None)) {
+            return Err(RegionError::KeyTaken(key));
+        }
+        let registered = Registered::new((&self.pd, &self.memory), len, &access)?;
+        let memory = registered.memory().clone();
+        // Under one lock, so that the key is taken or free at both.
+        let (generation, exported) = self.control(|control| {
+            if control.is_exported(key, None) {
+                return Err(RegionError::KeyTaken(key));
+            }
+            let region = self.carrier.export_memory(key, memory.clone(), access.clone())?;
+            let exported = registered.exported(region);
+            let generation = control.export(key, |_| exported.clone())?;
+            Ok((generation, exported))
+        })?;
+        // A peer may be waiting for it.
+        self.unpark_service();
+        let guard = Guard { host: Arc::downgrade(self), key, generation, _exported: exported };
+        Ok(Region::new(key, access, generation, memory, Arc::new(guard)))
+    }
+
+    /// The region that this host exports under `key`.
+    pub(crate) fn exported(&self, key: RegionKey) -> Option<Exported> {
+        self.control(|control| control.exported(key).map(|(exported, _)| exported.clone()))
+    }
+
+    /// Revokes `key` (only `generation` of it, if given): the key is free. Returns a channel that is
+    /// closed once no peer can access the region.
+    ///
+    /// # Errors
+    /// [`RegionError::Unknown`].
+    pub(crate) fn revoke(
+        &self,
+        key: RegionKey,
+        generation: Option<u32>,
+    ) -> Result<mpsc::Receiver<()>, RegionError> {
+        let (done, ended) = mpsc::channel();
+        self.start_revocation(
+            key,
+            generation,
+            Requester::Blocked { _done: done },
+            Revocations::UNAWAITED,
+        )?;
+        Ok(ended)
+    }
+
+    /// Revokes `key`, and reports `token` on the lane of `thread` to this host once the region is
+    /// quiet.
+    ///
+    /// # Errors
+    /// [`RegionError::Unknown`].
+    pub(crate) fn begin_revoke(
+        &self,
+        thread: u32,
+        key: RegionKey,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        let number = self.revocations().begin(thread, token);
+        let begun = self.start_revocation(key, None, Requester::Revocation(number), number);
+        if begun.is_err() {
+            self.revocations().cancel(number);
+        }
+        begun
+    }
+
+    fn start_revocation(
+        &self,
+        key: RegionKey,
+        generation: Option<u32>,
+        requester: Requester,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        let unknown = RegionError::Unknown { owner: self.local, key };
+        self.control(|control| {
+            control.revoke(Instant::now(), key, generation, Some(requester)).ok_or(unknown)?;
+            // The service thread's lane to this host reports when this host's threads are quiet.
+            self.carrier.begin_revoke(self.threads, key, token)
+        })?;
+        self.unpark_service();
+        Ok(())
+    }
+
+    fn revocations(&self) -> MutexGuard<'_, Revocations> {
+        // Consistent even if a thread has panicked.
+        self.revocations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A part of revocation `number` has ended. Numbers that no lane waits for are ignored.
+    pub(crate) fn revocation_part_ended(&self, number: u64) {
+        let ended = self.revocations().part_ended(number);
+        let Some((thread, token)) = ended else { return };
+        self.deliver(thread, self.local, Event::Completed { token, value: 0 });
+    }
+
+    /// Gives `importer` the region that `owner`, another host, exports under `key`, or will within
+    /// `timeout`.
+    ///
+    /// # Errors
+    /// [`RegionError::PeerLost`].
+    pub(crate) fn begin_import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        importer: Importer,
+    ) -> Result<(), RegionError> {
+        if let Some(end) = self.end_of(owner) {
+            return Err(RegionError::lost(owner, Some(end)));
+        }
+        let requester = Requester::Import(importer);
+        self.control(|control| {
+            control.begin_import(Instant::now(), requester, owner, key, timeout);
+        });
+        self.unpark_service();
+        Ok(())
+    }
+}
+
+/// Revokes a region when its last clone is dropped.
+struct Guard {
+    host: Weak<Host>,
+    key: RegionKey,
+    generation: u32,
+    /// So that the carrier exports it as long.
+    _exported: Exported,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(host) = self.host.upgrade() {
+            // It may have been revoked already. Does not wait for peers.
+            let _ = host.revoke(self.key, Some(self.generation));
+        }
+    }
+}

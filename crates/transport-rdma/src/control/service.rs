@@ -1,0 +1,335 @@
+//! The service thread, one per process. It drives the control plane over the carrier's lanes, makes
+//! sure that nothing uses a revoked region, handles the completions of threads that do not do it
+//! themselves at the moment, and reports peers that leave or are lost.
+//!
+//! A device refuses access to a region once its registration has ended, but it ends the queue pair
+//! as well. So an owner first asks all importers to stop:
+//!
+//! ```text
+//!   owner                                   importer
+//!   revoke: the key is free
+//!   Revoke  ------------------------------> Inhibit: no lane starts anything on the region;
+//!                                           what its queue pairs had started completes: settled
+//!   <------------------------------ Quiesced
+//!   Revoked: the registrations end
+//! ```
+
+use crate::{
+    control::exports::{Exported, from_opaque},
+    control::host::Host,
+    control::join::Joined,
+    control::medium::Requester,
+    control::message::{Message, TAG},
+    memory::remote::RemoteMemory,
+};
+use primitive::sync::Ordering;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use transport_api::{
+    Event, HostId, Importer, Lane, LossReason, Parker, PeerEvent, ProgressThread, RegionError,
+    RegionKey, RemoteRegion,
+};
+use transport_control::{Descriptor, ImportError, Message as ControlMessage, Output, Violation};
+
+/// How long it sleeps while it waits for requests of this host to complete.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
+
+/// How long it sleeps when there is nothing to wait for.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Requests of this host that must complete before something happens.
+struct Settling {
+    /// The host that they go to.
+    peer: HostId,
+    /// By thread: what its queue pair had started.
+    marks: Vec<u64>,
+    then: Then,
+}
+
+/// What happens then.
+enum Then {
+    /// The inhibition of this epoch has settled.
+    Settled(u64),
+    /// The registrations of a revoked region of this host end.
+    Close(Exported, Option<Requester>),
+}
+
+pub(crate) struct Service {
+    host: Arc<Host>,
+    /// To the other hosts.
+    lanes: Vec<Box<dyn Lane>>,
+    /// To this host: reports when its threads no longer use a revoked region.
+    local: Box<dyn Lane>,
+    parker: Box<dyn Parker>,
+    early: Vec<(HostId, Message)>,
+    settling: Vec<Settling>,
+    progress_thread: ProgressThread,
+}
+
+impl Service {
+    pub(crate) fn new(joined: Joined) -> Self {
+        let Joined { host, lanes, local, parker, early } = joined;
+        let progress_thread = ProgressThread::new(host.threads, Instant::now());
+        Self { host, lanes, local, parker, early, settling: Vec::new(), progress_thread }
+    }
+
+    /// Serves until it is told to stop.
+    pub(crate) fn run(mut self) {
+        for (from, message) in std::mem::take(&mut self.early) {
+            self.handle(Instant::now(), from, message);
+        }
+        loop {
+            let now = Instant::now();
+            // A goodbye that arrived before a queue pair failed is the better reason.
+            let failures = self.host.take_failures();
+            self.receive(now);
+            for (peer, reason) in failures {
+                self.host.control(|control| control.lose(peer, reason));
+            }
+            self.tick();
+            self.settle();
+            self.act(now);
+            if self.host.is_stopping.load(Ordering::Acquire) {
+                return self.end();
+            }
+            let timeout = self.next_timeout();
+            self.parker.park(timeout, &mut || false);
+        }
+    }
+
+    /// Ends the connections to all peers.
+    fn end(&mut self) {
+        let reason = LossReason::Connection("this host has closed its connections".into());
+        self.host.control(|control| control.close(&reason));
+        self.act(Instant::now());
+        for settling in self.settling.drain(..) {
+            if let Then::Close(exported, _) = settling.then {
+                exported.close();
+            }
+        }
+        self.host.plane().close();
+    }
+
+    // ---- What arrives.
+
+    fn receive(&mut self, now: Instant) {
+        let (mut received, mut gone) = (Vec::new(), Vec::new());
+        for lane in &mut self.lanes {
+            lane.poll(&mut |event| match event {
+                Event::Bulk { from, tag, payload } => received.push(((from, tag), payload)),
+                Event::Peer(event) => gone.push(event),
+                _ => {}
+            });
+        }
+        let host = &self.host;
+        self.local.poll(&mut |event| {
+            if let Event::Completed { token, .. } = event {
+                host.revocation_part_ended(token);
+            }
+        });
+        for (from, bytes) in received {
+            let peer = from.0.host;
+            match Message::receive(from, self.host.threads, &bytes) {
+                Ok(message) => self.handle(now, peer, message),
+                Err(what) => self.violated(peer, what),
+            }
+        }
+        for event in gone {
+            self.host.control(|control| match event {
+                PeerEvent::Left(peer) => control.left(peer),
+                PeerEvent::Lost(peer, reason) => control.disconnected(peer, reason),
+            });
+        }
+    }
+
+    fn violated(&self, peer: HostId, what: String) {
+        let violation = Violation::new(what.escape_debug().to_string());
+        self.host.control(|control| control.violated(peer, violation));
+    }
+
+    fn handle(&self, now: Instant, from: HostId, message: Message) {
+        let Message::Control(bytes) = message else {
+            return self.violated(from, format!("{message:?} after the handshake"));
+        };
+        // The peer may only have seen the end of what failed at this host's device.
+        if let Ok(ControlMessage::GivenUp(theirs)) = ControlMessage::decode(&bytes)
+            && let Some(ours) = self.failure(from)
+        {
+            let text = format!("{ours}; {}", theirs.escape_debug());
+            let reason = LossReason::Connection(text);
+            return self.host.control(|control| control.disconnected(from, reason));
+        }
+        self.host.control(|control| control.receive(now, from, &bytes, None));
+    }
+
+    /// Why the first queue pair to `peer` that has failed by now has failed.
+    fn failure(&self, peer: HostId) -> Option<LossReason> {
+        (0..self.host.threads).find_map(|thread| {
+            self.host.progress(thread);
+            self.host.with(thread, peer, |connection, _| connection.failure().cloned())?
+        })
+    }
+
+    // ---- What the control plane wants.
+
+    /// Acts on all outputs of the control plane.
+    fn act(&mut self, now: Instant) {
+        loop {
+            // The lock is not held while it acts.
+            while let Some(output) = self.host.control(|control| control.poll(now)) {
+                self.act_on(output);
+            }
+            if !self.settle() {
+                return;
+            }
+        }
+    }
+
+    fn act_on(&mut self, output: Output<crate::control::medium::Rdma>) {
+        match output {
+            Output::Send { to, message, .. } => {
+                let mut bytes = Vec::new();
+                message.encode(&mut bytes);
+                self.send(to, &Message::Control(bytes));
+            }
+            // The carrier's connection stays; queue pairs end with `PeerGone`.
+            Output::Close(_) => {}
+            Output::PeerGone(event) => self.peer_gone(event),
+            Output::Imported { requester, owner, key, region, .. } => {
+                self.imported(requester, owner, key, region);
+            }
+            // A lane reports the end of the owner; a blocked thread sees its channel closed.
+            Output::ImportFailed { error: ImportError::PeerGone(_), .. } => {}
+            Output::ImportFailed { requester, owner, key, error } => {
+                self.answer(requester, owner, Err(error.for_region(owner, key)));
+            }
+            Output::Inhibit { owner, key, generation, epoch } => {
+                self.host.imports.revoke(owner, key, generation);
+                self.begin_to_settle(owner, Then::Settled(epoch));
+            }
+            Output::Revoked { requester, key, export, is_quiet, .. } => {
+                if !is_quiet {
+                    let local = self.host.local;
+                    tracing::warn!(%local, ?key, "revoked from peers that may still use it");
+                }
+                // Threads of this host may use it through a queue pair to itself.
+                self.begin_to_settle(self.host.local, Then::Close(export, requester));
+            }
+            Output::Departed { .. } => {}
+        }
+    }
+
+    fn send(&mut self, to: HostId, message: &Message) {
+        let threads = self.host.threads;
+        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.peer() == to) {
+            // If the peer is gone, the lane reports it.
+            let _ = lane.bulk(threads, TAG, message.encode());
+            let _ = lane.flush();
+        }
+    }
+
+    /// Ends the queue pairs to a peer that is gone.
+    fn peer_gone(&self, event: PeerEvent) {
+        let (PeerEvent::Lost(peer, _) | PeerEvent::Left(peer)) = event;
+        let host = &self.host;
+        host.peer_gone(event);
+        for thread in 0..host.threads {
+            host.progress(thread);
+            host.with(thread, peer, |connection, _| connection.end());
+            host.thread_state(thread).connections().unwoken.retain(|target| target.host != peer);
+        }
+    }
+
+    fn imported(&self, requester: Requester, owner: HostId, key: RegionKey, region: Descriptor) {
+        let Descriptor { generation, rights, len, opaque } = region;
+        let Some((address, remote_key)) = from_opaque(&opaque, len) else {
+            self.violated(owner, format!("{region:?} of region {key:?}"));
+            return;
+        };
+        let remote = Arc::new(RemoteMemory::new(self.host.id, key, address, remote_key));
+        self.host.imports.add(owner, generation, &remote);
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let region = RemoteRegion::remote(owner, (key, rights, generation), len, Arc::new(remote));
+        self.answer(requester, owner, Ok(region));
+    }
+
+    fn answer(
+        &self,
+        requester: Requester,
+        owner: HostId,
+        result: Result<RemoteRegion, RegionError>,
+    ) {
+        if let Requester::Import(importer) = requester {
+            Importer::answer(importer, result, |thread, event| {
+                self.host.deliver(thread, owner, event);
+            });
+        }
+    }
+
+    // ---- Quiescence.
+
+    /// From now on no thread of this host starts anything on some region of `peer`. What was started
+    /// must complete.
+    fn begin_to_settle(&mut self, peer: HostId, then: Then) {
+        let host = &self.host;
+        let mark = |thread| {
+            host.with(thread, peer, |connection, sink| connection.settle(sink)).unwrap_or(0)
+        };
+        let marks = (0..host.threads).map(mark).collect();
+        self.settling.push(Settling { peer, marks, then });
+    }
+
+    /// Handles what has settled; whether anything has.
+    fn settle(&mut self) -> bool {
+        let host = self.host.clone();
+        let has_settled = |settling: &mut Settling| {
+            (0..).zip(&settling.marks).all(|(thread, mark)| {
+                host.progress(thread);
+                let completed = host.with(thread, settling.peer, |connection, sink| {
+                    connection.settle(sink);
+                    connection.has_completed(*mark)
+                });
+                completed != Some(false)
+            })
+        };
+        let settled: Vec<_> = self.settling.extract_if(.., has_settled).collect();
+        let any = !settled.is_empty();
+        for Settling { then, .. } in settled {
+            match then {
+                Then::Settled(epoch) => host.control(|control| control.quiesced(epoch)),
+                Then::Close(exported, requester) => {
+                    exported.close();
+                    if let Some(Requester::Revocation(number)) = requester {
+                        host.revocation_part_ended(number);
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    // ---- Time.
+
+    /// Handles the completions of threads that neither poll nor sleep, and wakes for them.
+    fn tick(&mut self) {
+        let host = &self.host;
+        let is_away = |thread| host.thread_state(thread).is_asleep.load(Ordering::Acquire);
+        self.progress_thread.look(&host.poll_tracker, Instant::now(), is_away, |thread| {
+            host.progress(thread);
+            host.wake_sleepers(thread);
+            true
+        });
+    }
+
+    /// How long to sleep when nothing happens.
+    fn next_timeout(&self) -> Duration {
+        let now = Instant::now();
+        let until = |deadline: Instant| deadline.saturating_duration_since(now);
+        let tick = self.progress_thread.next(&self.host.poll_tracker).map(until);
+        let settling = (!self.settling.is_empty()).then_some(POLL_INTERVAL);
+        let control = self.host.control(|control| control.next_timeout()).map(until);
+        [control, tick, settling].into_iter().flatten().min().unwrap_or(LONG)
+    }
+}

@@ -1,0 +1,221 @@
+//! [`LocalLane`]: a thread's lane to its own host: the carrier's, except for atomics.
+//!
+//! A device's atomics are not atomic with respect to the processor's, so a word that peers change by
+//! the device must be changed by the device from here, too: through a queue pair of the thread that is
+//! connected to itself, created when it is first needed.
+
+use crate::{
+    control::exports::Exported, control::host::Host, error::advice, memory::remote::RemoteMemory,
+    qp::connection::Connection, verbs::Verb,
+};
+use primitive::SharedBytes;
+use std::{collections::VecDeque, io, sync::Arc};
+use transport_api::{
+    Event, EventQueue, HostId, Lane, LossReason, OpError, RemoteRegion, Rights, Tag, ThreadId,
+};
+
+/// A lane within a process.
+pub(crate) struct LocalLane {
+    host: Arc<Host>,
+    thread: u32,
+    event_queue: EventQueue,
+    carrier: Box<dyn Lane>,
+    /// Whether the queue pair exists.
+    has_connection: bool,
+    /// Fences that wait for atomics: how many had been started, and the token.
+    fences: VecDeque<(u64, u64)>,
+}
+
+impl LocalLane {
+    /// The lane to this host that `event_queue` is for.
+    pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue, carrier: Box<dyn Lane>) -> Self {
+        Self {
+            host,
+            thread: event_queue.thread(),
+            event_queue,
+            carrier,
+            has_connection: false,
+            fences: VecDeque::new(),
+        }
+    }
+
+    /// Creates the queue pair, unless it exists.
+    fn connection(&mut self) -> Result<(), OpError> {
+        if self.has_connection {
+            return Ok(());
+        }
+        let made = self.connect_loopback();
+        self.has_connection = made.is_ok();
+        made.map_err(|error| {
+            let text =
+                format!("cannot create a queue pair for local atomics: {error}{}", advice(&error));
+            OpError::PeerLost(self.host.local, LossReason::Connection(text))
+        })
+    }
+
+    fn connect_loopback(&self) -> io::Result<()> {
+        let Host { selected, config, threads, local, .. } = &*self.host;
+        let (_, memory) = self.host.memory_for(1)?;
+        let state = self.host.thread_state(self.thread);
+        let me = ThreadId { host: *local, thread: self.thread };
+        let from = (&state.cq, &memory, self.host.blocks(self.thread, *local));
+        let mut connection = Connection::new(from, config, me, *threads)?;
+        crate::control::join::connect_loopback(&mut connection, selected, config)?;
+        state.connections().insert(*local, connection);
+        Ok(())
+    }
+
+    /// Atomics that were started and that have ended.
+    fn atomics(&self) -> (u64, u64) {
+        let fetches =
+            self.host.with(self.thread, self.host.local, |connection, _| connection.fetches());
+        fetches.unwrap_or_default()
+    }
+
+    /// Starts the carrier's fences for those whose atomics have completed: its own operations are in
+    /// order.
+    fn start_fences(&mut self) -> Result<(), OpError> {
+        while let Some((started, token)) = self.fences.front().copied() {
+            if self.atomics().1 < started {
+                return Ok(());
+            }
+            self.fences.pop_front();
+            self.carrier.fence(token)?;
+        }
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        verb: Verb,
+        on: &RemoteRegion,
+        at: usize,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let key = on.key();
+        let window = on.window().ok_or(OpError::Foreign(key))?;
+        let (_, rights, generation) = window.name();
+        let is_it = |exported: &Exported| exported.carrier_generation() == generation;
+        let Some(exported) = self.host.exported(key).filter(is_it) else {
+            let ours = on.owner() == self.host.local && !window.is_live();
+            return Err(if ours { OpError::Revoked(key) } else { OpError::Foreign(key) });
+        };
+        if !window.maps(exported.memory()) {
+            return Err(OpError::Foreign(key));
+        }
+        OpError::check(key, (rights, window.len()), (at, 8, Rights::ATOMIC))?;
+        if !at.is_multiple_of(8) {
+            return Err(OpError::Misaligned(at));
+        }
+        self.connection()?;
+        let (address, remote_key) = exported.remote(rights).ok_or(OpError::Revoked(key))?;
+        let remote = Arc::new(RemoteMemory::new(self.host.id, key, address, remote_key));
+        let (thread, local) = (self.thread, self.host.local);
+        let started = self.host.with(thread, local, |connection, _| {
+            // It is not revoked while the connections are locked.
+            let is_live = window.is_live();
+            if is_live {
+                connection.atomic(verb, &remote, at, token);
+            }
+            is_live
+        });
+        if started == Some(false) { Err(OpError::Revoked(key)) } else { Ok(()) }
+    }
+}
+
+impl Lane for LocalLane {
+    fn peer(&self) -> HostId {
+        self.host.local
+    }
+
+    fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
+        self.carrier.write(to, at, from)
+    }
+
+    fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
+        self.carrier.signal(to, at, word)
+    }
+
+    fn read(
+        &mut self,
+        from: &RemoteRegion,
+        at: usize,
+        into: &SharedBytes,
+        token: u64,
+    ) -> Result<(), OpError> {
+        self.carrier.read(from, at, into, token)
+    }
+
+    fn compare_swap(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        expected: u64,
+        new: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        self.atomic(Verb::Swap(expected, new), on, at, token)
+    }
+
+    fn fetch_add(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        addend: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        self.atomic(Verb::Add(addend), on, at, token)
+    }
+
+    fn write_notify(
+        &mut self,
+        to: &RemoteRegion,
+        at: usize,
+        from: &SharedBytes,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        // The carrier's last thread is the service thread.
+        self.event_queue.check_thread(thread)?;
+        self.carrier.write_notify(to, at, from, thread, value)
+    }
+
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
+        self.event_queue.check_thread(thread)?;
+        self.carrier.bulk(thread, tag, payload)
+    }
+
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        let (started, _) = self.atomics();
+        self.fences.push_back((started, token));
+        self.start_fences()
+    }
+
+    fn flush(&mut self) -> Result<(), OpError> {
+        if self.has_connection {
+            self.host.with(self.thread, self.host.local, |connection, sink| connection.post(sink));
+        }
+        self.carrier.flush()
+    }
+
+    #[inline]
+    fn wake(&mut self, thread: u32) {
+        if thread < self.host.threads {
+            self.carrier.wake(thread);
+        }
+    }
+
+    fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        let mut moved = self.carrier.poll(sink);
+        if self.has_connection {
+            self.host.poll_tracker.record_poll(self.thread);
+            moved |= self.host.progress(self.thread);
+        }
+        moved |= self.event_queue.take(sink);
+        if !self.fences.is_empty() {
+            // The carrier does not lose this host.
+            let _ = self.start_fences();
+        }
+        moved
+    }
+}

@@ -1,0 +1,39 @@
+//! [`RemoteMemory`]: memory of another host, as work requests name it.
+
+use primitive::sync::{AtomicBool, Ordering};
+use transport_api::RegionKey;
+
+/// A region of another host, or memory that it offers for good: address and remote key.
+#[derive(Debug)]
+pub(crate) struct RemoteMemory {
+    /// The transport that imported it.
+    pub(crate) issuer: u64,
+    pub(crate) region: RegionKey,
+    /// The address of its first byte at its owner.
+    pub(crate) address: u64,
+    /// The remote key.
+    pub(crate) key: u32,
+    live: AtomicBool,
+}
+
+impl RemoteMemory {
+    pub(crate) fn new(issuer: u64, region: RegionKey, address: u64, key: u32) -> Self {
+        Self { issuer, region, address, key, live: AtomicBool::new(true) }
+    }
+
+    /// Memory that is not an exported region, and is never revoked.
+    pub(crate) fn permanent(issuer: u64, address: u64, key: u32) -> Self {
+        Self::new(issuer, RegionKey(u64::MAX), address, key)
+    }
+
+    /// Whether its owner has not revoked it. Check it with the thread's connections locked: after a
+    /// revocation the service thread locks them once, so no operation starts behind that.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live.load(Ordering::Acquire)
+    }
+
+    /// From now on no operation may start on it.
+    pub(crate) fn revoke(&self) {
+        self.live.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,80 @@
+//! Payloads that do not fit a slot: how a queue pair carries out
+//! [`Offers`](crate::qp::payloads::Offers) and [`Fetches`](crate::qp::payloads::Fetches).
+
+use crate::{
+    config::BLOCKS,
+    memory::remote::RemoteMemory,
+    qp::connection::{Connection, Incident},
+    qp::immediate::{self, RECORD},
+    qp::send_queue::{Destination, Source},
+    verbs::{Pair, Verb},
+};
+use std::sync::Arc;
+
+impl<P: Pair> Connection<P> {
+    /// The peer offers its payloads in `blocks`, which has `len` bytes.
+    pub(crate) fn fetch_from(&mut self, blocks: Arc<RemoteMemory>, len: usize) {
+        self.fetches.blocks_of(len / BLOCKS);
+        self.blocks = Some(blocks);
+    }
+
+    /// Offers a payload to `thread` of the peer.
+    pub(crate) fn offer(&mut self, thread: u32, tag: u64, payload: Vec<u8>) {
+        if !self.has_failed {
+            self.offers.push(thread, tag, payload);
+            self.offer_more();
+        }
+    }
+
+    fn offer_more(&mut self) {
+        while let Some(piece) = self.offers.next() {
+            self.send(Verb::Send, None, Source::Bytes(&piece.encode()));
+        }
+    }
+
+    /// The peer has acknowledged payloads: offers more if the acknowledgement was valid.
+    pub(super) fn acknowledged(
+        &mut self,
+        valid: Result<(), String>,
+        sink: &mut dyn FnMut(Incident),
+    ) {
+        match valid {
+            Ok(()) => {
+                self.offer_more();
+                self.post(sink);
+            }
+            Err(what) => self.violation(what, sink),
+        }
+    }
+
+    /// Handles a record of `len` bytes that announces a piece.
+    pub(super) fn announced(
+        &mut self,
+        bytes: &[u8; RECORD],
+        len: usize,
+        sink: &mut dyn FnMut(Incident),
+    ) {
+        match self.fetches.announced(bytes, len) {
+            Ok(()) => self.fetch_more(sink),
+            Err(what) => self.violation(what, sink),
+        }
+    }
+
+    /// Starts the next READs, and acknowledges completed ones to the peer.
+    pub(super) fn fetch_more(&mut self, sink: &mut dyn FnMut(Incident)) {
+        while let Some((blocks, (at, len))) = self.blocks.clone().zip(self.fetches.next()) {
+            self.fetch(Verb::Read, (&blocks, at), len, Destination::Piece);
+        }
+        if let Some(count) = self.fetches.acknowledge() {
+            self.send_immediate(immediate::FETCHED | count);
+        }
+        self.post(sink);
+    }
+
+    /// `thread` of this host has taken payloads that were charged `cost`: returns credits.
+    pub(crate) fn payloads_taken(&mut self, thread: u32, cost: u32) {
+        if let Some(cost) = self.fetches.taken(thread, cost) {
+            self.send_immediate(immediate::payload_credits(thread, cost));
+        }
+    }
+}

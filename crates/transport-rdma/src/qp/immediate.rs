@@ -1,0 +1,217 @@
+//! [`Notifications`]: what the two ends of a queue pair send each other beside data, without the
+//! device: immediate data and records.
+//!
+//! Both use up receives of the peer, of which every queue pair has [`RECEIVES`]:
+//!
+//! - *immediate data*, the word that a write may carry: a thread to wake, credits for notifications
+//!   and payloads, or acknowledged pieces of payloads ([`payloads`](crate::qp::payloads));
+//! - a *record*, a message of [`RECORD`] bytes: a notification (`write_notify`) behind its data, or a
+//!   piece of a payload.
+//!
+//! ```text
+//!   immediate | 0: 2 bits | thread: 30 |                wake this thread
+//!             | 1 | pieces: 30 |                        acknowledges pieces
+//!             | 2 | notifications: 30 |                 credits for notifications
+//!             | 3 | thread: 10 | cost: 20 |             credits for payloads
+//!   record    | key: 8 | at: 8 | len: 8 | value: 4 | thread: 4 | generation: 4 | zero: 4 |
+//!             | tag: 8 | total: 4 | len: 4 | thread: 4 | zero: 16 | one: 4 |
+//! ```
+//!
+//! A receive is reposted as soon as its message is handled. At most [`WINDOW`] notifications are in
+//! flight or wait to be taken, so that untaken ones need bounded memory. Anything else is a violation
+//! of the protocol, which the error describes.
+
+use std::collections::VecDeque;
+use transport_api::{Event, RegionKey, ThreadId};
+
+/// Receives of a queue pair.
+pub(crate) const RECEIVES: u32 = 128;
+
+/// Bytes of a record.
+pub(crate) const RECORD: usize = 40;
+
+/// Notifications that are in flight or wait to be taken, at most.
+pub(crate) const WINDOW: u32 = 64;
+
+/// The kinds of immediate data, in its uppermost two bits; without any it wakes a thread.
+pub(crate) const FETCHED: u32 = 1 << 30;
+pub(crate) const NOTIFICATION_CREDITS: u32 = 1 << 31;
+const PAYLOAD_CREDITS: u32 = FETCHED | NOTIFICATION_CREDITS;
+
+/// Bits of the cost in credits for payloads.
+const COST: u32 = 20;
+
+/// Immediate data: `thread` has taken payloads that were charged `cost`.
+pub(crate) fn payload_credits(thread: u32, cost: u32) -> u32 {
+    PAYLOAD_CREDITS | thread << COST | cost
+}
+
+/// The record of a notification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) key: RegionKey,
+    pub(crate) at: u64,
+    pub(crate) len: u64,
+    pub(crate) value: u32,
+    pub(crate) thread: u32,
+    pub(crate) generation: u32,
+}
+
+impl Record {
+    pub(crate) fn encode(&self) -> [u8; RECORD] {
+        let mut bytes = [0; RECORD];
+        bytes[0..8].copy_from_slice(&self.key.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.at.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.len.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.value.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.thread.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.generation.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; RECORD]) -> Option<Record> {
+        let word = |at: usize| {
+            let mut eight = [0; 8];
+            eight.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(eight)
+        };
+        let (second, third) = (word(24), word(32));
+        (third >> 32 == 0).then_some(Record {
+            key: RegionKey(word(0)),
+            at: word(8),
+            len: word(16),
+            value: second as u32,
+            thread: (second >> 32) as u32,
+            generation: third as u32,
+        })
+    }
+}
+
+/// Decoded immediate data of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Immediate {
+    /// Wake this thread.
+    Wake(u32),
+    /// Some notifications have been taken: more may be sent.
+    NotificationCredits,
+    /// So many pieces of payloads have been read.
+    Fetched(u32),
+    /// `thread` has taken payloads that were charged `cost`.
+    PayloadCredits { thread: u32, cost: u32 },
+}
+
+/// The credits of one end of a queue pair, and the notifications that wait for some.
+pub(crate) struct Notifications {
+    /// The thread at the other end.
+    peer: ThreadId,
+    /// Threads of this host.
+    threads: u32,
+    /// Notifications of this side that the peer has not returned credits for, and those that wait for
+    /// credits.
+    out: u32,
+    waiting: VecDeque<Record>,
+    /// Notifications of the peer that are not taken, and credits that it has not been sent.
+    untaken: u32,
+    owed: u32,
+}
+
+impl Notifications {
+    /// For a queue pair to `peer`, of a host with so many threads.
+    pub(crate) fn new(peer: ThreadId, threads: u32) -> Self {
+        Self { peer, threads, out: 0, waiting: VecDeque::new(), untaken: 0, owed: 0 }
+    }
+
+    /// Queues a notification for [`next`](Self::next).
+    pub(crate) fn notify(&mut self, record: Record) {
+        self.waiting.push_back(record);
+    }
+
+    /// The next notification to send, if there is one and a credit for it.
+    pub(crate) fn next(&mut self) -> Option<Record> {
+        let record = self.waiting.pop_front_if(|_| self.out < WINDOW)?;
+        self.out += 1;
+        Some(record)
+    }
+
+    /// `count` of the peer's notifications have been taken here. Returns the immediate data that gives
+    /// it credits, once enough have accumulated.
+    pub(crate) fn taken(&mut self, count: u32) -> Option<u32> {
+        self.untaken -= count;
+        self.owed += count;
+        (self.owed >= WINDOW / 2).then(|| NOTIFICATION_CREDITS | std::mem::take(&mut self.owed))
+    }
+
+    /// Decodes immediate data of the peer.
+    ///
+    /// # Errors
+    /// The violation, in words.
+    pub(crate) fn receive_immediate(&mut self, word: u32) -> Result<Immediate, String> {
+        let count = word & !PAYLOAD_CREDITS;
+        match word & PAYLOAD_CREDITS {
+            NOTIFICATION_CREDITS => {}
+            FETCHED => return Ok(Immediate::Fetched(count)),
+            PAYLOAD_CREDITS => {
+                return Ok(Immediate::PayloadCredits {
+                    thread: count >> COST,
+                    cost: count & ((1 << COST) - 1),
+                });
+            }
+            _ => {
+                let is_one = word < self.threads;
+                return is_one
+                    .then_some(Immediate::Wake(word))
+                    .ok_or(format!("a wake of thread {word}"));
+            }
+        }
+        let left = self.out.checked_sub(count);
+        self.out = left.ok_or(format!("credits for {count} notifications of {}", self.out))?;
+        Ok(Immediate::NotificationCredits)
+    }
+
+    /// Decodes a message of `len` bytes that begins with `bytes` as a notification, and returns it with
+    /// the event for its thread.
+    ///
+    /// # Errors
+    /// The violation, in words.
+    pub(crate) fn receive_record(
+        &mut self,
+        bytes: &[u8; RECORD],
+        len: usize,
+    ) -> Result<(Record, Event), String> {
+        let is_fine = |record: &Record| len == RECORD && record.thread < self.threads;
+        let Some(record) = Record::decode(bytes).filter(is_fine) else {
+            return Err(format!("a notification of {len} bytes: {bytes:?}"));
+        };
+        if self.untaken == WINDOW {
+            return Err(format!("a notification beyond a window of {WINDOW}"));
+        }
+        self.untaken += 1;
+        let Record { key, at, len, value, .. } = record;
+        Ok((record, Event::Notified { from: self.peer, key, at, len, value }))
+    }
+
+    /// Whether no notification waits for credits.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Drops waiting notifications: the queue pair has failed.
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_decoded_as_encoded_and_have_no_stray_bits() {
+        let key = RegionKey(u64::MAX - 1);
+        let record = Record { key, at: 7, len: u64::MAX, value: 9, thread: 3, generation: 4 };
+        let mut bytes = record.encode();
+        assert_eq!(Record::decode(&bytes), Some(record));
+        bytes[RECORD - 1] = 1;
+        assert_eq!(Record::decode(&bytes), None);
+    }
+}

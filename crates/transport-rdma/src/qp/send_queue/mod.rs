@@ -1,0 +1,405 @@
+//! [`SendQueue`]: the work requests of one queue pair, from the call that starts them to their
+//! completion, without the device.
+//!
+//! ```text
+//!   write, signal, read .. --> staged, in the chain --> posted (one doorbell) --> completed
+//!              |                   ^
+//!              +--> deferred ------+  while the send queue or the staging memory is full
+//! ```
+//!
+//! Rules:
+//! 1. The bytes to send are copied to the lane's registered staging memory, in order, and READs arrive
+//!    there; so the caller's memory need not be registered, and is free at once.
+//! 2. Most requests are unsignalled. A request is signalled if it has a result, if a quarter of the
+//!    queue or of the staging memory would otherwise be unsignalled, and on demand
+//!    ([`settle`](SendQueue::settle)). A completion completes all requests before it. So while there
+//!    is no room a completion is to come, and the send queue cannot overflow.
+//! 3. No request overtakes a deferred one.
+//! 4. A device may repeat a READ whose answer was lost, after requests behind it have taken effect.
+//!    So a request that changes memory behind a READ is fenced: the device waits. Not behind the READ
+//!    of a payload, whose sender leaves it alone until it is acknowledged: Soft-RoCE seems to lose
+//!    the end of a fence now and then, and all behind it waits until more is posted.
+
+use crate::{
+    config::{MIN_DEPTH, PART},
+    memory::remote::RemoteMemory,
+    qp::ring::Ring,
+    verbs::{Local, Verb, Work},
+};
+use primitive::{SharedBytes, sync::Ordering};
+use std::{collections::VecDeque, sync::Arc};
+use transport_api::{Event, OpError};
+
+#[cfg(test)]
+mod tests;
+
+/// Staged requests beyond which the chain is posted without waiting for a flush.
+const MAX_CHAIN: usize = 32;
+
+/// Where the result of a request goes.
+#[derive(Debug)]
+pub(crate) enum Destination {
+    /// The old value of a word.
+    Word { token: u64 },
+    /// A part of a read, which goes to byte `at` of `into`; the last part has the `total` bytes.
+    Part { token: u64, into: SharedBytes, at: usize, total: Option<usize> },
+    /// A piece of a payload.
+    Piece,
+    /// None: a fence, and the refusal that it reports instead of its completion.
+    Fence { token: u64, refused: Option<OpError> },
+}
+
+/// The result of a completed request.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// An event for the caller.
+    Event(Event),
+    /// A piece of a payload, at byte `at` of the staging memory; valid during the call.
+    Piece { at: usize },
+}
+
+impl Destination {
+    /// The token to report a failure with, if one is to be reported.
+    fn token(&self) -> Option<u64> {
+        match self {
+            Destination::Word { token } | Destination::Part { token, total: Some(_), .. } => {
+                Some(*token)
+            }
+            Destination::Part { .. } | Destination::Piece | Destination::Fence { .. } => None,
+        }
+    }
+
+    /// Whether requests behind it that change memory must be fenced.
+    fn delays_writes(&self) -> bool {
+        matches!(self, Destination::Part { .. })
+    }
+}
+
+/// The target of a request: a region, and the byte in it.
+pub(crate) type Target<'a> = (&'a Arc<RemoteMemory>, usize);
+
+/// The bytes that a request sends.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Bytes(&'a [u8]),
+    /// Of this memory, from byte `.1` on, `.2` bytes.
+    Part(&'a SharedBytes, usize, usize),
+}
+
+impl Source<'_> {
+    fn len(self) -> usize {
+        match self {
+            Source::Bytes(bytes) => bytes.len(),
+            Source::Part(_, _, len) => len,
+        }
+    }
+
+    fn copy_to(self, memory: &SharedBytes, to: usize) {
+        match self {
+            Source::Bytes(bytes) => memory.write_from(to, bytes),
+            Source::Part(from, at, len) => memory.copy_part(to, from, at..at + len),
+        }
+    }
+
+    fn to_vec(self) -> Vec<u8> {
+        match self {
+            Source::Bytes(bytes) => bytes.to_vec(),
+            Source::Part(from, at, len) => {
+                let mut bytes = vec![0; len];
+                from.read_into(at, &mut bytes);
+                bytes
+            }
+        }
+    }
+}
+
+/// A request that waits for room in the queue or the staging memory.
+struct Deferred {
+    verb: Verb,
+    to: Option<(Arc<RemoteMemory>, usize)>,
+    bytes: Vec<u8>,
+    /// Bytes of staging memory that it needs.
+    len: usize,
+    destination: Option<Destination>,
+}
+
+/// A request that is staged or posted.
+struct InFlight {
+    id: u64,
+    /// The mark up to which its completion frees the staging memory.
+    mark: u64,
+    at: usize,
+    len: usize,
+    destination: Option<Destination>,
+}
+
+/// The work requests of one queue pair.
+pub(crate) struct SendQueue {
+    depth: usize,
+    ring: Ring,
+    chain: Vec<Work>,
+    in_flight: VecDeque<InFlight>,
+    deferred: VecDeque<Deferred>,
+    next: u64,
+    /// Requests and bytes behind the last signalled one.
+    unsignalled: (usize, usize),
+    /// READs in flight that fence what changes memory behind them.
+    reads: usize,
+    /// Why an operation since the last fence was refused, if one was.
+    refused: Option<OpError>,
+    /// Requests with a result that were started, and those that have ended.
+    fetches: (u64, u64),
+}
+
+impl SendQueue {
+    /// A queue for a device that holds `depth` requests, with so many bytes of staging memory.
+    pub(crate) fn new(depth: usize, staging: usize) -> Self {
+        Self {
+            depth: depth.max(MIN_DEPTH),
+            ring: Ring::new(staging),
+            chain: Vec::new(),
+            in_flight: VecDeque::new(),
+            deferred: VecDeque::new(),
+            next: 0,
+            unsignalled: (0, 0),
+            reads: 0,
+            refused: None,
+            fetches: (0, 0),
+        }
+    }
+
+    /// Bytes of one request, at most, in whole words; the caller divides longer ones where a word of the
+    /// region ends.
+    pub(crate) fn max_request_bytes(&self) -> usize {
+        self.ring.size() / PART / 8 * 8
+    }
+
+    /// Starts a request that sends `from`.
+    pub(crate) fn send(
+        &mut self,
+        verb: Verb,
+        to: Option<Target<'_>>,
+        from: Source<'_>,
+        staging: &SharedBytes,
+    ) {
+        let len = from.len();
+        let at = if self.deferred.is_empty() { self.stage(verb, to, len, None) } else { None };
+        if let Some(at) = at {
+            return from.copy_to(staging, at);
+        }
+        let to = to.map(|(remote, at)| (remote.clone(), at));
+        self.deferred.push_back(Deferred {
+            verb,
+            to,
+            bytes: from.to_vec(),
+            len,
+            destination: None,
+        });
+    }
+
+    /// Starts a request whose result has `len` bytes.
+    pub(crate) fn fetch(
+        &mut self,
+        verb: Verb,
+        to: Target<'_>,
+        len: usize,
+        destination: Destination,
+    ) {
+        self.fetches.0 += 1;
+        if self.deferred.is_empty() && self.has_room(len) {
+            self.stage(verb, Some(to), len, Some(destination));
+            return;
+        }
+        let to = Some((to.0.clone(), to.1));
+        self.deferred.push_back(Deferred {
+            verb,
+            to,
+            bytes: Vec::new(),
+            len,
+            destination: Some(destination),
+        });
+    }
+
+    /// Sends `word` as immediate data behind everything that was started.
+    pub(crate) fn send_immediate(&mut self, word: u32, staging: &SharedBytes) {
+        match self.chain.last_mut() {
+            // The last write carries it.
+            Some(Work { verb: verb @ Verb::Write(None), .. }) if self.deferred.is_empty() => {
+                *verb = Verb::Write(Some(word));
+            }
+            _ => self.send(Verb::Write(Some(word)), None, Source::Bytes(&[]), staging),
+        }
+    }
+
+    fn has_room(&self, len: usize) -> bool {
+        self.in_flight.len() < self.depth && self.ring.fits(len)
+    }
+
+    /// Appends a request to the chain: the byte of the staging memory at which its bytes are, or `None`
+    /// if there is no room.
+    fn stage(
+        &mut self,
+        verb: Verb,
+        to: Option<Target<'_>>,
+        len: usize,
+        mut destination: Option<Destination>,
+    ) -> Option<usize> {
+        if self.in_flight.len() >= self.depth {
+            return None;
+        }
+        let at = self.ring.allocate(len)?;
+        if let Some(Destination::Fence { refused, .. }) = &mut destination {
+            *refused = self.refused.take();
+        }
+        let (count, bytes) = (self.unsignalled.0 + 1, self.unsignalled.1 + len);
+        let is_signalled =
+            destination.is_some() || count >= self.depth / PART || bytes >= self.ring.size() / PART;
+        self.unsignalled = if is_signalled { (0, 0) } else { (count, bytes) };
+        let is_read = verb == Verb::Read;
+        let id = self.next;
+        self.next += 1;
+        self.chain.push(Work {
+            id,
+            verb,
+            local: Local { at, len },
+            remote: to.map_or((0, 0), |(remote, at)| (remote.address + at as u64, remote.key)),
+            is_signalled,
+            is_fenced: self.reads > 0 && !is_read,
+        });
+        self.reads += usize::from(destination.as_ref().is_some_and(Destination::delays_writes));
+        self.in_flight.push_back(InFlight { id, mark: self.ring.mark(), at, len, destination });
+        Some(at)
+    }
+
+    /// The requests to post; call [`posted`](Self::posted) once the device has taken them.
+    pub(crate) fn chain(&self) -> &[Work] {
+        &self.chain
+    }
+
+    /// The chain has been posted.
+    pub(crate) fn posted(&mut self) {
+        self.chain.clear();
+    }
+
+    /// Whether the chain should be posted without waiting for the flush.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.chain.len() >= MAX_CHAIN || !self.deferred.is_empty() && !self.chain.is_empty()
+    }
+
+    /// Request `id` has completed, and with it all before it.
+    pub(crate) fn completed(
+        &mut self,
+        id: u64,
+        staging: &SharedBytes,
+        sink: &mut dyn FnMut(Outcome),
+    ) {
+        while self.in_flight.front().is_some_and(|flight| flight.id <= id) {
+            let Some(flight) = self.in_flight.pop_front() else { return };
+            let InFlight { mark, at, len, destination, .. } = flight;
+            self.reads -= usize::from(destination.as_ref().is_some_and(Destination::delays_writes));
+            self.fetches.1 += u64::from(destination.is_some());
+            match destination {
+                None => {}
+                Some(Destination::Word { token }) => {
+                    let value = staging.load(at, Ordering::Relaxed);
+                    sink(Outcome::Event(Event::Completed { token, value }));
+                }
+                Some(Destination::Piece) => sink(Outcome::Piece { at }),
+                Some(Destination::Fence { token, refused }) => {
+                    sink(Outcome::Event(match refused {
+                        None => Event::Completed { token, value: 0 },
+                        Some(error) => Event::Failed { token: Some(token), error },
+                    }));
+                }
+                Some(Destination::Part { token, into, at: to, total }) => {
+                    into.copy_part(to, staging, at..at + len);
+                    if let Some(total) = total {
+                        let value = total as u64;
+                        sink(Outcome::Event(Event::Completed { token, value }));
+                    }
+                }
+            }
+            self.ring.free(mark);
+        }
+    }
+
+    /// Stages deferred requests while there is room; those whose region was revoked meanwhile fail.
+    /// Returns whether there is something to post, since their flush is past.
+    pub(crate) fn start_deferred(
+        &mut self,
+        staging: &SharedBytes,
+        sink: &mut dyn FnMut(Event),
+    ) -> bool {
+        let mut any = false;
+        while let Some(deferred) = self.deferred.pop_front() {
+            let Deferred { verb, to, bytes, len, destination } = deferred;
+            if let Some((remote, _)) = to.as_ref().filter(|(remote, _)| !remote.is_live()) {
+                let error = OpError::Revoked(remote.region);
+                self.refused.get_or_insert_with(|| error.clone());
+                self.fetches.1 += u64::from(destination.is_some());
+                let token = destination.as_ref().map(Destination::token);
+                if token != Some(None) {
+                    sink(Event::Failed { token: token.flatten(), error });
+                }
+                continue;
+            }
+            if !self.has_room(len) {
+                self.deferred.push_front(Deferred { verb, to, bytes, len, destination });
+                return any;
+            }
+            any = true;
+            let target = to.as_ref().map(|(remote, at)| (remote, *at));
+            if let Some(at) = self.stage(verb, target, len, destination) {
+                staging.write_from(at, &bytes);
+            }
+        }
+        any
+    }
+
+    /// Makes the last request signalled, or an earlier one if that is not possible: call it again while
+    /// requests are in flight.
+    pub(crate) fn settle(&mut self) {
+        if self.unsignalled.0 == 0 {
+            return;
+        }
+        if self.chain.is_empty() {
+            // An empty write touches nothing. If there is no room for it, a completion is to come.
+            self.stage(Verb::Write(None), None, 0, None);
+        }
+        if let Some(last) = self.chain.last_mut() {
+            last.is_signalled = true;
+            self.unsignalled = (0, 0);
+        }
+    }
+
+    /// Whether no request is in flight or deferred.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.in_flight.is_empty() && self.deferred.is_empty()
+    }
+
+    /// The number that the next request will have.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next
+    }
+
+    /// Requests with a result that were started, and those of them that have ended, which do so in
+    /// order.
+    pub(crate) fn fetches(&self) -> (u64, u64) {
+        self.fetches
+    }
+
+    /// Whether all requests before number `id` have completed.
+    pub(crate) fn has_completed(&self, id: u64) -> bool {
+        self.in_flight.front().is_none_or(|flight| flight.id >= id)
+    }
+
+    /// Drops everything: the queue pair has failed.
+    pub(crate) fn clear(&mut self) {
+        self.chain.clear();
+        self.in_flight.clear();
+        self.deferred.clear();
+        self.unsignalled = (0, 0);
+        self.reads = 0;
+        self.fetches.1 = self.fetches.0;
+    }
+}
