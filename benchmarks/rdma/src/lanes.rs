@@ -209,7 +209,7 @@ pub(crate) fn write_rate(
     let [first, second] = joined(hosts, threads * lanes, &config, Joining::Open)?;
     let each = BYTES + WORD;
     let size = (threads * lanes) as usize * each;
-    let _region = second.export(RegionKey(1), size, Rights::ALL).map_err(failed)?;
+    let _region = second.export(RegionKey(1), size, Rights::ALL.into()).map_err(failed)?;
     let remote = first.import(HostId(1), RegionKey(1), PATIENCE).map_err(failed)?;
     let (over, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let write = &|thread: u32| {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bench_kit::measure::cores::pin;
 use bench_kit::measure::room::{CaseError, Room};
-use transport_api::{Event, HostId, Lane, Transport};
+use transport_api::{Event, HostId, Lane, Tag, Transport};
 use transport_rdma::RdmaConfig;
 
 use crate::Host;
@@ -66,7 +66,7 @@ pub(crate) fn trip_us(
 }
 
 fn give(lane: &mut dyn Lane, tag: u64, payload: Vec<u8>) -> Result<(), CaseError> {
-    lane.bulk(0, tag, payload).map_err(failed)?;
+    lane.bulk(0, Tag(tag), payload).map_err(failed)?;
     lane.flush().map_err(failed)
 }
 

@@ -194,8 +194,8 @@ mod tests {
     fn a_region_is_one_whichever_way_it_is_reached() {
         let hosts = hosts([[0, 1], [2, 3]], 1);
         let key = RegionKey(1);
-        let region = hosts[0].export(key, 64, Rights::ALL).expect("an export");
-        let again = hosts[0].export(key, 64, Rights::ALL).map(drop);
+        let region = hosts[0].export(key, 64, Rights::ALL.into()).expect("an export");
+        let again = hosts[0].export(key, 64, Rights::ALL.into()).map(drop);
         assert!(matches!(again, Err(RegionError::KeyTaken(_))));
         let others: Vec<_> = [(1, true), (2, false), (3, false)]
             .into_iter()
@@ -217,7 +217,7 @@ mod tests {
         }
         assert_eq!(region.memory().load(8, Ordering::Acquire), 0x010101);
         drop(region);
-        let again = hosts[0].export(key, 64, Rights::ALL).expect("it is free on both");
+        let again = hosts[0].export(key, 64, Rights::ALL.into()).expect("it is free on both");
         assert_eq!(again.generation(), 1);
         hosts[0].revoke(key).expect("a revocation");
         for host in [1, 3] {

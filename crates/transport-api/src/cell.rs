@@ -34,7 +34,7 @@ impl Cell {
         len: usize,
     ) -> Result<Offer, RegionError> {
         let rights = Rights::READ | Rights::WRITE;
-        Ok(Offer { region: transport.export(key, len, rights)? })
+        Ok(Offer { region: transport.export(key, len, rights.into())? })
     }
 
     /// The other side: imports what `owner` offers under `key`, and on transports that do not map
@@ -53,7 +53,8 @@ impl Cell {
         if let Some(mapped) = remote.mapped() {
             return Ok(Cell { local: mapped.clone(), remote, _export: None });
         }
-        let export = transport.export(mirror, remote.len(), Rights::READ | Rights::WRITE)?;
+        let export =
+            transport.export(mirror, remote.len(), (Rights::READ | Rights::WRITE).into())?;
         Ok(Cell { local: export.memory().clone(), remote, _export: Some(export) })
     }
 

@@ -136,7 +136,7 @@ impl Port {
         let transport = transport.clone();
         let lane = transport.lane(thread, peer).expect("a lane");
         // On a rack of one host both sides are one: the first exports for both.
-        let _probe = transport.export(PROBE, 64, Rights::READ).ok();
+        let _probe = transport.export(PROBE, 64, Rights::READ.into()).ok();
         let (probe, events) = (None, Vec::new());
         Port { transport, thread, peer, peer_thread, lane, probe, _probe, events }
     }
@@ -154,7 +154,7 @@ impl Port {
     }
 
     fn export(&mut self, key: u64, len: usize, rights: Rights) -> Region {
-        self.transport.export(RegionKey(key), len, rights).expect("an export")
+        self.transport.export(RegionKey(key), len, rights.into()).expect("an export")
     }
 
     fn poll(&mut self) -> bool {
@@ -206,7 +206,7 @@ impl Port {
         self.until("a bulk payload", |events| {
             let found = events.iter().position(|event| matches!(event, Event::Bulk { .. }))?;
             match events.remove(found) {
-                Event::Bulk { from, tag, payload } => Some((from, tag, payload)),
+                Event::Bulk { from, tag, payload } => Some((from, tag.0, payload)),
                 _ => None,
             }
         })

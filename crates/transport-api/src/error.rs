@@ -37,6 +37,14 @@ pub enum RegionError {
         /// The key that was asked for.
         key: RegionKey,
     },
+    /// The owner allows this host nothing.
+    #[error("{owner} gives this host no rights on region {key:?}")]
+    Denied {
+        /// The host that was asked.
+        owner: HostId,
+        /// The key that was asked for.
+        key: RegionKey,
+    },
     /// The memory could not be had.
     #[error("cannot export {len} bytes: {source}")]
     NoMemory {

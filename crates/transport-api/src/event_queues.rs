@@ -217,7 +217,7 @@ impl EventQueue {
     /// # Errors
     /// [`OpError::PeerLost`], if it has.
     #[inline]
-    pub fn there(&self) -> Result<(), OpError> {
+    pub fn check_peer(&self) -> Result<(), OpError> {
         let gone = self.gone.as_ref();
         gone.map_or(Ok(()), |reason| Err(OpError::PeerLost(self.peer, reason.clone())))
     }
@@ -344,11 +344,11 @@ mod tests {
         assert_eq!(all.end_of(PEER), Some(&lost));
         assert!([0, 1].into_iter().all(|thread| all.has_events(thread)) && !all.has_events(2));
 
-        assert_eq!(first.there(), Ok(()), "operations fail only after the report");
+        assert_eq!(first.check_peer(), Ok(()), "operations fail only after the report");
         let mut reported = Vec::new();
         first.report(&lost, &mut |event| reported.push(event));
         assert!(matches!(&reported[..], [Event::Peer(event)] if *event == lost));
-        assert_eq!(first.there(), Err(OpError::PeerLost(PEER, lost.reason())));
+        assert_eq!(first.check_peer(), Err(OpError::PeerLost(PEER, lost.reason())));
         assert!(first.is_over() && !second.is_over());
         assert!(!all.has_events(0) && all.has_events(1));
         drop(second);

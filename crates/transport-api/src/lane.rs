@@ -1,28 +1,36 @@
 //! [`Lane`]: one thread's ordered path to one host; [`Parker`]: where an idle thread sleeps.
 
-use crate::{HostId, LossReason, OpError, RegionKey, RemoteRegion, ThreadId};
+use crate::{HostId, LossReason, OpError, RegionError, RegionKey, RemoteRegion, Tag, ThreadId};
 use primitive::SharedBytes;
 use std::time::Duration;
 
 /// Something that a lane reports when it is polled.
 #[derive(Debug)]
 pub enum Event {
-    /// A `read`, `compare_swap` or `fetch_add` is done: `value` is the old value of an atomic, the
-    /// number of bytes of a read.
+    /// A `read`, `compare_swap`, `fetch_add` or `fence` is done, or a revocation that
+    /// [`Transport::begin_revoke`](crate::Transport::begin_revoke) began.
     Completed {
         /// The token given with the operation.
         token: u64,
-        /// The result, as above.
+        /// The old value of an atomic, the number of bytes of a read, otherwise zero.
         value: u64,
     },
     /// An operation could not be carried out.
     Failed {
-        /// The token given with the operation; `None` for one that takes no token.
+        /// The token given with the operation; `None` for one that takes no token. Not all of
+        /// those are reported, but the next [`fence`](Lane::fence) says whether there was one.
         token: Option<u64>,
         /// Why.
         error: OpError,
     },
-    /// A peer's `write_notify` to this thread has arrived, data first.
+    /// An import that [`Transport::begin_import`](crate::Transport::begin_import) began has ended.
+    Imported {
+        /// The token given with it.
+        token: u64,
+        /// The region, or why there is none.
+        result: Result<RemoteRegion, RegionError>,
+    },
+    /// A peer's [`write_notify`](Lane::write_notify) to this thread has arrived, data first.
     Notified {
         /// The thread that wrote.
         from: ThreadId,
@@ -30,6 +38,8 @@ pub enum Event {
         key: RegionKey,
         /// The byte at which it wrote.
         at: u64,
+        /// Bytes that it wrote.
+        len: u64,
         /// The word that it sent along.
         value: u32,
     },
@@ -38,11 +48,12 @@ pub enum Event {
         /// The thread that sent it.
         from: ThreadId,
         /// The tag it was sent with.
-        tag: u64,
+        tag: Tag,
         /// The payload.
         payload: Vec<u8>,
     },
-    /// The host at the other end is no longer there. Reported once per lane.
+    /// The host at the other end is gone. Reported once per lane, as its last event: operations,
+    /// imports and fences whose end was not reported before have failed.
     Peer(PeerEvent),
 }
 
@@ -145,7 +156,9 @@ pub trait Lane: Send {
     ) -> Result<(), OpError>;
 
     /// Writes as [`write`](Self::write), then tells runtime thread `thread` of the peer with
-    /// [`Event::Notified`] and wakes it: put-with-notification.
+    /// [`Event::Notified`] and wakes it. This is the write with notification of Thekkath, Levy and
+    /// Lazowska 1994, section 3: data alone never takes control at its receiver, and a notification
+    /// does so only because the writer asks for it.
     ///
     /// # Errors
     /// See above; also [`OpError::NoSuchThread`].
@@ -158,6 +171,15 @@ pub trait Lane: Send {
         value: u32,
     ) -> Result<(), OpError>;
 
+    /// Asks to be told when all operations that this lane started earlier have taken effect in the
+    /// peer's memory: [`Event::Completed`] says so, and [`Event::Failed`] says which region refused
+    /// one of those since the last fence, and why. Operations whose call returned an error were
+    /// never started and do not count. Notifications and bulk payloads are not waited for.
+    ///
+    /// # Errors
+    /// [`OpError::PeerLost`].
+    fn fence(&mut self, token: u64) -> Result<(), OpError>;
+
     /// Sends a payload of any size up to [`MESSAGE_BYTES`](primitive::limits::MESSAGE_BYTES) to
     /// runtime thread `thread` of the peer, beside the one-sided operations and unordered with
     /// them. It arrives whole, as [`Event::Bulk`], in the order of the bulk payloads of this lane
@@ -165,7 +187,7 @@ pub trait Lane: Send {
     ///
     /// # Errors
     /// [`OpError::TooLarge`], [`OpError::NoSuchThread`], [`OpError::PeerLost`].
-    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError>;
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError>;
 
     /// Hands everything that was started to the device: one doorbell for a batch.
     ///

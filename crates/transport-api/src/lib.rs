@@ -21,23 +21,31 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod cell;
 #[cfg(not(loom))]
 pub mod conformance;
 mod error;
 mod event_queues;
+mod importer;
 mod lane;
+mod namespace;
 pub mod park_word;
 mod progress;
+mod quiet;
 mod region;
 mod transport;
 mod window;
 
+pub use access::{Access, Rights};
 pub use cell::{Cell, Offer};
 pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use event_queues::{EventQueue, EventQueues};
+pub use importer::Importer;
 pub use lane::{Event, Lane, Parker, PeerEvent};
+pub use namespace::{Namespace, RegionKey, Tag};
 pub use progress::{PollTracker, ProgressThread};
-pub use region::{Region, RegionKey, RemoteRegion, Rights};
+pub use quiet::{QuietPoints, Waiting};
+pub use region::{Region, RemoteRegion};
 pub use transport::{Carrier, HostId, ThreadId, Transport, deadline};
 pub use window::Window;

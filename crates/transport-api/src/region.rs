@@ -1,66 +1,19 @@
-//! Exported memory: [`Region`] at its owner, [`RemoteRegion`] at a peer (the named segments of
-//! Thekkath, Levy and Lazowska 1994, section 3, without the names: those come with a later layer).
+//! Exported memory: [`Region`] at its owner, [`RemoteRegion`] at a peer.
+//!
+//! These are the segments of Thekkath, Levy and Lazowska 1994, "Separating Data and Control
+//! Transfer in Distributed Operating Systems", section 3: memory that its owner exports, with rights
+//! that the owner grants to each importer, and a generation number that makes descriptors of a
+//! revoked export useless. Their names come with a later layer.
 
-use crate::{HostId, OpError, Window};
+use crate::{Access, HostId, OpError, RegionKey, Rights, Window};
 use primitive::SharedBytes;
-use std::{any::Any, fmt, ops::BitOr, sync::Arc};
-
-/// What peers may do to a region.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Rights(u8);
-
-impl Rights {
-    /// Peers may read.
-    pub const READ: Rights = Rights(1);
-    /// Peers may write and signal.
-    pub const WRITE: Rights = Rights(2);
-    /// Peers may compare-and-swap and fetch-and-add.
-    pub const ATOMIC: Rights = Rights(4);
-    /// Everything.
-    pub const ALL: Rights = Rights(7);
-
-    /// Whether all of `needed` is allowed.
-    #[inline]
-    pub fn allow(self, needed: Rights) -> bool {
-        self.0 & needed.0 == needed.0
-    }
-
-    /// The rights as bits, for messages between processes.
-    pub fn bits(self) -> u8 {
-        self.0
-    }
-
-    /// Rights from bits, `None` if there are bits that mean nothing.
-    pub fn from_bits(bits: u8) -> Option<Rights> {
-        (bits <= Rights::ALL.0).then_some(Rights(bits))
-    }
-}
-
-impl BitOr for Rights {
-    type Output = Rights;
-    fn bitor(self, other: Rights) -> Rights {
-        Rights(self.0 | other.0)
-    }
-}
-
-impl fmt::Debug for Rights {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = [(Rights::READ, "READ"), (Rights::WRITE, "WRITE"), (Rights::ATOMIC, "ATOMIC")];
-        let names: Vec<_> = named.iter().filter(|(r, _)| self.allow(*r)).map(|(_, n)| *n).collect();
-        f.write_str(if names.is_empty() { "none" } else { "" })?;
-        f.write_str(&names.join(" | "))
-    }
-}
-
-/// The number under which a host exports a region. Exporter and importer agree on it beforehand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RegionKey(pub u64);
+use std::{any::Any, fmt, sync::Arc};
 
 /// Memory that this host exports. Clones are the same region; dropping the last one revokes it.
 #[derive(Clone)]
 pub struct Region {
     key: RegionKey,
-    rights: Rights,
+    access: Access,
     generation: u32,
     memory: SharedBytes,
     _keep: Arc<dyn Any + Send + Sync>,
@@ -70,22 +23,22 @@ impl Region {
     /// For backends: a region of `memory`; `keep` is dropped with the last clone and revokes it.
     pub fn new(
         key: RegionKey,
-        rights: Rights,
+        access: Access,
         generation: u32,
         memory: SharedBytes,
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { key, rights, generation, memory, _keep: keep }
+        Self { key, access, generation, memory, _keep: keep }
     }
 
-    /// The number it is exported under.
+    /// The key it is exported under.
     pub fn key(&self) -> RegionKey {
         self.key
     }
 
-    /// What peers may do to it.
-    pub fn rights(&self) -> Rights {
-        self.rights
+    /// What each host may do to it.
+    pub fn access(&self) -> &Access {
+        &self.access
     }
 
     /// How often this key had been exported before.
@@ -101,7 +54,7 @@ impl Region {
 
 /// How the lanes of a backend find a region again.
 #[derive(Clone)]
-enum Access {
+enum Found {
     Window(Arc<Window>),
     Handle(Arc<dyn Any + Send + Sync>),
 }
@@ -115,7 +68,7 @@ pub struct RemoteRegion {
     rights: Rights,
     generation: u32,
     len: usize,
-    access: Access,
+    found: Found,
 }
 
 impl RemoteRegion {
@@ -128,14 +81,14 @@ impl RemoteRegion {
         handle: Arc<dyn Any + Send + Sync>,
     ) -> Self {
         let (key, rights, generation) = region;
-        Self { owner, key, rights, generation, len, access: Access::Handle(handle) }
+        Self { owner, key, rights, generation, len, found: Found::Handle(handle) }
     }
 
     /// For backends: a region that is mapped into this process.
     pub fn mapping(window: Arc<Window>) -> Self {
         let (owner, len) = (window.owner(), window.len());
         let (key, rights, generation) = window.name();
-        Self { owner, key, rights, generation, len, access: Access::Window(window) }
+        Self { owner, key, rights, generation, len, found: Found::Window(window) }
     }
 
     /// The host that exports it.
@@ -143,12 +96,12 @@ impl RemoteRegion {
         self.owner
     }
 
-    /// The number it is exported under.
+    /// The key it is exported under.
     pub fn key(&self) -> RegionKey {
         self.key
     }
 
-    /// What its owner allows.
+    /// What its owner allows this host.
     pub fn rights(&self) -> Rights {
         self.rights
     }
@@ -168,8 +121,8 @@ impl RemoteRegion {
         self.len == 0
     }
 
-    /// Whether its owner, as far as is known here, will do to `count` bytes at `at` what needs
-    /// `needs`.
+    /// Whether `count` bytes at `at` are inside the region and its owner, as far as is known here,
+    /// allows this host what `needs` says.
     ///
     /// # Errors
     /// [`OpError::Rights`], [`OpError::OutOfBounds`].
@@ -197,17 +150,24 @@ impl RemoteRegion {
     /// For backends: the window given to [`mapping`](Self::mapping).
     #[inline(always)]
     pub fn window(&self) -> Option<&Window> {
-        match &self.access {
-            Access::Window(window) => Some(window),
-            Access::Handle(_) => None,
+        match &self.found {
+            Found::Window(window) => Some(window),
+            Found::Handle(_) => None,
         }
     }
 
     /// For backends: the handle given to [`remote`](Self::remote), if it is an `H`.
     pub fn handle<H: 'static>(&self) -> Option<&H> {
-        match &self.access {
-            Access::Window(_) => None,
-            Access::Handle(handle) => handle.downcast_ref(),
+        match &self.found {
+            Found::Window(_) => None,
+            Found::Handle(handle) => handle.downcast_ref(),
         }
+    }
+}
+
+impl fmt::Debug for RemoteRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { owner, key, rights, generation, len, .. } = self;
+        write!(f, "region {key:?} of {owner} ({rights:?}, {len} bytes, generation {generation})")
     }
 }

@@ -1,6 +1,6 @@
 //! Who is who in a rack, and [`Transport`]: one process's place in it.
 
-use crate::{Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion, Rights};
+use crate::{Access, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion};
 use primitive::SharedBytes;
 use std::{
     fmt, io,
@@ -85,32 +85,61 @@ pub trait Transport: Send + Sync + 'static {
     fn maps(&self, peer: HostId) -> bool;
 
     /// Makes `len` zeroed bytes of this process's memory accessible to the hosts of the rack under
-    /// `key`. The region lives until the returned [`Region`] and all its clones are dropped or it
-    /// is revoked.
+    /// `key`, to each as `access` says. The region lives until the returned [`Region`] and all its
+    /// clones are dropped or it is revoked.
     ///
     /// # Errors
     /// [`RegionError::KeyTaken`], [`RegionError::NoMemory`].
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError>;
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError>;
 
-    /// Withdraws an export: operations that peers start from now on fail with
+    /// Withdraws an export, as the revocation of Thekkath, Levy and Lazowska 1994, section 3: once
+    /// this returns, operations that peers start fail with
     /// [`OpError::Revoked`](crate::OpError::Revoked), and the key may be exported again, as a new
-    /// generation.
+    /// generation. It may block until peers know, for two seconds at most. Operations that were
+    /// started earlier may still be under way: see [`begin_revoke`](Self::begin_revoke).
     ///
     /// # Errors
     /// [`RegionError::Unknown`].
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError>;
 
-    /// Gains access to a region that `owner` exports under `key`, waiting up to `timeout` for it
-    /// to be exported. A host may import its own regions.
+    /// Withdraws an export as [`revoke`](Self::revoke) does, without blocking, and reports
+    /// [`Event::Completed`](crate::Event::Completed) on the lane of `thread` to this host once the
+    /// region is quiet: no operation of any lane touches its memory from then on. On transports that
+    /// map memory, every thread that has a lane to this host must have polled it, or be parked, or
+    /// have ended with its process; bare [`mapped`](crate::RemoteRegion::mapped) memory is not
+    /// covered.
     ///
     /// # Errors
-    /// [`RegionError::Unknown`] after `timeout`, [`RegionError::PeerLost`].
+    /// [`RegionError::Unknown`].
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError>;
+
+    /// Gains access to a region that `owner` exports under `key`, waiting up to `timeout` for it
+    /// to be exported. A host may import its own regions. This blocks the calling thread, and so is
+    /// for set-up; [`begin_import`](Self::begin_import) does not.
+    ///
+    /// # Errors
+    /// [`RegionError::Unknown`] after `timeout`, [`RegionError::Denied`], [`RegionError::PeerLost`].
     fn import(
         &self,
         owner: HostId,
         key: RegionKey,
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError>;
+
+    /// Begins to import a region, and returns at once: [`Event::Imported`](crate::Event::Imported)
+    /// on the lane of `thread` to `owner` carries `token` and what [`import`](Self::import) would
+    /// have returned. `thread` must have opened that lane.
+    ///
+    /// # Errors
+    /// [`RegionError::NoSuchHost`], [`RegionError::PeerLost`].
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError>;
 
     /// Opens the path of runtime thread `thread` of this host to `peer` (which may be this host).
     /// A thread opens one lane to a host, once, and keeps it.
@@ -162,7 +191,7 @@ pub trait Carrier: Transport {
         &self,
         key: RegionKey,
         memory: SharedBytes,
-        rights: Rights,
+        access: Access,
     ) -> Result<Region, RegionError>;
 
     /// Cuts this host off from the others without a goodbye, as a crash would: they report it as

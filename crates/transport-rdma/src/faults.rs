@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Event, HostId, Lane, LossReason, OpError, PeerEvent, RegionError, RegionKey, Rights, Transport,
+    Event, HostId, Lane, LossReason, OpError, PeerEvent, RegionError, RegionKey, Rights, Tag,
+    Transport,
 };
 
 /// How soon anything must show. The bound on this machine's own is [`RdmaConfig::timeout`].
@@ -36,7 +37,7 @@ fn end(lane: &mut dyn Lane) -> PeerEvent {
 /// region 1.
 fn reasons(a: &Arc<RdmaTransport>, b: &Arc<RdmaTransport>, break_it: impl FnOnce()) -> [String; 2] {
     let (mut lane, mut back) = (a.lane(0, PEER).unwrap(), b.lane(0, HostId(0)).unwrap());
-    let _region = b.export(RegionKey(1), 64, Rights::ALL).unwrap();
+    let _region = b.export(RegionKey(1), 64, Rights::ALL.into()).unwrap();
     let remote = a.import(PEER, RegionKey(1), SOON).unwrap();
     lane.signal(&remote, 0, 1).unwrap();
     lane.flush().unwrap();
@@ -48,7 +49,7 @@ fn reasons(a: &Arc<RdmaTransport>, b: &Arc<RdmaTransport>, break_it: impl FnOnce
     // Whoever does not know yet may start it; nobody hears of it but by the end of the peer.
     lane.write(&remote, 0, &SharedBytes::heap(8)).unwrap();
     lane.fetch_add(&remote, 8, 1, 7).unwrap();
-    lane.bulk(0, 1, vec![1; 4 << 20]).unwrap();
+    lane.bulk(0, Tag(1), vec![1; 4 << 20]).unwrap();
     lane.flush().unwrap();
     [end(&mut *lane), end(&mut *back)].map(|event| {
         let PeerEvent::Lost(_, LossReason::Connection(text)) = event else {
@@ -108,7 +109,8 @@ fn a_send_queue_that_is_full_holds_back_and_loses_nothing() {
     let hosts = common::join_all(common::carriers(2, 1), config);
     let hosts: Vec<_> = hosts.into_iter().map(|host| host.expect("a host")).collect();
     let mut lane = hosts[0].lane(0, PEER).unwrap();
-    let region = hosts[1].export(RegionKey(1), 8 * WRITES as usize + 8, Rights::ALL).unwrap();
+    let region =
+        hosts[1].export(RegionKey(1), 8 * WRITES as usize + 8, Rights::ALL.into()).unwrap();
     let remote = hosts[0].import(PEER, RegionKey(1), SOON).unwrap();
     // Far more than the queue and the staging memory hold, without one poll.
     let word = SharedBytes::heap(8);
@@ -139,11 +141,11 @@ const LIMITED: &str = "GOSSAMER_TEST_LIMITED";
 fn memory_beyond_the_limit_of_locked_memory_is_refused_in_words() {
     if env::var_os(LIMITED).is_some() {
         let hosts = common::hosts(2, 1);
-        let refused = hosts[0].export(RegionKey(1), 64 << 20, Rights::ALL);
+        let refused = hosts[0].export(RegionKey(1), 64 << 20, Rights::ALL.into());
         let Err(error @ RegionError::NoMemory { .. }) = refused else { panic!("it was locked") };
         assert!(error.to_string().contains("raise the limit of locked memory"), "{error}");
         // And the key is free.
-        hosts[0].export(RegionKey(1), 4096, Rights::ALL).expect("a smaller one");
+        hosts[0].export(RegionKey(1), 4096, Rights::ALL.into()).expect("a smaller one");
         return;
     }
     // The privilege of root to lock whatever it likes must go, and then the limit counts.
@@ -167,7 +169,7 @@ fn a_host_has_one_queue_pair_for_each_thread_and_remote_host() {
     assert!(hosts.iter().all(|host| host.queue_pairs() == 2 * (3 - 1)));
     // One more for each thread that changes words of its own host.
     let mut lane = hosts[0].lane(0, HostId(0)).unwrap();
-    let _region = hosts[0].export(RegionKey(1), 64, Rights::ALL).unwrap();
+    let _region = hosts[0].export(RegionKey(1), 64, Rights::ALL.into()).unwrap();
     let own = hosts[0].import(HostId(0), RegionKey(1), SOON).unwrap();
     lane.fetch_add(&own, 0, 1, 1).unwrap();
     assert_eq!(hosts[0].queue_pairs(), 2 * (3 - 1) + 1);

@@ -67,7 +67,7 @@ impl RdmaLane {
         let ours =
             |remote: &&Arc<Remote>| remote.issuer == self.host.id && region.owner() == self.peer;
         let remote = region.handle::<Arc<Remote>>().filter(ours).ok_or(OpError::Foreign(key))?;
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         region.check(at, count, needs)?;
         Ok(remote)
     }
@@ -187,7 +187,7 @@ impl Lane for RdmaLane {
 
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         if self.host.config.reads_payloads {
             OpError::check_payload(payload.len())?;
             self.with(|link, _| link.offer(thread, tag, payload));
@@ -200,7 +200,7 @@ impl Lane for RdmaLane {
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         self.with(|link, note| link.post(note));
         if std::mem::take(&mut self.has_bulk) {
             // If the peer is gone for the carrier, the next poll reports it.

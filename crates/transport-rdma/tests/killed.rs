@@ -67,7 +67,7 @@ fn the_other_process() {
         told.split(',').map(|address| address.parse().expect("an address")).collect();
     let listener = TcpListener::bind(addresses[1]).expect("the other address");
     let transport = host(1, addresses, listener);
-    let _region = transport.export(RegionKey(1), 4096, Rights::ALL).expect("a region");
+    let _region = transport.export(RegionKey(1), 4096, Rights::ALL.into()).expect("a region");
     thread::sleep(SOON * 3);
 }
 

@@ -42,7 +42,7 @@ impl Drop for Down {
 fn a_link_that_goes_down_is_a_loss_in_words() {
     let hosts = common::hosts(2, 1);
     let mut lane = hosts[0].lane(0, HostId(1)).expect("a lane");
-    let _region = hosts[1].export(RegionKey(1), 4096, Rights::ALL).expect("a region");
+    let _region = hosts[1].export(RegionKey(1), 4096, Rights::ALL.into()).expect("a region");
     let remote = hosts[0].import(HostId(1), RegionKey(1), SOON).expect("an import");
     let bytes = SharedBytes::heap(4096);
     lane.write(&remote, 0, &bytes).expect("a write");

@@ -6,7 +6,7 @@ mod common;
 
 use gossamer_transport_rdma::RdmaConfig;
 use std::{fs, time::Duration, time::Instant};
-use transport_api::{Event, HostId, Transport};
+use transport_api::{Event, HostId, Tag, Transport};
 
 /// Bytes that are sent.
 const BYTES: usize = 1 << 20;
@@ -32,7 +32,7 @@ fn packets(reads_payloads: bool) -> u64 {
     let mut back = hosts[1].lane(0, HostId(0)).expect("a lane");
     let before = sent();
     let payload: Vec<u8> = (0..BYTES).map(|n| (n ^ n >> 8) as u8).collect();
-    lane.bulk(0, 7, payload.clone()).expect("a payload");
+    lane.bulk(0, Tag(7), payload.clone()).expect("a payload");
     lane.flush().expect("a flush");
     let (start, mut come) = (Instant::now(), None);
     while come.is_none() {

@@ -89,8 +89,7 @@ impl Alarm {
 
     /// Whether a lane that the thread holds has something to report: it must not sleep over that.
     pub fn has_events(&self) -> bool {
-        let listening = &self.host.seats[self.thread as usize].listening;
-        self.host.own().asked_any(self.thread, listening)
+        self.host.own().asked_any(self.thread)
     }
 
     /// Says that the thread is awake, and takes the rings that have woken it.

@@ -6,7 +6,11 @@
 //!   \ THREAD_BYTES each         \ one per (receiving thread, sending host, sending thread)
 //!
 //!   thread:  +0    parker        u32, a park word (`transport_api::park_word`), the futex
-//!            +128  attention   one bit per host: "look at the rings from there, and at its fate"
+//!            +128  attention   one bit per host: "poll the lane to it, something has come"
+//!            +160  quiet       how often the thread has passed a quiet point (`quiet.rs`)
+//!            +192  lanes       one bit per host: the thread has a lane to it
+//!   thread 0 also:
+//!            +224  revoking    how many revocations of this host wait for threads
 //! ```
 //!
 //! Rings are address space until they are used: a pair of threads that never exchanges a payload
@@ -16,7 +20,7 @@ use crate::{alarm, socket::timespec};
 use primitive::{
     SharedBytes,
     limits::HOSTS,
-    sync::{AtomicU32, Ordering},
+    sync::{AtomicU32, AtomicU64, Ordering, fence},
 };
 use rustix::thread::futex;
 use std::{os::fd::OwnedFd, sync::Arc};
@@ -24,6 +28,9 @@ use transport_api::{HostId, park_word::ParkWord};
 
 const THREAD_BYTES: usize = 256;
 const ATTENTION: usize = 128;
+const QUIET: usize = 160;
+const LANES: usize = 192;
+const REVOKING: usize = 224;
 
 /// Bytes before a ring's data (`ring.rs` says what is in them).
 pub(crate) const RING_HEADER: usize = 512;
@@ -188,30 +195,54 @@ impl Control {
         self.memory.word(word).fetch_and(!bit, Ordering::AcqRel);
     }
 
-    /// Whether `thread` has been asked to look after any lane among `open`.
-    pub(crate) fn asked_any(&self, thread: u32, open: &HostSet) -> bool {
-        let first = thread as usize * THREAD_BYTES + ATTENTION;
+    /// Whether `thread` has been asked to look after any lane that it has.
+    pub(crate) fn asked_any(&self, thread: u32) -> bool {
+        let first = thread as usize * THREAD_BYTES;
         (0..ATTENTION_WORDS).any(|i| {
-            let open = open.0[i].load(Ordering::Relaxed);
-            self.memory.load(first + i * 8, Ordering::Relaxed) & open != 0
+            let lanes = self.memory.load(first + LANES + i * 8, Ordering::Relaxed);
+            self.memory.load(first + ATTENTION + i * 8, Ordering::Relaxed) & lanes != 0
         })
     }
-}
 
-/// A set of hosts that threads change without a lock.
-#[derive(Default)]
-pub(crate) struct HostSet([primitive::sync::AtomicU64; ATTENTION_WORDS]);
-
-impl HostSet {
-    /// Adds `host`; false if it was in the set.
-    pub(crate) fn add(&self, host: HostId) -> bool {
-        let bit = 1 << (host.0 % 64);
-        self.0[host.0 as usize / 64].fetch_or(bit, Ordering::AcqRel) & bit == 0
+    fn lane(thread: u32, host: HostId) -> (usize, u64) {
+        let word = thread as usize * THREAD_BYTES + LANES + host.0 as usize / 64 * 8;
+        (word, 1 << (host.0 % 64))
     }
 
-    /// Takes `host` out.
-    pub(crate) fn remove(&self, host: HostId) {
-        let bit = 1u64 << (host.0 % 64);
-        self.0[host.0 as usize / 64].fetch_and(!bit, Ordering::AcqRel);
+    /// `thread` of this host has a lane to `host` from now on.
+    pub(crate) fn add_lane(&self, thread: u32, host: HostId) {
+        let (word, bit) = Self::lane(thread, host);
+        self.memory.word(word).fetch_or(bit, Ordering::AcqRel);
+        // A revocation either sees the lane and waits for it, or is seen by its first operation.
+        fence(Ordering::SeqCst);
+    }
+
+    /// The lane of `thread` to `host` starts nothing any more, and has nothing to report.
+    pub(crate) fn remove_lane(&self, thread: u32, host: HostId) {
+        let (word, bit) = Self::lane(thread, host);
+        self.memory.word(word).fetch_and(!bit, Ordering::AcqRel);
+    }
+
+    /// Whether `thread` has a lane to `host`; if it has not, what it did there has taken effect.
+    pub(crate) fn has_lane(&self, thread: u32, host: HostId) -> bool {
+        let (word, bit) = Self::lane(thread, host);
+        self.memory.load(word, Ordering::Acquire) & bit != 0
+    }
+
+    /// `thread`, which calls this, has no operation under way.
+    pub(crate) fn pass_quiet_point(&self, thread: u32) {
+        let word = self.memory.word(thread as usize * THREAD_BYTES + QUIET);
+        word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// How often `thread` has passed a quiet point.
+    pub(crate) fn quiet_points(&self, thread: u32) -> u64 {
+        self.memory.load(thread as usize * THREAD_BYTES + QUIET, Ordering::Acquire)
+    }
+
+    /// How many revocations of this host wait for threads.
+    pub(crate) fn revoking(&self) -> &AtomicU64 {
+        self.memory.word(REVOKING)
     }
 }

@@ -20,7 +20,7 @@ pub fn packet(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Described;
+    use crate::message::RegionInfo;
     use std::{fs, path::PathBuf};
     use transport_api::{HostId, RegionKey, Rights};
 
@@ -56,7 +56,7 @@ mod tests {
         put("alarms", Message::Alarms { count: 3 });
         put("import", Message::Import { id: 4, key: RegionKey(5), timeout: 1000 });
         put("none", Message::Export { id: 4, region: None });
-        let region = Some(Described { rights: Rights::READ, generation: 3, len: 4096 });
+        let region = Some(RegionInfo { rights: Rights::READ, generation: 3, len: 4096 });
         put("export", Message::Export { id: 4, region });
         put("goodbye", Message::Goodbye);
     }

@@ -1,35 +1,18 @@
 //! [`Host`]: what all threads, lanes and parkers of one process share.
 
 use crate::{
-    control::{Control, HostSet, Layout},
+    control::{Control, Layout},
     export::Exports,
+    quiet::Quieting,
     service::Desk,
 };
-use primitive::sync::AtomicBool;
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering},
+use parking_lot::Mutex;
+use primitive::sync::{AtomicU64, AtomicUsize, Ordering};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
 };
-use transport_api::{HostId, PeerEvent};
-
-/// One host of the rack as this process sees it.
-pub(crate) struct Peer {
-    /// Its control memory, mapped here.
-    pub(crate) control: Control,
-    /// What became of it, once it is no longer there.
-    pub(crate) gone: OnceLock<PeerEvent>,
-}
-
-/// One runtime thread of this process.
-#[derive(Default)]
-pub(crate) struct Seat {
-    /// Hosts to which the thread has ever opened a lane.
-    pub(crate) opened: HostSet,
-    /// Hosts to which it holds a lane now, so that its parker must not sleep over that lane's events.
-    pub(crate) listening: HostSet,
-    /// Whether it has taken its parker.
-    pub(crate) parker: AtomicBool,
-}
+use transport_api::{Event, EventQueues, HostId, PeerEvent, RegionKey, Window};
 
 /// What all threads of one process of the rack share.
 pub(crate) struct Host {
@@ -38,11 +21,15 @@ pub(crate) struct Host {
     pub(crate) local: HostId,
     pub(crate) threads: u32,
     pub(crate) layout: Layout,
-    /// By host number, this host included; hosts of other machines are not there.
-    peers: Vec<Option<Peer>>,
-    /// By thread number.
-    pub(crate) seats: Vec<Seat>,
+    /// By host: its control memory, mapped here. Hosts of other machines have none.
+    controls: Vec<Option<Control>>,
+    pub(crate) event_queues: Arc<EventQueues>,
     pub(crate) exports: Exports,
+    /// What this process has imported from others and still holds.
+    pub(crate) imports: Mutex<HashMap<(HostId, RegionKey), Weak<Window>>>,
+    /// Revocations that wait until their regions are quiet, and how many they are.
+    pub(crate) quietings: Mutex<Vec<Quieting>>,
+    pub(crate) quieting: AtomicUsize,
     /// Where orders for the service thread go; `None` on a rack of one host.
     pub(crate) desk: Option<Arc<Desk>>,
 }
@@ -57,39 +44,35 @@ impl Host {
         desk: Option<Arc<Desk>>,
     ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let layout = Layout::new(controls.len() as u32, threads);
-        let peer = |control| Peer { control, gone: OnceLock::new() };
-        let peers = controls.into_iter().map(|control| control.map(peer));
+        let hosts = controls.len() as u32;
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             local,
             threads,
-            layout,
-            peers: peers.collect(),
-            seats: (0..threads).map(|_| Seat::default()).collect(),
-            exports: Exports::new(desk.is_some()),
+            layout: Layout::new(hosts, threads),
+            controls,
+            event_queues: EventQueues::new(local, hosts, threads),
+            exports: Exports::new(local, desk.is_some()),
+            imports: Mutex::default(),
+            quietings: Mutex::default(),
+            quieting: AtomicUsize::new(0),
             desk,
         }
     }
 
     pub(crate) fn hosts(&self) -> u32 {
-        self.peers.len() as u32
+        self.controls.len() as u32
     }
 
     /// Whether memory reaches `host`: it exists, and runs on this machine.
     pub(crate) fn reaches(&self, host: HostId) -> bool {
-        self.peers.get(host.0 as usize).is_some_and(Option::is_some)
-    }
-
-    /// What is known of `host`, which memory reaches.
-    pub(crate) fn peer(&self, host: HostId) -> &Peer {
-        self.peers[host.0 as usize].as_ref().expect("a host that memory reaches")
+        self.controls.get(host.0 as usize).is_some_and(Option::is_some)
     }
 
     /// The control memory of `host`, which memory reaches.
     #[inline]
     pub(crate) fn control(&self, host: HostId) -> &Control {
-        &self.peer(host).control
+        self.controls[host.0 as usize].as_ref().expect("a host that memory reaches")
     }
 
     /// This host's own control memory.
@@ -98,18 +81,32 @@ impl Host {
         self.control(self.local)
     }
 
-    /// Notes what became of a peer, the first time, and gets every thread to look.
+    /// How `host` has ended, if it has.
+    pub(crate) fn end_of(&self, host: HostId) -> Option<&PeerEvent> {
+        self.event_queues.end_of(host)
+    }
+
+    /// Notes how a peer has ended, the first time, and gets every thread to look.
     pub(crate) fn gone(&self, event: PeerEvent) {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
-        if self.peer(host).gone.set(event).is_err() {
+        if !self.event_queues.end(&event) {
             return;
         }
         for thread in 0..self.threads {
             self.own().ask(thread, host);
-            // The peer may have died between clearing a parker and waking its sleeper.
+            // The peer may have died between clearing a park word and waking its sleeper.
             self.own().wake_now(thread);
         }
+        // Its threads use no region any more.
+        self.check_quiet();
         self.ring_desk();
+    }
+
+    /// Leaves an event for the lane of `thread` to `from`, and wakes the thread.
+    pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
+        self.event_queues.deliver(thread, from, event);
+        self.own().ask(thread, from);
+        self.own().wake(thread);
     }
 
     /// Gets the service thread, if there is one, to look at everything again.

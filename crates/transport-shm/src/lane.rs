@@ -1,19 +1,20 @@
 //! [`ShmLane`]: a thread's lane to a host whose memory is mapped here.
 //!
 //! Every operation on a region is done when the call returns; what is left for
-//! [`poll`](Lane::poll) are the completions of reads and atomics, and the rings that carry bulk
-//! payloads and notifications. An idle poll is two loads: of this thread's attention word, and of
-//! the lane itself.
+//! [`poll`](Lane::poll) are the completions of reads, atomics and fences, the rings that carry bulk
+//! payloads and notifications, and what the service thread has left. An idle poll is two loads: of
+//! this thread's attention word, and of the lane itself.
 
 use crate::{
     control::Control,
     host::Host,
-    ring::{Arrival, Frame, Place, Receiver, Sender},
+    ring::{Arrival, Frame, Notice, Place, Receiver, Sender},
 };
 use primitive::SharedBytes;
 use std::sync::Arc;
 use transport_api::{
-    Event, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, ThreadId, Window,
+    Event, EventQueue, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, Tag, ThreadId,
+    Window,
 };
 
 /// A lane over shared memory.
@@ -24,8 +25,7 @@ pub(crate) struct ShmLane {
     /// The control memories of this host and of the peer.
     own: Control,
     theirs: Control,
-    /// Why operations fail, once the peer's end has been reported.
-    gone: Option<LossReason>,
+    event_queue: EventQueue,
     /// Events that the next poll reports.
     done: Vec<Event>,
     /// To each thread of the peer.
@@ -37,8 +37,9 @@ pub(crate) struct ShmLane {
 }
 
 impl ShmLane {
-    /// The lane of `thread` to `peer`, both of which exist.
-    pub(crate) fn new(host: Arc<Host>, thread: u32, peer: HostId) -> Self {
+    /// The lane that `event_queue` is for, to a host that memory reaches.
+    pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue) -> Self {
+        let (thread, peer) = (event_queue.thread(), event_queue.peer());
         let (layout, local) = (host.layout, host.local);
         let place = |owner: HostId, to, from_host, from| {
             let at = layout.ring(to, from_host, from);
@@ -47,14 +48,14 @@ impl ShmLane {
         let threads = 0..host.threads;
         let senders = threads.clone().map(|t| Sender::new(place(peer, t, local, thread))).collect();
         let receivers = threads.map(|t| Receiver::new(place(local, thread, peer, t))).collect();
-        host.seats[thread as usize].listening.add(peer);
+        host.own().add_lane(thread, peer);
         let (own, theirs) = (host.own().clone(), host.control(peer).clone());
         Self {
             thread,
             peer,
             own,
             theirs,
-            gone: None,
+            event_queue,
             done: Vec::new(),
             senders,
             waiting: 0,
@@ -75,14 +76,8 @@ impl ShmLane {
     fn window<'r>(&self, region: &'r RemoteRegion) -> Result<&'r Window, OpError> {
         let ours = |w: &&Window| w.issuer() == self.host.id && self.is_between(w.owner());
         let window = region.window().filter(ours).ok_or(OpError::Foreign(region.key()))?;
-        self.there()?;
+        self.event_queue.check_peer()?;
         Ok(window)
-    }
-
-    #[inline(always)]
-    fn there(&self) -> Result<(), OpError> {
-        let gone = self.gone.as_ref();
-        gone.map_or(Ok(()), |reason| Err(OpError::PeerLost(self.peer, reason.clone())))
     }
 
     fn completed(&mut self, token: u64, value: u64) {
@@ -122,20 +117,23 @@ impl ShmLane {
         self.host.gone(PeerEvent::Lost(self.peer, LossReason::Protocol(nonsense)));
     }
 
-    /// Looks at every ring from the peer, and at its fate.
+    /// Looks at every ring from the peer, at what was left for this lane, and whether the peer has
+    /// ended.
     #[cold]
     fn look(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         self.own.take(self.thread, self.peer);
+        self.host.pass_quiet_point(self.thread, self.peer);
         // Before the rings, so that what a peer sent before it left is reported before that.
-        let gone = &self.host.peer(self.peer).gone;
-        let mut fate = gone.get();
-        let (mut moved, mut more) = (false, false);
+        let mut end = self.host.end_of(self.peer);
+        let (mut moved, mut more) = (self.event_queue.take(sink), false);
         for (thread, receiver) in (0..).zip(&mut self.receivers) {
             let from = ThreadId { host: self.peer, thread };
             let mut arrived = |arrival| {
                 sink(match arrival {
-                    Arrival::Bulk { tag, payload } => Event::Bulk { from, tag, payload },
-                    Arrival::Notify { key, at, value } => Event::Notified { from, key, at, value },
+                    Arrival::Bulk { tag, payload } => Event::Bulk { from, tag: Tag(tag), payload },
+                    Arrival::Notify(Notice { key, at, len, value }) => {
+                        Event::Notified { from, key, at, len, value }
+                    }
                 });
             };
             match receiver.advance(&mut arrived) {
@@ -150,20 +148,19 @@ impl ShmLane {
                 Err(nonsense) => {
                     let event = PeerEvent::Lost(self.peer, LossReason::Protocol(nonsense));
                     self.host.gone(event);
-                    (fate, more) = (gone.get(), false);
+                    (end, more) = (self.host.end_of(self.peer), false);
                     break;
                 }
             }
         }
         if more {
             self.own.ask(self.thread, self.peer);
-        } else if let Some(event) = fate {
-            self.gone = Some(event.reason());
-            // Nothing more is to keep the thread awake, even if somebody asks it to look once more.
-            self.host.seats[self.thread as usize].listening.remove(self.peer);
+        } else if let Some(end) = end {
+            // Nothing more keeps the thread awake, even if it is asked to look once more.
+            self.own.remove_lane(self.thread, self.peer);
             self.waiting = 0;
             self.senders = Vec::new();
-            sink(Event::Peer(event.clone()));
+            self.event_queue.report(end, sink);
             return true;
         }
         moved
@@ -172,7 +169,7 @@ impl ShmLane {
 
 impl Drop for ShmLane {
     fn drop(&mut self) {
-        self.host.seats[self.thread as usize].listening.remove(self.peer);
+        self.own.remove_lane(self.thread, self.peer);
     }
 }
 
@@ -238,21 +235,29 @@ impl Lane for ShmLane {
     ) -> Result<(), OpError> {
         OpError::check_thread(thread, self.host.threads, self.peer)?;
         self.write(to, at, from)?;
-        self.send(thread, Frame::Notify { key: to.key(), at: at as u64, value }, Vec::new());
+        let notice = Notice { key: to.key(), at: at as u64, len: from.len() as u64, value };
+        self.send(thread, Frame::Notify(notice), Vec::new());
         Ok(())
     }
 
-    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        self.event_queue.check_peer()?;
+        // Operations are done, and refused, while they are called.
+        self.completed(token, 0);
+        Ok(())
+    }
+
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         OpError::check_thread(thread, self.host.threads, self.peer)?;
-        self.there()?;
+        self.event_queue.check_peer()?;
         OpError::check_payload(payload.len())?;
-        self.send(thread, Frame::Bulk { tag, len: payload.len() }, payload);
+        self.send(thread, Frame::Bulk { tag: tag.0, len: payload.len() }, payload);
         Ok(())
     }
 
     #[inline]
     fn flush(&mut self) -> Result<(), OpError> {
-        self.there()
+        self.event_queue.check_peer()
     }
 
     #[inline]
@@ -270,7 +275,7 @@ impl Lane for ShmLane {
         }
         let mut any = !self.done.is_empty();
         self.done.drain(..).for_each(&mut *sink);
-        if asked && self.gone.is_none() {
+        if asked && !self.event_queue.is_over() {
             any |= self.look(sink);
         }
         if self.waiting > 0 {
@@ -314,7 +319,7 @@ mod tests {
         // As whoever noted the end does for all threads, perhaps only now.
         let host = rack[0].host();
         host.own().ask(0, HostId(1));
-        assert!(!host.own().asked_any(0, &host.seats[0].listening));
+        assert!(!host.own().asked_any(0));
     }
 
     #[test]
@@ -332,7 +337,7 @@ mod tests {
                 matches!(lost, PeerEvent::Lost(HostId(1), LossReason::Protocol(_))),
                 "{lost:?}"
             );
-            assert!(lane.bulk(0, 0, Vec::new()).is_err());
+            assert!(lane.bulk(0, Tag(0), Vec::new()).is_err());
         }
         let lost = end(&mut *back);
         assert!(matches!(lost, PeerEvent::Lost(HostId(0), LossReason::Connection(_))), "{lost:?}");

@@ -29,12 +29,14 @@ mod export;
 pub mod fuzzing;
 mod handshake;
 mod host;
+mod import;
 mod join;
 mod lane;
 #[allow(unsafe_code)]
 mod mapping;
 mod meeting;
 mod message;
+mod quiet;
 mod ring;
 mod service;
 mod shm;

@@ -9,15 +9,15 @@
 use primitive::SharedBytes;
 use rustix::{
     fs::{
-        FsWord, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
-        memfd_create,
+        FsWord, MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals,
+        fstat, fstatfs, ftruncate, memfd_create, open,
     },
     io::Errno,
     mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
 };
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     ptr::{NonNull, null_mut},
     sync::Arc,
 };
@@ -79,6 +79,14 @@ pub(crate) fn shared(len: usize, peers_write: bool) -> io::Result<(SharedBytes, 
     Ok((memory, file))
 }
 
+/// Another descriptor of `file`, which [`shared`] made, that cannot be mapped writable.
+pub(crate) fn read_only(file: &OwnedFd) -> io::Result<OwnedFd> {
+    // So that it cannot be opened for writing again, unless its permissions are changed back.
+    fchmod(file, Mode::RUSR)?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
 /// Maps what a peer handed over: at least `len` bytes, sealed, in ordinary pages. If `writable` is
 /// false, the caller must never write to the result: the write would fault.
 pub(crate) fn of_peer(file: &OwnedFd, len: usize, writable: bool) -> io::Result<SharedBytes> {
@@ -127,6 +135,22 @@ mod tests {
         let mut out = [0; 5];
         seen.read_into(5, &mut out);
         assert_eq!(&out, b"hello", "its owner still writes");
+    }
+
+    #[test]
+    fn a_read_only_descriptor_cannot_be_mapped_for_writing_where_others_can() {
+        let (memory, file) = shared(8192, true).expect("memory");
+        let readable = read_only(&file).expect("a descriptor");
+        let refused = of_peer(&readable, 8192, true).expect_err("it is read-only");
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        assert!(rustix::io::pwrite(&readable, &[1], 0).is_err(), "nor write it as a file");
+        let (seen, written) = (of_peer(&readable, 8192, false), of_peer(&file, 8192, true));
+        written.expect("a mapping").write_from(5, b"hello");
+        let mut out = [0; 5];
+        seen.expect("a mapping").read_into(5, &mut out);
+        assert_eq!(&out, b"hello");
+        memory.read_into(5, &mut out);
+        assert_eq!(&out, b"hello");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use transport_api::{HostId, RegionKey, Rights};
 
 /// The version of these packets and of the layouts in shared memory.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Bytes of the largest packet.
 pub(crate) const LARGEST: usize = 64;
@@ -29,15 +29,16 @@ pub(crate) enum Message {
     Alarms { count: u32 },
     /// Asks for a region, waiting up to `timeout` milliseconds for it to be exported.
     Import { id: u64, key: RegionKey, timeout: u64 },
-    /// The answer to `Import`: nothing, or a region; comes with the region's memory.
-    Export { id: u64, region: Option<Described> },
+    /// The answer to `Import`: nothing, or a region; comes with the region's memory, unless the
+    /// importer has no rights on it.
+    Export { id: u64, region: Option<RegionInfo> },
     /// The sender leaves the rack.
     Goodbye,
 }
 
 /// A region, in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Described {
+pub(crate) struct RegionInfo {
     pub(crate) rights: Rights,
     pub(crate) generation: u32,
     pub(crate) len: u64,
@@ -48,7 +49,9 @@ impl Message {
     pub(crate) fn files(&self) -> usize {
         match self {
             Message::Link { .. } | Message::Greeting { .. } => 1,
-            Message::Export { region, .. } => region.is_some().into(),
+            Message::Export { region, .. } => {
+                region.is_some_and(|region| region.rights != Rights::NONE).into()
+            }
             Message::Alarms { count } => *count as usize,
             _ => 0,
         }
@@ -93,7 +96,7 @@ impl Message {
                 put(b"n");
                 put(&id.to_le_bytes());
             }
-            Message::Export { id, region: Some(Described { rights, generation, len }) } => {
+            Message::Export { id, region: Some(RegionInfo { rights, generation, len }) } => {
                 put(b"e");
                 put(&id.to_le_bytes());
                 put(&[rights.bits()]);
@@ -134,7 +137,7 @@ impl Message {
                 let id = fields.u64()?;
                 let rights = Rights::from_bits(fields.bytes::<1>()?[0])?;
                 let (generation, len) = (fields.u32()?, fields.u64()?);
-                Message::Export { id, region: Some(Described { rights, generation, len }) }
+                Message::Export { id, region: Some(RegionInfo { rights, generation, len }) }
             }
             b'b' => Message::Goodbye,
             _ => return None,
@@ -167,7 +170,7 @@ mod tests {
     use super::*;
 
     fn all() -> Vec<Message> {
-        let region = Described { rights: Rights::READ, generation: 3, len: u64::MAX };
+        let region = RegionInfo { rights: Rights::READ, generation: 3, len: u64::MAX };
         vec![
             Message::Knock { host: HostId(3), word: [9; 16] },
             Message::Hello { version: 1, identity: [7; 32] },

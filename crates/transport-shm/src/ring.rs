@@ -70,14 +70,26 @@ pub(crate) enum Frame {
     /// A payload of `len` bytes follows.
     Bulk { tag: u64, len: usize },
     /// No payload follows.
-    Notify { key: RegionKey, at: u64, value: u32 },
+    Notify(Notice),
+}
+
+/// What a notification says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Notice {
+    pub(crate) key: RegionKey,
+    pub(crate) at: u64,
+    /// Bytes that were written, fewer than 2^56.
+    pub(crate) len: u64,
+    pub(crate) value: u32,
 }
 
 impl Frame {
     fn words(self) -> [u64; 4] {
         match self {
             Frame::Bulk { tag, len } => [1, tag, len as u64, 0],
-            Frame::Notify { key, at, value } => [2, key.0, at, value.into()],
+            Frame::Notify(Notice { key, at, len, value }) => {
+                [2 | len << 8, key.0, at, value.into()]
+            }
         }
     }
 
@@ -86,9 +98,9 @@ impl Frame {
             [1, tag, len, 0] if len <= MESSAGE_BYTES as u64 => {
                 Some(Frame::Bulk { tag, len: len as usize })
             }
-            [2, key, at, value] => {
+            [kind, key, at, value] if kind & 0xff == 2 => {
                 let value = u32::try_from(value).ok()?;
-                Some(Frame::Notify { key: RegionKey(key), at, value })
+                Some(Frame::Notify(Notice { key: RegionKey(key), at, len: kind >> 8, value }))
             }
             _ => None,
         }
@@ -189,7 +201,7 @@ pub(crate) enum Arrival {
     /// A whole payload.
     Bulk { tag: u64, payload: Vec<u8> },
     /// A notification.
-    Notify { key: RegionKey, at: u64, value: u32 },
+    Notify(Notice),
 }
 
 /// A payload that is still arriving.
@@ -274,9 +286,7 @@ impl Receiver {
                 }
                 match Frame::parse(words) {
                     None => return Err(format!("a frame header {words:x?}")),
-                    Some(Frame::Notify { key, at, value }) => {
-                        sink(Arrival::Notify { key, at, value });
-                    }
+                    Some(Frame::Notify(notice)) => sink(Arrival::Notify(notice)),
                     Some(Frame::Bulk { tag, len }) => {
                         self.partial = Some(Box::new(Partial { tag, len, payload: Vec::new() }));
                     }
@@ -300,6 +310,11 @@ mod tests {
         let memory = SharedBytes::heap(RING_HEADER + bytes);
         let place = Place::new(&memory, 0, bytes);
         (Sender::new(place.clone()), Receiver::new(place), memory)
+    }
+
+    fn notice(n: u32) -> Notice {
+        let key = RegionKey(n.into());
+        Notice { key, at: !key.0, len: (1 << 56) - 1 - key.0, value: !n }
     }
 
     #[test]
@@ -338,7 +353,7 @@ mod tests {
                 let tag = u64::from(n);
                 sender.push(match len {
                     Some(len) => Frame::Bulk { tag, len: *len },
-                    None => Frame::Notify { key: RegionKey(tag), at: !tag, value: !n },
+                    None => Frame::Notify(notice(n)),
                 }, bytes.clone());
                 expected.push((tag, len.map(|_| bytes)));
             }
@@ -350,9 +365,9 @@ mod tests {
                 } else {
                     receiver.advance(&mut |arrival| arrived.push(match arrival {
                         Arrival::Bulk { tag, payload } => (tag, Some(payload)),
-                        Arrival::Notify { key, at, value } => {
-                            assert_eq!((at, u64::from(value)), (!key.0, u64::from(!(key.0 as u32))));
-                            (key.0, None)
+                        Arrival::Notify(arrived) => {
+                            assert_eq!(arrived, notice(arrived.key.0 as u32));
+                            (arrived.key.0, None)
                         }
                     })).expect("no nonsense");
                 }

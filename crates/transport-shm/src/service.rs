@@ -6,9 +6,9 @@
 //! ends, whatever it was doing; a link that closes without a goodbye counts as a death, too.
 
 use crate::{
-    export::Told,
+    export::Described,
     host::Host,
-    message::{Described, Message},
+    message::{Message, RegionInfo},
     socket::{self, NoPacket, Sender, timespec},
 };
 use parking_lot::Mutex;
@@ -24,7 +24,7 @@ use std::{
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{HostId, LossReason, PeerEvent, RegionKey, deadline};
+use transport_api::{HostId, Importer, LossReason, PeerEvent, RegionKey, deadline};
 
 /// How long after a link has closed its process may take to end, so that the report can say how it
 /// ended. Part of the 100 ms within which a loss is reported.
@@ -33,13 +33,10 @@ const CLOSING: Duration = Duration::from_millis(50);
 /// Packets of one link that are read before the other links have their turn.
 const PACKETS_A_TURN: usize = 256;
 
-/// What a peer answered to an import: a region and its memory, or that there is none.
-pub(crate) type Answer = Option<(Described, OwnedFd)>;
-
 /// What threads of this process ask of the service thread.
 pub(crate) enum Order {
-    /// Ask `owner` for a region. The answer is dropped unanswered when there is nobody to ask.
-    Import { owner: HostId, key: RegionKey, timeout: Duration, answer: mpsc::Sender<Answer> },
+    /// Ask `owner` for a region. The importer is dropped unanswered when the owner is gone.
+    Import { owner: HostId, key: RegionKey, timeout: Duration, importer: Importer },
     /// Say goodbye to all, then drop `said`.
     Goodbye { _said: mpsc::Sender<()> },
     /// Close all links without a word, and end.
@@ -84,7 +81,7 @@ pub(crate) struct Link {
     out: VecDeque<(Message, Option<Arc<OwnedFd>>)>,
     /// Imports that it has not answered yet, by number. They are dropped only after it has been
     /// noted what became of the peer, so that whoever asked can say so.
-    asked: HashMap<u64, mpsc::Sender<Answer>>,
+    asked: HashMap<u64, (RegionKey, Importer)>,
     /// Its imports that wait for an export here. With the answers in `out`, at most
     /// [`PENDING_IMPORTS`].
     waiting: Vec<(u64, RegionKey, Instant)>,
@@ -154,13 +151,13 @@ impl Service {
                         link.post(Message::Goodbye, None);
                     }
                 }
-                Order::Import { owner, key, timeout, answer } => {
+                Order::Import { owner, key, timeout, importer } => {
                     let link = self.links.iter_mut().find(|link| link.host == owner);
                     let Some(link) = link else { continue };
                     let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
                     // Also if the link is closed: who asks is told when it is known what became of
                     // the peer.
-                    link.asked.insert(self.next, answer);
+                    link.asked.insert(self.next, (key, importer));
                     if link.closed.is_none() {
                         link.post(Message::Import { id: self.next, key, timeout }, None);
                     }
@@ -176,10 +173,10 @@ impl Service {
         let now = Instant::now();
         for link in &mut self.links {
             for (id, key, deadline) in std::mem::take(&mut link.waiting) {
-                match self.host.exports.tell(key) {
-                    Some((told, file)) => {
-                        let Told { rights, generation, len, .. } = told;
-                        let region = Some(Described { rights, generation, len: len as u64 });
+                match self.host.exports.describe(key, link.host) {
+                    Some((described, file)) => {
+                        let Described { rights, generation, len, .. } = described;
+                        let region = Some(RegionInfo { rights, generation, len: len as u64 });
                         link.post(Message::Export { id, region }, file);
                     }
                     None if deadline <= now => {
@@ -195,7 +192,7 @@ impl Service {
     fn keep(&mut self, mut link: Link) -> Option<Link> {
         // Checked before the socket is read: what a dead process said last is then all there.
         let ended = self.has_ended(&link);
-        match link.exchange(ended) {
+        match link.exchange(&self.host, ended) {
             Fate::Left => {
                 self.host.gone(PeerEvent::Left(link.host));
                 link.asked.clear();
@@ -217,7 +214,7 @@ impl Service {
             return None;
         }
         // Lanes may have found it broken: the link goes, and the peer hears of it by that.
-        let gone = self.host.peer(link.host).gone.get();
+        let gone = self.host.end_of(link.host);
         (!matches!(gone, Some(PeerEvent::Lost(..)))).then_some(link)
     }
 
@@ -279,7 +276,7 @@ impl Link {
 
     /// Sends as much as possible, and receives as much as one turn allows, from a process that has
     /// `ended` everything. What is left keeps the socket readable.
-    fn exchange(&mut self, ended: bool) -> Fate {
+    fn exchange(&mut self, host: &Host, ended: bool) -> Fate {
         if self.closed.is_some() {
             return Fate::Fine;
         }
@@ -313,9 +310,9 @@ impl Link {
                     self.waiting.push((id, key, deadline(Instant::now(), timeout)));
                 }
                 (Message::Export { id, region }, file) => {
-                    // Nobody waits any more if the importer has timed out.
-                    if let Some(answer) = self.asked.remove(&id) {
-                        let _ = answer.send(region.zip(file));
+                    // A blocked importer may have timed out.
+                    if let Some((key, importer)) = self.asked.remove(&id) {
+                        host.imported(self.host, key, region, file, importer);
                     }
                 }
                 (other, _) => {

@@ -3,28 +3,24 @@
 use crate::{
     alarm::Alarm,
     control::{Control, Layout, Waking},
-    export::{REGION_HEADER, Told},
     handshake::{JoinError, check_size},
-    host::{Host, Seat},
+    host::Host,
     lane::ShmLane,
     mapping,
     service::Order,
 };
 use parking_lot::Mutex;
-use primitive::sync::Ordering;
 use std::{
-    collections::HashMap,
-    io,
     sync::{
-        Arc, Weak,
+        Arc,
         mpsc::{self, RecvTimeoutError},
     },
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use transport_api::{
-    HostId, Lane, LaneError, LossReason, Parker, Region, RegionError, RegionKey, RemoteRegion,
-    Rights, Transport, Window, deadline,
+    Access, HostId, Importer, Lane, LaneError, Parker, Region, RegionError, RegionKey,
+    RemoteRegion, Transport,
 };
 
 /// How long a service thread may take to answer.
@@ -37,13 +33,11 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub struct ShmTransport {
     host: Arc<Host>,
     service: Mutex<Option<JoinHandle<()>>>,
-    /// What this process has imported from others and still holds.
-    imports: Mutex<HashMap<(HostId, RegionKey), Weak<Window>>>,
 }
 
 impl ShmTransport {
     pub(crate) fn new(host: Arc<Host>, service: Option<JoinHandle<()>>) -> Self {
-        Self { host, service: Mutex::new(service), imports: Mutex::default() }
+        Self { host, service: Mutex::new(service) }
     }
 
     /// A rack of one host: `threads` threads of this process, which delegate to each other over
@@ -53,7 +47,7 @@ impl ShmTransport {
     /// use gossamer_transport_shm::ShmTransport;
     /// use transport_api::{HostId, RegionKey, Rights, Transport};
     /// let rack = ShmTransport::threads(2)?;
-    /// let region = rack.export(RegionKey(1), 64, Rights::ALL)?;
+    /// let region = rack.export(RegionKey(1), 64, Rights::ALL.into())?;
     /// let remote = rack.import(HostId(0), RegionKey(1), std::time::Duration::ZERO)?;
     /// let mut lane = rack.lane(0, HostId(0)).unwrap();
     /// lane.signal(&remote, 8, 7).unwrap();
@@ -92,44 +86,11 @@ impl ShmTransport {
 
     /// Takes the parkers of all threads, for which these are given.
     pub(crate) fn alarms(&self) -> Vec<Alarm> {
-        let alarm = |(thread, seat): (u32, &Seat)| {
-            seat.parker.store(true, Ordering::Release);
-            Alarm::new(self.host.clone(), thread)
+        let alarm = |thread| {
+            let parker = self.host.event_queues.take_parker(thread);
+            parker.is_ok().then(|| Alarm::new(self.host.clone(), thread))
         };
-        (0..).zip(&self.host.seats).map(alarm).collect()
-    }
-
-    /// Asks `owner` for a region.
-    fn ask(
-        &self,
-        owner: HostId,
-        key: RegionKey,
-        timeout: Duration,
-    ) -> Result<Arc<Window>, RegionError> {
-        let unknown = RegionError::Unknown { owner, key };
-        let Some(desk) = &self.host.desk else { return Err(unknown) };
-        let (answer, answered) = mpsc::channel();
-        desk.leave(Order::Import { owner, key, timeout, answer });
-        let (region, file) = match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
-            Ok(Some(answer)) => answer,
-            Ok(None) | Err(RecvTimeoutError::Timeout) => return Err(unknown),
-            Err(RecvTimeoutError::Disconnected) => return Err(self.lost(owner)),
-        };
-        let broken = |what: String| RegionError::PeerLost(owner, LossReason::Protocol(what));
-        let len = usize::try_from(region.len).map_err(|_| broken(format!("{region:?}")))?;
-        let total = len.checked_add(REGION_HEADER).ok_or_else(|| broken(format!("{region:?}")))?;
-        let whole = mapping::of_peer(&file, total, Told::peers_write(region.rights));
-        let whole = whole.map_err(|source| match source.kind() {
-            io::ErrorKind::InvalidData => broken(source.to_string()),
-            _ => RegionError::NoMemory { len, source },
-        })?;
-        let (rights, generation) = (region.rights, region.generation);
-        Ok(Arc::new(Told { rights, generation, len, whole }.window(self.host.id, owner, key)))
-    }
-
-    /// Why nothing can be had from `owner` any more.
-    fn lost(&self, owner: HostId) -> RegionError {
-        RegionError::lost(owner, self.host.peer(owner).gone.get())
+        (0..self.host.threads).filter_map(alarm).collect()
     }
 }
 
@@ -150,15 +111,21 @@ impl Transport for ShmTransport {
         self.host.reaches(peer)
     }
 
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
-        let region = self.host.exports.export(key, len, rights)?;
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
+        let region = self.host.exports.export(key, len, access)?;
         // A peer may be waiting for it.
         self.host.ring_desk();
         Ok(region)
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
-        self.host.exports.revoke(key, self.host.local)
+        self.host.exports.revoke(key)
+    }
+
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
+        self.host.exports.revoke(key)?;
+        self.host.report_quiet(thread, token);
+        Ok(())
     }
 
     fn import(
@@ -167,27 +134,26 @@ impl Transport for ShmTransport {
         key: RegionKey,
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if !self.host.reaches(owner) {
-            return Err(RegionError::NoSuchHost(owner));
+        let (answer, answered) = mpsc::channel();
+        self.host.begin_import(owner, key, timeout, Importer::Blocked(answer))?;
+        match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
+            Ok(result) => result,
+            Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(RegionError::lost(owner, self.host.end_of(owner)))
+            }
         }
-        if owner == self.host.local {
-            let told = self.host.exports.wait(key, deadline(Instant::now(), timeout));
-            let told = told.ok_or(RegionError::Unknown { owner, key })?;
-            let window = told.window(self.host.id, owner, key);
-            return Ok(RemoteRegion::mapping(Arc::new(window)));
-        }
-        if self.host.peer(owner).gone.get().is_some() {
-            return Err(self.lost(owner));
-        }
-        let held = || self.imports.lock();
-        // What one thread has mapped serves all: one mapping, one set of page tables.
-        let known = held().get(&(owner, key)).and_then(Weak::upgrade);
-        if let Some(known) = known.filter(|known| known.is_live()) {
-            return Ok(RemoteRegion::mapping(known));
-        }
-        let fresh = self.ask(owner, key, timeout)?;
-        held().insert((owner, key), Arc::downgrade(&fresh));
-        Ok(RemoteRegion::mapping(fresh))
+    }
+
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        self.host.begin_import(owner, key, timeout, Importer::Lane { thread, token })
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
@@ -195,17 +161,12 @@ impl Transport for ShmTransport {
         if !self.host.reaches(peer) {
             return Err(LaneError::NoSuchHost(peer));
         }
-        if !self.host.seats[thread as usize].opened.add(peer) {
-            return Err(LaneError::AlreadyOpen(thread, peer));
-        }
-        Ok(Box::new(ShmLane::new(self.host.clone(), thread, peer)))
+        let event_queue = self.host.event_queues.open(thread, peer)?;
+        Ok(Box::new(ShmLane::new(self.host.clone(), event_queue)))
     }
 
     fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
-        LaneError::check_thread(thread, self.host.threads)?;
-        if self.host.seats[thread as usize].parker.swap(true, Ordering::AcqRel) {
-            return Err(LaneError::AlreadyOpen(thread, self.host.local));
-        }
+        self.host.event_queues.take_parker(thread)?;
         Ok(Box::new(ShmParker { host: self.host.clone(), thread }))
     }
 
@@ -238,8 +199,7 @@ struct ShmParker {
 
 impl Parker for ShmParker {
     fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
-        let listening = &self.host.seats[self.thread as usize].listening;
         let own = self.host.own();
-        own.park(self.thread, timeout, || ready() || own.asked_any(self.thread, listening));
+        own.park(self.thread, timeout, || ready() || own.asked_any(self.thread));
     }
 }

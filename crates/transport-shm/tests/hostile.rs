@@ -22,7 +22,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{Event, HostId, LossReason, PeerEvent, RegionKey, Rights, Transport};
+use transport_api::{Event, HostId, LossReason, PeerEvent, RegionKey, Rights, Tag, Transport};
 
 /// Which part a started process plays; unset in the process that runs the tests.
 const ROLE: &str = "GOSSAMER_TEST_ROLE";
@@ -174,7 +174,7 @@ fn imports_without_end_are_a_violation() {
 
 fn answers_left_unread_are_a_violation() {
     let (rack, _child) = rack_with("unread");
-    let _region = rack.export(RegionKey(EXPORTED), 4096, Rights::ALL).expect("an export");
+    let _region = rack.export(RegionKey(EXPORTED), 4096, Rights::ALL.into()).expect("an export");
     assert_violates(&end_of(&rack, HostId(1)));
 }
 
@@ -220,7 +220,7 @@ fn sabotage() -> ExitCode {
             fcntl_setfl(&file, OFlags::empty()).expect("no flag");
         }
     }
-    rack.lane(0, HostId(0)).expect("a lane").bulk(0, 1, Vec::new()).expect("a payload");
+    rack.lane(0, HostId(0)).expect("a lane").bulk(0, Tag(1), Vec::new()).expect("a payload");
     thread::sleep(DEADLINE * 2);
     ExitCode::FAILURE
 }

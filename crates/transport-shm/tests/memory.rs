@@ -17,7 +17,7 @@ fn resident() -> usize {
 }
 
 fn export(host: &dyn Transport, key: u64) -> Region {
-    host.export(RegionKey(key), LARGE, Rights::ALL).expect("an export")
+    host.export(RegionKey(key), LARGE, Rights::ALL.into()).expect("an export")
 }
 
 #[test]

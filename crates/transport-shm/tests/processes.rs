@@ -18,7 +18,7 @@ use std::{
 };
 use transport_api::{
     Event, HostId, Lane, LossReason, OpError, PeerEvent, Region, RegionKey, RemoteRegion, Rights,
-    Transport,
+    Tag, Transport,
 };
 
 /// Which part a started process plays; unset in the process that runs the tests.
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         Ok("watch") => watch(&ShmTransport::join_leader(&BUILD).expect("to join")),
         Ok("exit") => {
             let rack = ShmTransport::join_leader(&BUILD).expect("to join");
-            lane_to(&rack, 0).bulk(0, 1, Vec::new()).expect("a payload");
+            lane_to(&rack, 0).bulk(0, Tag(1), Vec::new()).expect("a payload");
             std::process::exit(7)
         }
         Ok("leader") => lead_and_abort(),
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         Ok("meet") => {
             let (rack, alarms) = ShmTransport::meet(&neighbours(3, 0)).expect("to meet");
             assert_eq!(alarms.len(), 2, "the rack has hosts elsewhere");
-            lane_to(&rack, 1).bulk(0, 1, Vec::new()).expect("a payload");
+            lane_to(&rack, 1).bulk(0, Tag(1), Vec::new()).expect("a payload");
             std::process::exit(7)
         }
         Ok("meet as another user") => {
@@ -211,7 +211,7 @@ fn payload(host: u32) -> Vec<u8> {
 /// Every host counts in every host's memory, sends it 3 MiB, waits for its, and says goodbye.
 fn work(rack: &ShmTransport) -> ExitCode {
     let (local, hosts) = (rack.local().0, rack.hosts());
-    let own = rack.export(RegionKey(1), 4096, Rights::ALL).expect("an export");
+    let own = rack.export(RegionKey(1), 4096, Rights::ALL.into()).expect("an export");
     let others: Vec<u32> = (0..hosts).filter(|host| *host != local).collect();
     let mut lanes: Vec<_> = others.iter().map(|host| lane_to(rack, *host)).collect();
     for lane in &mut lanes {
@@ -219,7 +219,7 @@ fn work(rack: &ShmTransport) -> ExitCode {
         for token in 0..1000 {
             lane.fetch_add(&region, 0, 1, token).expect("a fetch_add");
         }
-        lane.bulk(0, u64::from(local), payload(local)).expect("a payload");
+        lane.bulk(0, Tag(u64::from(local)), payload(local)).expect("a payload");
     }
     // All lanes are polled until all is there: each also moves what it still has to send.
     let (start, mut arrived) = (Instant::now(), BTreeSet::new());
@@ -240,7 +240,7 @@ fn work(rack: &ShmTransport) -> ExitCode {
     }
     // Everybody has what it waits for once everybody has said so.
     for lane in &mut lanes {
-        lane.bulk(1, 0, Vec::new()).expect("a payload");
+        lane.bulk(1, Tag(0), Vec::new()).expect("a payload");
     }
     let mut second: Vec<_> =
         others.iter().map(|host| rack.lane(1, HostId(*host)).expect("a lane")).collect();
@@ -287,7 +287,7 @@ fn hammer(lane: &mut dyn Lane, region: &RemoteRegion, step: u64) -> Result<(), O
     lane.signal(region, 0, step)?;
     lane.fetch_add(region, 8, 1, step)?;
     lane.write_notify(region, 64, &block, 0, step as u32)?;
-    lane.bulk(0, step, vec![1; 10_000])?;
+    lane.bulk(0, Tag(step), vec![1; 10_000])?;
     lane.flush()?;
     lane.wake(0);
     Ok(())
@@ -295,7 +295,7 @@ fn hammer(lane: &mut dyn Lane, region: &RemoteRegion, step: u64) -> Result<(), O
 
 /// Hammers the leader as long as it lives, and then says why it stopped.
 fn storm(rack: &dyn Transport) -> ExitCode {
-    let _own = rack.export(RegionKey(1), 4096, Rights::ALL).expect("an export");
+    let _own = rack.export(RegionKey(1), 4096, Rights::ALL.into()).expect("an export");
     let region = rack.import(HostId(0), RegionKey(1), DEADLINE).expect("an import");
     let mut lane = rack.lane(0, HostId(0)).expect("a lane");
     for step in 0.. {
@@ -319,7 +319,7 @@ fn watch(rack: &ShmTransport) -> ExitCode {
 fn a_killed_process_is_lost_with_its_signal() {
     for round in 0..5 {
         let (rack, mut children) = rack_of(&["storm", "watch"]);
-        let own: Region = rack.export(RegionKey(1), 4096, Rights::ALL).expect("an export");
+        let own: Region = rack.export(RegionKey(1), 4096, Rights::ALL.into()).expect("an export");
         let region = rack.import(HostId(1), RegionKey(1), DEADLINE).expect("an import");
         let mut lane = lane_to(&rack, 1);
         let mut parker = rack.parker(1).expect("a parker");
@@ -383,7 +383,7 @@ fn lead_and_abort() -> ExitCode {
     let mut rendezvous = Rendezvous::new(2).expect("a rendezvous");
     let _orphan = rendezvous.spawn(&mut this("storm")).expect("a child");
     let rack = rendezvous.lead(2, &BUILD).expect("a rack");
-    let own = rack.export(RegionKey(1), 4096, Rights::ALL).expect("an export");
+    let own = rack.export(RegionKey(1), 4096, Rights::ALL.into()).expect("an export");
     let start = Instant::now();
     while own.memory().load(0, Ordering::Acquire) < 20 {
         assert!(start.elapsed() < DEADLINE, "the storm does not begin");

@@ -27,8 +27,12 @@ pub(crate) fn cost_of(length: usize) -> u64 {
 
 /// Something that waits to be sent on a stream.
 enum Item {
-    Payload { tag: u64, bytes: Vec<u8> },
-    Notify(Header),
+    Payload {
+        tag: u64,
+        bytes: Vec<u8>,
+    },
+    /// Its header, and the length of what was written.
+    Notify(Header, u64),
 }
 
 /// What is to be sent to one thread of the peer.
@@ -61,9 +65,9 @@ impl Stream {
                     (end < bytes.len()).then_some(end)
                 }
             },
-            Some(Item::Notify(header)) if may_start => {
+            Some(Item::Notify(header, len)) if may_start => {
                 self.charged += OVERHEAD;
-                header.encode(0, out);
+                header.encode_with(&len.to_le_bytes(), out);
                 None
             }
             _ => return false,
@@ -98,8 +102,8 @@ impl Outbound {
         self.stream(thread).queue.push_back(Item::Payload { tag, bytes });
     }
 
-    pub(crate) fn notify(&mut self, header: Header) {
-        self.stream(header.thread).queue.push_back(Item::Notify(header));
+    pub(crate) fn notify(&mut self, header: Header, len: u64) {
+        self.stream(header.thread).queue.push_back(Item::Notify(header, len));
     }
 
     /// The peer's `thread` has taken what was charged `cost`.

@@ -17,10 +17,9 @@ use std::{
     collections::HashMap,
     io,
     os::fd::OwnedFd,
-    sync::mpsc,
     time::{Duration, Instant},
 };
-use transport_api::{HostId, RegionKey, Rights, deadline};
+use transport_api::{HostId, Importer, RegionKey, Rights, deadline};
 
 /// Signs of life in the time of the loss bound.
 pub(crate) const BEATS: u32 = 8;
@@ -32,14 +31,18 @@ pub(crate) const UNACKNOWLEDGED: u32 = 4;
 const UNREAD_BYTES: usize = 1 << 20;
 
 /// A region as its owner describes it.
-pub(crate) struct Told {
+pub(crate) struct Described {
     pub(crate) rights: Rights,
     pub(crate) generation: u32,
     pub(crate) len: usize,
 }
 
-/// What a peer answered to an import: a region, or that there is none.
-pub(crate) type Answer = Option<Told>;
+/// An import that the peer has answered: with a region, or that there is none.
+pub(crate) struct Answered {
+    pub(crate) key: RegionKey,
+    pub(crate) importer: Importer,
+    pub(crate) described: Option<Described>,
+}
 
 /// The control connection to one peer.
 pub(crate) struct Control {
@@ -54,7 +57,9 @@ pub(crate) struct Control {
     /// joined while the peer still waits for others.
     pub(crate) heard: Instant,
     /// Imports that it has not answered yet, by number.
-    asked: HashMap<u64, mpsc::Sender<Answer>>,
+    asked: HashMap<u64, (RegionKey, Importer)>,
+    /// Those that it has answered, for the service thread.
+    answered: Vec<Answered>,
     /// Imports of its that wait for an export here: number, key, timeout.
     waiting: Vec<(u64, RegionKey, Instant)>,
     /// Why it has ended the connection, if it has said so.
@@ -75,6 +80,7 @@ impl Control {
             waits_for_room: false,
             heard: begins,
             asked: HashMap::new(),
+            answered: Vec::new(),
             waiting: Vec::new(),
             given_up: None,
             told_heard: false,
@@ -141,11 +147,11 @@ impl Control {
         number: u64,
         key: RegionKey,
         timeout: Duration,
-        answer: mpsc::Sender<Answer>,
+        importer: Importer,
     ) {
         let word = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         if self.wire.is_some() {
-            self.asked.insert(number, answer);
+            self.asked.insert(number, (key, importer));
             self.post(Header { key: key.0, at: number, word, ..Header::new(Kind::Ask) }, &[]);
         }
     }
@@ -157,7 +163,7 @@ impl Control {
             let told = Header { at: *number, ..Header::new(Kind::Told) };
             match exports.get(*key) {
                 Some(region) => {
-                    let thread = region.rights.bits().into();
+                    let thread = region.access.of(self.peer).bits().into();
                     let (word, generation) = (region.memory.len() as u64, region.generation);
                     self.post(Header { key: 1, thread, word, generation, ..told }, &[]);
                     false
@@ -170,6 +176,11 @@ impl Control {
             }
         });
         self.waiting = waiting;
+    }
+
+    /// Takes the imports of this host that the peer has answered.
+    pub(crate) fn take_answered(&mut self) -> Vec<Answered> {
+        std::mem::take(&mut self.answered)
     }
 
     /// When the timeout of the first import that waits passes.
@@ -211,9 +222,10 @@ impl Control {
                 };
                 let generation = header.generation;
                 // Nobody waits any more if the importer has timed out.
-                if let Some(answer) = self.asked.remove(&header.at) {
-                    let told = (header.key == 1).then_some(Told { rights, generation, len });
-                    let _ = answer.send(told);
+                if let Some((key, importer)) = self.asked.remove(&header.at) {
+                    let described = Described { rights, generation, len };
+                    let described = (header.key == 1).then_some(described);
+                    self.answered.push(Answered { key, importer, described });
                 }
             }
             Kind::Heard => self.has_heard = true,

@@ -7,29 +7,30 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     time::Instant,
 };
-use transport_api::{HostId, Region, RegionError, RegionKey, Rights, Window};
+use transport_api::{Access, HostId, Region, RegionError, RegionKey, Window};
 
 /// An exported region.
 pub(crate) struct Exported {
     pub(crate) key: RegionKey,
     pub(crate) generation: u32,
-    pub(crate) rights: Rights,
+    pub(crate) access: Access,
     pub(crate) memory: SharedBytes,
     /// One more than the generation while it is exported, for lanes of this host to itself.
     live: SharedBytes,
 }
 
 impl Exported {
-    pub(crate) fn new(name: (RegionKey, u32), rights: Rights, memory: SharedBytes) -> Self {
+    pub(crate) fn new(name: (RegionKey, u32), access: Access, memory: SharedBytes) -> Self {
         let (key, generation) = name;
         let live = SharedBytes::heap(8);
         live.store(0, u64::from(generation) + 1, Ordering::Release);
-        Self { key, generation, rights, memory, live }
+        Self { key, generation, access, memory, live }
     }
 
     /// What this host holds of its own region.
     pub(crate) fn window(&self, issuer: u64, owner: HostId) -> Window {
-        let Exported { key, generation, rights, ref memory, ref live } = *self;
+        let Exported { key, generation, ref access, ref memory, ref live } = *self;
+        let rights = access.of(owner);
         let (memory, live) = (memory.clone(), live.clone());
         Window::new((issuer, owner), (key, rights, generation), memory, live)
     }
@@ -83,18 +84,18 @@ impl Exports {
         self: &Arc<Self>,
         key: RegionKey,
         len: usize,
-        rights: Rights,
+        access: Access,
     ) -> Result<Region, RegionError> {
         let no_memory = || RegionError::NoMemory { len, source: io::ErrorKind::OutOfMemory.into() };
         let memory = SharedBytes::try_heap(len.max(8)).ok_or_else(no_memory)?.slice(0, len);
-        self.export_memory(key, rights, memory)
+        self.export_memory(key, access, memory)
     }
 
     /// Exports memory that is there already.
     pub(crate) fn export_memory(
         self: &Arc<Self>,
         key: RegionKey,
-        rights: Rights,
+        access: Access,
         memory: SharedBytes,
     ) -> Result<Region, RegionError> {
         let mut table = self.table();
@@ -104,12 +105,12 @@ impl Exports {
         let times = table.times.entry(key).or_default();
         let generation = *times;
         *times += 1;
-        let exported = Exported::new((key, generation), rights, memory.clone());
+        let exported = Exported::new((key, generation), access.clone(), memory.clone());
         table.now.insert(key, Arc::new(exported));
         drop(table);
         self.changed.notify_all();
         let guard = Guard { exports: Arc::downgrade(self), key, generation };
-        Ok(Region::new(key, rights, generation, memory, Arc::new(guard)))
+        Ok(Region::new(key, access, generation, memory, Arc::new(guard)))
     }
 
     /// Takes `key` out (only `generation` of it, if given). No operation of a peer touches its

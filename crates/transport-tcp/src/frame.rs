@@ -51,12 +51,12 @@ pub(crate) enum Kind {
     Value,
     /// The answer to a read.
     Data,
-    /// What was asked for is not exported, or no longer; `word` is 1 if it was an operation that
-    /// waits for its answer.
+    /// Region `key` is not exported, or no longer; `word` is 1 if it was an operation that waits for
+    /// its answer.
     Revoked,
     /// `thread` must not sleep through what came before.
     Wake,
-    /// A notification for `thread`.
+    /// A notification for `thread`; its body is how many bytes were written.
     Notify,
     /// A bulk payload of `word` bytes for `thread` begins; its tag is `key`.
     BulkStart,
@@ -76,14 +76,17 @@ pub(crate) enum Kind {
     Heard,
     /// The connection ends for the reason in the body.
     GivenUp,
+    /// Asks whether all operations so far were carried out. The answer is a [`Value`](Kind::Value)
+    /// if they were, and [`Revoked`](Kind::Revoked) with the first region that refused one if not.
+    Fence,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        const ALL: [Kind; 19] = [
+        const ALL: [Kind; 20] = [
             Write, Signal, Read, Swap, Add, Value, Data, Revoked, Wake, Notify, BulkStart,
-            BulkData, Grant, Goodbye, Ping, Ask, Told, Heard, GivenUp,
+            BulkData, Grant, Goodbye, Ping, Ask, Told, Heard, GivenUp, Fence,
         ];
         ALL.get(usize::from(byte).wrapping_sub(1)).copied()
     }
@@ -93,7 +96,7 @@ impl Kind {
         match self {
             Kind::Write | Kind::Data => (0, BODY_BYTES),
             Kind::BulkData => (1, BODY_BYTES),
-            Kind::Swap => (8, 8),
+            Kind::Swap | Kind::Notify => (8, 8),
             Kind::GivenUp => (0, 1024),
             _ => (0, 0),
         }

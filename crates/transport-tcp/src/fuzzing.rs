@@ -134,7 +134,7 @@ fn act(step: u8, word: usize, token: u64, machine: &mut Machine, fake: &mut Fake
         1 => machine.compare_swap(ALL, word, [0, token], token),
         2 => machine.read(ALL, 0, &SharedBytes::heap(LEN).slice(0, word), token),
         3 => machine.bulk(thread, token, vec![1; 8 * word]),
-        4 => machine.notify(ALL, word, thread, 5),
+        4 => machine.notify(ALL, word, 8, thread, 5),
         5 => {
             let count = machine.outgoing().len().min(100 * word);
             machine.sent(count);

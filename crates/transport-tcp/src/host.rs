@@ -10,7 +10,9 @@
 use crate::{
     bulk,
     conn::Conn,
+    control::{Answered, Described},
     export::{Exported, Exports},
+    lane::Handle,
     machine::Port,
     service::{Desk, Order},
     wire::Broken,
@@ -24,8 +26,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use transport_api::{
-    Event, EventQueue, EventQueues, HostId, LossReason, PeerEvent, PollTracker, RegionKey,
-    park_word::ParkWord,
+    Event, EventQueue, EventQueues, HostId, LossReason, PeerEvent, PollTracker, QuietPoints,
+    RegionError, RegionKey, RemoteRegion, Rights, Waiting, park_word::ParkWord,
 };
 
 /// What the epoll of a thread calls its eventfd, and the alarm of another transport; connections have
@@ -95,6 +97,8 @@ pub(crate) struct Host {
     pub(crate) threads: u32,
     pub(crate) event_queues: Arc<EventQueues>,
     pub(crate) poll_tracker: PollTracker,
+    /// Of lanes of this host to itself.
+    pub(crate) quiet_points: QuietPoints,
     pub(crate) exports: Arc<Exports>,
     /// By host number, this host included.
     peers: Vec<Peer>,
@@ -117,8 +121,20 @@ impl Host {
             });
             let threads = seats.len() as u32;
             let event_queues = EventQueues::new(local, peers.len() as u32, threads);
-            let poll_tracker = PollTracker::new(threads);
-            Self { id, local, threads, event_queues, poll_tracker, exports, peers, seats, desk }
+            let (poll_tracker, quiet_points) =
+                (PollTracker::new(threads), QuietPoints::new(threads));
+            Self {
+                id,
+                local,
+                threads,
+                event_queues,
+                poll_tracker,
+                quiet_points,
+                exports,
+                peers,
+                seats,
+                desk,
+            }
         })
     }
 
@@ -228,6 +244,27 @@ impl Host {
     pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
         self.event_queues.deliver(thread, from, event);
         self.wake(thread);
+    }
+
+    /// Reports the revocations of this host that no thread is in the way of any more.
+    pub(crate) fn report_quiet(&self) {
+        for Waiting { thread, token } in self.quiet_points.reached() {
+            self.deliver(thread, self.local, Event::Completed { token, value: 0 });
+        }
+    }
+
+    /// `owner` has answered an import.
+    pub(crate) fn imported(&self, owner: HostId, answered: Answered) {
+        let Answered { key, importer, described } = answered;
+        let result = match described {
+            None => Err(RegionError::Unknown { owner, key }),
+            Some(Described { rights: Rights::NONE, .. }) => Err(RegionError::Denied { owner, key }),
+            Some(Described { rights, generation, len }) => {
+                let handle = Arc::new(Handle { issuer: self.id });
+                Ok(RemoteRegion::remote(owner, (key, rights, generation), len, handle))
+            }
+        };
+        importer.answer(result, |thread, event| self.deliver(thread, owner, event));
     }
 
     /// Hands what has arrived for the lane of `event_queue`, which leads to another host, to `sink`,

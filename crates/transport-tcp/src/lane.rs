@@ -10,7 +10,7 @@ use crate::{
 };
 use primitive::SharedBytes;
 use std::sync::Arc;
-use transport_api::{Event, EventQueue, HostId, Lane, OpError, RemoteRegion, Rights};
+use transport_api::{Event, EventQueue, HostId, Lane, OpError, RemoteRegion, Rights, Tag};
 
 /// Bytes of operations that are sent without waiting for the flush.
 const EARLY_BYTES: usize = 256 << 10;
@@ -42,7 +42,7 @@ impl TcpLane {
         if !region.handle::<Handle>().is_some_and(ours) {
             return Err(OpError::Foreign(key));
         }
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         Ok(Name { key, generation: region.generation() })
     }
 
@@ -133,21 +133,27 @@ impl Lane for TcpLane {
         to.check(at, from.len(), Rights::WRITE)?;
         self.start(|machine| {
             machine.write(name, at, from);
-            machine.notify(name, at, thread, value);
+            machine.notify(name, at, from.len(), thread, value);
         });
         Ok(())
     }
 
-    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        self.event_queue.check_peer()?;
+        self.start(|machine| machine.fence(token));
+        Ok(())
+    }
+
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         OpError::check_payload(payload.len())?;
-        self.start(|machine| machine.bulk(thread, tag, payload));
+        self.start(|machine| machine.bulk(thread, tag.0, payload));
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), OpError> {
-        self.event_queue.there()?;
+        self.event_queue.check_peer()?;
         self.push();
         Ok(())
     }

@@ -7,7 +7,9 @@
 use crate::host::Host;
 use primitive::SharedBytes;
 use std::sync::Arc;
-use transport_api::{Event, EventQueue, HostId, Lane, OpError, RemoteRegion, ThreadId, Window};
+use transport_api::{
+    Event, EventQueue, HostId, Lane, OpError, RemoteRegion, Tag, ThreadId, Window,
+};
 
 /// A lane within a process.
 pub(crate) struct LocalLane {
@@ -20,6 +22,7 @@ pub(crate) struct LocalLane {
 impl LocalLane {
     /// The lane to this host that `event_queue` is for.
     pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue) -> Self {
+        host.quiet_points.enter(event_queue.thread());
         Self { host, event_queue, done: Vec::new() }
     }
 
@@ -32,6 +35,13 @@ impl LocalLane {
 
     fn me(&self) -> ThreadId {
         ThreadId { host: self.host.local, thread: self.event_queue.thread() }
+    }
+}
+
+impl Drop for LocalLane {
+    fn drop(&mut self) {
+        self.host.quiet_points.leave(self.event_queue.thread());
+        self.host.report_quiet();
     }
 }
 
@@ -95,12 +105,19 @@ impl Lane for LocalLane {
     ) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
         self.write(to, at, from)?;
-        let event = Event::Notified { from: self.me(), key: to.key(), at: at as u64, value };
+        let (key, at, len) = (to.key(), at as u64, from.len() as u64);
+        let event = Event::Notified { from: self.me(), key, at, len, value };
         self.host.deliver(thread, self.host.local, event);
         Ok(())
     }
 
-    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        // Operations are done, and refused, while they are called.
+        self.done.push(Event::Completed { token, value: 0 });
+        Ok(())
+    }
+
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
         OpError::check_payload(payload.len())?;
         let event = Event::Bulk { from: self.me(), tag, payload };
@@ -120,6 +137,9 @@ impl Lane for LocalLane {
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        if self.host.quiet_points.pass(self.event_queue.thread()) {
+            self.host.report_quiet();
+        }
         let done = !self.done.is_empty();
         self.done.drain(..).for_each(&mut *sink);
         self.event_queue.take(sink) || done

@@ -63,6 +63,9 @@ enum Asked {
         token: u64,
         name: Name,
     },
+    Fence {
+        token: u64,
+    },
     /// A part of a read; `total` is on the last.
     Part {
         token: u64,
@@ -78,7 +81,7 @@ impl Asked {
     /// Bytes of the answer.
     fn answer(&self) -> usize {
         match self {
-            Asked::Value { .. } => HEADER,
+            Asked::Value { .. } | Asked::Fence { .. } => HEADER,
             Asked::Part { len, .. } => HEADER + len,
         }
     }
@@ -105,6 +108,8 @@ pub(crate) struct Machine {
     owed: usize,
     /// Whether a part of the read whose answers come now was refused.
     refused: bool,
+    /// The first region that refused an operation of the peer since its last fence.
+    refused_peer: Option<RegionKey>,
     /// Frames that wait until less is owed, and what their answers will be.
     held: VecDeque<(Vec<u8>, Option<Asked>)>,
     requests: Vec<u8>,
@@ -130,6 +135,7 @@ impl Machine {
             asked: VecDeque::new(),
             owed: 0,
             refused: false,
+            refused_peer: None,
             held: VecDeque::new(),
             requests: Vec::new(),
             answers: Vec::new(),
@@ -190,10 +196,16 @@ impl Machine {
         self.start(header, Some(Asked::Value { token, name }), 0, |_| ());
     }
 
-    /// Tells `thread` of the peer what was written to `at`, behind every write so far.
-    pub(crate) fn notify(&mut self, name: Name, at: usize, thread: u32, value: u32) {
+    /// Asks whether all operations so far were carried out.
+    pub(crate) fn fence(&mut self, token: u64) {
+        self.start(Header::new(Kind::Fence), Some(Asked::Fence { token }), 0, |_| ());
+    }
+
+    /// Tells `thread` of the peer that `len` bytes were written to `at`, behind every write so far.
+    pub(crate) fn notify(&mut self, name: Name, at: usize, len: usize, thread: u32, value: u32) {
         let (thread, word) = (thread as u16, value.into());
-        self.outbound.notify(Header { thread, word, ..on(Kind::Notify, name, at) });
+        let header = Header { thread, word, ..on(Kind::Notify, name, at) };
+        self.outbound.notify(header, len as u64);
     }
 
     pub(crate) fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) {

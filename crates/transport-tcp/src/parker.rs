@@ -37,7 +37,11 @@ impl Parker for TcpParker {
         // Its own connections wake it now.
         seat.adopted.store(false, Ordering::Relaxed);
         seat.park_word().park(
-            || ready() || host.event_queues.has_events(*thread),
+            || {
+                ready()
+                    || host.event_queues.has_events(*thread)
+                    || host.quiet_points.is_asked(*thread)
+            },
             |_, _| {
                 // Fails when a signal comes, which may be what the thread slept for.
                 let timeout = crate::service::timespec(timeout);

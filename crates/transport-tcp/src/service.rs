@@ -7,7 +7,7 @@
 
 use crate::{
     conn,
-    control::{Answer, BEATS, Control},
+    control::{BEATS, Control},
     host::Host,
     wire::Broken,
 };
@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{HostId, LossReason, PeerEvent, ProgressThread, RegionKey};
+use transport_api::{HostId, Importer, LossReason, PeerEvent, ProgressThread, RegionKey};
 
 /// Events that one wait returns, at most.
 const READY: usize = 256;
@@ -61,8 +61,8 @@ pub(crate) fn timespec(time: Duration) -> Timespec {
 
 /// What threads of this process ask of the service thread.
 pub(crate) enum Order {
-    /// Ask `owner` for a region. The answer is dropped unanswered when there is nobody to ask.
-    Import { owner: HostId, key: RegionKey, timeout: Duration, answer: mpsc::Sender<Answer> },
+    /// Ask `owner` for a region. The importer is dropped unanswered when the owner is gone.
+    Import { owner: HostId, key: RegionKey, timeout: Duration, importer: Importer },
     /// Drop `_said` when all peers have heard this host's goodbye, or are gone.
     Goodbye { _said: mpsc::Sender<()> },
     /// A data connection has come to an unexpected end.
@@ -210,10 +210,10 @@ impl Service {
                     index.into_iter().for_each(|index| self.listen(index));
                     self.host.lose(peer, broken);
                 }
-                Order::Import { owner, key, timeout, answer } => {
+                Order::Import { owner, key, timeout, importer } => {
                     let control = self.controls.iter_mut().find(|control| control.peer == owner);
                     if let Some(control) = control {
-                        control.ask(self.number, key, timeout, answer);
+                        control.ask(self.number, key, timeout, importer);
                         self.number += 1;
                     }
                 }
@@ -240,7 +240,11 @@ impl Service {
     /// Something happened on a control connection.
     fn listen(&mut self, index: usize) {
         let control = &mut self.controls[index];
-        let Err(broken) = control.receive(Instant::now()) else { return };
+        let received = control.receive(Instant::now());
+        for answered in control.take_answered() {
+            self.host.imported(control.peer, answered);
+        }
+        let Err(broken) = received else { return };
         let peer = control.peer;
         // What it has said before it ended may still wait in this host, which holds only so much.
         for thread in 0..self.host.threads {

@@ -6,7 +6,7 @@ use crate::{
     control::{BEATS, Control, UNACKNOWLEDGED},
     host::{ALARM, Host, Peer, Seat},
     join::Joining,
-    lane::{Handle, TcpLane},
+    lane::TcpLane,
     local::LocalLane,
     machine::Machine,
     parker::TcpParker,
@@ -25,8 +25,8 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion, Rights,
-    ThreadId, Transport, deadline,
+    Access, Carrier, HostId, Importer, Lane, LaneError, Parker, Region, RegionError, RegionKey,
+    RemoteRegion, Rights, ThreadId, Transport, Waiting, deadline,
 };
 
 /// How long peers may take to answer an import beyond its timeout, or to hear a goodbye.
@@ -124,18 +124,19 @@ impl TcpTransport {
     }
 
     /// Exports memory that another transport exports, so that the hosts of this one reach it, too:
-    /// under the same key and with the same rights. The returned region keeps the other; what is
+    /// under the same key and with the same access. The returned region keeps the other; what is
     /// revoked here is still exported there.
     ///
     /// # Errors
     /// [`RegionError::KeyTaken`].
     pub fn export_also(&self, region: Region) -> Result<Region, RegionError> {
-        let (key, rights, memory) = (region.key(), region.rights(), region.memory().clone());
-        let also = self.host.exports.export_memory(key, rights, memory.clone())?;
+        let (key, access, memory) =
+            (region.key(), region.access().clone(), region.memory().clone());
+        let also = self.host.exports.export_memory(key, access.clone(), memory.clone())?;
         self.host.desk.ring();
         let generation = also.generation();
         // This transport's goes first: the key is free here by the time it is free there.
-        Ok(Region::new(key, rights, generation, memory, Arc::new((also, region))))
+        Ok(Region::new(key, access, generation, memory, Arc::new((also, region))))
     }
 
     /// The parker of runtime thread `thread`, which `alarm` rings, too: a descriptor that
@@ -152,6 +153,49 @@ impl TcpTransport {
     fn take_parker(&self, thread: u32) -> Result<TcpParker, LaneError> {
         self.host.event_queues.take_parker(thread)?;
         Ok(TcpParker::new(self.host.clone(), thread))
+    }
+
+    /// Gives `importer` the region that `owner` exports under `key`, or will within `timeout`.
+    fn start_import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        importer: Importer,
+    ) -> Result<(), RegionError> {
+        if !self.host.reaches(owner) {
+            return Err(RegionError::NoSuchHost(owner));
+        }
+        if owner == self.host.local {
+            self.import_own(key, timeout, importer);
+            return Ok(());
+        }
+        if self.host.end_of(owner).is_some() {
+            return Err(self.lost(owner));
+        }
+        self.host.desk.leave(Order::Import { owner, key, timeout, importer });
+        Ok(())
+    }
+
+    /// A region of this host, which may not be exported yet.
+    fn import_own(&self, key: RegionKey, timeout: Duration, importer: Importer) {
+        let (host, now) = (self.host.clone(), Instant::now());
+        let wait = move |until| {
+            let owner = host.local;
+            let result = match host.exports.wait(key, until) {
+                None => Err(RegionError::Unknown { owner, key }),
+                Some(region) if region.access.of(owner) == Rights::NONE => {
+                    Err(RegionError::Denied { owner, key })
+                }
+                Some(region) => Ok(RemoteRegion::mapping(Arc::new(region.window(host.id, owner)))),
+            };
+            importer.answer(result, |thread, event| host.deliver(thread, owner, event));
+        };
+        if timeout.is_zero() || self.host.exports.get(key).is_some() {
+            return wait(now);
+        }
+        // Not on the caller's thread, which must not block.
+        thread::spawn(move || wait(deadline(now, timeout)));
     }
 
     /// Why nothing can be had from `owner` any more.
@@ -177,8 +221,8 @@ impl Transport for TcpTransport {
         peer == self.host.local
     }
 
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
-        let region = self.host.exports.export(key, len, rights)?;
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
+        let region = self.host.exports.export(key, len, access)?;
         // A peer may be waiting for it.
         self.host.desk.ring();
         Ok(region)
@@ -191,35 +235,39 @@ impl Transport for TcpTransport {
         Err(RegionError::Unknown { owner: self.host.local, key })
     }
 
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
+        self.revoke(key)?;
+        // Peers are past it: what remains are this host's own threads.
+        self.host.quiet_points.begin(Waiting { thread, token });
+        (0..self.host.threads).for_each(|thread| self.host.wake(thread));
+        self.host.report_quiet();
+        Ok(())
+    }
+
     fn import(
         &self,
         owner: HostId,
         key: RegionKey,
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if !self.host.reaches(owner) {
-            return Err(RegionError::NoSuchHost(owner));
-        }
-        let unknown = RegionError::Unknown { owner, key };
-        if owner == self.host.local {
-            let region =
-                self.host.exports.wait(key, deadline(Instant::now(), timeout)).ok_or(unknown)?;
-            return Ok(RemoteRegion::mapping(Arc::new(region.window(self.host.id, owner))));
-        }
-        if self.host.end_of(owner).is_some() {
-            return Err(self.lost(owner));
-        }
         let (answer, answered) = mpsc::channel();
-        self.host.desk.leave(Order::Import { owner, key, timeout, answer });
+        self.start_import(owner, key, timeout, Importer::Blocked(answer))?;
         match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
-            Ok(Some(told)) => {
-                let handle = Arc::new(Handle { issuer: self.host.id });
-                let region = (key, told.rights, told.generation);
-                Ok(RemoteRegion::remote(owner, region, told.len, handle))
-            }
-            Ok(None) | Err(RecvTimeoutError::Timeout) => Err(unknown),
+            Ok(result) => result,
+            Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
             Err(RecvTimeoutError::Disconnected) => Err(self.lost(owner)),
         }
+    }
+
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        self.start_import(owner, key, timeout, Importer::Lane { thread, token })
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
@@ -267,9 +315,9 @@ impl Carrier for TcpTransport {
         &self,
         key: RegionKey,
         memory: SharedBytes,
-        rights: Rights,
+        access: Access,
     ) -> Result<Region, RegionError> {
-        let region = self.host.exports.export_memory(key, rights, memory)?;
+        let region = self.host.exports.export_memory(key, access, memory)?;
         // A peer may be waiting for it.
         self.host.desk.ring();
         Ok(region)

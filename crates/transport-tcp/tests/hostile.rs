@@ -45,7 +45,7 @@ fn victim() -> Victim {
     let joining = thread::spawn(|| TcpTransport::join(config));
     let (thread, control) = (take(address, 0), take(address, CONTROL));
     let host = joining.join().expect("no panic").expect("a rack");
-    let region = host.export(RegionKey(1), 64, Rights::READ).expect("an export");
+    let region = host.export(RegionKey(1), 64, Rights::READ.into()).expect("an export");
     Victim { host, region, thread, control }
 }
 

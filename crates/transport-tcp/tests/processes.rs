@@ -15,7 +15,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{Event, HostId, Lane, LossReason, PeerEvent, Transport};
+use transport_api::{Event, HostId, Lane, LossReason, PeerEvent, Tag, Transport};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Says to this program that it is host 1: where both hosts listen, and the loss bound.
@@ -50,10 +50,10 @@ impl Host {
 
     /// Sends a payload and waits for it to come back.
     fn is_answered(&mut self, tag: u64) {
-        self.lane.bulk(0, tag, vec![1; 100]).expect("a payload");
+        self.lane.bulk(0, Tag(tag), vec![1; 100]).expect("a payload");
         self.lane.flush().expect("a flush");
         match self.next() {
-            Event::Bulk { tag: back, .. } if back == tag => {}
+            Event::Bulk { tag: back, .. } if back == Tag(tag) => {}
             other => panic!("{other:?} instead of an answer"),
         }
     }

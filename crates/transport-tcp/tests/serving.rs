@@ -10,7 +10,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{Event, HostId, Lane, RegionKey, RemoteRegion, Rights, Transport};
+use transport_api::{Event, HostId, Lane, RegionKey, RemoteRegion, Rights, Tag, Transport};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -36,7 +36,7 @@ fn read(lane: &mut dyn Lane, remote: &RemoteRegion) {
 #[test]
 fn a_thread_that_stops_polling_holds_nobody_up() {
     let [a, b] = rack(1);
-    let _region = a.export(RegionKey(1), 64, Rights::READ).expect("an export");
+    let _region = a.export(RegionKey(1), 64, Rights::READ.into()).expect("an export");
     let remote = b.import(HostId(0), RegionKey(1), DEADLINE).expect("an import");
     let mut busy = a.lane(0, HostId(1)).expect("a lane");
     let mut parker = a.parker(0).expect("a parker");
@@ -60,7 +60,7 @@ fn a_thread_that_stops_polling_holds_nobody_up() {
 #[test]
 fn a_thread_that_sleeps_serves_its_own_connections() {
     let [a, b] = rack(1);
-    let region = a.export(RegionKey(1), 64, Rights::ALL).expect("an export");
+    let region = a.export(RegionKey(1), 64, Rights::ALL.into()).expect("an export");
     let remote = b.import(HostId(0), RegionKey(1), DEADLINE).expect("an import");
     let mut lane = b.lane(0, HostId(0)).expect("a lane");
     let _sleepers_lane = a.lane(0, HostId(1)).expect("a lane");
@@ -86,7 +86,7 @@ fn nobody_sleeps_over_what_has_arrived_already() {
     let mut parker = a.parker(0).expect("a parker");
     let mut sender = b.lane(0, HostId(0)).expect("a lane");
     for tag in 0..5 {
-        sender.bulk(0, tag, vec![7; 10]).expect("a payload");
+        sender.bulk(0, Tag(tag), vec![7; 10]).expect("a payload");
         sender.flush().expect("a flush");
         // Long enough for the service thread to have read it, most times.
         thread::sleep(Duration::from_millis(30));
@@ -105,13 +105,13 @@ fn nobody_sleeps_over_what_has_arrived_already() {
 fn a_thread_that_takes_nothing_holds_up_nobody_else() {
     const COUNT: u64 = 30;
     let [a, b] = rack(2);
-    let _region = b.export(RegionKey(1), 64, Rights::ALL).expect("an export");
+    let _region = b.export(RegionKey(1), 64, Rights::ALL.into()).expect("an export");
     let remote = a.import(HostId(1), RegionKey(1), DEADLINE).expect("an import");
     let mut lane = a.lane(0, HostId(1)).expect("a lane");
     for tag in 0..COUNT {
-        lane.bulk(1, tag, vec![tag as u8; 300_000]).expect("a payload");
+        lane.bulk(1, Tag(tag), vec![tag as u8; 300_000]).expect("a payload");
     }
-    lane.bulk(0, 99, vec![1; 300_000]).expect("a payload");
+    lane.bulk(0, Tag(99), vec![1; 300_000]).expect("a payload");
     lane.flush().expect("a flush");
     read(&mut *lane, &remote);
     let mut other = b.lane(0, HostId(0)).expect("a lane");
@@ -121,7 +121,7 @@ fn a_thread_that_takes_nothing_holds_up_nobody_else() {
         while arrived.is_none() {
             sender.poll(&mut |event| panic!("{event:?}"));
             receiver.poll(&mut |event| {
-                let Event::Bulk { tag, payload, .. } = event else { panic!("{event:?}") };
+                let Event::Bulk { tag: Tag(tag), payload, .. } = event else { panic!("{event:?}") };
                 assert!(arrived.replace((tag, payload)).is_none(), "more than was asked for");
             });
             assert!(start.elapsed() < DEADLINE, "it does not arrive");
@@ -135,7 +135,7 @@ fn a_thread_that_takes_nothing_holds_up_nobody_else() {
     while arrived.len() < COUNT as usize {
         lane.poll(&mut |event| panic!("{event:?}"));
         late.poll(&mut |event| {
-            let Event::Bulk { tag, payload, .. } = event else { panic!("{event:?}") };
+            let Event::Bulk { tag: Tag(tag), payload, .. } = event else { panic!("{event:?}") };
             assert!(payload == vec![tag as u8; 300_000], "payload {tag}");
             arrived.push(tag);
         });
@@ -156,7 +156,7 @@ fn leaving_at_once_loses_nobody_and_nothing() {
                     let mut lanes =
                         [0, 1].map(|thread| host.lane(thread, HostId(1 - me)).expect("a lane"));
                     for (thread, lane) in (0..).zip(&mut lanes) {
-                        lane.bulk(thread, 7, vec![me as u8; 500_000]).expect("a payload");
+                        lane.bulk(thread, Tag(7), vec![me as u8; 500_000]).expect("a payload");
                         lane.flush().expect("a flush");
                     }
                     host.leave();
@@ -164,7 +164,7 @@ fn leaving_at_once_loses_nobody_and_nothing() {
                         let (start, mut tags, mut end) = (Instant::now(), 0, None);
                         while end.is_none() {
                             lane.poll(&mut |event| match event {
-                                Event::Bulk { tag: 7, payload, .. } => {
+                                Event::Bulk { tag: Tag(7), payload, .. } => {
                                     assert_eq!(payload, vec![1 - me as u8; 500_000]);
                                     tags += 1;
                                 }

@@ -44,7 +44,7 @@ fn attacked(mut configs: Vec<TcpConfig>, attack: impl FnOnce(SocketAddr)) {
     let mut hosts = join_all(others);
     hosts.insert(0, victim.join().expect("no panic"));
     let hosts: Vec<_> = hosts.into_iter().map(|host| host.expect("a rack")).collect();
-    let region = hosts[0].export(RegionKey(1), 64, Rights::ALL).expect("an export");
+    let region = hosts[0].export(RegionKey(1), 64, Rights::ALL.into()).expect("an export");
     for (word, host) in (1..).zip(&hosts[1..]) {
         let remote = host.import(HostId(0), RegionKey(1), DEADLINE).expect("an import");
         let mut lane = host.lane(0, HostId(0)).expect("a lane");

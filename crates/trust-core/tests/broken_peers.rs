@@ -13,7 +13,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{HostId, PeerEvent, RegionKey, Rights, Transport};
+use transport_api::{HostId, PeerEvent, RegionKey, Rights, Tag, Transport};
 use transport_shm::ShmTransport;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ fn slots_of_another_size_are_refused_when_the_rack_is_wired() {
     let (liar, honest) = (rack[0].clone(), rack[1].clone());
     let rights = Rights::READ | Rights::WRITE;
     let _offers: Vec<_> = (0..2)
-        .map(|host| liar.export(RegionKey(SLOTS + host), 4096, rights).expect("a region"))
+        .map(|host| liar.export(RegionKey(SLOTS + host), 4096, rights.into()).expect("a region"))
         .collect();
     match Wiring::connect(honest, 0, PATIENCE) {
         Err(error @ WiringError::Layout { host: HostId(0), offered: 4096, .. }) => {
@@ -89,7 +89,7 @@ fn a_peer_that_sends_payloads_without_requests_is_lost() {
             assert!(sent > most, "as many as there can be requests are in order");
             return;
         }
-        lane.bulk(0, 0, vec![0; 100_000]).expect("the victim is there");
+        lane.bulk(0, Tag(0), vec![0; 100_000]).expect("the victim is there");
         while !node.poll_lanes() {
             assert!(Instant::now() < deadline, "payload {sent} did not arrive");
             thread::yield_now();

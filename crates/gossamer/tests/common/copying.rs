@@ -146,7 +146,7 @@ impl Lane for CopyingLane {
         self.inner.write_notify(known(to)?, at, from, thread, value)
     }
     fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.inner.bulk(thread, tag, payload)
+        self.inner.bulk(thread, Tag(tag), payload)
     }
     fn flush(&mut self) -> Result<(), OpError> {
         for started in self.started.drain(..) {

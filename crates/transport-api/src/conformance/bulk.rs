@@ -1,7 +1,7 @@
 //! Bulk payloads and notifications.
 
 use super::{DEADLINE, Make, Port, bounded, bytes, filled, together};
-use crate::{Event, OpError, RegionKey, Rights, ThreadId};
+use crate::{Event, OpError, RegionKey, Rights, Tag, ThreadId};
 use primitive::limits::MESSAGE_BYTES;
 use std::{collections::HashMap, thread};
 
@@ -19,11 +19,14 @@ pub fn payloads_of_every_size_arrive_whole(make: Make) {
         together(
             || {
                 for (tag, size) in (0..).zip(SIZES) {
-                    a.lane.bulk(1, tag, payload(tag, size)).expect("a payload");
+                    a.lane.bulk(1, Tag(tag), payload(tag, size)).expect("a payload");
                     a.lane.flush().expect("a flush");
                 }
                 a.until("an answer", |events| {
-                    events.iter().find(|e| matches!(e, Event::Bulk { tag: 99, .. })).map(|_| ())
+                    events
+                        .iter()
+                        .find(|e| matches!(e, Event::Bulk { tag: Tag(99), .. }))
+                        .map(|_| ())
                 });
             },
             || {
@@ -32,7 +35,7 @@ pub fn payloads_of_every_size_arrive_whole(make: Make) {
                     assert_eq!((sender, seen), (from, tag));
                     assert!(bytes == payload(tag, size), "a payload of {size} bytes");
                 }
-                b.lane.bulk(0, 99, Vec::new()).expect("a payload");
+                b.lane.bulk(0, Tag(99), Vec::new()).expect("a payload");
                 b.lane.flush().expect("a flush");
             },
         );
@@ -53,7 +56,7 @@ pub fn payloads_keep_their_order_among_many(make: Make) {
                     for n in 0..EACH {
                         for to in [3, 4] {
                             let bytes = payload(n + u64::from(sender), size(sender, n));
-                            port.lane.bulk(to, n, bytes).expect("a payload");
+                            port.lane.bulk(to, Tag(n), bytes).expect("a payload");
                         }
                         port.lane.flush().expect("a flush");
                         port.poll();
@@ -82,7 +85,7 @@ pub fn payloads_keep_their_order_among_many(make: Make) {
                         );
                     }
                     for sender in 0..3 {
-                        port.lane.bulk(sender, 0, Vec::new()).expect("a payload");
+                        port.lane.bulk(sender, Tag(0), Vec::new()).expect("a payload");
                     }
                     port.lane.flush().expect("a flush");
                     port.poll();
@@ -98,7 +101,7 @@ pub fn payloads_wait_for_room_without_blocking(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
         for tag in 0..COUNT {
-            a.lane.bulk(1, tag, payload(tag, 256 << 10)).expect("a payload");
+            a.lane.bulk(1, Tag(tag), payload(tag, 256 << 10)).expect("a payload");
         }
         a.lane.flush().expect("a flush");
         for tag in 0..COUNT {
@@ -107,7 +110,9 @@ pub fn payloads_wait_for_room_without_blocking(make: Make) {
                 let found = events.iter().position(|e| matches!(e, Event::Bulk { .. }))?;
                 Some(events.remove(found))
             });
-            let Event::Bulk { tag: seen, payload: bytes, .. } = received else { unreachable!() };
+            let Event::Bulk { tag: Tag(seen), payload: bytes, .. } = received else {
+                unreachable!()
+            };
             assert_eq!(seen, tag);
             assert!(bytes == payload(tag, 256 << 10), "payload {tag}");
         }
@@ -125,7 +130,7 @@ pub fn a_bulk_payload_wakes_its_receiver(make: Make) {
             let mut parker = port.transport.parker(port.thread).expect("a parker");
             for round in 0..=ROUNDS {
                 if round % 2 == parity {
-                    port.lane.bulk(port.peer_thread, round, sent(round)).expect("a payload");
+                    port.lane.bulk(port.peer_thread, Tag(round), sent(round)).expect("a payload");
                     port.lane.flush().expect("a flush");
                     continue;
                 }
@@ -162,10 +167,10 @@ pub fn a_notification_follows_its_data(make: Make) {
             || {
                 for round in 1..=ROUNDS {
                     let event = b.until("a notification", |events| events.pop());
-                    let Event::Notified { from: who, key, at, value } = event else {
+                    let Event::Notified { from: who, key, at, len, value } = event else {
                         panic!("{event:?} is no notification")
                     };
-                    assert_eq!((who, key, at, value), (from, RegionKey(1), 40, round));
+                    assert_eq!((who, key, at, len, value), (from, RegionKey(1), 40, 3000, round));
                     let seen = bytes(&data.memory().slice(40, 3000));
                     assert!(seen.iter().all(|byte| *byte == round as u8), "round {round}");
                     b.lane.signal(&answer, 0, round.into()).expect("a signal");
@@ -212,10 +217,10 @@ pub fn bad_payloads_are_refused(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
         let nobody = OpError::NoSuchThread(2, b.transport.local());
-        assert_eq!(a.lane.bulk(2, 0, Vec::new()), Err(nobody.clone()));
+        assert_eq!(a.lane.bulk(2, Tag(0), Vec::new()), Err(nobody.clone()));
         let large = vec![0; MESSAGE_BYTES + 1];
         let too_large = OpError::TooLarge(MESSAGE_BYTES + 1, MESSAGE_BYTES);
-        assert_eq!(a.lane.bulk(1, 0, large), Err(too_large));
+        assert_eq!(a.lane.bulk(1, Tag(0), large), Err(too_large));
         let _region = b.export(1, 64, Rights::WRITE);
         let to = a.import(1);
         assert_eq!(a.lane.write_notify(&to, 0, &filled(&[0; 8]), 2, 0), Err(nobody));

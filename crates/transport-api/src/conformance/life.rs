@@ -1,7 +1,7 @@
 //! Sleeping and waking, goodbyes and losses, and cells.
 
 use super::{DEADLINE, Make, Port, Rack, bounded, bytes, filled, together};
-use crate::{Cell, Event, HostId, Lane, OpError, PeerEvent, RegionError, RegionKey, Rights};
+use crate::{Cell, Event, HostId, Lane, OpError, PeerEvent, RegionError, RegionKey, Rights, Tag};
 use primitive::sync::Ordering;
 use std::{
     sync::atomic::{AtomicBool, AtomicU64},
@@ -142,7 +142,7 @@ pub fn what_was_sent_before_a_goodbye_arrives(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&two(make));
         for tag in 0..10 {
-            b.lane.bulk(0, tag, vec![tag as u8; 1000]).expect("a payload");
+            b.lane.bulk(0, Tag(tag), vec![tag as u8; 1000]).expect("a payload");
         }
         b.lane.flush().expect("a flush");
         b.transport.leave();
@@ -154,7 +154,7 @@ pub fn what_was_sent_before_a_goodbye_arrives(make: Make) {
 
 fn tag(event: &Event) -> Option<u64> {
     match event {
-        Event::Bulk { tag, .. } => Some(*tag),
+        Event::Bulk { tag, .. } => Some(tag.0),
         _ => None,
     }
 }
@@ -173,7 +173,7 @@ pub fn a_loss_is_reported_and_final(make: Make) {
         assert_eq!(a.lane.write(&remote, 0, &filled(&[1; 8])), lost);
         assert_eq!(a.lane.signal(&remote, 0, 1), lost);
         assert_eq!(a.lane.fetch_add(&remote, 0, 1, 1), lost);
-        assert_eq!(a.lane.bulk(0, 0, vec![1]), lost);
+        assert_eq!(a.lane.bulk(0, Tag(0), vec![1]), lost);
         assert_eq!(a.lane.flush(), lost);
         let start = Instant::now();
         let import = a.transport.import(HostId(1), RegionKey(2), DEADLINE);
@@ -220,7 +220,7 @@ pub fn a_thread_that_knows_of_a_loss_sleeps(make: Make) {
         let (mut a, mut b) = Port::pair(&rack);
         let mut parker = a.transport.parker(0).expect("a parker");
         // What came before the loss must not be news for ever, either.
-        b.lane.bulk(0, 1, vec![1; 100]).expect("a payload");
+        b.lane.bulk(0, Tag(1), vec![1; 100]).expect("a payload");
         b.lane.flush().expect("a flush");
         assert_eq!(a.next_bulk().1, 1);
         (rack.kill)(HostId(1));

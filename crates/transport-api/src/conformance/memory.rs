@@ -107,7 +107,8 @@ pub fn regions_belong_to_their_peer(make: Make) {
         let _region = stranger.export(1, 64, Rights::ALL);
         let mut foreign = vec![strange.import(1)];
         let _third = (rack.hosts.len() > 2).then(|| {
-            let third = rack.hosts[1].export(RegionKey(2), 64, Rights::ALL).expect("an export");
+            let third =
+                rack.hosts[1].export(RegionKey(2), 64, Rights::ALL.into()).expect("an export");
             let remote = a.transport.import(HostId(1), RegionKey(2), DEADLINE);
             foreign.push(remote.expect("an import from a third host"));
             third
@@ -136,7 +137,7 @@ pub fn a_revoked_region_is_refused(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
         let first = b.export(1, 64, Rights::ALL);
-        let taken = b.transport.export(RegionKey(1), 64, Rights::ALL);
+        let taken = b.transport.export(RegionKey(1), 64, Rights::ALL.into());
         assert!(matches!(taken, Err(RegionError::KeyTaken(RegionKey(1)))));
         let old = a.import(1);
         assert_eq!(a.outcome(|lane| lane.signal(&old, 8, 1)), Ok(()));

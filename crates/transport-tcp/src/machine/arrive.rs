@@ -8,7 +8,7 @@ use crate::{
 };
 use primitive::sync::Ordering;
 use std::sync::Arc;
-use transport_api::{Event, OpError, RegionKey, Rights};
+use transport_api::{Event, HostId, OpError, RegionKey, Rights, Tag};
 
 /// Regions that a connection remembers, so that most operations look nothing up.
 const RECENT: usize = 8;
@@ -41,6 +41,7 @@ impl Machine {
             Kind::Write | Kind::Signal | Kind::Read | Kind::Swap | Kind::Add => {
                 self.carry_out(header, body, port)
             }
+            Kind::Fence => self.fenced(),
             Kind::Value | Kind::Data | Kind::Revoked if kind != Kind::Revoked || word == 1 => {
                 self.answered(header, body, port)
             }
@@ -62,8 +63,9 @@ impl Machine {
                     return Ok(());
                 }
                 let value = u32::try_from(word).map_err(|_| nonsense!("the value {word}"))?;
+                let len = body.try_into().map(u64::from_le_bytes).unwrap_or_default();
                 let (from, key) = (self.peer, RegionKey(key));
-                port.event(to, Event::Notified { from, key, at, value });
+                port.event(to, Event::Notified { from, key, at, len, value });
                 Ok(())
             }
             Kind::BulkStart | Kind::BulkData => {
@@ -73,7 +75,7 @@ impl Machine {
                     _ => self.inbound.more(thread, body)?,
                 };
                 if let Some((tag, payload)) = whole {
-                    port.event(to, Event::Bulk { from: self.peer, tag, payload });
+                    port.event(to, Event::Bulk { from: self.peer, tag: Tag(tag), payload });
                 }
                 Ok(())
             }
@@ -108,6 +110,25 @@ impl Machine {
         Some(region)
     }
 
+    /// The peer must not ask without end while it takes no answers.
+    fn check_answers(&self) -> Result<(), Nonsense> {
+        if self.answers.len() > 2 * ANSWER_WINDOW {
+            return Err(nonsense!("operations without end, and takes no answers"));
+        }
+        Ok(())
+    }
+
+    /// Answers a fence of the peer.
+    fn fenced(&mut self) -> Result<(), Nonsense> {
+        self.check_answers()?;
+        let answer = match self.refused_peer.take() {
+            None => Header::new(Kind::Value),
+            Some(key) => Header { key: key.0, word: 1, ..Header::new(Kind::Revoked) },
+        };
+        answer.encode(0, &mut self.answers);
+        Ok(())
+    }
+
     /// Carries an operation of the peer out, and answers it.
     fn carry_out(
         &mut self,
@@ -116,11 +137,13 @@ impl Machine {
         port: &mut impl Port,
     ) -> Result<(), Nonsense> {
         let waits = matches!(header.kind, Kind::Read | Kind::Swap | Kind::Add);
-        if waits && self.answers.len() > 2 * ANSWER_WINDOW {
-            return Err(nonsense!("operations without end, and takes no answers"));
+        if waits {
+            self.check_answers()?;
         }
         let Some(region) = self.region(&header, port) else {
-            // Of failures that nobody waits for, not all need be told.
+            self.refused_peer.get_or_insert(RegionKey(header.key));
+            // Of failures that nobody waits for, not all need be told: a fence tells that there were
+            // any.
             let is_end = header.kind != Kind::Write || header.word == 1;
             if waits || is_end && self.answers.len() < ANSWER_WINDOW {
                 let revoked = Header { word: waits.into(), ..header };
@@ -128,7 +151,7 @@ impl Machine {
             }
             return Ok(());
         };
-        let Permit { at, count } = Permit::check(&header, body.len(), &region)?;
+        let Permit { at, count } = Permit::check(&header, body.len(), &region, self.peer.host)?;
         let memory = &region.memory;
         let old = match header.kind {
             Kind::Read => {
@@ -175,6 +198,11 @@ impl Machine {
             error: OpError::Revoked(name.key),
         };
         let event = match (asked, header.kind) {
+            (Asked::Fence { token }, Kind::Value) => Some(Event::Completed { token, value: 0 }),
+            (Asked::Fence { token }, Kind::Revoked) => {
+                let error = OpError::Revoked(RegionKey(header.key));
+                Some(Event::Failed { token: Some(token), error })
+            }
             (Asked::Value { token, name }, Kind::Revoked) => Some(revoked(token, name)),
             (Asked::Value { token, .. }, Kind::Value) => {
                 Some(Event::Completed { token, value: header.word })
@@ -210,7 +238,12 @@ struct Permit {
 impl Permit {
     /// What a peer of this build checks before it asks. One that asks all the same has broken the
     /// protocol.
-    fn check(header: &Header, body: usize, region: &Exported) -> Result<Permit, Nonsense> {
+    fn check(
+        header: &Header,
+        body: usize,
+        region: &Exported,
+        peer: HostId,
+    ) -> Result<Permit, Nonsense> {
         let (needs, count) = match header.kind {
             Kind::Write => (Rights::WRITE, body),
             Kind::Signal => (Rights::WRITE, 8),
@@ -220,14 +253,14 @@ impl Permit {
         let at = usize::try_from(header.at).unwrap_or(usize::MAX);
         let len = region.memory.len();
         let is_word = matches!(header.kind, Kind::Signal | Kind::Swap | Kind::Add);
-        let allowed = region.rights.allow(needs)
+        let rights = region.access.of(peer);
+        let allowed = rights.allow(needs)
             && count <= len
             && at <= len - count
             && (!is_word || at.is_multiple_of(8))
             && (header.kind != Kind::Read || count <= BODY_BYTES);
         allowed.then_some(Permit { at, count }).ok_or_else(|| {
             let Header { kind, key, .. } = header;
-            let rights = region.rights;
             nonsense!("{kind:?} of {count} bytes at {at} of region {key} ({rights:?}, {len} bytes)")
         })
     }

@@ -19,7 +19,7 @@ impl Fake {
     pub(crate) fn new<const N: usize>(regions: [(Name, Rights); N], len: usize) -> Fake {
         let export = |(name, rights): (Name, Rights)| {
             let memory = SharedBytes::heap(len);
-            Arc::new(Exported::new((name.key, name.generation), rights, memory))
+            Arc::new(Exported::new((name.key, name.generation), rights.into(), memory))
         };
         let regions = regions.map(export).into();
         Fake { regions, events: Vec::new(), woken: Vec::new(), goodbyes: 0 }

@@ -5,7 +5,7 @@ use super::{fake::Fake, *};
 use crate::{bulk, frame::Nonsense, frame::tests::frame};
 use primitive::sync::Ordering;
 use proptest::{collection::vec, prelude::*};
-use transport_api::{HostId, OpError, Rights};
+use transport_api::{HostId, OpError, Rights, Tag};
 
 const LEN: usize = 256;
 const THREADS: u32 = 3;
@@ -77,6 +77,7 @@ enum Op {
     Notify { at: usize, value: u32 },
     Bulk { thread: u32, len: usize },
     Wake { thread: u32 },
+    Fence,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -97,6 +98,7 @@ fn op() -> impl Strategy<Value = Op> {
         (word, any::<u32>()).prop_map(|(at, value)| Op::Notify { at, value }),
         (0..THREADS, 0usize..200_000).prop_map(|(thread, len)| Op::Bulk { thread, len }),
         (0..THREADS).prop_map(|thread| Op::Wake { thread }),
+        Just(Op::Fence),
     ]
 }
 
@@ -150,16 +152,20 @@ impl Model {
                 self.completed.push((token, old));
                 self.memory[*at..at + 8].copy_from_slice(&old.wrapping_add(*addend).to_le_bytes());
             }
+            Op::Fence => {
+                machine.fence(token);
+                self.completed.push((token, 0));
+            }
             Op::Notify { at, value } => {
-                machine.notify(ALL, *at, 2, *value);
+                machine.notify(ALL, *at, 8, 2, *value);
                 let (key, at) = (ALL.key, *at as u64);
-                let event = Event::Notified { from, key, at, value: *value };
+                let event = Event::Notified { from, key, at, len: 8, value: *value };
                 self.streams[2].push(format!("2 {event:?}"));
             }
             Op::Bulk { thread, len } => {
                 let payload = vec![token as u8; *len];
                 machine.bulk(*thread, token, payload.clone());
-                let event = Event::Bulk { from, tag: token, payload };
+                let event = Event::Bulk { from, tag: Tag(token), payload };
                 self.streams[*thread as usize].push(format!("{thread} {event:?}"));
             }
             Op::Wake { thread } => {
@@ -298,7 +304,7 @@ fn revoked_regions_are_reported_and_answers_keep_their_order() {
     a.machine.read(REVOKED, 0, &into, 1);
     a.machine.fetch_add(ALL, 0, 1, 2);
     a.machine.compare_swap(REVOKED, 0, [0, 1], 3);
-    a.machine.notify(REVOKED, 0, 0, 1);
+    a.machine.notify(REVOKED, 0, 8, 0, 1);
     exchange(&mut a, &mut b, &[usize::MAX]);
     let error = || OpError::Revoked(RegionKey(1));
     let expected = [
@@ -318,12 +324,33 @@ fn revoked_regions_are_reported_and_answers_keep_their_order() {
     assert_eq!(a.take_events(), [format!("1 {failed:?}")]);
 }
 
+#[test]
+fn a_fence_tells_of_refusals_since_the_last_one_however_many() {
+    const MANY: u64 = 100_000;
+    let (mut a, mut b) = (End::new(1), End::new(0));
+    a.machine.signal(ALL, 0, 7);
+    a.machine.fence(1);
+    for _ in 0..MANY {
+        a.machine.signal(REVOKED, 0, 1);
+    }
+    a.machine.fence(2);
+    a.machine.fence(3);
+    exchange(&mut a, &mut b, &[usize::MAX]);
+    let events = a.take_events();
+    let fences: Vec<_> = events.iter().filter(|event| !event.contains("token: None")).collect();
+    let refused = Event::Failed { token: Some(2), error: OpError::Revoked(RegionKey(1)) };
+    let expected =
+        [Event::Completed { token: 1, value: 0 }, refused, Event::Completed { token: 3, value: 0 }];
+    assert_eq!(fences, expected.map(|event| format!("1 {event:?}")).iter().collect::<Vec<_>>());
+    assert!((events.len() as u64) < MANY, "not every refusal is told by itself");
+}
+
 /// Reads that are worth more than the window wait at the side that asks, with all behind them.
 #[test]
 fn nobody_is_owed_more_answers_than_the_window() {
     let (mut a, mut b) = (End::new(1), End::new(0));
     let large = SharedBytes::heap(4 << 20);
-    let exported = Exported::new((RegionKey(9), 0), Rights::ALL, large.clone());
+    let exported = Exported::new((RegionKey(9), 0), Rights::ALL.into(), large.clone());
     b.fake.regions.push(Arc::new(exported));
     let name = Name { key: RegionKey(9), generation: 0 };
     let into = SharedBytes::heap(large.len());

@@ -1,0 +1,139 @@
+//! [`Rights`]: what a host may do to a region; [`Access`]: what each host may do to it.
+//!
+//! As the protection of Thekkath, Levy and Lazowska 1994, section 3: the owner of a segment grants
+//! rights to each importer, and what carries the operation out checks them, not the importer.
+
+use crate::HostId;
+use std::{collections::BTreeMap, fmt, ops::BitOr};
+
+/// What a host may do to a region.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rights(u8);
+
+impl Rights {
+    /// Nothing.
+    pub const NONE: Rights = Rights(0);
+    /// The host may read.
+    pub const READ: Rights = Rights(1);
+    /// The host may write and signal.
+    pub const WRITE: Rights = Rights(2);
+    /// The host may compare-and-swap and fetch-and-add.
+    pub const ATOMIC: Rights = Rights(4);
+    /// Everything.
+    pub const ALL: Rights = Rights(7);
+
+    /// Whether all of `needed` is allowed.
+    #[inline]
+    pub fn allow(self, needed: Rights) -> bool {
+        self.0 & needed.0 == needed.0
+    }
+
+    /// The rights as bits, for messages between processes.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Rights from bits, `None` if a bit is set that stands for no right.
+    pub fn from_bits(bits: u8) -> Option<Rights> {
+        (bits <= Rights::ALL.0).then_some(Rights(bits))
+    }
+}
+
+impl BitOr for Rights {
+    type Output = Rights;
+    fn bitor(self, other: Rights) -> Rights {
+        Rights(self.0 | other.0)
+    }
+}
+
+impl fmt::Debug for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = [(Rights::READ, "READ"), (Rights::WRITE, "WRITE"), (Rights::ATOMIC, "ATOMIC")];
+        let names: Vec<_> = named.iter().filter(|(r, _)| self.allow(*r)).map(|(_, n)| *n).collect();
+        f.write_str(if names.is_empty() { "none" } else { "" })?;
+        f.write_str(&names.join(" | "))
+    }
+}
+
+/// What each host may do to a region: rights for all hosts, and exceptions for named ones.
+///
+/// The owner's own imports are subject to it, too.
+///
+/// ```
+/// use gossamer_transport_api::{Access, HostId, Rights};
+///
+/// // Every host may read, host 3 may also write, and host 4 may do nothing.
+/// let access = Access::all(Rights::READ)
+///     .with(HostId(3), Rights::READ | Rights::WRITE)
+///     .with(HostId(4), Rights::NONE);
+/// assert_eq!(access.of(HostId(7)), Rights::READ);
+/// assert!(access.of(HostId(3)).allow(Rights::WRITE));
+/// assert_eq!(access.of(HostId(4)), Rights::NONE);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    all: Rights,
+    named: BTreeMap<HostId, Rights>,
+}
+
+impl Access {
+    /// The same rights for every host.
+    pub fn all(rights: Rights) -> Self {
+        Self { all: rights, named: BTreeMap::new() }
+    }
+
+    /// No host but those that [`with`](Self::with) names.
+    pub fn none() -> Self {
+        Self::all(Rights::NONE)
+    }
+
+    /// With these rights for `host`, instead of those for all.
+    #[must_use]
+    pub fn with(mut self, host: HostId, rights: Rights) -> Self {
+        self.named.insert(host, rights);
+        self
+    }
+
+    /// The rights of `host`.
+    pub fn of(&self, host: HostId) -> Rights {
+        self.named.get(&host).copied().unwrap_or(self.all)
+    }
+
+    /// For backends: every set of rights that some host may have, each once.
+    pub fn classes(&self) -> Vec<Rights> {
+        let mut classes: Vec<_> = self.named.values().copied().chain([self.all]).collect();
+        classes.sort();
+        classes.dedup();
+        classes
+    }
+
+    /// For backends: whether some host has one of these rights.
+    pub fn any_allow(&self, rights: Rights) -> bool {
+        self.classes().iter().any(|class| class.0 & rights.0 != 0)
+    }
+}
+
+/// The same rights for every host.
+impl From<Rights> for Access {
+    fn from(rights: Rights) -> Self {
+        Self::all(rights)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_host_has_its_own_rights_and_no_others() {
+        let access = Access::none().with(HostId(1), Rights::WRITE).with(HostId(2), Rights::READ);
+        assert_eq!(access.of(HostId(0)), Rights::NONE);
+        assert_eq!(access.of(HostId(1)), Rights::WRITE);
+        assert_eq!(access.classes(), [Rights::NONE, Rights::READ, Rights::WRITE]);
+        assert!(access.any_allow(Rights::READ | Rights::ATOMIC));
+        assert!(!access.any_allow(Rights::ATOMIC));
+        let last = access.with(HostId(1), Rights::READ);
+        assert_eq!(last.of(HostId(1)), Rights::READ, "the last word counts");
+        assert_eq!(Access::from(Rights::ALL), Access::all(Rights::ALL));
+    }
+}

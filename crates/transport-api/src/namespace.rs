@@ -1,0 +1,90 @@
+//! [`Namespace`]: whose region keys and bulk tags are whose.
+//!
+//! Several layers use the same lanes: delegation, segments, applications. Each has a name space of
+//! its own, in which it numbers its regions and the kinds of its bulk payloads as it likes. A
+//! receiver tells by the name space which layer an arrival is for, and a tag that this layer does
+//! not know is a violation of the protocol.
+
+use std::fmt;
+
+/// The name space of one layer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Namespace(u8);
+
+impl Namespace {
+    /// Programs that use a transport by itself, as its tests do.
+    pub const BARE: Namespace = Namespace(0);
+    /// Delegation.
+    pub const DELEGATION: Namespace = Namespace(1);
+}
+
+impl fmt::Debug for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Namespace::BARE => f.write_str("bare"),
+            Namespace::DELEGATION => f.write_str("delegation"),
+            Namespace(other) => write!(f, "namespace {other}"),
+        }
+    }
+}
+
+/// Bits of a number within its name space.
+const NUMBER_BITS: u32 = 56;
+
+/// Defines a type of numbers in name spaces.
+macro_rules! named {
+    ($(#[$attribute:meta])* $name:ident) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(
+            /// The name space in the uppermost byte, the number below. This is also how it travels.
+            pub u64,
+        );
+
+        impl $name {
+            /// The one with this number in `namespace`.
+            ///
+            /// # Panics
+            /// If `number` has more than 56 bits.
+            pub const fn new(namespace: Namespace, number: u64) -> Self {
+                assert!(number >> NUMBER_BITS == 0, "a number in a name space has 56 bits");
+                Self((namespace.0 as u64) << NUMBER_BITS | number)
+            }
+
+            /// The name space.
+            #[inline]
+            pub const fn namespace(self) -> Namespace {
+                Namespace((self.0 >> NUMBER_BITS) as u8)
+            }
+
+            /// The number in the name space.
+            #[inline]
+            pub const fn number(self) -> u64 {
+                self.0 & (u64::MAX >> (u64::BITS - NUMBER_BITS))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}/{:#x}", self.namespace(), self.number())
+            }
+        }
+    };
+}
+
+named! {
+    /// What a host exports a region under. Exporter and importer agree on it beforehand.
+    ///
+    /// ```
+    /// use gossamer_transport_api::{Namespace, RegionKey};
+    /// let key = RegionKey::new(Namespace::DELEGATION, 0x2a);
+    /// assert_eq!((key.namespace(), key.number()), (Namespace::DELEGATION, 0x2a));
+    /// assert_eq!(format!("{key:?}"), "delegation/0x2a");
+    /// ```
+    RegionKey
+}
+
+named! {
+    /// What a bulk payload is, for the layer that its name space belongs to.
+    Tag
+}

@@ -1,0 +1,153 @@
+//! [`QuietPoints`]: when no thread of a process is in the middle of an operation on memory that the
+//! process maps.
+//!
+//! An operation on a [`Window`](crate::Window) checks that its region is exported, then copies; one
+//! that has passed its check goes on after a revocation. But it ends before its thread polls a lane
+//! again. So a revocation waits until every thread that has a lane has passed a quiet point, a poll,
+//! since:
+//!
+//! ```text
+//!   revocation                             thread with a lane
+//!   live = 0                               is exported?  copy        (an operation)
+//!   epoch + 1                   (release)  ...
+//!   wait until each thread has             seen = epoch    (acquire, then release)
+//!     seen that epoch           (acquire)  is exported?  no          (the next operation)
+//! ```
+//!
+//! A thread that has seen the epoch sees the revocation, and whoever sees that it has sees what its
+//! earlier operations did. This is quiescent-state-based reclamation with polls as quiescent states:
+//! a poll pays one load.
+
+use primitive::{
+    CachePadded,
+    sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence},
+};
+use std::sync::PoisonError;
+
+/// For backends: the quiet points of a process's threads, and the revocations that wait for them.
+pub struct QuietPoints {
+    epoch: AtomicU64,
+    /// By thread.
+    threads: Vec<CachePadded<Thread>>,
+    /// The epochs that must have been seen, and who is told.
+    waiting: Mutex<Vec<(u64, Waiting)>>,
+}
+
+struct Thread {
+    /// Whether it has a lane over which it uses mapped memory.
+    is_active: AtomicBool,
+    /// The last epoch that it has seen at a quiet point.
+    seen: AtomicU64,
+}
+
+/// Who is told that a region is quiet: a runtime thread, with a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The thread.
+    pub thread: u32,
+    /// The token that it gave.
+    pub token: u64,
+}
+
+impl QuietPoints {
+    /// Those of so many threads.
+    pub fn new(threads: u32) -> Self {
+        let thread = || Thread { is_active: AtomicBool::new(false), seen: AtomicU64::new(0) };
+        Self {
+            epoch: AtomicU64::new(0),
+            threads: (0..threads).map(|_| CachePadded::new(thread())).collect(),
+            waiting: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// `thread` uses mapped memory from now on.
+    pub fn enter(&self, thread: u32) {
+        let Thread { is_active, seen } = &*self.threads[thread as usize];
+        seen.store(self.epoch.load(Ordering::Acquire), Ordering::Relaxed);
+        is_active.store(true, Ordering::Release);
+        // A revocation either sees this and waits, or is seen by the first operation.
+        fence(Ordering::SeqCst);
+    }
+
+    /// `thread` uses no mapped memory any more.
+    pub fn leave(&self, thread: u32) {
+        self.threads[thread as usize].is_active.store(false, Ordering::Release);
+    }
+
+    /// Begins to wait until every operation has ended that was started on what is revoked by now.
+    /// The caller then wakes all threads, and asks [`reached`](Self::reached).
+    pub fn begin(&self, waiting: Waiting) {
+        let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
+        fence(Ordering::SeqCst);
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, waiting));
+    }
+
+    /// Whether `thread` has not passed a quiet point since the last revocation, so that it must not
+    /// sleep.
+    #[inline]
+    pub fn is_asked(&self, thread: u32) -> bool {
+        let Thread { is_active, seen } = &*self.threads[thread as usize];
+        seen.load(Ordering::Relaxed) != self.epoch.load(Ordering::Acquire)
+            && is_active.load(Ordering::Relaxed)
+    }
+
+    /// `thread`, which calls this, has no operation under way. Call it at every poll; true if a
+    /// revocation may have waited for it, and [`reached`](Self::reached) is to be asked.
+    #[inline]
+    pub fn pass(&self, thread: u32) -> bool {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let seen = &self.threads[thread as usize].seen;
+        let is_new = seen.load(Ordering::Relaxed) != epoch;
+        if is_new {
+            seen.store(epoch, Ordering::Release);
+        }
+        is_new
+    }
+
+    /// Takes those whose wait is over.
+    pub fn reached(&self) -> Vec<Waiting> {
+        let mut reached = Vec::new();
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|(epoch, waiting)| {
+            let is_past = |thread: &CachePadded<Thread>| {
+                !thread.is_active.load(Ordering::Acquire)
+                    || thread.seen.load(Ordering::Acquire) >= *epoch
+            };
+            let is_over = self.threads.iter().all(is_past);
+            if is_over {
+                reached.push(*waiting);
+            }
+            !is_over
+        });
+        reached
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revocation_waits_for_every_active_thread_and_for_no_other() {
+        let quiet = QuietPoints::new(3);
+        quiet.enter(0);
+        quiet.enter(1);
+        let first = Waiting { thread: 0, token: 7 };
+        quiet.begin(first);
+        assert!(quiet.is_asked(0) && quiet.is_asked(1) && !quiet.is_asked(2));
+        assert!(quiet.pass(0) && !quiet.pass(0) && quiet.reached().is_empty());
+        quiet.enter(2);
+        assert!(!quiet.is_asked(2), "it has started nothing before");
+        assert!(quiet.pass(1));
+        assert_eq!(quiet.reached(), [first]);
+        assert_eq!(quiet.reached(), []);
+
+        let second = Waiting { token: 8, ..first };
+        quiet.begin(second);
+        quiet.pass(0);
+        quiet.pass(2);
+        assert_eq!(quiet.reached(), []);
+        quiet.leave(1);
+        assert_eq!(quiet.reached(), [second], "a thread without a lane starts nothing");
+    }
+}
