@@ -2,7 +2,7 @@
 //! transport attaches to exports, messages and requests.
 
 use crate::message::Opaque;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use transport_api::{HostId, Rights};
 
 /// Heartbeats in the time of a loss bound.
@@ -19,10 +19,15 @@ pub const LEAVE_GRACE: Duration = Duration::from_secs(2);
 pub const CLOSING_GRACE: Duration = Duration::from_millis(50);
 
 /// The part of an exported region that belongs to the transport: its memory, a file, a registration.
-/// Clones are the same region.
-pub trait Export: Clone {
+pub trait Export {
     /// What `importer` is told of the region; `None` if it has no right to it at all.
     fn describe(&self, importer: HostId) -> Option<Description>;
+}
+
+impl<E: Export> Export for Arc<E> {
+    fn describe(&self, importer: HostId) -> Option<Description> {
+        E::describe(self, importer)
+    }
 }
 
 /// What an owner tells one importer of a region, beside its key and generation.
@@ -38,8 +43,8 @@ pub struct Description {
 
 /// The types that a transport attaches to what a [`Control`](crate::Control) handles.
 pub trait Medium {
-    /// The transport's part of a region that this host exports.
-    type Export: Export;
+    /// The transport's part of a region that this host exports. Clones are the same region.
+    type Export: Export + Clone;
     /// What comes beside a message: a file descriptor over shared memory, `()` elsewhere.
     type Attachment;
     /// Who waits for an import, a revocation or a leave, and is handed back when it ends: a lane and

@@ -31,8 +31,10 @@ pub enum Output<M: Medium> {
         key: RegionKey,
         /// The region.
         region: Descriptor,
-        /// What came beside the answer; `None` for a region of this host.
+        /// What came beside the answer of a peer.
         attachment: Option<M::Attachment>,
+        /// The transport's part of it, if this host exports it.
+        export: Option<M::Export>,
     },
     /// An import has ended without a region.
     ImportFailed {

@@ -151,29 +151,39 @@ impl<M: Medium> Control<M> {
         true
     }
 
+    /// What `importer` is told of region `key`, which is noted; `None` if it is not exported.
+    pub(super) fn describe(
+        &mut self,
+        importer: HostId,
+        key: RegionKey,
+    ) -> Option<Result<(Descriptor, M::Export), Refusal>> {
+        let exported = self.exports.current.get_mut(&key)?;
+        let Some(description) = exported.part.describe(importer) else {
+            return Some(Err(Refusal::Denied));
+        };
+        exported.users.insert(importer);
+        let generation = exported.generation;
+        let (rights, len, opaque) = (description.rights, description.len, description.opaque);
+        Some(Ok((Descriptor { generation, rights, len, opaque }, exported.part.clone())))
+    }
+
     /// Answers an import of a region that is exported.
     pub(super) fn tell(&mut self, from: HostId, number: u64, key: RegionKey) {
-        let Some(exported) = self.exports.current.get_mut(&key) else { return };
-        let described = exported.part.describe(from).map(|description| {
-            exported.users.insert(from);
-            let generation = exported.generation;
-            let (rights, len, opaque) = (description.rights, description.len, description.opaque);
-            (Descriptor { generation, rights, len, opaque }, exported.part.clone())
-        });
+        let Some(described) = self.describe(from, key) else { return };
         if from == self.config.local {
-            self.answered_here(number, described.map(|(region, _)| region));
+            self.answered_here(number, described);
             return;
         }
         if let Some((_, ends)) = self.peer(from).waiting.remove(&number) {
             self.timers.remove(&(ends, Timer::Waiting(from, number)));
         }
         match described {
-            Some((region, part)) => {
+            Ok((region, part)) => {
                 let message = Message::Imported { number, region };
                 self.peer(from).answers.push_back((message, Some(part)));
                 self.note_ready(from);
             }
-            None => self.refuse(from, number, Refusal::Denied),
+            Err(refusal) => self.refuse(from, number, refusal),
         }
     }
 

@@ -17,6 +17,10 @@ use transport_api::{HostId, LossReason, RegionKey, deadline};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ImportId(u64);
 
+/// The answer to an import: the region, and what came beside the answer or is this host's own.
+pub(super) type Answered<M> =
+    (Descriptor, Option<<M as Medium>::Attachment>, Option<<M as Medium>::Export>);
+
 /// An import that its owner has not answered.
 struct Import<M: Medium> {
     owner: HostId,
@@ -84,6 +88,14 @@ impl<M: Medium> Control<M> {
         ImportId(number)
     }
 
+    /// Imports a region of this host if it is exported now, without a detour: the region and the
+    /// transport's part of it. `None` if it is not exported, or not to this host.
+    pub fn import_own(&mut self, key: RegionKey) -> Option<(Descriptor, M::Export)> {
+        let (region, part) = self.describe(self.config.local, key)?.ok()?;
+        self.imports.held.insert((self.config.local, key, region.generation));
+        Some((region, part))
+    }
+
     /// Ends an import, if it has not ended: [`Output::ImportFailed`] follows.
     pub fn cancel_import(&mut self, import: ImportId) {
         self.abandon(import.0, ImportError::Cancelled);
@@ -119,7 +131,7 @@ impl<M: Medium> Control<M> {
         &mut self,
         owner: HostId,
         number: u64,
-        answer: Result<(Descriptor, Option<M::Attachment>), Refusal>,
+        answer: Result<Answered<M>, Refusal>,
     ) -> Result<(), Violation> {
         let asked = |import: &Import<M>| import.owner == owner && import.was_sent;
         if !self.imports.pending.get(&number).is_some_and(asked) {
@@ -130,8 +142,12 @@ impl<M: Medium> Control<M> {
     }
 
     /// This host has answered an import of its own.
-    pub(super) fn answered_here(&mut self, number: u64, region: Option<Descriptor>) {
-        let answer = region.map(|region| (region, None)).ok_or(Refusal::Denied);
+    pub(super) fn answered_here(
+        &mut self,
+        number: u64,
+        answer: Result<(Descriptor, M::Export), Refusal>,
+    ) {
+        let answer = answer.map(|(region, part)| (region, None, Some(part)));
         // Only the answer of a peer can be wrong.
         let _ = self.finish(number, answer);
     }
@@ -140,7 +156,7 @@ impl<M: Medium> Control<M> {
     fn finish(
         &mut self,
         number: u64,
-        answer: Result<(Descriptor, Option<M::Attachment>), Refusal>,
+        answer: Result<Answered<M>, Refusal>,
     ) -> Result<(), Violation> {
         let Some(Import { owner, key, requester, expires, .. }) =
             self.imports.pending.remove(&number)
@@ -150,12 +166,18 @@ impl<M: Medium> Control<M> {
         self.timers.remove(&(expires, Timer::Import(number)));
         let Some(requester) = requester else { return Ok(()) };
         match answer {
-            Ok((region, attachment)) => {
+            Ok((region, attachment, export)) => {
                 if owner == self.config.local || self.config.reach == Reach::Direct {
                     self.imports.held.insert((owner, key, region.generation));
                 }
-                let imported = Output::Imported { requester, owner, key, region, attachment };
-                self.events.push_back(imported);
+                self.events.push_back(Output::Imported {
+                    requester,
+                    owner,
+                    key,
+                    region,
+                    attachment,
+                    export,
+                });
                 Ok(())
             }
             Err(refusal) => {

@@ -168,7 +168,7 @@ impl<M: Medium> Control<M> {
                 Ok(())
             }
             Message::Imported { number, region } => {
-                self.answered(from, number, Ok((region, attachment)))
+                self.answered(from, number, Ok((region, attachment, None)))
             }
             Message::Quiesced { number } => self.quiesced_at(from, number),
             Message::Refused { number, refusal } => self.answered(from, number, Err(refusal)),
@@ -296,10 +296,14 @@ impl<M: Medium> Control<M> {
         self.peers.iter().map(of_peer).sum::<usize>() + waiting + self.revocations.inhibited()
     }
 
-    /// This host ends: every peer is lost for `reason`, and everything that waits ends.
+    /// This host ends: every peer is lost for `reason` without being told, and everything that waits
+    /// ends.
     pub fn close(&mut self, reason: &LossReason) {
         for peer in (0..self.config.hosts).map(HostId) {
-            self.lose(peer, reason.clone());
+            if matches!(self.peer(peer).link, Link::Open | Link::Closing) {
+                self.end(PeerEvent::Lost(peer, reason.clone()));
+                self.close_connection(peer);
+            }
         }
         self.fail_local_imports(reason);
         self.end_revocations();

@@ -2,10 +2,11 @@
 //! hostile messages. What must always hold, [`Network`] checks; here is what each test adds.
 
 use crate::{
-    config::{ANSWER_GRACE, Goodbye, LEAVE_GRACE, Reach},
+    config::{ANSWER_GRACE, Config, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach},
+    control::Control,
     message::Message,
     output::ImportError,
-    testing::{Ended, Network, Rack},
+    testing::{Ended, Network, Rack, SimMedium},
 };
 use primitive::limits::PENDING_REQUESTS;
 use proptest::{collection::vec, prelude::*};
@@ -254,6 +255,34 @@ proptest! {
         prop_assert!(lost + BOUND / 8 >= silent + BOUND, "too early: {:?}", lost);
         prop_assert_eq!(network.gone(A, C), None, "C was never silent");
     }
+}
+
+#[test]
+fn a_silent_peer_is_lost_also_by_a_host_that_is_always_held_up() {
+    const BOUND: Duration = Duration::from_secs(800);
+    let begin = Instant::now();
+    let config = Config {
+        local: A,
+        hosts: 2,
+        threads: 1,
+        loss_bound: Some(BOUND),
+        reach: Reach::ByOwner,
+        goodbye: Goodbye::DataPath,
+        revocation_timeout: None,
+    };
+    let mut control = Control::<SimMedium>::new(begin, config);
+    control.connected(B, begin);
+    let mut poll = |now| {
+        while control.poll(now).is_some() {}
+        control.end_of(B).cloned()
+    };
+    // Each time two heartbeats late, which are nobody's silence: three pass, and one counts.
+    let (late, heartbeats) = (3 * (BOUND / HEARTBEATS_PER_BOUND), HEARTBEATS_PER_BOUND + 1);
+    for heartbeat in 0..heartbeats {
+        assert_eq!(poll(begin + heartbeat * late), None, "after {heartbeat} heartbeats");
+    }
+    poll(begin + heartbeats * late);
+    assert!(matches!(poll(begin + (heartbeats + 1) * late), Some(PeerEvent::Lost(B, _))));
 }
 
 #[test]
