@@ -6,9 +6,11 @@
 //! this thread's attention word, and of the lane itself.
 
 use crate::{
-    control::Control,
-    host::Host,
-    ring::{Arrival, Frame, Notice, Place, Receiver, Sender},
+    control::host::Host,
+    memory::{
+        host_memory::HostMemory,
+        ring::{Arrival, Frame, Notice, Place, Receiver, Sender},
+    },
 };
 use primitive::SharedBytes;
 use std::sync::Arc;
@@ -22,9 +24,9 @@ pub(crate) struct ShmLane {
     host: Arc<Host>,
     thread: u32,
     peer: HostId,
-    /// The control memories of this host and of the peer.
-    own: Control,
-    theirs: Control,
+    /// The memories of this host and of the peer.
+    own: HostMemory,
+    theirs: HostMemory,
     event_queue: EventQueue,
     /// Events that the next poll reports.
     done: Vec<Event>,
@@ -34,6 +36,8 @@ pub(crate) struct ShmLane {
     waiting: usize,
     /// From each thread of the peer.
     receivers: Vec<Receiver>,
+    /// Whether it may start operations.
+    is_open: bool,
 }
 
 impl ShmLane {
@@ -43,13 +47,13 @@ impl ShmLane {
         let (layout, local) = (host.layout, host.local);
         let place = |owner: HostId, to, from_host, from| {
             let at = layout.ring(to, from_host, from);
-            Place::new(host.control(owner).memory(), at, layout.ring_bytes())
+            Place::new(host.memory_of(owner).memory(), at, layout.ring_bytes())
         };
         let threads = 0..host.threads;
         let senders = threads.clone().map(|t| Sender::new(place(peer, t, local, thread))).collect();
         let receivers = threads.map(|t| Receiver::new(place(local, thread, peer, t))).collect();
-        host.own().add_lane(thread, peer);
-        let (own, theirs) = (host.own().clone(), host.control(peer).clone());
+        host.open_lane(thread, peer);
+        let (own, theirs) = (host.own().clone(), host.memory_of(peer).clone());
         Self {
             thread,
             peer,
@@ -60,6 +64,7 @@ impl ShmLane {
             senders,
             waiting: 0,
             receivers,
+            is_open: true,
             host,
         }
     }
@@ -96,8 +101,8 @@ impl ShmLane {
     fn advance_sender(&mut self, thread: u32) -> bool {
         let sender = &mut self.senders[thread as usize];
         match sender.advance() {
-            Err(nonsense) => {
-                self.broken(nonsense);
+            Err(violation) => {
+                self.broken(violation);
                 false
             }
             Ok(moved) => {
@@ -111,10 +116,23 @@ impl ShmLane {
         }
     }
 
-    /// The peer left something in shared memory that no peer of this build leaves there.
+    /// The peer left in shared memory what no peer of this build leaves there.
     #[cold]
-    fn broken(&self, nonsense: String) {
-        self.host.gone(PeerEvent::Lost(self.peer, LossReason::Protocol(nonsense)));
+    fn broken(&self, violation: String) {
+        let reason = LossReason::Protocol(violation);
+        if self.peer == self.host.local {
+            // There is no connection that the control plane could end.
+            self.host.gone(&PeerEvent::Lost(self.peer, reason));
+        } else {
+            self.host.lose(self.peer, reason);
+        }
+    }
+
+    /// It starts no operation any more, and keeps its thread awake for nothing.
+    fn close(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            self.host.close_lane(self.thread, self.peer);
+        }
     }
 
     /// Looks at every ring from the peer, at what was left for this lane, and whether the peer has
@@ -122,10 +140,12 @@ impl ShmLane {
     #[cold]
     fn look(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         self.own.take(self.thread, self.peer);
-        self.host.pass_quiet_point(self.thread, self.peer);
+        if self.host.quiet_points.pass(self.thread) {
+            self.host.report_quiet();
+        }
         // Before the rings, so that what a peer sent before it left is reported before that.
-        let mut end = self.host.end_of(self.peer);
-        let (mut moved, mut more) = (self.event_queue.take(sink), false);
+        let end = self.host.end_of(self.peer).cloned();
+        let (mut moved, mut more, mut broken) = (self.event_queue.take(sink), false, None);
         for (thread, receiver) in (0..).zip(&mut self.receivers) {
             let from = ThreadId { host: self.peer, thread };
             let mut arrived = |arrival| {
@@ -145,22 +165,23 @@ impl ShmLane {
                         self.theirs.wake(thread);
                     }
                 }
-                Err(nonsense) => {
-                    let event = PeerEvent::Lost(self.peer, LossReason::Protocol(nonsense));
-                    self.host.gone(event);
-                    (end, more) = (self.host.end_of(self.peer), false);
+                Err(violation) => {
+                    (broken, more) = (Some(violation), false);
                     break;
                 }
             }
+        }
+        if let Some(violation) = broken {
+            self.broken(violation);
         }
         if more {
             self.own.ask(self.thread, self.peer);
         } else if let Some(end) = end {
             // Nothing more keeps the thread awake, even if it is asked to look once more.
-            self.own.remove_lane(self.thread, self.peer);
+            self.close();
             self.waiting = 0;
             self.senders = Vec::new();
-            self.event_queue.report(end, sink);
+            self.event_queue.report(&end, sink);
             return true;
         }
         moved
@@ -169,7 +190,7 @@ impl ShmLane {
 
 impl Drop for ShmLane {
     fn drop(&mut self) {
-        self.own.remove_lane(self.thread, self.peer);
+        self.close();
     }
 }
 
@@ -311,26 +332,26 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_after_the_end_keeps_nobody_awake() {
+    fn a_request_after_the_end_keeps_no_thread_awake() {
         let rack = ShmTransport::in_process(2, 1).expect("a rack");
         let mut lane = rack[0].lane(0, HostId(1)).expect("a lane");
         rack[1].sever();
         assert!(matches!(end(&mut *lane), PeerEvent::Lost(HostId(1), _)));
-        // As whoever noted the end does for all threads, perhaps only now.
+        // As the thread that notes the end does for all threads, perhaps only now.
         let host = rack[0].host();
         host.own().ask(0, HostId(1));
-        assert!(!host.own().asked_any(0));
+        assert!(!host.has_events(0));
     }
 
     #[test]
-    fn a_peer_that_leaves_nonsense_is_lost_to_all_and_hears_of_it() {
+    fn a_peer_that_breaks_a_ring_is_lost_to_all_and_is_told() {
         let rack = ShmTransport::in_process(2, 2).expect("a rack");
         let mut lanes = [0, 1].map(|thread| rack[0].lane(thread, HostId(1)).expect("a lane"));
         let mut back = rack[1].lane(0, HostId(0)).expect("a lane");
         let host = rack[1].host();
         let ring = host.layout.ring(0, HostId(1), 1);
-        host.control(HostId(0)).memory().store(ring, 8 << 40, Ordering::Release);
-        host.control(HostId(0)).ask(0, HostId(1));
+        host.memory_of(HostId(0)).memory().store(ring, 8 << 40, Ordering::Release);
+        host.memory_of(HostId(0)).ask(0, HostId(1));
         for lane in &mut lanes {
             let lost = end(&mut **lane);
             assert!(

@@ -1,139 +1,34 @@
-//! One side of a handshake between two processes of a rack, and what can go wrong with it.
+//! [`End`]: one side of a handshake between two processes of a rack.
 //!
 //! The kernel says who sent each packet. Both sides refuse a process of another user, a process
 //! other than the one that was started (or that started this one), and another build: closures are
 //! named by their place in the executable, so only processes of one build understand each other.
 
 use crate::{
-    message::{Message, VERSION},
-    service::{STATUS_UNKNOWN, how_it_ended, is_running_child, was_killed},
-    socket::{self, NoPacket, Sender, readable, timespec},
+    handshake::error::{HANDSHAKE, JoinError, Party},
+    wire::{
+        packet::{Packet, VERSION},
+        process::{STATUS_UNKNOWN, how_it_ended, is_running_child, was_killed},
+        socket::{self, NoPacket, Sender, readable, timespec},
+    },
 };
-use primitive::limits::{HOSTS, THREADS_PER_HOST};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
     process::{Pid, PidfdFlags, getppid, pidfd_open},
 };
 use std::{
-    fmt, io,
+    io,
     os::fd::{AsFd, OwnedFd},
     time::{Duration, Instant},
 };
-use thiserror::Error;
 use transport_api::HostId;
-
-/// How long a process may take from one packet of the handshake to the next, its start included.
-pub const HANDSHAKE: Duration = Duration::from_secs(20);
 
 /// How long a process may take to end after its sockets have closed, and how long a process may
 /// take to be reported as killed after another has failed because of it. The kernel closes the
 /// sockets of a process before it reports the exit status; on a busy machine the process can lose
 /// its processor in between.
 const ENDING: Duration = Duration::from_millis(200);
-
-/// A process on the other side of a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Party {
-    /// The process that started this one.
-    Leader(u32),
-    /// A host, by its number and process id.
-    Host(HostId, u32),
-}
-
-impl fmt::Display for Party {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Party::Leader(pid) => write!(f, "the leader (pid {pid})"),
-            Party::Host(host, pid) => write!(f, "{host} (pid {pid})"),
-        }
-    }
-}
-
-/// Why processes did not become a rack.
-#[derive(Debug, Error)]
-pub enum JoinError {
-    /// More or fewer hosts or threads than a rack can have.
-    #[error("a rack has 1 to {HOSTS} hosts of 1 to {THREADS_PER_HOST} threads, not {0} of {1}")]
-    Size(u32, u32),
-    /// More or fewer processes were started than the rack has hosts.
-    #[error("the rack has {hosts} hosts, and {started} were started besides the leader")]
-    Started {
-        /// Hosts of the rack, the leader included.
-        hosts: u32,
-        /// Processes that were started.
-        started: u32,
-    },
-    /// The hosts of this machine are not among those of the rack, or this host not among them.
-    #[error("{0} is to share a machine with hosts that a rack of {1} has not, or not with itself")]
-    Members(HostId, u32),
-    /// Other hosts of this machine have not come.
-    #[error("after {HANDSHAKE:?} these other hosts of this machine have not come: {}", list(.0))]
-    Absent(Vec<HostId>),
-    /// The other side is another build.
-    #[error(
-        "{party} is build {theirs} with protocol {their_version}, and this process is build {ours} \
-         with protocol {VERSION}: start all hosts of a rack from one executable"
-    )]
-    Build {
-        /// The other side.
-        party: Party,
-        /// Its build identity, in hexadecimal.
-        theirs: String,
-        /// Its protocol version.
-        their_version: u32,
-        /// The build identity of this process, in hexadecimal.
-        ours: String,
-    },
-    /// Somebody else holds the other end of the socket.
-    #[error(
-        "process {pid} of user {uid} speaks where {party} of user {expected_uid} should: \
-         the socket has come into foreign hands"
-    )]
-    Stranger {
-        /// Who should have been there.
-        party: Party,
-        /// The user that both sides should run as.
-        expected_uid: u32,
-        /// The process that was there.
-        pid: u32,
-        /// Its user.
-        uid: u32,
-    },
-    /// The other side ended.
-    #[error("{party} ended before the rack was complete: {how}")]
-    Ended {
-        /// The other side.
-        party: Party,
-        /// Exit status or signal, in words, as far as known.
-        how: String,
-    },
-    /// The other side closed its socket.
-    #[error("{0} has closed the connection; it says itself why")]
-    HungUp(Party),
-    /// The other side says nothing.
-    #[error("{0} has said nothing for {HANDSHAKE:?}")]
-    Silent(Party),
-    /// The other side broke the protocol.
-    #[error("{0} sent something that no peer of this build sends: {1}")]
-    Protocol(Party, String),
-    /// The standard input of this process is no rendezvous.
-    #[error("the standard input of this process is not the socket of a rendezvous: {0}")]
-    NoRendezvous(io::Error),
-    /// The system refused something.
-    #[error("cannot join the rack: {0}")]
-    System(#[from] io::Error),
-}
-
-fn list(hosts: &[HostId]) -> String {
-    hosts.iter().map(HostId::to_string).collect::<Vec<_>>().join(", ")
-}
-
-impl From<rustix::io::Errno> for JoinError {
-    fn from(error: rustix::io::Errno) -> Self {
-        Self::System(error.into())
-    }
-}
 
 /// One end of a socket during the handshake.
 pub(crate) struct End {
@@ -181,9 +76,9 @@ impl End {
         if is_parent { Ok(leader) } else { Err(ended(party)) }
     }
 
-    pub(crate) fn send(&self, message: Message, files: &[OwnedFd]) -> Result<(), JoinError> {
+    pub(crate) fn send(&self, packet: &Packet, files: &[OwnedFd]) -> Result<(), JoinError> {
         let files: Vec<_> = files.iter().map(OwnedFd::as_fd).collect();
-        match socket::send(&self.socket, &message, &files) {
+        match socket::send(&self.socket, packet, &files) {
             // The latter if the other side closed before it had read everything.
             Err(error)
                 if matches!(
@@ -206,35 +101,37 @@ impl End {
         }
     }
 
-    pub(crate) fn receive(&self) -> Result<(Message, Vec<OwnedFd>), JoinError> {
+    pub(crate) fn receive(&self) -> Result<(Packet, Vec<OwnedFd>), JoinError> {
         let deadline = Instant::now() + HANDSHAKE;
         let mut ended = false;
         loop {
             match socket::receive(&self.socket) {
                 Ok(received) => {
                     self.check(received.from)?;
-                    return Ok((received.message, received.files));
+                    return Ok((received.packet, received.files));
                 }
                 Err(NoPacket::NotYet) if ended => return Err(self.closed()),
                 Err(NoPacket::NotYet) => {}
                 Err(NoPacket::Closed) => return Err(self.closed()),
-                Err(NoPacket::Nonsense(what)) => return Err(self.nonsense(what)),
+                Err(NoPacket::Violation(violation)) => {
+                    return Err(self.violation(violation.to_string()));
+                }
                 Err(NoPacket::System(error)) => return Err(error.into()),
             }
             let files = [Some(self.socket.as_fd()), Some(self.pidfd.as_fd())];
-            let [spoke, died] = readable(files, deadline)?;
-            if !spoke && !died {
+            let [is_readable, has_ended] = readable(files, deadline)?;
+            if !is_readable && !has_ended {
                 return Err(JoinError::Silent(self.party));
             }
-            ended = died;
+            ended = has_ended;
         }
     }
 
-    pub(crate) fn nonsense(&self, what: impl Into<String>) -> JoinError {
+    pub(crate) fn violation(&self, what: impl Into<String>) -> JoinError {
         JoinError::Protocol(self.party, what.into())
     }
 
-    /// Refuses whoever is not who should be there.
+    /// Refuses a packet of any other process than the peer.
     pub(crate) fn check(&self, from: Sender) -> Result<(), JoinError> {
         if from == self.peer {
             return Ok(());
@@ -244,22 +141,22 @@ impl End {
     }
 
     pub(crate) fn hello(&self, identity: &[u8; 32]) -> Result<(), JoinError> {
-        self.send(Message::Hello { version: VERSION, identity: *identity }, &[])
+        self.send(&Packet::Hello { version: VERSION, identity: *identity }, &[])
     }
 
     /// Refuses another build.
     pub(crate) fn expect_hello(&self, ours: &[u8; 32]) -> Result<(), JoinError> {
         match self.receive()?.0 {
-            Message::Hello { version, identity } if (version, &identity) == (VERSION, ours) => {
+            Packet::Hello { version, identity } if (version, &identity) == (VERSION, ours) => {
                 Ok(())
             }
-            Message::Hello { version, identity } => Err(JoinError::Build {
+            Packet::Hello { version, identity } => Err(JoinError::Build {
                 party: self.party,
                 theirs: hex(&identity),
                 their_version: version,
                 ours: hex(ours),
             }),
-            other => Err(self.nonsense(format!("{other:?} for a hello"))),
+            other => Err(self.violation(format!("{other:?} instead of a hello"))),
         }
     }
 }
@@ -299,12 +196,6 @@ pub(crate) fn cause(error: JoinError, ends: &[End]) -> JoinError {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(crate) fn check_size(hosts: u32, threads: u32) -> Result<(), JoinError> {
-    let fits = |n: u32, most: usize| (1..=most).contains(&(n as usize));
-    let fine = fits(hosts, HOSTS) && fits(threads, THREADS_PER_HOST);
-    if fine { Ok(()) } else { Err(JoinError::Size(hosts, threads)) }
 }
 
 #[cfg(test)]

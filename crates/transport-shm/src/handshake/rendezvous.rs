@@ -1,30 +1,36 @@
 //! [`Neighbours`]: how processes of one machine become (part of) a rack that none of them has
 //! started.
 //!
-//! All know a secret. Half of it is the name of a socket at which the first of them listens: an
-//! abstract one, which is in no file system and gone with its process. The other half is the word
-//! by which the others are let in. The kernel says who has connected, and who listens; then all goes
-//! on as between a leader and the processes that it has started (`join.rs`).
+//! All know a secret. Half of it is the name of the rendezvous, a socket at which the first of them
+//! listens: an abstract one, which is in no file system and gone with its process. The other half is
+//! a token by which the others are admitted. The kernel says which process has connected, and which
+//! listens; then all goes on as between a leader and the processes that it has started (`leader.rs`).
 //!
 //! ```text
 //!   first host                                another
-//!   listens                  <---             connects, once somebody listens
+//!   listens                  <---             connects, once the first listens
 //!   same user?               <--->            same user?
-//!   the word is right?       <---             Knock: which host, the word
-//!   Hello, Seat, Link ...    <--->            as a started process
+//!   is the token right?      <---             Join: which host, the token
+//!   Hello, Rank, Peer ...    <--->            as a started process
 //! ```
 //!
-//! Names of sockets can be seen by everybody on the machine once they are bound. So whoever
-//! connects may be a stranger, and is sent away without holding anybody up; whoever listens cannot
-//! be one, because nobody else can have known the name.
+//! Every process of the machine can see the names of bound sockets. So a process that connects may be
+//! a stranger: it is refused, and delays no host. A process that listens is none, because no stranger
+//! could have known the name before.
 
 use crate::{
-    ShmTransport,
-    alarm::Alarm,
-    handshake::{End, HANDSHAKE, JoinError, Party, check_size},
-    join::{Place, assemble, introduce},
-    message::Message,
-    socket::{self, NoPacket, Sender},
+    data::alarm::Alarm,
+    handshake::{
+        assemble::{Rank, assemble},
+        end::{End, cause},
+        error::{HANDSHAKE, JoinError, Party, check_size},
+        leader::introduce,
+    },
+    transport::ShmTransport,
+    wire::{
+        packet::Packet,
+        socket::{self, NoPacket, Sender},
+    },
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -49,8 +55,8 @@ const STRANGERS: usize = 16;
 /// Between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What a process must know to meet those of its rack that run on the same machine; see
-/// [`ShmTransport::meet`].
+/// What a process must know to join those of its rack that run on the same machine; see
+/// [`ShmTransport::join_neighbours`].
 pub struct Neighbours {
     /// Which host this process is.
     pub host: HostId,
@@ -60,7 +66,7 @@ pub struct Neighbours {
     pub hosts: u32,
     /// Runtime threads of every host.
     pub threads: u32,
-    /// What these processes know and nobody else; never the same for two racks.
+    /// What only these processes know; never the same for two racks.
     pub secret: [u8; 32],
     /// What tells this build from every other.
     pub build: [u8; 32],
@@ -80,13 +86,13 @@ impl ShmTransport {
     /// use transport_api::{HostId, Transport};
     ///
     /// // Hosts 0 and 2 of three share a machine (here, for once, a process).
-    /// let meet = |host| {
+    /// let join = |host| {
     ///     let (secret, members) = ([7; 32], vec![HostId(0), HostId(2)]);
     ///     let host = HostId(host);
-    ///     ShmTransport::meet(&Neighbours { host, members, hosts: 3, threads: 1, secret, build: [0; 32] })
+    ///     ShmTransport::join_neighbours(&Neighbours { host, members, hosts: 3, threads: 1, secret, build: [0; 32] })
     /// };
-    /// let other = thread::spawn(move || meet(2).map(|_| ()));
-    /// let (transport, alarms) = meet(0)?;
+    /// let other = thread::spawn(move || join(2).map(|_| ()));
+    /// let (transport, alarms) = join(0)?;
     /// assert!(transport.maps(HostId(2)) && !transport.maps(HostId(1)));
     /// assert_eq!(alarms.len(), 1);
     /// # other.join().unwrap()?;
@@ -95,54 +101,55 @@ impl ShmTransport {
     ///
     /// # Errors
     /// [`JoinError::Absent`] and any other [`JoinError`].
-    pub fn meet(neighbours: &Neighbours) -> Result<(Arc<ShmTransport>, Vec<Alarm>), JoinError> {
+    pub fn join_neighbours(
+        neighbours: &Neighbours,
+    ) -> Result<(Arc<ShmTransport>, Vec<Alarm>), JoinError> {
         let Neighbours { host, hosts, threads, ref build, .. } = *neighbours;
         check_size(hosts, threads)?;
         let members = members(neighbours)?;
         let has_alarms = members.len() < hosts as usize;
         let ends = if members[0] == host {
-            let ends = receive_guests(neighbours, &members[1..])?;
-            introduce(&ends, hosts, threads, build)
-                .map_err(|error| crate::handshake::cause(error, &ends))?;
+            let ends = accept_joining(neighbours, &members[1..])?;
+            introduce(&ends, hosts, threads, build).map_err(|error| cause(error, &ends))?;
             ends
         } else {
-            let leader = knock(neighbours, members[0])?;
+            let leader = connect_to_first(neighbours, members[0])?;
             leader.hello(build)?;
             leader.expect_hello(build)?;
-            let seat = leader.expect_seat()?;
-            if seat != (host, hosts, threads) {
-                return Err(leader.nonsense(format!("{seat:?} as the seat of {host}")));
+            let rank = leader.expect_rank()?;
+            if rank != (host, hosts, threads) {
+                return Err(leader.violation(format!("{rank:?} as the rank of {host}")));
             }
-            leader.expect_links(members.len() - 2)?
+            leader.expect_peers(members.len() - 2)?
         };
-        let transport = assemble(Place { host, hosts, threads, has_alarms }, ends)?;
+        let transport = assemble(Rank { host, hosts, threads, has_alarms }, ends)?;
         let alarms = if has_alarms { transport.alarms() } else { Vec::new() };
         Ok((transport, alarms))
     }
 }
 
-/// The hosts on this machine in their order, if they make sense.
+/// The hosts on this machine in their order, if they are valid.
 fn members(neighbours: &Neighbours) -> Result<Vec<HostId>, JoinError> {
     let Neighbours { host, hosts, .. } = *neighbours;
     let mut members = neighbours.members.clone();
     members.sort();
     members.dedup();
     let all_exist = members.iter().all(|member| member.0 < hosts);
-    let fine = all_exist && members.contains(&host);
-    if fine { Ok(members) } else { Err(JoinError::Members(host, hosts)) }
+    let is_valid = all_exist && members.contains(&host);
+    if is_valid { Ok(members) } else { Err(JoinError::Members(host, hosts)) }
 }
 
-/// Where the processes meet.
+/// The rendezvous.
 fn address(neighbours: &Neighbours) -> io::Result<SocketAddrUnix> {
-    let hex: String = name_and_word(neighbours).0.iter().map(|b| format!("{b:02x}")).collect();
+    let hex: String = name_and_token(neighbours).0.iter().map(|b| format!("{b:02x}")).collect();
     Ok(SocketAddrUnix::new_abstract_name(format!("gossamer-{hex}").as_bytes())?)
 }
 
 /// The two halves of the secret.
-fn name_and_word(neighbours: &Neighbours) -> (&[u8; 16], [u8; 16]) {
-    let (name, word) = neighbours.secret.split_first_chunk().expect("32 bytes");
-    let word = word.first_chunk().expect("16 bytes more");
-    (name, *word)
+fn name_and_token(neighbours: &Neighbours) -> (&[u8; 16], [u8; 16]) {
+    let (name, token) = neighbours.secret.split_first_chunk().expect("32 bytes");
+    let token = token.first_chunk().expect("16 bytes more");
+    (name, *token)
 }
 
 fn open() -> io::Result<OwnedFd> {
@@ -152,23 +159,23 @@ fn open() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Waits for all `guests` at the place where the processes meet.
-fn receive_guests(neighbours: &Neighbours, guests: &[HostId]) -> Result<Vec<End>, JoinError> {
+/// Accepts all of `joining` at the rendezvous.
+fn accept_joining(neighbours: &Neighbours, joining: &[HostId]) -> Result<Vec<End>, JoinError> {
     let deadline = Instant::now() + HANDSHAKE;
-    let door = open()?;
-    let most = STRANGERS + guests.len();
-    bind(&door, &address(neighbours)?)?;
-    listen(&door, most as i32)?;
-    // Until they have knocked.
+    let listener = open()?;
+    let most = STRANGERS + joining.len();
+    bind(&listener, &address(neighbours)?)?;
+    listen(&listener, most as i32)?;
+    // Until they have sent their first packet.
     let mut undecided: Vec<OwnedFd> = Vec::new();
     let mut ends: Vec<End> = Vec::new();
-    while ends.len() < guests.len() {
+    while ends.len() < joining.len() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let is_missing = |guest: &&HostId| ends.iter().all(|end| end.host != **guest);
-            return Err(JoinError::Absent(guests.iter().filter(is_missing).copied().collect()));
+            let is_missing = |host: &&HostId| ends.iter().all(|end| end.host != **host);
+            return Err(JoinError::Absent(joining.iter().filter(is_missing).copied().collect()));
         }
-        let sockets = undecided.iter().chain([&door]);
+        let sockets = undecided.iter().chain([&listener]);
         let mut polled: Vec<_> = sockets.map(|file| PollFd::new(file, PollFlags::IN)).collect();
         match poll(&mut polled, Some(&socket::timespec(left))) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -176,19 +183,20 @@ fn receive_guests(neighbours: &Neighbours, guests: &[HostId]) -> Result<Vec<End>
         }
         for socket in std::mem::take(&mut undecided) {
             match socket::receive(&socket) {
-                Ok(knock) => {
+                Ok(received) => {
                     let taken = |host| ends.iter().any(|end| end.host == host);
-                    let host = admit(neighbours, &knock).filter(|host| guests.contains(host));
-                    // Whoever is not let in sees that its connection is closed.
+                    let host = admit(neighbours, &received).filter(|host| joining.contains(host));
+                    // A stranger sees that its connection is closed.
                     let Some(host) = host.filter(|host| !taken(*host)) else { continue };
-                    let pid = knock.from.pid;
+                    let pid = received.from.pid;
                     ends.push(End::new(Party::Host(host, pid), host, pid, socket)?);
                 }
                 Err(NoPacket::NotYet) => undecided.push(socket),
                 Err(_) => {}
             }
         }
-        while let Ok(socket) = accept_with(&door, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        while let Ok(socket) = accept_with(&listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        {
             let is_ours =
                 socket::other_end(&socket).is_ok_and(|peer| peer.uid == Sender::this().uid);
             if is_ours && sockopt::set_socket_passcred(&socket, true).is_ok() {
@@ -202,21 +210,21 @@ fn receive_guests(neighbours: &Neighbours, guests: &[HostId]) -> Result<Vec<End>
     Ok(ends)
 }
 
-/// The host that knocks, if it knows the word.
-fn admit(neighbours: &Neighbours, knock: &socket::Received) -> Option<HostId> {
-    let (_, ours) = name_and_word(neighbours);
-    let is_ours = knock.from.uid == Sender::this().uid;
-    match knock.message {
-        Message::Knock { host, word } if is_ours && word == ours => Some(host),
+/// The host that joins, if it knows the secret.
+fn admit(neighbours: &Neighbours, received: &socket::Received) -> Option<HostId> {
+    let (_, ours) = name_and_token(neighbours);
+    let is_ours = received.from.uid == Sender::this().uid;
+    match received.packet {
+        Packet::Join { host, token } if is_ours && token == ours => Some(host),
         _ => None,
     }
 }
 
 /// Connects with the first of the hosts on this machine, once it listens.
-fn knock(neighbours: &Neighbours, first: HostId) -> Result<End, JoinError> {
+fn connect_to_first(neighbours: &Neighbours, first: HostId) -> Result<End, JoinError> {
     let deadline = Instant::now() + HANDSHAKE;
     let address = address(neighbours)?;
-    let (_, word) = name_and_word(neighbours);
+    let (_, token) = name_and_token(neighbours);
     loop {
         let socket = open()?;
         match connect(&socket, &address) {
@@ -224,10 +232,10 @@ fn knock(neighbours: &Neighbours, first: HostId) -> Result<End, JoinError> {
                 let peer = socket::other_end(&socket)?;
                 let leader = End::new(Party::Leader(peer.pid), first, peer.pid, socket)?;
                 leader.check(peer)?;
-                leader.send(Message::Knock { host: neighbours.host, word }, &[])?;
+                leader.send(&Packet::Join { host: neighbours.host, token }, &[])?;
                 return Ok(leader);
             }
-            // Nobody listens yet, or too many knock at once.
+            // The first host does not listen yet, or too many connect at once.
             Err(Errno::CONNREFUSED | Errno::AGAIN) => thread::sleep(PAUSE),
             Err(error) => return Err(error.into()),
         }
@@ -250,19 +258,20 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_the_word_is_sent_away_and_holds_nobody_up() {
+    fn a_stranger_without_the_secret_is_refused_and_delays_no_host() {
         let (first, second) = (neighbours(1, &[3, 1], 11), neighbours(3, &[1, 3], 11));
-        let leading = thread::spawn(move || ShmTransport::meet(&first).map(|(host, _)| host));
+        let leading =
+            thread::spawn(move || ShmTransport::join_neighbours(&first).map(|(host, _)| host));
         let silent = open().expect("a socket");
         while connect(&silent, &address(&second).expect("an address")).is_err() {
             thread::sleep(PAUSE);
         }
         let mut liar = neighbours(3, &[1, 3], 11);
         liar.secret[31] ^= 1;
-        let refused = ShmTransport::meet(&liar).map(drop).expect_err("a wrong word");
+        let refused = ShmTransport::join_neighbours(&liar).map(drop).expect_err("a wrong token");
         assert!(matches!(refused, JoinError::HungUp(Party::Leader(_))), "{refused}");
-        let (joined, alarms) = ShmTransport::meet(&second).expect("a place");
-        let leader = leading.join().expect("no panic").expect("a place");
+        let (joined, alarms) = ShmTransport::join_neighbours(&second).expect("to join");
+        let leader = leading.join().expect("no panic").expect("to join");
         assert_eq!((joined.local(), leader.local(), alarms.len()), (HostId(3), HostId(1), 1));
     }
 
@@ -270,8 +279,9 @@ mod tests {
     fn every_thread_has_an_alarm_of_its_own_that_neighbours_ring() {
         // So many that they do not come in one packet.
         let many = |host| Neighbours { threads: 130, ..neighbours(host, &[0, 4], 13) };
-        let waking = thread::spawn(move || ShmTransport::meet(&many(0)).expect("a place").0);
-        let (_sleeping, alarms) = ShmTransport::meet(&many(4)).expect("a place");
+        let waking =
+            thread::spawn(move || ShmTransport::join_neighbours(&many(0)).expect("to join").0);
+        let (_sleeping, alarms) = ShmTransport::join_neighbours(&many(4)).expect("to join");
         let mut lane = waking.join().expect("no panic").lane(0, HostId(4)).expect("a lane");
         let has_rung = |thread: usize| {
             let rung = socket::readable([Some(alarms[thread].as_fd())], Instant::now());
@@ -280,7 +290,7 @@ mod tests {
         assert_eq!(alarms.len(), 130);
         for thread in [0, 64, 129] {
             lane.wake(thread as u32);
-            assert!(!has_rung(thread), "nobody sleeps");
+            assert!(!has_rung(thread), "no thread sleeps");
             alarms[thread].announce();
             lane.wake(thread as u32);
             assert!(has_rung(thread), "{thread}");
@@ -289,9 +299,9 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_none_is_refused() {
+    fn invalid_hosts_of_a_machine_are_refused() {
         for (host, members) in [(0, &[1, 2][..]), (1, &[1, 5]), (0, &[])] {
-            let refused = ShmTransport::meet(&neighbours(host, members, 12)).map(drop);
+            let refused = ShmTransport::join_neighbours(&neighbours(host, members, 12)).map(drop);
             assert!(matches!(refused, Err(JoinError::Members(..))));
         }
     }

@@ -1,26 +1,22 @@
-//! The control memory of a host: what every peer maps to wake its threads and to send them bulk
-//! payloads and notifications.
+//! [`HostMemory`]: what every peer of a host maps to wake its threads and to send them bulk payloads
+//! and notifications.
 //!
 //! ```text
 //!   thread 0 | thread 1 | ...   | ring (0, host 0, 0) | ring (0, host 0, 1) | ...
 //!   \ THREAD_BYTES each         \ one per (receiving thread, sending host, sending thread)
 //!
 //!   thread:  +0    parker        u32, a park word (`transport_api::park_word`), the futex
-//!            +128  attention   one bit per host: "poll the lane to it, something has come"
-//!            +160  quiet       how often the thread has passed a quiet point (`quiet.rs`)
-//!            +192  lanes       one bit per host: the thread has a lane to it
-//!   thread 0 also:
-//!            +224  revoking    how many revocations of this host wait for threads
+//!            +128  attention   one bit per host: "look at the rings from there, and whether it has ended"
 //! ```
 //!
 //! Rings are address space until they are used: a pair of threads that never exchanges a payload
 //! costs no memory.
 
-use crate::{alarm, socket::timespec};
+use crate::{memory::alarm_sockets, wire::socket::timespec};
 use primitive::{
     SharedBytes,
     limits::HOSTS,
-    sync::{AtomicU32, AtomicU64, Ordering, fence},
+    sync::{AtomicU32, Ordering},
 };
 use rustix::thread::futex;
 use std::{os::fd::OwnedFd, sync::Arc};
@@ -28,9 +24,6 @@ use transport_api::{HostId, park_word::ParkWord};
 
 const THREAD_BYTES: usize = 256;
 const ATTENTION: usize = 128;
-const QUIET: usize = 160;
-const LANES: usize = 192;
-const REVOKING: usize = 224;
 
 /// Bytes before a ring's data (`ring.rs` says what is in them).
 pub(crate) const RING_HEADER: usize = 512;
@@ -47,7 +40,7 @@ const RINGS_BYTES: usize = 64 << 30;
 /// Words of attention bits.
 const ATTENTION_WORDS: usize = HOSTS / 64;
 
-/// Where things are in a host's control memory: the same on every host of a rack.
+/// Where things are in a host's memory: the same on every host of a rack.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
     hosts: usize,
@@ -77,7 +70,7 @@ impl Layout {
         self.threads * THREAD_BYTES + index * (RING_HEADER + self.ring_bytes)
     }
 
-    /// Bytes of the whole control memory.
+    /// Bytes of the whole memory.
     pub(crate) fn bytes(self) -> usize {
         let rings = self.threads * self.hosts * self.threads;
         self.threads * THREAD_BYTES + rings * (RING_HEADER + self.ring_bytes)
@@ -90,7 +83,7 @@ pub(crate) enum Waking {
     /// They sleep on the word of their parker.
     Futex(futex::Flags),
     /// They sleep elsewhere, and are rung at `ringing`, one for each. The host itself has the other
-    /// ends in `waiting`; of a peer it is empty.
+    /// ends in `waiting`, which is empty for a peer.
     Alarms { ringing: Arc<[OwnedFd]>, waiting: Arc<[OwnedFd]> },
 }
 
@@ -101,14 +94,14 @@ impl Waking {
     pub(crate) const SHARED: Self = Self::Futex(futex::Flags::empty());
 }
 
-/// One host's control memory, as its owner and its peers see it.
+/// One host's memory, as its owner and its peers see it.
 #[derive(Clone)]
-pub(crate) struct Control {
+pub(crate) struct HostMemory {
     memory: SharedBytes,
     waking: Waking,
 }
 
-impl Control {
+impl HostMemory {
     pub(crate) fn new(memory: SharedBytes, waking: Waking) -> Self {
         Self { memory, waking }
     }
@@ -143,14 +136,14 @@ impl Control {
         }
     }
 
-    /// Wakes `thread` whatever its parker says: somebody who owed it a wake may have died.
+    /// Wakes `thread` whatever its parker says: a process that owed it a wake may have died.
     #[cold]
     pub(crate) fn wake_now(&self, thread: u32) {
         self.park_word(thread).cancel();
         match &self.waking {
             // The only failure is a bad address, and the mapping is ours.
             Waking::Futex(flags) => drop(futex::wake(self.parker(thread), *flags, 1)),
-            Waking::Alarms { ringing, .. } => alarm::ring(&ringing[thread as usize]),
+            Waking::Alarms { ringing, .. } => alarm_sockets::ring(&ringing[thread as usize]),
         }
     }
 
@@ -161,7 +154,7 @@ impl Control {
         timeout: std::time::Duration,
         ready: impl FnOnce() -> bool,
     ) {
-        // Who is woken by an alarm does not sleep here.
+        // A thread that is woken by an alarm does not sleep here.
         let Waking::Futex(flags) = self.waking else { return };
         let timeout = timespec(timeout);
         self.park_word(thread).park(ready, |parker, expected| {
@@ -176,7 +169,7 @@ impl Control {
     }
 
     /// Asks `thread` to look after its lane to `host`. What it is to see must have been written
-    /// before; whoever clears the bit sees it.
+    /// before; the thread that clears the bit sees it.
     pub(crate) fn ask(&self, thread: u32, host: HostId) {
         let (word, bit) = Self::attention(thread, host);
         self.memory.word(word).fetch_or(bit, Ordering::AcqRel);
@@ -195,54 +188,38 @@ impl Control {
         self.memory.word(word).fetch_and(!bit, Ordering::AcqRel);
     }
 
-    /// Whether `thread` has been asked to look after any lane that it has.
-    pub(crate) fn asked_any(&self, thread: u32) -> bool {
-        let first = thread as usize * THREAD_BYTES;
+    /// Whether `thread` has been asked to look after any lane among `open`.
+    pub(crate) fn asked_any(&self, thread: u32, open: &HostSet) -> bool {
+        let first = thread as usize * THREAD_BYTES + ATTENTION;
         (0..ATTENTION_WORDS).any(|i| {
-            let lanes = self.memory.load(first + LANES + i * 8, Ordering::Relaxed);
-            self.memory.load(first + ATTENTION + i * 8, Ordering::Relaxed) & lanes != 0
+            let open = open.0[i].load(Ordering::Relaxed);
+            self.memory.load(first + i * 8, Ordering::Relaxed) & open != 0
         })
     }
+}
 
-    fn lane(thread: u32, host: HostId) -> (usize, u64) {
-        let word = thread as usize * THREAD_BYTES + LANES + host.0 as usize / 64 * 8;
-        (word, 1 << (host.0 % 64))
+/// A set of hosts that threads change without a lock.
+#[derive(Default)]
+pub(crate) struct HostSet([primitive::sync::AtomicU64; ATTENTION_WORDS]);
+
+impl HostSet {
+    /// Adds `host`.
+    pub(crate) fn add(&self, host: HostId) {
+        let bit = 1 << (host.0 % 64);
+        self.0[host.0 as usize / 64].fetch_or(bit, Ordering::AcqRel);
     }
 
-    /// `thread` of this host has a lane to `host` from now on.
-    pub(crate) fn add_lane(&self, thread: u32, host: HostId) {
-        let (word, bit) = Self::lane(thread, host);
-        self.memory.word(word).fetch_or(bit, Ordering::AcqRel);
-        // A revocation either sees the lane and waits for it, or is seen by its first operation.
-        fence(Ordering::SeqCst);
+    /// The hosts in the set, of so many.
+    pub(crate) fn iter(&self, hosts: u32) -> impl Iterator<Item = HostId> {
+        let is_in = |host: &HostId| {
+            self.0[host.0 as usize / 64].load(Ordering::Acquire) & (1 << (host.0 % 64)) != 0
+        };
+        (0..hosts).map(HostId).filter(is_in)
     }
 
-    /// The lane of `thread` to `host` starts nothing any more, and has nothing to report.
-    pub(crate) fn remove_lane(&self, thread: u32, host: HostId) {
-        let (word, bit) = Self::lane(thread, host);
-        self.memory.word(word).fetch_and(!bit, Ordering::AcqRel);
-    }
-
-    /// Whether `thread` has a lane to `host`; if it has not, what it did there has taken effect.
-    pub(crate) fn has_lane(&self, thread: u32, host: HostId) -> bool {
-        let (word, bit) = Self::lane(thread, host);
-        self.memory.load(word, Ordering::Acquire) & bit != 0
-    }
-
-    /// `thread`, which calls this, has no operation under way.
-    pub(crate) fn pass_quiet_point(&self, thread: u32) {
-        let word = self.memory.word(thread as usize * THREAD_BYTES + QUIET);
-        word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
-        fence(Ordering::SeqCst);
-    }
-
-    /// How often `thread` has passed a quiet point.
-    pub(crate) fn quiet_points(&self, thread: u32) -> u64 {
-        self.memory.load(thread as usize * THREAD_BYTES + QUIET, Ordering::Acquire)
-    }
-
-    /// How many revocations of this host wait for threads.
-    pub(crate) fn revoking(&self) -> &AtomicU64 {
-        self.memory.word(REVOKING)
+    /// Takes `host` out.
+    pub(crate) fn remove(&self, host: HostId) {
+        let bit = 1u64 << (host.0 % 64);
+        self.0[host.0 as usize / 64].fetch_and(!bit, Ordering::AcqRel);
     }
 }

@@ -50,7 +50,7 @@ impl Drop for Mapping {
 
 /// # Safety
 /// `base..base + len` is a fresh mapping, readable, that nothing else unmaps or refers to; if it is
-/// not writable, nobody writes through the result.
+/// not writable, no caller writes through the result.
 unsafe fn adopt(base: *mut core::ffi::c_void, len: usize) -> io::Result<SharedBytes> {
     let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
     let mapping = Arc::new(Mapping { base, len });
@@ -58,7 +58,7 @@ unsafe fn adopt(base: *mut core::ffi::c_void, len: usize) -> io::Result<SharedBy
     Ok(unsafe { SharedBytes::from_raw(base, len, mapping) })
 }
 
-/// Zeroed memory of this process alone. Pages that nobody touches cost address space only.
+/// Zeroed memory of this process alone. Untouched pages cost address space only.
 pub(crate) fn private(len: usize) -> io::Result<SharedBytes> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -67,8 +67,8 @@ pub(crate) fn private(len: usize) -> io::Result<SharedBytes> {
 }
 
 /// Zeroed memory that can be handed to other processes by its descriptor: an unnamed file in
-/// memory, which is gone when its last user is. With `peers_write` false, nobody who gets the
-/// descriptor can ever map it writable or write to it. Pages that nobody touches cost nothing.
+/// memory, which is gone when its last user is. With `peers_write` false, no process that gets
+/// the descriptor can ever map it writable or write to it. Untouched pages cost nothing.
 pub(crate) fn shared(len: usize, peers_write: bool) -> io::Result<(SharedBytes, OwnedFd)> {
     let file = memfd_create("gossamer-region", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, len as u64)?;

@@ -1,6 +1,6 @@
 //! The byte ring of one (sending thread, receiving thread) pair: bulk payloads and notifications.
 //!
-//! It lies in the receiver's control memory; the sender writes it one-sidedly. A payload larger
+//! It lies in the receiver's host memory; the sender writes it one-sidedly. A payload larger
 //! than the ring streams through it: both ends work in pieces, and neither ever waits for the
 //! other.
 //!
@@ -17,7 +17,7 @@
 //!    no peer of this build writes is an error in words, never a panic and never a wild access:
 //!    positions are taken modulo the ring, which both sides know from the rack's size.
 
-use crate::control::RING_HEADER;
+use crate::memory::host_memory::RING_HEADER;
 use primitive::{
     SharedBytes,
     limits::MESSAGE_BYTES,
@@ -36,7 +36,7 @@ const HEADER: u64 = 32;
 /// Bytes after which one side tells the other how far it is, so that both work at the same time.
 const STEP: u64 = 64 << 10;
 
-/// One end's view of a ring: where it is in a control memory.
+/// One end's view of a ring: where it is in a host memory.
 #[derive(Clone)]
 pub(crate) struct Place {
     memory: SharedBytes,
@@ -44,9 +44,9 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The ring at byte `at` of `control`, with `ring_bytes` of data.
-    pub(crate) fn new(control: &SharedBytes, at: usize, ring_bytes: usize) -> Self {
-        let memory = control.slice(at, RING_HEADER + ring_bytes);
+    /// The ring at byte `at` of `host_memory`, with `ring_bytes` of data.
+    pub(crate) fn new(host_memory: &SharedBytes, at: usize, ring_bytes: usize) -> Self {
+        let memory = host_memory.slice(at, RING_HEADER + ring_bytes);
         Self { memory, bytes: ring_bytes as u64 }
     }
 
@@ -137,8 +137,8 @@ impl Sender {
         !self.queue.is_empty()
     }
 
-    /// Writes as much as there is room for; true if anything was written. `Err` says what nonsense
-    /// the receiver left. When frames are left over, the receiver will know that we wait.
+    /// Writes as much as there is room for; true if anything was written. `Err` says how the
+    /// receiver broke the protocol. When frames are left over, the receiver will know that we wait.
     pub(crate) fn advance(&mut self) -> Result<bool, String> {
         let start = self.tail;
         while !self.queue.is_empty() {
@@ -235,7 +235,7 @@ impl Receiver {
     }
 
     /// Consumes what is there, at most one ring of it, and hands what is whole to `sink`. `Err`
-    /// says what nonsense the sender left.
+    /// says how the sender broke the protocol.
     pub(crate) fn advance(&mut self, sink: &mut dyn FnMut(Arrival)) -> Result<Progress, String> {
         let mut progress = Progress::default();
         let limit = self.head + self.place.bytes;
@@ -323,18 +323,18 @@ mod tests {
         sender.push(Frame::Bulk { tag: 1, len: 100 }, vec![3; 100]);
         assert_eq!(sender.advance(), Ok(true));
         assert!(sender.is_waiting(), "100 bytes do not fit");
-        let progress = receiver.advance(&mut |_| ()).expect("no nonsense");
+        let progress = receiver.advance(&mut |_| ()).expect("a valid ring");
         assert!(progress.moved && progress.wake_sender);
         assert_eq!(sender.advance(), Ok(true));
         let mut whole = Vec::new();
         while whole.is_empty() {
-            sender.advance().expect("no nonsense");
+            sender.advance().expect("a valid ring");
             let mut take = |arrival| {
                 if let Arrival::Bulk { payload, .. } = arrival {
                     whole = payload;
                 }
             };
-            receiver.advance(&mut take).expect("no nonsense");
+            receiver.advance(&mut take).expect("a valid ring");
         }
         assert_eq!(whole, vec![3; 100]);
         assert!(!sender.is_waiting());
@@ -361,7 +361,7 @@ mod tests {
             let all = turns.into_iter().chain((0..1000).map(|n| n % 2 == 0));
             for send in all {
                 if send {
-                    sender.advance().expect("no nonsense");
+                    sender.advance().expect("a valid ring");
                 } else {
                     receiver.advance(&mut |arrival| arrived.push(match arrival {
                         Arrival::Bulk { tag, payload } => (tag, Some(payload)),
@@ -369,14 +369,14 @@ mod tests {
                             assert_eq!(arrived, notice(arrived.key.0 as u32));
                             (arrived.key.0, None)
                         }
-                    })).expect("no nonsense");
+                    })).expect("a valid ring");
                 }
             }
             prop_assert_eq!(arrived, expected);
         }
 
         #[test]
-        fn nonsense_is_an_error_and_never_a_panic(
+        fn an_invalid_ring_is_an_error_and_never_a_panic(
             tail in prop_oneof![0u64..20, any::<u64>()],
             head in prop_oneof![0u64..20, any::<u64>()],
             words in proptest::collection::vec(prop_oneof![0u64..4, any::<u64>()], 16),

@@ -1,148 +1,132 @@
-//! What the processes of a rack say to each other over their sockets: packets of a kind byte and
-//! little-endian fields, so that every packet is whole or refused.
+//! [`Packet`]: what the processes of a rack send each other over their sockets, and its only
+//! encoding.
+//!
+//! ```text
+//!   | kind: u8 | fields, little-endian, in the order of the variant |
+//! ```
+//!
+//! A packet is decoded whole or refused. Those of the handshake come first; then every packet is a
+//! message of the control plane.
 
-use transport_api::{HostId, RegionKey, Rights};
+use transport_api::HostId;
+use transport_control::{MESSAGE_BYTES, Message, Violation};
 
 /// The version of these packets and of the layouts in shared memory.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Bytes of the largest packet.
-pub(crate) const LARGEST: usize = 64;
+pub(crate) const PACKET_BYTES: usize = 1 + MESSAGE_BYTES;
 
 /// Descriptors that come with one packet, at most.
-pub(crate) const MOST_FILES: usize = 64;
+pub(crate) const MAX_FILES: usize = 64;
 
 /// A packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Message {
-    /// Whoever comes to where processes meet says which host it is, and what only they know.
-    Knock { host: HostId, word: [u8; 16] },
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Packet {
+    /// A process that connects to the rendezvous says which host it is, and proves that it knows the
+    /// secret.
+    Join { host: HostId, token: [u8; 16] },
     /// The first packet in both directions between the leader and a child.
     Hello { version: u32, identity: [u8; 32] },
-    /// The leader tells a child which host it is.
-    Seat { host: HostId, hosts: u32, threads: u32 },
+    /// The leader assigns a child its rank: which host it is.
+    Rank { host: HostId, hosts: u32, threads: u32 },
     /// The leader hands a child its socket to another child; comes with the socket.
-    Link { host: HostId, pid: u32 },
-    /// Both ends of a link: comes with the sender's control memory.
-    Greeting { host: HostId },
+    Peer { host: HostId, pid: u32 },
+    /// Both ends of a socket: comes with the sender's host memory.
+    Memory { host: HostId },
     /// More of what wakes the sender's threads, in their order; comes with `count` sockets.
     Alarms { count: u32 },
-    /// Asks for a region, waiting up to `timeout` milliseconds for it to be exported.
-    Import { id: u64, key: RegionKey, timeout: u64 },
-    /// The answer to `Import`: nothing, or a region; comes with the region's memory, unless the
-    /// importer has no rights on it.
-    Export { id: u64, region: Option<RegionInfo> },
-    /// The sender leaves the rack.
-    Goodbye,
+    /// A message of the control plane; a region that is imported comes with its memory.
+    Control(Message),
 }
 
-/// A region, in a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RegionInfo {
-    pub(crate) rights: Rights,
-    pub(crate) generation: u32,
-    pub(crate) len: u64,
-}
-
-impl Message {
+impl Packet {
     /// How many descriptors come with it.
     pub(crate) fn files(&self) -> usize {
         match self {
-            Message::Link { .. } | Message::Greeting { .. } => 1,
-            Message::Export { region, .. } => {
-                region.is_some_and(|region| region.rights != Rights::NONE).into()
-            }
-            Message::Alarms { count } => *count as usize,
+            Packet::Peer { .. }
+            | Packet::Memory { .. }
+            | Packet::Control(Message::Imported { .. }) => 1,
+            Packet::Alarms { count } => *count as usize,
             _ => 0,
         }
     }
 
-    /// The packet of this message.
+    /// The bytes of this packet, at most [`PACKET_BYTES`].
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut packet = Vec::with_capacity(LARGEST);
+        let mut packet = Vec::with_capacity(64);
         let mut put = |bytes: &[u8]| packet.extend_from_slice(bytes);
         match self {
-            Message::Knock { host, word } => {
-                put(b"k");
+            Packet::Join { host, token } => {
+                put(b"j");
                 put(&host.0.to_le_bytes());
-                put(word);
+                put(token);
             }
-            Message::Hello { version, identity } => {
+            Packet::Hello { version, identity } => {
                 put(b"h");
                 put(&version.to_le_bytes());
                 put(identity);
             }
-            Message::Seat { host, hosts, threads } => {
-                put(b"s");
+            Packet::Rank { host, hosts, threads } => {
+                put(b"r");
                 [host.0, *hosts, *threads].iter().for_each(|n| put(&n.to_le_bytes()));
             }
-            Message::Link { host, pid } => {
-                put(b"l");
+            Packet::Peer { host, pid } => {
+                put(b"p");
                 [host.0, *pid].iter().for_each(|n| put(&n.to_le_bytes()));
             }
-            Message::Greeting { host } => {
-                put(b"g");
+            Packet::Memory { host } => {
+                put(b"m");
                 put(&host.0.to_le_bytes());
             }
-            Message::Alarms { count } => {
+            Packet::Alarms { count } => {
                 put(b"a");
                 put(&count.to_le_bytes());
             }
-            Message::Import { id, key, timeout } => {
-                put(b"i");
-                [*id, key.0, *timeout].iter().for_each(|n| put(&n.to_le_bytes()));
+            Packet::Control(message) => {
+                put(b"c");
+                message.encode(&mut packet);
             }
-            Message::Export { id, region: None } => {
-                put(b"n");
-                put(&id.to_le_bytes());
-            }
-            Message::Export { id, region: Some(RegionInfo { rights, generation, len }) } => {
-                put(b"e");
-                put(&id.to_le_bytes());
-                put(&[rights.bits()]);
-                put(&generation.to_le_bytes());
-                put(&len.to_le_bytes());
-            }
-            Message::Goodbye => put(b"b"),
         }
         packet
     }
 
-    /// The message of a packet, if it is one.
-    pub(crate) fn decode(packet: &[u8]) -> Option<Message> {
-        let (kind, rest) = packet.split_first()?;
+    /// The packet that `bytes` encode.
+    ///
+    /// # Errors
+    /// A [`Violation`] if `bytes` are not the encoding of a packet.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Packet, Violation> {
+        if let Some((b'c', message)) = bytes.split_first() {
+            return Message::decode(message).map(Packet::Control);
+        }
+        Self::decode_handshake(bytes).ok_or_else(|| {
+            let head = &bytes[..bytes.len().min(16)];
+            Violation::new(format!("a packet of {} bytes, {head:x?}..", bytes.len()))
+        })
+    }
+
+    fn decode_handshake(bytes: &[u8]) -> Option<Packet> {
+        let (kind, rest) = bytes.split_first()?;
         let mut fields = Fields(rest);
-        let message = match kind {
-            b'k' => Message::Knock { host: HostId(fields.u32()?), word: fields.bytes()? },
+        let packet = match kind {
+            b'j' => Packet::Join { host: HostId(fields.u32()?), token: fields.bytes()? },
             b'h' => {
                 let version = fields.u32()?;
-                Message::Hello { version, identity: fields.bytes()? }
+                Packet::Hello { version, identity: fields.bytes()? }
             }
-            b's' => {
+            b'r' => {
                 let host = HostId(fields.u32()?);
-                Message::Seat { host, hosts: fields.u32()?, threads: fields.u32()? }
+                Packet::Rank { host, hosts: fields.u32()?, threads: fields.u32()? }
             }
-            b'l' => Message::Link { host: HostId(fields.u32()?), pid: fields.u32()? },
-            b'g' => Message::Greeting { host: HostId(fields.u32()?) },
+            b'p' => Packet::Peer { host: HostId(fields.u32()?), pid: fields.u32()? },
+            b'm' => Packet::Memory { host: HostId(fields.u32()?) },
             b'a' => {
                 let count = fields.u32()?;
-                Message::Alarms { count: (count as usize <= MOST_FILES).then_some(count)? }
+                Packet::Alarms { count: (count as usize <= MAX_FILES).then_some(count)? }
             }
-            b'i' => {
-                let (id, key) = (fields.u64()?, RegionKey(fields.u64()?));
-                Message::Import { id, key, timeout: fields.u64()? }
-            }
-            b'n' => Message::Export { id: fields.u64()?, region: None },
-            b'e' => {
-                let id = fields.u64()?;
-                let rights = Rights::from_bits(fields.bytes::<1>()?[0])?;
-                let (generation, len) = (fields.u32()?, fields.u64()?);
-                Message::Export { id, region: Some(RegionInfo { rights, generation, len }) }
-            }
-            b'b' => Message::Goodbye,
             _ => return None,
         };
-        fields.0.is_empty().then_some(message)
+        fields.0.is_empty().then_some(packet)
     }
 }
 
@@ -159,52 +143,56 @@ impl Fields<'_> {
     fn u32(&mut self) -> Option<u32> {
         self.bytes().map(u32::from_le_bytes)
     }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.bytes().map(u64::from_le_bytes)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use transport_api::{RegionKey, Rights};
+    use transport_control::{Descriptor, Opaque};
 
-    fn all() -> Vec<Message> {
-        let region = RegionInfo { rights: Rights::READ, generation: 3, len: u64::MAX };
+    fn all() -> Vec<Packet> {
+        let region = Descriptor {
+            generation: 3,
+            rights: Rights::READ,
+            len: u64::MAX,
+            opaque: Opaque::EMPTY,
+        };
         vec![
-            Message::Knock { host: HostId(3), word: [9; 16] },
-            Message::Hello { version: 1, identity: [7; 32] },
-            Message::Seat { host: HostId(1), hosts: 2, threads: 3 },
-            Message::Link { host: HostId(2), pid: 77 },
-            Message::Greeting { host: HostId(9) },
-            Message::Alarms { count: MOST_FILES as u32 },
-            Message::Import { id: 1, key: RegionKey(2), timeout: 3 },
-            Message::Export { id: 4, region: None },
-            Message::Export { id: 5, region: Some(region) },
-            Message::Goodbye,
+            Packet::Join { host: HostId(3), token: [9; 16] },
+            Packet::Hello { version: 1, identity: [7; 32] },
+            Packet::Rank { host: HostId(1), hosts: 2, threads: 3 },
+            Packet::Peer { host: HostId(2), pid: 77 },
+            Packet::Memory { host: HostId(9) },
+            Packet::Alarms { count: MAX_FILES as u32 },
+            Packet::Control(Message::Import { number: 1, key: RegionKey(2), timeout: 3 }),
+            Packet::Control(Message::Imported { number: 5, region }),
+            Packet::Control(Message::Leave),
         ]
     }
 
     #[test]
     fn packets_come_back_as_they_went_out() {
-        for message in all() {
-            let packet = message.encode();
-            assert!(packet.len() <= LARGEST);
-            assert_eq!(Message::decode(&packet), Some(message));
+        let longest = Packet::Control(Message::GivenUp("x".repeat(MESSAGE_BYTES - 1)));
+        assert_eq!(longest.encode().len(), PACKET_BYTES);
+        for packet in all().into_iter().chain([longest]) {
+            let bytes = packet.encode();
+            assert!(bytes.len() <= PACKET_BYTES);
+            assert_eq!(Packet::decode(&bytes), Ok(packet));
         }
     }
 
     #[test]
     fn a_packet_that_is_too_short_or_too_long_is_refused() {
-        for packet in all().iter().map(Message::encode) {
-            assert!((0..packet.len()).all(|len| Message::decode(&packet[..len]).is_none()));
-            assert_eq!(Message::decode(&[&packet[..], &[0]].concat()), None);
+        for packet in all().iter().map(Packet::encode) {
+            assert!((0..packet.len()).all(|len| Packet::decode(&packet[..len]).is_err()));
+            assert!(Packet::decode(&[&packet[..], &[0]].concat()).is_err());
         }
-        assert_eq!(Message::decode(b"x"), None);
-        let many = Message::Alarms { count: MOST_FILES as u32 + 1 };
-        assert_eq!(Message::decode(&many.encode()), None, "more than a packet has room for");
-        let mut rights = all()[8].encode();
-        rights[9] = 8;
-        assert_eq!(Message::decode(&rights), None, "rights that do not exist");
+        assert!(Packet::decode(b"x").is_err());
+        let many = Packet::Alarms { count: MAX_FILES as u32 + 1 };
+        assert!(Packet::decode(&many.encode()).is_err(), "more than a packet has room for");
+        let mut rights = all()[7].encode();
+        rights[14] = 8;
+        assert!(Packet::decode(&rights).is_err(), "rights that do not exist");
     }
 }

@@ -1,10 +1,10 @@
 //! The sockets between processes: packets with descriptors, and with the kernel's word for who
 //! sent them.
 //!
-//! They are made in pairs by the leader and inherited or handed over, so they have no name that
-//! anybody could find them by.
+//! The leader makes them in pairs, and children inherit them or get them handed over, so they have
+//! no name under which another process could find them.
 
-use crate::message::{LARGEST, MOST_FILES, Message};
+use crate::wire::packet::{MAX_FILES, PACKET_BYTES, Packet};
 use rustix::{
     cmsg_space,
     event::{PollFd, PollFlags, Timespec, poll},
@@ -21,6 +21,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
+use transport_control::Violation;
 
 /// Who sent a packet, as the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +39,8 @@ impl Sender {
 
 /// A packet that arrived.
 pub(crate) struct Received {
-    pub(crate) message: Message,
-    /// As many as the message [says](Message::files).
+    pub(crate) packet: Packet,
+    /// As many as the packet [says](Packet::files).
     pub(crate) files: Vec<OwnedFd>,
     pub(crate) from: Sender,
 }
@@ -61,18 +62,14 @@ pub(crate) fn other_end(socket: &OwnedFd) -> io::Result<Sender> {
 }
 
 /// Sends a packet, with the descriptors that come with it, or fails if there is no room.
-pub(crate) fn send(
-    socket: impl AsFd,
-    message: &Message,
-    files: &[BorrowedFd<'_>],
-) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_FILES))];
+pub(crate) fn send(socket: impl AsFd, packet: &Packet, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(files));
     }
-    let packet = message.encode();
-    sendmsg(socket, &[IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL)?;
+    let bytes = packet.encode();
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
@@ -83,20 +80,20 @@ pub(crate) enum NoPacket {
     NotYet,
     /// The other end is closed.
     Closed,
-    /// What came is no packet of this version, as the text says.
-    Nonsense(String),
+    /// The sender broke the protocol.
+    Violation(Violation),
     /// The system refused.
     System(io::Error),
 }
 
 /// Takes the next packet, if one is there.
 pub(crate) fn receive(socket: impl AsFd) -> Result<Received, NoPacket> {
-    let mut packet = [0; LARGEST];
+    let mut buffer = [0; PACKET_BYTES];
     // Room for more descriptors than any packet brings, so that a surplus is closed, not lost.
     let mut space =
-        [MaybeUninit::uninit(); cmsg_space!(ScmRights(MOST_FILES + 1), ScmCredentials(1))];
+        [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_FILES + 1), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [IoSliceMut::new(&mut packet)];
+    let mut parts = [IoSliceMut::new(&mut buffer)];
     let mut take = || recvmsg(&socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
     // A peer that closes without having read everything resets the connection. The kernel reports
     // that once, ahead of the packets that the peer sent before and that are still queued here.
@@ -123,17 +120,20 @@ pub(crate) fn receive(socket: impl AsFd) -> Result<Received, NoPacket> {
         }
     }
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(NoPacket::Nonsense("a packet that is too large".into()));
+        return Err(violation("a packet that is too large"));
     }
-    let packet = &packet[..received.bytes];
-    let nonsense = || NoPacket::Nonsense(format!("the packet {packet:x?}"));
-    let message = Message::decode(packet).ok_or_else(nonsense)?;
-    if files.len() != message.files() {
-        let text = format!("{} descriptors with {message:?}", files.len());
-        return Err(NoPacket::Nonsense(text));
+    let packet = Packet::decode(&buffer[..received.bytes]).map_err(NoPacket::Violation)?;
+    if files.len() != packet.files() {
+        return Err(violation(format!("{} descriptors with {packet:?}", files.len())));
     }
-    let from = from.ok_or_else(|| NoPacket::Nonsense(format!("{message:?} from nobody")))?;
-    Ok(Received { message, files, from })
+    let Some(from) = from else {
+        return Err(violation(format!("{packet:?} without its sender's process id")));
+    };
+    Ok(Received { packet, files, from })
+}
+
+fn violation(what: impl Into<String>) -> NoPacket {
+    NoPacket::Violation(Violation::new(what))
 }
 
 /// Waits until one of `files` can be read, at most until `deadline`; says which can.
@@ -167,18 +167,20 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 mod tests {
     use super::*;
     use transport_api::HostId;
+    use transport_control::Message;
 
     #[test]
     fn packets_sent_before_a_reset_are_received() {
         let (ours, theirs) = pair().expect("a pair of sockets");
-        send(&ours, &Message::Greeting { host: HostId(0) }, &[ours.as_fd()]).expect("room");
-        send(&theirs, &Message::Seat { host: HostId(1), hosts: 2, threads: 1 }, &[]).expect("room");
-        send(&theirs, &Message::Goodbye, &[]).expect("room");
-        // The greeting is unread, so this resets the connection.
+        let leave = Packet::Control(Message::Leave);
+        send(&ours, &Packet::Memory { host: HostId(0) }, &[ours.as_fd()]).expect("room");
+        send(&theirs, &Packet::Rank { host: HostId(1), hosts: 2, threads: 1 }, &[]).expect("room");
+        send(&theirs, &leave, &[]).expect("room");
+        // The first packet is unread, so this resets the connection.
         drop(theirs);
-        let received = [receive(&ours), receive(&ours)].map(|packet| packet.map(|p| p.message));
+        let received = [receive(&ours), receive(&ours)].map(|received| received.map(|r| r.packet));
         assert!(
-            matches!(received, [Ok(Message::Seat { .. }), Ok(Message::Goodbye)]),
+            matches!(&received, [Ok(Packet::Rank { .. }), Ok(packet)] if *packet == leave),
             "{received:?}"
         );
         assert!(matches!(receive(&ours), Err(NoPacket::Closed)));
