@@ -77,7 +77,7 @@ fn arrival(lane: &mut dyn Lane) -> Result<(u64, Vec<u8>), CaseError> {
         let mut found = None;
         lane.poll(&mut |event| {
             if let Event::Bulk { tag, payload, .. } = event {
-                found = Some((tag, payload));
+                found = Some((tag.0, payload));
             }
         });
         if let Some(found) = found {

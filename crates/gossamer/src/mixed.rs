@@ -13,7 +13,7 @@
 use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use transport_api::{
-    HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion, Rights,
+    Access, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
     Transport,
 };
 use transport_shm::{Alarm, ShmTransport};
@@ -65,14 +65,21 @@ impl Transport for Mixed {
         self.near.maps(peer)
     }
 
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
-        self.far.export_also(self.near.export(key, len, rights)?)
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
+        self.far.export_also(self.near.export(key, len, access)?)
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
         // The key is taken until both have revoked it, and `export` begins with the second.
         self.far.revoke(key)?;
         self.near.revoke(key)
+    }
+
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
+        // Once this returns, no operation that came over a connection is under way, and the threads
+        // of this host use the region over lanes of the other only.
+        self.far.revoke(key)?;
+        self.near.begin_revoke(thread, key, token)
     }
 
     fn import(
@@ -84,6 +91,17 @@ impl Transport for Mixed {
         self.to(owner).import(owner, key, timeout)
     }
 
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        self.to(owner).begin_import(thread, owner, key, timeout, token)
+    }
+
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
         self.to(peer).lane(thread, peer)
     }
@@ -93,7 +111,7 @@ impl Transport for Mixed {
         let taken = LaneError::AlreadyOpen(thread, self.local());
         let alarm = self.alarms.lock().get_mut(thread as usize).and_then(Option::take);
         let near = alarm.ok_or(taken)?;
-        let far = self.far.bell_beside(thread, &near)?;
+        let far = self.far.parker_beside(thread, &near)?;
         Ok(Box::new(MixedParker { near, far }))
     }
 
@@ -116,7 +134,7 @@ struct MixedParker {
 impl Parker for MixedParker {
     fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
         let Self { near, far } = self;
-        // Both doorbells are announced before anybody looks once more: whoever has made work visible
+        // Both park words are announced before anybody looks once more: whoever has made work visible
         // by then is seen, and whoever does later sees the announcement that is meant for it.
         near.announce();
         far.park(timeout, &mut || ready() || near.has_events());
@@ -129,7 +147,7 @@ mod tests {
     use super::*;
     use primitive::sync::Ordering;
     use std::{net::TcpListener, thread};
-    use transport_api::{Event, conformance::Rack};
+    use transport_api::{Event, Rights, conformance::Rack};
     use transport_shm::Neighbours;
     use transport_tcp::{Credentials, JobId, TcpConfig};
 

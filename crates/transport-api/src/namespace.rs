@@ -14,6 +14,8 @@ pub struct Namespace(u8);
 impl Namespace {
     /// Programs that use a transport by itself, as its tests do.
     pub const BARE: Namespace = Namespace(0);
+    /// What transports say to each other over a transport that carries them.
+    pub const TRANSPORT: Namespace = Namespace(255);
     /// Delegation.
     pub const DELEGATION: Namespace = Namespace(1);
 }
@@ -22,6 +24,7 @@ impl fmt::Debug for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Namespace::BARE => f.write_str("bare"),
+            Namespace::TRANSPORT => f.write_str("transport"),
             Namespace::DELEGATION => f.write_str("delegation"),
             Namespace(other) => write!(f, "namespace {other}"),
         }

@@ -83,8 +83,6 @@ pub struct Config {
     pub local: HostId,
     /// Hosts of the rack.
     pub hosts: u32,
-    /// Runtime threads of this host, which quiesce.
-    pub threads: u32,
     /// After how much silence a peer counts as lost; `None` if the transport notices by other means.
     pub loss_bound: Option<Duration>,
     /// How importers reach regions.

@@ -34,13 +34,18 @@ pub fn control_plane(now: Instant, data: &[u8]) {
     let config = Config {
         local: LOCAL,
         hosts: 3,
-        threads: 2,
         loss_bound: Some(Duration::from_secs(1)),
         reach: Reach::Direct,
         goodbye,
         revocation_timeout: None,
     };
-    let mut host = Host { control: Control::new(now, config), now, requests: 0, ended: Vec::new() };
+    let mut host = Host {
+        control: Control::new(now, config),
+        now,
+        requests: 0,
+        ended: Vec::new(),
+        inhibited: Vec::new(),
+    };
     PEERS.iter().for_each(|peer| host.control.connected(*peer, now));
     while let Some(step) = script.byte() {
         host.step(step, &mut script);
@@ -59,6 +64,8 @@ struct Host {
     now: Instant,
     requests: u64,
     ended: Vec<u64>,
+    /// Epochs that have not quiesced.
+    inhibited: Vec<u64>,
 }
 
 impl Host {
@@ -78,8 +85,8 @@ impl Host {
             7 => control.leave(now, self.requests),
             8 => control.left(peer),
             9 => {
-                let (epoch, _) = control.inhibitions();
-                control.passed((key.0 % 2) as u32, epoch);
+                let epoch = self.inhibited.pop().unwrap_or(key.0);
+                control.quiesced(epoch);
             }
             10 => self.poll(),
             11 => control.closing(now, peer),
@@ -125,6 +132,7 @@ impl Host {
                 | Output::ImportFailed { requester, .. }
                 | Output::Departed { requester }
                 | Output::Revoked { requester: Some(requester), .. } => self.ended.push(requester),
+                Output::Inhibit { epoch, .. } => self.inhibited.push(epoch),
                 _ => {}
             }
         }

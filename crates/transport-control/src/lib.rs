@@ -8,7 +8,7 @@
 //! ```text
 //!   threads of the program               service thread of the transport
 //!     export  revoke  begin_import         receive  left  lose  disconnected    (from connections)
-//!     cancel_import  leave                 passed  settled            (from the runtime threads)
+//!     cancel_import  leave                 quiesced                   (from the runtime threads)
 //!            \                                /
 //!             v                              v
 //!            +--------------------------------+
@@ -41,15 +41,13 @@
 //! 4. [`Control`]: the state machine. `control/peer.rs` (what is sent in which order), `exports.rs`
 //!    (the owner's side of an import), `imports.rs` (the requester's side), `revocations.rs`,
 //!    `liveness.rs`.
-//! 5. [`Epochs`]: how runtime threads tell the service thread that they have passed a poll.
-//! 6. `testing`: a rack in one thread with a seeded network, for tests.
-//! 7. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
+//! 5. `testing`: a rack in one thread with a seeded network, for tests.
+//! 6. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
 
 #![forbid(unsafe_code)]
 
 mod config;
 mod control;
-mod epochs;
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub mod fuzzing;
 mod message;
@@ -63,7 +61,6 @@ pub use config::{
     LEAVE_GRACE, Medium, Reach,
 };
 pub use control::{Control, ImportId};
-pub use epochs::Epochs;
 pub use message::{Descriptor, MESSAGE_BYTES, Message, Opaque, Refusal};
 pub use output::{ImportError, Output};
 pub use violation::Violation;

@@ -49,7 +49,7 @@ pub enum Output<M: Medium> {
     },
     /// No thread of this host may start anything more on this generation of `owner`'s region. Once
     /// that is certain and nothing is under way any more, tell
-    /// [`passed`](crate::Control::passed) or [`settled`](crate::Control::settled).
+    /// [`quiesced`](crate::Control::quiesced).
     Inhibit {
         /// The host that exports it; may be this one.
         owner: HostId,
@@ -108,9 +108,8 @@ impl ImportError {
     /// The same for users of the transport, about region `key` of `owner`.
     pub fn for_region(self, owner: HostId, key: RegionKey) -> RegionError {
         match self {
-            Self::Unknown | Self::Denied | Self::TimedOut | Self::Cancelled => {
-                RegionError::Unknown { owner, key }
-            }
+            Self::Unknown | Self::TimedOut | Self::Cancelled => RegionError::Unknown { owner, key },
+            Self::Denied => RegionError::Denied { owner, key },
             Self::PeerGone(reason) => RegionError::PeerLost(owner, reason),
             Self::NoSuchHost => RegionError::NoSuchHost(owner),
         }

@@ -14,13 +14,12 @@ use crate::message::{Message, Told};
 use primitive::limits::PENDING_IMPORTS;
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::mpsc,
     time::{Duration, Instant},
 };
-use transport_api::{HostId, RegionKey, RemoteRegion, deadline};
+use transport_api::{HostId, Importer, RegionKey, deadline};
 
-/// Where the answer to an import goes: a region, or that there is none.
-pub(crate) type Answer = mpsc::Sender<Option<RemoteRegion>>;
+/// What is done when a withdrawn region is used no more, or all were given up that use it.
+pub(crate) type Done = Box<dyn FnOnce() + Send>;
 
 /// An import that a peer waits for.
 struct Waiting {
@@ -34,14 +33,24 @@ struct Waiting {
 struct Asked {
     owner: HostId,
     key: RegionKey,
-    answer: Answer,
+    importer: Importer,
 }
 
 /// A withdrawal of this host.
 struct Withdrawal {
     /// Who has not forgotten the region; this host itself may be among them.
     users: BTreeSet<HostId>,
-    _done: mpsc::Sender<()>,
+    /// When users that have not forgotten it are given up.
+    deadline: Instant,
+    /// What the carrier will say when this host's threads use it no more, until it has.
+    carrier: Option<u64>,
+    done: Done,
+}
+
+impl Withdrawal {
+    fn is_over(&self) -> bool {
+        self.users.is_empty() && self.carrier.is_none()
+    }
 }
 
 /// What is under way between this host and its peers.
@@ -50,6 +59,8 @@ pub(crate) struct Dealings {
     asked: HashMap<u64, Asked>,
     waiting: Vec<Waiting>,
     withdrawals: HashMap<u64, Withdrawal>,
+    /// What the carrier has said of withdrawals that are still to begin here.
+    quiet: BTreeSet<u64>,
     /// The number of the last question.
     number: u64,
 }
@@ -60,26 +71,26 @@ impl Dealings {
         self.number
     }
 
-    /// This host asks `owner` for a region: what to say to it. The answer is dropped unanswered when
-    /// it is gone.
+    /// This host asks `owner` for a region: what to say to it. The importer is dropped unanswered
+    /// when it is gone.
     pub(crate) fn ask(
         &mut self,
         owner: HostId,
         key: RegionKey,
         timeout: Duration,
-        answer: Answer,
+        importer: Importer,
     ) -> Message {
         let number = self.numbered();
-        self.asked.insert(number, Asked { owner, key, answer });
+        self.asked.insert(number, Asked { owner, key, importer });
         let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         Message::Ask { number, key, timeout }
     }
 
     /// `owner` has answered question `number`: which region that was about, and where the answer
     /// goes. `None` if nobody has asked it.
-    pub(crate) fn answered(&mut self, number: u64, owner: HostId) -> Option<(RegionKey, Answer)> {
+    pub(crate) fn answered(&mut self, number: u64, owner: HostId) -> Option<(RegionKey, Importer)> {
         self.asked.get(&number).filter(|asked| asked.owner == owner)?;
-        self.asked.remove(&number).map(|Asked { key, answer, .. }| (key, answer))
+        self.asked.remove(&number).map(|Asked { key, importer, .. }| (key, importer))
     }
 
     /// `from` asks this host for a region, for so many milliseconds.
@@ -120,24 +131,57 @@ impl Dealings {
 
     /// When the first timeout of a peer passes.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.waiting.iter().map(|waiting| waiting.deadline).min()
+        let withdrawals = self.withdrawals.values().filter(|it| !it.users.is_empty());
+        let imports = self.waiting.iter().map(|waiting| waiting.deadline);
+        imports.chain(withdrawals.map(|it| it.deadline)).min()
     }
 
-    /// This host withdraws a region, which `users` must forget: the number of that. `done` is
-    /// dropped when they all have, or are gone.
-    pub(crate) fn withdraw(&mut self, users: BTreeSet<HostId>, done: mpsc::Sender<()>) -> u64 {
+    /// This host withdraws a region, which `users` must forget by `deadline`, and of which the
+    /// carrier will say `carrier`, if anything: the number of that. `done` is called when they all
+    /// have, are gone, or are given up.
+    pub(crate) fn withdraw(
+        &mut self,
+        users: BTreeSet<HostId>,
+        deadline: Instant,
+        carrier: Option<u64>,
+        done: Done,
+    ) -> u64 {
         let number = self.numbered();
-        self.withdrawals.insert(number, Withdrawal { users, _done: done });
+        let carrier = carrier.filter(|token| !self.quiet.remove(token));
+        self.withdrawals.insert(number, Withdrawal { users, deadline, carrier, done });
+        self.settle();
         number
+    }
+
+    /// The carrier says of the withdrawal with this token that this host's threads are past it.
+    pub(crate) fn carrier_is_quiet(&mut self, token: u64) {
+        match self.withdrawals.values_mut().find(|it| it.carrier == Some(token)) {
+            Some(withdrawal) => withdrawal.carrier = None,
+            None => drop(self.quiet.insert(token)),
+        }
+        self.settle();
+    }
+
+    /// Gives up the users of withdrawn regions that have not forgotten them in time; which.
+    pub(crate) fn expire(&mut self, now: Instant) -> BTreeSet<HostId> {
+        let late = self.withdrawals.values_mut().filter(|it| it.deadline <= now);
+        let users = late.flat_map(|it| std::mem::take(&mut it.users)).collect();
+        self.settle();
+        users
+    }
+
+    /// Ends the withdrawals that are over.
+    fn settle(&mut self) {
+        for (_, withdrawal) in self.withdrawals.extract_if(|_, it| it.is_over()) {
+            (withdrawal.done)();
+        }
     }
 
     /// `user` does not use the region of withdrawal `number` any more.
     pub(crate) fn forgotten(&mut self, number: u64, user: HostId) {
         if let Some(withdrawal) = self.withdrawals.get_mut(&number) {
             withdrawal.users.remove(&user);
-            if withdrawal.users.is_empty() {
-                self.withdrawals.remove(&number);
-            }
+            self.settle();
         }
     }
 
@@ -145,18 +189,18 @@ impl Dealings {
     pub(crate) fn end(&mut self, peer: HostId) {
         self.asked.retain(|_, asked| asked.owner != peer);
         self.waiting.retain(|waiting| waiting.from != peer);
-        self.withdrawals.retain(|_, withdrawal| {
+        for withdrawal in self.withdrawals.values_mut() {
             withdrawal.users.remove(&peer);
-            !withdrawal.users.is_empty()
-        });
+        }
+        self.settle();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::{Receiver, TryRecvError};
-    use transport_api::Rights;
+    use std::sync::mpsc::{self, Receiver, TryRecvError};
+    use transport_api::{RegionError, RemoteRegion, Rights};
 
     const OWNER: HostId = HostId(1);
     const OTHER: HostId = HostId(2);
@@ -165,9 +209,10 @@ mod tests {
         Told { rights: Rights::ALL, generation: 0, len: 64, address: 4096, remote_key: 9 };
 
     /// Asks the owner for a region: the number of that, and where the answer comes.
-    fn ask(dealings: &mut Dealings) -> (u64, Receiver<Option<RemoteRegion>>) {
+    fn ask(dealings: &mut Dealings) -> (u64, Receiver<Result<RemoteRegion, RegionError>>) {
         let (answer, answered) = mpsc::channel();
-        let asked = dealings.ask(OWNER, KEY, Duration::from_secs(1), answer);
+        let importer = Importer::Blocked(answer);
+        let asked = dealings.ask(OWNER, KEY, Duration::from_secs(1), importer);
         let Message::Ask { number, key: KEY, timeout: 1000 } = asked else { panic!("{asked:?}") };
         (number, answered)
     }
@@ -214,14 +259,45 @@ mod tests {
         assert!(dealings.asked(OTHER, (0, KEY, 1000), now).is_ok());
     }
 
+    fn withdraw(
+        dealings: &mut Dealings,
+        users: &[HostId],
+        deadline: Instant,
+        carrier: Option<u64>,
+    ) -> (u64, Receiver<()>) {
+        let (done, ended) = mpsc::channel();
+        let done = Box::new(move || done.send(()).expect("a test"));
+        (dealings.withdraw(users.iter().copied().collect(), deadline, carrier, done), ended)
+    }
+
+    fn is_over(ended: &Receiver<()>) -> bool {
+        ended.try_recv() == Ok(())
+    }
+
+    #[test]
+    fn a_withdrawal_waits_for_the_carrier_and_gives_late_users_up() {
+        let (mut dealings, now) = (Dealings::default(), Instant::now());
+        let later = now + Duration::from_secs(1);
+        let (_, ended) = withdraw(&mut dealings, &[OWNER], later, Some(7));
+        assert_eq!(dealings.deadline(), Some(later));
+        assert!(dealings.expire(now).is_empty() && !is_over(&ended));
+        assert_eq!(dealings.expire(later), [OWNER].into());
+        assert!(!is_over(&ended), "threads of this host may still use it");
+        assert_eq!(dealings.deadline(), None);
+        dealings.carrier_is_quiet(8);
+        assert!(!is_over(&ended), "another one");
+        dealings.carrier_is_quiet(7);
+        assert!(is_over(&ended));
+        let (_, ended) = withdraw(&mut dealings, &[], later, Some(8));
+        assert!(is_over(&ended), "the carrier has said so before");
+    }
+
     #[test]
     fn a_withdrawal_ends_when_all_users_have_forgotten_and_nobody_else_counts() {
         let mut dealings = Dealings::default();
         let withdraw = |dealings: &mut Dealings, users: &[HostId]| {
-            let (done, ended) = mpsc::channel();
-            (dealings.withdraw(users.iter().copied().collect(), done), ended)
+            withdraw(dealings, users, Instant::now() + Duration::from_secs(100), None)
         };
-        let is_over = |ended: &Receiver<()>| ended.try_recv() == Err(TryRecvError::Disconnected);
         let (number, ended) = withdraw(&mut dealings, &[HostId(0), OWNER]);
         dealings.forgotten(number, OTHER);
         dealings.forgotten(number + 1, OWNER);

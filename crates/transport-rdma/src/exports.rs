@@ -15,14 +15,15 @@ use std::{
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
-use transport_api::{Carrier, HostId, Region, RegionError, RegionKey, Rights};
+use transport_api::{Access, Carrier, HostId, Region, RegionError, RegionKey, Rights};
 
 /// An exported region.
 pub(crate) struct Exported {
     /// As the carrier has exported it.
     region: Region,
-    /// `None` if it has no bytes, or once it is withdrawn.
-    mr: Mutex<Option<Mr>>,
+    /// A registration for each set of rights that some host has, by which the device tells hosts
+    /// apart. None if it has no bytes, or once it is withdrawn.
+    mrs: Mutex<Vec<(Rights, Mr)>>,
     /// Hosts that know its remote key.
     importers: Mutex<BTreeSet<HostId>>,
 }
@@ -37,18 +38,22 @@ impl Exported {
         self.region.memory()
     }
 
-    /// Where it is for devices: its first byte, and what opens it.
-    pub(crate) fn place(&self) -> (u64, u32) {
-        let mr = self.mr.lock().unwrap_or_else(PoisonError::into_inner);
-        mr.as_ref().map_or((0, 0), |mr| (mr.address(), mr.remote_key()))
+    /// Where it is for devices: its first byte, and what opens it to a host with `rights`.
+    pub(crate) fn place(&self, rights: Rights) -> (u64, u32) {
+        let mrs = self.mrs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mr = mrs.iter().find(|(class, _)| *class == rights);
+        mr.map_or((0, 0), |(_, mr)| (mr.address(), mr.remote_key()))
     }
 
     /// What `host` is told of it.
     pub(crate) fn tell(&self, host: HostId) -> Told {
-        let mut importers = self.importers.lock().unwrap_or_else(PoisonError::into_inner);
-        importers.insert(host);
-        let (address, remote_key) = self.place();
-        let (rights, len) = (self.region.rights(), self.region.memory().len() as u64);
+        let rights = self.region.access().of(host);
+        if rights != Rights::NONE {
+            let mut importers = self.importers.lock().unwrap_or_else(PoisonError::into_inner);
+            importers.insert(host);
+        }
+        let (address, remote_key) = self.place(rights);
+        let len = self.region.memory().len() as u64;
         Told { rights, generation: self.generation(), len, address, remote_key }
     }
 
@@ -57,9 +62,9 @@ impl Exported {
         self.importers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends the registration: from now on the device refuses whoever shows the key.
+    /// Ends the registrations: from now on the device refuses their keys.
     pub(crate) fn close(&self) {
-        self.mr.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.mrs.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -79,19 +84,22 @@ impl Exports {
         (carrier, pd, memory): (&dyn Carrier, &Arc<Pd>, &Memory),
         key: RegionKey,
         len: usize,
-        rights: Rights,
+        access: Access,
     ) -> Result<Region, RegionError> {
         let mut table = self.table();
         let no_memory = |source| RegionError::NoMemory { len, source };
         let memory = memory.take(len).map_err(no_memory)?;
-        let region = carrier.export_memory(key, memory, rights)?;
-        let mr = (len > 0).then(|| Mr::new(pd, region.memory(), rights)).transpose();
-        let mr = mr.map_err(|error| {
+        let classes =
+            access.classes().into_iter().filter(|class| len > 0 && *class != Rights::NONE);
+        let region = carrier.export_memory(key, memory, access.clone())?;
+        let register = |class| Ok((class, Mr::new(pd, region.memory(), class)?));
+        let mrs: io::Result<Vec<_>> = classes.map(register).collect();
+        let mrs = mrs.map_err(|error| {
             let text = format!("the RDMA device does not take it: {error}{}", advice(&error));
             no_memory(io::Error::new(error.kind(), text))
         })?;
         let importers = Mutex::default();
-        let exported = Exported { region: region.clone(), mr: Mutex::new(mr), importers };
+        let exported = Exported { region: region.clone(), mrs: Mutex::new(mrs), importers };
         table.insert(key, Arc::new(exported));
         Ok(region)
     }

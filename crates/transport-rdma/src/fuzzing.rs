@@ -71,7 +71,7 @@ fn notices(mut bytes: &[u8]) {
             }
             other => {
                 let (key, at) = (RegionKey(1), u64::from(*other));
-                notices.notify(Record { key, at, value: 0, thread: 0, generation: 0 });
+                notices.notify(Record { key, at, len: 8, value: 0, thread: 0, generation: 0 });
                 sent += u32::from(notices.next().is_some());
                 assert!(sent - taken_there <= WINDOW, "more are under way than the peer keeps");
             }
@@ -125,7 +125,7 @@ mod tests {
         put("revoke", 0, &Message::Revoke { number, key, generation: 2 }.encode());
         put("forgotten", 0, &Message::Forgotten { number }.encode());
         put("given-up", 0, &Message::GivenUp("the link is down".into()).encode());
-        let record = Record { key, at: 8, value: 1, thread: 2, generation: 0 };
+        let record = Record { key, at: 8, len: 8, value: 1, thread: 2, generation: 0 };
         let mut said = vec![7, 7, 0];
         said.extend_from_slice(&(TAKEN | 2).to_le_bytes());
         said.push(1);

@@ -16,20 +16,11 @@ use crate::{
     verbs::{Mr, Pd},
 };
 use primitive::SharedBytes;
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, sync::Arc};
 use transport_api::{
     Carrier, Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, RegionError,
     RegionKey, Rights,
 };
-
-/// How long a withdrawal waits for peers that know the region. Whoever still uses it then is
-/// stopped by the device, which ends their queue pairs.
-const WITHDRAWAL: Duration = Duration::from_secs(2);
 
 /// What all threads of one process of the rack share.
 pub(crate) struct Host {
@@ -45,6 +36,8 @@ pub(crate) struct Host {
     pub(crate) config: RdmaConfig,
     pub(crate) exports: Exports,
     pub(crate) imports: Imports,
+    /// How many regions were withdrawn.
+    withdrawals: std::sync::atomic::AtomicU64,
     pub(crate) event_queues: Arc<EventQueues>,
     pub(crate) poll_tracker: PollTracker,
     /// By thread number.
@@ -86,6 +79,7 @@ impl Host {
             config,
             exports: Exports::default(),
             imports: Imports::default(),
+            withdrawals: std::sync::atomic::AtomicU64::new(0),
             event_queues: EventQueues::new(local, hosts, threads),
             poll_tracker: PollTracker::new(threads),
             seats,
@@ -211,8 +205,7 @@ impl Host {
     pub(crate) fn memory_for(&self, links: usize) -> io::Result<(usize, Mr)> {
         let each = Link::bytes(&self.config)?;
         let all = each.checked_mul(links).ok_or(io::ErrorKind::OutOfMemory)?;
-        let nothing = Rights::from_bits(0).expect("no right at all");
-        Ok((each, Mr::new(&self.pd, &self.memory.take(all)?, nothing)?))
+        Ok((each, Mr::new(&self.pd, &self.memory.take(all)?, Rights::NONE)?))
     }
 
     /// Where the lane of `thread` to `peer` has its payloads fetched from, if it has.
@@ -253,7 +246,7 @@ impl Host {
     // ---- What arrives for threads.
 
     /// Leaves something for the lane of `thread` to `from`.
-    fn deliver(&self, thread: u32, from: HostId, event: Event) {
+    pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
         self.event_queues.deliver(thread, from, event);
         self.carrier.unpark(thread);
     }
@@ -294,9 +287,10 @@ impl Host {
 
     // ---- Regions.
 
-    /// Withdraws `key` (only `generation` of it, if given): when this has returned, no peer's
-    /// operation touches its memory any more. Should the device not end its registration, that is
-    /// logged, and the memory is never used for anything else.
+    /// Withdraws `key` (only `generation` of it, if given), and calls `done` when no peer's operation
+    /// touches its memory any more; if `reports_quiet`, when those of this host's threads do not,
+    /// either. Should the device not end its registration, that is logged, and the memory is never
+    /// used for anything else.
     ///
     /// # Errors
     /// [`RegionError::Unknown`] if it was not there.
@@ -304,19 +298,24 @@ impl Host {
         &self,
         key: RegionKey,
         generation: Option<u32>,
+        reports_quiet: bool,
+        done: impl FnOnce() + Send + 'static,
     ) -> Result<(), RegionError> {
         let unknown = RegionError::Unknown { owner: self.local, key };
         let exported = self.exports.remove(key, generation).ok_or(unknown)?;
-        // For this host's own threads.
-        let revoked = self.carrier.revoke(key);
         let (importers, generation) = (exported.importers(), exported.generation());
-        let (done, ended) = mpsc::channel();
-        self.leave(Order::Withdraw { key, generation, importers, done });
-        // Closed when all have forgotten it or are gone; a peer that hangs must not hang this.
-        if ended.recv_timeout(WITHDRAWAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-            tracing::warn!(local = %self.local, ?key, "withdrawn from peers that still may use it");
-        }
-        exported.close();
+        let done = Box::new(move || {
+            exported.close();
+            done();
+        });
+        let token = self.withdrawals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let carrier = reports_quiet.then_some(token);
+        // For this host's own threads; the service thread hears of it.
+        let revoked = match carrier {
+            Some(token) => self.carrier.begin_revoke(self.threads, key, token),
+            None => self.carrier.revoke(key),
+        };
+        self.leave(Order::Withdraw { key, generation, importers, carrier, done });
         revoked
     }
 
@@ -344,7 +343,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(host) = self.host.upgrade() {
             // It may have been revoked already.
-            let _ = host.withdraw(self.key, Some(self.generation));
+            let _ = host.withdraw(self.key, Some(self.generation), false, || ());
         }
     }
 }

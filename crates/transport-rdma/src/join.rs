@@ -6,7 +6,7 @@ use crate::{
     host::Host,
     imports::Remote,
     link::Link,
-    message::{Message, Told},
+    message::{Message, TAG, Told},
     payloads,
     place::{Place, refused},
     seat::{Seat, completion_queue},
@@ -89,7 +89,8 @@ type ServiceLanes = (Vec<Box<dyn Lane>>, Box<dyn Parker>);
 
 fn service_lanes(host: &Host) -> Result<ServiceLanes, RdmaError> {
     let lane = |peer| host.carrier.lane(host.threads, peer);
-    let lanes = host.peers().map(lane).collect::<Result<_, _>>()?;
+    // The one to this host tells when withdrawn regions are quiet.
+    let lanes = host.peers().chain([host.local]).map(lane).collect::<Result<_, _>>()?;
     Ok((lanes, host.carrier.parker(host.threads)?))
 }
 
@@ -200,7 +201,7 @@ impl Joining {
     /// Connects them with those of all peers.
     fn run(&mut self) -> Result<(), Failure> {
         let (start, timeout) = (Instant::now(), self.host.config.join_timeout);
-        for index in 0..self.lanes.len() {
+        for index in 0..self.progress.len() {
             let (answering, ends) =
                 (self.host.place.answering(), self.progress[index].ours.clone());
             let peer = self.lanes[index].peer();
@@ -208,7 +209,7 @@ impl Joining {
             self.say(index, &Message::Hello { answering, row, payloads, ends });
         }
         loop {
-            for index in 0..self.lanes.len() {
+            for index in 0..self.progress.len() {
                 self.hear(index)?;
             }
             let missing = self.lanes.iter().zip(&self.progress).filter(|(_, p)| !p.is_ready);
@@ -226,7 +227,7 @@ impl Joining {
     fn say(&mut self, index: usize, message: &Message) {
         let lane = &mut self.lanes[index];
         // If the peer is gone, the lane reports it.
-        let _ = lane.bulk(self.host.threads, 0, message.encode());
+        let _ = lane.bulk(self.host.threads, TAG, message.encode());
         let _ = lane.flush();
     }
 
@@ -234,12 +235,12 @@ impl Joining {
         let peer = self.lanes[index].peer();
         let (mut said, mut gone) = (Vec::new(), None);
         self.lanes[index].poll(&mut |event| match event {
-            Event::Bulk { from, payload, .. } => said.push((from, payload)),
+            Event::Bulk { from, tag, payload } => said.push((from, tag, payload)),
             Event::Peer(event) => gone = Some(event),
             _ => {}
         });
-        for (from, bytes) in said {
-            let heard = Message::heard(from, self.host.threads, &bytes);
+        for (from, tag, bytes) in said {
+            let heard = Message::heard(from, self.host.threads, tag, &bytes);
             let step = heard.and_then(|message| self.progress[index].hear(message));
             match step.map_err(|what| RdmaError::Nonsense(peer, what))? {
                 Step::Connect { answering, row, payloads, ends } => {

@@ -13,7 +13,7 @@ use crate::{
 use primitive::{SharedBytes, sync::Ordering};
 use std::sync::Arc;
 use transport_api::{
-    Event, EventQueue, HostId, Lane, OpError, PeerEvent, RemoteRegion, Rights, ThreadId,
+    Event, EventQueue, HostId, Lane, OpError, PeerEvent, RemoteRegion, Rights, Tag, ThreadId,
 };
 
 /// Polls from one look at the carrier's lane to the next: it costs a system call. Whoever has slept
@@ -181,16 +181,22 @@ impl Lane for RdmaLane {
         let name = (to.key(), to.generation());
         self.start(remote, |link| {
             link.write(remote, at, from);
-            link.notify(name, at, thread, value);
+            link.notify(name, (at, from.len()), thread, value);
         })
     }
 
-    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        self.event_queue.check_peer()?;
+        self.with(|link, _| link.fence(token));
+        Ok(())
+    }
+
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
         self.event_queue.check_peer()?;
         if self.host.config.reads_payloads {
             OpError::check_payload(payload.len())?;
-            self.with(|link, _| link.offer(thread, tag, payload));
+            self.with(|link, _| link.offer(thread, tag.0, payload));
             return Ok(());
         }
         self.has_bulk = true;

@@ -154,16 +154,24 @@ impl<P: Pair> Link<P> {
         self.ask(verb, (on, at), 8, Asked::Word { token });
     }
 
-    /// Tells `thread` of the peer what was written to byte `at`.
+    /// Reports `token` once everything that was started has completed, or what was refused of it.
+    pub(crate) fn fence(&mut self, token: u64) {
+        if !self.has_failed {
+            self.queue.fence(token);
+        }
+    }
+
+    /// Tells `thread` of the peer that `len` bytes were written to byte `at`.
     pub(crate) fn notify(
         &mut self,
         (key, generation): (RegionKey, u32),
-        at: usize,
+        (at, len): (usize, usize),
         thread: u32,
         value: u32,
     ) {
         if !self.has_failed {
-            self.notices.notify(Record { key, at: at as u64, value, thread, generation });
+            let (at, len) = (at as u64, len as u64);
+            self.notices.notify(Record { key, at, len, value, thread, generation });
             self.notify_more();
         }
     }

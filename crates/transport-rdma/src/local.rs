@@ -10,7 +10,7 @@ use crate::{
 use primitive::SharedBytes;
 use std::{io, sync::Arc};
 use transport_api::{
-    Event, EventQueue, HostId, Lane, LossReason, OpError, RemoteRegion, Rights, ThreadId,
+    Event, EventQueue, HostId, Lane, LossReason, OpError, RemoteRegion, Rights, Tag, ThreadId,
 };
 
 /// A lane within a process.
@@ -77,7 +77,7 @@ impl LocalLane {
             return Err(OpError::Misaligned(at));
         }
         self.link()?;
-        let (address, remote_key) = exported.place();
+        let (address, remote_key) = exported.place(rights);
         let remote = Arc::new(Remote::new(self.host.id, key, address, remote_key));
         let (thread, local) = (self.thread, self.host.local);
         let started = self.host.with(thread, local, |link, _| {
@@ -149,7 +149,16 @@ impl Lane for LocalLane {
         self.carrier.write_notify(to, at, from, thread, value)
     }
 
-    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        if !self.has_link {
+            return self.carrier.fence(token);
+        }
+        // What goes over the carrier is done when its call returns.
+        self.host.with(self.thread, self.host.local, |link, _| link.fence(token));
+        Ok(())
+    }
+
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
         self.event_queue.check_thread(thread)?;
         self.carrier.bulk(thread, tag, payload)
     }
@@ -173,8 +182,7 @@ impl Lane for LocalLane {
         if self.has_link {
             self.host.poll_tracker.record_poll(self.thread);
             moved |= self.host.pump(self.thread);
-            moved |= self.event_queue.take(sink);
         }
-        moved
+        self.event_queue.take(sink) || moved
     }
 }

@@ -6,7 +6,10 @@
 
 use crate::verbs::{Endpoint, Mr};
 use primitive::limits::THREADS_PER_HOST;
-use transport_api::{RegionKey, Rights, ThreadId};
+use transport_api::{Namespace, RegionKey, Rights, Tag, ThreadId};
+
+/// What messages of service threads travel as.
+pub(crate) const TAG: Tag = Tag::new(Namespace::TRANSPORT, 0);
 
 /// Bytes of the longest text that is read.
 const TEXT: usize = 1024;
@@ -118,9 +121,15 @@ impl Message {
     ///
     /// # Errors
     /// As [`decode`](Self::decode); also if `from` is another thread.
-    pub(crate) fn heard(from: ThreadId, threads: u32, bytes: &[u8]) -> Result<Message, String> {
-        if from.thread != threads {
-            return Err(format!("{} bytes of {from} for the service thread", bytes.len()));
+    pub(crate) fn heard(
+        from: ThreadId,
+        threads: u32,
+        tag: Tag,
+        bytes: &[u8],
+    ) -> Result<Message, String> {
+        if from.thread != threads || tag != TAG {
+            let len = bytes.len();
+            return Err(format!("{len} bytes of {from} with tag {tag:?} for the service thread"));
         }
         Message::decode(bytes)
     }
@@ -273,9 +282,10 @@ mod tests {
     fn only_service_threads_are_heard() {
         let from = |thread| ThreadId { host: transport_api::HostId(1), thread };
         let bytes = Message::Ready.encode();
-        assert_eq!(Message::heard(from(2), 2, &bytes), Ok(Message::Ready));
+        assert_eq!(Message::heard(from(2), 2, TAG, &bytes), Ok(Message::Ready));
+        assert!(Message::heard(from(2), 2, Tag(0), &bytes).is_err(), "another tag");
         for thread in [0, 1, 3] {
-            let refused = Message::heard(from(thread), 2, &bytes).expect_err("another thread");
+            let refused = Message::heard(from(thread), 2, TAG, &bytes).expect_err("another thread");
             assert!(refused.contains(&from(thread).to_string()), "{refused}");
         }
     }

@@ -12,8 +12,8 @@
 //!            | 1 | pieces: 30 |                         have been fetched
 //!            | 2 | notifications: 30 |                  have been taken
 //!            | 3 | thread: 10 | cost: 20 |              is granted
-//!   record   | key: 8 | at: 8 | value: 4 | thread: 4 | generation: 4 | zero: 4 |
-//!            | tag: 8 | total: 4 | len: 4 | thread: 4 | zero: 8 | one: 4 |
+//!   record   | key: 8 | at: 8 | len: 8 | value: 4 | thread: 4 | generation: 4 | zero: 4 |
+//!            | tag: 8 | total: 4 | len: 4 | thread: 4 | zero: 16 | one: 4 |
 //! ```
 //!
 //! The place of a message is used again at once. So that notifications which nobody takes need no
@@ -27,7 +27,7 @@ use transport_api::{Event, RegionKey, ThreadId};
 pub(crate) const RECEIVES: u32 = 128;
 
 /// Bytes of a record.
-pub(crate) const RECORD: usize = 32;
+pub(crate) const RECORD: usize = 40;
 
 /// Notifications that may be on their way or wait to be taken.
 pub(crate) const WINDOW: u32 = 64;
@@ -51,6 +51,8 @@ pub(crate) fn granted(thread: u32, cost: u32) -> u32 {
 pub(crate) struct Record {
     pub(crate) key: RegionKey,
     pub(crate) at: u64,
+    /// Bytes that were written.
+    pub(crate) len: u64,
     pub(crate) value: u32,
     pub(crate) thread: u32,
     pub(crate) generation: u32,
@@ -61,9 +63,10 @@ impl Record {
         let mut bytes = [0; RECORD];
         bytes[0..8].copy_from_slice(&self.key.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.at.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.value.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.thread.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.len.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.value.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.thread.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.generation.to_le_bytes());
         bytes
     }
 
@@ -73,13 +76,14 @@ impl Record {
             eight.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(eight)
         };
-        let (second, third) = (word(16), word(24));
-        (third >> 32 == 0).then_some(Record {
+        let (fourth, last) = (word(24), word(32));
+        (last >> 32 == 0).then_some(Record {
             key: RegionKey(word(0)),
             at: word(8),
-            value: second as u32,
-            thread: (second >> 32) as u32,
-            generation: third as u32,
+            len: word(16),
+            value: fourth as u32,
+            thread: (fourth >> 32) as u32,
+            generation: last as u32,
         })
     }
 }
@@ -184,8 +188,8 @@ impl Notices {
             return Err(format!("a notification behind {WINDOW} that nobody has taken"));
         }
         self.untaken += 1;
-        let Record { key, at, value, .. } = record;
-        Ok((record, Event::Notified { from: self.peer, key, at, value }))
+        let Record { key, at, len, value, .. } = record;
+        Ok((record, Event::Notified { from: self.peer, key, at, len, value }))
     }
 
     /// Whether nothing waits to be sent.
@@ -206,7 +210,7 @@ mod tests {
     #[test]
     fn records_survive_the_way_and_have_no_stray_bits() {
         let key = RegionKey(u64::MAX - 1);
-        let record = Record { key, at: 7, value: 9, thread: 3, generation: 4 };
+        let record = Record { key, at: 7, len: u64::MAX, value: 9, thread: 3, generation: 4 };
         let mut bytes = record.encode();
         assert_eq!(Record::decode(&bytes), Some(record));
         bytes[RECORD - 1] = 1;

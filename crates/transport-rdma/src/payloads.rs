@@ -23,7 +23,7 @@
 use crate::{message::Told, notices::RECORD};
 use primitive::{SharedBytes, limits::MESSAGE_BYTES};
 use std::collections::{BTreeMap, VecDeque};
-use transport_api::{Event, Rights, ThreadId};
+use transport_api::{Event, Rights, Tag, ThreadId};
 
 #[cfg(test)]
 mod tests;
@@ -89,7 +89,7 @@ impl Piece {
         bytes[8..12].copy_from_slice(&self.total.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.len.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.thread.to_le_bytes());
-        bytes[28..].copy_from_slice(&PIECE);
+        bytes[RECORD - 4..].copy_from_slice(&PIECE);
         bytes
     }
 
@@ -104,7 +104,7 @@ impl Piece {
             len: u32::from_le_bytes(*len),
             thread: u32::from_le_bytes(*thread),
         };
-        (rest.starts_with(&[0; 8]) && rest.ends_with(&PIECE)).then_some(piece)
+        (rest.starts_with(&[0; 16]) && rest.ends_with(&PIECE)).then_some(piece)
     }
 }
 
@@ -356,7 +356,7 @@ impl Fetches {
         }
         let payload = std::mem::take(bytes);
         inflow.payload = None;
-        Ok(Some((piece.thread, Event::Bulk { from: self.peer, tag: piece.tag, payload })))
+        Ok(Some((piece.thread, Event::Bulk { from: self.peer, tag: Tag(piece.tag), payload })))
     }
 
     /// So many pieces have come that the peer is to be told of now.

@@ -51,6 +51,8 @@ pub(crate) enum Asked {
     Part { token: u64, into: SharedBytes, at: usize, total: Option<usize> },
     /// A piece of a payload.
     Piece,
+    /// Nothing but its completion, and with it what was refused since the last fence.
+    Fence { token: u64, refused: Option<OpError> },
 }
 
 /// What a completed request has brought.
@@ -66,7 +68,9 @@ impl Asked {
     /// Whom to tell that it failed, if anybody is to be told now.
     fn token(&self) -> Option<u64> {
         match self {
-            Asked::Word { token } | Asked::Part { token, total: Some(_), .. } => Some(*token),
+            Asked::Word { token }
+            | Asked::Part { token, total: Some(_), .. }
+            | Asked::Fence { token, .. } => Some(*token),
             Asked::Part { .. } | Asked::Piece => None,
         }
     }
@@ -147,6 +151,8 @@ pub(crate) struct Queue {
     unsignalled: (usize, usize),
     /// READs under way that hold changes back.
     reads: usize,
+    /// Why the first request was refused since the last fence that was staged.
+    refused: Option<OpError>,
 }
 
 impl Queue {
@@ -161,6 +167,7 @@ impl Queue {
             next: 0,
             unsignalled: (0, 0),
             reads: 0,
+            refused: None,
         }
     }
 
@@ -196,6 +203,18 @@ impl Queue {
         self.held.push_back(Held { verb, to, bytes: Vec::new(), len, asked: Some(asked) });
     }
 
+    /// Reports `token` when everything that was started has completed.
+    pub(crate) fn fence(&mut self, token: u64) {
+        let asked = Asked::Fence { token, refused: None };
+        if self.held.is_empty() && self.has_room(0) {
+            // An empty write touches nothing; its completion completes all requests before it.
+            self.stage(Verb::Write(None), None, 0, Some(asked));
+            return;
+        }
+        let (verb, bytes) = (Verb::Write(None), Vec::new());
+        self.held.push_back(Held { verb, to: None, bytes, len: 0, asked: Some(asked) });
+    }
+
     /// Has the peer be told `word` behind everything that was started.
     pub(crate) fn notice(&mut self, word: u32, staging: &SharedBytes) {
         match self.chain.last_mut() {
@@ -218,12 +237,15 @@ impl Queue {
         verb: Verb,
         to: Option<Target<'_>>,
         len: usize,
-        asked: Option<Asked>,
+        mut asked: Option<Asked>,
     ) -> Option<usize> {
         if self.flights.len() >= self.depth {
             return None;
         }
         let at = self.ring.take(len)?;
+        if let Some(Asked::Fence { refused, .. }) = &mut asked {
+            *refused = self.refused.take();
+        }
         let (count, bytes) = (self.unsignalled.0 + 1, self.unsignalled.1 + len);
         let is_signalled =
             asked.is_some() || count >= self.depth / PART || bytes >= self.ring.size() / PART;
@@ -277,6 +299,10 @@ impl Queue {
                     sink(Outcome::Event(Event::Completed { token, value }));
                 }
                 Some(Asked::Piece) => sink(Outcome::Piece { at }),
+                Some(Asked::Fence { token, refused }) => sink(Outcome::Event(match refused {
+                    None => Event::Completed { token, value: 0 },
+                    Some(error) => Event::Failed { token: Some(token), error },
+                })),
                 Some(Asked::Part { token, into, at: to, total }) => {
                     into.copy_part(to, staging, at..at + len);
                     if let Some(total) = total {
@@ -297,6 +323,7 @@ impl Queue {
             let Held { verb, to, bytes, len, asked } = held;
             if let Some((remote, _)) = to.as_ref().filter(|(remote, _)| !remote.is_live()) {
                 let error = OpError::Revoked(remote.region);
+                self.refused.get_or_insert_with(|| error.clone());
                 let token = asked.as_ref().map(Asked::token);
                 if token != Some(None) {
                     sink(Event::Failed { token: token.flatten(), error });

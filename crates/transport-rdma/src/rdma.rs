@@ -18,8 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion, Rights,
-    Transport,
+    Access, Carrier, Event, HostId, Importer, Lane, LaneError, Parker, Region, RegionError,
+    RegionKey, RemoteRegion, Transport,
 };
 
 /// How long peers may take to answer an import beyond its timeout, or this host's own requests to
@@ -95,6 +95,24 @@ impl RdmaTransport {
         &self.host
     }
 
+    /// Asks `owner`, another host, for a region on behalf of `importer`.
+    fn ask(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        importer: Importer,
+    ) -> Result<(), RegionError> {
+        if owner.0 >= self.hosts() {
+            return Err(RegionError::NoSuchHost(owner));
+        }
+        if self.host.end_of(owner).is_some() {
+            return Err(self.lost(owner));
+        }
+        self.host.leave(Order::Import { owner, key, timeout, importer });
+        Ok(())
+    }
+
     /// Why nothing can be had from `owner` any more.
     fn lost(&self, owner: HostId) -> RegionError {
         RegionError::lost(owner, self.host.end_of(owner))
@@ -118,18 +136,31 @@ impl Transport for RdmaTransport {
         peer == self.host.local
     }
 
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
         let Host { carrier, pd, memory, exports, .. } = &*self.host;
-        let region = exports.export((&**carrier, pd, memory), key, len, rights)?;
+        let region = exports.export((&**carrier, pd, memory), key, len, access.clone())?;
         // A peer may be waiting for it.
         self.host.ring_service();
         let (generation, memory) = (region.generation(), region.memory().clone());
         let guard = Guard { host: Arc::downgrade(&self.host), key, generation };
-        Ok(Region::new(key, rights, generation, memory, Arc::new(guard)))
+        Ok(Region::new(key, access, generation, memory, Arc::new(guard)))
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
-        self.host.withdraw(key, None)
+        let (done, ended) = mpsc::channel::<()>();
+        let revoked = self.host.withdraw(key, None, false, move || drop(done));
+        // Closed when all have forgotten it, are gone or are given up.
+        let _ = ended.recv_timeout(2 * ANSWER);
+        revoked
+    }
+
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
+        let host = Arc::downgrade(&self.host);
+        self.host.withdraw(key, None, true, move || {
+            if let Some(host) = host.upgrade() {
+                host.deliver(thread, host.local, Event::Completed { token, value: 0 });
+            }
+        })
     }
 
     fn import(
@@ -138,22 +169,30 @@ impl Transport for RdmaTransport {
         key: RegionKey,
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        if owner.0 >= self.hosts() {
-            return Err(RegionError::NoSuchHost(owner));
-        }
         if owner == self.host.local {
             return self.host.carrier.import(owner, key, timeout);
         }
-        if self.host.end_of(owner).is_some() {
-            return Err(self.lost(owner));
-        }
         let (answer, answered) = mpsc::channel();
-        self.host.leave(Order::Import { owner, key, timeout, answer });
+        self.ask(owner, key, timeout, Importer::Blocked(answer))?;
         match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
-            Ok(Some(region)) => Ok(region),
-            Ok(None) | Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
+            Ok(result) => result,
+            Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
             Err(RecvTimeoutError::Disconnected) => Err(self.lost(owner)),
         }
+    }
+
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        if owner == self.host.local {
+            return self.host.carrier.begin_import(thread, owner, key, timeout, token);
+        }
+        self.ask(owner, key, timeout, Importer::Lane { thread, token })
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {

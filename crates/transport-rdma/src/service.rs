@@ -15,38 +15,45 @@
 //! ```
 
 use crate::{
-    dealings::{Answer, Dealings},
+    dealings::{Dealings, Done},
     host::Host,
     imports::Remote,
     join::Joined,
-    message::{Message, Told},
+    message::{Message, TAG, Told},
 };
 use primitive::sync::Ordering;
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 use transport_api::{
-    Event, HostId, Lane, LossReason, Parker, PeerEvent, ProgressThread, RegionKey, RemoteRegion,
+    Event, HostId, Importer, Lane, LossReason, Parker, PeerEvent, ProgressThread, RegionError,
+    RegionKey, RemoteRegion, Rights,
 };
 
 /// How long it sleeps while it waits for requests of this host to complete.
 const SOON: Duration = Duration::from_micros(200);
+
+/// How long a withdrawal waits for peers that know the region. The device stops those that still
+/// use it then, which ends their queue pairs.
+const WITHDRAWAL: Duration = Duration::from_secs(2);
 
 /// How long it sleeps when there is nothing to wait for.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// What threads of this process ask of the service thread.
 pub(crate) enum Order {
-    /// Ask `owner` for a region. The answer is dropped unanswered when there is nobody to ask.
-    Import { owner: HostId, key: RegionKey, timeout: Duration, answer: Answer },
-    /// Drop `done` when no host of `importers` uses the region any more, nor does this one.
+    /// Ask `owner` for a region. The importer is dropped unanswered when the owner is gone.
+    Import { owner: HostId, key: RegionKey, timeout: Duration, importer: Importer },
+    /// Call `done` when no host of `importers` uses the region any more, nor does this one; if the
+    /// carrier is asked to say, with `carrier`, that this host's threads do not, once it has.
     Withdraw {
         key: RegionKey,
         generation: u32,
         importers: BTreeSet<HostId>,
-        done: mpsc::Sender<()>,
+        carrier: Option<u64>,
+        done: Done,
     },
     /// A queue pair to `peer` has failed.
     Ended { peer: HostId, reason: LossReason },
@@ -134,6 +141,7 @@ impl Service {
             }
             self.tick();
             self.forget();
+            self.expire();
             self.answer();
             self.see_off();
             let timeout = self.next();
@@ -155,26 +163,30 @@ impl Service {
         let threads = self.host.threads;
         if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.peer() == to) {
             // If the peer is gone, the lane reports it.
-            let _ = lane.bulk(threads, 0, message.encode());
+            let _ = lane.bulk(threads, TAG, message.encode());
             let _ = lane.flush();
         }
     }
 
     /// Hears what peers have said.
     fn listen(&mut self) {
-        let (mut said, mut gone) = (Vec::new(), Vec::new());
+        let (mut said, mut gone, mut quiet) = (Vec::new(), Vec::new(), Vec::new());
         for lane in &mut self.lanes {
             lane.poll(&mut |event| match event {
-                Event::Bulk { from, payload, .. } => said.push((from, payload)),
+                Event::Bulk { from, tag, payload } => said.push((from, tag, payload)),
                 Event::Peer(event) => gone.push(event),
+                Event::Completed { token, .. } => quiet.push(token),
                 _ => {}
             });
         }
-        for (from, bytes) in said {
-            match Message::heard(from, self.host.threads, &bytes) {
+        for (from, tag, bytes) in said {
+            match Message::heard(from, self.host.threads, tag, &bytes) {
                 Ok(message) => self.heard(from.host, message),
                 Err(what) => self.nonsense(from.host, what),
             }
+        }
+        for token in quiet {
+            self.dealings.carrier_is_quiet(token);
         }
         for event in gone {
             self.host.gone(event);
@@ -200,10 +212,9 @@ impl Service {
                 asked.unwrap_or_else(|what| self.nonsense(from, what));
             }
             Message::Told { number, region } => {
-                if let Some((key, answer)) = self.dealings.answered(number, from) {
-                    let region = region.map(|told| self.import(from, key, told));
-                    // The importer may have timed out.
-                    let _ = answer.send(region);
+                if let Some((key, importer)) = self.dealings.answered(number, from) {
+                    let result = self.import(from, key, region);
+                    importer.answer(result, |thread, event| self.host.deliver(thread, from, event));
                 }
             }
             Message::Revoke { number, key, generation } => {
@@ -236,28 +247,38 @@ impl Service {
 
     /// A region of `owner`, as it has told of it. Made here, in the order of what the owner says,
     /// so that a withdrawal that follows finds it.
-    fn import(&self, owner: HostId, key: RegionKey, told: Told) -> RemoteRegion {
+    fn import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        told: Option<Told>,
+    ) -> Result<RemoteRegion, RegionError> {
+        let told = told.ok_or(RegionError::Unknown { owner, key })?;
         let Told { rights, generation, len, address, remote_key } = told;
+        if rights == Rights::NONE {
+            return Err(RegionError::Denied { owner, key });
+        }
         let remote = Arc::new(Remote::new(self.host.id, key, address, remote_key));
         self.host.imports.add(owner, generation, &remote);
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        RemoteRegion::remote(owner, (key, rights, generation), len, Arc::new(remote))
+        Ok(RemoteRegion::remote(owner, (key, rights, generation), len, Arc::new(remote)))
     }
 
     /// False if the service is to stop.
     fn follow(&mut self, order: Order) -> bool {
         match order {
             Order::Stop => return false,
-            Order::Import { owner, key, timeout, answer } => {
-                let ask = self.dealings.ask(owner, key, timeout, answer);
+            Order::Import { owner, key, timeout, importer } => {
+                let ask = self.dealings.ask(owner, key, timeout, importer);
                 self.say(owner, &ask);
                 // Whoever is gone already is seen off now.
                 self.ended.remove(&owner);
             }
-            Order::Withdraw { key, generation, importers, done } => {
+            Order::Withdraw { key, generation, importers, carrier, done } => {
                 let mut users = importers.clone();
                 users.insert(self.host.local);
-                let number = self.dealings.withdraw(users, done);
+                let deadline = Instant::now() + WITHDRAWAL;
+                let number = self.dealings.withdraw(users, deadline, carrier, done);
                 for importer in importers {
                     self.say(importer, &Message::Revoke { number, key, generation });
                     self.ended.remove(&importer);
@@ -308,6 +329,14 @@ impl Service {
             } else {
                 self.say(owner, &Message::Forgotten { number });
             }
+        }
+    }
+
+    /// Gives up peers that have not forgotten withdrawn regions in time.
+    fn expire(&mut self) {
+        let late = self.dealings.expire(Instant::now());
+        if !late.is_empty() {
+            tracing::warn!(local = %self.host.local, ?late, "a region is withdrawn from peers that may still use it");
         }
     }
 

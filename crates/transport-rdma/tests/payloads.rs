@@ -39,7 +39,7 @@ fn packets(reads_payloads: bool) -> u64 {
         assert!(start.elapsed() < Duration::from_secs(60), "it does not arrive");
         lane.poll(&mut |event| panic!("{event:?}"));
         back.poll(&mut |event| match event {
-            Event::Bulk { tag: 7, payload, .. } => come = Some(payload),
+            Event::Bulk { tag: Tag(7), payload, .. } => come = Some(payload),
             other => panic!("{other:?}"),
         });
     }

@@ -12,7 +12,7 @@ use transport_api::HostId;
 /// A hash that tells one build of a program from every other.
 pub type Build = [u8; 32];
 
-/// How hosts of a rack prove to each other that they are.
+/// How hosts of a rack prove their identity to each other.
 #[derive(Clone)]
 pub enum Credentials {
     /// TLS 1.3, both sides with a certificate of the job's own authority. A certificate names the
@@ -26,8 +26,8 @@ pub enum Credentials {
         /// The certificate of the authority that all certificates of the job come from, as PEM.
         ca: String,
     },
-    /// Nothing: whoever can reach this machine's loopback interface can be a host. Only for
-    /// measurements and tests; refused unless every address is a loopback address.
+    /// None: any process that can reach this machine's loopback interface can join as a host. Only
+    /// for measurements and tests; refused unless every address is a loopback address.
     InsecureLoopback,
 }
 
@@ -51,30 +51,30 @@ pub struct TcpConfig {
     pub host: HostId,
     /// Where every host listens, by number, this host included.
     pub addresses: Vec<SocketAddr>,
-    /// This host's own address, bound by whoever told the others of it. It listens no more, by
-    /// whatever descriptor, once the rack is complete.
+    /// A socket bound to this host's own address. It stops listening, through any descriptor of it,
+    /// once the rack is complete.
     pub listener: TcpListener,
-    /// Hosts that another transport joins with this one, which therefore does not connect with
-    /// them: they are no hosts to it. None if not set.
+    /// Hosts that another transport joins with this one: this transport neither connects to them nor
+    /// reaches them. Empty if not set.
     pub neighbours: Vec<HostId>,
     /// Runtime threads of every host.
     pub threads: u32,
     /// Which build this is: hosts of other builds are refused.
     pub build: Build,
-    /// What this host's processor can do: hosts whose processors differ are refused. Those of this
-    /// processor if not set; [`CpuFeatures::NONE`] for every host lets them differ.
+    /// The features of this host's processor: hosts whose processors differ are refused. Detected if
+    /// not set; [`CpuFeatures::NONE`] for every host lets them differ.
     pub cpu: CpuFeatures,
-    /// How hosts prove who they are.
+    /// How hosts prove their identity.
     pub credentials: Credentials,
-    /// A peer that cannot be reached is reported as lost within this time (the cable is out, the
-    /// machine has no power); a peer whose machine answers and whose process says nothing (it is
-    /// stopped) is, once it has been silent for longer than this, within a quarter more.
+    /// A peer that cannot be reached (the cable is out, the machine has no power) is reported as lost
+    /// within this time. A peer whose machine answers but whose process sends nothing (it is stopped)
+    /// is reported once it has been silent for longer than this, within a quarter more.
     /// One second if not set; ten milliseconds at least.
     pub loss_bound: Duration,
     /// How long all hosts may take to find each other, in [`join`](crate::TcpTransport::join).
     pub join_timeout: Duration,
-    /// How long one connection may take until who dials has said who it is. Within it, connections
-    /// that never say make room for others.
+    /// How long an accepted connection may take to identify its dialler. Connections that exceed it
+    /// make room for others.
     pub handshake_timeout: Duration,
 }
 

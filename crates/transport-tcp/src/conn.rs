@@ -1,15 +1,15 @@
 //! [`Conn`]: a data connection, that is a [`Machine`] with its [`Wire`].
 //!
-//! Its socket is watched in two places: where its thread sleeps, always, and at the service thread
+//! Its socket is watched in two places: where its thread sleeps, always, and by the service thread
 //! while that has adopted it. Closing the socket ends both.
 //!
-//! Whoever pushes has the connection to itself, and others may wait for it, the service thread
-//! among them. So it pushes only so much at a time, also into a socket that is emptied as fast as
-//! it is filled; the rest counts as waiting for room, of which it hears at once.
+//! A thread that pushes holds the connection's lock, for which others may wait, the service thread
+//! among them. So one push writes a bounded number of bytes, also into a socket that is emptied as
+//! fast as it is filled; the rest counts as waiting for room, which is reported at once.
 
 use crate::{
     machine::{Machine, Port},
-    wire::{Broken, Wire},
+    wire::{Wire, WireError},
 };
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::{io, os::fd::OwnedFd};
@@ -25,13 +25,13 @@ pub(crate) struct Conn {
     wire: Option<Wire>,
     /// Whether something waits for room in the socket, or for its turn.
     is_blocked: bool,
-    /// Whether the service thread is to hear of what arrives.
+    /// Whether the service thread is told of what arrives.
     armed: bool,
-    /// What the watchers were last told, as [`is_blocked`](Self::is_blocked), `armed`.
-    told: (bool, bool),
+    /// What is watched for now, as [`is_blocked`](Self::is_blocked), `armed`.
+    watched: (bool, bool),
 }
 
-/// What the service thread knows a connection by.
+/// What the epoll of the service thread calls a connection.
 pub(crate) fn token(peer: HostId, thread: u32) -> u64 {
     u64::from(peer.0) << 32 | u64::from(thread)
 }
@@ -39,20 +39,20 @@ pub(crate) fn token(peer: HostId, thread: u32) -> u64 {
 impl Conn {
     pub(crate) fn new(wire: Wire, machine: Machine) -> Self {
         let wire = Some(wire);
-        Self { machine, wire, is_blocked: false, armed: true, told: (false, true) }
+        Self { machine, wire, is_blocked: false, armed: true, watched: (false, true) }
     }
 
-    /// Begins to watch it, at its thread's `seat` and at the service thread's `desk`.
+    /// Begins to watch it, in the epoll of its own thread and in that of the service thread.
     pub(crate) fn register(
         &self,
-        seat: &OwnedFd,
-        desk: &OwnedFd,
+        own: &OwnedFd,
+        service: &OwnedFd,
         peer: HostId,
         thread: u32,
     ) -> io::Result<()> {
         if let Some(wire) = &self.wire {
-            epoll::add(seat, wire, EventData::new_u64(peer.0.into()), EventFlags::IN)?;
-            epoll::add(desk, wire, EventData::new_u64(token(peer, thread)), EventFlags::IN)?;
+            epoll::add(own, wire, EventData::new_u64(peer.0.into()), EventFlags::IN)?;
+            epoll::add(service, wire, EventData::new_u64(token(peer, thread)), EventFlags::IN)?;
         }
         Ok(())
     }
@@ -60,31 +60,32 @@ impl Conn {
     /// Brings what is watched for up to date.
     pub(crate) fn watch(
         &mut self,
-        seat: &OwnedFd,
-        desk: &OwnedFd,
+        own: &OwnedFd,
+        service: &OwnedFd,
         peer: HostId,
         thread: u32,
     ) -> io::Result<()> {
         let now = (self.is_blocked, self.armed);
-        let Some(wire) = self.wire.as_ref().filter(|_| now != self.told) else { return Ok(()) };
+        let Some(wire) = self.wire.as_ref().filter(|_| now != self.watched) else { return Ok(()) };
         let room = if self.is_blocked { EventFlags::OUT } else { EventFlags::empty() };
         let all = EventFlags::IN | room;
-        if now.0 != self.told.0 {
-            epoll::modify(seat, wire, EventData::new_u64(peer.0.into()), all)?;
+        if now.0 != self.watched.0 {
+            epoll::modify(own, wire, EventData::new_u64(peer.0.into()), all)?;
         }
         let adopted = if self.armed { all } else { EventFlags::empty() };
-        epoll::modify(desk, wire, EventData::new_u64(token(peer, thread)), adopted)?;
-        self.told = now;
+        epoll::modify(service, wire, EventData::new_u64(token(peer, thread)), adopted)?;
+        self.watched = now;
         Ok(())
     }
 
-    /// Has the service thread hear of what arrives, or not; for [`watch`](Self::watch).
+    /// Whether the service thread is to be told of what arrives; takes effect with
+    /// [`watch`](Self::watch).
     pub(crate) fn arm(&mut self, armed: bool) {
         self.armed = armed;
     }
 
     /// Reads once what there is; true if any byte came.
-    pub(crate) fn receive(&mut self, port: &mut impl Port) -> Result<bool, Broken> {
+    pub(crate) fn receive(&mut self, port: &mut impl Port) -> Result<bool, WireError> {
         let Self { wire, machine, .. } = self;
         match wire {
             Some(wire) => wire.receive(|bytes| machine.feed(bytes, port)),
@@ -93,7 +94,7 @@ impl Conn {
     }
 
     /// Writes what waits, as far as there is room, and not too much of it at a time.
-    pub(crate) fn push(&mut self) -> Result<(), Broken> {
+    pub(crate) fn push(&mut self) -> Result<(), WireError> {
         self.is_blocked = false;
         let Some(wire) = &mut self.wire else { return Ok(()) };
         let mut left = PUSH_BYTES;

@@ -10,34 +10,36 @@ use transport_api::HostId;
 #[derive(Debug, Error)]
 pub enum JoinError {
     /// More or fewer hosts or threads than a rack can have.
-    #[error("a rack has 1 to {HOSTS} hosts of 1 to {THREADS_PER_HOST} threads, not {0} of {1}")]
+    #[error(
+        "invalid rack of {0} hosts of {1} threads: use 1 to {HOSTS} hosts of 1 to {THREADS_PER_HOST} threads"
+    )]
     Size(usize, u32),
     /// The host's own number is not among the addresses.
-    #[error("{0} has no place among the addresses of {1} hosts")]
+    #[error("{0} is not among the addresses of {1} hosts")]
     NoPlace(HostId, usize),
-    /// A loss bound that no network keeps.
-    #[error("a loss bound of {0:?} is too short: use ten milliseconds or more")]
+    /// A loss bound that no network can keep.
+    #[error("loss bound {0:?} is too short: use 10 ms or more")]
     LossBound(Duration),
     /// Without credentials a rack must stay on one machine.
-    #[error("{0} is not a loopback address: a rack without credentials stays on one machine")]
+    #[error("{0} is not a loopback address: a rack without credentials must stay on one machine")]
     NotLoopback(SocketAddr),
-    /// The credentials are of no use.
-    #[error("the credentials of this host cannot be used: {0}")]
+    /// The credentials cannot be used.
+    #[error("cannot use the credentials of this host")]
     Credentials(#[from] TlsError),
-    /// A peer did not take this host, and says why.
+    /// A peer refused this host.
     #[error("{host} at {address} refuses this host: {reason}")]
     Refused {
         /// The peer.
         host: HostId,
         /// Where it listens.
         address: SocketAddr,
-        /// Its words.
+        /// Why, as it says.
         reason: String,
     },
-    /// A peer has not proved who it is, or does not accept this host's proof.
-    #[error("no trust between this host and whoever listens as {host} at {address}: {reason}")]
+    /// A peer did not prove its identity, or does not accept this host's proof.
+    #[error("TLS authentication of {host} at {address} failed: {reason}")]
     Untrusted {
-        /// Who it should be.
+        /// The host that it should be.
         host: HostId,
         /// Where it listens.
         address: SocketAddr,
@@ -46,9 +48,9 @@ pub enum JoinError {
     },
     /// Not all hosts were found in time.
     #[error(
-        "after {waited:?} there is no complete connection with {}{}",
+        "no complete connection with {} after {waited:?}{}",
         list(missing),
-        last.as_ref().map_or(String::new(), |last| format!("; the last that failed: {last}"))
+        last.as_ref().map_or(String::new(), |last| format!("; last failure: {last}"))
     )]
     Missing {
         /// The hosts that are missing.
@@ -59,7 +61,7 @@ pub enum JoinError {
         last: Option<String>,
     },
     /// The system refused something.
-    #[error("the system refused what joining needs: {0}")]
+    #[error("a system call failed while joining the rack")]
     System(#[from] io::Error),
 }
 

@@ -4,13 +4,15 @@
 //! run every target on its committed corpus, `fuzz/corpus`.
 
 use crate::{
-    JobId, bulk,
-    frame::{Frames, Header, Kind, Nonsense},
-    hello::{HELLO, Hello, Seat, VERDICT, VERSION, Verdict},
+    JobId,
+    join::hello::{ConnectionKind, HELLO, Hello, VERDICT, VERSION, Verdict},
+    machine::bulk,
     machine::{Machine, Name, fake::Fake},
+    wire::frame::{Frames, Header, Kind},
 };
 use primitive::{CpuFeatures, SharedBytes, sync::Ordering::Relaxed};
 use transport_api::{Event, HostId, RegionKey, Rights, ThreadId};
+use transport_control::Violation;
 
 /// Bytes of a region.
 const LEN: usize = 256;
@@ -33,7 +35,7 @@ pub fn frame(data: &[u8]) {
     let (whole, ended) = frames(bytes, usize::MAX);
     let (pieces, ended_too) = frames(bytes, usize::from(*cut).max(1));
     assert_eq!(whole, pieces, "it matters how frames are cut");
-    assert_eq!(ended, ended_too, "it matters how nonsense is cut");
+    assert_eq!(ended, ended_too, "it matters how a violation is cut");
     let mut again = Vec::new();
     whole.iter().for_each(|(header, body)| header.encode_with(body, &mut again));
     assert_eq!(again, bytes[..again.len()], "a frame has two encodings");
@@ -41,7 +43,7 @@ pub fn frame(data: &[u8]) {
 
 type Taken = Vec<(Header, Vec<u8>)>;
 
-fn frames(mut bytes: &[u8], cut: usize) -> (Taken, Option<Nonsense>) {
+fn frames(mut bytes: &[u8], cut: usize) -> (Taken, Option<Violation>) {
     let (mut frames, mut taken) = (Frames::default(), Vec::new());
     while !bytes.is_empty() {
         let (piece, rest) = bytes.split_at(bytes.len().min(cut));
@@ -50,14 +52,14 @@ fn frames(mut bytes: &[u8], cut: usize) -> (Taken, Option<Nonsense>) {
             taken.push((header, body.to_vec()));
             Ok(())
         });
-        if let Err(nonsense) = fed {
-            return (taken, Some(nonsense));
+        if let Err(violation) = fed {
+            return (taken, Some(violation));
         }
     }
     (taken, None)
 }
 
-/// A hello has one encoding, and whoever is welcome is of the same job and build.
+/// A hello has one encoding, and a host that is welcome is of the same job and build.
 ///
 /// # Panics
 /// When that does not hold.
@@ -82,9 +84,9 @@ pub fn hello(data: &[u8]) {
 
 /// What [`hello`] lets in.
 fn welcome() -> Hello {
-    let (from, to, seat) = (HostId(2), HostId(1), Seat::Thread(1));
+    let (from, to, kind) = (HostId(2), HostId(1), ConnectionKind::Thread(1));
     let (job, build, cpu) = (JobId(7), [3; 32], CpuFeatures::from_bits(5));
-    Hello { version: VERSION, from, to, seat, hosts: 3, threads: 2, job, build, cpu }
+    Hello { version: VERSION, from, to, kind, hosts: 3, threads: 2, job, build, cpu }
 }
 
 /// A machine with a peer that says anything at any time: nothing is written where it must not be,
@@ -194,11 +196,11 @@ impl<'a> Script<'a> {
             generation: u32::from(name / 4 % 5),
             at: at as u64,
             word,
-            ..Header::new(Kind::Ping)
+            ..Header::new(Kind::Goodbye)
         };
         header.encode(0, &mut bytes);
         let body = self.bytes();
-        bytes[0] = kind % 20;
+        bytes[0] = kind % 17;
         bytes[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());
         bytes.extend_from_slice(body);
         bytes
@@ -248,16 +250,13 @@ mod tests {
             Kind::Value,
             Kind::Revoked,
             Kind::Wake,
-            Kind::Notify,
             Kind::BulkStart,
             Kind::Grant,
             Kind::Goodbye,
-            Kind::Ping,
-            Kind::Ask,
-            Kind::Told,
-            Kind::Heard,
+            Kind::Fence,
         ];
-        let with_body = [Kind::Write, Kind::Swap, Kind::Data, Kind::BulkData, Kind::GivenUp];
+        let with_body =
+            [Kind::Write, Kind::Swap, Kind::Data, Kind::Notify, Kind::BulkData, Kind::Control];
         let plain = plain.map(|kind| (on(kind), Vec::new()));
         plain.into_iter().chain(with_body.map(|kind| (on(kind), vec![7; 8]))).collect()
     }
@@ -300,7 +299,7 @@ mod tests {
         ];
         put("machine", "payload", &[arrives(&payload.concat()), vec![6, 0, 5, 255]].concat());
         put("hello", "welcome", &welcome().encode());
-        put("hello", "control", &Hello { seat: Seat::Control, ..welcome() }.encode());
+        put("hello", "control", &Hello { kind: ConnectionKind::Control, ..welcome() }.encode());
         put("hello", "stranger", &Hello { job: JobId(8), ..welcome() }.encode());
         let cpu = CpuFeatures::from_bits(6);
         put("hello", "other-processor", &Hello { cpu, ..welcome() }.encode());

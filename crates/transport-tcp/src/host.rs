@@ -1,21 +1,20 @@
 //! [`Host`]: what all threads, lanes and parkers of one process share.
 //!
-//! Who reads a connection? Best the thread that it belongs to: while it polls, at each poll of its
-//! lane; while it sleeps, because its parker waits for the thread's own connections. But a peer must
-//! not wait for a thread that does neither, because its own code keeps it busy (or because the
-//! program has no such thread yet). Such a thread's connections are *adopted* by the service
+//! Which thread reads a connection? Best the thread that it belongs to: while it polls, at each poll
+//! of its lane; while it sleeps, because its parker waits for the thread's own connections. But a
+//! peer must not wait for a thread that does neither, because its own code keeps it busy (or because
+//! the program has no such thread yet). The service thread *adopts* the connections of such a
 //! thread, until it polls again. So on the paths that matter no byte changes threads, and no thread
-//! holds anybody up for longer than two [ticks](PollTracker::TICK) and one [push](Conn::push).
+//! delays a peer for longer than two [ticks](PollTracker::TICK) and one [push](Conn::push).
 
 use crate::{
-    bulk,
     conn::Conn,
-    control::{Answered, Described},
-    export::{Exported, Exports},
-    lane::Handle,
+    control::SharedPlane,
+    control::export::Exported,
     machine::Port,
-    service::{Desk, Order},
-    wire::Broken,
+    machine::bulk,
+    service::queue::{ServiceQueue, Task, eventfd, ring},
+    wire::WireError,
 };
 use primitive::sync::{AtomicBool, AtomicU32, Ordering};
 use rustix::event::epoll;
@@ -26,9 +25,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use transport_api::{
-    Event, EventQueue, EventQueues, HostId, LossReason, PeerEvent, PollTracker, QuietPoints,
-    RegionError, RegionKey, RemoteRegion, Rights, Waiting, park_word::ParkWord,
+    Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, QuietPoints, RegionKey,
+    Waiting, park_word::ParkWord,
 };
+use transport_control::Config;
 
 /// What the epoll of a thread calls its eventfd, and the alarm of another transport; connections have
 /// the number of their peer.
@@ -36,10 +36,10 @@ pub(crate) const RUNG: u64 = u64::MAX;
 pub(crate) const ALARM: u64 = u64::MAX - 1;
 
 /// One runtime thread of this process.
-pub(crate) struct Seat {
-    /// The word of its park word.
+pub(crate) struct ThreadState {
+    /// Its park word.
     word: AtomicU32,
-    /// Whether the service thread looks after its connections.
+    /// Whether the service thread serves its connections.
     pub(crate) adopted: AtomicBool,
     /// Where it sleeps: its connections and `rung`.
     pub(crate) epoll: OwnedFd,
@@ -47,10 +47,10 @@ pub(crate) struct Seat {
     pub(crate) rung: OwnedFd,
 }
 
-impl Seat {
+impl ThreadState {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let rung = crate::service::eventfd()?;
+        let rung = eventfd()?;
         epoll::add(&epoll, &rung, epoll::EventData::new_u64(RUNG), epoll::EventFlags::IN)?;
         let (word, adopted) = (AtomicU32::new(0), AtomicBool::new(true));
         Ok(Self { word, adopted, epoll, rung })
@@ -66,8 +66,8 @@ impl Seat {
         ParkWord::new(&self.word)
     }
 
-    /// Whether nobody need look whether the thread polls: it sleeps, or its connections are
-    /// adopted.
+    /// Whether the service thread need not look whether the thread polls: it sleeps, or its
+    /// connections are adopted.
     pub(crate) fn is_away(&self) -> bool {
         self.adopted.load(Ordering::Relaxed)
             || self.word.load(Ordering::Acquire) == transport_api::park_word::PARKED
@@ -99,51 +99,43 @@ pub(crate) struct Host {
     pub(crate) poll_tracker: PollTracker,
     /// Of lanes of this host to itself.
     pub(crate) quiet_points: QuietPoints,
-    pub(crate) exports: Arc<Exports>,
+    pub(crate) plane: SharedPlane,
     /// By host number, this host included.
     peers: Vec<Peer>,
     /// By thread number.
-    pub(crate) seats: Vec<Seat>,
-    pub(crate) desk: Desk,
+    pub(crate) thread_states: Vec<ThreadState>,
+    pub(crate) service_queue: ServiceQueue,
 }
 
 impl Host {
-    pub(crate) fn new(local: HostId, peers: Vec<Peer>, seats: Vec<Seat>, desk: Desk) -> Arc<Self> {
+    pub(crate) fn new(
+        config: Config,
+        peers: Vec<Peer>,
+        thread_states: Vec<ThreadState>,
+        service_queue: ServiceQueue,
+    ) -> Self {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-        let id = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Arc::new_cyclic(|host: &std::sync::Weak<Host>| {
-            let host = host.clone();
-            let exports = Exports::new(move |key| {
-                let Some(host) = host.upgrade() else { return };
-                for (peer, thread) in host.links() {
-                    host.link(peer, thread).machine.forget(key);
-                }
-            });
-            let threads = seats.len() as u32;
-            let event_queues = EventQueues::new(local, peers.len() as u32, threads);
-            let (poll_tracker, quiet_points) =
-                (PollTracker::new(threads), QuietPoints::new(threads));
-            Self {
-                id,
-                local,
-                threads,
-                event_queues,
-                poll_tracker,
-                quiet_points,
-                exports,
-                peers,
-                seats,
-                desk,
-            }
-        })
+        let (Config { local, hosts, .. }, threads) = (config, thread_states.len() as u32);
+        Self {
+            id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            local,
+            threads,
+            event_queues: EventQueues::new(local, hosts, threads),
+            poll_tracker: PollTracker::new(threads),
+            quiet_points: QuietPoints::new(threads),
+            plane: SharedPlane::new(config),
+            peers,
+            thread_states,
+            service_queue,
+        }
     }
 
     fn peer(&self, host: HostId) -> &Peer {
         &self.peers[host.0 as usize]
     }
 
-    pub(crate) fn seat(&self, thread: u32) -> &Seat {
-        &self.seats[thread as usize]
+    pub(crate) fn thread_state(&self, thread: u32) -> &ThreadState {
+        &self.thread_states[thread as usize]
     }
 
     /// Whether `host` is this one, or one that it is connected with.
@@ -166,7 +158,7 @@ impl Host {
 
     /// The connection of `thread` to `peer`, which is another host.
     pub(crate) fn link(&self, peer: HostId, thread: u32) -> MutexGuard<'_, Conn> {
-        // Nobody panics with it unless the process is beyond help; its bytes are in order then.
+        // After a panic with this lock its bytes are still in order.
         self.peer(peer).links[thread as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -181,14 +173,15 @@ impl Host {
         })
     }
 
-    /// Writes what waits on a connection that the caller has locked, and sees to it that whoever
-    /// waits for the connection waits for room, too, if there is none.
-    pub(crate) fn push(&self, conn: &mut Conn, peer: HostId, thread: u32) -> Result<(), Broken> {
+    /// Writes what waits on a connection that the caller has locked. If there is no room, the threads
+    /// that wait for the connection wait for room, too.
+    pub(crate) fn push(&self, conn: &mut Conn, peer: HostId, thread: u32) -> Result<(), WireError> {
         conn.push()?;
-        Ok(conn.watch(&self.seat(thread).epoll, &self.desk.epoll, peer, thread)?)
+        let own = &self.thread_state(thread).epoll;
+        Ok(conn.watch(own, &self.service_queue.epoll, peer, thread)?)
     }
 
-    /// As [`push`](Self::push), and deals with what goes wrong.
+    /// As [`push`](Self::push), and handles failures.
     pub(crate) fn push_or_lose(&self, mut conn: MutexGuard<'_, Conn>, peer: HostId, thread: u32) {
         if let Err(broken) = self.push(&mut conn, peer, thread) {
             self.broken(conn, peer, broken);
@@ -196,32 +189,26 @@ impl Host {
     }
 
     /// A connection has come to its end.
-    fn broken(&self, mut conn: MutexGuard<'_, Conn>, peer: HostId, broken: Broken) {
-        let expected = conn.machine.heard_goodbye() && !matches!(broken, Broken::Nonsense(_));
+    fn broken(&self, mut conn: MutexGuard<'_, Conn>, peer: HostId, broken: WireError) {
+        let expected = conn.machine.heard_goodbye() && !matches!(broken, WireError::Violation(_));
         conn.close();
         drop(conn);
         match broken {
             _ if expected => {}
             // What was sent is in the reason.
-            Broken::Nonsense(_) => self.lose(peer, broken),
+            WireError::Violation(_) => self.lose(peer, broken),
             // The peer may have said why, on its control connection.
-            _ => self.desk.leave(Order::Ended { peer, broken }),
+            _ => self.service_queue.push(Task::Ended { peer, broken }),
         }
     }
 
-    /// Reports `peer` as lost, for all threads.
-    pub(crate) fn lose(&self, peer: HostId, broken: Broken) {
-        let reason = match broken {
-            Broken::Closed => {
-                LossReason::Connection("it closed its connection without a goodbye".into())
-            }
-            Broken::Failed(why) | Broken::Untrusted(why) => LossReason::Connection(why),
-            Broken::Nonsense(what) => LossReason::Protocol(what),
-        };
-        self.gone(PeerEvent::Lost(peer, reason));
+    /// Counts `peer` as lost.
+    pub(crate) fn lose(&self, peer: HostId, broken: WireError) {
+        self.plane.lock().control.lose(peer, broken.reason());
+        self.poll_control();
     }
 
-    /// Notes what became of a peer, the first time, and gets every thread to look.
+    /// Notes how a peer has ended, and wakes every thread.
     pub(crate) fn gone(&self, event: PeerEvent) {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
         if !self.event_queues.end(&event) {
@@ -232,39 +219,28 @@ impl Host {
             PeerEvent::Lost(_, why) => tracing::warn!(local = %self.local, %host, %why, "lost"),
         }
         (0..self.threads).for_each(|thread| self.wake(thread));
-        self.desk.ring();
     }
 
-    /// What became of `peer`, if it is no longer there.
+    /// How `peer` has ended, if it has.
     pub(crate) fn end_of(&self, peer: HostId) -> Option<&PeerEvent> {
         self.event_queues.end_of(peer)
     }
 
-    /// Leaves something for the lane of `thread` to `from`.
+    /// Queues an event for the lane of `thread` to `from`, and wakes the thread.
     pub(crate) fn deliver(&self, thread: u32, from: HostId, event: Event) {
         self.event_queues.deliver(thread, from, event);
         self.wake(thread);
     }
 
-    /// Reports the revocations of this host that no thread is in the way of any more.
+    /// Tells the control plane which revoked regions no thread of this host uses any more.
     pub(crate) fn report_quiet(&self) {
-        for Waiting { thread, token } in self.quiet_points.reached() {
-            self.deliver(thread, self.local, Event::Completed { token, value: 0 });
+        let reached = self.quiet_points.reached();
+        if !reached.is_empty() {
+            let mut plane = self.plane.lock();
+            reached.iter().for_each(|Waiting { token, .. }| plane.control.quiesced(*token));
+            drop(plane);
+            self.poll_control();
         }
-    }
-
-    /// `owner` has answered an import.
-    pub(crate) fn imported(&self, owner: HostId, answered: Answered) {
-        let Answered { key, importer, described } = answered;
-        let result = match described {
-            None => Err(RegionError::Unknown { owner, key }),
-            Some(Described { rights: Rights::NONE, .. }) => Err(RegionError::Denied { owner, key }),
-            Some(Described { rights, generation, len }) => {
-                let handle = Arc::new(Handle { issuer: self.id });
-                Ok(RemoteRegion::remote(owner, (key, rights, generation), len, handle))
-            }
-        };
-        importer.answer(result, |thread, event| self.deliver(thread, owner, event));
     }
 
     /// Hands what has arrived for the lane of `event_queue`, which leads to another host, to `sink`,
@@ -292,28 +268,28 @@ impl Host {
 
     /// Wakes `thread`, which exists, if it sleeps.
     pub(crate) fn wake(&self, thread: u32) {
-        let seat = self.seat(thread);
-        if seat.park_word().must_wake() {
-            crate::service::ring(&seat.rung);
+        let state = self.thread_state(thread);
+        if state.park_word().must_wake() {
+            ring(&state.rung);
         }
     }
 
-    /// `thread`, which calls this, looks after its own connections.
+    /// `thread`, which calls this, serves its own connections.
     #[inline]
     pub(crate) fn record_poll(&self, thread: u32) {
         self.poll_tracker.record_poll(thread);
-        let adopted = &self.seat(thread).adopted;
+        let adopted = &self.thread_state(thread).adopted;
         if adopted.load(Ordering::Relaxed) {
             adopted.store(false, Ordering::Relaxed);
             self.expect_ticks();
         }
     }
 
-    /// Called by a thread that has begun to look after its connections: from now on the service
-    /// thread must notice when it stops.
+    /// Called by a thread that has begun to serve its connections: from now on the service thread
+    /// must notice when it stops.
     pub(crate) fn expect_ticks(&self) {
         if self.poll_tracker.must_notify() {
-            self.desk.ring();
+            self.service_queue.wake();
         }
     }
 }
@@ -326,7 +302,7 @@ pub(crate) struct Arrivals<'a> {
 
 impl Port for Arrivals<'_> {
     fn region(&mut self, key: RegionKey) -> Option<Arc<Exported>> {
-        self.host.exports.get(key)
+        self.host.plane.lock().control.exported(key).map(|(exported, _)| exported.clone())
     }
 
     fn event(&mut self, thread: u32, event: Event) {
@@ -340,7 +316,8 @@ impl Port for Arrivals<'_> {
     fn goodbye(&mut self) {
         let said = self.host.peer(self.peer).goodbyes.fetch_add(1, Ordering::AcqRel) + 1;
         if said == self.host.threads {
-            self.host.gone(PeerEvent::Left(self.peer));
+            self.host.plane.lock().control.left(self.peer);
+            self.host.poll_control();
         }
     }
 }

@@ -5,8 +5,8 @@ use std::{borrow::Cow, fmt, str::FromStr};
 use thiserror::Error;
 use transport_api::HostId;
 
-/// Which run of which program: every process of a job has the same, no two jobs do. Random, so
-/// that nobody can guess another's. As text it is 32 hexadecimal digits.
+/// Identifies one run of a program: every process of a job has the same, no two jobs do. It is
+/// random, so that no process can guess that of another job. As text it is 32 hexadecimal digits.
 ///
 /// ```
 /// use gossamer_transport_tcp::JobId;
@@ -20,7 +20,7 @@ pub struct JobId(pub u128);
 
 /// The text is not the number of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("a job is 32 hexadecimal digits, not {0:?}")]
+#[error("invalid job number {0:?}: expected 32 hexadecimal digits")]
 pub struct JobIdError(String);
 
 impl fmt::Display for JobId {

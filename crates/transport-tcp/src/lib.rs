@@ -2,8 +2,8 @@
 //!
 //! Memory is not shared here, so the owner of a region carries out what others ask of it, as the
 //! co-processor of Thekkath, Levy and Lazowska did in software: every operation is a frame, checked
-//! and carried out against the exported regions in the order of its lane, whoever of the host's
-//! threads happens to read it. Threads of one number on two hosts share one connection.
+//! and carried out against the exported regions in the order of its lane, by any thread of the host
+//! that reads it. Threads of one number on two hosts share one connection.
 //!
 //! ```text
 //!   host 0                                        host 1
@@ -15,46 +15,38 @@
 //! Reading order:
 //! 1. [`JobId`], [`certificate_name`], [`TcpConfig`], [`Credentials`], [`JoinError`]: what a
 //!    process must know to join.
-//! 2. `frame`: what travels, as bytes.
-//! 3. `export`: the regions of this host.
-//! 4. `bulk`, `machine`: a connection without its socket.
-//! 5. `wire`, `tls`, `conn`: the socket, and TLS on it.
-//! 6. `host`: what all threads share, and who reads which connection when.
-//! 7. `lane`, `local`, `parker`: what runtime threads hold.
-//! 8. `control`, `service`: imports, signs of life, and the thread that sees to what nobody else
-//!    does.
-//! 9. `hello`, `pending`, `join`: how processes become a rack, and strangers do not.
-//! 10. [`TcpTransport`]: puts them together. [`Tls`] is also for those who meet before they are a
-//!     rack.
-//! 11. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
+//! 2. `wire`: the socket, `tls` on it, and `frame`: what travels, as bytes.
+//! 3. `machine`: a data connection without its socket, `bulk` included; `conn`: one with it.
+//! 4. `host`: what all threads share, and which thread reads which connection when.
+//! 5. `lane`: what runtime threads hold, `local` and `parker` included.
+//! 6. `control`: the control plane ([`transport_control`]) as threads share it, `export`: a region of
+//!    this host, `conn`: the connections that carry its messages.
+//! 7. `service`: the thread that polls the control plane and looks after what no other thread does;
+//!    `queue`: how others wake it.
+//! 8. `join`: how processes become a rack, and strangers do not.
+//! 9. [`TcpTransport`]: puts them together. [`Tls`] is also for processes that meet before they are
+//!    a rack.
+//! 10. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
 
 #![forbid(unsafe_code)]
 
-mod bulk;
 mod config;
 mod conn;
 mod control;
 mod error;
-mod export;
-mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod hello;
 mod host;
 mod job;
 mod join;
 mod lane;
-mod local;
 mod machine;
-mod parker;
-mod pending;
 mod service;
 mod tcp;
-mod tls;
 mod wire;
 
 pub use config::{Build, Credentials, TcpConfig};
 pub use error::JoinError;
 pub use job::{JobId, JobIdError, certificate_name};
 pub use tcp::TcpTransport;
-pub use tls::{Tls, TlsError};
+pub use wire::tls::{Tls, TlsError};

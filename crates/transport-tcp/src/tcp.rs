@@ -3,34 +3,31 @@
 use crate::{
     JoinError, TcpConfig,
     conn::Conn,
-    control::{BEATS, Control, UNACKNOWLEDGED},
-    host::{ALARM, Host, Peer, Seat},
+    control::Requester,
+    control::conn::{ControlConn, UNACKNOWLEDGED},
+    host::{ALARM, Host, Peer, ThreadState},
     join::Joining,
     lane::TcpLane,
-    local::LocalLane,
+    lane::local::LocalLane,
+    lane::parker::TcpParker,
     machine::Machine,
-    parker::TcpParker,
-    service::{Desk, Order, Service},
+    service::Service,
+    service::queue::{ServiceQueue, Task},
 };
 use primitive::SharedBytes;
 use rustix::{event::epoll, net::sockopt};
 use std::{
     io,
     os::fd::AsFd,
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{self, RecvTimeoutError},
-    },
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 use transport_api::{
     Access, Carrier, HostId, Importer, Lane, LaneError, Parker, Region, RegionError, RegionKey,
-    RemoteRegion, Rights, ThreadId, Transport, Waiting, deadline,
+    RemoteRegion, ThreadId, Transport, deadline,
 };
-
-/// How long peers may take to answer an import beyond its timeout, or to hear a goodbye.
-const ANSWER: Duration = Duration::from_secs(2);
+use transport_control::{Config, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach};
 
 /// One process's place in a rack whose hosts are connected over TCP.
 ///
@@ -45,10 +42,10 @@ impl TcpTransport {
     /// Takes this host's place in the rack, and returns when it is connected with all others.
     ///
     /// A host dials those with lower numbers and waits for those with higher ones: for each, one
-    /// connection for every thread and one for control. Every connection is checked before a byte
-    /// of anybody's operations is decoded: both sides' certificates, the job, the build, the number
-    /// of the host. Who does not pass is told why and logged; who says nothing makes room for
-    /// others. Once the rack is complete, nobody listens any more.
+    /// connection for every thread and one for control. Every connection is checked before an
+    /// operation on it is decoded: both sides' certificates, the job, the build, the number of the
+    /// host. A process that does not pass is told why, and logged; a connection on which nothing
+    /// arrives makes room for others. Once the rack is complete, no host listens any more.
     ///
     /// ```
     /// use gossamer_transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
@@ -89,9 +86,9 @@ impl TcpTransport {
             }
             let control = wires.control(peer)?;
             // What the kernel is to notice within the bound, also when the bound is all there is.
-            let acknowledged = millis(bound / BEATS * UNACKNOWLEDGED);
+            let acknowledged = millis(bound / HEARTBEATS_PER_BOUND * UNACKNOWLEDGED);
             sockopt::set_tcp_user_timeout(&control, acknowledged).map_err(io::Error::from)?;
-            controls.push(Control::new(peer, control, begins));
+            controls.push(ControlConn::new(peer, control));
             let mut links = Vec::new();
             for thread in 0..threads {
                 let wire = wires.thread(peer, thread)?;
@@ -103,9 +100,20 @@ impl TcpTransport {
             }
             peers.push(Peer::new(links));
         }
-        let seats = (0..threads).map(|_| Seat::new()).collect::<Result<_, _>>()?;
-        let host = Host::new(local, peers, seats, Desk::new()?);
-        let service = Service::new(host.clone(), controls, bound);
+        let thread_states = (0..threads).map(|_| ThreadState::new()).collect::<Result<_, _>>()?;
+        let control = Config {
+            local,
+            hosts: hosts as u32,
+            loss_bound: Some(bound),
+            reach: Reach::ByOwner,
+            goodbye: Goodbye::DataPath,
+            revocation_timeout: None,
+        };
+        let host = Arc::new(Host::new(control, peers, thread_states, ServiceQueue::new()?));
+        for peer in host.others() {
+            host.plane.lock().control.connected(peer, begins);
+        }
+        let service = Service::new(host.clone(), controls);
         service.register()?;
         let thread = thread::Builder::new().name("gossamer-tcp".into());
         let thread = thread.spawn(|| service.run())?;
@@ -115,7 +123,7 @@ impl TcpTransport {
     /// Cuts this host off from the others without a goodbye, as a crash would: they report it as
     /// lost. For tests of what happens then.
     pub fn sever(&self) {
-        self.host.desk.leave(Order::Stop);
+        self.host.service_queue.push(Task::Stop);
         let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(service) = service {
             // If it panicked there is nothing left to end.
@@ -132,8 +140,7 @@ impl TcpTransport {
     pub fn export_also(&self, region: Region) -> Result<Region, RegionError> {
         let (key, access, memory) =
             (region.key(), region.access().clone(), region.memory().clone());
-        let also = self.host.exports.export_memory(key, access.clone(), memory.clone())?;
-        self.host.desk.ring();
+        let also = self.host.export_memory(key, access.clone(), memory.clone())?;
         let generation = also.generation();
         // This transport's goes first: the key is free here by the time it is free there.
         Ok(Region::new(key, access, generation, memory, Arc::new((also, region))))
@@ -144,63 +151,19 @@ impl TcpTransport {
     ///
     /// # Errors
     /// As [`Transport::parker`].
-    pub fn bell_beside(&self, thread: u32, alarm: impl AsFd) -> Result<Box<dyn Parker>, LaneError> {
+    pub fn parker_beside(
+        &self,
+        thread: u32,
+        alarm: impl AsFd,
+    ) -> Result<Box<dyn Parker>, LaneError> {
         let parker = self.take_parker(thread)?;
-        self.host.seat(thread).watch(alarm)?;
+        self.host.thread_state(thread).watch(alarm)?;
         Ok(Box::new(parker))
     }
 
     fn take_parker(&self, thread: u32) -> Result<TcpParker, LaneError> {
         self.host.event_queues.take_parker(thread)?;
         Ok(TcpParker::new(self.host.clone(), thread))
-    }
-
-    /// Gives `importer` the region that `owner` exports under `key`, or will within `timeout`.
-    fn start_import(
-        &self,
-        owner: HostId,
-        key: RegionKey,
-        timeout: Duration,
-        importer: Importer,
-    ) -> Result<(), RegionError> {
-        if !self.host.reaches(owner) {
-            return Err(RegionError::NoSuchHost(owner));
-        }
-        if owner == self.host.local {
-            self.import_own(key, timeout, importer);
-            return Ok(());
-        }
-        if self.host.end_of(owner).is_some() {
-            return Err(self.lost(owner));
-        }
-        self.host.desk.leave(Order::Import { owner, key, timeout, importer });
-        Ok(())
-    }
-
-    /// A region of this host, which may not be exported yet.
-    fn import_own(&self, key: RegionKey, timeout: Duration, importer: Importer) {
-        let (host, now) = (self.host.clone(), Instant::now());
-        let wait = move |until| {
-            let owner = host.local;
-            let result = match host.exports.wait(key, until) {
-                None => Err(RegionError::Unknown { owner, key }),
-                Some(region) if region.access.of(owner) == Rights::NONE => {
-                    Err(RegionError::Denied { owner, key })
-                }
-                Some(region) => Ok(RemoteRegion::mapping(Arc::new(region.window(host.id, owner)))),
-            };
-            importer.answer(result, |thread, event| host.deliver(thread, owner, event));
-        };
-        if timeout.is_zero() || self.host.exports.get(key).is_some() {
-            return wait(now);
-        }
-        // Not on the caller's thread, which must not block.
-        thread::spawn(move || wait(deadline(now, timeout)));
-    }
-
-    /// Why nothing can be had from `owner` any more.
-    fn lost(&self, owner: HostId) -> RegionError {
-        RegionError::lost(owner, self.host.end_of(owner))
     }
 }
 
@@ -222,26 +185,22 @@ impl Transport for TcpTransport {
     }
 
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
-        let region = self.host.exports.export(key, len, access)?;
-        // A peer may be waiting for it.
-        self.host.desk.ring();
-        Ok(region)
+        self.host.export(key, len, access)
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
-        if self.host.exports.withdraw(key, None) {
+        if self.host.revoke(key, None, None) {
             return Ok(());
         }
         Err(RegionError::Unknown { owner: self.host.local, key })
     }
 
     fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
-        self.revoke(key)?;
-        // Peers are past it: what remains are this host's own threads.
-        self.host.quiet_points.begin(Waiting { thread, token });
-        (0..self.host.threads).for_each(|thread| self.host.wake(thread));
-        self.host.report_quiet();
-        Ok(())
+        let requester = Requester::Revoke { thread, token };
+        if self.host.revoke(key, None, Some(requester)) {
+            return Ok(());
+        }
+        Err(RegionError::Unknown { owner: self.host.local, key })
     }
 
     fn import(
@@ -250,13 +209,7 @@ impl Transport for TcpTransport {
         key: RegionKey,
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        let (answer, answered) = mpsc::channel();
-        self.start_import(owner, key, timeout, Importer::Blocked(answer))?;
-        match answered.recv_timeout(timeout.saturating_add(ANSWER)) {
-            Ok(result) => result,
-            Err(RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
-            Err(RecvTimeoutError::Disconnected) => Err(self.lost(owner)),
-        }
+        self.host.import(owner, key, timeout)
     }
 
     fn begin_import(
@@ -267,7 +220,7 @@ impl Transport for TcpTransport {
         timeout: Duration,
         token: u64,
     ) -> Result<(), RegionError> {
-        self.start_import(owner, key, timeout, Importer::Lane { thread, token })
+        self.host.begin_import(owner, key, timeout, Importer::Lane { thread, token }).map(drop)
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
@@ -297,18 +250,22 @@ impl Transport for TcpTransport {
             conn.machine.goodbye();
             self.host.push_or_lose(conn, peer, thread);
         }
-        let (said, heard) = mpsc::channel();
-        self.host.desk.leave(Order::Goodbye { _said: said });
-        // It closes when all have heard; a peer that hangs must not hang this.
-        let _ = heard.recv_timeout(ANSWER);
+        let (sender, departed) = mpsc::channel();
+        let requester = Requester::Leave(sender);
+        self.host.plane.lock().control.leave(Instant::now(), requester);
+        self.host.poll_control();
+        // It comes when all have seen the goodbye, at the latest when the grace is over, unless the
+        // service thread has failed.
+        let _ = departed.recv_timeout(2 * LEAVE_GRACE);
     }
 }
 
 impl Carrier for TcpTransport {
     fn watch(&self, thread: u32, file: &dyn AsFd) -> io::Result<()> {
-        let seat = self.host.seats.get(thread as usize).ok_or(io::ErrorKind::NotFound)?;
+        let states = &self.host.thread_states;
+        let state = states.get(thread as usize).ok_or(io::ErrorKind::NotFound)?;
         let event = epoll::EventData::new_u64(ALARM);
-        Ok(epoll::add(&seat.epoll, file, event, epoll::EventFlags::IN)?)
+        Ok(epoll::add(&state.epoll, file, event, epoll::EventFlags::IN)?)
     }
 
     fn export_memory(
@@ -317,10 +274,7 @@ impl Carrier for TcpTransport {
         memory: SharedBytes,
         access: Access,
     ) -> Result<Region, RegionError> {
-        let region = self.host.exports.export_memory(key, access, memory)?;
-        // A peer may be waiting for it.
-        self.host.desk.ring();
-        Ok(region)
+        self.host.export_memory(key, access, memory)
     }
 
     fn sever(&self) {

@@ -64,6 +64,16 @@ fn plain(kind: u8, fields: [u64; 3], body: &[u8]) -> Vec<u8> {
     frame(kind, 0, body.len() as u32, fields, body)
 }
 
+/// A message of the control plane, in its frame.
+fn message(kind: u8, words: &[u64]) -> Vec<u8> {
+    let words = words.iter().flat_map(|word| word.to_le_bytes());
+    plain(15, [0; 3], &[kind].into_iter().chain(words).collect::<Vec<_>>())
+}
+
+fn heartbeat() -> Vec<u8> {
+    message(1, &[])
+}
+
 /// What becomes of the peer.
 fn end(host: &TcpTransport) -> PeerEvent {
     let mut lane = host.lane(0, HostId(1)).expect("a lane");
@@ -118,11 +128,15 @@ fn frames_that_no_peer_sends_end_the_connection() {
 
 #[test]
 fn control_frames_that_no_peer_sends_end_the_connection() {
-    let asks = plain(16, [9, 1, u64::MAX], &[]).repeat(5000);
+    let import = |number: u64| message(2, &[number, 9, u64::MAX]);
     for (bytes, words) in [
         (frame(15, 0, u32::MAX, [0; 3], &[]), "declares 4294967295 bytes"),
         (plain(2, [1, 8, 7], &[]), "Signal on a control connection"),
-        (asks, "more than 4096 unanswered imports"),
+        ((0..5000).flat_map(import).collect(), "more than 4096 unanswered requests"),
+        ([import(7), import(7)].concat(), "import 7 twice"),
+        (message(7, &[9]), "an answer to revocation 9, which is not open"),
+        (message(99, &[]), "a control message of 1 bytes"),
+        (plain(15, [0; 3], &[1; 1001]), "a control message of 1001 bytes"),
     ] {
         let mut victim = victim();
         // It may be sent away before it has said all of it.
@@ -144,7 +158,7 @@ fn a_payload_that_is_announced_costs_nothing() {
 #[test]
 fn a_goodbye_of_half_a_host_is_none() {
     let mut victim = victim();
-    victim.control.write_all(&plain(15, [0; 3], &[])).expect("a sign of life");
+    victim.control.write_all(&heartbeat()).expect("a heartbeat");
     drop(victim.thread);
     let lost = end(&victim.host);
     let PeerEvent::Lost(_, LossReason::Connection(why)) = &lost else { panic!("{lost:?}") };
@@ -159,7 +173,7 @@ fn a_goodbye_of_half_a_host_is_none() {
 #[test]
 fn a_peer_that_falls_silent_is_lost() {
     let mut victim = victim();
-    victim.control.write_all(&plain(15, [0; 3], &[])).expect("a sign of life");
+    victim.control.write_all(&heartbeat()).expect("a heartbeat");
     let lost = end(&victim.host);
     let PeerEvent::Lost(_, LossReason::Connection(why)) = &lost else { panic!("{lost:?}") };
     assert!(why.contains("silent for more than 500ms"), "{why}");

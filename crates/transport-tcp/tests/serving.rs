@@ -1,4 +1,4 @@
-//! Whoever polls, sleeps or does neither: what a peer asks of this host is done, by somebody.
+//! Whether a thread polls, sleeps or does neither: what a peer asks of this host is carried out.
 
 mod common;
 
@@ -14,7 +14,7 @@ use transport_api::{Event, HostId, Lane, RegionKey, RemoteRegion, Rights, Tag, T
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Two hosts with so many threads.
+/// Two hosts with `threads` threads each.
 fn rack(threads: u32) -> [Arc<TcpTransport>; 2] {
     let joined = join_all(configs(2, threads, |_| Credentials::InsecureLoopback));
     let hosts: Vec<_> = joined.into_iter().map(|host| host.expect("a rack")).collect();

@@ -14,6 +14,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use std::{
+    error::Error,
     fs,
     io::{ErrorKind, Read, Write},
     iter,
@@ -222,7 +223,7 @@ fn until_closed(socket: &mut impl Read) -> Result<String, String> {
 }
 
 #[test]
-fn nobody_gets_in_without_a_certificate() {
+fn no_process_joins_without_a_certificate() {
     let authority = Authority::new();
     attacked(configs(2, 1, |host| authority.of(host)), |address| {
         let mut nameless =
@@ -278,7 +279,7 @@ fn fastrand(mut seed: u64) -> impl FnMut() -> u64 {
 }
 
 #[test]
-fn who_speaks_too_slowly_is_shown_out() {
+fn a_slow_dialler_is_disconnected() {
     let authority = Authority::new();
     let secure = configs(2, 1, |host| authority.of(host));
     let insecure = configs(2, 1, |_| Credentials::InsecureLoopback);
@@ -315,7 +316,7 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn ten_thousand_connections_are_no_burden() {
+fn ten_thousand_connections_use_bounded_resources() {
     let count = 10_000.min(descriptors().saturating_sub(400));
     assert!(count >= 500, "with so few descriptors nothing is tested");
     let authority = Authority::new();
@@ -343,7 +344,7 @@ fn ten_thousand_connections_are_no_burden() {
 }
 
 #[test]
-fn nobody_listens_once_the_rack_is_complete() {
+fn no_host_listens_once_the_rack_is_complete() {
     let configs = configs(2, 1, |_| Credentials::InsecureLoopback);
     // As a process of a job has, whose daemon has handed it one.
     let copy = |config: &TcpConfig| config.listener.try_clone().expect("another descriptor");
@@ -369,7 +370,7 @@ fn a_rack_of_one_host_follows_another_with_the_same_listener() {
 }
 
 #[test]
-fn without_credentials_a_rack_stays_at_home() {
+fn a_rack_without_credentials_stays_on_loopback() {
     let listener = TcpListener::bind("0.0.0.0:0").expect("a listener");
     let addresses = vec!["127.0.0.1:1".parse().expect("an address")];
     let insecure = Credentials::InsecureLoopback;
@@ -381,22 +382,24 @@ fn without_credentials_a_rack_stays_at_home() {
 }
 
 #[test]
-fn settings_that_make_no_rack_are_refused_with_words() {
+fn invalid_settings_are_refused_with_reasons() {
     let one = || configs(1, 1, |_| Credentials::InsecureLoopback).remove(0);
     let refusal = |change: fn(&mut TcpConfig)| {
         let mut config = one();
         change(&mut config);
         TcpTransport::join(config).err().expect("a refusal").to_string()
     };
-    assert!(refusal(|config| config.threads = 0).contains("1 of 0"));
-    assert!(refusal(|config| config.addresses.clear()).contains("not 0 of 1"));
-    assert!(refusal(|config| config.host = HostId(3)).contains("host 3 has no place"));
+    assert!(refusal(|config| config.threads = 0).contains("1 hosts of 0 threads"));
+    assert!(refusal(|config| config.addresses.clear()).contains("0 hosts of 1 threads"));
+    assert!(refusal(|config| config.host = HostId(3)).contains("host 3 is not among"));
     assert!(refusal(|config| config.loss_bound = Duration::ZERO).contains("too short"));
     let (certificate, key, ca) = (String::new(), String::new(), String::new());
     let mut config = one();
     config.credentials = Credentials::Tls { certificate, key, ca };
-    let refusal = TcpTransport::join(config).err().expect("a refusal").to_string();
-    assert!(refusal.contains("certificate"), "{refusal}");
+    let refusal = TcpTransport::join(config).err().expect("a refusal");
+    assert_eq!(refusal.to_string(), "cannot use the credentials of this host");
+    let cause = refusal.source().expect("a cause").to_string();
+    assert!(cause.contains("certificate"), "{cause}");
 }
 
 #[test]

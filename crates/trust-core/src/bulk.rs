@@ -85,7 +85,7 @@ mod tests {
         thread,
         time::{Duration, Instant},
     };
-    use transport_api::{Event, HostId, PeerEvent, Tag, Transport};
+    use transport_api::{Event, HostId, PeerEvent, Transport};
     use transport_shm::ShmTransport;
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -254,7 +254,7 @@ mod tests {
             let node = Node::enter(wiring.node(0).expect("a node"));
             let mut lane = rack[0].lane(0, HostId(1)).expect("a lane");
             for sent in 0.. {
-                lane.bulk(0, Tag(tag), vec![0; LARGE]).expect("the victim is there");
+                lane.bulk(0, tag, vec![0; LARGE]).expect("the victim is there");
                 let deadline = Instant::now() + PATIENCE;
                 while !node.poll_lanes() {
                     assert!(Instant::now() < deadline, "payload {sent} did not arrive");

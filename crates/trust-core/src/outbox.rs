@@ -21,12 +21,12 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
 };
-use transport_api::{Lane, ThreadId};
+use transport_api::{Lane, Namespace, Tag, ThreadId};
 
 /// The tag of a bulk payload that belongs to a request; replies have the other.
-pub(crate) const BULK_REQUEST: u64 = 0;
+pub(crate) const BULK_REQUEST: Tag = Tag::new(Namespace::DELEGATION, 0);
 /// The tag of a bulk payload that belongs to a reply.
-pub(crate) const BULK_REPLY: u64 = 1;
+pub(crate) const BULK_REPLY: Tag = Tag::new(Namespace::DELEGATION, 1);
 
 /// A request's arguments.
 #[derive(Clone, Copy)]

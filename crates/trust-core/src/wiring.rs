@@ -20,7 +20,9 @@ use crate::{
 use primitive::limits::DIRECT_POLL_CLIENTS;
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 use thiserror::Error;
-use transport_api::{Cell, HostId, LaneError, RegionError, RegionKey, ThreadId, Transport};
+use transport_api::{
+    Cell, HostId, LaneError, Namespace, RegionError, RegionKey, ThreadId, Transport,
+};
 
 /// Why a rack could not be wired up.
 #[derive(Debug, Error)]
@@ -86,12 +88,12 @@ impl Layout {
 
 /// The region that a host exports for the clients of `client`.
 fn slots_key(client: HostId) -> RegionKey {
-    RegionKey(0x51_0000_0000 | u64::from(client.0))
+    RegionKey::new(Namespace::DELEGATION, 1 << 32 | u64::from(client.0))
 }
 
 /// The region that a host exports as its copy of the slots at `trustee`.
 fn mirror_key(trustee: HostId) -> RegionKey {
-    RegionKey(0x52_0000_0000 | u64::from(trustee.0))
+    RegionKey::new(Namespace::DELEGATION, 2 << 32 | u64::from(trustee.0))
 }
 
 impl Wiring {

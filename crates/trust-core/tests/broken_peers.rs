@@ -13,14 +13,16 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{HostId, PeerEvent, RegionKey, Rights, Tag, Transport};
+use transport_api::{HostId, Namespace, PeerEvent, RegionKey, Rights, Tag, Transport};
 use transport_shm::ShmTransport;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const WORD: usize = 8;
 
 /// The keys under which hosts share their slots with host 0, and after it with the others.
-const SLOTS: u64 = 0x51_0000_0000;
+fn slots(host: u64) -> RegionKey {
+    RegionKey::new(Namespace::DELEGATION, 1 << 32 | host)
+}
 
 /// Wires up a rack of `hosts` hosts in this process.
 fn wired(rack: &[Arc<ShmTransport>]) -> Vec<Wiring> {
@@ -42,7 +44,7 @@ fn an_arrival_of_a_client_that_does_not_exist_is_nobodys() {
     let wirings = wired(&rack);
     let node = Node::enter(wirings[2].node(0).expect("a node"));
     for peer in 0..3u64 {
-        let region = rack[2].import(HostId(2), RegionKey(SLOTS + peer), PATIENCE).expect("slots");
+        let region = rack[2].import(HostId(2), slots(peer), PATIENCE).expect("slots");
         let memory = region.mapped().expect("own memory").clone();
         for word in (0..6 * CACHE_LINE).step_by(WORD) {
             memory.store(word, 77, Ordering::Release);
@@ -59,7 +61,7 @@ fn slots_of_another_size_are_refused_when_the_rack_is_wired() {
     let (liar, honest) = (rack[0].clone(), rack[1].clone());
     let rights = Rights::READ | Rights::WRITE;
     let _offers: Vec<_> = (0..2)
-        .map(|host| liar.export(RegionKey(SLOTS + host), 4096, rights.into()).expect("a region"))
+        .map(|host| liar.export(slots(host), 4096, rights.into()).expect("a region"))
         .collect();
     match Wiring::connect(honest, 0, PATIENCE) {
         Err(error @ WiringError::Layout { host: HostId(0), offered: 4096, .. }) => {
@@ -89,7 +91,8 @@ fn a_peer_that_sends_payloads_without_requests_is_lost() {
             assert!(sent > most, "as many as there can be requests are in order");
             return;
         }
-        lane.bulk(0, Tag(0), vec![0; 100_000]).expect("the victim is there");
+        lane.bulk(0, Tag::new(Namespace::DELEGATION, 0), vec![0; 100_000])
+            .expect("the victim is there");
         while !node.poll_lanes() {
             assert!(Instant::now() < deadline, "payload {sent} did not arrive");
             thread::yield_now();

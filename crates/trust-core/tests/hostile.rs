@@ -23,15 +23,15 @@ use std::{
     thread,
     time::Duration,
 };
-use transport_api::{HostId, Lane, RegionKey, Transport};
+use transport_api::{HostId, Lane, Namespace, RegionKey, Tag, Transport};
 use transport_shm::ShmTransport;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const WORD: usize = 8;
 
 /// The keys under which hosts share their slots with host 0 and host 1.
-const SLOTS: RegionKey = RegionKey(0x51_0000_0000);
-const SLOTS_OF_VICTIM: RegionKey = RegionKey(0x51_0000_0001);
+const SLOTS: RegionKey = RegionKey::new(Namespace::DELEGATION, 1 << 32);
+const SLOTS_OF_VICTIM: RegionKey = RegionKey::new(Namespace::DELEGATION, 1 << 32 | 1);
 
 /// Whether a closure has ever met a property of another type.
 static MISTAKEN: AtomicBool = AtomicBool::new(false);
@@ -197,7 +197,9 @@ impl Scene {
                 self.requests.store(at, *word, Ordering::Release);
             }
             Step::Bulk(tag, payload) => {
-                self.lane.bulk(0, *tag, payload.clone()).expect("the victim is there");
+                self.lane
+                    .bulk(0, Tag::new(Namespace::DELEGATION, *tag), payload.clone())
+                    .expect("the victim is there");
             }
             Step::Answer(words, signal) => {
                 let at = buffer(self.answers);

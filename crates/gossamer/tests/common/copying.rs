@@ -6,8 +6,8 @@
 use primitive::SharedBytes;
 use std::{sync::Arc, thread, time::Duration};
 use transport_api::{
-    Event, HostId, Lane, LaneError, OpError, Parker, Region, RegionError, RegionKey, RemoteRegion,
-    Rights, Transport,
+    Access, Event, HostId, Lane, LaneError, OpError, Parker, Region, RegionError, RegionKey,
+    RemoteRegion, Tag, Transport,
 };
 
 pub(super) struct Copying(Arc<dyn Transport>);
@@ -31,11 +31,24 @@ impl Transport for Copying {
     fn maps(&self, _: HostId) -> bool {
         false
     }
-    fn export(&self, key: RegionKey, len: usize, rights: Rights) -> Result<Region, RegionError> {
-        self.0.export(key, len, rights)
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
+        self.0.export(key, len, access)
     }
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
         self.0.revoke(key)
+    }
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
+        self.0.begin_revoke(thread, key, token)
+    }
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        self.0.begin_import(thread, owner, key, timeout, token)
     }
     fn import(
         &self,
@@ -44,8 +57,7 @@ impl Transport for Copying {
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
         let inner = self.0.import(owner, key, timeout)?;
-        let known = (inner.key(), inner.rights(), inner.generation());
-        Ok(RemoteRegion::remote(owner, known, inner.len(), Arc::new(inner)))
+        Ok(copied(inner))
     }
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
         let inner = self.0.lane(thread, peer)?;
@@ -66,6 +78,7 @@ impl Transport for Copying {
 enum Started {
     Write(RemoteRegion, usize, SharedBytes),
     Signal(RemoteRegion, usize, u64),
+    Fence(u64),
     Wake(u32),
 }
 
@@ -89,6 +102,12 @@ fn pieces(len: usize, time: usize) -> Vec<(usize, usize)> {
         pieces.reverse();
     }
     pieces
+}
+
+/// A region that is mapped, as one that is not.
+fn copied(inner: RemoteRegion) -> RemoteRegion {
+    let known = (inner.key(), inner.rights(), inner.generation());
+    RemoteRegion::remote(inner.owner(), known, inner.len(), Arc::new(inner))
 }
 
 fn known(region: &RemoteRegion) -> Result<&RemoteRegion, OpError> {
@@ -145,8 +164,12 @@ impl Lane for CopyingLane {
     ) -> Result<(), OpError> {
         self.inner.write_notify(known(to)?, at, from, thread, value)
     }
-    fn bulk(&mut self, thread: u32, tag: u64, payload: Vec<u8>) -> Result<(), OpError> {
-        self.inner.bulk(thread, Tag(tag), payload)
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        self.started.push(Started::Fence(token));
+        Ok(())
+    }
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
+        self.inner.bulk(thread, tag, payload)
     }
     fn flush(&mut self) -> Result<(), OpError> {
         for started in self.started.drain(..) {
@@ -160,6 +183,7 @@ impl Lane for CopyingLane {
                     }
                 }
                 Started::Signal(to, at, word) => self.inner.signal(&to, at, word)?,
+                Started::Fence(token) => self.inner.fence(token)?,
                 Started::Wake(thread) => self.inner.wake(thread),
             }
         }
@@ -173,6 +197,13 @@ impl Lane for CopyingLane {
         }
     }
     fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
-        self.inner.poll(sink)
+        self.inner.poll(&mut |event| {
+            sink(match event {
+                Event::Imported { token, result } => {
+                    Event::Imported { token, result: result.map(copied) }
+                }
+                other => other,
+            });
+        })
     }
 }

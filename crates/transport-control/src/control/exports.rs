@@ -1,6 +1,6 @@
 //! What this host exports, and the imports that wait for it: the owner's side of an import.
 
-use super::{Control, Timer};
+use crate::control::{Control, Timer};
 use crate::{
     config::{Export, Medium},
     message::{Descriptor, Message, Refusal},

@@ -1,6 +1,6 @@
 //! Goodbyes: how this host leaves, and how it sees that a peer has left.
 
-use super::{
+use crate::control::{
     Control, Timer,
     peer::{Leave, Peer},
 };

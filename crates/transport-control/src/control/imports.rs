@@ -1,6 +1,6 @@
 //! What this host imports: the requester's side of an import. Each ends exactly once.
 
-use super::{Control, Request, Timer, peer::Link};
+use crate::control::{Control, Request, Timer, peer::Link};
 use crate::{
     config::{ANSWER_GRACE, Medium, Reach},
     message::{Descriptor, Message, Refusal},

@@ -1,7 +1,7 @@
 //! Heartbeats, and the judgement of peers that are silent.
 
-use super::Control;
 use crate::config::{HEARTBEATS_PER_BOUND, Medium};
+use crate::control::Control;
 use std::time::{Duration, Instant};
 use transport_api::{HostId, LossReason, deadline};
 

@@ -10,7 +10,7 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
-use self::{
+use crate::control::{
     exports::Exports,
     imports::Imports,
     liveness::Heartbeats,
@@ -29,7 +29,7 @@ use std::{
 };
 use transport_api::{HostId, LossReason, PeerEvent};
 
-pub use self::imports::ImportId;
+pub use crate::control::imports::ImportId;
 
 /// Something that happens when a time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +57,7 @@ enum Timer {
 /// | the transport when the rack is complete | [`new`](Self::new), then [`connected`](Self::connected) for each peer |
 /// | the service thread, for what happens on connections | [`receive`](Self::receive), [`traffic`](Self::traffic), [`set_writable`](Self::set_writable), [`left`](Self::left), [`closing`](Self::closing), [`lose`](Self::lose), [`disconnected`](Self::disconnected) |
 /// | threads of the program, which then wake the service thread | [`export`](Self::export), [`revoke`](Self::revoke), [`begin_import`](Self::begin_import), [`cancel_import`](Self::cancel_import), [`leave`](Self::leave) |
-/// | the service thread or the runtime threads, after [`Output::Inhibit`] | [`passed`](Self::passed) or [`settled`](Self::settled) |
+/// | the service thread or the runtime threads, after [`Output::Inhibit`] | [`quiesced`](Self::quiesced) |
 /// | the service thread, after any of these and when a time has come | [`poll`](Self::poll) until `None`, then [`next_timeout`](Self::next_timeout) |
 /// | the transport when it ends | [`close`](Self::close), then [`poll`](Self::poll) until `None` |
 ///
@@ -100,7 +100,7 @@ impl<M: Medium> Control<M> {
             peers: (0..config.hosts).map(|_| Peer::absent(now)).collect(),
             exports: Exports::default(),
             imports: Imports::default(),
-            revocations: Revocations::new(config.threads),
+            revocations: Revocations::default(),
             heartbeats: config.loss_bound.map(|bound| Heartbeats::new(now, bound)),
             timers: BTreeSet::new(),
             events: VecDeque::new(),

@@ -7,12 +7,12 @@
 //!   owner                                    importer
 //!   revoke: the key is free
 //!   Revoke  ------------------------------>  Output::Inhibit { epoch }: marks the region as dead
-//!                                            each thread passes a poll: passed(thread, epoch)
+//!                                            no thread is in an operation: quiesced(epoch)
 //!           <------------------------------  Quiesced
 //!   Output::Revoked: the memory is free
 //! ```
 
-use super::{Control, Request, Timer};
+use crate::control::{Control, Request, Timer};
 use crate::{
     config::{Medium, Reach},
     message::Message,
@@ -50,25 +50,19 @@ pub(super) struct Revocations<M: Medium> {
     inhibitions: BTreeMap<u64, Inhibition>,
     /// The epoch of the last inhibition.
     epoch: u64,
-    /// By thread: the last epoch after which it has passed a poll.
-    passed: Vec<u64>,
+}
+
+impl<M: Medium> Default for Revocations<M> {
+    fn default() -> Self {
+        Self { pending: BTreeMap::new(), inhibitions: BTreeMap::new(), epoch: 0 }
+    }
 }
 
 impl<M: Medium> Revocations<M> {
-    pub(super) fn new(threads: u32) -> Self {
-        let passed = vec![0; threads as usize];
-        Self { pending: BTreeMap::new(), inhibitions: BTreeMap::new(), epoch: 0, passed }
-    }
-
     /// Regions that threads of this host must stop using.
     #[cfg(any(test, fuzzing, feature = "testing"))]
     pub(super) fn inhibited(&self) -> usize {
         self.inhibitions.len()
-    }
-
-    /// The epoch after which all threads have passed a poll.
-    fn passed(&self) -> u64 {
-        self.passed.iter().copied().min().unwrap_or(u64::MAX)
     }
 }
 
@@ -116,23 +110,11 @@ impl<M: Medium> Control<M> {
         Some(part)
     }
 
-    /// Runtime thread `thread` of this host has passed a poll since inhibition `epoch`, and sees it:
-    /// it starts nothing on that region or an earlier one, and nothing of it is under way. A thread
-    /// that sleeps, and will see it before it does anything else, counts as well.
-    pub fn passed(&mut self, thread: u32, epoch: u64) {
-        let Some(passed) = self.revocations.passed.get_mut(thread as usize) else { return };
-        *passed = epoch.max(*passed);
-        let all = self.revocations.passed();
-        while let Some((&epoch, _)) = self.revocations.inhibitions.first_key_value()
-            && epoch <= all
-        {
-            self.settled(epoch);
-        }
-    }
-
-    /// No thread of this host uses the region of inhibition `epoch` any more, whatever is known of
-    /// others: for a transport that counts what is under way.
-    pub fn settled(&mut self, epoch: u64) {
+    /// No thread of this host starts anything on the region of inhibition `epoch` any more, and
+    /// nothing is under way on it. Where memory is mapped, the transport finds that out with
+    /// [`QuietPoints`](transport_api::QuietPoints), whose token is the epoch; over a device it counts
+    /// what it has started.
+    pub fn quiesced(&mut self, epoch: u64) {
         let Some(Inhibition { owner, number }) = self.revocations.inhibitions.remove(&epoch) else {
             return;
         };
@@ -141,12 +123,6 @@ impl<M: Medium> Control<M> {
         } else {
             self.answer_quiesced(owner, number);
         }
-    }
-
-    /// The epoch of the last inhibition, and whether any has not settled: while so, the transport
-    /// must find out which threads have passed a poll.
-    pub fn inhibitions(&self) -> (u64, bool) {
-        (self.revocations.epoch, !self.revocations.inhibitions.is_empty())
     }
 }
 

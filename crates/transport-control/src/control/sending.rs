@@ -1,6 +1,6 @@
 //! What is sent next, and to whom: every peer has its turn.
 
-use super::{
+use crate::control::{
     Control,
     peer::{Leave, Request},
 };

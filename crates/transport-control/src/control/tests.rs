@@ -264,7 +264,6 @@ fn a_silent_peer_is_lost_also_by_a_host_that_is_always_held_up() {
     let config = Config {
         local: A,
         hosts: 2,
-        threads: 1,
         loss_bound: Some(BOUND),
         reach: Reach::ByOwner,
         goodbye: Goodbye::DataPath,

@@ -1,6 +1,6 @@
 //! [`Network`]: the hosts, what is on its way between them, and what must always hold.
 
-use super::random::Random;
+use crate::testing::random::Random;
 use crate::{
     config::{Config, Description, Export, Goodbye, Medium, Reach},
     control::Control,
@@ -141,7 +141,6 @@ impl Network {
                 Config {
                     local: HostId(local),
                     hosts: rack.hosts,
-                    threads: rack.threads,
                     loss_bound: rack.loss_bound,
                     reach: rack.reach,
                     goodbye: rack.goodbye,
@@ -377,7 +376,12 @@ impl Network {
                     users.remove(&thread);
                 }
             }
-            it.control.passed(thread, epoch);
+            let in_use = |(epoch, region): (&u64, &Use)| {
+                let users = it.users.get(region);
+                users.is_none_or(BTreeSet::is_empty).then_some(*epoch)
+            };
+            let quiet: Vec<_> = it.inhibited.range(..=epoch).filter_map(in_use).collect();
+            quiet.into_iter().for_each(|epoch| it.control.quiesced(epoch));
         }
     }
 

@@ -99,7 +99,7 @@ fn piece(thread: u32, total: u32, len: u32) -> Piece {
 }
 
 fn record(thread: u32, value: u32) -> Record {
-    Record { key: KEY, at: 8, value, thread, generation: 3 }
+    Record { key: KEY, at: 8, len: 16, value, thread, generation: 3 }
 }
 
 /// Carries everything that `from` has posted to `to`, as two devices would; what comes of it there.
@@ -136,7 +136,7 @@ fn is_over(link: &mut Link<Fake>) -> bool {
     let posted = link.qp.posted.len();
     let remote = Arc::new(Remote::new(0, KEY, 0, 0));
     link.write(&remote, 0, &SharedBytes::heap(64));
-    link.notify((KEY, 0), 0, 0, 1);
+    link.notify((KEY, 0), (0, 0), 0, 1);
     link.wake(0);
     link.offer(0, 1, vec![1; 8]);
     link.taken(0);
@@ -153,14 +153,16 @@ fn is_over(link: &mut Link<Fake>) -> bool {
 #[test]
 fn wakes_and_notifications_are_heard_at_the_other_end() {
     let (mut a, mut b) = (link(), link());
-    a.notify((KEY, 3), 8, 1, 77);
+    a.notify((KEY, 3), (8, 16), 1, 77);
     a.wake(1);
     let [Incident::Notified { thread: 1, key: KEY, generation: 3, event }, Incident::Wake(1)] =
         &carry(&mut a, &mut b)[..]
     else {
         panic!("something else")
     };
-    let Event::Notified { from, key: KEY, at: 8, value: 77 } = event else { panic!("{event:?}") };
+    let Event::Notified { from, key: KEY, at: 8, len: 16, value: 77 } = event else {
+        panic!("{event:?}")
+    };
     assert_eq!(*from, ThreadId { host: HostId(1), thread: 0 });
     assert_eq!(b.qp.receives.len(), RECEIVES as usize, "every place is used again");
 }
@@ -169,7 +171,7 @@ fn wakes_and_notifications_are_heard_at_the_other_end() {
 fn notifications_wait_for_those_that_nobody_has_taken() {
     const ALL: u32 = 5 * WINDOW;
     let (mut a, mut b) = (link(), link());
-    (0..ALL).for_each(|value| a.notify((KEY, 3), 8, 0, value));
+    (0..ALL).for_each(|value| a.notify((KEY, 3), (8, 16), 0, value));
     let mut values = Vec::new();
     while values.len() < ALL as usize {
         let come = carry(&mut a, &mut b);
@@ -194,7 +196,7 @@ const WRONG: [(&str, Wrong); 20] = [
     ("wakes a thread that cannot be", |link| hears(link, TAKEN - 1)),
     ("takes a notification that was not sent", |link| hears(link, TAKEN | 1)),
     ("takes more notifications than there are", |link| {
-        link.notify((KEY, 0), 0, 0, 1);
+        link.notify((KEY, 0), (0, 0), 0, 1);
         hears(link, TAKEN | 2)
     }),
     ("has fetched what was not offered", |link| hears(link, FETCHED | 1)),

@@ -69,7 +69,7 @@ impl Ends {
         self.staging.copy_part(0, memory, at..at + len);
         if let Some((thread, event)) = self.fetches.arrived(&self.staging, 0).expect("in order") {
             let Event::Bulk { from: PEER, tag, payload } = event else { panic!("{event:?}") };
-            self.come.entry(thread).or_default().push_back((tag, payload));
+            self.come.entry(thread).or_default().push_back((tag.0, payload));
         }
         self.read();
         if let Some(count) = self.fetches.tell() {

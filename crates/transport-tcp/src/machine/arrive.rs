@@ -1,14 +1,15 @@
 //! What arrives at a [`Machine`]: operations of the peer, which are carried out here, and answers
 //! to this side's own.
 
-use super::{ANSWER_WINDOW, Asked, Machine, Name, Port};
 use crate::{
-    export::Exported,
-    frame::{BODY_BYTES, Header, Kind, Nonsense, nonsense},
+    control::export::Exported,
+    machine::{ANSWER_WINDOW, Asked, Machine, Name, Port},
+    wire::frame::{BODY_BYTES, Header, Kind, violation},
 };
 use primitive::sync::Ordering;
 use std::sync::Arc;
 use transport_api::{Event, HostId, OpError, RegionKey, Rights, Tag};
+use transport_control::Violation;
 
 /// Regions that a connection remembers, so that most operations look nothing up.
 const RECENT: usize = 8;
@@ -17,8 +18,8 @@ impl Machine {
     /// Takes the next bytes of the connection.
     ///
     /// # Errors
-    /// When no peer of this build sends that; the connection is of no use then.
-    pub(crate) fn feed(&mut self, bytes: &[u8], port: &mut impl Port) -> Result<(), Nonsense> {
+    /// A [`Violation`] if no peer of this build sends that; the connection cannot be used then.
+    pub(crate) fn feed(&mut self, bytes: &[u8], port: &mut impl Port) -> Result<(), Violation> {
         let mut frames = std::mem::take(&mut self.frames);
         let fed = frames.feed(bytes, |header, body| self.take(header, body, port));
         self.frames = frames;
@@ -35,7 +36,7 @@ impl Machine {
         self.recent.retain(|region| region.key != key);
     }
 
-    fn take(&mut self, header: Header, body: &[u8], port: &mut impl Port) -> Result<(), Nonsense> {
+    fn take(&mut self, header: Header, body: &[u8], port: &mut impl Port) -> Result<(), Violation> {
         let Header { kind, thread, key, at, word, .. } = header;
         match kind {
             Kind::Write | Kind::Signal | Kind::Read | Kind::Swap | Kind::Add => {
@@ -62,7 +63,7 @@ impl Machine {
                     self.inbound.dropped_notification(thread);
                     return Ok(());
                 }
-                let value = u32::try_from(word).map_err(|_| nonsense!("the value {word}"))?;
+                let value = u32::try_from(word).map_err(|_| violation!("the value {word}"))?;
                 let len = body.try_into().map(u64::from_le_bytes).unwrap_or_default();
                 let (from, key) = (self.peer, RegionKey(key));
                 port.event(to, Event::Notified { from, key, at, len, value });
@@ -88,14 +89,14 @@ impl Machine {
                 port.goodbye();
                 Ok(())
             }
-            _ => Err(nonsense!("{kind:?} on a connection of thread {}", self.thread)),
+            _ => Err(violation!("{kind:?} on a connection of thread {}", self.thread)),
         }
     }
 
     /// A thread that a frame names.
-    fn own(&self, thread: u16) -> Result<u32, Nonsense> {
+    fn own(&self, thread: u16) -> Result<u32, Violation> {
         let thread = u32::from(thread);
-        if thread < self.threads { Ok(thread) } else { Err(nonsense!("thread {thread}")) }
+        if thread < self.threads { Ok(thread) } else { Err(violation!("thread {thread}")) }
     }
 
     fn region(&mut self, header: &Header, port: &mut impl Port) -> Option<Arc<Exported>> {
@@ -110,16 +111,16 @@ impl Machine {
         Some(region)
     }
 
-    /// The peer must not ask without end while it takes no answers.
-    fn check_answers(&self) -> Result<(), Nonsense> {
+    /// A peer that takes no answers must stop asking.
+    fn check_answers(&self) -> Result<(), Violation> {
         if self.answers.len() > 2 * ANSWER_WINDOW {
-            return Err(nonsense!("operations without end, and takes no answers"));
+            return Err(violation!("operations without end, and takes no answers"));
         }
         Ok(())
     }
 
     /// Answers a fence of the peer.
-    fn fenced(&mut self) -> Result<(), Nonsense> {
+    fn fenced(&mut self) -> Result<(), Violation> {
         self.check_answers()?;
         let answer = match self.refused_peer.take() {
             None => Header::new(Kind::Value),
@@ -135,15 +136,15 @@ impl Machine {
         header: Header,
         body: &[u8],
         port: &mut impl Port,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), Violation> {
         let waits = matches!(header.kind, Kind::Read | Kind::Swap | Kind::Add);
         if waits {
             self.check_answers()?;
         }
         let Some(region) = self.region(&header, port) else {
             self.refused_peer.get_or_insert(RegionKey(header.key));
-            // Of failures that nobody waits for, not all need be told: a fence tells that there were
-            // any.
+            // Failures of operations without a token are not all reported: a fence reports that there
+            // were any.
             let is_end = header.kind != Kind::Write || header.word == 1;
             if waits || is_end && self.answers.len() < ANSWER_WINDOW {
                 let revoked = Header { word: waits.into(), ..header };
@@ -187,9 +188,9 @@ impl Machine {
         header: Header,
         body: &[u8],
         port: &mut impl Port,
-    ) -> Result<(), Nonsense> {
+    ) -> Result<(), Violation> {
         let Some(asked) = self.asked.pop_front() else {
-            return Err(nonsense!("{:?} that answers nothing", header.kind));
+            return Err(violation!("{:?} that answers nothing", header.kind));
         };
         self.owed -= asked.answer();
         let is_revoked = header.kind == Kind::Revoked;
@@ -219,7 +220,7 @@ impl Machine {
                     false => Event::Completed { token, value: total as u64 },
                 })
             }
-            (_, kind) => return Err(nonsense!("{kind:?} for an answer of another kind")),
+            (_, kind) => return Err(violation!("{kind:?} for an answer of another kind")),
         };
         if let Some(event) = event {
             port.event(self.thread, event);
@@ -243,7 +244,7 @@ impl Permit {
         body: usize,
         region: &Exported,
         peer: HostId,
-    ) -> Result<Permit, Nonsense> {
+    ) -> Result<Permit, Violation> {
         let (needs, count) = match header.kind {
             Kind::Write => (Rights::WRITE, body),
             Kind::Signal => (Rights::WRITE, 8),
@@ -261,7 +262,9 @@ impl Permit {
             && (header.kind != Kind::Read || count <= BODY_BYTES);
         allowed.then_some(Permit { at, count }).ok_or_else(|| {
             let Header { kind, key, .. } = header;
-            nonsense!("{kind:?} of {count} bytes at {at} of region {key} ({rights:?}, {len} bytes)")
+            violation!(
+                "{kind:?} of {count} bytes at {at} of region {key} ({rights:?}, {len} bytes)"
+            )
         })
     }
 }

@@ -1,12 +1,14 @@
 //! A process as a machine sees it, for tests and fuzzing: regions, and what has happened.
 
-use super::{Name, Port};
-use crate::export::Exported;
+use crate::{
+    control::export::Exported,
+    machine::{Name, Port},
+};
 use primitive::SharedBytes;
 use std::sync::Arc;
 use transport_api::{Event, RegionKey, Rights};
 
-/// Regions, and what a machine has told of.
+/// Regions, and what a machine has reported.
 pub(crate) struct Fake {
     pub(crate) regions: Vec<Arc<Exported>>,
     pub(crate) events: Vec<(u32, Event)>,

@@ -1,11 +1,12 @@
 //! Two machines, joined by hand: whatever the operations and however their bytes are cut, memory
-//! and events end as the order of the lanes says. And one machine with a peer that is none.
+//! and events end as the order of the lanes says. And one machine whose peer breaks the protocol.
 
 use super::{fake::Fake, *};
-use crate::{bulk, frame::Nonsense, frame::tests::frame};
+use crate::{machine::bulk, wire::frame::tests::frame};
 use primitive::sync::Ordering;
 use proptest::{collection::vec, prelude::*};
 use transport_api::{HostId, OpError, Rights, Tag};
+use transport_control::Violation;
 
 const LEN: usize = 256;
 const THREADS: u32 = 3;
@@ -26,12 +27,12 @@ impl End {
         End { machine: Machine::new(peer, THREADS), fake }
     }
 
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), Nonsense> {
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         self.machine.feed(bytes, &mut self.fake)
     }
 
     /// Moves at most `count` bytes to `other`; how many there were.
-    fn send(&mut self, other: &mut End, count: usize) -> Result<usize, Nonsense> {
+    fn send(&mut self, other: &mut End, count: usize) -> Result<usize, Violation> {
         let bytes = self.machine.outgoing();
         let bytes = bytes[..bytes.len().min(count)].to_vec();
         self.machine.sent(bytes.len());
@@ -58,8 +59,8 @@ fn contents(memory: &SharedBytes) -> Vec<u8> {
 fn exchange(a: &mut End, b: &mut End, cuts: &[usize]) {
     let mut idle = 0;
     for cut in cuts.iter().cycle() {
-        let there = a.send(b, *cut).expect("no nonsense from a");
-        let back = b.send(a, cut % 97 + 1).expect("no nonsense from b");
+        let there = a.send(b, *cut).expect("no violation from a");
+        let back = b.send(a, cut % 97 + 1).expect("no violation from b");
         idle = if there + back > 0 { 0 } else { idle + 1 };
         if idle == 2 {
             return;
@@ -210,10 +211,10 @@ proptest! {
             } else {
                 of_b.start(&mut b.machine, thread_b, token, op);
             }
-            a.send(&mut b, 1000).expect("no nonsense");
+            a.send(&mut b, 1000).expect("no violation");
         }
         a.machine.goodbye();
-        // Whoever takes what has come makes room for more.
+        // A side that takes what has arrived makes room for more.
         let (mut told_a, mut told_b) = (Vec::new(), Vec::new());
         for _ in 0..ops.len() + 2 {
             exchange(&mut a, &mut b, &cuts);
@@ -347,7 +348,7 @@ fn a_fence_tells_of_refusals_since_the_last_one_however_many() {
 
 /// Reads that are worth more than the window wait at the side that asks, with all behind them.
 #[test]
-fn nobody_is_owed_more_answers_than_the_window() {
+fn no_side_is_owed_more_answers_than_the_window() {
     let (mut a, mut b) = (End::new(1), End::new(0));
     let large = SharedBytes::heap(4 << 20);
     let exported = Exported::new((RegionKey(9), 0), Rights::ALL.into(), large.clone());
@@ -357,7 +358,7 @@ fn nobody_is_owed_more_answers_than_the_window() {
     large.store(8, 77, Ordering::Relaxed);
     a.machine.read(name, 0, &into, 1);
     a.machine.signal(name, 8, 78);
-    a.send(&mut b, usize::MAX).expect("no nonsense");
+    a.send(&mut b, usize::MAX).expect("no violation");
     assert!(b.machine.answers.len() <= ANSWER_WINDOW);
     assert_eq!(large.load(8, Ordering::Relaxed), 77, "the signal waits behind the read");
     exchange(&mut a, &mut b, &[usize::MAX]);
@@ -368,11 +369,11 @@ fn nobody_is_owed_more_answers_than_the_window() {
     let mut bytes = Vec::new();
     Header { word: BODY_BYTES as u64, ..on(Kind::Read, name, 0) }.encode(0, &mut bytes);
     let refused = (0..100).find_map(|_| b.feed(&bytes).err()).expect("a refusal");
-    assert!(refused.0.contains("takes no answers"), "{refused}");
-    // Of failures that nobody waits for, not all are told.
+    assert!(refused.to_string().contains("takes no answers"), "{refused}");
+    // Failures of operations without a token are not all reported.
     let mut bytes = Vec::new();
     let mut c = End::new(0);
     Header { word: 1, ..on(Kind::Write, REVOKED, 0) }.encode(0, &mut bytes);
-    (0..100_000).for_each(|_| c.feed(&bytes).expect("no nonsense"));
+    (0..100_000).for_each(|_| c.feed(&bytes).expect("no violation"));
     assert!(c.machine.answers.len() < 2 * ANSWER_WINDOW);
 }

@@ -6,7 +6,7 @@ use crate::{
     arrivals::Visit,
     context::Context,
     error::{DelegateError, Panic},
-    outbox::BULK_REQUEST,
+    outbox::{BULK_REPLY, BULK_REQUEST},
 };
 use transport_api::{Event, HostId, LossReason, PeerEvent, ThreadId};
 
@@ -103,10 +103,12 @@ impl Node {
                         let inbox = self.inboxes.get(number).and_then(Option::as_ref);
                         inbox.is_some_and(|inbox| inbox.bulk_arrived(payload))
                     }
-                    _ => {
+                    BULK_REPLY => {
                         let outbox = self.outboxes.get(number).and_then(Option::as_ref);
                         outbox.is_some_and(|outbox| outbox.bulk_arrived(payload))
                     }
+                    // Every other tag of delegation, and of what this node does not run.
+                    _ => false,
                 };
                 if !expected {
                     self.lose_liar(from);
@@ -122,7 +124,7 @@ impl Node {
                 self.incidents.borrow_mut().push(Incident::Notified(notified));
             }
             // The node starts no operation that has a completion.
-            Event::Completed { .. } | Event::Failed { .. } => {}
+            Event::Completed { .. } | Event::Failed { .. } | Event::Imported { .. } => {}
         }
     }
 

@@ -6,7 +6,7 @@ use gossamer_trust_core::link::Link;
 use primitive::{SharedBytes, sync::Ordering};
 use std::sync::Arc;
 use transport_api::{
-    Event, HostId, Lane, OpError, RegionKey, RemoteRegion, Rights, ThreadId, Window,
+    Event, HostId, Lane, OpError, RegionKey, RemoteRegion, Rights, Tag, ThreadId, Window,
 };
 
 /// The thread at the other end of every link.
@@ -96,7 +96,11 @@ impl Lane for Bare {
         unreachable!("a link never notifies")
     }
 
-    fn bulk(&mut self, _: u32, _: u64, _: Vec<u8>) -> Result<(), OpError> {
+    fn fence(&mut self, _: u64) -> Result<(), OpError> {
+        unreachable!("a link needs no fence")
+    }
+
+    fn bulk(&mut self, _: u32, _: Tag, _: Vec<u8>) -> Result<(), OpError> {
         unreachable!("a link sends no payloads")
     }
 }

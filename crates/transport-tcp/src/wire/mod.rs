@@ -3,7 +3,9 @@
 //! A batch is one write of the system: without TLS of its bytes, with TLS of its records. A read is
 //! one read of the system into the thread's own buffer, however many frames it brings.
 
-use crate::frame::Nonsense;
+pub(crate) mod frame;
+pub(crate) mod tls;
+
 use rustls::Connection;
 use std::{
     cell::RefCell,
@@ -12,6 +14,8 @@ use std::{
     net::TcpStream,
     os::fd::{AsFd, BorrowedFd},
 };
+use transport_api::LossReason;
+use transport_control::Violation;
 
 /// Bytes that one read of the system takes, at most.
 const READ_BYTES: usize = 128 << 10;
@@ -24,44 +28,56 @@ thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
 }
 
-/// Why a connection is of no use any more.
+/// Why a connection cannot be used any more.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum WireError {
     /// The other side closed it.
     Closed,
     /// The network failed.
     Failed(String),
-    /// The other side has not proved who it is, or does not accept this side's proof.
-    Untrusted(String),
+    /// TLS authentication failed, on either side.
+    Tls(String),
     /// The other side sent something that no peer of this build sends.
-    Nonsense(String),
+    Violation(Violation),
 }
 
-impl From<Nonsense> for Broken {
-    fn from(nonsense: Nonsense) -> Self {
-        Broken::Nonsense(nonsense.0)
+impl From<Violation> for WireError {
+    fn from(violation: Violation) -> Self {
+        WireError::Violation(violation)
     }
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for WireError {
     fn from(error: io::Error) -> Self {
-        Broken::Failed(error.to_string())
+        WireError::Failed(error.to_string())
     }
 }
 
-impl From<rustls::Error> for Broken {
+impl From<rustls::Error> for WireError {
     fn from(error: rustls::Error) -> Self {
-        Broken::Untrusted(error.to_string())
+        WireError::Tls(error.to_string())
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Broken::Closed => f.write_str("it closed the connection"),
-            Broken::Failed(why) | Broken::Untrusted(why) | Broken::Nonsense(why) => {
-                f.write_str(why)
+            WireError::Closed => f.write_str("it closed the connection"),
+            WireError::Failed(why) | WireError::Tls(why) => f.write_str(why),
+            WireError::Violation(what) => what.fmt(f),
+        }
+    }
+}
+
+impl WireError {
+    /// Why a peer whose connection is broken is lost.
+    pub(crate) fn reason(self) -> LossReason {
+        match self {
+            WireError::Closed => {
+                LossReason::Connection("it closed its connection without a goodbye".into())
             }
+            WireError::Failed(why) | WireError::Tls(why) => LossReason::Connection(why),
+            WireError::Violation(what) => LossReason::Protocol(what.to_string()),
         }
     }
 }
@@ -107,7 +123,7 @@ impl Wire {
     // ---- While the other side is not yet known.
 
     /// Goes on with the TLS handshake; true once it is complete.
-    pub(crate) fn handshake(&mut self) -> Result<bool, Broken> {
+    pub(crate) fn handshake(&mut self) -> Result<bool, WireError> {
         let Some(tls) = &mut self.tls else { return Ok(true) };
         loop {
             while tls.wants_write() {
@@ -120,7 +136,7 @@ impl Wire {
             }
             match now(tls.read_tls(&mut self.socket))? {
                 None => return Ok(false),
-                Some(0) => return Err(Broken::Closed),
+                Some(0) => return Err(WireError::Closed),
                 Some(_) => {
                     if let Err(error) = tls.process_new_packets() {
                         // So that the other side can know why; it need not.
@@ -138,7 +154,7 @@ impl Wire {
         &mut self,
         into: &mut [u8],
         have: &mut usize,
-    ) -> Result<bool, Broken> {
+    ) -> Result<bool, WireError> {
         while *have < into.len() {
             let rest = &mut into[*have..];
             let read = match &mut self.tls {
@@ -157,7 +173,7 @@ impl Wire {
             };
             match read {
                 None => return Ok(false),
-                Some(0) => return Err(Broken::Closed),
+                Some(0) => return Err(WireError::Closed),
                 Some(count) => *have += count,
             }
         }
@@ -169,13 +185,13 @@ impl Wire {
     /// Reads once, and hands what has come to `each`, in pieces; true if anything has.
     pub(crate) fn receive(
         &mut self,
-        mut each: impl FnMut(&[u8]) -> Result<(), Nonsense>,
-    ) -> Result<bool, Broken> {
+        mut each: impl FnMut(&[u8]) -> Result<(), Violation>,
+    ) -> Result<bool, WireError> {
         let Self { socket, tls } = self;
         let Some(tls) = tls else {
             return SCRATCH.with_borrow_mut(|scratch| match now(socket.read(scratch))? {
                 None => Ok(false),
-                Some(0) => Err(Broken::Closed),
+                Some(0) => Err(WireError::Closed),
                 Some(count) => Ok(each(&scratch[..count]).map(|()| true)?),
             });
         };
@@ -184,12 +200,12 @@ impl Wire {
         SCRATCH.with_borrow_mut(|scratch| {
             let Some(count) = now(socket.read(scratch))? else { return Ok(any) };
             if count == 0 {
-                return Err(Broken::Closed);
+                return Err(WireError::Closed);
             }
             let mut records = &scratch[..count];
             while !records.is_empty() {
                 if tls.read_tls(&mut records)? == 0 {
-                    return Err(Broken::Closed);
+                    return Err(WireError::Closed);
                 }
                 tls.process_new_packets()?;
                 any |= plaintext(tls, &mut each)?;
@@ -199,7 +215,7 @@ impl Wire {
     }
 
     /// Sends as much of `bytes` as there is room for; how much that was. Zero means: not now.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, WireError> {
         let Some(tls) = &mut self.tls else {
             return Ok(now(self.socket.write(bytes))?.unwrap_or(0));
         };
@@ -211,7 +227,7 @@ impl Wire {
     }
 
     /// Sends what was encrypted and has not gone; true if nothing is left.
-    pub(crate) fn flush(&mut self) -> Result<bool, Broken> {
+    pub(crate) fn flush(&mut self) -> Result<bool, WireError> {
         if let Some(tls) = &mut self.tls {
             while tls.wants_write() {
                 if now(tls.write_tls(&mut Single(&self.socket)))?.is_none() {
@@ -247,15 +263,15 @@ impl Write for Single<'_> {
 /// Hands on what has been decrypted; true if there was any.
 fn plaintext(
     tls: &mut Connection,
-    each: &mut impl FnMut(&[u8]) -> Result<(), Nonsense>,
-) -> Result<bool, Broken> {
+    each: &mut impl FnMut(&[u8]) -> Result<(), Violation>,
+) -> Result<bool, WireError> {
     let mut any = false;
     let mut reader = tls.reader();
     loop {
         match now(reader.fill_buf())? {
             None => return Ok(any),
             // A goodbye of TLS: whatever it means, nothing more comes.
-            Some([]) => return Err(Broken::Closed),
+            Some([]) => return Err(WireError::Closed),
             Some(bytes) => {
                 let count = bytes.len();
                 each(bytes)?;

@@ -4,6 +4,9 @@
 //! imported; the owner checks all of it again. Operations are encoded into the connection at once,
 //! so their memory may change as soon as they return, and travel with the next flush.
 
+pub(crate) mod local;
+pub(crate) mod parker;
+
 use crate::{
     host::Host,
     machine::{Machine, Name},

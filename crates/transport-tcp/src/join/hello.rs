@@ -1,13 +1,13 @@
-//! The first words on a connection: who dials, to whom, for which seat, of which job and build, on
-//! what kind of processor.
+//! The first messages on a connection: which host dials which, for what kind of connection, of which
+//! job and build, on what kind of processor.
 //!
 //! Both messages have a fixed length, and nothing else is read before they have been checked. The
-//! hello does not prove anything by itself: who the dialler is, the certificate says.
+//! hello proves nothing by itself: the certificate of the dialler does.
 //!
 //! ```text
 //!   dialler                                     listener
 //!   TLS handshake, both with certificates  <->
-//!   Hello                                  --->  checks: job, build, processor, rack, host, seat
+//!   Hello                                  --->  checks: job, build, processor, rack, host, kind
 //!                                          <---  Verdict: welcome, or why not, in words
 //! ```
 
@@ -15,8 +15,8 @@ use crate::{Build, JobId};
 use primitive::CpuFeatures;
 use transport_api::HostId;
 
-/// The protocol of this crate; hosts of one rack agree on it by being one build.
-pub(crate) const VERSION: u32 = 2;
+/// The version of the protocol of this crate; hosts of one rack have the same, as they are one build.
+pub(crate) const VERSION: u32 = 3;
 
 /// Bytes of a hello.
 pub(crate) const HELLO: usize = 96;
@@ -27,37 +27,37 @@ const MAGIC: [u8; 8] = *b"gossamer";
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Seat {
+pub(crate) enum ConnectionKind {
     /// The operations of the thread of this number on both hosts.
     Thread(u32),
-    /// Imports, signs of life and goodbyes.
+    /// The messages of the control plane.
     Control,
 }
 
-/// What the dialler says.
+/// What the dialler sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) version: u32,
     pub(crate) from: HostId,
     pub(crate) to: HostId,
-    pub(crate) seat: Seat,
+    pub(crate) kind: ConnectionKind,
     pub(crate) hosts: u32,
     pub(crate) threads: u32,
     pub(crate) job: JobId,
     pub(crate) build: Build,
-    /// What the dialler's processor can do.
+    /// The features of the dialler's processor.
     pub(crate) cpu: CpuFeatures,
 }
 
 impl Hello {
     pub(crate) fn encode(&self) -> [u8; HELLO] {
-        let seat = match self.seat {
-            Seat::Thread(thread) => thread,
-            Seat::Control => u32::MAX,
+        let kind = match self.kind {
+            ConnectionKind::Thread(thread) => thread,
+            ConnectionKind::Control => u32::MAX,
         };
         let mut bytes = [0; HELLO];
         bytes[..8].copy_from_slice(&MAGIC);
-        let numbers = [self.version, self.from.0, self.to.0, seat, self.hosts, self.threads];
+        let numbers = [self.version, self.from.0, self.to.0, kind, self.hosts, self.threads];
         for (at, number) in bytes[8..32].chunks_exact_mut(4).zip(numbers) {
             at.copy_from_slice(&number.to_le_bytes());
         }
@@ -67,7 +67,7 @@ impl Hello {
         bytes
     }
 
-    /// `None` if these are not the words of any build of this project.
+    /// `None` if no build of this project sends this.
     pub(crate) fn decode(bytes: &[u8; HELLO]) -> Option<Hello> {
         let (mut job, mut build, mut cpu) = ([0; 16], [0; 32], [0; 16]);
         job.copy_from_slice(&bytes[32..48]);
@@ -77,15 +77,15 @@ impl Hello {
             let at = 8 + 4 * index;
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        let seat = match number(3) {
-            u32::MAX => Seat::Control,
-            thread => Seat::Thread(thread),
+        let kind = match number(3) {
+            u32::MAX => ConnectionKind::Control,
+            thread => ConnectionKind::Thread(thread),
         };
         (bytes[..8] == MAGIC).then(|| Hello {
             version: number(0),
             from: HostId(number(1)),
             to: HostId(number(2)),
-            seat,
+            kind,
             hosts: number(4),
             threads: number(5),
             job: JobId(u128::from_le_bytes(job)),
@@ -94,8 +94,8 @@ impl Hello {
         })
     }
 
-    /// Why a listener that would itself say `ours` (with `from` for its own number) does not take
-    /// this; `None` if it does.
+    /// Why a listener that would itself send `ours` (with `from` for its own number) refuses this;
+    /// `None` if it accepts.
     pub(crate) fn objection(&self, ours: &Hello) -> Option<String> {
         let short =
             |build: &Build| build[..8].iter().map(|b| format!("{b:02x}")).collect::<String>();
@@ -127,8 +127,8 @@ impl Hello {
         if self.from.0 >= ours.hosts || self.from <= ours.from {
             return Some(format!("{} does not dial {}", self.from, ours.from));
         }
-        match self.seat {
-            Seat::Thread(thread) if thread >= ours.threads => {
+        match self.kind {
+            ConnectionKind::Thread(thread) if thread >= ours.threads => {
                 Some(format!("there is no thread {thread}"))
             }
             _ => None,
@@ -189,7 +189,7 @@ mod tests {
             version: VERSION,
             from,
             to,
-            seat: Seat::Thread(1),
+            kind: ConnectionKind::Thread(1),
             hosts: 3,
             threads: 2,
             job,
@@ -220,7 +220,7 @@ mod tests {
     fn every_difference_has_its_own_words() {
         let ours = Hello { from: HostId(1), ..hello() };
         assert_eq!(hello().objection(&ours), None);
-        assert_eq!(Hello { seat: Seat::Control, ..hello() }.objection(&ours), None);
+        assert_eq!(Hello { kind: ConnectionKind::Control, ..hello() }.objection(&ours), None);
         let different = [
             (Hello { job: JobId(8), ..hello() }, "another job"),
             (Hello { version: 9, ..hello() }, "protocol 9"),
@@ -231,7 +231,7 @@ mod tests {
             (Hello { from: HostId(3), ..hello() }, "host 3 does not dial"),
             (Hello { from: HostId(0), ..hello() }, "host 0 does not dial"),
             (Hello { from: HostId(1), ..hello() }, "host 1 does not dial"),
-            (Hello { seat: Seat::Thread(2), ..hello() }, "no thread 2"),
+            (Hello { kind: ConnectionKind::Thread(2), ..hello() }, "no thread 2"),
         ];
         for (other, words) in different {
             let objection = other.objection(&ours).expect("an objection");
@@ -242,11 +242,11 @@ mod tests {
     proptest! {
         #[test]
         fn words_come_back(numbers in any::<[u32; 6]>(), job: u128, build: [u8; 32], cpu: u128, why: String) {
-            let [version, from, to, seat, hosts, threads] = numbers;
-            let seat = if seat == u32::MAX { Seat::Control } else { Seat::Thread(seat) };
+            let [version, from, to, kind, hosts, threads] = numbers;
+            let kind = if kind == u32::MAX { ConnectionKind::Control } else { ConnectionKind::Thread(kind) };
             let (from, to, job) = (HostId(from), HostId(to), JobId(job));
             let cpu = CpuFeatures::from_bits(cpu);
-            let hello = Hello { version, from, to, seat, hosts, threads, job, build, cpu };
+            let hello = Hello { version, from, to, kind, hosts, threads, job, build, cpu };
             prop_assert_eq!(Hello::decode(&hello.encode()), Some(hello));
             prop_assert_eq!(Verdict::decode(&Verdict::Welcome.encode()), Some(Verdict::Welcome));
             let refused = Verdict::decode(&Verdict::Refused(why).encode());

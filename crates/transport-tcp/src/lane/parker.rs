@@ -2,7 +2,7 @@
 
 use crate::{
     host::{ALARM, Host, RUNG},
-    service::silence,
+    service::queue::{silence, timespec},
 };
 use primitive::sync::Ordering;
 use rustix::{buffer::spare_capacity, event::epoll};
@@ -29,14 +29,14 @@ impl Parker for TcpParker {
     fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
         let Self { host, thread } = self;
         let mut events = Vec::with_capacity(READY);
-        let seat = host.seat(*thread);
-        // What waits to be sent must not sleep, too.
+        let state = host.thread_state(*thread);
+        // What waits to be sent must go out before this thread sleeps.
         for peer in host.others() {
             host.push_or_lose(host.link(peer, *thread), peer, *thread);
         }
         // Its own connections wake it now.
-        seat.adopted.store(false, Ordering::Relaxed);
-        seat.park_word().park(
+        state.adopted.store(false, Ordering::Relaxed);
+        state.park_word().park(
             || {
                 ready()
                     || host.event_queues.has_events(*thread)
@@ -44,14 +44,14 @@ impl Parker for TcpParker {
             },
             |_, _| {
                 // Fails when a signal comes, which may be what the thread slept for.
-                let timeout = crate::service::timespec(timeout);
-                let _ = epoll::wait(&seat.epoll, spare_capacity(&mut events), Some(&timeout));
+                let timeout = timespec(timeout);
+                let _ = epoll::wait(&state.epoll, spare_capacity(&mut events), Some(&timeout));
             },
         );
         for event in events.drain(..) {
             match event.data.u64() {
-                RUNG => silence(&seat.rung),
-                // It has said what it had to; whoever sleeps here looks.
+                RUNG => silence(&state.rung),
+                // The thread is awake, and looks.
                 ALARM => {}
                 peer => {
                     host.pump(HostId(peer as u32), *thread);

@@ -1,16 +1,19 @@
 //! [`Joining`]: how a process becomes a host of its rack.
 //!
 //! One loop dials, accepts and checks, because hosts must not wait for each other in a ring. What
-//! a stranger can occupy is bounded: so many connections may be undecided at a time, each for so
-//! long, and the oldest makes room for the next. An honest peer needs milliseconds, and dials again
-//! if it was pushed out.
+//! a stranger can occupy is bounded: the number of undecided connections and the time for each are
+//! limited, and the oldest makes room for the next. An honest peer needs milliseconds, and dials
+//! again if it was pushed out.
+
+mod handshake;
+pub(crate) mod hello;
 
 use crate::{
     Credentials, JoinError, TcpConfig,
-    hello::{Hello, Seat, VERSION},
-    pending::{Failure, Pending, Role},
-    tls::Tls,
-    wire::{Broken, Wire},
+    join::handshake::{Failure, Pending, Role},
+    join::hello::{ConnectionKind, Hello, VERSION},
+    wire::tls::Tls,
+    wire::{Wire, WireError},
 };
 use primitive::limits::{HOSTS, THREADS_PER_HOST};
 use rustix::{
@@ -44,37 +47,39 @@ const BACKLOG: i32 = 1024;
 pub(crate) struct Joining {
     config: TcpConfig,
     tls: Option<Tls>,
-    /// What this host says of itself.
+    /// The hello of this host.
     ours: Hello,
     /// What there is to dial, for each host below this one, and when next.
-    to_dial: Vec<(HostId, VecDeque<Seat>, Instant)>,
+    to_dial: Vec<(HostId, VecDeque<ConnectionKind>, Instant)>,
     pending: Vec<Pending>,
-    /// Seats that a verdict has given away, and those whose connection is complete.
-    given: HashSet<(HostId, Seat)>,
-    seated: HashMap<(HostId, Seat), Wire>,
+    /// Connections that a verdict has assigned, and those that are complete.
+    assigned: HashSet<(HostId, ConnectionKind)>,
+    complete: HashMap<(HostId, ConnectionKind), Wire>,
     /// The last failure, in words.
     last: Option<String>,
 }
 
 /// The connections of a complete rack.
-pub(crate) struct Wires(HashMap<(HostId, Seat), Wire>);
+pub(crate) struct Wires(HashMap<(HostId, ConnectionKind), Wire>);
 
 impl Wires {
     /// Takes the control connection to `peer`.
     pub(crate) fn control(&mut self, peer: HostId) -> io::Result<Wire> {
-        self.0.remove(&(peer, Seat::Control)).ok_or_else(|| io::ErrorKind::NotConnected.into())
+        self.0
+            .remove(&(peer, ConnectionKind::Control))
+            .ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// Takes the connection of `thread` to `peer`.
     pub(crate) fn thread(&mut self, peer: HostId, thread: u32) -> io::Result<Wire> {
-        let seat = Seat::Thread(thread);
-        self.0.remove(&(peer, seat)).ok_or_else(|| io::ErrorKind::NotConnected.into())
+        let kind = ConnectionKind::Thread(thread);
+        self.0.remove(&(peer, kind)).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
-impl Seat {
-    fn all(threads: u32) -> impl Iterator<Item = Seat> {
-        (0..threads).map(Seat::Thread).chain([Seat::Control])
+impl ConnectionKind {
+    fn all(threads: u32) -> impl Iterator<Item = ConnectionKind> {
+        (0..threads).map(ConnectionKind::Thread).chain([ConnectionKind::Control])
     }
 }
 
@@ -101,13 +106,15 @@ impl Joining {
         config.listener.set_nonblocking(true)?;
         listen(&config.listener, BACKLOG).map_err(io::Error::from)?;
         let (from, to, now) = (config.host, config.host, Instant::now());
-        let (job, build, cpu, seat) = (config.job, config.build, config.cpu, Seat::Control);
+        let (job, build, cpu, kind) =
+            (config.job, config.build, config.cpu, ConnectionKind::Control);
         let hosts = hosts as u32;
-        let ours = Hello { version: VERSION, from, to, seat, hosts, threads, job, build, cpu };
+        let ours = Hello { version: VERSION, from, to, kind, hosts, threads, job, build, cpu };
         let below = (0..config.host.0).map(HostId).filter(|host| !config.is_neighbour(*host));
-        let to_dial = below.map(|host| (host, Seat::all(threads).collect(), now)).collect();
-        let (pending, given, seated) = (Vec::new(), HashSet::new(), HashMap::new());
-        Ok(Self { config, tls, ours, to_dial, pending, given, seated, last: None })
+        let to_dial =
+            below.map(|host| (host, ConnectionKind::all(threads).collect(), now)).collect();
+        let (pending, assigned, complete) = (Vec::new(), HashSet::new(), HashMap::new());
+        Ok(Self { config, tls, ours, to_dial, pending, assigned, complete, last: None })
     }
 
     /// Connects with all hosts.
@@ -117,9 +124,9 @@ impl Joining {
             self.dial()?;
             let missing = self.missing();
             if missing.is_empty() {
-                // Whoever handed the listener over may have other descriptors of it.
+                // The caller may have other descriptors of the listener.
                 shutdown(&self.config.listener, Shutdown::Both).map_err(io::Error::from)?;
-                return Ok(Wires(self.seated));
+                return Ok(Wires(self.complete));
             }
             if start.elapsed() >= timeout {
                 return Err(JoinError::Missing { missing, waited: timeout, last: self.last });
@@ -142,7 +149,8 @@ impl Joining {
             .map(HostId)
             .filter(|host| *host != self.ours.from && !self.config.is_neighbour(*host));
         let complete = |host: &HostId| {
-            Seat::all(self.ours.threads).all(|seat| self.seated.contains_key(&(*host, seat)))
+            ConnectionKind::all(self.ours.threads)
+                .all(|kind| self.complete.contains_key(&(*host, kind)))
         };
         others.filter(|host| !complete(host)).collect()
     }
@@ -151,7 +159,7 @@ impl Joining {
     fn wait(&self) -> io::Result<Vec<bool>> {
         let mut polled = vec![PollFd::new(&self.config.listener, PollFlags::IN)];
         polled.extend(self.pending.iter().map(|pending| PollFd::new(pending, pending.waits_for())));
-        match poll(&mut polled, Some(&crate::service::timespec(AGAIN))) {
+        match poll(&mut polled, Some(&crate::service::queue::timespec(AGAIN))) {
             Ok(_) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
             Err(Errno::INTR) => Ok(vec![false; polled.len()]),
             Err(error) => Err(error.into()),
@@ -161,25 +169,25 @@ impl Joining {
     /// Dials what is to be dialled, a few at a time.
     fn dial(&mut self) -> Result<(), JoinError> {
         let now = Instant::now();
-        for (host, seats, next) in &mut self.to_dial {
+        for (host, kinds, next) in &mut self.to_dial {
             let is_this = |p: &&Pending| matches!(p.role, Role::Dialled(peer, _) if peer == *host);
             let mut under_way = self.pending.iter().filter(is_this).count();
             while under_way < AT_ONCE
                 && *next <= now
-                && let Some(seat) = seats.pop_front()
+                && let Some(kind) = kinds.pop_front()
             {
                 let address = self.config.addresses[host.0 as usize];
                 let tls = self.tls.as_ref().map(|tls| tls.dial(*host)).transpose()?;
                 match begin(address) {
                     Ok(socket) => {
-                        let hello = Hello { to: *host, seat, ..self.ours.clone() };
+                        let hello = Hello { to: *host, kind, ..self.ours.clone() };
                         let wire = Wire::new(socket, tls);
                         self.pending.push(Pending::dialled(wire, *host, &hello, now));
                         under_way += 1;
                     }
                     Err(error) => {
                         self.last = Some(format!("{host} at {address}: {error}"));
-                        seats.push_back(seat);
+                        kinds.push_back(kind);
                         *next = now + AGAIN;
                     }
                 }
@@ -197,7 +205,7 @@ impl Joining {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    // The process may be short of descriptors, which strangers may be sitting on.
+                    // The process may be short of descriptors because strangers hold them.
                     let (strangers, dialled): (Vec<_>, _) =
                         std::mem::take(&mut self.pending).into_iter().partition(is_accepted);
                     self.pending = dialled;
@@ -210,7 +218,7 @@ impl Joining {
             {
                 let oldest = self.pending.remove(oldest);
                 self.give_back(&oldest);
-                self.note(&oldest, "it has not said in time who it is: others need the room");
+                self.note(&oldest, "it did not identify itself in time, and others need the room");
             }
             let ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
             let tls = self.tls.as_ref().map(Tls::listen).transpose();
@@ -229,18 +237,19 @@ impl Joining {
 
     /// Gets on with one connection.
     fn go_on(&mut self, mut pending: Pending, is_ready: bool) -> Result<(), JoinError> {
-        let Self { given, ours, tls, config, .. } = self;
+        let Self { assigned, ours, tls, config, .. } = self;
         let mut judge = |hello: &Hello| {
             let taken = || {
-                (!given.insert((hello.from, hello.seat))).then(|| {
+                (!assigned.insert((hello.from, hello.kind))).then(|| {
                     format!(
-                        "{} has taken that place already: is its number used twice?",
+                        "{} is connected already: check that no two processes have its number",
                         hello.from
                     )
                 })
             };
             let neighbour = || {
-                let text = || format!("{} and {} are joined otherwise", hello.from, ours.from);
+                let text =
+                    || format!("{} and {} are joined by another transport", hello.from, ours.from);
                 config.is_neighbour(hello.from).then(text)
             };
             hello.objection(ours).or_else(neighbour).or_else(taken)
@@ -248,21 +257,21 @@ impl Joining {
         let advanced = if is_ready { pending.advance(tls.as_ref(), &mut judge) } else { Ok(None) };
         let is_late = || pending.since.elapsed() >= config.handshake_timeout;
         match advanced {
-            Ok(None) if is_late() && !pending.has_said_who_it_is() => {
-                let late = Broken::Failed("it has not said in time who it is".into());
+            Ok(None) if is_late() && !pending.has_identified_itself() => {
+                let late = WireError::Failed("it did not identify itself in time".into());
                 return self.failed(pending, Failure::Broken(late));
             }
             Ok(None) => self.pending.push(pending),
-            Ok(Some(seat)) => drop(self.seated.insert(seat, pending.into_wire())),
+            Ok(Some(kind)) => drop(self.complete.insert(kind, pending.into_wire())),
             Err(failure) => return self.failed(pending, failure),
         }
         Ok(())
     }
 
-    /// A connection has come to nothing: a stranger is forgotten, a host is dialled again, unless
-    /// that cannot help.
+    /// A connection has failed: a stranger is forgotten, a host is dialled again, unless that cannot
+    /// help.
     fn failed(&mut self, pending: Pending, failure: Failure) -> Result<(), JoinError> {
-        let Role::Dialled(host, seat) = pending.role else {
+        let Role::Dialled(host, kind) = pending.role else {
             self.give_back(&pending);
             match failure {
                 Failure::Refused(why) => self.note(&pending, &why),
@@ -273,13 +282,13 @@ impl Joining {
         let address = self.config.addresses[host.0 as usize];
         match failure {
             Failure::Refused(reason) => Err(JoinError::Refused { host, address, reason }),
-            Failure::Broken(Broken::Untrusted(reason)) => {
+            Failure::Broken(WireError::Tls(reason)) => {
                 Err(JoinError::Untrusted { host, address, reason })
             }
             Failure::Broken(broken) => {
                 self.last = Some(format!("{host} at {address}: {broken}"));
-                if let Some((.., seats, next)) = self.to_dial.iter_mut().find(|d| d.0 == host) {
-                    seats.push_back(seat);
+                if let Some((.., kinds, next)) = self.to_dial.iter_mut().find(|d| d.0 == host) {
+                    kinds.push_back(kind);
                     *next = Instant::now() + AGAIN;
                 }
                 Ok(())
@@ -290,7 +299,7 @@ impl Joining {
     /// A connection that was welcomed has failed: its place is free again.
     fn give_back(&mut self, pending: &Pending) {
         if let Some(place) = pending.welcomed() {
-            self.given.remove(&place);
+            self.assigned.remove(&place);
         }
     }
 

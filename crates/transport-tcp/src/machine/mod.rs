@@ -18,21 +18,22 @@
 //! bounded: by [`ANSWER_WINDOW`], by the windows of the streams, and by one frame.
 
 mod arrive;
+pub(crate) mod bulk;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fake;
 #[cfg(test)]
 mod tests;
 
 use crate::{
-    bulk::{Inbound, Outbound},
-    export::Exported,
-    frame::{BODY_BYTES, Frames, HEADER, Header, Kind},
+    control::export::Exported,
+    machine::bulk::{Inbound, Outbound},
+    wire::frame::{BODY_BYTES, Frames, HEADER, Header, Kind},
 };
 use primitive::SharedBytes;
 use std::{collections::VecDeque, sync::Arc};
 use transport_api::{Event, RegionKey, ThreadId};
 
-/// Bytes of answers that this side lets itself be owed before it holds its operations back.
+/// Bytes of answers that may be outstanding before this side holds its operations back.
 const ANSWER_WINDOW: usize = 1 << 20;
 
 /// Bytes of bulk that are put in front of the socket at a time.
@@ -87,12 +88,12 @@ impl Asked {
     }
 }
 
-/// How far a goodbye has come.
+/// The state of this side's goodbye.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Farewell {
-    No,
+enum GoodbyeState {
+    NotWanted,
     Wanted,
-    Said,
+    Sent,
 }
 
 /// The state of one data connection.
@@ -116,7 +117,7 @@ pub(crate) struct Machine {
     answers: Vec<u8>,
     outbound: Outbound,
     inbound: Inbound,
-    farewell: Farewell,
+    goodbye_state: GoodbyeState,
     heard_goodbye: bool,
     /// What is on its way into the socket, and how much of it has gone.
     front: Vec<u8>,
@@ -141,7 +142,7 @@ impl Machine {
             answers: Vec::new(),
             outbound: Outbound::default(),
             inbound: Inbound::default(),
-            farewell: Farewell::No,
+            goodbye_state: GoodbyeState::NotWanted,
             heard_goodbye: false,
             front: Vec::new(),
             gone: 0,
@@ -219,8 +220,8 @@ impl Machine {
 
     /// Says goodbye behind everything that was started.
     pub(crate) fn goodbye(&mut self) {
-        if self.farewell == Farewell::No {
-            self.farewell = Farewell::Wanted;
+        if self.goodbye_state == GoodbyeState::NotWanted {
+            self.goodbye_state = GoodbyeState::Wanted;
         }
     }
 
@@ -277,7 +278,7 @@ impl Machine {
         &self.front[self.gone..]
     }
 
-    /// So many of the bytes have gone.
+    /// `count` of the bytes were sent.
     pub(crate) fn sent(&mut self, count: usize) {
         self.gone += count;
     }
@@ -297,8 +298,8 @@ impl Machine {
         // Notifications follow their data, which may be among what is held back.
         if self.held.is_empty() {
             self.outbound.fill(&mut self.front, FRONT_BYTES);
-            if self.farewell == Farewell::Wanted && self.outbound.is_empty() {
-                self.farewell = Farewell::Said;
+            if self.goodbye_state == GoodbyeState::Wanted && self.outbound.is_empty() {
+                self.goodbye_state = GoodbyeState::Sent;
                 Header::new(Kind::Goodbye).encode(0, &mut self.front);
             }
         }

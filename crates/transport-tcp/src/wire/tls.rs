@@ -30,21 +30,24 @@ impl Tls {
     /// For a host of `job`; `None` without credentials.
     ///
     /// # Errors
-    /// [`TlsError`], if the credentials are of no use.
+    /// [`TlsError`] if the credentials cannot be used.
     pub fn new(job: JobId, credentials: &Credentials) -> Result<Option<Self>, TlsError> {
         let Credentials::Tls { certificate, key, ca } = credentials else { return Ok(None) };
         let certificates = |pem: &str, what: &str| {
             let all = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
-            let all = all.map_err(|error| TlsError(format!("the {what} is no PEM: {error}")))?;
+            let all =
+                all.map_err(|error| TlsError(format!("the {what} is not valid PEM: {error}")))?;
             let none = || TlsError(format!("the {what} has no certificate"));
             if all.is_empty() { Err(none()) } else { Ok(all) }
         };
         let chain = certificates(certificate, "certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-            .map_err(|error| TlsError(format!("the key is no PEM: {error}")))?;
+            .map_err(|error| TlsError(format!("the key is not valid PEM: {error}")))?;
         let mut roots = RootCertStore::empty();
         for root in certificates(ca, "authority")? {
-            roots.add(root).map_err(|error| TlsError(format!("the authority: {error}")))?;
+            roots
+                .add(root)
+                .map_err(|error| TlsError(format!("the authority cannot be used: {error}")))?;
         }
         let (roots, provider) = (Arc::new(roots), Arc::new(provider()));
         let verifier =
@@ -64,7 +67,7 @@ impl Tls {
         Ok(Some(Self { job, client: Arc::new(client), server: Arc::new(server) }))
     }
 
-    /// The dialler's side of a connection to `host`, which must prove that it is.
+    /// The dialler's side of a connection to `host`, which must prove its identity.
     ///
     /// # Errors
     /// [`TlsError`], if the library refuses.
@@ -73,8 +76,8 @@ impl Tls {
         Ok(ClientConnection::new(self.client.clone(), name).map_err(words)?.into())
     }
 
-    /// The listener's side of a connection from a host of the job; from which one, is for
-    /// [`objection`](Self::objection) to say.
+    /// The listener's side of a connection from any host of the job;
+    /// [`objection`](Self::objection) checks which one it is.
     ///
     /// # Errors
     /// [`TlsError`], if the library refuses.
@@ -84,7 +87,7 @@ impl Tls {
 
     /// Why the other side of `connection`, whose handshake is complete, is not `host`.
     pub fn objection(&self, connection: &Connection, host: HostId) -> Option<String> {
-        let none = || TlsError("it has shown no certificate".into());
+        let none = || TlsError("it presented no certificate".into());
         let check = || {
             let shown = connection.peer_certificates().and_then(|chain| chain.first());
             let shown = shown.ok_or_else(none)?;
@@ -103,13 +106,13 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Why TLS cannot be spoken: what is wrong with the credentials, in words.
+/// Why TLS cannot be used: what is wrong with the credentials, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct TlsError(pub(crate) String);
 
 /// AES-128 comes first: batches are short, and it seals and opens their records sooner than AES-256,
-/// which rustls would prefer. Nobody breaks either while a job lasts.
+/// which rustls would prefer. Neither is broken while a job lasts.
 fn provider() -> CryptoProvider {
     let mut provider = ring::default_provider();
     let first = CipherSuite::TLS13_AES_128_GCM_SHA256;

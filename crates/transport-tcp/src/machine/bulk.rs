@@ -1,26 +1,28 @@
 //! Bulk payloads and notifications of one connection, both ways, and what bounds them.
 //!
 //! Between the connection's thread and each thread of the peer runs a *stream*. A receiver that
-//! does not look must not be buried, and must not hold up the others, so every stream has a window:
+//! does not poll must neither be flooded nor hold up the others, so every stream has a window:
 //! a payload may start while less than [`WINDOW`] is charged for earlier ones, is charged at most
 //! the whole window, and is granted back when its receiver has taken it. So at most a window and
 //! one payload of any stream are in the receiver's memory. The streams of a connection take turns,
 //! one frame each, and so does everything else that is to be sent.
 
-use crate::frame::{BODY_BYTES, Header, Kind, Nonsense, nonsense};
+use crate::wire::frame::{BODY_BYTES, Header, Kind, violation};
 use primitive::limits::MESSAGE_BYTES;
 use std::collections::{BTreeMap, VecDeque};
+use transport_control::Violation;
 
 /// What may be charged to a stream before it must wait, in bytes.
 pub(crate) const WINDOW: u64 = 1 << 20;
 
-/// What anything costs besides its bytes, so that small things are bounded in number.
+/// What each payload and notification is charged besides its bytes, so that small ones are bounded in
+/// number.
 const OVERHEAD: u64 = 64;
 
-/// Bytes for which there is memory before they have come.
+/// Bytes for which memory is allocated before they arrive.
 const AHEAD: usize = 1 << 20;
 
-/// What a payload of so many bytes is charged.
+/// What a payload of `length` bytes is charged.
 pub(crate) fn cost_of(length: usize) -> u64 {
     WINDOW.min(length as u64) + OVERHEAD
 }
@@ -107,10 +109,10 @@ impl Outbound {
     }
 
     /// The peer's `thread` has taken what was charged `cost`.
-    pub(crate) fn granted(&mut self, thread: u16, cost: u64) -> Result<(), Nonsense> {
+    pub(crate) fn granted(&mut self, thread: u16, cost: u64) -> Result<(), Violation> {
         let stream = self.stream(thread);
         let left = stream.charged.checked_sub(cost);
-        stream.charged = left.ok_or_else(|| nonsense!("a grant of {cost} that nothing cost"))?;
+        stream.charged = left.ok_or_else(|| violation!("a grant of {cost} that nothing cost"))?;
         Ok(())
     }
 
@@ -129,7 +131,7 @@ impl Outbound {
     }
 }
 
-/// A payload of which not all has come.
+/// A payload of which a part has arrived.
 struct Assembly {
     tag: u64,
     length: usize,
@@ -153,10 +155,10 @@ impl Inbound {
         thread: u16,
         tag: u64,
         length: u64,
-    ) -> Result<Option<(u64, Vec<u8>)>, Nonsense> {
+    ) -> Result<Option<(u64, Vec<u8>)>, Violation> {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > MESSAGE_BYTES {
-            return Err(nonsense!("a payload of {length} bytes, above the limit"));
+            return Err(violation!("a payload of {length} bytes, above the limit"));
         }
         self.charge(thread, cost_of(length))?;
         if length == 0 {
@@ -165,7 +167,7 @@ impl Inbound {
         let bytes = Vec::new();
         match self.assemblies.insert(thread, Assembly { tag, length, bytes }) {
             None => Ok(None),
-            Some(_) => Err(nonsense!("a payload in the middle of another")),
+            Some(_) => Err(violation!("a payload in the middle of another")),
         }
     }
 
@@ -174,18 +176,19 @@ impl Inbound {
         &mut self,
         thread: u16,
         body: &[u8],
-    ) -> Result<Option<(u64, Vec<u8>)>, Nonsense> {
+    ) -> Result<Option<(u64, Vec<u8>)>, Violation> {
         let Some(Assembly { tag, length, bytes }) = self.assemblies.get_mut(&thread) else {
-            return Err(nonsense!("more of a payload that has not begun"));
+            return Err(violation!("more of a payload that has not begun"));
         };
         let missing = *length - bytes.len();
         if body.len() > missing {
-            return Err(nonsense!("a payload that is longer than its {length} bytes"));
+            return Err(violation!("a payload that is longer than its {length} bytes"));
         }
         if bytes.capacity() - bytes.len() < body.len() {
-            // In steps, so that a claim alone costs nothing.
+            // In steps, so that a length alone allocates nothing.
             let step = missing.min(AHEAD.max(bytes.len()));
-            let no_memory = |_| nonsense!("a payload of {length} bytes, for which memory is short");
+            let no_memory =
+                |_| violation!("a payload of {length} bytes, for which memory is short");
             bytes.try_reserve_exact(step).map_err(no_memory)?;
         }
         bytes.extend_from_slice(body);
@@ -197,15 +200,15 @@ impl Inbound {
         Ok(Some(whole))
     }
 
-    /// A notification has come.
-    pub(crate) fn notified(&mut self, thread: u16) -> Result<(), Nonsense> {
+    /// A notification has arrived.
+    pub(crate) fn notified(&mut self, thread: u16) -> Result<(), Violation> {
         self.charge(thread, OVERHEAD)
     }
 
-    fn charge(&mut self, thread: u16, cost: u64) -> Result<(), Nonsense> {
+    fn charge(&mut self, thread: u16, cost: u64) -> Result<(), Violation> {
         let charged = self.charged.entry(thread).or_default();
         if *charged >= WINDOW {
-            return Err(nonsense!("more than the window of thread {thread} allows"));
+            return Err(violation!("more than the window of thread {thread} allows"));
         }
         *charged += cost;
         Ok(())
@@ -218,7 +221,7 @@ impl Inbound {
         *self.grants.entry(thread).or_default() += cost;
     }
 
-    /// A notification was not delivered: nobody will take it.
+    /// A notification was not delivered, so no thread will take it.
     pub(crate) fn dropped_notification(&mut self, thread: u16) {
         self.taken(thread, OVERHEAD);
     }
@@ -234,9 +237,9 @@ impl Inbound {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::Frames;
+    use crate::wire::frame::Frames;
 
-    fn exchange(out: &mut Outbound, into: &mut Inbound) -> Result<Vec<(u16, usize)>, Nonsense> {
+    fn exchange(out: &mut Outbound, into: &mut Inbound) -> Result<Vec<(u16, usize)>, Violation> {
         let (mut bytes, mut whole) = (Vec::new(), Vec::new());
         out.fill(&mut bytes, usize::MAX);
         Frames::default().feed(&bytes, |header, body| {
@@ -284,7 +287,7 @@ mod tests {
     fn a_sender_that_ignores_the_window_is_refused() {
         let mut into = Inbound::default();
         let refused = (0..20_000).find_map(|_| into.start(3, 0, 0).err());
-        assert!(refused.expect("a refusal").0.contains("window of thread 3"));
+        assert!(refused.expect("a refusal").to_string().contains("window of thread 3"));
         let mut out = Outbound::default();
         assert!(out.granted(1, 1).is_err(), "nothing was charged");
     }

@@ -1,14 +1,14 @@
-//! [`Pending`]: a connection whose other side is not known yet.
+//! [`Pending`]: a connection whose other side is not identified yet.
 //!
 //! ```text
-//!   dialled:   Connecting --> Securing --> Speaking (hello)   --> Hearing (verdict) --> seated
-//!   accepted:                 Securing --> Hearing (hello)    --> Speaking (verdict) --> seated
+//!   dialled:   Connecting --> Securing --> Speaking (hello)   --> Hearing (verdict) --> complete
+//!   accepted:                 Securing --> Hearing (hello)    --> Speaking (verdict) --> complete
 //! ```
 
 use crate::{
-    hello::{HELLO, Hello, Seat, VERDICT, Verdict},
-    tls::Tls,
-    wire::{Broken, Wire},
+    join::hello::{ConnectionKind, HELLO, Hello, VERDICT, Verdict},
+    wire::tls::Tls,
+    wire::{Wire, WireError},
 };
 use rustix::{event::PollFlags, net::sockopt};
 use std::{
@@ -18,11 +18,12 @@ use std::{
     time::Instant,
 };
 use transport_api::HostId;
+use transport_control::Violation;
 
 /// Which side of it this process is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    Dialled(HostId, Seat),
+    Dialled(HostId, ConnectionKind),
     Accepted(SocketAddr),
 }
 
@@ -33,16 +34,16 @@ enum Step {
     Hearing { heard: Box<[u8]>, have: usize },
 }
 
-/// Why a pending connection came to nothing.
+/// Why a pending connection failed.
 pub(crate) enum Failure {
-    /// The other side said so, or this side told it.
+    /// One side refused it, and sent the reason to the other.
     Refused(String),
     /// The connection failed.
-    Broken(Broken),
+    Broken(WireError),
 }
 
-impl From<Broken> for Failure {
-    fn from(broken: Broken) -> Self {
+impl From<WireError> for Failure {
+    fn from(broken: WireError) -> Self {
         Failure::Broken(broken)
     }
 }
@@ -53,22 +54,22 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A connection whose other side is not known yet.
+/// A connection whose other side is not identified yet.
 pub(crate) struct Pending {
     pub(crate) role: Role,
     pub(crate) since: Instant,
     wire: Wire,
     step: Step,
-    /// What this side says: the hello, or the verdict once there is one.
+    /// What this side sends: the hello, or the verdict once there is one.
     words: Vec<u8>,
-    /// Whom an accepted connection has turned out to be, and why it is refused all the same.
-    found: Option<(HostId, Seat)>,
+    /// Which host dialled an accepted connection, and why it is refused, if it is.
+    found: Option<(HostId, ConnectionKind)>,
     refusal: Option<String>,
 }
 
 impl Pending {
     pub(crate) fn dialled(wire: Wire, peer: HostId, hello: &Hello, now: Instant) -> Self {
-        let role = Role::Dialled(peer, hello.seat);
+        let role = Role::Dialled(peer, hello.kind);
         let words = hello.encode().to_vec();
         Self { role, since: now, wire, step: Step::Connecting, words, found: None, refusal: None }
     }
@@ -78,10 +79,9 @@ impl Pending {
         Self { role, since: now, wire, step: Step::Securing, words, found: None, refusal: None }
     }
 
-    /// Whether this side has begun to say, on a connection that it dialled, who it is. The other
-    /// may hear that at any later time and give the place away, also if this side has hung up by
-    /// then.
-    pub(crate) fn has_said_who_it_is(&self) -> bool {
+    /// Whether this side has begun to identify itself, on a connection that it dialled. The other may
+    /// read that at any later time and assign the place, also if this side has hung up by then.
+    pub(crate) fn has_identified_itself(&self) -> bool {
         let says = matches!(self.step, Step::Speaking { .. } | Step::Hearing { .. });
         matches!(self.role, Role::Dialled(..)) && says
     }
@@ -97,13 +97,13 @@ impl Pending {
         }
     }
 
-    /// Goes on as far as possible; whom it connects with, once that is settled. `judge` looks at
-    /// the hello of an accepted connection and says why it is refused, if it is.
+    /// Goes on as far as possible; returns which host and kind it is for, once that is settled. `judge`
+    /// checks the hello of an accepted connection and returns why it is refused, if it is.
     pub(crate) fn advance(
         &mut self,
         tls: Option<&Tls>,
         judge: &mut dyn FnMut(&Hello) -> Option<String>,
-    ) -> Result<Option<(HostId, Seat)>, Failure> {
+    ) -> Result<Option<(HostId, ConnectionKind)>, Failure> {
         let is_dialled = matches!(self.role, Role::Dialled(..));
         loop {
             match &mut self.step {
@@ -143,8 +143,8 @@ impl Pending {
                     if !self.wire.read_exactly(heard, have)? {
                         return Ok(None);
                     }
-                    if let Role::Dialled(host, seat) = self.role {
-                        return verdict(heard).map(|()| Some((host, seat)));
+                    if let Role::Dialled(host, kind) = self.role {
+                        return verdict(heard).map(|()| Some((host, kind)));
                     }
                     let hello = heard.first_chunk().and_then(Hello::decode);
                     let hello = hello.ok_or_else(|| {
@@ -153,7 +153,7 @@ impl Pending {
                     let secured = self.wire.tls().zip(tls);
                     let why = secured.and_then(|(wire, tls)| tls.objection(wire, hello.from));
                     let why = why.or_else(|| judge(&hello));
-                    self.found = Some((hello.from, hello.seat));
+                    self.found = Some((hello.from, hello.kind));
                     self.words =
                         why.clone().map_or(Verdict::Welcome, Verdict::Refused).encode().into();
                     self.refusal = why;
@@ -164,7 +164,7 @@ impl Pending {
     }
 
     /// The place that it was welcomed to, if it was.
-    pub(crate) fn welcomed(&self) -> Option<(HostId, Seat)> {
+    pub(crate) fn welcomed(&self) -> Option<(HostId, ConnectionKind)> {
         self.found.filter(|_| self.refusal.is_none())
     }
 
@@ -187,6 +187,6 @@ fn verdict(heard: &[u8]) -> Result<(), Failure> {
     match heard.first_chunk().and_then(Verdict::decode) {
         Some(Verdict::Welcome) => Ok(()),
         Some(Verdict::Refused(why)) => Err(Failure::Refused(why)),
-        None => Err(Broken::Nonsense("an answer that is no verdict".into()).into()),
+        None => Err(WireError::Violation(Violation::new("an answer that is no verdict")).into()),
     }
 }

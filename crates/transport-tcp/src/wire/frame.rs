@@ -9,7 +9,7 @@
 //! meaning is zero. A header is checked as a whole before a byte of its body is waited for, so that
 //! a frame cannot claim more than [`BODY_BYTES`] and nothing is ever allocated for a claim.
 
-use std::fmt;
+use transport_control::Violation;
 
 /// Bytes before the body.
 pub(crate) const HEADER: usize = 40;
@@ -17,21 +17,11 @@ pub(crate) const HEADER: usize = 40;
 /// Bytes of a body, at most: what travels between two looks at other traffic of the connection.
 pub(crate) const BODY_BYTES: usize = 64 * 1024;
 
-/// What the peer sent that no peer of this build sends, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Nonsense(pub(crate) String);
-
-impl fmt::Display for Nonsense {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+/// Shorthand for a [`Violation`] made of parts.
+macro_rules! violation {
+    ($($part:tt)*) => { transport_control::Violation::new(format!($($part)*)) };
 }
-
-/// Shorthand for a [`Nonsense`] made of parts.
-macro_rules! nonsense {
-    ($($part:tt)*) => { $crate::frame::Nonsense(format!($($part)*)) };
-}
-pub(crate) use nonsense;
+pub(crate) use violation;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,16 +56,8 @@ pub(crate) enum Kind {
     Grant,
     /// Nothing follows on this connection.
     Goodbye,
-    /// A sign of life.
-    Ping,
-    /// Asks for region `key`, for `word` milliseconds; the answer names the number `at`.
-    Ask,
-    /// The answer: rights in `thread`, length in `word`. `key` says whether there is one.
-    Told,
-    /// The goodbye has been heard.
-    Heard,
-    /// The connection ends for the reason in the body.
-    GivenUp,
+    /// A message of the control plane, which is the body.
+    Control,
     /// Asks whether all operations so far were carried out. The answer is a [`Value`](Kind::Value)
     /// if they were, and [`Revoked`](Kind::Revoked) with the first region that refused one if not.
     Fence,
@@ -84,9 +66,9 @@ pub(crate) enum Kind {
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::*;
-        const ALL: [Kind; 20] = [
+        const ALL: [Kind; 16] = [
             Write, Signal, Read, Swap, Add, Value, Data, Revoked, Wake, Notify, BulkStart,
-            BulkData, Grant, Goodbye, Ping, Ask, Told, Heard, GivenUp, Fence,
+            BulkData, Grant, Goodbye, Control, Fence,
         ];
         ALL.get(usize::from(byte).wrapping_sub(1)).copied()
     }
@@ -97,7 +79,7 @@ impl Kind {
             Kind::Write | Kind::Data => (0, BODY_BYTES),
             Kind::BulkData => (1, BODY_BYTES),
             Kind::Swap | Kind::Notify => (8, 8),
-            Kind::GivenUp => (0, 1024),
+            Kind::Control => (1, transport_control::MESSAGE_BYTES),
             _ => (0, 0),
         }
     }
@@ -141,7 +123,7 @@ impl Header {
     }
 
     /// Reads and checks a header; with it, the length of its body.
-    fn decode(bytes: &[u8; HEADER]) -> Result<(Header, usize), Nonsense> {
+    fn decode(bytes: &[u8; HEADER]) -> Result<(Header, usize), Violation> {
         let word = |at: usize| {
             let mut eight = [0; 8];
             eight.copy_from_slice(&bytes[at..at + 8]);
@@ -149,14 +131,14 @@ impl Header {
         };
         let (first, last) = (word(0), word(32));
         let kind = Kind::from_byte(first as u8);
-        let kind = kind.ok_or_else(|| nonsense!("a frame of kind {}", first as u8))?;
+        let kind = kind.ok_or_else(|| violation!("a frame of kind {}", first as u8))?;
         let length = (first >> 32) as usize;
         let (least, most) = kind.body();
         if !(least..=most).contains(&length) {
-            return Err(nonsense!("a {kind:?} frame that declares {length} bytes"));
+            return Err(violation!("a {kind:?} frame that declares {length} bytes"));
         }
         if first >> 8 & 0xff != 0 || last >> 32 != 0 {
-            return Err(nonsense!("a {kind:?} frame with bits that mean nothing"));
+            return Err(violation!("a {kind:?} frame with bits that mean nothing"));
         }
         let header = Header {
             kind,
@@ -186,8 +168,8 @@ impl Frames {
     pub(crate) fn feed(
         &mut self,
         mut bytes: &[u8],
-        mut each: impl FnMut(Header, &[u8]) -> Result<(), Nonsense>,
-    ) -> Result<(), Nonsense> {
+        mut each: impl FnMut(Header, &[u8]) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
         while !self.partial.is_empty() {
             let (header, length) = match self.partial.first_chunk::<HEADER>() {
                 None => {
@@ -231,7 +213,7 @@ pub(crate) mod tests {
 
     /// Any frame that keeps the rules of its header.
     pub(crate) fn frame() -> impl Strategy<Value = (Header, Vec<u8>)> {
-        let fields = (1u8..=19, any::<u16>(), any::<[u64; 3]>(), any::<u32>(), 0usize..300);
+        let fields = (1u8..=16, any::<u16>(), any::<[u64; 3]>(), any::<u32>(), 0usize..300);
         fields.prop_map(|(kind, thread, [key, at, word], generation, length)| {
             let kind = Kind::from_byte(kind).expect("a kind");
             let (least, most) = kind.body();
@@ -241,7 +223,7 @@ pub(crate) mod tests {
     }
 
     /// Feeds `bytes` in pieces of the sizes `cuts`, over and over.
-    fn feed(bytes: &[u8], cuts: &[usize]) -> Result<Vec<(Header, Vec<u8>)>, Nonsense> {
+    fn feed(bytes: &[u8], cuts: &[usize]) -> Result<Vec<(Header, Vec<u8>)>, Violation> {
         let (mut frames, mut seen, mut rest) = (Frames::default(), Vec::new(), bytes);
         for cut in cuts.iter().cycle() {
             if rest.is_empty() {
@@ -286,12 +268,12 @@ pub(crate) mod tests {
 
     #[test]
     fn a_frame_that_declares_four_gibibytes_is_refused_at_its_header() {
-        for kind in 1..=19 {
+        for kind in 1..=16 {
             let mut header = [0; HEADER];
             header[0] = kind;
             header[4..8].fill(0xff);
             let error = feed(&header, &[HEADER]).expect_err("a refusal");
-            assert!(error.0.contains("declares 4294967295 bytes"), "{error}");
+            assert!(error.to_string().contains("declares 4294967295 bytes"), "{error}");
         }
     }
 }

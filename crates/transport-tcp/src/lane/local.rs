@@ -39,6 +39,7 @@ impl LocalLane {
 }
 
 impl Drop for LocalLane {
+    /// Without this lane, its thread uses no region of this host.
     fn drop(&mut self) {
         self.host.quiet_points.leave(self.event_queue.thread());
         self.host.report_quiet();

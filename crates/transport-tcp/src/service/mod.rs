@@ -1,0 +1,267 @@
+//! The service thread: one per process. It serves the connections that no other thread serves at the
+//! moment, polls the control plane, and carries its messages.
+//!
+//! While some thread is awake, it looks every [tick](transport_api::PollTracker::TICK) whether that
+//! thread still polls; when all sleep, it wakes for heartbeats alone.
+
+pub(crate) mod queue;
+
+use crate::{
+    conn,
+    control::conn::ControlConn,
+    host::Host,
+    service::queue::{QUEUE, Task, timespec},
+    wire::WireError,
+};
+use primitive::sync::Ordering;
+use rustix::{
+    buffer::spare_capacity,
+    event::epoll::{self, EventFlags},
+};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use transport_api::{HostId, LossReason, ProgressThread};
+use transport_control::{Message, Output};
+
+/// Events that one wait returns, at most.
+const READY: usize = 256;
+
+/// Reads of a data connection whose peer has ended, at most: more than a socket holds.
+const LAST_READS: u32 = 128;
+
+/// How long it sleeps if there is nothing to wait for.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// What the epoll calls control connections; data connections have their token.
+const CONTROL: u64 = 1 << 63;
+
+pub(crate) struct Service {
+    host: Arc<Host>,
+    controls: Vec<ControlConn>,
+    progress: ProgressThread,
+}
+
+impl Service {
+    pub(crate) fn new(host: Arc<Host>, controls: Vec<ControlConn>) -> Self {
+        let progress = ProgressThread::new(host.threads, Instant::now());
+        Self { host, controls, progress }
+    }
+
+    /// Begins to watch the connections.
+    pub(crate) fn register(&self) -> io::Result<()> {
+        let Host { thread_states, service_queue, .. } = &*self.host;
+        for (peer, thread) in self.host.links() {
+            let conn = self.host.link(peer, thread);
+            let own = &thread_states[thread as usize].epoll;
+            conn.register(own, &service_queue.epoll, peer, thread)?;
+        }
+        for (index, control) in (0..).zip(&self.controls) {
+            control.register(&service_queue.epoll, CONTROL | index)?;
+        }
+        Ok(())
+    }
+
+    /// Serves until it is told to stop.
+    pub(crate) fn run(mut self) {
+        // No epoll reports what the handshakes have read already.
+        for (peer, thread) in self.host.clone().links() {
+            self.host.pump(peer, thread);
+        }
+        for index in 0..self.controls.len() {
+            self.receive(index);
+        }
+        let mut events = Vec::with_capacity(READY);
+        while self.follow_tasks() {
+            self.tick();
+            self.poll_control();
+            let timeout = timespec(self.next().saturating_duration_since(Instant::now()));
+            let epoll = &self.host.service_queue.epoll;
+            match epoll::wait(epoll, spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    // Without a way to watch its peers a host must count them as lost.
+                    self.end(&format!("this host cannot watch it: {error}"));
+                    return;
+                }
+            }
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    QUEUE => self.host.service_queue.silence(),
+                    token if token & CONTROL != 0 => self.receive((token & !CONTROL) as usize),
+                    token => self.serve(token, event.flags),
+                }
+            }
+        }
+        self.end("this host has closed its connections");
+    }
+
+    /// Closes everything.
+    fn end(&mut self, why: &str) {
+        self.host.close_control(&LossReason::Connection(why.into()));
+        self.controls.iter_mut().for_each(ControlConn::close);
+        for (peer, thread) in self.host.links() {
+            self.host.link(peer, thread).close();
+        }
+    }
+
+    /// False if the service is to stop.
+    fn follow_tasks(&mut self) -> bool {
+        for task in self.host.service_queue.take() {
+            match task {
+                Task::Stop => return false,
+                Task::Ended { peer, broken } => {
+                    // The peer may have sent the reason on its control connection.
+                    let index = self.controls.iter().position(|control| control.peer == peer);
+                    index.into_iter().for_each(|index| self.receive(index));
+                    self.host.lose(peer, broken);
+                }
+            }
+        }
+        true
+    }
+
+    /// Something happened on a data connection.
+    fn serve(&mut self, token: u64, flags: EventFlags) {
+        let (peer, thread) = (HostId((token >> 32) as u32), token as u32);
+        let ended = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        if ended || self.host.thread_state(thread).adopted.load(Ordering::Acquire) {
+            self.host.pump(peer, thread);
+            return;
+        }
+        // Its thread is back.
+        let mut conn = self.host.link(peer, thread);
+        debug_assert_eq!(conn::token(peer, thread), token);
+        conn.arm(false);
+        self.host.push_or_lose(conn, peer, thread);
+    }
+
+    /// Reads a control connection once.
+    fn receive(&mut self, index: usize) {
+        let (host, control) = (&self.host, &mut self.controls[index]);
+        let peer = control.peer;
+        let mut any = false;
+        let received = control.receive(|message| {
+            any = true;
+            host.plane.lock().control.receive(Instant::now(), peer, message, None);
+        });
+        match received {
+            Ok(came) => {
+                if came && !any {
+                    // A part of a message.
+                    host.plane.lock().control.traffic(Instant::now(), peer);
+                }
+            }
+            Err(WireError::Violation(violation)) => {
+                host.plane.lock().control.violated(peer, violation);
+            }
+            Err(broken) => {
+                control.close();
+                // What the peer sent before the end may still be in the sockets of this host.
+                for thread in 0..host.threads {
+                    let _ = (0..LAST_READS).find(|_| !host.pump(peer, thread));
+                }
+                host.plane.lock().control.disconnected(peer, broken.reason());
+            }
+        }
+    }
+
+    /// Adopts the connections of threads that neither poll nor sleep.
+    fn tick(&mut self) {
+        let host = &self.host;
+        let is_away = |thread| host.thread_state(thread).is_away();
+        self.progress.look(&host.poll_tracker, Instant::now(), is_away, |thread| {
+            adopt(host, thread);
+            false
+        });
+    }
+
+    /// Has the control plane judge what has happened, and does what it wants.
+    fn poll_control(&mut self) {
+        let now = Instant::now();
+        if self.host.plane.lock().control.is_heartbeat_due(now) {
+            // A peer is not silent if what it sent was not read yet.
+            (0..self.controls.len()).for_each(|index| self.receive(index));
+        }
+        loop {
+            while let Some(output) = self.host.next_output(now) {
+                match output {
+                    Output::Send { to, message, .. } => self.send(to, &message),
+                    Output::Close(peer) => self.close(peer),
+                    output => self.host.act(output),
+                }
+            }
+            if !self.push_all() {
+                return;
+            }
+        }
+    }
+
+    fn send(&mut self, to: HostId, message: &Message) {
+        let Some(control) = self.controls.iter_mut().find(|control| control.peer == to) else {
+            return;
+        };
+        control.post(message);
+        if !control.has_room() {
+            // A failure shows again in `push_all`.
+            let _ = control.push();
+            let has_room = control.has_room();
+            self.host.plane.lock().control.set_writable(to, has_room);
+        }
+    }
+
+    fn close(&mut self, peer: HostId) {
+        if let Some(control) = self.controls.iter_mut().find(|control| control.peer == peer) {
+            // What has no room now is not sent.
+            let _ = control.push();
+            control.close();
+        }
+        for thread in 0..self.host.threads {
+            self.host.link(peer, thread).close();
+        }
+    }
+
+    /// Writes what waits on control connections; true if the control plane must look again.
+    fn push_all(&mut self) -> bool {
+        let mut any = false;
+        for (index, control) in (0..).zip(&mut self.controls) {
+            let had_room = control.has_room();
+            let epoll = &self.host.service_queue.epoll;
+            let pushed = control.push().and_then(|()| Ok(control.watch(epoll, CONTROL | index)?));
+            match pushed {
+                Ok(()) if had_room => {}
+                Ok(()) => {
+                    let has_room = control.has_room();
+                    self.host.plane.lock().control.set_writable(control.peer, has_room);
+                    any |= has_room;
+                }
+                Err(broken) => {
+                    control.close();
+                    let reason = broken.reason();
+                    self.host.plane.lock().control.disconnected(control.peer, reason);
+                    any = true;
+                }
+            }
+        }
+        any
+    }
+
+    /// When to look again although nothing has happened.
+    fn next(&self) -> Instant {
+        let tick = self.progress.next(&self.host.poll_tracker);
+        let control = self.host.plane.lock().control.next_timeout();
+        tick.into_iter().chain(control).fold(Instant::now() + LONG, Instant::min)
+    }
+}
+
+/// Has the service thread serve the connections of `thread`.
+fn adopt(host: &Host, thread: u32) {
+    host.thread_state(thread).adopted.store(true, Ordering::Release);
+    for (peer, _) in host.links().filter(|(_, t)| *t == thread) {
+        let mut conn = host.link(peer, thread);
+        conn.arm(true);
+        host.push_or_lose(conn, peer, thread);
+    }
+}

@@ -1,0 +1,90 @@
+//! [`ServiceQueue`]: what threads of this process leave for the service thread, and how they wake it.
+
+use crate::wire::WireError;
+use rustix::event::{
+    EventfdFlags, Timespec,
+    epoll::{self, EventData, EventFlags},
+};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use transport_api::HostId;
+
+/// What the epoll calls the eventfd of the queue.
+pub(crate) const QUEUE: u64 = u64::MAX;
+
+/// Something for the service thread to do, beside polling the control plane.
+pub(crate) enum Task {
+    /// A data connection has come to an unexpected end.
+    Ended { peer: HostId, broken: WireError },
+    /// Close all connections without a goodbye, and end.
+    Stop,
+}
+
+/// What threads of this process leave for the service thread.
+pub(crate) struct ServiceQueue {
+    /// Where the service thread waits.
+    pub(crate) epoll: OwnedFd,
+    waker: OwnedFd,
+    tasks: Mutex<Vec<Task>>,
+}
+
+impl ServiceQueue {
+    pub(crate) fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let waker = eventfd()?;
+        epoll::add(&epoll, &waker, EventData::new_u64(QUEUE), EventFlags::IN)?;
+        Ok(Self { epoll, waker, tasks: Mutex::default() })
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Vec<Task>> {
+        // A list of tasks is complete also if a thread panicked while it held the lock.
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves a task, and wakes the service thread.
+    pub(crate) fn push(&self, task: Task) {
+        self.tasks().push(task);
+        self.wake();
+    }
+
+    /// Takes all tasks.
+    pub(crate) fn take(&self) -> Vec<Task> {
+        std::mem::take(&mut self.tasks())
+    }
+
+    /// Has the service thread poll the control plane.
+    pub(crate) fn wake(&self) {
+        ring(&self.waker);
+    }
+
+    /// For the service thread, which is awake.
+    pub(crate) fn silence(&self) {
+        silence(&self.waker);
+    }
+}
+
+/// An eventfd: something to ring.
+pub(crate) fn eventfd() -> io::Result<OwnedFd> {
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Rings an eventfd, until it is silenced.
+pub(crate) fn ring(eventfd: &OwnedFd) {
+    // It fails only if it has been rung 2^64 times unanswered.
+    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
+}
+
+/// Takes what has rung.
+pub(crate) fn silence(eventfd: &OwnedFd) {
+    // Fails if it was not rung, which does not matter.
+    let _ = rustix::io::read(eventfd, &mut [0; 8]);
+}
+
+/// A time to wait, for the system.
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    Timespec::try_from(time).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
+}
