@@ -125,9 +125,9 @@ pub(crate) fn test(workspace: &Workspace, clients: bool, nightly: bool) -> Resul
 /// processors, on this one.
 fn other_switch(workspace: &Workspace) -> Result<()> {
     let step = Step::cargo(&workspace.root, "test --package gossamer-fiber")
-        .env("RUSTFLAGS", "--cfg switch_elsewhere")
+        .env("RUSTFLAGS", "--cfg switch_portable")
         // Another program, hence a folder of its own.
-        .env("CARGO_TARGET_DIR", workspace.target().join("switch_elsewhere"));
+        .env("CARGO_TARGET_DIR", workspace.target().join("switch_portable"));
     counted(step, "tests of fibers with the switch of other processors")
 }
 

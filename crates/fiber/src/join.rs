@@ -8,16 +8,15 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::Thread;
 
 use parking_lot::Mutex;
 use primitive::sync::{AtomicBool, Ordering};
 
-use crate::block::FiberId;
+use crate::core::block::FiberId;
+use crate::core::current;
 use crate::error::JoinError;
-use crate::here;
 use crate::ops;
-use crate::remote::Unparker;
+use crate::waiter::Waiter;
 
 // ---- on this thread ----------------------------------------------------------------------------
 
@@ -139,11 +138,6 @@ struct Inner<T> {
     waiter: Option<Waiter>,
 }
 
-enum Waiter {
-    Fiber(Unparker),
-    Thread(Thread),
-}
-
 /// The other end of a [`JoinHandle`]: settles it once, at the latest when dropped, which counts as
 /// [`JoinError::Cancelled`].
 ///
@@ -192,10 +186,8 @@ impl<T> Promise<T> {
             self.packet.finished.store(true, Ordering::Release);
             inner.waiter.take()
         };
-        match waiter {
-            Some(Waiter::Fiber(unparker)) => unparker.unpark(),
-            Some(Waiter::Thread(thread)) => thread.unpark(),
-            None => {}
+        if let Some(waiter) = waiter {
+            waiter.wake();
         }
     }
 }
@@ -245,24 +237,16 @@ impl<T> JoinHandle<T> {
         if !self.is_finished() {
             ops::check_may_wait("`join`");
             match ops::unparker() {
-                Some(unparker) => {
-                    self.wait(|| Waiter::Fiber(unparker.clone()), ops::park_or_give_up)
-                }
-                None if self.runs_here() => return Err(JoinError::WouldDeadlock),
-                None => self.wait(
-                    || Waiter::Thread(std::thread::current()),
-                    || {
-                        std::thread::park();
-                        true
-                    },
-                ),
+                Some(unparker) => self.wait(|| Waiter::Fiber(unparker.clone()), true),
+                None if self.runs_on_this_thread() => return Err(JoinError::WouldDeadlock),
+                None => self.wait(Waiter::thread, false),
             }
         }
         self.packet.inner.lock().outcome.take().unwrap_or(Err(JoinError::Cancelled))
     }
 
-    /// Waits until the outcome is there, or `park` gives up.
-    fn wait(&self, waiter: impl Fn() -> Waiter, park: fn() -> bool) {
+    /// Waits until the outcome is there, or the wait is given up.
+    fn wait(&self, waiter: impl Fn() -> Waiter, in_fiber: bool) {
         loop {
             {
                 let mut inner = self.packet.inner.lock();
@@ -271,14 +255,15 @@ impl<T> JoinHandle<T> {
                 }
                 inner.waiter = Some(waiter());
             }
-            if !park() {
+            if !Waiter::park(in_fiber) {
                 return;
             }
         }
     }
 
-    fn runs_here(&self) -> bool {
-        here::with_core(|core| self.packet.scheduler == Some(core.shared.scheduler)) == Some(true)
+    fn runs_on_this_thread(&self) -> bool {
+        current::with_core(|core| self.packet.scheduler == Some(core.shared.scheduler))
+            == Some(true)
     }
 }
 

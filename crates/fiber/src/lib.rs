@@ -33,26 +33,32 @@
 //! joins. The standard library counts panics per thread, so when a destructor waits while its fiber
 //! panics, [`std::thread::panicking`] is true for the thread's other fibers too until it has gone on.
 //!
-//! # Reading order
+//! # Modules
 //!
-//! 1. [`Scheduler`] and [`Config`] (`scheduler.rs`): what the thread's worker calls.
-//! 2. [`park`], [`unpark`], [`sleep`] and so on (`ops.rs`): what fibers call.
-//! 3. [`spawn_local`], [`Builder`] (`spawn.rs`), the handles to join (`join.rs`), [`Remote`] and
-//!    [`Unparker`] (`remote.rs`): starting fibers here and elsewhere, and waiting for them.
-//! 4. `core.rs` and `waking.rs`: the table of control blocks (`block.rs`) and every transition
-//!    between ready, parked, asleep and ended, over the run queue (`queue.rs`) and the deadlines
-//!    (`timer.rs`).
-//! 5. `here.rs`: the thread-local pointers to the current scheduler and fiber.
-//! 6. `switch.rs`: the seam to the stack switch; `stack.rs`: the memory it switches to.
-//! 7. Values made on first use: [`fiber_local!`] (`local.rs`), per fiber; [`ThreadLocal`]
-//!    (`thread_local.rs`), per thread; [`LazyLock`] and [`OnceLock`] (`once.rs`), per process.
-//! 8. `overflow.rs`: from a fault in a stack's guard to a message.
+//! Each uses only those below it:
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | `scheduler.rs` | [`Scheduler`] and [`Config`]: what the thread's worker calls |
+//! | `remote.rs` | [`Remote`]: starting fibers from other threads |
+//! | `spawn.rs`, `thread_local.rs` | [`spawn_local`], [`Builder`]; [`ThreadLocal`], a value per thread |
+//! | `join.rs`, `once.rs` | the handles to join; [`LazyLock`] and [`OnceLock`], a value per process |
+//! | `waiter.rs` | a fiber or a thread that waits for what any thread may bring about |
+//! | `ops.rs` | what fibers call: [`park`], [`unpark`], [`sleep`] and so on |
+//! | `unparker.rs`, `local.rs`, `overflow.rs` | [`Unparker`], for other threads; [`fiber_local!`], a value per fiber; from a fault in a stack's guard to a message |
+//! | `core/` | the table of control blocks (`block.rs`) and every transition between ready, parked, asleep, unwound and ended (`run.rs`, `waking.rs`, `teardown.rs`), over the run queue, the deadlines and what other threads send; `current.rs`: the current scheduler and fiber |
+//! | `switch/` | the seam to the stack switch |
+//! | `stack.rs`, `abort.rs`, `error.rs` | the memory it switches to; ending the process; errors |
 
 #![deny(unsafe_code)]
 
 mod scheduler;
 
 mod ops;
+
+mod unparker;
+
+mod waiter;
 
 mod spawn;
 
@@ -62,18 +68,6 @@ mod remote;
 
 #[allow(unsafe_code)] // Blocks are reached through pointers that outlive every borrow of the core.
 mod core;
-
-mod waking;
-
-mod block;
-
-#[allow(unsafe_code)] // The ring grows in place and is read without bounds checks.
-mod queue;
-
-mod timer;
-
-#[allow(unsafe_code)] // Thread-local pointers to what is on the stack further up.
-mod here;
 
 #[allow(unsafe_code)] // Switches stacks.
 mod switch;
@@ -92,19 +86,26 @@ mod overflow;
 
 mod error;
 
-pub use crate::block::{FiberId, Waiting};
-pub use crate::core::MAX_FIBERS;
+#[allow(unsafe_code)] // Writes and aborts by system calls.
+mod abort;
+
+pub use crate::core::block::{FiberId, Waiting};
+pub use crate::core::builder::Builder;
+pub use crate::core::current::{unpark_waiting, waiting};
+pub use crate::core::inbox::WakeHook;
+pub use crate::core::locals::AccessError;
+pub use crate::core::{MAX_FIBERS, MayWait};
 pub use crate::error::{JoinError, SpawnError};
-pub use crate::here::{unpark_waiting, waiting};
 pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
-pub use crate::local::{AccessError, LocalKey};
+pub use crate::local::LocalKey;
 pub use crate::once::{LazyLock, OnceLock};
 pub use crate::ops::{
     current, in_fiber, name, park, park_or_give_up, park_until, sleep, unpark, unparker, yield_now,
     yield_to_worker,
 };
-pub use crate::remote::{Remote, Unparker, WakeHook};
-pub use crate::scheduler::{Config, MayWait, Scheduler};
-pub use crate::spawn::{Builder, spawn_local};
+pub use crate::remote::Remote;
+pub use crate::scheduler::{Config, Scheduler};
+pub use crate::spawn::spawn_local;
 pub use crate::stack::MIN_STACK_BYTES;
 pub use crate::thread_local::ThreadLocal;
+pub use crate::unparker::Unparker;

@@ -4,14 +4,12 @@
 //! which for the few keys a program has is cheaper than hashing. Outside fibers the thread has a
 //! list of its own.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::panic::Location;
 use std::rc::Rc;
 
-use crate::here;
-
-type Place = &'static Location<'static>;
+use crate::core::current;
+use crate::core::locals::{AccessError, Locals, Place, Slot};
 
 /// Declares fiber-local values.
 ///
@@ -50,12 +48,6 @@ pub struct LocalKey<T: 'static> {
     init: fn() -> T,
 }
 
-/// A fiber-local value was used while, or after, the fiber's values were dropped: in the destructor
-/// of another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("fiber-local value used by a destructor after the fiber's values were dropped")]
-pub struct AccessError;
-
 impl<T: 'static> LocalKey<T> {
     #[doc(hidden)]
     pub const fn new(init: fn() -> T) -> LocalKey<T> {
@@ -85,8 +77,8 @@ impl<T: 'static> LocalKey<T> {
     #[track_caller]
     pub fn try_with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
         let place = Location::caller();
-        let value =
-            here::with_fiber(|_, block| self.value(&block.locals, place)).unwrap_or_else(|| {
+        let value = current::with_fiber(|_, block| self.value(&block.locals, place))
+            .unwrap_or_else(|| {
                 OUTSIDE.try_with(|locals| self.value(locals, place)).unwrap_or(Err(AccessError))
             })?;
         Ok(f(&value))
@@ -100,28 +92,12 @@ impl<T: 'static> LocalKey<T> {
             Some(Slot::Initialising(outer)) => refuse_recursion::<T>(outer, place),
             None => {}
         }
-        locals.borrow_mut().values.push((key, Slot::Initialising(place)));
-        let unfinished = Unfinished { locals, key };
+        let unfinished = Locals::begin(locals, key, place);
         // Not borrowed while it runs: the initialiser may use other values, and may park.
         let value = Rc::new((self.init)());
         drop(unfinished);
         locals.borrow_mut().insert(key, Rc::<T>::clone(&value))?;
         Ok(value)
-    }
-}
-
-/// Takes the note of an initialiser away when it has ended in any way.
-struct Unfinished<'a> {
-    locals: &'a RefCell<Locals>,
-    key: usize,
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        let mut locals = self.locals.borrow_mut();
-        if let Some(position) = locals.values.iter().position(|(key, _)| *key == self.key) {
-            locals.values.remove(position);
-        }
     }
 }
 
@@ -137,62 +113,4 @@ fn refuse_recursion<T>(outer: Place, inner: Place) -> ! {
 
 thread_local! {
     static OUTSIDE: RefCell<Locals> = const { RefCell::new(Locals::new()) };
-}
-
-/// A value, or the place of the use that started its initialiser.
-#[derive(Clone)]
-enum Slot {
-    Value(Rc<dyn Any>),
-    Initialising(Place),
-}
-
-/// The values of one fiber.
-pub(crate) struct Locals {
-    values: Vec<(usize, Slot)>,
-    closed: bool,
-}
-
-impl Locals {
-    pub(crate) const fn new() -> Locals {
-        Locals { values: Vec::new(), closed: false }
-    }
-
-    /// Makes the list ready for the next fiber.
-    pub(crate) fn reopen(&mut self) {
-        self.closed = false;
-    }
-
-    /// Drops the values, the newest first, and refuses new ones. To be called on the fiber, so that
-    /// destructors run where the values lived.
-    pub(crate) fn close(locals: &RefCell<Locals>) {
-        locals.borrow_mut().closed = true;
-        loop {
-            let last = locals.borrow_mut().values.pop();
-            if last.is_none() {
-                return;
-            }
-        }
-    }
-
-    fn find(&self, key: usize) -> Result<Option<Slot>, AccessError> {
-        if self.closed {
-            return Err(AccessError);
-        }
-        Ok(self.values.iter().find(|(k, _)| *k == key).map(|(_, slot)| slot.clone()))
-    }
-
-    fn insert(&mut self, key: usize, value: Rc<dyn Any>) -> Result<(), AccessError> {
-        if self.closed {
-            return Err(AccessError);
-        }
-        self.values.push((key, Slot::Value(value)));
-        Ok(())
-    }
-}
-
-impl Drop for Locals {
-    fn drop(&mut self) {
-        // A thread's own values: the newest first, as on a fiber.
-        while self.values.pop().is_some() {}
-    }
 }

@@ -17,14 +17,14 @@
 use std::fmt;
 use std::ops::Deref;
 use std::panic::Location;
-use std::thread::{self, Thread, ThreadId};
+use std::thread::{self, ThreadId};
 
 use parking_lot::Mutex;
 
-use crate::block::FiberId;
-use crate::here;
+use crate::core::block::FiberId;
+use crate::core::current;
 use crate::ops;
-use crate::remote::Unparker;
+use crate::waiter::Waiter;
 
 /// A cell that is written once, by an initialiser that may wait.
 ///
@@ -69,14 +69,9 @@ struct Runner {
 
 impl Runner {
     fn current() -> Runner {
-        let fiber = here::with_fiber(|core, block| (core.shared.scheduler, block.id.get()));
+        let fiber = current::with_fiber(|core, block| (core.shared.scheduler, block.id.get()));
         Runner { thread: thread::current().id(), fiber }
     }
-}
-
-enum Waiter {
-    Fiber(Unparker),
-    Thread(Thread),
 }
 
 impl<T> OnceLock<T> {
@@ -162,10 +157,10 @@ impl<T> OnceLock<T> {
                     refuse_deadlock::<T>(other.place, place)
                 }
                 None => {
-                    self.wait(Waiter::Thread(thread::current()), block, place);
+                    self.wait(Waiter::thread(), place);
                 }
                 Some(unparker) => {
-                    if !self.wait(Waiter::Fiber(unparker), ops::park_or_give_up, place) {
+                    if !self.wait(Waiter::Fiber(unparker), place) {
                         self.wait_without_fiber(me, place);
                     }
                 }
@@ -173,8 +168,9 @@ impl<T> OnceLock<T> {
         }
     }
 
-    /// Waits until an initialiser ends, or returns early; false if `park` has given up.
-    fn wait(&self, waiter: Waiter, park: fn() -> bool, place: &'static Location<'static>) -> bool {
+    /// Waits until an initialiser ends, or returns early; false if the wait is given up.
+    fn wait(&self, waiter: Waiter, place: &'static Location<'static>) -> bool {
+        let in_fiber = matches!(waiter, Waiter::Fiber(_));
         ops::check_may_wait_at("the first use of a value", place);
         let mut gate = self.gate.lock();
         if gate.initialising.is_none() {
@@ -182,7 +178,7 @@ impl<T> OnceLock<T> {
         }
         gate.waiters.push(waiter);
         drop(gate);
-        park()
+        Waiter::park(in_fiber)
     }
 
     /// As [`wait`](Self::wait), in a destructor of a fiber that is unwound and cannot park. The other
@@ -196,17 +192,11 @@ impl<T> OnceLock<T> {
                 refuse_cycle::<T>(other.place, place)
             }
             Some(_) => {
-                self.wait(Waiter::Thread(thread::current()), block, place);
+                self.wait(Waiter::thread(), place);
             }
             None => {}
         }
     }
-}
-
-/// Blocks the thread until it is unparked, or returns early.
-fn block() -> bool {
-    thread::park();
-    true
 }
 
 /// Ends a turn when the initialiser has ended in any way, and wakes those who wait.
@@ -220,10 +210,7 @@ impl Drop for Turn<'_> {
             std::mem::take(&mut gate.waiters)
         };
         for waiter in waiters {
-            match waiter {
-                Waiter::Fiber(unparker) => unparker.unpark(),
-                Waiter::Thread(thread) => thread.unpark(),
-            }
+            waiter.wake();
         }
     }
 }

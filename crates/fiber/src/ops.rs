@@ -4,26 +4,25 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::block::FiberId;
-use crate::core::Core;
-use crate::here;
-use crate::remote::Unparker;
+use crate::core::block::FiberId;
+use crate::core::{Core, current};
+use crate::unparker::Unparker;
 
 /// The running fiber's id; `None` outside fibers.
 #[inline]
 pub fn current() -> Option<FiberId> {
-    here::with_fiber(|_, block| block.id.get())
+    current::with_fiber(|_, block| block.id.get())
 }
 
 /// Whether the caller runs on a fiber.
 #[inline]
 pub fn in_fiber() -> bool {
-    here::with_fiber(|_, _| ()).is_some()
+    current::with_fiber(|_, _| ()).is_some()
 }
 
 /// The running fiber's name: the one given at spawn, or "fiber N"; `None` outside fibers.
 pub fn name() -> Option<String> {
-    here::with_fiber(|_, block| block.name())
+    current::with_fiber(|_, block| block.name())
 }
 
 /// Waits for the token that [`unpark`] hands out, and uses it up. When the token is there already,
@@ -40,7 +39,7 @@ pub fn name() -> Option<String> {
 #[inline(always)]
 #[track_caller]
 pub fn park() {
-    if here::with_fiber(Core::park).is_none() {
+    if current::with_fiber(Core::park).is_none() {
         outside("park");
     }
 }
@@ -54,7 +53,7 @@ pub fn park() {
 /// Panics outside fibers.
 #[track_caller]
 pub fn park_or_give_up() -> bool {
-    match here::with_fiber(Core::park_or_unwind_others) {
+    match current::with_fiber(Core::park_or_unwind_others) {
         Some(parked) => parked,
         None => outside("park_or_give_up"),
     }
@@ -68,7 +67,7 @@ pub fn park_or_give_up() -> bool {
 #[track_caller]
 pub fn park_until(deadline: Instant) -> bool {
     check_may_wait("`park_until`");
-    match here::with_fiber(|core, block| core.park_until(block, deadline)) {
+    match current::with_fiber(|core, block| core.park_until(block, deadline)) {
         Some(unparked) => unparked,
         None => outside("park_until"),
     }
@@ -79,12 +78,12 @@ pub fn park_until(deadline: Instant) -> bool {
 /// an [`Unparker`].
 #[inline(always)]
 pub fn unpark(id: FiberId) {
-    here::with_core(|core| core.unpark(id));
+    current::with_core(|core| core.unpark(id));
 }
 
 /// A handle with which any thread can unpark the running fiber; `None` outside fibers.
 pub fn unparker() -> Option<Unparker> {
-    here::with_fiber(|core, block| Unparker::new(Arc::clone(&core.shared), block.id.get()))
+    current::with_fiber(|core, block| Unparker::new(Arc::clone(&core.shared), block.id.get()))
 }
 
 /// Lets every other ready fiber of the thread run once.
@@ -95,7 +94,7 @@ pub fn unparker() -> Option<Unparker> {
 #[track_caller]
 pub fn yield_now() {
     check_may_wait("`yield_now`");
-    if here::with_fiber(|core, block| core.yield_now(block)).is_none() {
+    if current::with_fiber(|core, block| core.yield_now(block)).is_none() {
         outside("yield_now");
     }
 }
@@ -109,7 +108,7 @@ pub fn yield_now() {
 #[cold]
 #[track_caller]
 pub fn yield_to_worker() {
-    if here::with_fiber(Core::yield_to_worker).is_none() {
+    if current::with_fiber(Core::yield_to_worker).is_none() {
         outside("yield_to_worker");
     }
 }
@@ -124,7 +123,7 @@ pub fn sleep(duration: Duration) {
     check_may_wait("`sleep`");
     // A duration beyond what the clock can express is as good as for ever.
     let deadline = Instant::now().checked_add(duration);
-    let slept = here::with_fiber(|core, block| match deadline {
+    let slept = current::with_fiber(|core, block| match deadline {
         Some(deadline) => core.sleep_until(block, deadline),
         None => core.sleep_for_ever(block),
     });
@@ -143,7 +142,7 @@ pub(crate) fn check_may_wait(operation: &str) {
 /// As [`check_may_wait`], for a wait on behalf of code at `place`.
 #[inline(always)]
 pub(crate) fn check_may_wait_at(operation: &str, place: &'static Location<'static>) {
-    if let Some(Some(check)) = here::with_core(|core| core.may_wait) {
+    if let Some(Some(check)) = current::with_core(|core| core.may_wait) {
         check(operation, place);
     }
 }

@@ -7,13 +7,13 @@
 //! the standard library's, which reports overflows of the threads' own stacks.
 
 use std::ffi::{c_int, c_void};
-use std::io;
-use std::ptr;
 use std::sync::OnceLock;
+use std::{io, ptr};
 
-use crate::block::Block;
+use crate::abort::die;
 use crate::core::Core;
-use crate::here::HERE;
+use crate::core::block::Block;
+use crate::core::current::CURRENT;
 use crate::stack::Stack;
 
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
@@ -115,8 +115,8 @@ fn install_handlers() -> io::Result<()> {
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo; for these signals it holds an address.
     let address = unsafe { (*info).si_addr() }.addr();
-    let (core, block) = HERE.with(|here| (here.core.get(), here.running.get()));
-    // SAFETY: null, or the fiber this thread runs and its scheduler, which are alive (`here.rs`)
+    let (core, block) = CURRENT.with(|current| (current.core.get(), current.running.get()));
+    // SAFETY: null, or the fiber this thread runs and its scheduler, which are alive (`current.rs`)
     // and not being written: the thread is in this handler.
     if let Some((core, block)) = unsafe { core.as_ref().zip(block.as_ref()) } {
         // SAFETY: nobody writes the cell meanwhile, as above.
@@ -179,24 +179,6 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     }
 }
 
-/// Writes a message to standard error and aborts, using only what a signal handler may use.
-pub(crate) fn die(parts: &[&[u8]]) -> ! {
-    for part in parts {
-        let mut rest = *part;
-        while !rest.is_empty() {
-            // SAFETY: the pointer and length describe `rest`.
-            let written = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
-            match usize::try_from(written) {
-                Ok(bytes) if bytes > 0 => rest = &rest[bytes.min(rest.len())..],
-                // Nobody can be told that nobody can be told.
-                _ => break,
-            }
-        }
-    }
-    // SAFETY: abort takes no arguments and does not return.
-    unsafe { libc::abort() }
-}
-
 /// Formats a number without allocating.
 fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut start = digits.len();
@@ -251,7 +233,7 @@ mod tests {
             scheduler.enter(|| {
                 crate::spawn_local(move || {
                     // SAFETY: the running fiber's stack, which stays where it is.
-                    let touch = crate::here::with_fiber(|_, block| unsafe {
+                    let touch = crate::core::current::with_fiber(|_, block| unsafe {
                         (*block.stack.as_ptr()).as_ref().unwrap().usable_start()
                     });
                     let touch = touch.unwrap().wrapping_sub(distance);

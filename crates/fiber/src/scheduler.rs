@@ -1,19 +1,18 @@
 //! The scheduler as its thread's worker sees it.
 
-use std::fmt;
-use std::io;
 use std::marker::PhantomData;
-use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use std::{fmt, io};
 
-use crate::block::FiberId;
-use crate::core::Core;
-use crate::here::Entered;
+use crate::core::block::FiberId;
+use crate::core::current::{self, Entered};
+use crate::core::inbox::{Shared, WakeHook};
+use crate::core::{Core, MayWait};
 use crate::overflow::OverflowGuard;
-use crate::remote::{Remote, Shared, WakeHook};
+use crate::remote::Remote;
 
 /// Settings of a [`Scheduler`].
 #[derive(Clone)]
@@ -31,10 +30,6 @@ pub struct Config {
     /// Default: waiting is right everywhere.
     pub may_wait: Option<MayWait>,
 }
-
-/// Panics if the running code must not wait. It is given the function that would wait, as messages
-/// name it, and the place of the call.
-pub type MayWait = fn(&str, &'static Location<'static>);
 
 impl Default for Config {
     fn default() -> Config {
@@ -138,7 +133,7 @@ impl Scheduler {
     pub fn run(&self, limit: usize) -> usize {
         let _entered = Entered::new(&self.core);
         self.core.drain_inbox();
-        if crate::in_fiber() {
+        if current::with_fiber(|_, _| ()).is_some() {
             return 0;
         }
         self.core.run(limit)

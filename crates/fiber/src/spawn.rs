@@ -1,46 +1,19 @@
 //! Starting fibers on this thread. Those of other threads are started through a
 //! [`Remote`](crate::Remote); both are described by a [`Builder`].
 
-use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::drop_payload;
 
-use crate::block::State;
+use crate::core::block::State;
+use crate::core::builder::Builder;
+use crate::core::current;
+use crate::core::locals::Locals;
 use crate::error::{JoinError, SpawnError};
-use crate::here;
 use crate::join::{LocalJoinHandle, LocalPromise};
-use crate::local::Locals;
 use crate::switch::MAX_INLINE_CLOSURE_BYTES;
 
-/// Describes a fiber to be: its name and its stack.
-#[derive(Clone, Debug, Default)]
-#[must_use = "a builder starts nothing until it is given a closure"]
-pub struct Builder {
-    pub(crate) name: Option<Cow<'static, str>>,
-    pub(crate) stack_bytes: Option<usize>,
-}
-
 impl Builder {
-    /// A fiber named "fiber N" with a stack of the scheduler's standard size.
-    pub fn new() -> Builder {
-        Builder::default()
-    }
-
-    /// Names the fiber, for messages.
-    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Builder {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Asks for a stack of at least this many usable bytes; it is raised to
-    /// [`MIN_STACK_BYTES`](crate::MIN_STACK_BYTES). Stacks of other than the scheduler's standard
-    /// size are not pooled: mapping one costs about 10 microseconds.
-    pub fn stack_bytes(mut self, bytes: usize) -> Builder {
-        self.stack_bytes = Some(bytes);
-        self
-    }
-
     /// Starts the fiber on this thread.
     ///
     /// # Errors
@@ -87,7 +60,7 @@ where
     F: FnOnce() -> T + 'static,
     T: 'static,
 {
-    here::with_core(|core| {
+    current::with_core(|core| {
         let block = core.reserve(builder.stack_bytes)?;
         let (promise, packet) = LocalPromise::new();
         let id = core.launch(block, builder.name, move || promise.settle(run_to_end(f)));
@@ -113,7 +86,7 @@ pub(crate) fn run_to_end<T>(f: impl FnOnce() -> T) -> Result<T, JoinError> {
 
 #[cold]
 fn how_it_ended(payload: Box<dyn std::any::Any + Send>) -> JoinError {
-    let fiber = here::with_fiber(|_, block| match block.state.get() {
+    let fiber = current::with_fiber(|_, block| match block.state.get() {
         State::Cancelled => None,
         _ => Some(block.name()),
     });
@@ -124,5 +97,5 @@ fn how_it_ended(payload: Box<dyn std::any::Any + Send>) -> JoinError {
 }
 
 fn close_locals() {
-    here::with_fiber(|_, block| Locals::close(&block.locals));
+    current::with_fiber(|_, block| Locals::close(&block.locals));
 }

@@ -81,13 +81,13 @@ impl Stack {
     }
 
     /// Where the stack begins: one past its highest usable byte.
-    #[cfg(any(not(target_arch = "x86_64"), switch_elsewhere, test))]
+    #[cfg(any(not(target_arch = "x86_64"), switch_portable, test))]
     pub(crate) fn top(&self) -> NonZeroUsize {
         self.top
     }
 
     /// A place `bytes` below the top, as a pointer into the mapping; aligned to 16 if `bytes` is.
-    #[cfg(all(target_arch = "x86_64", not(switch_elsewhere)))]
+    #[cfg(all(target_arch = "x86_64", not(switch_portable)))]
     pub(crate) fn at_top(&self, bytes: usize) -> *mut u8 {
         self.mapping.as_ptr().with_addr(self.top.get() - bytes)
     }

@@ -10,6 +10,7 @@
 //!   | word 0 | word 1 | ...            | word n-1 |
 //!     ^ load/store/cas: one atomic u64 each
 //!     ^ read_into/write_from: copies, no order between their bytes
+//!     ^ read_words/write_words, copy_part/copy_out: copies, no word of which is torn
 //! ```
 //!
 //! The copies themselves are in `raw.rs`. Under loom the memory is another (`model.rs`).
@@ -20,7 +21,7 @@ mod model;
 mod raw;
 
 #[cfg(not(loom))]
-use self::raw::{copy_opaque, lines_differ, prefetch_for_write};
+use self::raw::{copy_opaque, copy_words_in, copy_words_out, lines_differ, prefetch_for_write};
 #[cfg(not(loom))]
 use crate::limits::CACHE_LINE;
 use crate::{
@@ -155,46 +156,13 @@ impl SharedBytes {
         return Arc::ptr_eq(&self.words, &other.words) && self.start * 8 + at == other.start * 8;
     }
 
-    /// Copies the bytes of `from` (as many as it has) to byte `at` of this run.
+    /// Copies the bytes of `from` (as many as it has) to byte `at` of this run, as
+    /// [`copy_part`](Self::copy_part) does.
     ///
     /// # Panics
     /// If they do not fit.
     pub fn copy_from(&self, at: usize, from: &SharedBytes) {
         self.copy_part(at, from, 0..from.len);
-    }
-
-    /// Copies the bytes `part` of `from`, wherever they begin, to byte `at` of this run.
-    ///
-    /// ```
-    /// use gossamer_primitive::SharedBytes;
-    /// let (from, to) = (SharedBytes::heap(16), SharedBytes::heap(8));
-    /// from.write_from(0, b"one two three");
-    /// to.copy_part(1, &from, 4..7);
-    /// let mut bytes = [0; 5];
-    /// to.read_into(0, &mut bytes);
-    /// assert_eq!(&bytes, b"\0two\0");
-    /// ```
-    ///
-    /// # Panics
-    /// If they are not inside both.
-    pub fn copy_part(&self, at: usize, from: &SharedBytes, part: Range<usize>) {
-        // What a copy goes through is cleared first, which would be most of a short one.
-        if part.len() <= 256 {
-            self.copy_through::<256>(at, from, part);
-        } else {
-            self.copy_through::<4096>(at, from, part);
-        }
-    }
-
-    fn copy_through<const N: usize>(&self, at: usize, from: &SharedBytes, part: Range<usize>) {
-        let mut chunk = [0u8; N];
-        let mut done = 0;
-        while done < part.len() {
-            let n = chunk.len().min(part.len() - done);
-            from.read_into(part.start + done, &mut chunk[..n]);
-            self.write_from(at + done, &chunk[..n]);
-            done += n;
-        }
     }
 }
 
@@ -315,6 +283,68 @@ impl SharedBytes {
         unsafe { copy_opaque(self.base.as_ptr().add(at), bytes.as_ptr(), bytes.len()) }
     }
 
+    /// As [`read_into`](Self::read_into), word by word: no word of this run, which is one at a
+    /// multiple of eight, is torn. Words have no order among each other.
+    ///
+    /// # Panics
+    /// If the bytes are not inside the run.
+    #[inline]
+    pub fn read_words(&self, at: usize, out: &mut [u8]) {
+        self.check(at, out.len());
+        // SAFETY: as in `read_into`.
+        unsafe { copy_words_out(out.as_mut_ptr(), self.base.as_ptr().add(at), out.len()) }
+    }
+
+    /// As [`write_from`](Self::write_from), word by word: nobody sees a word of this run, which is
+    /// one at a multiple of eight, with only some of its bytes written, if `bytes` cover it. Words
+    /// have no order among each other.
+    ///
+    /// # Panics
+    /// If the bytes do not fit.
+    #[inline]
+    pub fn write_words(&self, at: usize, bytes: &[u8]) {
+        self.check(at, bytes.len());
+        // SAFETY: as in `write_from`.
+        unsafe { copy_words_in(self.base.as_ptr().add(at), bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// Copies the bytes `part` of `from`, wherever they begin, to byte `at` of this run, word by
+    /// word: no word of this run is torn, nor one of `from` if both begin alike. What is copied is
+    /// unspecified where the two overlap.
+    ///
+    /// ```
+    /// use gossamer_primitive::SharedBytes;
+    /// let (from, to) = (SharedBytes::heap(16), SharedBytes::heap(8));
+    /// from.write_from(0, b"one two three");
+    /// to.copy_part(1, &from, 4..7);
+    /// let mut bytes = [0; 5];
+    /// to.read_into(0, &mut bytes);
+    /// assert_eq!(&bytes, b"\0two\0");
+    /// ```
+    ///
+    /// # Panics
+    /// If they are not inside both.
+    pub fn copy_part(&self, at: usize, from: &SharedBytes, part: Range<usize>) {
+        let (start, len) = (part.start, part.len());
+        from.check(start, len);
+        self.check(at, len);
+        // SAFETY: both runs are inside (checked); no reference to either exists.
+        unsafe { copy_words_in(self.base.as_ptr().add(at), from.base.as_ptr().add(start), len) }
+    }
+
+    /// As [`copy_part`](Self::copy_part) from this run to `to`: no word of this run is torn, nor
+    /// one of `to` if both begin alike.
+    ///
+    /// # Panics
+    /// If the bytes are not inside both.
+    pub fn copy_out(&self, part: Range<usize>, to: &SharedBytes, at: usize) {
+        let (start, len) = (part.start, part.len());
+        self.check(start, len);
+        to.check(at, len);
+        // SAFETY: both runs are inside (checked); no reference to either exists.
+        unsafe { copy_words_out(to.base.as_ptr().add(at), self.base.as_ptr().add(start), len) }
+    }
+
     /// The first line of 64 bytes in which the run differs from `expected`, as a byte offset; lines
     /// are compared from byte `from` on. What it finds is a hint, not a synchronisation: load the
     /// word that changed with [`Ordering::Acquire`] before trusting anything behind it.
@@ -368,6 +398,50 @@ mod tests {
         assert_eq!(part.load(8, Ordering::Relaxed), 3);
     }
 
+    /// One thread writes words whose bytes are all alike, from memory of every alignment, the other
+    /// reads them into such: each word that it sees is one that was written.
+    #[test]
+    fn a_word_is_never_torn() {
+        const BYTES: usize = 4096;
+        let memory = SharedBytes::heap(BYTES + 16);
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..20_000usize {
+                    let (skew, lead) = (round % 8, round / 8 % 8);
+                    let bytes = vec![round as u8; skew + BYTES];
+                    match round % 3 {
+                        0 => memory.write_words(lead, &bytes[skew..]),
+                        _ => {
+                            let from = SharedBytes::heap(skew + BYTES);
+                            from.write_from(0, &bytes);
+                            memory.copy_part(lead, &from, skew..skew + BYTES);
+                        }
+                    }
+                }
+                is_done.store(true, Ordering::Release);
+            });
+            let (into, mut round) = (SharedBytes::heap(BYTES + 8), 0);
+            let mut bytes = vec![0; BYTES + 8];
+            while !is_done.load(Ordering::Acquire) {
+                let skew = round % 8;
+                round += 1;
+                // The words that every round covers.
+                let words = &mut bytes[skew..skew + BYTES - 16];
+                match round % 3 {
+                    0 => memory.read_words(8, words),
+                    _ => {
+                        memory.copy_out(8..8 + words.len(), &into, skew);
+                        into.read_into(skew, words);
+                    }
+                }
+                for (at, word) in words.chunks_exact(8).enumerate() {
+                    assert!(word.iter().all(|byte| *byte == word[0]), "{word:?} at word {at}");
+                }
+            }
+        });
+    }
+
     #[test]
     fn memory_on_the_heap_is_aligned_and_may_be_refused() {
         for len in [1, 8, 100, 1 << 20] {
@@ -393,6 +467,11 @@ mod tests {
             prop_assert_eq!(&out, &bytes);
             copy.copy_part(3, &memory, at..at + bytes.len());
             copy.read_into(3, &mut out);
+            prop_assert_eq!(&out, &bytes);
+            copy.write_words(5, &bytes);
+            copy.copy_out(5..5 + bytes.len(), &memory, at);
+            out.fill(0);
+            memory.read_words(at, &mut out);
             prop_assert_eq!(&out, &bytes);
         }
 

@@ -11,10 +11,12 @@
 //! it cannot (`conformance!(rack, one_host)`, which leaves out what is about the end of a peer).
 //! Every test ends within [`DEADLINE`]: what would hang fails.
 //!
-//! Reading order: `order` (what a signal covers, atomics), `memory` (bounds, rights, revocation),
-//! `bulk` (payloads and notifications), `life` (sleep, goodbye, loss, cells).
+//! Reading order: `order` (what a signal and a fence cover, atomics), `memory` (bounds, rights,
+//! revocation), `grants` (rights per host, quiet regions, imports that do not block), `bulk`
+//! (payloads and notifications), `life` (sleep, goodbye, loss, cells).
 
 pub mod bulk;
+pub mod grants;
 pub mod life;
 pub mod memory;
 pub mod order;
@@ -58,7 +60,8 @@ macro_rules! conformance {
     ($(#[$attribute:meta])* $make:path, one_host) => {
         $crate::conformance!(@tests [$(#[$attribute])*] $make: order {
             a_signal_covers_every_earlier_write, a_signalled_write_is_never_torn,
-            atomics_lose_nothing, lanes_of_two_threads_do_not_mix,
+            atomics_lose_nothing, lanes_of_two_threads_do_not_mix, a_word_is_never_torn,
+            a_fence_covers_earlier_writes, a_fence_tells_of_a_refusal,
         });
         $crate::conformance!(@tests [$(#[$attribute])*] $make: memory {
             a_region_starts_zeroed_and_reads_back, operations_stay_inside_the_region,
@@ -67,10 +70,15 @@ macro_rules! conformance {
             revoking_under_fire_ends_the_fire, an_import_waits_for_its_export,
             what_does_not_exist_is_named,
         });
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: grants {
+            rights_are_each_hosts_own, an_inhibited_region_is_not_written,
+            a_quiet_region_is_not_written, an_import_does_not_block, an_import_wakes_its_thread,
+        });
         $crate::conformance!(@tests [$(#[$attribute])*] $make: bulk {
             payloads_of_every_size_arrive_whole, payloads_keep_their_order_among_many,
             payloads_wait_for_room_without_blocking, a_bulk_payload_wakes_its_receiver,
-            a_notification_follows_its_data, a_notification_wakes_its_receiver,
+            a_notification_follows_its_data, a_notification_says_how_much,
+            a_notification_wakes_its_receiver,
             bad_payloads_are_refused,
         });
         $crate::conformance!(@tests [$(#[$attribute])*] $make: life {

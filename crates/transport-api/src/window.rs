@@ -90,7 +90,8 @@ impl Window {
         self.rights.allow(Rights::READ | Rights::WRITE).then_some(&self.memory)
     }
 
-    /// Copies `from` to byte `at`, unless it is there already.
+    /// Copies `from` to byte `at`, unless it is there already. No word is torn, as in
+    /// [`write_from`](Self::write_from).
     ///
     /// # Errors
     /// [`OpError::Revoked`], [`OpError::Rights`], [`OpError::OutOfBounds`].
@@ -114,14 +115,40 @@ impl Window {
         Ok(())
     }
 
-    /// Fills `into` with what is at byte `at`; the number of bytes.
+    /// Fills `into` with what is at byte `at`; the number of bytes. No word is torn, as in
+    /// [`read_into`](Self::read_into).
     ///
     /// # Errors
     /// As [`write`](Self::write).
     pub fn read(&self, at: usize, into: &SharedBytes) -> Result<u64, OpError> {
         self.check(at, into.len(), Rights::READ)?;
-        into.copy_part(0, &self.memory, at..at + into.len());
+        self.memory.copy_out(at..at + into.len(), into, 0);
         Ok(into.len() as u64)
+    }
+
+    /// Fills `out` with what is at byte `at`, in one copy. No word of the region, which is one at a
+    /// multiple of eight, is torn; words have no order among each other.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    #[inline]
+    pub fn read_into(&self, at: usize, out: &mut [u8]) -> Result<(), OpError> {
+        self.check(at, out.len(), Rights::READ)?;
+        self.memory.read_words(at, out);
+        Ok(())
+    }
+
+    /// Copies `bytes` to byte `at`, in one copy. Nobody sees a word of the region, which is one at a
+    /// multiple of eight, with only some of its bytes written, if `bytes` cover it; words have no
+    /// order among each other.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    #[inline]
+    pub fn write_from(&self, at: usize, bytes: &[u8]) -> Result<(), OpError> {
+        self.check(at, bytes.len(), Rights::WRITE)?;
+        self.memory.write_words(at, bytes);
+        Ok(())
     }
 
     /// If the word at byte `at` is `expected`, makes it `new`, atomically; the old value.
@@ -187,7 +214,9 @@ mod tests {
     /// What an operation on eight bytes at a place ends with.
     type Operation = fn(&Window, usize) -> Result<(), OpError>;
 
-    const OPERATIONS: [(Rights, Operation); 5] = [
+    const OPERATIONS: [(Rights, Operation); 7] = [
+        (Rights::WRITE, |window, at| window.write_from(at, &[0; 8])),
+        (Rights::READ, |window, at| window.read_into(at, &mut [0; 8])),
         (Rights::WRITE, |window, at| window.write(at, &SharedBytes::heap(8))),
         (Rights::WRITE, |window, at| window.signal(at, 7)),
         (Rights::READ, |window, at| window.read(at, &SharedBytes::heap(8)).map(drop)),

@@ -121,7 +121,7 @@ impl<P: Pair> Link<P> {
     pub(crate) fn write(&mut self, to: &Arc<Remote>, at: usize, from: &SharedBytes) {
         let mut done = 0;
         loop {
-            let len = (from.len() - done).min(self.queue.most());
+            let len = (from.len() - done).min(self.queue.most() - (at + done) % 8);
             let target = Some((to, at + done));
             self.send(Verb::Write(None), target, Source::Part(from, done, len));
             done += len;
@@ -139,7 +139,7 @@ impl<P: Pair> Link<P> {
     pub(crate) fn read(&mut self, from: &Arc<Remote>, at: usize, into: &SharedBytes, token: u64) {
         let mut done = 0;
         loop {
-            let len = (into.len() - done).min(self.queue.most());
+            let len = (into.len() - done).min(self.queue.most() - (at + done) % 8);
             let total = (done + len == into.len()).then_some(into.len());
             let asked = Asked::Part { token, into: into.clone(), at: done, total };
             self.ask(Verb::Read, (from, at + done), len, asked);

@@ -171,9 +171,10 @@ impl Queue {
         }
     }
 
-    /// Bytes of one request, at most; longer ones are the caller's to divide.
+    /// Bytes of one request, at most, in whole words; longer ones are the caller's to divide, where
+    /// a word of the region ends.
     pub(crate) fn most(&self) -> usize {
-        self.ring.size() / PART
+        self.ring.size() / PART / 8 * 8
     }
 
     /// Starts a request that sends `from`.

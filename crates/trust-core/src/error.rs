@@ -1,12 +1,11 @@
 //! What can go wrong with a delegated request, and the reports that travel back for it.
 
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use primitive::drop_payload;
 use serde::{Deserialize, Serialize};
-use std::{
-    any::Any,
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
 use thiserror::Error;
 use transport_api::{HostId, LossReason, ThreadId};
 

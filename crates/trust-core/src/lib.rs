@@ -3,128 +3,62 @@
 //! A pure machine: it is handed memory, lanes and polls, and has no socket, clock or thread of its
 //! own. What users call is re-exported by the `gossamer` crate.
 //!
-//! Reading order:
-//! 1. What users see: [`Trust`] (`trust.rs`), `apply` and its relatives (`apply.rs`),
-//!    [`delegate!`] (`delegate.rs`), [`Latch`] and `launch` (`latch.rs`), [`Trustee`]
-//!    (`trustee.rs`), what may be delegated (`invoke.rs`, `noref.rs`), futures of calls
-//!    (`future.rs`), errors (`error.rs`).
-//! 2. The protocol: words (`wire.rs`), handing buffers back and forth ([`slot`]) and seeing
-//!    that they are whole (`whole.rs`), finding out who
-//!    sent something ([`arrivals`]), giving a buffer away on a lane ([`link`]).
-//! 3. From a call to a request (`request.rs`) and the two ends of a pair: `outbox.rs` with
-//!    `completion.rs`, `inbox.rs` with `call.rs`; payloads too large for a slot (`bulk.rs`); what a
-//!    reply completes: a fiber that waits (`waiter.rs`), a callback (`tell.rs`), the start of a fiber
-//!    (`launch.rs`), and who waits for that (`chain.rs`).
-//! 4. What closures and properties are called: `registry.rs`, `identity.rs`, `property.rs`,
-//!    `count.rs`; how values are encoded, and trusts among them: `codec.rs`.
-//! 5. A thread's whole: `node.rs` (`node/poll.rs`, `node/entered.rs`, `node/turn.rs`), with
-//!    `context.rs` (may this code wait?), `system.rs` (what threads ask of each other), `traffic.rs`
-//!    (what the thread has sent and served), `racks.rs` (threads that belong to no rack).
-//! 6. Set-up and idling: `wiring.rs`, [`idle`].
+//! The folders follow the way of a request; each uses only what stands below it here:
+//!
+//! | Folder | What it is |
+//! |---|---|
+//! | `api/` | what users call: [`Trust`], `apply` and its relatives, [`delegate!`], [`Latch`] and `launch`, [`Trustee`], futures of calls |
+//! | `node/` | all of delegation that one thread has: [`Node`], its polls, requests and later replies, set-up ([`Wiring`]), idling ([`idle`]) |
+//! | `client/`, `trustee/` | the two ends of a pair of threads: outbox, completions and waiters; inbox, properties and the counting of trusts |
+//! | `closure/` | what may be delegated, how closures are named (registry, build identity), how one is run, and whether the running code may wait |
+//! | `wire/` | the words of a slot, handing buffers back and forth ([`slot`]), seeing that they are complete, finding out who sent something ([`arrivals`]), giving a buffer away on a lane ([`link`]), bulk payloads |
+//! | `codec/` | how arguments and results are encoded, trusts among them |
+//! | `error.rs` | what can go wrong, and the reports that travel back |
 
 // Under loom only the protocol that moves words is compiled; most of what it offers is used by the rest.
 #![cfg_attr(loom, allow(dead_code))]
 #![deny(unsafe_code)]
 #![cfg_attr(feature = "nightly", feature(auto_traits, negative_impls))]
 
-pub mod arrivals;
-pub mod link;
-pub mod slot;
-mod whole;
+#[cfg(not(loom))]
+mod api;
+#[cfg(not(loom))]
+mod node;
+
+#[cfg(not(loom))]
+mod client;
+#[cfg(not(loom))]
+mod trustee;
+
+#[cfg(not(loom))]
+mod closure;
 mod wire;
 
 #[cfg(not(loom))]
-#[allow(unsafe_code)]
-mod apply;
-#[cfg(not(loom))]
-mod bulk;
-#[cfg(not(loom))]
-#[allow(unsafe_code)]
-mod call;
-#[cfg(not(loom))]
-mod chain;
-#[cfg(not(loom))]
 mod codec;
 #[cfg(not(loom))]
-#[allow(unsafe_code)]
-mod completion;
-#[cfg(not(loom))]
-mod context;
-#[cfg(not(loom))]
-mod count;
-#[cfg(not(loom))]
-mod delegate;
-#[cfg(not(loom))]
 mod error;
-#[cfg(all(feature = "async", not(loom)))]
-mod future;
-#[cfg(not(loom))]
-#[allow(unsafe_code)]
-mod identity;
-#[cfg(not(loom))]
-pub mod idle;
-#[cfg(not(loom))]
-#[allow(unsafe_code)]
-mod inbox;
-#[cfg(not(loom))]
-mod invoke;
-#[cfg(not(loom))]
-#[allow(unsafe_code)]
-mod latch;
-#[cfg(not(loom))]
-mod launch;
-#[cfg(not(loom))]
-mod node;
-#[cfg(feature = "nightly")]
-mod noref;
-#[cfg(not(loom))]
-mod outbox;
-#[cfg(not(loom))]
-#[allow(unsafe_code)]
-mod property;
-#[cfg(not(loom))]
-mod racks;
-#[cfg(not(loom))]
-#[allow(unsafe_code)]
-mod registry;
-#[cfg(not(loom))]
-mod request;
-#[cfg(not(loom))]
-mod system;
-#[cfg(not(loom))]
-mod tell;
-#[cfg(not(loom))]
-mod traffic;
-#[cfg(not(loom))]
-mod trust;
-#[cfg(not(loom))]
-mod trustee;
-#[cfg(not(loom))]
-#[allow(unsafe_code)]
-mod waiter;
-#[cfg(not(loom))]
-mod wiring;
-
-#[cfg(feature = "nightly")]
-pub use noref::NoRef;
 
 #[cfg(all(feature = "async", not(loom)))]
-pub use future::Applied;
-
+pub use crate::api::future::Applied;
+#[cfg(feature = "nightly")]
+pub use crate::closure::noref::NoRef;
+pub use crate::wire::{arrivals, link, slot};
 #[cfg(not(loom))]
-pub use self::{
-    apply::Portable,
-    context::check_may_wait,
-    delegate::{IsOwned, Listed, SentByReference, uncaptured},
+pub use crate::{
+    api::delegate::{IsOwned, Listed, SentByReference, uncaptured},
+    api::latch::{Latch, LatchGuard},
+    api::may_wait::check_may_wait,
+    api::trust::Trust,
+    api::trustee::{LocalTrustee, Trustee, local_trustee},
+    closure::identity::build_identity,
+    closure::invoke::Delegable,
+    closure::registry::is_one_image,
+    codec::Portable,
     error::{CodecError, DelegateError, PanicReport},
-    identity::build_identity,
-    invoke::Delegable,
-    latch::{Latch, LatchGuard},
+    node::idle,
+    node::racks::{Job, Post, Registered, run_job},
+    node::wiring::{Wiring, WiringError},
     node::{EnteredNode, Incident, Node},
-    racks::{Job, Post, Registered, run_job},
-    registry::is_one_image,
-    traffic::Traffic,
-    trust::Trust,
-    trustee::{LocalTrustee, Trustee, local_trustee},
-    wiring::{Wiring, WiringError},
+    wire::traffic::Traffic,
 };

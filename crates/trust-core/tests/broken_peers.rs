@@ -2,17 +2,14 @@
 //! thread to panic, to grow without end, or to run two closures on one property at a time.
 #![cfg(not(loom))]
 
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use gossamer_trust_core::{EnteredNode, Incident, Node, Trust, Wiring, WiringError, local_trustee};
-use primitive::{
-    limits::{BATCH_REQUESTS, BUFFERS, CACHE_LINE},
-    sync::Ordering,
-};
-use std::{
-    cell::RefCell,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use primitive::limits::{BATCH_REQUESTS, BUFFERS, CACHE_LINE};
+use primitive::sync::Ordering;
 use transport_api::{HostId, Namespace, PeerEvent, RegionKey, Rights, Tag, Transport};
 use transport_shm::ShmTransport;
 

@@ -2,10 +2,13 @@
 //! of its node.
 #![cfg(not(loom))]
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
 use gossamer_trust_core::{
     DelegateError, EnteredNode, LocalTrustee, Node, Trust, Wiring, local_trustee,
 };
-use std::{cell::RefCell, rc::Rc, time::Duration};
 use transport_shm::ShmTransport;
 
 /// A property on a thread that serves nobody, and a node for this thread.

@@ -3,26 +3,22 @@
 //! type, and says why it refuses what it refuses.
 #![cfg(not(loom))]
 
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
 use gossamer_trust_core::{
     Delegable, EnteredNode, Latch, LocalTrustee, Node, Trustee, Wiring, local_trustee,
 };
-use primitive::{
-    SharedBytes,
-    limits::{CACHE_LINE, SLOT_BYTES, SLOT_STRIDE},
-    sync::Ordering,
-};
+use primitive::SharedBytes;
+use primitive::limits::{CACHE_LINE, SLOT_BYTES, SLOT_STRIDE};
+use primitive::sync::Ordering;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::{
-    collections::BTreeSet,
-    hint::black_box,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    },
-    thread,
-    time::Duration,
-};
 use transport_api::{HostId, Lane, Namespace, RegionKey, Tag, Transport};
 use transport_shm::ShmTransport;
 

@@ -2,14 +2,13 @@
 //! node, or while fibers wait there, gets an error in words, and what they go on using stays.
 #![cfg(not(loom))]
 
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+
 use gossamer_trust_core::{EnteredNode, Latch, Node, Trust, Wiring, local_trustee, run_job};
 use serde::{Deserialize, Serialize, Serializer};
-use std::{
-    cell::{Cell, RefCell},
-    panic::{AssertUnwindSafe, catch_unwind},
-    rc::Rc,
-    time::Duration,
-};
 use transport_shm::ShmTransport;
 
 thread_local! {

@@ -5,12 +5,12 @@
 
 mod lanes;
 
-use gossamer_trust_core::{
-    arrivals::{Arrivals, Visit},
-    slot::{ClientSlot, PAIR_BYTES, TrusteeSlot},
-};
+use gossamer_trust_core::arrivals::{Arrivals, Visit};
+use gossamer_trust_core::slot::{ClientSlot, PAIR_BYTES, TrusteeSlot};
 use lanes::{Bare, copied, link, mapped};
-use primitive::{SharedBytes, limits::CACHE_LINE, sync::Ordering};
+use primitive::SharedBytes;
+use primitive::limits::CACHE_LINE;
+use primitive::sync::Ordering;
 use transport_api::RemoteRegion;
 
 const WORD: usize = 8;

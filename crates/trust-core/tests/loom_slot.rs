@@ -5,12 +5,12 @@
 
 mod lanes;
 
-use gossamer_trust_core::{
-    link::Link,
-    slot::{ClientSlot, Handover, PAIR_BYTES, TrusteeSlot},
-};
+use gossamer_trust_core::link::Link;
+use gossamer_trust_core::slot::{ClientSlot, Handover, PAIR_BYTES, TrusteeSlot};
 use lanes::{Bare, copied, link, mapped};
-use primitive::{SharedBytes, limits::BUFFERS, sync::Ordering};
+use primitive::SharedBytes;
+use primitive::limits::BUFFERS;
+use primitive::sync::Ordering;
 
 const WORD: usize = 8;
 

@@ -2,9 +2,12 @@
 //! requests of the first and the last clients are served, in order, and all that wait at once.
 #![cfg(not(loom))]
 
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
 use gossamer_trust_core::{Node, Trust, Wiring, local_trustee};
 use primitive::limits::DIRECT_POLL_CLIENTS;
-use std::{cell::Cell, rc::Rc, time::Duration};
 use transport_shm::ShmTransport;
 
 /// Threads of the rack, one more than are polled directly.

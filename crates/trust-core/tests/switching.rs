@@ -3,13 +3,12 @@
 //! enter the property a second time.
 #![cfg(not(loom))]
 
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+
 use gossamer_trust_core::{EnteredNode, Node, Trust, Wiring, local_trustee};
-use std::{
-    cell::{Cell, RefCell},
-    panic::{AssertUnwindSafe, catch_unwind},
-    rc::Rc,
-    time::Duration,
-};
 use transport_shm::ShmTransport;
 
 /// More calls than a fiber makes before it gives way.

@@ -1,8 +1,10 @@
 //! What threads say they have sent and served is what they have.
 #![cfg(not(loom))]
 
+use std::rc::Rc;
+use std::time::Duration;
+
 use gossamer_trust_core::{Node, Trust, Wiring, local_trustee};
-use std::{rc::Rc, time::Duration};
 use transport_shm::ShmTransport;
 
 fn turn<R>(node: &Rc<Node>, act: impl FnOnce() -> R) -> R {

@@ -11,33 +11,33 @@
 //! pointer into it that was kept is found out.
 
 #[cfg(not(address_sanitizer))]
-pub(super) use disabled::Side;
+pub(in crate::switch) use disabled::Side;
 #[cfg(address_sanitizer)]
-pub(super) use enabled::Side;
+pub(in crate::switch) use enabled::Side;
 
 #[cfg(not(address_sanitizer))]
 mod disabled {
     use crate::stack::Stack;
 
     #[derive(Clone, Copy)]
-    pub(in super::super) struct Side;
+    pub(in crate::switch) struct Side;
 
     impl Side {
-        pub(in super::super) const fn new() -> Side {
+        pub(in crate::switch) const fn new() -> Side {
             Side
         }
         #[inline(always)]
-        pub(in super::super) fn begin(&self, _stack: &Stack) {}
+        pub(in crate::switch) fn begin(&self, _stack: &Stack) {}
         #[inline(always)]
-        pub(in super::super) fn end(&self) {}
+        pub(in crate::switch) fn end(&self) {}
         #[inline(always)]
-        pub(in super::super) fn leave_for(&self, _next: &Side) {}
+        pub(in crate::switch) fn leave_for(&self, _next: &Side) {}
         #[inline(always)]
-        pub(in super::super) fn arrive(&self) {}
-        pub(in super::super) fn saved(&self) -> Side {
+        pub(in crate::switch) fn arrive(&self) {}
+        pub(in crate::switch) fn saved(&self) -> Side {
             *self
         }
-        pub(in super::super) fn restore(&self, _saved: Side) {}
+        pub(in crate::switch) fn restore(&self, _saved: Side) {}
     }
 }
 
@@ -68,7 +68,7 @@ mod enabled {
     /// One side of a switch, an execution or the code that resumes it: where its stack is, and the
     /// fake stack that belongs to it while it is suspended.
     #[derive(Clone)]
-    pub(in super::super) struct Side(Cell<Known>);
+    pub(in crate::switch) struct Side(Cell<Known>);
 
     #[derive(Clone, Copy)]
     struct Known {
@@ -84,7 +84,7 @@ mod enabled {
     }
 
     impl Side {
-        pub(in super::super) const fn new() -> Side {
+        pub(in crate::switch) const fn new() -> Side {
             let (fake_stack, bottom) = (ptr::null_mut(), ptr::null());
             Side(Cell::new(Known { fake_stack, bottom, bytes: 0 }))
         }
@@ -92,7 +92,7 @@ mod enabled {
         /// An execution is about to begin on `stack`. It takes over the fake stack of the one that
         /// ran there before: that one could not have given it up, since its last function, too, has
         /// its locals there.
-        pub(in super::super) fn begin(&self, stack: &Stack) {
+        pub(in crate::switch) fn begin(&self, stack: &Stack) {
             let (bottom, bytes) = (stack.usable_start().cast_const().cast(), stack.usable_bytes());
             self.0.set(Known { bottom, bytes, ..self.0.get() });
             // SAFETY: the memory of a stack on which nothing runs. Frames of the execution before
@@ -101,7 +101,7 @@ mod enabled {
         }
 
         /// The execution has ended; its stack is not used until the next begins.
-        pub(in super::super) fn end(&self) {
+        pub(in crate::switch) fn end(&self) {
             let Known { bottom, bytes, .. } = self.0.get();
             // SAFETY: the memory of a stack on which nothing runs.
             unsafe { __asan_poison_memory_region(bottom, bytes) };
@@ -109,7 +109,7 @@ mod enabled {
 
         /// Before the switch from this side, on whose stack the caller runs, to `next`.
         #[inline(always)]
-        pub(in super::super) fn leave_for(&self, next: &Side) {
+        pub(in crate::switch) fn leave_for(&self, next: &Side) {
             let Known { bottom, bytes, .. } = next.0.get();
             LEFT.set(self);
             // SAFETY: the place to save to is in this side; the bounds are those of the next stack.
@@ -121,7 +121,7 @@ mod enabled {
 
         /// Behind the switch to this side, on whose stack the caller runs.
         #[inline(always)]
-        pub(in super::super) fn arrive(&self) {
+        pub(in crate::switch) fn arrive(&self) {
             let (mut bottom, mut bytes) = (ptr::null(), 0);
             let fake_stack = self.0.get().fake_stack;
             // SAFETY: both pointers are to locals; the fake stack is what was saved for this side.
@@ -136,11 +136,11 @@ mod enabled {
         }
 
         /// A copy, to be [restored](Self::restore).
-        pub(in super::super) fn saved(&self) -> Side {
+        pub(in crate::switch) fn saved(&self) -> Side {
             self.clone()
         }
 
-        pub(in super::super) fn restore(&self, saved: Side) {
+        pub(in crate::switch) fn restore(&self, saved: Side) {
             self.0.set(saved.0.get());
         }
     }

@@ -46,6 +46,28 @@ impl SharedBytes {
         }
     }
 
+    /// As [`read_into`](Self::read_into), which is word by word here.
+    pub fn read_words(&self, at: usize, out: &mut [u8]) {
+        self.read_into(at, out);
+    }
+
+    /// As [`write_from`](Self::write_from), which is word by word here.
+    pub fn write_words(&self, at: usize, bytes: &[u8]) {
+        self.write_from(at, bytes);
+    }
+
+    /// Copies bytes in from other memory.
+    pub fn copy_part(&self, at: usize, from: &SharedBytes, part: Range<usize>) {
+        let mut bytes = vec![0; part.len()];
+        from.read_into(part.start, &mut bytes);
+        self.write_from(at, &bytes);
+    }
+
+    /// Copies bytes out to other memory.
+    pub fn copy_out(&self, part: Range<usize>, to: &SharedBytes, at: usize) {
+        to.copy_part(at, self, part);
+    }
+
     /// The words in which `len` bytes at `at` are; of each, which of its bytes, and which of the
     /// `len` these are.
     fn parts(

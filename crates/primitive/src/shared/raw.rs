@@ -81,25 +81,26 @@ pub(super) unsafe fn copy_opaque(to: *mut u8, from: *const u8, len: usize) {
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: the caller vouches for both runs.
     unsafe {
-        copy_words(to, from, len);
+        copy_words_in(to, from, len);
     }
 }
 
-/// Copies word by word, by accesses that the compiler may neither merge, repeat nor drop. Where both
-/// runs are aligned alike, which copies between slots and whole payloads are, each word is one
-/// access; otherwise the bytes in front of the target's first whole word come one by one, and words
-/// are read from wherever they are.
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+
+/// A word at any address, which is one access where the processor has such; an array of bytes would
+/// be eight.
+#[repr(C, packed)]
+#[derive(Clone, Copy)]
+struct Loose(u64);
+
+/// Copies by accesses that the compiler may neither merge, repeat nor drop: each word of the target
+/// that the run covers by one store, the bytes before and behind them one by one.
 ///
 /// # Safety
-/// As [`copy_opaque`].
-#[cfg(any(not(target_arch = "x86_64"), test))]
+/// Both runs are valid for `len` bytes. Where they overlap, what is copied is unspecified.
 #[inline(always)]
-unsafe fn copy_words(to: *mut u8, from: *const u8, len: usize) {
-    /// A word at any address, which is one load; an array of bytes would be eight.
-    #[repr(C, packed)]
-    #[derive(Clone, Copy)]
-    struct Loose(u64);
-    const WORD: usize = size_of::<u64>();
+pub(super) unsafe fn copy_words_in(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: `at` never passes `len`, and words are only accessed where a whole one is left; the
     // target is aligned from `head` on, and so is the source where it is read as `u64`.
     unsafe {
@@ -130,6 +131,42 @@ unsafe fn copy_words(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
+/// As [`copy_words_in`], where it is each word of the source that is one load.
+///
+/// # Safety
+/// As [`copy_words_in`].
+#[inline(always)]
+pub(super) unsafe fn copy_words_out(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: `at` never passes `len`, and words are only accessed where a whole one is left; the
+    // source is aligned from `head` on, and so is the target where it is written as `u64`.
+    unsafe {
+        let copy_byte = |at| to.add(at).write_volatile(from.add(at).read_volatile());
+        let head = from.addr().wrapping_neg() % WORD;
+        let mut at = 0;
+        while at < head.min(len) {
+            copy_byte(at);
+            at += 1;
+        }
+        if to.wrapping_add(at).addr().is_multiple_of(WORD) {
+            while at + WORD <= len {
+                let word = from.add(at).cast::<u64>().read_volatile();
+                to.add(at).cast::<u64>().write_volatile(word);
+                at += WORD;
+            }
+        } else {
+            while at + WORD <= len {
+                let word = from.add(at).cast::<u64>().read_volatile();
+                to.add(at).cast::<Loose>().write_volatile(Loose(word));
+                at += WORD;
+            }
+        }
+        while at < len {
+            copy_byte(at);
+            at += 1;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,14 +178,17 @@ mod tests {
         let from: Vec<u8> = (1..=ROOM as u8).collect();
         for (source, target) in (0..8).flat_map(|source| (0..8).map(move |to| (source, to))) {
             for len in 0..=ROOM - 8 {
-                let mut to = [0xee_u8; ROOM];
+                let to = [0xee_u8; ROOM];
                 let mut expected = to;
                 expected[target..target + len].copy_from_slice(&from[source..source + len]);
-                // SAFETY: both runs are inside the arrays, which do not overlap.
-                unsafe {
-                    copy_words(to.as_mut_ptr().add(target), from.as_ptr().add(source), len);
+                for copy in [copy_words_in, copy_words_out] {
+                    let mut to = to;
+                    // SAFETY: both runs are inside the arrays, which do not overlap.
+                    unsafe {
+                        copy(to.as_mut_ptr().add(target), from.as_ptr().add(source), len);
+                    }
+                    assert_eq!(to, expected, "{len} bytes from {source} to {target}");
                 }
-                assert_eq!(to, expected, "{len} bytes from {source} to {target}");
             }
         }
     }

@@ -181,6 +181,28 @@ pub fn a_notification_follows_its_data(make: Make) {
     });
 }
 
+/// A notification tells the length of what was written, however much that is.
+pub fn a_notification_says_how_much(make: Make) {
+    const LENGTHS: [usize; 7] = [0, 1, 8, 63, 4096, 65_537, 300_000];
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let _data = b.export(1, 1 << 20, Rights::WRITE);
+        let to = a.import(1);
+        for (length, at) in LENGTHS.into_iter().zip((0..).step_by(24)) {
+            a.lane.write_notify(&to, at, &filled(&vec![1; length]), 1, 7).expect("a notification");
+            a.lane.flush().expect("a flush");
+            let event = b.until("a notification", |events| {
+                a.poll();
+                events.pop()
+            });
+            let Event::Notified { at: seen, len, .. } = event else {
+                panic!("{event:?} is no notification")
+            };
+            assert_eq!((seen, len), (at as u64, length as u64));
+        }
+    });
+}
+
 /// A receiver that sleeps on its parker, with nobody else to wake it.
 pub fn a_notification_wakes_its_receiver(make: Make) {
     const ROUNDS: u32 = 300;

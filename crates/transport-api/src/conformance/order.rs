@@ -1,8 +1,11 @@
-//! What a signal covers, and what atomics promise.
+//! What a signal and a fence cover, what atomics promise, and what is never torn.
 
 use super::{Make, Port, bounded, filled, together};
-use crate::{HostId, Rights};
-use primitive::sync::Ordering;
+use crate::{Event, HostId, OpError, RegionKey, Rights};
+use primitive::{
+    SharedBytes,
+    sync::{AtomicBool, Ordering},
+};
 use std::collections::HashSet;
 
 /// Writes a payload and signals, and checks at the other side that the signal's sight is the sight
@@ -117,5 +120,115 @@ pub fn atomics_lose_nothing(make: Make) {
         assert_eq!(all, (0..2 * STEPS).map(|n| n * 3).collect(), "each old value exactly once");
         assert_eq!(region.memory().load(8, Ordering::Acquire), 6 * STEPS);
         assert_eq!(region.memory().load(16, Ordering::Acquire), 2 * STEPS);
+    });
+}
+
+/// One side writes words whose bytes are all alike while the other reads them, both ways.
+pub fn a_word_is_never_torn(make: Make) {
+    const BYTES: usize = 8192;
+    const ROUNDS: usize = 1000;
+    let check = |bytes: &[u8]| {
+        for (at, word) in bytes.chunks_exact(8).enumerate() {
+            assert!(word.iter().all(|byte| *byte == word[0]), "{word:?} at word {at}");
+        }
+    };
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let region = b.export(1, BYTES, Rights::READ | Rights::WRITE);
+        let (to, is_done) = (a.import(1), AtomicBool::new(false));
+        together(
+            || {
+                for round in 0..ROUNDS {
+                    let lead = round % 4 * 8;
+                    let from = filled(&vec![round as u8; BYTES - lead]);
+                    let outcome = a.outcome(|lane| lane.write(&to, lead, &from));
+                    assert_eq!(outcome, Ok(()));
+                }
+                is_done.store(true, Ordering::Release);
+            },
+            || {
+                let mut bytes = vec![0; BYTES];
+                while !is_done.load(Ordering::Acquire) {
+                    b.poll();
+                    region.memory().read_words(0, &mut bytes);
+                    check(&bytes);
+                }
+            },
+        );
+        is_done.store(false, Ordering::Release);
+        together(
+            || {
+                let into = SharedBytes::heap(BYTES);
+                for token in 0..ROUNDS as u64 {
+                    a.lane.read(&to, 0, &into, token).expect("a read");
+                    a.lane.flush().expect("a flush");
+                    assert_eq!(a.completion(token), Ok(BYTES as u64));
+                    check(&super::bytes(&into));
+                }
+                is_done.store(true, Ordering::Release);
+            },
+            || {
+                let mut round = 0u8;
+                while !is_done.load(Ordering::Acquire) {
+                    round = round.wrapping_add(1);
+                    region.memory().write_words(0, &[round; BYTES]);
+                    b.poll();
+                }
+            },
+        );
+    });
+}
+
+/// Once a fence has completed, everything in front of it is in the owner's memory.
+pub fn a_fence_covers_earlier_writes(make: Make) {
+    const ROUNDS: u64 = 300;
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let region = b.export(1, 1 << 19, Rights::WRITE);
+        let to = a.import(1);
+        for round in 1..=ROUNDS {
+            let len = if round % 50 == 0 { 300_000 } else { 5000 };
+            let pattern = vec![round as u8; len];
+            a.lane.write(&to, 8, &filled(&pattern)).expect("a write");
+            a.lane.signal(&to, 0, round).expect("a signal");
+            a.lane.fence(round).expect("a fence");
+            a.lane.flush().expect("a flush");
+            assert_eq!(a.completion(round), Ok(0));
+            assert_eq!(region.memory().load(0, Ordering::Acquire), round);
+            assert!(super::bytes(&region.memory().slice(8, len)) == pattern, "round {round}");
+        }
+    });
+}
+
+/// What was refused is known when it is called, or by the fence behind it, and by no later one.
+pub fn a_fence_tells_of_a_refusal(make: Make) {
+    bounded(move || {
+        let (mut a, mut b) = Port::pair(&make(2, 2));
+        let (_kept, region) = (b.export(1, 64, Rights::WRITE), b.export(2, 64, Rights::WRITE));
+        let (fine, gone) = (a.import(1), a.import(2));
+        b.transport.revoke(RegionKey(2)).expect("a revocation");
+        let refusal = OpError::Revoked(RegionKey(2));
+        let fence = |a: &mut Port, token: u64| {
+            a.lane.fence(token).expect("a fence");
+            a.lane.flush().expect("a flush");
+            // Reports of single operations may come before.
+            a.until("a fence", |events| {
+                let ends = events.drain(..).filter_map(|event| match event {
+                    Event::Completed { token: t, value } if t == token => Some(Ok(value)),
+                    Event::Failed { token: Some(t), error } if t == token => Some(Err(error)),
+                    _ => None,
+                });
+                ends.last()
+            })
+        };
+        a.lane.signal(&fine, 0, 1).expect("a signal");
+        assert_eq!(fence(&mut a, 1), Ok(0));
+        match a.lane.signal(&gone, 0, 1) {
+            Ok(()) => assert_eq!(fence(&mut a, 2), Err(refusal)),
+            Err(error) => assert_eq!(error, refusal),
+        }
+        a.lane.signal(&fine, 8, 1).expect("a signal");
+        assert_eq!(fence(&mut a, 3), Ok(0), "told once");
+        assert_eq!(region.memory().load(0, Ordering::Acquire), 0);
     });
 }

@@ -159,7 +159,7 @@ impl Machine {
                 Header::new(Kind::Data).encode(count, &mut self.answers);
                 let start = self.answers.len();
                 self.answers.resize(start + count, 0);
-                memory.read_into(at, &mut self.answers[start..]);
+                memory.read_words(at, &mut self.answers[start..]);
                 return Ok(());
             }
             Kind::Swap => {
@@ -174,7 +174,7 @@ impl Machine {
                 return Ok(());
             }
             _ => {
-                memory.write_from(at, body);
+                memory.write_words(at, body);
                 return Ok(());
             }
         };
@@ -212,7 +212,7 @@ impl Machine {
                 if is_revoked || body.len() == len =>
             {
                 if !is_revoked {
-                    into.write_from(at, body);
+                    into.write_words(at, body);
                 }
                 self.refused |= is_revoked;
                 total.map(|total| match std::mem::take(&mut self.refused) {

@@ -154,11 +154,11 @@ impl Machine {
     pub(crate) fn write(&mut self, to: Name, at: usize, from: &SharedBytes) {
         let mut done = 0;
         loop {
-            let len = (from.len() - done).min(BODY_BYTES);
+            let len = (from.len() - done).min(whole_words(at + done));
             let last = done + len == from.len();
             let mut header = on(Kind::Write, to, at + done);
             header.word = u64::from(last);
-            self.start(header, None, len, |body| from.read_into(done, body));
+            self.start(header, None, len, |body| from.read_words(done, body));
             done += len;
             if last {
                 return;
@@ -173,7 +173,7 @@ impl Machine {
     pub(crate) fn read(&mut self, name: Name, from: usize, into: &SharedBytes, token: u64) {
         let mut at = 0;
         loop {
-            let len = (into.len() - at).min(BODY_BYTES);
+            let len = (into.len() - at).min(whole_words(from + at));
             let total = (at + len == into.len()).then_some(into.len());
             let header = Header { word: len as u64, ..on(Kind::Read, name, from + at) };
             let part = Asked::Part { token, name, into: into.clone(), at, len, total };
@@ -314,6 +314,12 @@ impl Machine {
     pub(crate) fn unsent(&self) -> usize {
         self.requests.len()
     }
+}
+
+/// Bytes of a body that begins at byte `at` of a region, at most: it ends where a word does, so that
+/// no word is carried out in two parts.
+fn whole_words(at: usize) -> usize {
+    BODY_BYTES - at % 8
 }
 
 /// The header of an operation on byte `at` of a region.

@@ -1,12 +1,17 @@
 //! [`Decoder`]: from bytes, which a peer may have chosen, to serde's data model.
 
-use super::{fault::Fault, trusts, trusts::Record, variant_word};
+use std::fmt;
+
 use primitive::limits::NESTING;
+use serde::de::value::U32Deserializer;
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Expected, IntoDeserializer, MapAccess, SeqAccess,
-    VariantAccess, Visitor, value::U32Deserializer,
+    VariantAccess, Visitor,
 };
-use std::fmt;
+
+use crate::codec::fault::Fault;
+use crate::codec::trusts::Record;
+use crate::codec::{ASYMMETRY, give_back_records, trusts, variant_word};
 
 /// The bytes of a message that have not been decoded yet.
 pub(super) struct Source<'de> {
@@ -21,7 +26,7 @@ impl Drop for Source<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if !self.records.is_empty() {
-            super::give_back_records(self.records);
+            give_back_records(self.records);
         }
     }
 }
@@ -84,7 +89,7 @@ fn invalid(bits: u32, expected: &dyn Expected) -> Fault {
 
 /// What an honest sender can only cause by a type whose two sides differ.
 fn unexpected(what: fmt::Arguments<'_>) -> Fault {
-    Fault::new(format!("{what}; {}", super::ASYMMETRY))
+    Fault::new(format!("{what}; {}", ASYMMETRY))
 }
 
 /// What a type asks that wants the format to describe itself.

@@ -1,8 +1,10 @@
 //! [`Encoder`]: from serde's data model to bytes.
 
-use super::{Encoded, fault::Fault, trusts, variant_word};
 use primitive::limits::{MESSAGE_BYTES, NESTING};
 use serde::ser::{self, Serialize, Serializer};
+
+use crate::codec::fault::Fault;
+use crate::codec::{Encoded, trusts, variant_word};
 
 /// Encodes one value, which is `depth` levels inside the one that the message is made of.
 pub(super) struct Encoder<'a, const N: usize> {

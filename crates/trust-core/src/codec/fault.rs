@@ -1,9 +1,11 @@
 //! [`Fault`]: why a value cannot be encoded or decoded, as serde asks for it.
 
-use crate::error::CodecError;
+use std::fmt;
+
 use primitive::limits::NESTING;
 use serde::{de, ser};
-use std::fmt;
+
+use crate::error::CodecError;
 
 /// A codec error. Boxed, so that the results that every step returns stay small.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Plain values, which travel past the codec: as one word, or as nothing.
 
-use crate::error::CodecError;
 use std::any::Any;
+
+use crate::error::CodecError;
 
 /// What a plain value is: nothing, or one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,10 @@
-use super::*;
+use std::collections::BTreeMap;
+
 use primitive::limits::NESTING;
 use proptest::prelude::*;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+
+use super::*;
 
 type Wild = (Vec<String>, Option<u64>, BTreeMap<u32, (i8, char)>, Result<(), [u16; 3]>);
 
@@ -240,12 +242,16 @@ fn a_collection_that_miscounts_is_refused_where_it_is_sent() {
 }
 
 mod trusts_in_messages {
-    use super::{super::*, *};
-    use crate::{EnteredNode, Node, Trust, Wiring, local_trustee};
-    use serde::{Deserializer, Serializer, ser::Impossible};
+    use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::{cell::RefCell, time::Duration};
+    use std::time::Duration;
+
+    use serde::ser::Impossible;
+    use serde::{Deserializer, Serializer};
     use transport_shm::ShmTransport;
+
+    use super::*;
+    use crate::{EnteredNode, Node, Trust, Wiring, local_trustee};
 
     /// Makes this thread a node with a property.
     fn enter() -> (Wiring, EnteredNode, Trust<u8>) {

@@ -9,14 +9,14 @@
 //! imitate the name, but has no record to offer or to leave; each record that arrives makes one
 //! trust.
 
-use super::fault::Fault;
-use crate::node::with_node;
-use serde::{
-    Serialize, Serializer,
-    de::{Deserializer, Error, Visitor},
-    ser,
-};
-use std::{cell::RefCell, fmt};
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::OnceLock;
+
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Serialize, Serializer, ser};
+
+use crate::codec::fault::Fault;
 
 /// The name by which the codec recognises a trust.
 const NAME: &str = "gossamer::Trust";
@@ -48,13 +48,19 @@ impl Record {
 
     /// Drops the trust that this is the record of.
     pub(super) fn give_back(&self) {
-        let Record { home, property, id } = *self;
-        with_node(|node| {
-            if let Some(node) = node {
-                node.release(home, property, vec![id], Vec::new());
-            }
-        });
+        if let Some(drop_trust) = DROP_TRUST.get() {
+            drop_trust(*self);
+        }
     }
+}
+
+/// Drops the trust that a record stands for, if the thread belongs to a rack. The codec does not know
+/// racks: whoever does says once how.
+static DROP_TRUST: OnceLock<fn(Record)> = OnceLock::new();
+
+/// Sets how the trusts of values that do not arrive are dropped: the same way in all calls.
+pub(crate) fn drop_trusts_by(drop_trust: fn(Record)) {
+    DROP_TRUST.get_or_init(|| drop_trust);
 }
 
 thread_local! {

@@ -4,12 +4,13 @@
 //! node keeps it from going: by a context, a poll, a borrowed lane, or by asking it to
 //! [stay](Stay).
 
-use super::Node;
-use crate::{
-    context::Context,
-    error::{Panic, RACK_ENDED},
-};
-use std::{cell::Cell, rc::Rc, time::Instant};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::closure::context::Context;
+use crate::error::{Panic, RACK_ENDED};
+use crate::node::Node;
 
 thread_local! {
     static CURRENT: Cell<Option<&'static Node>> = const { Cell::new(None) };

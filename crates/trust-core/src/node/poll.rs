@@ -1,14 +1,13 @@
 //! One poll of a node: hand over what is queued, serve what has arrived, take replies, and now and
 //! then look at the lanes.
 
-use super::{Incident, LANE_POLL_EVERY, Node};
-use crate::{
-    arrivals::Visit,
-    context::Context,
-    error::{DelegateError, Panic},
-    outbox::{BULK_REPLY, BULK_REQUEST},
-};
 use transport_api::{Event, HostId, LossReason, PeerEvent, ThreadId};
+
+use crate::closure::context::Context;
+use crate::error::{DelegateError, Panic};
+use crate::node::{Incident, LANE_POLL_EVERY, Node};
+use crate::wire::arrivals::Visit;
+use crate::wire::bulk::{BULK_REPLY, BULK_REQUEST};
 
 impl Node {
     /// One round of all that; true if anything happened.

@@ -20,13 +20,12 @@
 //! A pure policy: the clock is handed in by the worker ([`EnteredNode::keep_time`]). Without one,
 //! the fiber yields every [`MOST`] calls.
 //!
-//! [`EnteredNode::keep_time`]: super::EnteredNode::keep_time
+//! [`EnteredNode::keep_time`]: crate::EnteredNode::keep_time
 
-use super::Node;
-use std::{
-    cell::Cell,
-    time::{Duration, Instant},
-};
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use crate::node::Node;
 
 /// How long a fiber may call properties of its own thread while nothing else runs there. About as
 /// long as an idle thread goes on yielding before it sleeps.
@@ -165,8 +164,9 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::OnceLock;
+
+    use super::*;
 
     thread_local! {
         static NANOSECONDS: Cell<u64> = const { Cell::new(0) };

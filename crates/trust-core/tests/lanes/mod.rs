@@ -2,9 +2,11 @@
 //! [`Link`]. Memory that is mapped needs nothing of it but `wake`; to a copy it writes as a
 //! transport may.
 
-use gossamer_trust_core::link::Link;
-use primitive::{SharedBytes, sync::Ordering};
 use std::sync::Arc;
+
+use gossamer_trust_core::link::Link;
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
 use transport_api::{
     Event, HostId, Lane, OpError, RegionKey, RemoteRegion, Rights, Tag, ThreadId, Window,
 };

@@ -1,0 +1,178 @@
+//! A fiber's control block: who it is, what it waits for, where it is suspended.
+//!
+//! Only the thread that owns the scheduler touches a block, so plain cells suffice. A block stays
+//! at one address as long as its scheduler lives and is used again, with its stack, by later
+//! fibers.
+//!
+//! A fiber is in the run queue at most once. That follows from who may put it there:
+//! 1. `launch`, for a block that was free;
+//! 2. `unpark` and an expired `park_until`, which turn `Parked` into `Active`;
+//! 3. the fiber itself in `yield_now`, while it runs and therefore is not queued;
+//! 4. an expired `sleep`, whose timer exists only while the fiber is suspended in that sleep.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use crate::core::locals::Locals;
+use crate::core::queue::Queue;
+use crate::stack::Stack;
+use crate::switch::Switch;
+
+/// Names one fiber of one thread: an index into the thread's table and a generation that tells it
+/// from the fibers that had the same place before.
+///
+/// An id of a fiber that has ended names nobody. An id means nothing on another thread; use an
+/// [`Unparker`](crate::Unparker) there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FiberId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl FiberId {
+    /// The id as one word, for storing it in a request or an atomic.
+    #[inline]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// The id that [`FiberId::to_bits`] turned into `bits`. Bits from elsewhere make an id that
+    /// names nobody or the wrong fiber, which then wakes for no reason; nothing worse happens.
+    #[inline]
+    pub const fn from_bits(bits: u64) -> FiberId {
+        FiberId { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// A fiber that waits, for whoever is to wake it: unlike a [`FiberId`] it is not looked up, and must
+/// not be used when the fiber's scheduler is gone.
+#[derive(Clone, Copy)]
+pub struct Waiting(pub(crate) NonNull<Block>);
+
+impl std::fmt::Debug for FiberId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FiberId({}.{})", self.index, self.generation)
+    }
+}
+
+/// Where a fiber stands between park and unpark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// Running, queued, or asleep; not parked, and holds no token.
+    Active,
+    /// As `Active`, and holds the token: the next park returns at once.
+    Notified,
+    /// Suspended until an unpark.
+    Parked,
+    /// Being unwound; may not suspend again.
+    Cancelled,
+    /// The block belongs to no fiber.
+    Free,
+}
+
+/// What the thread's timers know about a fiber.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Timer {
+    /// Nothing.
+    Unset,
+    /// Asleep until then, whatever anybody unparks.
+    Sleep(Instant),
+    /// Parked until then at most.
+    Park(Instant),
+    /// The deadline came before the unpark.
+    Fired,
+}
+
+/// The control block. The fields that every switch touches come first.
+#[repr(C, align(64))]
+pub(crate) struct Block {
+    pub(crate) state: Cell<State>,
+    pub(crate) id: Cell<FiberId>,
+    /// The run queue of its scheduler.
+    pub(crate) queue: *const Queue<Block>,
+    pub(crate) switch: Switch,
+    pub(crate) timer: Cell<Timer>,
+    /// Mapped while a fiber owns the block, and while the block waits in the pool.
+    pub(crate) stack: Cell<Option<Stack>>,
+    /// Whether the stack has the scheduler's standard size and may be pooled.
+    pub(crate) standard: Cell<bool>,
+    /// How often the fiber caught its cancellation and waited again.
+    pub(crate) defiance: Cell<u32>,
+    /// How many waits of its destructors returned at once, after its cancellation.
+    pub(crate) futile_waits: Cell<u32>,
+    /// Counts the fibers of the thread, for the default name.
+    pub(crate) serial: Cell<u64>,
+    pub(crate) name: Cell<Option<Cow<'static, str>>>,
+    pub(crate) locals: RefCell<Locals>,
+}
+
+impl Block {
+    pub(crate) fn new(index: u32, queue: *const Queue<Block>) -> Block {
+        Block {
+            state: Cell::new(State::Free),
+            id: Cell::new(FiberId { index, generation: 0 }),
+            queue,
+            switch: Switch::new(),
+            timer: Cell::new(Timer::Unset),
+            stack: Cell::new(None),
+            standard: Cell::new(true),
+            defiance: Cell::new(0),
+            futile_waits: Cell::new(0),
+            serial: Cell::new(0),
+            name: Cell::new(None),
+            locals: RefCell::new(Locals::new()),
+        }
+    }
+
+    /// Hands the fiber its token; `queue` is its scheduler's.
+    #[inline(always)]
+    pub(crate) fn wake(&self, queue: &Queue<Block>) {
+        // Spelled out, because a jump table here would cost every wake an indirect jump.
+        if self.state.get() == State::Parked {
+            self.state.set(State::Active);
+            queue.push(self);
+        } else {
+            self.leave_token();
+        }
+    }
+
+    /// An unpark of a fiber that does not wait: its next wait returns at once.
+    #[cold]
+    #[inline(never)]
+    fn leave_token(&self) {
+        if self.state.get() == State::Active {
+            self.state.set(State::Notified);
+        }
+    }
+
+    /// The name given at spawn, or "fiber N".
+    pub(crate) fn name(&self) -> String {
+        let name = self.name.take();
+        let text = match &name {
+            Some(name) => name.to_string(),
+            None => format!("fiber {}", self.serial.get()),
+        };
+        self.name.set(name);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_survive_the_trip_through_a_word() {
+        let id = FiberId { index: 7, generation: u32::MAX };
+        assert_eq!(FiberId::from_bits(id.to_bits()), id);
+    }
+
+    #[test]
+    fn a_switch_touches_two_cache_lines_at_most() {
+        let end = std::mem::offset_of!(Block, switch) + size_of::<Switch>();
+        assert!(end <= 128, "the hot part of a block has grown to {end} bytes");
+    }
+}

@@ -1,0 +1,200 @@
+//! How a fiber starts, runs and waits.
+
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use primitive::drop_payload;
+
+use crate::core::Core;
+use crate::core::block::{Block, FiberId, State, Timer};
+use crate::core::current::CURRENT;
+use crate::switch::{Resumed, Switch};
+
+impl Core {
+    /// Makes a reserved block a fiber that will run `body`.
+    #[inline]
+    pub(crate) fn launch<F>(
+        &self,
+        block: &Block,
+        name: Option<Cow<'static, str>>,
+        body: F,
+    ) -> FiberId
+    where
+        F: FnOnce() + 'static,
+    {
+        let serial = self.started.get() + 1;
+        self.started.set(serial);
+        block.serial.set(serial);
+        block.name.set(name);
+        block.locals.borrow_mut().reopen();
+        let Some(stack) = block.stack.take() else {
+            unreachable!("a reserved block has a stack");
+        };
+        let this: *const Block = block;
+        let contained = move || {
+            CURRENT.with(|current| current.running.set(this));
+            contain(body);
+        };
+        // SAFETY: a reserved block's stack is idle, and is unmapped only after the fiber has ended
+        // (`retire`, `drop`); the block stays in place as long as the core lives.
+        unsafe { block.switch.load(&stack, contained) };
+        block.stack.set(Some(stack));
+        block.state.set(State::Active);
+        self.queue.push(block);
+        block.id.get()
+    }
+
+    /// Resumes up to `limit` ready fibers and returns how many. To be called on the thread's own
+    /// stack, with this core entered.
+    ///
+    /// Only the first of them is resumed from here: fibers that wait [hand over](Self::leave) to the
+    /// next one. Whoever gets the processor notes that it is the one that runs.
+    #[inline]
+    pub(crate) fn run(&self, limit: usize) -> usize {
+        self.runs.set(true);
+        let start = self.queue.position();
+        self.end.set(start.wrapping_add(limit));
+        while let Some(block) = self.take_next() {
+            // SAFETY: a queued block is loaded and suspended; this is the thread's own stack.
+            unsafe { block.switch.resume() };
+            // SAFETY: whoever goes on puts its block there (`leave`, `launch`), every `Entered` on its
+            // stack restores it, and nobody else gives the processor back: it is a block of this
+            // core.
+            let block = unsafe { &*CURRENT.with(|current| current.running.get()) };
+            if block.switch.became() == Resumed::Finished {
+                self.retire(block);
+            }
+        }
+        CURRENT.with(|current| current.running.set(std::ptr::null()));
+        self.runs.set(false);
+        self.queue.position().wrapping_sub(start)
+    }
+
+    /// Takes the next fiber that `run` has to resume out of the queue.
+    #[inline(always)]
+    fn take_next(&self) -> Option<&Block> {
+        let next = self.queue.first().filter(|_| self.queue.position() != self.end.get())?;
+        self.queue.remove_first();
+        // SAFETY: only blocks of this core are queued here, and they are freed with it.
+        Some(unsafe { next.as_ref() })
+    }
+
+    /// Suspends the running fiber: gives the processor to the next one, or back to `run`.
+    ///
+    /// # Safety
+    /// `block` is the running fiber, and not cancelled.
+    #[inline(always)]
+    unsafe fn leave(&self, block: &Block) {
+        let next = if Switch::HANDS_OVER { self.take_next() } else { None };
+        // SAFETY: the caller runs on the stack of `block`, and `run` has resumed it or whoever handed
+        // over to it: a cancelled fiber does not come here. A queued block is loaded and suspended,
+        // or is this one, which then stays where it is.
+        unsafe {
+            match next {
+                Some(next) => block.switch.hand_over(&next.switch),
+                None => block.switch.suspend(),
+            }
+        }
+        CURRENT.with(|current| current.running.set(block));
+    }
+
+    /// Suspends the running fiber until somebody unparks it.
+    #[inline(always)]
+    pub(crate) fn park(&self, block: &Block) {
+        if block.state.get() == State::Active {
+            block.state.set(State::Parked);
+            // SAFETY: `block` is the running fiber, and not cancelled.
+            unsafe { self.leave(block) };
+        } else {
+            Core::take_token(block);
+        }
+    }
+
+    /// Uses up the token that makes a wait return at once. Returns whether there was one; for a
+    /// cancelled fiber, there is none.
+    #[cold]
+    #[inline(never)]
+    fn take_token(block: &Block) -> bool {
+        !Core::returns_at_once(block) && block.state.replace(State::Active) == State::Notified
+    }
+
+    /// As [`park`](Self::park). In a destructor of a cancelled fiber it unwinds the other fibers
+    /// instead, which may be what the caller waits for, and returns false.
+    pub(crate) fn park_or_unwind_others(&self, block: &Block) -> bool {
+        if Core::returns_at_once(block) {
+            self.unwind_suspended();
+            return false;
+        }
+        self.park(block);
+        true
+    }
+
+    /// Lets the other ready fibers run first.
+    #[inline(always)]
+    pub(crate) fn yield_now(&self, block: &Block) {
+        if block.state.get() == State::Cancelled && Core::returns_at_once(block) {
+            return;
+        }
+        self.queue.push(block);
+        // SAFETY: `block` is the running fiber, and not cancelled.
+        unsafe { self.leave(block) };
+    }
+
+    /// As [`yield_now`](Self::yield_now), but ends the round of [`run`](Self::run) first.
+    pub(crate) fn yield_to_worker(&self, block: &Block) {
+        self.end.set(self.queue.position());
+        self.yield_now(block);
+    }
+
+    /// Suspends the running fiber until `deadline` has been reported to `expire`.
+    pub(crate) fn sleep_until(&self, block: &Block, deadline: Instant) {
+        if Core::returns_at_once(block) {
+            return;
+        }
+        block.timer.set(Timer::Sleep(deadline));
+        self.timers.insert(deadline, block.id.get().index);
+        // SAFETY: `block` is the running fiber, and not cancelled.
+        unsafe { self.leave(block) };
+        block.timer.set(Timer::Unset);
+    }
+
+    /// Suspends the running fiber until it is cancelled.
+    pub(crate) fn sleep_for_ever(&self, block: &Block) {
+        while !Core::returns_at_once(block) {
+            self.park(block);
+        }
+    }
+
+    /// Parks until `deadline` at most; returns whether it was an unpark that ended the wait.
+    pub(crate) fn park_until(&self, block: &Block, deadline: Instant) -> bool {
+        if Core::returns_at_once(block) {
+            return false;
+        }
+        if block.state.get() != State::Active && Core::take_token(block) {
+            return true;
+        }
+        let index = block.id.get().index;
+        block.timer.set(Timer::Park(deadline));
+        self.timers.insert(deadline, index);
+        self.park(block);
+        match block.timer.replace(Timer::Unset) {
+            Timer::Park(deadline) => {
+                self.timers.remove(deadline, index);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Runs a fiber's body. In a function of its own, so that what is too large for the stack is found
+/// out when the fiber is known to be the one that runs.
+#[inline(never)]
+fn contain(body: impl FnOnce()) {
+    // Nothing may unwind out of a fiber. `body` reports panics to its joiner; what is left are
+    // destructors of results that nobody waits for.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
+        drop_payload(payload);
+    }
+}

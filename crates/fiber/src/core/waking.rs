@@ -1,0 +1,62 @@
+//! What makes a waiting fiber ready: an unpark, a deadline, a message of another thread.
+
+use std::time::Instant;
+
+use crate::core::Core;
+use crate::core::block::{FiberId, State, Timer};
+use crate::core::inbox::Message;
+
+impl Core {
+    #[inline(always)]
+    pub(crate) fn unpark(&self, id: FiberId) {
+        if let Some(block) = self.find(id) {
+            block.wake(&self.queue);
+        }
+    }
+
+    /// Makes the fibers ready whose deadline has come; returns the next deadline.
+    pub(crate) fn expire(&self, now: Instant) -> Option<Instant> {
+        while let Some(index) = self.timers.pop_due(now) {
+            let Some(block) = self.at(index) else { continue };
+            match block.timer.get() {
+                Timer::Sleep(_) => {
+                    block.timer.set(Timer::Fired);
+                    self.queue.push(block);
+                }
+                Timer::Park(_) if block.state.get() == State::Parked => {
+                    block.timer.set(Timer::Fired);
+                    block.state.set(State::Active);
+                    self.queue.push(block);
+                }
+                // Unparked before its time but not resumed yet: that wait ends as unparked.
+                Timer::Park(_) | Timer::Unset | Timer::Fired => {}
+            }
+        }
+        self.timers.next()
+    }
+
+    /// Takes in what other threads have sent; returns whether there was anything.
+    #[inline]
+    pub(crate) fn drain_inbox(&self) -> bool {
+        self.shared.has_mail() && self.drain_mail()
+    }
+
+    #[cold]
+    fn drain_mail(&self) -> bool {
+        let mut messages = self.shared.collect(self.spare.take());
+        let any = !messages.is_empty();
+        for message in messages.drain(..) {
+            match message {
+                Message::Unpark(wake) => self.unpark(wake.take()),
+                Message::Spawn { builder, job } => match self.reserve(builder.stack_bytes) {
+                    Ok(block) => {
+                        self.launch(block, builder.name, move || job(Ok(())));
+                    }
+                    Err(error) => job(Err(error)),
+                },
+            }
+        }
+        self.spare.set(messages);
+        any
+    }
+}

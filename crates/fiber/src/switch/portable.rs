@@ -1,0 +1,150 @@
+//! The switch where we have none of our own: corosensei's.
+//!
+//! Both `resume` and `suspend` must inline into their callers: corosensei ends `suspend` with a
+//! `ret` that the processor predicts from the `call` in `resume`, so that every real call and
+//! return between the two costs a misprediction.
+
+use std::cell::{Cell, UnsafeCell};
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use primitive::drop_payload;
+
+use crate::stack::Stack;
+use crate::switch::{MAX_INLINE_CLOSURE_BYTES, Resumed};
+
+/// A stack as corosensei sees it. It does not own the memory: the fiber's control block does.
+#[derive(Clone, Copy)]
+struct View {
+    top: NonZeroUsize,
+    limit: NonZeroUsize,
+}
+
+// SAFETY: `Switch::load` makes a view of a `Stack`, which is aligned, guarded and large enough, and
+// its caller promises that the stack outlives the coroutine.
+unsafe impl corosensei::stack::Stack for View {
+    #[inline]
+    fn base(&self) -> NonZeroUsize {
+        self.top
+    }
+
+    #[inline]
+    fn limit(&self) -> NonZeroUsize {
+        self.limit
+    }
+}
+
+/// The suspended or running execution of one fiber, or nothing.
+pub(crate) struct Switch {
+    /// The way back to whoever resumed: valid from the first instruction of the closure to its last.
+    exit: Cell<*const Yielder<(), ()>>,
+    became: Cell<Resumed>,
+    coroutine: UnsafeCell<Option<Coroutine<(), (), (), View>>>,
+}
+
+impl Switch {
+    /// Whether an execution can [hand over](Self::hand_over) to another.
+    pub(crate) const HANDS_OVER: bool = false;
+
+    pub(crate) fn new() -> Switch {
+        Switch {
+            exit: Cell::new(std::ptr::null()),
+            became: Cell::new(Resumed::Finished),
+            coroutine: UnsafeCell::new(None),
+        }
+    }
+
+    /// Puts `body` at the top of `stack`, to begin with the next `resume`.
+    ///
+    /// # Safety
+    /// Nothing runs on `stack`, it outlives the execution, this `Switch` stays where it is until
+    /// the execution has ended, and the previous execution, if any, has finished.
+    #[inline]
+    pub(crate) unsafe fn load<F: FnOnce() + 'static>(&self, stack: &Stack, body: F) {
+        if size_of::<F>() > MAX_INLINE_CLOSURE_BYTES || align_of::<F>() > 16 {
+            let body: Box<dyn FnOnce()> = Box::new(body);
+            // SAFETY: as promised by the caller.
+            unsafe { self.load_small(stack, body) };
+        } else {
+            // SAFETY: as promised by the caller.
+            unsafe { self.load_small(stack, body) };
+        }
+    }
+
+    /// # Safety
+    /// As for [`Switch::load`].
+    #[inline]
+    unsafe fn load_small<F: FnOnce() + 'static>(&self, stack: &Stack, body: F) {
+        let view = View { top: stack.top(), limit: stack.limit() };
+        let this: *const Switch = self;
+        let coroutine = Coroutine::with_stack(view, move |yielder: &Yielder<(), ()>, ()| {
+            // SAFETY: the caller of `load` keeps the `Switch` in place while this runs.
+            unsafe { (*this).exit.set(yielder) };
+            body();
+        });
+        // SAFETY: no execution is in progress, so nobody else looks into the cell.
+        unsafe { *self.coroutine.get() = Some(coroutine) };
+    }
+
+    /// Runs the loaded execution until it suspends or finishes; what [became](Self::became) of it,
+    /// it says then.
+    ///
+    /// # Safety
+    /// An execution is loaded and suspended, and the caller is not itself on its stack.
+    #[inline(always)]
+    pub(crate) unsafe fn resume(&self) {
+        // SAFETY: loaded, says the caller; the execution itself reaches only the exit.
+        let coroutine = unsafe { (*self.coroutine.get()).as_mut().unwrap_unchecked() };
+        self.became.set(match coroutine.resume(()) {
+            CoroutineResult::Yield(()) => Resumed::Suspended,
+            CoroutineResult::Return(()) => Resumed::Finished,
+        });
+    }
+
+    /// What became of the execution when it gave the processor back.
+    #[inline(always)]
+    pub(crate) fn became(&self) -> Resumed {
+        self.became.get()
+    }
+
+    /// For other kinds of switches: this one [hands over](Self::HANDS_OVER) to nobody.
+    ///
+    /// # Safety
+    /// As for [`suspend`](Self::suspend).
+    pub(crate) unsafe fn hand_over(&self, _next: &Switch) {
+        unreachable!("a coroutine of corosensei's resumes no other");
+    }
+
+    /// Gives the processor back to whoever called `resume`; returns at the next `resume`.
+    ///
+    /// # Safety
+    /// The caller runs on this execution's stack.
+    #[inline(always)]
+    pub(crate) unsafe fn suspend(&self) {
+        // SAFETY: while the closure runs, the yielder that it was given is valid.
+        unsafe { (*self.exit.get()).suspend(()) }
+    }
+
+    /// Ends a suspended execution: unwinds its stack so that destructors run, or drops the closure
+    /// when it has not begun. Panics of destructors are swallowed.
+    ///
+    /// # Safety
+    /// As for [`Switch::resume`].
+    #[cold]
+    pub(crate) unsafe fn unwind(&self) {
+        // SAFETY: as in `resume`.
+        let slot = unsafe { &mut *self.coroutine.get() };
+        let Some(coroutine) = slot else { return };
+        let ended = catch_unwind(AssertUnwindSafe(|| coroutine.force_unwind()));
+        if ended.is_err() {
+            // SAFETY: the panic has left every frame of the execution, or came from the
+            // destructor of a closure that never began: nothing on the stack is alive.
+            unsafe { coroutine.force_reset() };
+        }
+        *slot = None;
+        if let Err(payload) = ended {
+            drop_payload(payload);
+        }
+    }
+}

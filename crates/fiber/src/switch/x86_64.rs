@@ -1,0 +1,316 @@
+//! The switch on x86-64: two stack pointers change places, and the processor jumps.
+//!
+//! Whoever gives the processor away pushes where to go on and the two registers that the compiler
+//! will not let us name as lost; everything else that it wants to keep, it saves around the switch
+//! by itself, which is why [`swap`] must be inlined. Each execution has a word for its stack pointer
+//! while it is suspended, and so has whoever resumed:
+//!
+//! ```text
+//!   push rbp, rbx, address of 2      fiber's stack, suspended      scheduler's stack, waiting
+//!   rsp to one word                  | 2: | rbx | rbp | ..         | 2: | rbx | rbp | ..
+//!   rsp from the other                 ^ its word                    ^ RESUMER
+//!   pop address, jmp
+//!   2: pop rbx, rbp
+//! ```
+//!
+//! There is no `call` and no `ret`: what the return predictor knows about either side stays true as
+//! far as it was, and calls and returns of the fiber pair up among themselves.
+//!
+//! A new stack begins as if it had been suspended in front of [`begin`]:
+//!
+//! ```text
+//!   | begin | start::<F> | &Switch | 0 | the closure .. |  top
+//!     ^ its word                     ^ where a return address would be: backtraces end here
+//! ```
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use primitive::drop_payload;
+
+use crate::stack::Stack;
+use crate::switch::asan::Side;
+use crate::switch::{MAX_INLINE_CLOSURE_BYTES, Resumed};
+
+/// How far an execution has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing is loaded, or what was has finished.
+    Ended,
+    /// The closure waits on its stack.
+    Loaded,
+    /// The closure runs or is suspended.
+    Begun,
+    /// As [`Begun`](Phase::Begun); it is to unwind as soon as it runs again.
+    Unwinding,
+}
+
+/// What a suspended execution is thrown when it is to end.
+struct Unwind;
+
+/// What ended the closure, when it was not its own return.
+type Payload = Box<dyn Any + Send>;
+
+thread_local! {
+    /// The stack pointer of whoever called `resume`, while an execution runs.
+    static RESUMER: Cell<*mut u8> = const { Cell::new(std::ptr::null_mut()) };
+    static RESUMER_SIDE: Side = const { Side::new() };
+}
+
+#[cold]
+#[inline(never)]
+fn unwind_from_here(switch: &Switch) {
+    // Once: the destructors that run now are not to be thrown another.
+    switch.phase.set(Phase::Begun);
+    resume_unwind(Box::new(Unwind));
+}
+
+/// The suspended or running execution of one fiber, or nothing.
+pub(crate) struct Switch {
+    /// The execution's stack pointer, while it is suspended.
+    suspended: Cell<*mut u8>,
+    phase: Cell<Phase>,
+    /// The closure, until it begins.
+    closure: Cell<*mut u8>,
+    discard: Cell<unsafe fn(*mut u8)>,
+    panic: Cell<Option<Payload>>,
+    side: Side,
+}
+
+impl Switch {
+    /// Whether an execution can [hand over](Self::hand_over) to another.
+    pub(crate) const HANDS_OVER: bool = true;
+
+    pub(crate) fn new() -> Switch {
+        Switch {
+            suspended: Cell::new(std::ptr::null_mut()),
+            phase: Cell::new(Phase::Ended),
+            closure: Cell::new(std::ptr::null_mut()),
+            discard: Cell::new(discard::<()>),
+            panic: Cell::new(None),
+            side: Side::new(),
+        }
+    }
+
+    /// Puts `body` at the top of `stack`, to begin with the next `resume`.
+    ///
+    /// # Safety
+    /// Nothing runs on `stack`, it outlives the execution, this `Switch` stays where it is until
+    /// the execution has ended, and the previous execution, if any, has finished.
+    #[inline]
+    pub(crate) unsafe fn load<F: FnOnce() + 'static>(&self, stack: &Stack, body: F) {
+        if size_of::<F>() > MAX_INLINE_CLOSURE_BYTES || align_of::<F>() > 16 {
+            let body: Box<dyn FnOnce()> = Box::new(body);
+            // SAFETY: as promised by the caller.
+            unsafe { self.load_small(stack, body) };
+        } else {
+            // SAFETY: as promised by the caller.
+            unsafe { self.load_small(stack, body) };
+        }
+    }
+
+    /// # Safety
+    /// As for [`Switch::load`]; the closure is no larger than [`MAX_INLINE_CLOSURE_BYTES`] and
+    /// aligned to 16 at most.
+    #[inline]
+    unsafe fn load_small<F: FnOnce() + 'static>(&self, stack: &Stack, body: F) {
+        self.side.begin(stack);
+        let closure = stack.at_top(size_of::<F>().next_multiple_of(16));
+        let frame = closure.wrapping_sub(4 * size_of::<usize>()).cast::<usize>();
+        let words = [begin as *const () as usize, start::<F> as *const () as usize];
+        // SAFETY: the top of a stack has room for a closure of at most `MAX_INLINE_CLOSURE_BYTES`
+        // and four words, nothing else uses it, and it is aligned to 16 (`at_top`).
+        unsafe {
+            closure.cast::<F>().write(body);
+            frame.write(words[0]);
+            frame.add(1).write(words[1]);
+            frame.add(2).cast::<*const Switch>().write(self);
+            frame.add(3).write(0);
+        }
+        self.suspended.set(frame.cast());
+        self.closure.set(closure);
+        self.discard.set(discard::<F>);
+        self.phase.set(Phase::Loaded);
+    }
+
+    /// Runs the loaded execution until it, or one to which it has handed over, suspends or
+    /// finishes. Which one, the caller knows; what [became](Self::became) of that one, it says.
+    ///
+    /// # Safety
+    /// An execution is loaded and suspended, the caller is not itself on its stack, and no other
+    /// `resume` of the thread is under way, or the caller restores [`RESUMER`] behind this one.
+    #[inline(always)]
+    pub(crate) unsafe fn resume(&self) {
+        RESUMER_SIDE.with(|side| side.leave_for(&self.side));
+        // SAFETY: the execution is suspended, says the caller, so the word is its stack pointer.
+        RESUMER.with(|resumer| unsafe { swap(resumer, &self.suspended) });
+        RESUMER_SIDE.with(Side::arrive);
+    }
+
+    /// What became of the execution that has given the processor back.
+    ///
+    /// # Panics
+    /// If its closure did.
+    #[inline(always)]
+    pub(crate) fn became(&self) -> Resumed {
+        if self.phase.get() == Phase::Ended { self.finished() } else { Resumed::Suspended }
+    }
+
+    /// Gives the processor back to whoever called `resume`; returns when this execution is resumed
+    /// or handed over to.
+    ///
+    /// # Safety
+    /// The caller runs on this execution's stack.
+    #[inline(always)]
+    pub(crate) unsafe fn suspend(&self) {
+        RESUMER_SIDE.with(|side| self.side.leave_for(side));
+        // SAFETY: the `resume` that runs this has written the word, and `unwind`, the only one to
+        // resume others on an execution's stack, has put it back.
+        RESUMER.with(|resumer| unsafe { swap(&self.suspended, resumer) });
+        self.side.arrive();
+        self.go_on();
+    }
+
+    /// Gives the processor to another execution, which is then the one that `resume` runs; returns
+    /// as [`suspend`](Self::suspend) does.
+    ///
+    /// # Safety
+    /// The caller runs on this execution's stack, and `next` is loaded and suspended, or is this
+    /// one.
+    #[inline(always)]
+    pub(crate) unsafe fn hand_over(&self, next: &Switch) {
+        self.side.leave_for(&next.side);
+        // SAFETY: `next` is suspended, so the word is its stack pointer; or it is this one, and the
+        // word becomes its stack pointer before it is read.
+        unsafe { swap(&self.suspended, &next.suspended) };
+        self.side.arrive();
+        self.go_on();
+    }
+
+    /// What comes first after a suspension.
+    #[inline(always)]
+    fn go_on(&self) {
+        if self.phase.get() == Phase::Unwinding {
+            unwind_from_here(self);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn finished(&self) -> Resumed {
+        self.side.end();
+        if let Some(payload) = self.panic.take() {
+            resume_unwind(payload);
+        }
+        Resumed::Finished
+    }
+
+    /// Ends a suspended execution: unwinds its stack so that destructors run, or drops the closure
+    /// when it has not begun. Panics of destructors are swallowed.
+    ///
+    /// # Safety
+    /// As for [`Switch::resume`].
+    #[cold]
+    pub(crate) unsafe fn unwind(&self) {
+        // The caller may be an execution itself, which needs its own way back.
+        let resumer = RESUMER.get();
+        let side = RESUMER_SIDE.with(Side::saved);
+        let ended = catch_unwind(AssertUnwindSafe(|| match self.phase.replace(Phase::Ended) {
+            Phase::Ended => {}
+            Phase::Loaded => {
+                // SAFETY: the closure is where `load` put it and has not begun; the phase says that
+                // it is gone now.
+                unsafe { (self.discard.get())(self.closure.get()) };
+            }
+            Phase::Begun | Phase::Unwinding => {
+                self.phase.set(Phase::Unwinding);
+                while self.phase.get() != Phase::Ended {
+                    // SAFETY: as promised by the caller. It ends now: whatever it waits for again is
+                    // refused by the scheduler.
+                    unsafe { self.resume() };
+                }
+                self.finished();
+            }
+        }));
+        RESUMER.set(resumer);
+        RESUMER_SIDE.with(|resumer| resumer.restore(side));
+        if let Err(payload) = ended {
+            drop_payload(payload);
+        }
+    }
+}
+
+/// Suspends whoever runs, with its stack pointer in `here`, and goes on with whoever is suspended
+/// with its stack pointer in `there`; returns when somebody goes on with `here`.
+///
+/// # Safety
+/// `there` is, when `here` has been written, the stack pointer of a side that is suspended in this
+/// function or about to begin, and nobody goes on with that again.
+#[inline(always)]
+unsafe fn swap(here: &Cell<*mut u8>, there: &Cell<*mut u8>) {
+    // SAFETY: the caller's promise. All registers are declared lost but `rsp`, which is back when
+    // this returns, and `rbx` and `rbp`, which are saved on the stack; so is, by leaving out
+    // `nostack`, everything the compiler keeps below `rsp`.
+    unsafe {
+        std::arch::asm!(
+            "push rbp",
+            "push rbx",
+            "lea rax, [rip + 2f]",
+            "push rax",
+            "mov [rdi], rsp",
+            "mov rsp, [rsi]",
+            "pop rax",
+            "jmp rax",
+            "2:",
+            "pop rbx",
+            "pop rbp",
+            inout("rdi") here.as_ptr() => _,
+            inout("rsi") there.as_ptr() => _,
+            lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
+            clobber_abi("sysv64"),
+        );
+    }
+}
+
+/// The first instructions on a new stack: calls `start` without leaving a way back.
+///
+/// # Safety
+/// The stack pointer is at the words that `load_small` wrote, just behind the address of this.
+// SAFETY: pops two of the words, and leaves the third as the return address that `start` begins
+// with.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn begin() {
+    std::arch::naked_asm!("pop rax", "pop rdi", "jmp rax")
+}
+
+/// Runs a closure from beginning to end.
+///
+/// # Safety
+/// `switch` has a closure of type `F` loaded, and this runs on its stack for the first time.
+unsafe extern "sysv64" fn start<F: FnOnce() + 'static>(switch: *const Switch) -> ! {
+    // SAFETY: the caller of `load` keeps the switch in place while the execution lasts.
+    let switch = unsafe { &*switch };
+    switch.side.arrive();
+    switch.phase.set(Phase::Begun);
+    // SAFETY: `load` wrote an `F` there; the phase says that it is taken.
+    let body = unsafe { switch.closure.get().cast::<F>().read() };
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(body))
+        && !payload.is::<Unwind>()
+    {
+        switch.panic.set(Some(payload));
+    }
+    switch.phase.set(Phase::Ended);
+    // SAFETY: this is the execution's stack, and nothing on it is needed any more.
+    unsafe { switch.suspend() };
+    unreachable!("an execution that has ended is not resumed");
+}
+
+/// Drops a closure that has not begun.
+///
+/// # Safety
+/// `closure` is an `F` that nobody uses again.
+unsafe fn discard<F>(closure: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { closure.cast::<F>().drop_in_place() };
+}

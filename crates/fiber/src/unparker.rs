@@ -1,0 +1,44 @@
+//! [`Unparker`]: waking a fiber from any thread.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::core::block::FiberId;
+use crate::core::current;
+use crate::core::inbox::{Shared, Wake};
+
+/// Wakes one fiber from any thread; made by [`unparker`](crate::unparker) on that fiber.
+///
+/// However often it is used before the fiber's thread looks, it takes one place in the inbox.
+#[derive(Clone)]
+pub struct Unparker {
+    wake: Arc<Wake>,
+}
+
+impl Unparker {
+    pub(crate) fn new(shared: Arc<Shared>, id: FiberId) -> Unparker {
+        Unparker { wake: Arc::new(Wake::new(shared, id)) }
+    }
+
+    /// Hands the fiber its token, and wakes it when it is parked. Without effect once the fiber has
+    /// ended.
+    pub fn unpark(&self) {
+        let wake = &self.wake;
+        let same_thread = current::with_core(|core| {
+            let same = Arc::ptr_eq(&core.shared, &wake.shared);
+            if same {
+                core.unpark(wake.id);
+            }
+            same
+        });
+        if same_thread != Some(true) {
+            wake.send();
+        }
+    }
+}
+
+impl fmt::Debug for Unparker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unparker({:?} of scheduler {})", self.wake.id, self.wake.shared.scheduler)
+    }
+}

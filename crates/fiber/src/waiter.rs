@@ -1,0 +1,37 @@
+//! Who waits for something that any thread may bring about: a fiber, or a thread outside fibers.
+
+use std::thread::{self, Thread};
+
+use crate::ops;
+use crate::unparker::Unparker;
+
+/// A fiber or a thread that waits.
+pub(crate) enum Waiter {
+    Fiber(Unparker),
+    Thread(Thread),
+}
+
+impl Waiter {
+    /// The current thread, whether or not it runs a fiber.
+    pub(crate) fn thread() -> Waiter {
+        Waiter::Thread(thread::current())
+    }
+
+    /// Waits until [`wake`](Self::wake), or returns early; false if the wait is given up, as
+    /// [`park_or_give_up`](crate::park_or_give_up) does. The caller is the one that waits.
+    pub(crate) fn park(fiber: bool) -> bool {
+        if fiber {
+            return ops::park_or_give_up();
+        }
+        thread::park();
+        true
+    }
+
+    /// Ends the wait.
+    pub(crate) fn wake(self) {
+        match self {
+            Waiter::Fiber(unparker) => unparker.unpark(),
+            Waiter::Thread(thread) => thread.unpark(),
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! `apply` and its relatives: sending closures to properties (thesis 2.4).
+
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+
+use crate::Trust;
+use crate::api::callback::{Either, Tell, Then, Told};
+use crate::client::completion::kind_of;
+use crate::closure::context::Context;
+use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
+use crate::codec::Portable;
+use crate::error::{DelegateError, Ended, OUTSIDE, PanicReport, outside};
+use crate::node::request::Target;
+use crate::node::{Node, Place, current, on_node};
+
+impl<T: 'static> Trust<T> {
+    /// Runs `closure` on the property and returns its result, waiting for it: the current fiber
+    /// is suspended, and others run meanwhile. On the trustee's own thread the closure runs at
+    /// once; now and then (after some 50 microseconds of such calls) others run before it, so that
+    /// a loop of them does not keep the thread. (Thesis 2.4.1.)
+    ///
+    /// The closure captures nothing; use [`apply_with`](Self::apply_with) or
+    /// [`delegate!`](crate::delegate) to pass values.
+    ///
+    /// # Panics
+    /// If the closure panics, with its message; if the trustee's host is gone; outside a fiber of
+    /// the rack; and in delegated context, where waiting is not allowed (thesis 2.3.4).
+    /// [`try_apply`](Self::try_apply) returns the first two as errors.
+    #[inline(always)]
+    #[track_caller]
+    pub fn apply<F, U>(&self, closure: F) -> U
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        or_raise(self.call(Plain(closure), ()))
+    }
+
+    /// As [`apply`](Self::apply), with `arguments` for the closure, which travel with it.
+    /// (Thesis 2.4.3.2.)
+    ///
+    /// # Panics
+    /// As [`apply`](Self::apply), and if the arguments cannot be encoded.
+    #[inline(always)]
+    #[track_caller]
+    pub fn apply_with<F, V, U>(&self, closure: F, arguments: V) -> U
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        or_raise(self.call(With(closure), arguments))
+    }
+
+    /// As [`apply`](Self::apply), but failures come back as errors.
+    ///
+    /// # Errors
+    /// [`DelegateError`], when the closure panicked at a remote trustee, when the trustee's host is
+    /// gone, or when a value cannot be encoded or decoded.
+    ///
+    /// # Panics
+    /// In delegated context; and if the closure panics on this very thread, where the panic goes
+    /// its ordinary way.
+    #[inline(always)]
+    #[track_caller]
+    pub fn try_apply<F, U>(&self, closure: F) -> Result<U, DelegateError>
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        self.call(Plain(closure), ()).map_err(|error| *error)
+    }
+
+    /// As [`apply_with`](Self::apply_with), but failures come back as errors.
+    ///
+    /// # Errors
+    /// As [`try_apply`](Self::try_apply).
+    ///
+    /// # Panics
+    /// As [`try_apply`](Self::try_apply).
+    #[inline(always)]
+    #[track_caller]
+    pub fn try_apply_with<F, V, U>(&self, closure: F, arguments: V) -> Result<U, DelegateError>
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+    {
+        const { check_captures::<F>() };
+        self.call(With(closure), arguments).map_err(|error| *error)
+    }
+
+    /// Runs `closure` on the property without waiting; when its result is here, `then` is called
+    /// with it, on this thread. Allowed everywhere, also in delegated context. (Thesis 2.4.2.)
+    ///
+    /// Requests of one thread to one trustee are served in the order they were sent. A fiber waits
+    /// here only when there is no room for more requests, and gives way now and then when it calls
+    /// properties of its own thread, as in [`apply`](Self::apply). If the request fails, `then` is not
+    /// called and the rack is told ([`Incident::Unobserved`](crate::Incident::Unobserved)); use
+    /// [`try_apply_then`](Self::try_apply_then) to handle that.
+    ///
+    /// # Panics
+    /// Outside a thread of the rack. If the closure runs at once, because the property is this
+    /// thread's own, a panic of the closure or of `then` goes its ordinary way.
+    #[inline(always)]
+    #[track_caller]
+    pub fn apply_then<F, U, C>(&self, closure: F, then: C)
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+        C: FnOnce(U) + 'static,
+    {
+        const { check_captures::<F>() };
+        self.cast(Plain(closure), (), Then(then, PhantomData));
+    }
+
+    /// As [`apply_then`](Self::apply_then), with `arguments` for the closure.
+    ///
+    /// # Panics
+    /// As [`apply_then`](Self::apply_then), and if the arguments' own code panics while they are
+    /// encoded.
+    #[inline(always)]
+    #[track_caller]
+    pub fn apply_with_then<F, V, U, C>(&self, closure: F, arguments: V, then: C)
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+        C: FnOnce(U) + 'static,
+    {
+        const { check_captures::<F>() };
+        self.cast(With(closure), arguments, Then(then, PhantomData));
+    }
+
+    /// As [`apply_then`](Self::apply_then), but `then` also gets failures.
+    ///
+    /// `then` is called exactly once, on this thread, with the result or with the reason why there
+    /// is none: the closure panicked, on whatever thread it ran, this one included; a value cannot
+    /// be encoded or decoded, or its own code for that panicked; the property or the trustee's host
+    /// is gone; the rack ended first. In the last case it is called while the rack ends, where new
+    /// requests fail too.
+    ///
+    /// # Panics
+    /// Outside a thread of the rack; `then` is not called.
+    #[inline(always)]
+    #[track_caller]
+    pub fn try_apply_then<F, U, C>(&self, closure: F, then: C)
+    where
+        F: FnOnce(&mut T) -> U + Delegable,
+        U: Portable,
+        C: FnOnce(Result<U, DelegateError>) + 'static,
+    {
+        const { check_captures::<F>() };
+        self.cast(Plain(closure), (), Either(then, PhantomData));
+    }
+
+    /// As [`try_apply_then`](Self::try_apply_then), with `arguments` for the closure.
+    ///
+    /// # Panics
+    /// As [`try_apply_then`](Self::try_apply_then).
+    #[inline(always)]
+    #[track_caller]
+    pub fn try_apply_with_then<F, V, U, C>(&self, closure: F, arguments: V, then: C)
+    where
+        F: FnOnce(&mut T, V) -> U + Delegable,
+        V: Portable,
+        U: Portable,
+        C: FnOnce(Result<U, DelegateError>) + 'static,
+    {
+        const { check_captures::<F>() };
+        self.cast(With(closure), arguments, Either(then, PhantomData));
+    }
+
+    /// Whether the property lives on the current thread, so that closures run at once.
+    #[inline(always)]
+    pub fn is_local(&self) -> bool {
+        on_node(|node| self.is_at(node)).unwrap_or(false)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_at(&self, node: &Node) -> bool {
+        node.seat == self.home
+    }
+
+    /// A call that waits.
+    #[inline(always)]
+    #[track_caller]
+    fn call<I, V>(&self, invoke: I, arguments: V) -> Ended<I::Output>
+    where
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+    {
+        let place = Location::caller();
+        match current(self) {
+            Some(node) if self.is_at(node) => {
+                // First, since another fiber may enter a closure meanwhile: `run_inline` needs the
+                // context to be free.
+                node.count_inline_call();
+                node.context().check_may_wait("`apply`", place);
+                let result = self.run_inline(node, invoke, arguments, place);
+                node.run_deferred();
+                result
+            }
+            Some(node) if node.seat.rack() == self.home.rack() => {
+                node.context().check_may_wait("`apply`", place);
+                node.call(self.target(), invoke, arguments)
+            }
+            _ => Err(outside()),
+        }
+    }
+
+    /// Runs a closure on a property of this thread. The caller has found the context free, and no
+    /// other fiber has run since: in another context, a closure may hold the property already.
+    #[inline(always)]
+    pub(crate) fn run_inline<I, V>(
+        &self,
+        node: &Node,
+        invoke: I,
+        arguments: V,
+        place: Place,
+    ) -> Ended<I::Output>
+    where
+        I: Invoke<T, V>,
+    {
+        let Some(property) = node.properties().find(self.property, self.tag) else {
+            return Err(no_such_property(node, self.property, (invoke, arguments), place));
+        };
+        let _context = node.context().enter_from_free(Context::Inline(place));
+        // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
+        // else refers to it: only this thread has access, and it was in free context until the guard
+        // above, since no fiber switch lies between the caller's check and that guard (`find` runs
+        // no code of users). Whatever runs inside the guard, other fibers included, finds a context
+        // that is not free.
+        let property = unsafe { &mut *property.cast::<T>() };
+        Ok(invoke.invoke(property, arguments))
+    }
+
+    /// A call that does not wait.
+    #[inline(always)]
+    #[track_caller]
+    fn cast<I, V, C>(&self, invoke: I, arguments: V, then: C)
+    where
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Told<I::Output>,
+    {
+        let place = Location::caller();
+        match current(self) {
+            Some(node) if self.is_used_by(node) => {
+                node.request(self.target(), invoke, &arguments, Tell(then, PhantomData));
+            }
+            Some(node) if self.is_at(node) => {
+                self.cast_inline(node, invoke, arguments, then, place);
+            }
+            _ => raise(&OUTSIDE),
+        }
+    }
+
+    /// A call that does not wait, of a property of this thread: it runs now, or when the delegated
+    /// code that runs now has ended. Not part of its caller, whose registers are for requests.
+    #[inline(never)]
+    fn cast_inline<I, V, C>(&self, node: &Node, invoke: I, arguments: V, then: C, place: Place)
+    where
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Told<I::Output>,
+    {
+        // First, since another fiber may enter a closure meanwhile.
+        node.count_inline_call();
+        if node.context().is_free() {
+            let result = self.run_for::<I, V, C>(node, invoke, arguments, place);
+            let context = node.context().enter(Context::Callback);
+            node.context().set_callback(&kind_of::<Tell<C, I::Output>>().name);
+            then.tell(result.map_err(|error| *error));
+            drop(context);
+            node.run_deferred();
+        } else {
+            // The clone keeps the property until the work is done.
+            let trust = self.clone();
+            node.run_or_defer(move |node| {
+                let result = trust.run_for::<I, V, C>(node, invoke, arguments, place);
+                let _context = node.context().enter(Context::Callback);
+                node.context().set_callback(&kind_of::<Tell<C, I::Output>>().name);
+                then.tell(result.map_err(|error| *error));
+            });
+        }
+    }
+
+    /// Runs a closure on a property of this thread for a callback: if that hears of failures, a
+    /// panic of the closure is one of them, as it is when another thread runs it.
+    #[inline(always)]
+    fn run_for<I, V, C>(
+        &self,
+        node: &Node,
+        invoke: I,
+        arguments: V,
+        place: Place,
+    ) -> Ended<I::Output>
+    where
+        I: Invoke<T, V>,
+        C: Told<I::Output>,
+    {
+        let run = || self.run_inline(node, invoke, arguments, place);
+        if const { !C::HEARS_FAILURES } {
+            return run();
+        }
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+            let _context = node.context().enter(Context::Inline(place));
+            let report = PanicReport::taken(panic);
+            Err(Box::new(DelegateError::Panicked { trustee: node.me, report }))
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn target(&self) -> Target<T> {
+        Target { home: self.home.number(), property: self.property, _property: PhantomData }
+    }
+}
+
+/// What a closure that cannot run is told. Its arguments are dropped in the context that they would
+/// have been dropped in, since the caller goes on using the node.
+#[cold]
+fn no_such_property<A>(node: &Node, number: u32, unused: A, place: Place) -> Box<DelegateError> {
+    let context = node.context().enter(Context::Inline(place));
+    drop(unused);
+    drop(context);
+    let reason = format!("there is no property {number} of the trust's type here");
+    Box::new(DelegateError::Refused { trustee: node.me, reason })
+}
+
+/// The result of a request; its failure ends the caller. Called by functions that are themselves
+/// marked `track_caller`, and never inside a closure, which forgets the mark: so the panic is one
+/// of the line that delegated.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn or_raise<U>(result: Ended<U>) -> U {
+    match result {
+        Ok(value) => value,
+        Err(error) => raise(&error),
+    }
+}
+
+/// Ends the caller with the failure of its request, and says where that was delegated: the message
+/// outlives the panic's own place when whoever joins the fiber looks at it.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn raise(error: &DelegateError) -> ! {
+    if let DelegateError::NoRack(_) = error
+        && on_node(Node::is_closed) == Some(true)
+    {
+        if std::thread::panicking() {
+            // A destructor that panics ends the process, so the message must come first.
+            panic!(
+                "{error} (delegated at {}, in a destructor: use `try_apply` there)",
+                Location::caller()
+            );
+        }
+        // The rack has ended under a fiber that was still waiting: nothing went wrong here.
+        std::panic::resume_unwind(Box::new(error.to_string()));
+    }
+    panic!("{error} (delegated at {})", Location::caller())
+}

@@ -1,0 +1,94 @@
+//! What is done with the result of a call that does not wait: a callback gets it, or the failure.
+
+use std::any::type_name;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::client::completion::{Completion, Outcome, undecodable};
+use crate::codec::Portable;
+use crate::error::{CodecError, DelegateError};
+use crate::node::on_node;
+
+/// What is told of the result of a call that does not wait.
+pub(crate) trait Told<U>: Sized + 'static {
+    /// Whether a callback of the user hears of failures, panics on this thread included. If not,
+    /// such a panic goes its ordinary way.
+    const HEARS_FAILURES: bool;
+
+    fn done(self, value: U);
+    fn failed(self, error: DelegateError);
+
+    #[inline(always)]
+    fn tell(self, result: Result<U, DelegateError>) {
+        match result {
+            Ok(value) => self.done(value),
+            Err(error) => self.failed(error),
+        }
+    }
+}
+
+/// A callback for the result alone.
+pub(crate) struct Then<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
+
+impl<U: 'static, C: FnOnce(U) + 'static> Told<U> for Then<C, U> {
+    const HEARS_FAILURES: bool = false;
+
+    #[inline(always)]
+    fn done(self, value: U) {
+        (self.0)(value);
+    }
+
+    fn failed(self, error: DelegateError) {
+        on_node(|node| node.report(error));
+    }
+}
+
+/// A callback for the result or the failure.
+pub(crate) struct Either<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
+
+impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Told<U> for Either<C, U> {
+    const HEARS_FAILURES: bool = true;
+
+    #[inline(always)]
+    fn done(self, value: U) {
+        (self.0)(Ok(value));
+    }
+
+    fn failed(self, error: DelegateError) {
+        (self.0)(Err(error));
+    }
+}
+
+/// Tells a callback when the reply comes.
+pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
+
+impl<U: Portable, C: Told<U>> Completion for Tell<C, U> {
+    const WAITS_FOR_ROOM: bool = true;
+    const HEARS_PANICS: bool = C::HEARS_FAILURES;
+
+    #[inline(always)]
+    fn complete(self, outcome: Outcome<'_>) {
+        match outcome.at_hand() {
+            Some(value) => self.0.done(value),
+            None => self.complete_with(outcome),
+        }
+    }
+
+    fn name() -> &'static str {
+        type_name::<C>()
+    }
+}
+
+impl<U: Portable, C: Told<U>> Tell<C, U> {
+    #[inline(never)]
+    fn complete_with(self, outcome: Outcome<'_>) {
+        let result = if const { C::HEARS_FAILURES } {
+            let decode = AssertUnwindSafe(|| outcome.result());
+            catch_unwind(decode)
+                .unwrap_or_else(|panic| Err(undecodable(CodecError::of_panic(panic))))
+        } else {
+            outcome.result()
+        };
+        self.0.tell(result);
+    }
+}

@@ -1,0 +1,17 @@
+//! What users call: trusts and trustees, `apply` and its relatives, latches and `launch`.
+//!
+//! Everything here turns a call into a request of the current thread's [`Node`](crate::Node), and
+//! the reply into a result.
+
+#[allow(unsafe_code)] // Runs closures on properties of the thread itself.
+pub(crate) mod apply;
+pub(crate) mod callback;
+pub(crate) mod delegate;
+#[cfg(feature = "async")]
+pub(crate) mod future;
+#[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.
+pub(crate) mod latch;
+pub(crate) mod launch;
+pub(crate) mod may_wait;
+pub(crate) mod trust;
+pub(crate) mod trustee;

@@ -1,0 +1,194 @@
+//! [`Trust`]: a counted reference to a property (thesis 2.3.1).
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use parking_lot::Mutex;
+use primitive::sync::{AtomicU64, Ordering};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use transport_api::ThreadId;
+
+use crate::api::trustee::Trustee;
+use crate::closure::registry::{Tag, registry};
+use crate::codec::trusts::{self, Record};
+use crate::node::{Node, Seat, racks, with_node};
+use crate::trustee::count::{RENAME_AFTER, mint};
+
+/// A counted reference to a property: a value of type `T` that one thread of the rack, its
+/// *trustee*, looks after. Everyone else works on it by sending closures to that thread.
+///
+/// It takes the place of an `Arc<Mutex<T>>`: clone it, send it to other fibers, threads and
+/// processes, [`apply`](Self::apply) closures to the value. The property is dropped, by its
+/// trustee, when its last trust is.
+///
+/// Cloning sends nothing, wherever it happens; dropping sends one small request (`count.rs` says
+/// how they are counted).
+///
+/// A trust travels inside arguments, results and spawned closures, and only there: any serializer or
+/// deserializer but the rack's own gets an error.
+pub struct Trust<T: 'static> {
+    /// The trustee's.
+    pub(crate) home: Seat,
+    pub(crate) property: u32,
+    pub(crate) tag: Tag,
+    /// The thread that last sent a request through this trust without waiting for the reply; never
+    /// the trustee's.
+    user: AtomicU64,
+    ledger: Mutex<Ledger>,
+    _property: PhantomData<fn(T) -> T>,
+}
+
+// A trust is plain data, but moving one by its bytes would move the heap pointer of its ledger.
+#[cfg(feature = "nightly")]
+impl<T> !crate::NoRef for Trust<T> {}
+
+/// What a trust must tell when it is dropped.
+struct Ledger {
+    id: u64,
+    /// The ids of the trusts that were cloned from this one.
+    children: Vec<u64>,
+    /// Threads that have sent requests through this trust without waiting for the replies, and may
+    /// still have some queued.
+    users: Vec<u32>,
+}
+
+impl<T: 'static> Trust<T> {
+    /// Takes `value` into trust at `node`.
+    pub(crate) fn entrust_at(node: &Node, value: T) -> Self {
+        let id = mint();
+        let (property, tag) = node.insert(value, id);
+        Self::with_id(node.seat, property, tag, id)
+    }
+
+    /// Takes `value` into trust at another thread of `node`'s host, without waiting for it.
+    pub(crate) fn entrust_beside(node: &Node, thread: ThreadId, value: T) -> Self
+    where
+        T: Send,
+    {
+        let id = mint();
+        let (property, tag) = node.hand_off(thread.thread, value, id);
+        Self::with_id(Seat::new(node.seat.rack(), node.number_of(thread)), property, tag, id)
+    }
+
+    fn with_id(home: Seat, property: u32, tag: Tag, id: u64) -> Self {
+        Trust {
+            home,
+            property,
+            tag,
+            user: AtomicU64::new(Seat::NONE.word()),
+            ledger: Mutex::new(Ledger { id, children: Vec::new(), users: Vec::new() }),
+            _property: PhantomData,
+        }
+    }
+
+    /// The thread that looks after the property.
+    pub fn trustee(&self) -> Trustee {
+        Trustee::with_number(self.home.number())
+    }
+
+    /// Whether `node`, which is not the trustee's, may queue a request here that nobody waits for.
+    /// If so, that has been noted: the drop of this trust must not overtake the request, on
+    /// whatever thread that happens.
+    ///
+    /// One comparison answers most calls: a thread is only ever noted here if it may.
+    #[inline(always)]
+    pub(crate) fn is_used_by(&self, node: &Node) -> bool {
+        self.user.load(Ordering::Relaxed) == node.seat.word()
+            || (self.home != node.seat && self.becomes_used_by(node.seat))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn becomes_used_by(&self, user: Seat) -> bool {
+        if user.rack() != self.home.rack() {
+            return false;
+        }
+        let mut ledger = self.ledger.lock();
+        if !ledger.users.contains(&user.number()) {
+            ledger.users.push(user.number());
+        }
+        self.user.store(user.word(), Ordering::Relaxed);
+        true
+    }
+
+    /// A new id, whose trust counts as cloned from this one.
+    fn mint_child(&self) -> u64 {
+        let child = mint();
+        let mut ledger = self.ledger.lock();
+        ledger.children.push(child);
+        if ledger.children.len() >= RENAME_AFTER {
+            let new = mint();
+            let old = std::mem::replace(&mut ledger.id, new);
+            let mut ids = std::mem::take(&mut ledger.children);
+            ids.extend([old, new]);
+            drop(ledger);
+            // The users stay with the trust: under its new id it keeps the property alive for what
+            // they have queued.
+            self.release(ids, Vec::new());
+        }
+        child
+    }
+
+    fn release(&self, ids: Vec<u64>, users: Vec<u32>) {
+        let (home, property) = (self.home.number(), self.property);
+        let rack = self.home.rack();
+        with_node(|node| match node {
+            Some(node) if node.seat.rack() == rack => node.release(home, property, ids, users),
+            _ => racks::post(rack, move |node| node.release(home, property, ids, users)),
+        });
+    }
+}
+
+impl<T: 'static> Clone for Trust<T> {
+    fn clone(&self) -> Self {
+        Self::with_id(self.home, self.property, self.tag, self.mint_child())
+    }
+}
+
+impl<T: 'static> Drop for Trust<T> {
+    fn drop(&mut self) {
+        let ledger = self.ledger.get_mut();
+        let mut ids = std::mem::take(&mut ledger.children);
+        ids.push(ledger.id);
+        let users = std::mem::take(&mut ledger.users);
+        self.release(ids, users);
+    }
+}
+
+impl<T: 'static> fmt::Debug for Trust<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trust")
+            .field("type", &std::any::type_name::<T>())
+            .field("thread", &self.home.number())
+            .field("property", &self.property)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Only the rack's own codec can make a trust travel (`codec/trusts.rs`): any other serializer gets an
+/// error, and no trust comes of it.
+impl<T: 'static> Serialize for Trust<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let id = self.mint_child();
+        let child = Self::with_id(self.home, self.property, self.tag, id);
+        let record = Record { home: self.home.number(), property: self.property, id };
+        trusts::serialize(record, child, serializer)
+    }
+}
+
+/// Only the rack's own codec can make a trust arrive: any other deserializer gets an error.
+impl<'de, T: 'static> Deserialize<'de> for Trust<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Record { home, property, id } = trusts::deserialize(deserializer)?;
+        let tag = registry().tag_of::<T>();
+        with_node(|node| match node {
+            Some(node) if node.thread_numbered(home).is_some() => {
+                Ok(Self::with_id(Seat::new(node.seat.rack(), home), property, tag, id))
+            }
+            Some(_) => {
+                Err(de::Error::custom(format!("a trust of thread {home}, not in this rack")))
+            }
+            None => Err(de::Error::custom("a trust can only be received on a thread of its rack")),
+        })
+    }
+}

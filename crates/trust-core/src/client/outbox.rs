@@ -1,0 +1,478 @@
+//! The client's end of one pair of threads: requests out, replies in.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use fiber::FiberId;
+use primitive::limits::{BUFFERS, INLINE_BYTES};
+use primitive::sync::Ordering;
+use transport_api::ThreadId;
+
+use crate::client::completion::{Completion, Completions, Outcome};
+use crate::closure::context::ContextCell;
+use crate::codec::Plain;
+use crate::error::{DelegateError, Panic, catch};
+use crate::wire::bulk::{BATCH_REPLY_BYTES, BULK_REQUEST, BulkQueue, BulkSent};
+use crate::wire::copy::copied_out;
+use crate::wire::link::{LaneRef, Link};
+use crate::wire::slot::{Answer, ClientSlot, buffer_of, start_of};
+use crate::wire::traffic::{Traffic, add};
+use crate::wire::words::{ReplyHead, RequestHead, WORD};
+
+/// A request's arguments.
+#[derive(Clone, Copy)]
+pub(crate) enum Arguments<'a> {
+    Plain(Plain),
+    Encoded(&'a [u8]),
+}
+
+impl Request<'_> {
+    /// Words behind the head. A bulk payload has its length there.
+    #[inline(always)]
+    fn words(&self) -> usize {
+        let words = self.arguments.words();
+        let inline = if words <= INLINE_BYTES / WORD { words } else { 1 };
+        inline.max(self.reply_words)
+    }
+}
+
+impl Arguments<'_> {
+    #[inline(always)]
+    fn words(self) -> usize {
+        match self {
+            Arguments::Plain(plain) => plain.words(),
+            Arguments::Encoded(bytes) => bytes.len().div_ceil(WORD),
+        }
+    }
+}
+
+/// A request, but for its completion. What is off the common path takes it by value: a reference
+/// that left the inlined path would keep the whole of it in memory, and nothing of it constant.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) property: u32,
+    pub(crate) closure: u32,
+    pub(crate) arguments: Arguments<'a>,
+    /// Words that the reply will probably need.
+    pub(crate) reply_words: usize,
+}
+
+/// A request that found no room and could not wait for it.
+struct Waiting {
+    property: u32,
+    closure: u32,
+    plain: Option<Plain>,
+    encoded: Vec<u8>,
+    reply_words: usize,
+    completion: Box<dyn FnOnce(Outcome<'_>)>,
+}
+
+/// The client's end of one pair of threads.
+pub(crate) struct Outbox {
+    slot: ClientSlot,
+    /// The completions of the batch being filled.
+    filling: Completions,
+    /// Those of the batches in flight, by buffer.
+    in_flight: [Completions; BUFFERS],
+    link: Link,
+    backlog: RefCell<VecDeque<Waiting>>,
+    /// Postponed requests that have found room.
+    moved: Cell<u64>,
+    /// Fibers that wait for room.
+    thirsty: RefCell<Vec<FiberId>>,
+    /// The word in the oldest answered buffer at which the next reply that stands apart begins;
+    /// zero where none of them has been taken.
+    apart: Cell<usize>,
+    /// Whether a reply has come that belongs to no request.
+    is_betrayed: Cell<bool>,
+    /// Bulk payloads of unanswered requests.
+    bulk_out: BulkSent,
+    /// Bulk payloads of replies that have arrived.
+    bulk: RefCell<BulkQueue>,
+    /// Why requests fail here, once the trustee is gone or the rack has ended.
+    closed: RefCell<Option<DelegateError>>,
+    is_closed: Cell<bool>,
+    /// Whether the node has this outbox in its list of those with something under way.
+    pub(crate) listed: Cell<bool>,
+    /// What has gone out and come back, counted by the batch.
+    requests_out: Cell<u64>,
+    words_out: Cell<u64>,
+    words_in: Cell<u64>,
+}
+
+impl Outbox {
+    pub(crate) fn new(slot: ClientSlot, link: Link) -> Self {
+        Self {
+            slot,
+            filling: Completions::default(),
+            in_flight: Default::default(),
+            link,
+            backlog: RefCell::default(),
+            moved: Cell::new(0),
+            thirsty: RefCell::default(),
+            apart: Cell::new(0),
+            is_betrayed: Cell::new(false),
+            bulk_out: Default::default(),
+            bulk: RefCell::default(),
+            closed: RefCell::default(),
+            is_closed: Cell::new(false),
+            listed: Cell::new(false),
+            requests_out: Cell::new(0),
+            words_out: Cell::new(0),
+            words_in: Cell::new(0),
+        }
+    }
+
+    /// The trustee.
+    #[inline(always)]
+    pub(crate) fn trustee(&self) -> ThreadId {
+        self.link.peer()
+    }
+
+    /// Begins a batch, after handing over one that has no room for a request; false if no buffer is
+    /// free for it.
+    pub(crate) fn open(&self, lane: &LaneRef) -> bool {
+        self.flush(lane);
+        self.slot.open()
+    }
+
+    /// Puts a request into the batch that is open.
+    ///
+    /// # Errors
+    /// The completion, if no batch is open or the request has no room in it.
+    #[inline(always)]
+    pub(crate) fn append<'a, C: Completion + 'static>(
+        &self,
+        request: &Request<'_>,
+        completion: C,
+        lane: impl FnOnce() -> &'a LaneRef,
+    ) -> Result<(), C> {
+        let arguments = request.arguments;
+        if let Arguments::Encoded(bytes) = arguments
+            && bytes.len() > INLINE_BYTES
+        {
+            return self.append_bulk(*request, bytes, completion, lane());
+        }
+        let len = request.words();
+        let head = RequestHead::new(request.property, request.closure, len, false);
+        let first = match arguments {
+            Arguments::Plain(Plain::Word(word)) => Some(word),
+            Arguments::Plain(Plain::Nothing) | Arguments::Encoded(_) => None,
+        };
+        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
+        let Some(at) = self.slot.append(len, head, first) else { return Err(completion) };
+        if let Arguments::Encoded(bytes) = arguments {
+            self.slot.memory().write_from((at + 1) * WORD, bytes);
+        }
+        self.filling.push(room, at, len, completion);
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn append_bulk<C: Completion + 'static>(
+        &self,
+        request: Request<'_>,
+        bytes: &[u8],
+        completion: C,
+        lane: &LaneRef,
+    ) -> Result<(), C> {
+        let len = request.words();
+        let head = RequestHead::new(request.property, request.closure, len, true);
+        let length = Some(bytes.len() as u64);
+        if !self.bulk_out.has_room(bytes.len()) {
+            return Err(completion);
+        }
+        let Some(room) = self.filling.room::<C>() else { return Err(completion) };
+        let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
+        self.bulk_out.add(buffer_of(self.slot.filling()), bytes.len());
+        // A lane that refuses has lost its peer and will say so: everything here fails then, this
+        // request with it.
+        let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
+        add(&self.words_out, bytes.len().div_ceil(WORD));
+        self.filling.push(room, at, len, completion);
+        Ok(())
+    }
+
+    /// Keeps a request until there is room; returns its ticket. All that comes after it queues
+    /// behind it, so that nobody is overtaken for ever.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn postpone(
+        &self,
+        request: Request<'_>,
+        completion: Box<dyn FnOnce(Outcome<'_>)>,
+    ) -> u64 {
+        self.slot.block(true);
+        self.backlog.borrow_mut().push_back(Waiting {
+            property: request.property,
+            closure: request.closure,
+            plain: match request.arguments {
+                Arguments::Plain(plain) => Some(plain),
+                Arguments::Encoded(_) => None,
+            },
+            encoded: match request.arguments {
+                Arguments::Plain(_) => Vec::new(),
+                Arguments::Encoded(bytes) => bytes.to_vec(),
+            },
+            reply_words: request.reply_words,
+            completion,
+        });
+        self.moved.get() + self.backlog.borrow().len() as u64
+    }
+
+    /// Whether the postponed request with this ticket has found room, or has ended.
+    pub(crate) fn has_moved(&self, ticket: u64) -> bool {
+        self.moved.get() >= ticket || self.is_closed.get()
+    }
+
+    /// Remembers a fiber to wake when there is room.
+    pub(crate) fn wait_for_room(&self, fiber: FiberId) {
+        self.thirsty.borrow_mut().push(fiber);
+    }
+
+    /// Whether anything is under way to this trustee.
+    #[inline(always)]
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.is_closed.get() && (self.slot.in_flight() > 0 || self.is_waiting())
+    }
+
+    /// Whether a poll would find something to do here.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.slot.answered().is_some()
+            || (self.slot.in_flight() < BUFFERS
+                && (self.slot.is_waiting() || self.has_room_for_postponed()))
+    }
+
+    /// Whether the first postponed request, if there is one, has room among the bulk payloads. What
+    /// makes such room is an answer, which a poll finds by itself.
+    fn has_room_for_postponed(&self) -> bool {
+        self.backlog.borrow().front().is_some_and(|first| self.may_send(first.encoded.len()))
+    }
+
+    /// Whether arguments of `len` bytes may be sent as far as the bulk payloads are concerned.
+    fn may_send(&self, len: usize) -> bool {
+        len <= INLINE_BYTES || self.bulk_out.has_room(len)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.slot.is_waiting() || !self.backlog.borrow().is_empty()
+    }
+
+    /// Hands over what waits, if there is a buffer free behind it; true if it did.
+    #[inline(always)]
+    pub(crate) fn flush(&self, lane: &LaneRef) -> bool {
+        if self.slot.in_flight() == BUFFERS || self.is_closed.get() {
+            return false;
+        }
+        let Some(handover) = self.slot.seal(self.filling.count()) else { return false };
+        add(&self.requests_out, handover.requests);
+        add(&self.words_out, handover.end);
+        self.filling.swap(&self.in_flight[handover.buffer]);
+        // A lane that is broken says so through its peer event; the completions are told then.
+        let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
+        true
+    }
+
+    /// Takes replies; true if any request was completed. `context` hears what runs, and `caught`
+    /// gets the panics of completions.
+    #[inline(always)]
+    pub(crate) fn reap(&self, context: &ContextCell, caught: &mut dyn FnMut(Panic)) -> bool {
+        match self.slot.answered() {
+            None => false,
+            Some(answered) => {
+                self.slot.prefetch_answered(answered);
+                self.reap_buffer(answered, context, caught)
+            }
+        }
+    }
+
+    fn reap_buffer(
+        &self,
+        answer: Answer,
+        context: &ContextCell,
+        caught: &mut dyn FnMut(Panic),
+    ) -> bool {
+        let completions = &self.in_flight[answer.buffer];
+        let first = completions.place();
+        let finished = loop {
+            let run = std::panic::AssertUnwindSafe(|| self.run(answer, context));
+            match std::panic::catch_unwind(run) {
+                Ok(finished) => break finished,
+                Err(panic) => caught(panic),
+            }
+        };
+        let moved = completions.place() != first;
+        if finished {
+            completions.clear();
+            self.apart.set(0);
+            self.bulk_out.forget(answer.buffer);
+            add(&self.words_in, answer.end);
+            self.slot.take_back();
+        }
+        moved
+    }
+
+    /// Runs the completions of an answered buffer; false if one waits for its bulk payload.
+    #[inline(always)]
+    fn run(&self, answer: Answer, context: &ContextCell) -> bool {
+        if answer.end > answer.requests {
+            return self.run_with_apart(answer, context);
+        }
+        let completions = &self.in_flight[answer.buffer];
+        while let Some(kind) = completions.kind() {
+            context.set_callback(&kind.name);
+            completions.run_kind(kind, self.slot.memory(), self.trustee());
+        }
+        true
+    }
+
+    /// As [`run`](Self::run), of a buffer with replies that stand apart.
+    #[inline(never)]
+    fn run_with_apart(&self, answer: Answer, context: &ContextCell) -> bool {
+        let Answer { buffer, requests, end } = answer;
+        let (memory, trustee, start) = (self.slot.memory(), self.trustee(), start_of(buffer));
+        let completions = &self.in_flight[buffer];
+        while let Some(next) = completions.next() {
+            context.set_callback(&next.kind.name);
+            let apart = self.apart.get().max(requests);
+            if apart >= end {
+                completions.run_in_place(next, memory, trustee);
+                continue;
+            }
+            let word = memory.words().load(start + apart, Ordering::Relaxed);
+            let Some(ReplyHead { status, bulk, at, len }) = ReplyHead::unpack(word) else {
+                self.apart.set(end);
+                completions.run(next, Outcome::Nonsense { trustee });
+                continue;
+            };
+            let behind = apart + 1 + len.div_ceil(WORD);
+            if start + at != next.at {
+                completions.run_in_place(next, memory, trustee);
+            } else if bulk {
+                let arrived = self.bulk.borrow_mut().pop();
+                let Some(payload) = arrived else {
+                    completions.put_back(next);
+                    return false;
+                };
+                self.apart.set(apart + 1);
+                completions.run(next, Outcome::Reply { trustee, status, payload: &payload });
+            } else if behind <= end {
+                self.apart.set(behind);
+                copied_out(memory, (start + apart + 1) * WORD, len, |payload| {
+                    completions.run(next, Outcome::Reply { trustee, status, payload });
+                });
+            } else {
+                self.apart.set(end);
+                completions.run(next, Outcome::Nonsense { trustee });
+            }
+        }
+        if self.apart.get().max(requests) < end {
+            self.is_betrayed.set(true);
+        }
+        true
+    }
+
+    /// Whether the trustee has replied to what it was not asked: it is not to be trusted.
+    pub(crate) fn is_betrayed(&self) -> bool {
+        self.is_betrayed.get()
+    }
+
+    /// After replies were taken: moves what had found no room, and wakes the fibers that waited.
+    #[inline(always)]
+    pub(crate) fn refill(&self, lane: &LaneRef, unpark: impl FnMut(FiberId)) {
+        if !self.backlog.borrow().is_empty() || !self.thirsty.borrow().is_empty() {
+            self.refill_now(lane, unpark);
+        }
+    }
+
+    fn refill_now(&self, lane: &LaneRef, mut unpark: impl FnMut(FiberId)) {
+        self.slot.block(false);
+        loop {
+            // Not in a `while let`: the list must not stay borrowed while one is put back.
+            let next = self.backlog.borrow_mut().pop_front();
+            let Some(waiting) = next else { break };
+            let request = Request {
+                property: waiting.property,
+                closure: waiting.closure,
+                arguments: waiting
+                    .plain
+                    .map_or(Arguments::Encoded(&waiting.encoded), Arguments::Plain),
+                reply_words: waiting.reply_words,
+            };
+            match self.append(&request, waiting.completion, || lane) {
+                Ok(()) => self.moved.set(self.moved.get() + 1),
+                Err(completion) => {
+                    let len = waiting.encoded.len();
+                    self.backlog.borrow_mut().push_front(Waiting { completion, ..waiting });
+                    if !self.open(lane) || !self.may_send(len) {
+                        self.slot.block(true);
+                        break;
+                    }
+                }
+            }
+        }
+        if self.backlog.borrow().is_empty() {
+            self.slot.block(self.is_closed.get());
+        }
+        for fiber in self.thirsty.borrow_mut().drain(..) {
+            unpark(fiber);
+        }
+    }
+
+    /// Batches that have been sent, and requests that have not ended.
+    pub(crate) fn traffic(&self) -> (u64, u64) {
+        if self.is_closed.get() {
+            return (0, 0);
+        }
+        let waiting = usize::from(self.slot.is_waiting()) + self.backlog.borrow().len();
+        (u64::from(self.slot.filling()), (self.slot.in_flight() + waiting) as u64)
+    }
+
+    /// Adds what this outbox has seen to `sum`.
+    pub(crate) fn count(&self, sum: &mut Traffic) {
+        let lists = self.in_flight.iter().chain([&self.filling]);
+        let listed: usize = lists.map(Completions::len).sum();
+        sum.requests_out += self.requests_out.get();
+        sum.bytes_out += self.words_out.get() * WORD as u64;
+        sum.bytes_in += self.words_in.get() * WORD as u64;
+        sum.unanswered += (listed + self.backlog.borrow().len()) as u64;
+    }
+
+    /// A bulk payload of a reply has arrived; false if no honest trustee sends it: there are more
+    /// than there can be replies, or they have more bytes.
+    pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) -> bool {
+        add(&self.words_in, payload.len().div_ceil(WORD));
+        self.bulk.borrow_mut().push(payload, BUFFERS * BATCH_REPLY_BYTES)
+    }
+
+    /// Why requests to this trustee fail, if they do.
+    pub(crate) fn closed(&self) -> Option<DelegateError> {
+        self.closed.borrow().clone()
+    }
+
+    /// Ends everything under way with `error`, and everything that is still to come. `caught` gets
+    /// the panics of completions.
+    pub(crate) fn close(
+        &self,
+        error: &DelegateError,
+        caught: &mut dyn FnMut(Panic),
+        unpark: impl FnMut(FiberId),
+    ) {
+        if self.is_closed.replace(true) {
+            return;
+        }
+        *self.closed.borrow_mut() = Some(error.clone());
+        self.slot.block(true);
+        for completions in self.in_flight.iter().chain([&self.filling]) {
+            while let Some(next) = completions.next() {
+                catch(caught, || completions.run(next, Outcome::Failed(error)));
+            }
+        }
+        let backlog = std::mem::take(&mut *self.backlog.borrow_mut());
+        for waiting in backlog {
+            catch(caught, || (waiting.completion)(Outcome::Failed(error)));
+        }
+        self.thirsty.borrow_mut().drain(..).for_each(unpark);
+    }
+}

@@ -1,0 +1,195 @@
+//! A fiber that waits for the reply to its request, and what wakes it.
+//!
+//! The result is written straight onto the stack of the fiber that waits: [`Wake`], which is the
+//! request's completion, points to the [`Waiter`] there. That is sound because the fiber does not
+//! leave the frame before the completion has run.
+
+use std::cell::{Cell, UnsafeCell};
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use fiber::Waiting;
+
+use crate::client::completion::{Completion, Outcome};
+use crate::codec::Portable;
+use crate::error::{CodecError, DelegateError, Ended, outside};
+
+/// Parks the current fiber until the completion that `send` is given has run.
+///
+/// # Panics
+/// If `send` does: it may run code of users, such as the destructor of an argument.
+pub(crate) fn wait<U: Portable>(send: impl FnOnce(Wake<U>)) -> Ended<U> {
+    let Some(fiber) = fiber::waiting() else { return Err(outside()) };
+    let waiter = Waiter::new(fiber);
+    // A panic must not leave this frame before the completion has run, which refers to it.
+    let sent = catch_unwind(AssertUnwindSafe(|| send(waiter.wake())));
+    // The code of users may also have waited, and used up the token.
+    let result = waiter.taken().unwrap_or_else(|| waiter.wait());
+    if let Err(panic) = sent {
+        // Not while that panic unwinds: the result's destructor may panic as well.
+        drop(result);
+        resume_unwind(panic);
+    }
+    result
+}
+
+/// How far a wait has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Pending,
+    /// There is a value.
+    Done,
+    /// There is an error.
+    Failed,
+    /// The fiber has taken what there was.
+    Over,
+}
+
+/// A fiber that waits for a result, on its own stack. This is not a `Result`, because that would be
+/// moved in pieces, and the processor waits for pieces that do not match.
+pub(crate) struct Waiter<U> {
+    fiber: Waiting,
+    state: Cell<Wait>,
+    end: UnsafeCell<End<U>>,
+}
+
+/// What a wait ended with; which of them it is, the waiter's state says.
+union End<U> {
+    pending: (),
+    value: ManuallyDrop<U>,
+    error: ManuallyDrop<Box<DelegateError>>,
+}
+
+impl<U> Waiter<U> {
+    #[inline(always)]
+    pub(crate) fn new(fiber: Waiting) -> Self {
+        let end = UnsafeCell::new(End { pending: () });
+        Waiter { fiber, state: Cell::new(Wait::Pending), end }
+    }
+
+    /// What ends the wait. Called once; whoever has it must not drop the waiter before it has run.
+    #[inline(always)]
+    pub(crate) fn wake(&self) -> Wake<U> {
+        Wake(self)
+    }
+
+    /// Parks the fiber until the wait has ended. Called once.
+    ///
+    /// It parks before it looks: what has ended already has left the token that lets the fiber go
+    /// on, unless code that could park has run between the sending and this.
+    #[inline(always)]
+    pub(crate) fn wait(&self) -> Ended<U> {
+        fiber::park();
+        while self.state.get() != Wait::Done {
+            if let Some(error) = self.failure() {
+                return Err(error);
+            }
+            fiber::park();
+        }
+        Ok(self.value())
+    }
+
+    /// What the wait has ended with, if it has and nobody has taken it. The states are compared one
+    /// by one, since a jump table would cost every wait an indirect jump.
+    #[inline(always)]
+    fn taken(&self) -> Option<Ended<U>> {
+        if self.state.get() == Wait::Done {
+            return Some(Ok(self.value()));
+        }
+        self.failure().map(Err)
+    }
+
+    /// The value that the wait has ended with.
+    #[inline(always)]
+    fn value(&self) -> U {
+        debug_assert!(self.state.get() == Wait::Done);
+        self.state.set(Wait::Over);
+        // SAFETY: the state said that the completion has written the value, and says now that it is
+        // taken.
+        unsafe { ManuallyDrop::take(&mut (*self.end.get()).value) }
+    }
+
+    /// The error that the wait has ended with, if it has.
+    #[cold]
+    #[inline(never)]
+    fn failure(&self) -> Option<Box<DelegateError>> {
+        match self.state.get() {
+            Wait::Pending => None,
+            Wait::Failed => {
+                self.state.set(Wait::Over);
+                // SAFETY: the state said that the completion has written the error, and says now
+                // that it is taken.
+                Some(unsafe { ManuallyDrop::take(&mut (*self.end.get()).error) })
+            }
+            Wait::Done | Wait::Over => unreachable!("a wait ends once"),
+        }
+    }
+}
+
+impl<U> Drop for Waiter<U> {
+    fn drop(&mut self) {
+        if self.state.get() == Wait::Pending {
+            // The completion holds a pointer to this frame, so going on would corrupt memory. No
+            // program that uses `gossamer` gets here: nothing but a cancellation unwinds a fiber
+            // that waits, and before its worker drops the scheduler, it closes the node. That ends
+            // every request under way, and every later one at once.
+            eprintln!("gossamer: a fiber was unwound while its request is under way; aborting");
+            std::process::abort();
+        }
+    }
+}
+
+/// Wakes the fiber that waits for a result.
+pub(crate) struct Wake<U>(*const Waiter<U>);
+
+impl<U: Portable> Completion for Wake<U> {
+    #[inline(always)]
+    fn complete(self, outcome: Outcome<'_>) {
+        match outcome.at_hand() {
+            Some(value) => ManuallyDrop::new(self).end(Ok(value)),
+            None => self.end_with(outcome),
+        }
+    }
+}
+
+impl<U: Portable> Wake<U> {
+    #[inline(never)]
+    fn end_with(self, outcome: Outcome<'_>) {
+        self.end(outcome.result());
+        std::mem::forget(self);
+    }
+}
+
+impl<U> Wake<U> {
+    /// Ends the wait. Called once.
+    #[inline(always)]
+    fn end(&self, result: Result<U, DelegateError>) {
+        // SAFETY: the waiter is on the stack of a fiber that does not leave its frame before the
+        // state says that the wait has ended, which only happens here, once; the fiber is of this
+        // thread and is not looking at the waiter now, so nothing else refers to it.
+        let waiter = unsafe { &*self.0 };
+        match result {
+            Ok(value) => {
+                // SAFETY: as above; the value is not read before the state is set.
+                unsafe { (*waiter.end.get()).value = ManuallyDrop::new(value) };
+                waiter.state.set(Wait::Done);
+            }
+            Err(error) => {
+                // SAFETY: as for the value.
+                unsafe { (*waiter.end.get()).error = ManuallyDrop::new(Box::new(error)) };
+                waiter.state.set(Wait::Failed);
+            }
+        }
+        // SAFETY: as above; the fiber has not left the frame, so its scheduler, which unwinds every
+        // fiber before it goes, is there.
+        unsafe { fiber::unpark_waiting(waiter.fiber) };
+    }
+}
+
+/// Only a panic drops it: of an argument that is encoded, or of a result that is decoded.
+impl<U> Drop for Wake<U> {
+    fn drop(&mut self) {
+        let source = CodecError("its own code for that panicked".to_owned());
+        self.end(Err(DelegateError::Codec { what: "encode or decode a value", source }));
+    }
+}

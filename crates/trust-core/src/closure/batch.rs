@@ -1,0 +1,151 @@
+//! A batch as the closures that serve it see it: where they find their arguments, and where they leave
+//! their results.
+
+use primitive::sync::Ordering;
+use primitive::{SharedBytes, Words};
+use serde::Serialize;
+
+use crate::codec::{self, Plain};
+use crate::error::PanicReport;
+use crate::wire::bulk::BATCH_REPLY_BYTES;
+use crate::wire::copy::{STACK_BYTES, copied_out};
+use crate::wire::words::{BATCH_WORDS, ReplyHead, RequestHead, SLOT_WORDS, Status, WORD};
+
+/// A batch that is being served: where the calls of its closures find their arguments, and leave
+/// their results.
+pub(crate) struct Batch<'a> {
+    pub(crate) buffer: &'a SharedBytes,
+    pub(crate) slot: Words<'a>,
+    /// First word behind the requests.
+    pub(crate) end: usize,
+    /// The head of the request that is being served, or of the next.
+    pub(crate) at: usize,
+    /// First word behind the requests and the replies that stand apart.
+    pub(crate) tail: usize,
+    /// The payload of the request that is being served, where it came by the bulk path.
+    pub(crate) bulk: Option<Vec<u8>>,
+    /// A reply that must go by the bulk path before anything else is served.
+    pub(crate) outsized: Option<Vec<u8>>,
+    /// Bytes of all replies that go by the bulk path.
+    pub(crate) bulk_bytes: usize,
+}
+
+/// One request of a batch.
+#[derive(Clone, Copy)]
+pub(crate) struct Received {
+    pub(crate) head: RequestHead,
+    /// Words behind the head that belong to it: cut where the batch ends.
+    pub(crate) words: usize,
+}
+
+impl Batch<'_> {
+    /// The request whose turn it is; `None` behind the last one.
+    #[inline(always)]
+    pub(crate) fn request(&self) -> Option<Received> {
+        if self.at >= self.end {
+            return None;
+        }
+        let head = RequestHead::from_word(self.slot.load(self.at, Ordering::Relaxed));
+        Some(Received { head, words: head.words().min(self.end - self.at - 1) })
+    }
+
+    /// Goes on to the next request.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, request: Received) {
+        self.at += 1 + request.words;
+    }
+
+    /// Whether the next request is such a one again, whole.
+    #[inline(always)]
+    pub(crate) fn is_next(&self, request: Received) -> bool {
+        self.at + request.words < self.end
+            && self.slot.load(self.at, Ordering::Relaxed) == request.head.word()
+    }
+
+    /// Hands the payload of `request` to `read` as bytes of this thread's own.
+    #[inline(always)]
+    pub(crate) fn payload<R>(&mut self, request: Received, read: impl FnOnce(&[u8]) -> R) -> R {
+        match self.bulk.take() {
+            Some(bytes) => read(&bytes),
+            None => copied_out(self.buffer, (self.at + 1) * WORD, request.words * WORD, read),
+        }
+    }
+
+    /// Writes the result of `request`. It is gone when anything is written: if its destructor
+    /// panics, there is no reply yet.
+    #[inline(always)]
+    pub(crate) fn reply<U: Serialize + 'static>(&mut self, request: Received, value: U) {
+        match codec::to_plain(&value) {
+            Some(Plain::Word(word)) => self.slot.store(self.at, word, Ordering::Relaxed),
+            Some(Plain::Nothing) => {}
+            None => self.reply_encoded(request, value),
+        }
+    }
+
+    #[inline]
+    fn reply_encoded<U: Serialize>(&mut self, request: Received, value: U) {
+        let mut encoded = codec::Encoded::<STACK_BYTES>::new();
+        let outcome = encoded.encode(&value);
+        let undelivered = codec::Undelivered(encoded.bytes());
+        drop(value);
+        std::mem::forget(undelivered);
+        if let Err(error) = outcome {
+            return self.refuse(&format!("the result cannot be encoded: {error}"));
+        }
+        let bytes = encoded.bytes();
+        if bytes.len() <= request.words * WORD {
+            self.slot.store(self.at, bytes.len() as u64, Ordering::Relaxed);
+            return self.buffer.write_from((self.at + 1) * WORD, bytes);
+        }
+        self.reply_apart(Status::Done, bytes);
+    }
+
+    /// A reply that does not fit where its request was, or is no result: behind the requests, or by
+    /// the bulk path. A word is kept for the head of each that may still come, so that there is
+    /// room for this one.
+    #[inline(never)]
+    fn reply_apart(&mut self, status: Status, bytes: &[u8]) {
+        let (at, len, words) = (self.at, bytes.len(), bytes.len().div_ceil(WORD));
+        let bulk = self.tail + 1 + words > SLOT_WORDS - BATCH_WORDS;
+        if bulk && status == Status::Done && self.bulk_bytes + len > BATCH_REPLY_BYTES {
+            let reason = format!(
+                "the results of one batch have more than {BATCH_REPLY_BYTES} bytes: ask for fewer \
+                 large results at a time, or for parts of them"
+            );
+            codec::give_back(bytes);
+            return self.refuse(&reason);
+        }
+        let head = ReplyHead { status, bulk, at, len };
+        self.slot.store(self.tail, head.pack(), Ordering::Relaxed);
+        self.tail += 1;
+        if bulk {
+            self.bulk_bytes += len;
+            self.outsized = Some(bytes.to_vec());
+        } else {
+            self.buffer.write_from(self.tail * WORD, bytes);
+            self.tail += words;
+        }
+    }
+
+    fn reply_report<R: Serialize>(&mut self, status: Status, report: &R) {
+        let mut encoded = codec::Encoded::<STACK_BYTES>::new();
+        // What a report is made of can be encoded; an empty payload says so less well.
+        let _ = encoded.encode(report);
+        self.reply_apart(status, encoded.bytes());
+    }
+
+    /// Says that nothing ran, and why.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refuse(&mut self, reason: &str) {
+        // What came by the bulk path for this request is not the next one's.
+        self.bulk = None;
+        self.reply_report(Status::Refused, &reason);
+    }
+
+    /// Says that the closure panicked.
+    #[cold]
+    pub(crate) fn panicked(&mut self, report: &PanicReport) {
+        self.reply_report(Status::Panicked, report);
+    }
+}

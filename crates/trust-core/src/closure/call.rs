@@ -1,0 +1,97 @@
+//! One delegated call, seen from the trustee: take the arguments out of the slot, run the closure
+//! on the property, put the reply where the request was.
+
+use std::any::TypeId;
+use std::marker::PhantomData;
+
+use primitive::sync::Ordering;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::closure::batch::{Batch, Received};
+use crate::closure::capture::rebuild;
+use crate::closure::invoke::Invoke;
+use crate::closure::registry::{Delegated, Description};
+use crate::codec;
+
+/// The kind of call that `apply` and its relatives make.
+pub(crate) struct Apply<T, V, I>(PhantomData<fn(T, V, I)>);
+
+impl<T, V, I> Delegated for Apply<T, V, I>
+where
+    T: 'static,
+    V: DeserializeOwned + 'static,
+    I: Invoke<T, V>,
+    I::Output: Serialize + 'static,
+{
+    #[inline(always)]
+    unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received) {
+        loop {
+            match take::<V, I>(batch, request) {
+                Ok((invoke, arguments)) => {
+                    // SAFETY: the caller promises a live property of type `T` to which nothing else
+                    // refers.
+                    let property = unsafe { &mut *property.cast::<T>() };
+                    let result = invoke.invoke(property, arguments);
+                    batch.reply(request, result);
+                }
+                Err(reason) => batch.refuse(&reason),
+            }
+            batch.pass(request);
+            if request.head.is_bulk() || !batch.is_next(request) || batch.outsized.is_some() {
+                return;
+            }
+        }
+    }
+
+    fn describe() -> Description {
+        Description {
+            property: TypeId::of::<T>(),
+            property_name: std::any::type_name::<T>(),
+            closure_name: I::name(),
+        }
+    }
+}
+
+/// Takes closure and arguments out of a request; or says what is wrong with it.
+#[inline(always)]
+fn take<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), String>
+where
+    V: DeserializeOwned + 'static,
+{
+    if let (0, Some(words)) = (size_of::<I>(), codec::plain_words::<V>()) {
+        if request.words >= words {
+            let word = || batch.slot.load(batch.at + 1, Ordering::Relaxed);
+            // SAFETY: a closure without bytes, see `rebuild`.
+            let invoke = unsafe { rebuild::<I>(&[]) };
+            return Ok((invoke, codec::from_plain(word).expect("a plain type")));
+        }
+        return Err("the request is shorter than its argument".to_owned());
+    }
+    take_encoded(batch, request)
+}
+
+#[inline]
+fn take_encoded<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), String>
+where
+    V: DeserializeOwned,
+{
+    batch.payload(request, |bytes| {
+        let Some((capture, arguments)) = bytes.split_at_checked(size_of::<I>()) else {
+            return Err("the request is shorter than what its closure captures".to_owned());
+        };
+        let arguments = if request.head.is_bulk() {
+            codec::decode::<V>(arguments)
+        } else {
+            // The request has room for its result, too: what follows the arguments is left over
+            // from earlier batches.
+            codec::decode_front::<V>(arguments)
+        };
+        let arguments =
+            arguments.map_err(|error| format!("the arguments cannot be decoded: {error}"))?;
+        // SAFETY: these are the bytes that `with_capture` took of a closure of this very type; the
+        // sender forgot it, so this is a move. (An honest sender: see `rebuild`, and `noref.rs` for
+        // closures with bytes.)
+        Ok((unsafe { rebuild::<I>(capture) }, arguments))
+    })
+}

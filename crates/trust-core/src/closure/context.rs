@@ -1,0 +1,175 @@
+//! Whether the running code may block, and whose code it is (thesis 2.3.4, "delegated context").
+//!
+//! Closures run on the trustee's own stack. If one waited, nobody would serve the thread, perhaps
+//! not even the reply it waits for. So waiting there is an error, and the error names both places:
+//! where the closure was delegated and where it tried to wait.
+
+use std::cell::Cell;
+use std::fmt;
+use std::panic::Location;
+
+use crate::closure::registry::registry;
+use crate::wire::words::RequestHead;
+
+/// What kind of code runs on this thread right now.
+#[derive(Clone, Copy)]
+pub(crate) enum Context {
+    /// A fiber, or the worker between fibers.
+    Free,
+    /// Requests of other threads; which closure, the cell says.
+    Serving,
+    /// A closure on a property of this thread, delegated from here.
+    Inline(&'static Location<'static>),
+    /// Callbacks of `apply_then` and its like; which one, the cell says.
+    Callback,
+    /// The drop of a property.
+    Dropping,
+}
+
+/// What a callback is called in messages. A reference to it is kept and not the function, so that
+/// noting a callback loads nothing.
+pub(crate) type CallbackName = fn() -> &'static str;
+
+fn unnamed() -> &'static str {
+    "?"
+}
+
+/// The context of one thread.
+pub(crate) struct ContextCell {
+    context: Cell<Context>,
+    /// The request being served.
+    request: Cell<RequestHead>,
+    /// What the callback that runs is called.
+    callback: Cell<&'static CallbackName>,
+}
+
+impl ContextCell {
+    pub(crate) fn new() -> Self {
+        Self {
+            context: Cell::new(Context::Free),
+            request: Cell::new(RequestHead::from_word(0)),
+            callback: Cell::new(&(unnamed as CallbackName)),
+        }
+    }
+
+    /// Whether code may wait here.
+    #[inline(always)]
+    pub(crate) fn is_free(&self) -> bool {
+        matches!(self.context.get(), Context::Free)
+    }
+
+    /// Enters `context` until the guard is dropped. Only from free context or inside a poll: then
+    /// contexts end in the reverse order of their beginning, and while one lasts the cell says so.
+    #[inline(always)]
+    pub(crate) fn enter(&self, context: Context) -> Entered<'_> {
+        Entered { cell: self, before: self.context.replace(context) }
+    }
+
+    /// As [`enter`](Self::enter), from free context only, of which nothing need be remembered: what
+    /// is loaded here would be waited for until the store at the end of the context before.
+    #[inline(always)]
+    pub(crate) fn enter_from_free(&self, context: Context) -> EnteredFromFree<'_> {
+        debug_assert!(self.is_free());
+        self.context.set(context);
+        EnteredFromFree(self)
+    }
+
+    /// As [`enter`](Self::enter), from any context. That may be one in which another fiber waits
+    /// and which ends first, after which the cell may say that the context is free: whoever calls
+    /// this keeps the node by other means.
+    pub(crate) fn enter_within(&self, context: Context) -> EnteredWithin<'_> {
+        EnteredWithin { cell: self, before: self.context.replace(context) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_request(&self, head: RequestHead) {
+        self.request.set(head);
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_callback(&self, name: &'static CallbackName) {
+        self.callback.set(name);
+    }
+
+    /// Where the running code comes from, for messages.
+    fn origin(&self) -> Origin {
+        Origin(self.context.get(), self.request.get().closure(), *self.callback.get())
+    }
+
+    /// Refuses to wait at `inner` when the running code must not.
+    ///
+    /// # Panics
+    /// If it must not. The panic ends the delegated closure and travels to whoever delegated it.
+    #[inline(always)]
+    pub(crate) fn check_may_wait(&self, what: &str, inner: &'static Location<'static>) {
+        if !self.is_free() {
+            self.refuse_to_wait(what, inner);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse_to_wait(&self, what: &str, inner: &'static Location<'static>) -> ! {
+        panic!(
+            "{what} at {inner} would wait inside {}; a delegated closure must not wait: use \
+             `apply_then` there, or make the property a `Latch` and delegate the closure with \
+             `launch`",
+            self.origin()
+        );
+    }
+}
+
+/// Ends a context when it is dropped.
+pub(crate) struct Entered<'a> {
+    cell: &'a ContextCell,
+    before: Context,
+}
+
+impl Drop for Entered<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.cell.context.set(self.before);
+    }
+}
+
+/// Ends a context that was entered from free context.
+pub(crate) struct EnteredFromFree<'a>(&'a ContextCell);
+
+impl Drop for EnteredFromFree<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.context.set(Context::Free);
+    }
+}
+
+/// Ends a context that was entered from any other.
+pub(crate) struct EnteredWithin<'a> {
+    cell: &'a ContextCell,
+    before: Context,
+}
+
+impl Drop for EnteredWithin<'_> {
+    fn drop(&mut self) {
+        // Where the context is free, that before has ended meanwhile and must not come back.
+        if !self.cell.is_free() {
+            self.cell.context.set(self.before);
+        }
+    }
+}
+
+struct Origin(Context, u32, CallbackName);
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Context::Free => f.write_str("a fiber"),
+            Context::Serving => {
+                let name = registry().description(self.1).map_or("?", |found| found.closure_name);
+                write!(f, "the delegated closure {name}")
+            }
+            Context::Inline(place) => write!(f, "the closure delegated at {place}"),
+            Context::Callback => write!(f, "the callback {}", self.2()),
+            Context::Dropping => f.write_str("the drop of a property"),
+        }
+    }
+}

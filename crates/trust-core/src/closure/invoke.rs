@@ -1,0 +1,118 @@
+//! What may be delegated: closures that capture nothing, or with the `nightly` feature closures
+//! that capture no reference (thesis 3.2.5).
+
+use std::any::type_name;
+
+/// A closure that may be delegated.
+///
+/// A closure crosses the rack by name, so it may capture nothing, and what it works with travels as
+/// the explicit argument of the `_with` methods or of [`delegate!`](crate::delegate). A closure
+/// that captures something does not compile:
+///
+/// ```text
+/// error: the closure captures variables ... pass them as arguments
+/// ```
+///
+/// # Tokens without bytes
+///
+/// [`delegate!`](crate::delegate) takes only closures that capture nothing, not even a value without
+/// bytes. The methods cannot tell a capture without bytes from none: such a closure compiles, and the
+/// trustee makes its own instance of the captured value, on any host. So a zero-sized token, whose
+/// existence proves something, crosses the rack if it is `Copy` and `Send`:
+///
+/// - Where it proves something about its process (a device is open, a table is loaded), it must not
+///   be both, or must have a field.
+/// - Where it proves that the processor has a feature (`pulp` and `fearless_simd` have such tokens),
+///   it holds on every host: hosts over TCP and RDMA compare the features of their processors when
+///   they meet, and refuse each other if they differ, unless `Rack::mixed_processors` allows it.
+///   Processes that share memory share the processor.
+///
+/// The trustee takes the request's word for it that its sender had such a token. A peer that breaks
+/// the rules can name any delegated closure of the program, also one whose token no process has
+/// ever made: it must not be what keeps memory safe where hosts are not trusted.
+#[cfg(not(feature = "nightly"))]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be delegated: it captures something that cannot leave this thread",
+    label = "captures a value that is not plain data",
+    note = "a delegated closure captures nothing; pass values as arguments: \
+            `trust.apply_with(|t, v| .., v)`, `delegate!(trust, [v] |t| ..)` or \
+            `spawn_on_with(trustee, |v| .., v)`"
+)]
+pub trait Delegable: Copy + Send + 'static {}
+#[cfg(not(feature = "nightly"))]
+#[diagnostic::do_not_recommend]
+impl<F: Copy + Send + 'static> Delegable for F {}
+
+/// A closure that may be delegated: it captures nothing that refers to this process's memory.
+///
+/// # Tokens
+///
+/// A token, whose existence proves something, crosses the rack if it is `NoRef` and `Send`, whether
+/// or not it is `Copy`: it is moved, to a process that may have made one of its own. Where it
+/// proves something about its process, exclude it: `impl !NoRef for Token {}`.
+#[cfg(feature = "nightly")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be delegated: it captures something that cannot leave this thread",
+    label = "captures a reference, a pointer or heap data",
+    note = "pass owned data as arguments: `trust.apply_with(|t, v| .., v)`, \
+            `delegate!(trust, [v] |t| ..)` or `spawn_on_with(trustee, |v| .., v)`"
+)]
+pub trait Delegable: crate::NoRef + Send + 'static {}
+#[cfg(feature = "nightly")]
+#[diagnostic::do_not_recommend]
+impl<F: crate::NoRef + Send + 'static> Delegable for F {}
+
+/// Checks, when a delegated call is instantiated, that its closure captures nothing.
+#[inline(always)]
+pub(crate) const fn check_captures<F>() {
+    #[cfg(not(feature = "nightly"))]
+    assert!(
+        size_of::<F>() == 0,
+        "a delegated closure captures variables, and only its name crosses the rack: pass the \
+         values as arguments, with `apply_with(|t, args| .., args)`, `delegate!(trust, [args] |t| ..)` \
+         or `spawn_on_with(trustee, |args| .., args)`"
+    );
+    #[cfg(feature = "nightly")]
+    assert!(
+        size_of::<F>() <= crate::closure::capture::MAX_CAPTURE,
+        "a delegated closure captures more than a request has room for: pass large values as \
+         arguments, with `apply_with`"
+    );
+}
+
+/// A closure with or without an argument, so that both are one kind of call.
+pub(crate) trait Invoke<T, V> {
+    type Output;
+    fn invoke(self, property: &mut T, arguments: V) -> Self::Output;
+    fn name() -> &'static str;
+}
+
+/// A closure of the property alone.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain<F>(pub(crate) F);
+
+impl<T, U, F: FnOnce(&mut T) -> U> Invoke<T, ()> for Plain<F> {
+    type Output = U;
+    #[inline(always)]
+    fn invoke(self, property: &mut T, (): ()) -> U {
+        (self.0)(property)
+    }
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+/// A closure of the property and arguments.
+#[derive(Clone, Copy)]
+pub(crate) struct With<F>(pub(crate) F);
+
+impl<T, V, U, F: FnOnce(&mut T, V) -> U> Invoke<T, V> for With<F> {
+    type Output = U;
+    #[inline(always)]
+    fn invoke(self, property: &mut T, arguments: V) -> U {
+        (self.0)(property, arguments)
+    }
+    fn name() -> &'static str {
+        type_name::<F>()
+    }
+}

@@ -1,0 +1,15 @@
+//! Delegated closures: what may be delegated, how closures are named, and how a trustee runs one.
+
+pub(crate) mod batch;
+#[allow(unsafe_code)] // Runs a closure on a property behind a pointer.
+pub(crate) mod call;
+#[allow(unsafe_code)] // Rebuilds closures from their bytes.
+pub(crate) mod capture;
+pub(crate) mod context;
+#[allow(unsafe_code)] // Reads the loaded program.
+pub(crate) mod identity;
+pub(crate) mod invoke;
+#[cfg(feature = "nightly")]
+pub(crate) mod noref;
+#[allow(unsafe_code)] // Reads the table that the linker makes.
+pub(crate) mod registry;

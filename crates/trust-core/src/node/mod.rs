@@ -1,0 +1,468 @@
+//! [`Node`]: everything that one runtime thread has of delegation.
+//!
+//! A node is a pure machine: it is handed memory, lanes and calls to [`poll`](Node::poll), and has
+//! no socket, clock or thread of its own. The worker that owns it polls like this:
+//!
+//! ```text
+//!   loop { run ready fibers; node.poll(); if nothing happened, back off }
+//! ```
+//!
+//! One poll hands over what fibers have queued (so a batch is what they queued since the last
+//! poll, or a full buffer before that), serves what has arrived, and takes replies, which makes
+//! fibers ready again.
+
+pub(crate) mod chain;
+#[allow(unsafe_code)] // A reference to the node that is always taken away before the node goes.
+mod entered;
+pub mod idle;
+mod poll;
+pub(crate) mod racks;
+pub(crate) mod request;
+pub(crate) mod system;
+mod turn;
+pub(crate) mod wiring;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use transport_api::{Event, HostId, PeerEvent, ThreadId};
+
+use crate::client::completion::{Completion, Outcome, boxed};
+use crate::client::outbox::{Outbox, Request};
+use crate::closure::context::{Context, ContextCell};
+use crate::closure::registry::{Closure, Tag, registry};
+use crate::error::{DelegateError, NO_SUCH_THREAD, Panic};
+use crate::node::chain::Launched;
+pub use crate::node::entered::EnteredNode;
+pub(crate) use crate::node::entered::{current, on_node, with_node};
+use crate::node::system::System;
+use crate::node::turn::Turn;
+use crate::trustee::inbox::{Inbox, Server};
+use crate::trustee::property::{Dead, Handoff, Properties};
+use crate::wire::arrivals::Arrivals;
+use crate::wire::link::LaneRef;
+use crate::wire::traffic::Traffic;
+
+/// Polls between two looks at the lanes, while nothing waits for what only they bring, and memory
+/// brings everything else.
+const LANE_POLL_EVERY: u32 = 32;
+
+/// What a worker is told besides whether there was progress.
+#[derive(Debug)]
+pub enum Incident {
+    /// A host of the rack is gone or has left.
+    Peer(PeerEvent),
+    /// A request that nobody waits for failed, or a callback panicked.
+    Unobserved(DelegateError),
+    /// A peer's `write_notify` has arrived.
+    Notified(Event),
+}
+
+/// Work that runs when the delegated code that runs now has ended.
+type Deferred = Box<dyn FnOnce(&Node)>;
+
+/// A thread of one of the racks that this process takes part in, as one word to compare.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seat(u64);
+
+impl Seat {
+    /// No thread's.
+    pub(crate) const NONE: Seat = Seat(u64::MAX);
+
+    /// The thread numbered `number` of the rack numbered `rack` (in this process).
+    #[inline(always)]
+    pub(crate) fn new(rack: u32, number: u32) -> Self {
+        Seat(u64::from(rack) << 32 | u64::from(number))
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(crate) fn number(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn rack(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// Everything that one runtime thread has of delegation.
+pub struct Node {
+    pub(crate) me: ThreadId,
+    pub(crate) seat: Seat,
+    threads: u32,
+    outboxes: Box<[Option<Box<Outbox>>]>,
+    inboxes: Box<[Option<Inbox>]>,
+    arrivals: Option<Arrivals>,
+    lanes: Box<[LaneRef]>,
+    closures: &'static [Closure],
+    properties: Properties,
+    /// By thread of this host.
+    handoffs: Arc<[Arc<Handoff>]>,
+    context: ContextCell,
+    pub(crate) system: System,
+    pub(crate) launched: Launched,
+    deferred: RefCell<VecDeque<Deferred>>,
+    has_deferred: Cell<bool>,
+    runs_deferred: Cell<bool>,
+    /// Outboxes with something under way.
+    busy: RefCell<Vec<u32>>,
+    /// Whether the memory of every host is mapped.
+    all_mapped: bool,
+    /// Polls before the next look at the lanes, if it is.
+    until_lanes: Cell<u32>,
+    incidents: RefCell<Vec<Incident>>,
+    closed: Cell<bool>,
+    /// Whether a poll is under way: what it runs must not start another.
+    polling: Cell<bool>,
+    /// How often [`stay`](Node::stay) is in force.
+    staying: Cell<u32>,
+    /// When the fiber that runs gives way.
+    turn: Turn,
+}
+
+pub(crate) struct Parts {
+    pub(crate) me: ThreadId,
+    pub(crate) rack: u32,
+    pub(crate) threads: u32,
+    pub(crate) outboxes: Box<[Option<Box<Outbox>>]>,
+    pub(crate) inboxes: Box<[Option<Inbox>]>,
+    pub(crate) arrivals: Option<Arrivals>,
+    pub(crate) lanes: Box<[LaneRef]>,
+    /// Whether the memory of every host is mapped, so that lanes bring only what is rare.
+    pub(crate) all_mapped: bool,
+    /// By thread of this host.
+    pub(crate) handoffs: Arc<[Arc<Handoff>]>,
+}
+
+impl Server for Node {
+    #[inline(always)]
+    fn closures(&self) -> &'static [Closure] {
+        self.closures
+    }
+
+    #[inline(always)]
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    #[inline(always)]
+    fn context(&self) -> &ContextCell {
+        &self.context
+    }
+
+    #[inline(always)]
+    fn lane(&self, host: HostId) -> &LaneRef {
+        &self.lanes[host.0 as usize]
+    }
+}
+
+impl Node {
+    pub(crate) fn new(parts: Parts) -> Rc<Node> {
+        let Parts { me, rack, threads, outboxes, inboxes, arrivals, lanes, .. } = parts;
+        let Parts { all_mapped, handoffs, .. } = parts;
+        let node = Node {
+            me,
+            seat: Seat::new(rack, me.number(threads)),
+            threads,
+            outboxes,
+            inboxes,
+            arrivals,
+            lanes,
+            closures: registry().closures(),
+            properties: Properties::new(handoffs[me.thread as usize].clone()),
+            handoffs,
+            context: ContextCell::new(),
+            system: System::default(),
+            launched: Launched::default(),
+            deferred: RefCell::default(),
+            has_deferred: Cell::new(false),
+            runs_deferred: Cell::new(false),
+            busy: RefCell::default(),
+            all_mapped,
+            until_lanes: Cell::new(0),
+            incidents: RefCell::default(),
+            closed: Cell::new(false),
+            polling: Cell::new(false),
+            staying: Cell::new(0),
+            turn: Turn::new(),
+        };
+        crate::node::system::install(&node);
+        Rc::new(node)
+    }
+
+    /// The thread that this node belongs to.
+    pub fn thread(&self) -> ThreadId {
+        self.me
+    }
+
+    /// Runtime threads of every host.
+    pub fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    /// Hosts of the rack.
+    pub fn hosts(&self) -> u32 {
+        self.lanes.len() as u32
+    }
+
+    /// This thread's number in the rack.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u32 {
+        self.seat.number()
+    }
+
+    /// The number of a thread of the rack, counting through all hosts.
+    #[inline(always)]
+    pub(crate) fn number_of(&self, thread: ThreadId) -> u32 {
+        thread.number(self.threads)
+    }
+
+    /// The thread with this number, if there is one.
+    pub(crate) fn thread_numbered(&self, number: u32) -> Option<ThreadId> {
+        let thread = ThreadId::numbered(number, self.threads);
+        self.has(thread).then_some(thread)
+    }
+
+    /// Whether the rack has this thread.
+    pub(crate) fn has(&self, thread: ThreadId) -> bool {
+        thread.host.0 < self.hosts() && thread.thread < self.threads
+    }
+
+    #[inline(always)]
+    pub(crate) fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    #[inline(always)]
+    pub(crate) fn context(&self) -> &ContextCell {
+        &self.context
+    }
+
+    /// Takes a property into trust on this thread.
+    pub(crate) fn insert<T: 'static>(&self, value: T, first: u64) -> (u32, Tag) {
+        self.properties.insert(value, first)
+    }
+
+    /// Entrusts a value to another thread of this host, without waiting for it.
+    pub(crate) fn hand_off<T: Send + 'static>(
+        &self,
+        thread: u32,
+        value: T,
+        first: u64,
+    ) -> (u32, Tag) {
+        self.handoffs[thread as usize].hand_off(value, first)
+    }
+
+    /// Sends a request to the thread with this number. A fiber in free context may wait here for
+    /// room.
+    #[inline(always)]
+    pub(crate) fn send<C: Completion + 'static>(
+        &self,
+        number: u32,
+        request: Request<'_>,
+        completion: C,
+    ) {
+        let Some(Some(outbox)) = self.outboxes.get(number as usize) else {
+            return fail(completion, &NO_SUCH_THREAD);
+        };
+        if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
+            self.send_in_next(outbox, number, request, completion);
+        }
+    }
+
+    /// Sends a request for which no batch is open, or not one with room for it.
+    #[cold]
+    #[inline(never)]
+    fn send_in_next<C: Completion + 'static>(
+        &self,
+        outbox: &Outbox,
+        number: u32,
+        request: Request<'_>,
+        completion: C,
+    ) {
+        if !self.open(outbox, number) {
+            return self.send_later(outbox, number, request, completion);
+        }
+        // An empty batch takes every request, and more than one.
+        if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
+            self.send_later(outbox, number, request, completion);
+        }
+    }
+
+    #[inline(always)]
+    fn lane_to(&self, outbox: &Outbox) -> &LaneRef {
+        self.lane(outbox.trustee().host)
+    }
+
+    fn outbox(&self, number: u32) -> &Outbox {
+        self.outboxes[number as usize].as_ref().expect("only outboxes that exist are listed")
+    }
+
+    /// Begins a batch, if there is a buffer for it.
+    fn open(&self, outbox: &Outbox, number: u32) -> bool {
+        let open = outbox.open(self.lane_to(outbox));
+        if open {
+            self.list(outbox, number);
+        }
+        open
+    }
+
+    /// Notes that something is under way to this outbox's trustee.
+    fn list(&self, outbox: &Outbox, number: u32) {
+        if !outbox.listed.replace(true) {
+            self.busy.borrow_mut().push(number);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_later<C: Completion + 'static>(
+        &self,
+        outbox: &Outbox,
+        number: u32,
+        request: Request<'_>,
+        completion: C,
+    ) {
+        if let Some(error) = outbox.closed() {
+            return fail(completion, &error);
+        }
+        let _stay = self.stay();
+        let ticket = outbox.postpone(request, boxed(completion));
+        self.list(outbox, number);
+        // Back-pressure, for those who would otherwise go on and queue more.
+        if C::WAITS_FOR_ROOM
+            && self.context.is_free()
+            && let Some(fiber) = fiber::current()
+        {
+            while !outbox.has_moved(ticket) {
+                outbox.wait_for_room(fiber);
+                fiber::park();
+            }
+        }
+    }
+
+    /// Runs `work` on this thread: now, or when the delegated code that runs now has ended.
+    #[inline(always)]
+    pub(crate) fn run_or_defer(&self, work: impl FnOnce(&Node) + 'static) {
+        if self.context.is_free() {
+            work(self);
+            self.run_deferred();
+        } else {
+            self.deferred.borrow_mut().push_back(Box::new(work));
+            self.has_deferred.set(true);
+        }
+    }
+
+    /// Runs what was deferred, if delegated code has ended.
+    #[inline(always)]
+    pub(crate) fn run_deferred(&self) {
+        if self.has_deferred.get() && self.context.is_free() && !self.runs_deferred.get() {
+            self.run_deferred_now();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn run_deferred_now(&self) {
+        // What is deferred may defer more, and ends in free context like all delegated code: the
+        // loop here runs it, so that the stack does not grow with the length of the chain.
+        self.runs_deferred.set(true);
+        // Work may wait after its closure has ended (in the destructor of what a panic drops), and
+        // another fiber enter a closure meanwhile. What is left runs when that one has ended.
+        while self.context.is_free() {
+            let next = self.deferred.borrow_mut().pop_front();
+            let Some(work) = next else { break };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
+                self.report_panic(panic);
+            }
+        }
+        self.has_deferred.set(!self.deferred.borrow().is_empty());
+        self.runs_deferred.set(false);
+    }
+
+    /// Drops a property that nothing refers to any more.
+    pub(crate) fn bury(&self, dead: Option<Dead>) {
+        if let Some(dead) = dead {
+            let context = self.context.enter(Context::Dropping);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(dead))) {
+                self.report_panic(panic);
+            }
+            drop(context);
+        }
+    }
+
+    /// Tells the worker of a panic that nobody waits for.
+    pub(crate) fn report_panic(&self, panic: Panic) {
+        let report = crate::error::PanicReport::taken(panic);
+        self.report(DelegateError::Panicked { trustee: self.me, report });
+    }
+
+    /// Tells the worker of a failure that nobody waits for.
+    pub(crate) fn report(&self, error: DelegateError) {
+        self.incidents.borrow_mut().push(Incident::Unobserved(error));
+    }
+
+    /// Whether anything happened that somebody should know.
+    #[inline]
+    pub fn has_incidents(&self) -> bool {
+        !self.incidents.borrow().is_empty()
+    }
+
+    /// What happened that somebody should know; empties the list.
+    pub fn take_incidents(&self) -> Vec<Incident> {
+        std::mem::take(&mut *self.incidents.borrow_mut())
+    }
+
+    /// Whether a poll would find anything to do. Asked before going to sleep.
+    pub fn has_work(&self) -> bool {
+        self.has_deferred.get()
+            || self.inboxes.iter().flatten().any(Inbox::is_ready)
+            || self.busy.borrow().iter().any(|number| self.outbox(*number).is_ready())
+    }
+
+    /// How many batches this node has sent, and how many calls of its own have not ended yet (a
+    /// batch under way counts as one).
+    pub fn outstanding(&self) -> (u64, u64) {
+        let outboxes = self.outboxes.iter().flatten();
+        let (batches, not_done) = outboxes
+            .map(|outbox| outbox.traffic())
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        (batches, not_done + self.system.awaited() as u64)
+    }
+
+    /// What has come to this thread and gone from it since it began.
+    pub fn traffic(&self) -> Traffic {
+        let mut sum = Traffic::default();
+        self.outboxes.iter().flatten().for_each(|outbox| outbox.count(&mut sum));
+        self.inboxes.iter().flatten().for_each(|inbox| inbox.count(&mut sum));
+        sum
+    }
+
+    /// The type names of the properties that are alive here.
+    pub fn alive(&self) -> Vec<&'static str> {
+        self.properties.alive().into_iter().filter(|name| !System::is_named(name)).collect()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+}
+
+/// Tells a completion that there will be no reply.
+#[cold]
+#[inline(never)]
+fn fail<C: Completion>(completion: C, error: &DelegateError) {
+    completion.complete(Outcome::Failed(error));
+}
+
+/// The place of whoever called, for messages.
+pub(crate) type Place = &'static Location<'static>;

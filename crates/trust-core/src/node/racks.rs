@@ -1,0 +1,61 @@
+//! The racks that this process takes part in, for trusts that are used or dropped on threads that
+//! belong to none: their work is posted to a thread that does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::node::{Node, on_node};
+
+/// Work for any thread of a rack.
+pub type Job = Box<dyn FnOnce(&Node) + Send>;
+
+/// How a rack takes work from other threads of the process.
+pub type Post = Arc<dyn Fn(Job) + Send + Sync>;
+
+/// The racks by number, and the next number. Numbers are not used again, so that a trust that
+/// outlives its rack is not taken for one of a later rack.
+static RACKS: Mutex<(BTreeMap<u32, Post>, u32)> = Mutex::new((BTreeMap::new(), 0));
+
+/// A rack's place in the list of this process's racks; it leaves the list when this is dropped.
+pub struct Registered(u32);
+
+impl Registered {
+    /// Enters a rack, which takes work by `post`.
+    pub fn new(post: Post) -> Self {
+        let (racks, next) = &mut *RACKS.lock();
+        let number = *next;
+        *next = number.checked_add(1).expect("fewer than four billion racks in a process");
+        racks.insert(number, post);
+        Registered(number)
+    }
+
+    /// The rack's number in this process.
+    pub fn number(&self) -> u32 {
+        self.0
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        RACKS.lock().0.remove(&self.0);
+    }
+}
+
+/// Hands `job` to a thread of rack `rack`; does nothing when that rack has ended, for then nothing
+/// is left of it that the job could concern.
+pub(crate) fn post(rack: u32, job: impl FnOnce(&Node) + Send + 'static) {
+    let post = RACKS.lock().0.get(&rack).cloned();
+    if let Some(post) = post {
+        post(Box::new(job));
+    }
+}
+
+/// Runs jobs that were posted, on a thread of the rack.
+pub fn run_job(job: Job) {
+    on_node(|node| {
+        let _stay = node.stay();
+        job(node);
+    });
+}

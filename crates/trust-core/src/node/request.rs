@@ -1,0 +1,135 @@
+//! From a closure and its arguments to a request on its way.
+
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::client::completion::{Completion, Outcome};
+use crate::client::outbox::{Arguments, Request};
+use crate::client::waiter::Waiter;
+use crate::closure::call::Apply;
+use crate::closure::capture::with_capture;
+use crate::closure::invoke::Invoke;
+use crate::closure::registry::closure_id;
+use crate::codec;
+use crate::codec::Portable;
+use crate::error::{CodecError, DelegateError, Ended, outside};
+use crate::node::Node;
+use crate::wire::copy::STACK_BYTES;
+use crate::wire::words::WORD;
+
+/// A property on another thread, and its type.
+pub(crate) struct Target<T> {
+    pub(crate) home: u32,
+    pub(crate) property: u32,
+    pub(crate) _property: PhantomData<fn(T)>,
+}
+
+impl Node {
+    /// Sends a request and waits for its result.
+    #[inline(always)]
+    pub(crate) fn call<T, I, V>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: V,
+    ) -> Ended<I::Output>
+    where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+    {
+        let Some(fiber) = fiber::waiting() else { return Err(outside()) };
+        let waiter = Waiter::new(fiber);
+        self.request(target, invoke, &arguments, waiter.wake());
+        // The arguments are dropped when this returns: their destructors may wait, which must not
+        // come between the request and this wait.
+        waiter.wait()
+    }
+
+    /// Encodes a request and sends it. No code of users runs behind the sending.
+    #[inline(always)]
+    pub(crate) fn request<T, I, V, C>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: &V,
+        completion: C,
+    ) where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Completion + 'static,
+    {
+        if let (0, Some(plain)) = (size_of::<I>(), codec::to_plain(arguments)) {
+            // A closure without bytes is made anew at the trustee, so this one is gone.
+            std::mem::forget(invoke);
+            let arguments = Arguments::Plain(plain);
+            return self.send_request::<T, I, V, C>(target, arguments, completion);
+        }
+        self.request_encoded(target, invoke, arguments, completion);
+    }
+
+    #[inline]
+    fn request_encoded<T, I, V, C>(
+        &self,
+        target: Target<T>,
+        invoke: I,
+        arguments: &V,
+        completion: C,
+    ) where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Completion + 'static,
+    {
+        let _stay = self.stay();
+        let mut encoded = codec::Encoded::<STACK_BYTES>::new();
+        with_capture(invoke, |capture| encoded.put(capture));
+        let mut encode = || encoded.encode(arguments);
+        let encodable = if const { C::HEARS_PANICS } {
+            catch_unwind(AssertUnwindSafe(encode))
+                .unwrap_or_else(|panic| Err(CodecError::of_panic(panic)))
+        } else {
+            encode()
+        };
+        if let Err(source) = encodable {
+            let error = DelegateError::Codec { what: "encode the arguments", source };
+            return completion.complete(Outcome::Failed(&error));
+        }
+        let arguments = Arguments::Encoded(encoded.bytes());
+        self.send_request::<T, I, V, C>(target, arguments, completion);
+    }
+
+    #[inline(always)]
+    fn send_request<T, I, V, C>(&self, target: Target<T>, arguments: Arguments<'_>, completion: C)
+    where
+        T: 'static,
+        I: Invoke<T, V> + 'static,
+        I::Output: Portable,
+        V: Portable,
+        C: Completion + 'static,
+    {
+        let request = Request {
+            property: target.property,
+            closure: closure_id::<Apply<T, V, I>>(),
+            arguments,
+            reply_words: reply_words::<I::Output>(),
+        };
+        self.send(target.home, request, completion);
+    }
+}
+
+/// Words behind its head that the result of a call will probably need; longer results find another
+/// place. A result of one word takes the head's.
+#[inline(always)]
+fn reply_words<U: 'static>() -> usize {
+    let words = const { size_of::<U>().div_ceil(WORD) };
+    if words > 8 || codec::plain_words::<U>().is_some() {
+        0
+    } else {
+        words + const { codec::HEADER.div_ceil(WORD) }
+    }
+}

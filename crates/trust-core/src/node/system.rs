@@ -1,0 +1,338 @@
+//! What threads of a rack ask of each other besides calls on properties: dropping trusts, and
+//! replies that come later than the request's own.
+//!
+//! These requests are ordinary delegated calls on property zero of every node, a [`Runtime`].
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use primitive::limits::MESSAGE_BYTES;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use slab::Slab;
+use transport_api::{HostId, LossReason, ThreadId};
+
+use crate::client::completion::{Completion, Outcome};
+use crate::client::outbox::{Arguments, Request};
+use crate::closure::call::Apply;
+use crate::closure::context::Context;
+use crate::closure::invoke::With;
+use crate::closure::registry::closure_id;
+use crate::codec;
+use crate::codec::trusts::{self, Record};
+use crate::error::{CodecError, DelegateError, Panic, PanicReport, catch};
+use crate::node::{Node, Place, on_node};
+use crate::trustee::count::{Release, mint};
+use crate::wire::copy::STACK_BYTES;
+use crate::wire::words::Status;
+
+/// Property zero of every node: the thread itself.
+pub(crate) struct Runtime;
+
+/// Bytes of the encoded result of a later reply, at most: it travels as an argument of a request,
+/// whose other arguments and header need room in the same message. Few in this crate's own tests.
+const LATER_BYTES: usize = if cfg!(test) { 16 * 1024 } else { MESSAGE_BYTES - 64 };
+
+/// The number of the [`Runtime`] among a node's properties.
+pub(crate) const RUNTIME: u32 = 0;
+
+/// Puts the runtime property into a new node.
+pub(crate) fn install(node: &Node) {
+    trusts::drop_trusts_by(|Record { home, property, id }| {
+        on_node(|node| node.release(home, property, vec![id], Vec::new()));
+    });
+    // The runtime has one trust that is never dropped: the node's own.
+    let (number, _) = node.insert(Runtime, 0);
+    assert_eq!(number, RUNTIME, "the runtime is the first property of a node");
+}
+
+/// A call whose reply comes later.
+struct Awaited {
+    /// The upper half of its token: places in the table are used again.
+    generation: u32,
+    trustee: ThreadId,
+    /// Where it was made.
+    place: Place,
+    completion: Box<dyn FnOnce(Outcome<'_>)>,
+}
+
+/// What a node keeps for calls whose reply comes later.
+#[derive(Default)]
+pub(crate) struct System {
+    awaited: RefCell<Slab<Awaited>>,
+    generation: Cell<u32>,
+}
+
+/// Where a later reply goes: a thread and what it knows the call by.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub(crate) struct ReplyTo {
+    thread: u32,
+    token: u64,
+}
+
+impl ReplyTo {
+    /// What the waiting thread knows the call by.
+    pub(crate) fn token(self) -> u64 {
+        self.token
+    }
+
+    /// The number of the waiting thread.
+    pub(crate) fn thread(self) -> u32 {
+        self.thread
+    }
+}
+
+impl System {
+    pub(crate) fn is_named(type_name: &str) -> bool {
+        type_name == std::any::type_name::<Runtime>()
+    }
+
+    /// Ends every call that waits for `host`.
+    pub(crate) fn lose(&self, host: HostId, reason: &LossReason, caught: &mut dyn FnMut(Panic)) {
+        self.fail(
+            |trustee| trustee.host == host,
+            || DelegateError::PeerLost { host, reason: reason.clone() },
+            caught,
+        );
+    }
+
+    /// Ends every call whose trustee is `concerned`. `caught` gets the panics of completions.
+    pub(crate) fn fail(
+        &self,
+        concerned: impl Fn(ThreadId) -> bool,
+        error: impl Fn() -> DelegateError,
+        caught: &mut dyn FnMut(Panic),
+    ) {
+        let tokens: Vec<_> = {
+            let awaited = self.awaited.borrow();
+            awaited.iter().filter(|(_, call)| concerned(call.trustee)).map(|(t, _)| t).collect()
+        };
+        for token in tokens {
+            // A completion before this one may have ended it.
+            let ended = self.awaited.borrow_mut().try_remove(token);
+            let Some(Awaited { completion, .. }) = ended else { continue };
+            catch(caught, || completion(Outcome::Failed(&error())));
+        }
+    }
+}
+
+impl System {
+    /// Calls whose reply has not come yet.
+    pub(crate) fn awaited(&self) -> usize {
+        self.awaited.borrow().len()
+    }
+}
+
+impl Node {
+    /// Expects a later reply from `trustee` to a call made at `place`, which ends with `completion`.
+    pub(crate) fn await_reply(
+        &self,
+        trustee: ThreadId,
+        place: Place,
+        completion: Box<dyn FnOnce(Outcome<'_>)>,
+    ) -> ReplyTo {
+        let generation = self.system.generation.get().wrapping_add(1);
+        self.system.generation.set(generation);
+        let awaited = Awaited { generation, trustee, place, completion };
+        let place = self.system.awaited.borrow_mut().insert(awaited) as u64;
+        ReplyTo { thread: self.number(), token: u64::from(generation) << 32 | place }
+    }
+
+    /// Where the call that expects a later reply was made; `None` if it has ended.
+    pub(crate) fn place_of(&self, token: u64) -> Option<Place> {
+        let awaited = self.system.awaited.borrow();
+        let call = awaited.get(token as u32 as usize)?;
+        (u64::from(call.generation) == token >> 32).then_some(call.place)
+    }
+
+    /// Ends a call that expected a later reply. Tokens that mean nothing are ignored: the call has
+    /// been ended by a loss.
+    pub(crate) fn end_awaited(&self, token: u64, outcome: Outcome<'_>) {
+        let place = token as u32 as usize;
+        let ended = {
+            let mut awaited = self.system.awaited.borrow_mut();
+            let meant = awaited.get(place).is_some_and(|a| u64::from(a.generation) == token >> 32);
+            if meant { awaited.try_remove(place) } else { None }
+        };
+        if let Some(Awaited { completion, .. }) = ended {
+            let _stay = self.stay();
+            let _context = self.context().enter_within(Context::Callback);
+            catch(&mut |panic| self.report_panic(panic), || completion(outcome));
+        } else if let Outcome::Reply { status: Status::Done, payload, .. } = outcome {
+            codec::give_back(payload);
+        }
+    }
+
+    /// Sends the later reply of a call: its result, its panic, or why it did not run.
+    pub(crate) fn reply_later<U: Serialize + 'static>(
+        &self,
+        to: ReplyTo,
+        result: Result<Result<U, String>, PanicReport>,
+    ) {
+        let Some(client) = self.thread_numbered(to.thread) else { return };
+        let _stay = self.stay();
+        let encode = AssertUnwindSafe(|| match &result {
+            Ok(Ok(value)) => (Status::Done, codec::encode_to_vec(value)),
+            Ok(Err(reason)) => (Status::Refused, codec::encode_to_vec(reason)),
+            Err(report) => (Status::Panicked, codec::encode_to_vec(report)),
+        });
+        // The caller must hear of it, whatever the result's own code does.
+        let (status, encoded) = catch_unwind(encode).unwrap_or_else(|panic| {
+            (Status::Done, Err(CodecError(PanicReport::taken(panic).message)))
+        });
+        let encoded = encoded.and_then(|payload| match payload.len() {
+            0..=LATER_BYTES => Ok(payload),
+            len => {
+                codec::give_back(&payload);
+                Err(CodecError(format!(
+                    "the value has {len} bytes encoded, expected at most {LATER_BYTES}: send it in \
+                     parts"
+                )))
+            }
+        });
+        let (status, payload) = encoded.map_or_else(
+            |error| {
+                let reason = format!("the result cannot be encoded: {error}");
+                let payload = codec::encode_to_vec(&reason).expect("a string can be encoded");
+                (Status::Refused, payload)
+            },
+            |payload| (status, payload),
+        );
+        let arguments = (to.token, self.number(), status as u8, payload);
+        self.tell(client, arguments, |_: &mut Runtime, (token, from, status, payload)| {
+            on_node(|node| {
+                let status = Status::from_bits(status.into()).unwrap_or(Status::Refused);
+                let trustee = node.thread_numbered(from).unwrap_or(node.me);
+                let payload = &payload;
+                node.end_awaited(token, Outcome::Reply { trustee, status, payload });
+            });
+        });
+    }
+
+    /// Serves the drop of a trust: toggles `ids` of a property of `home`, and keeps the property
+    /// alive until everything that `users` have queued for it has been served (`count.rs` says
+    /// how).
+    pub(crate) fn release(&self, home: u32, property: u32, ids: Vec<u64>, users: Vec<u32>) {
+        let Release { ids, users } = Release::new(ids, &users, self.number(), mint);
+        self.toggle_at(home, property, ids);
+        for (user, id) in users {
+            let toggle = |_: &mut Runtime, (home, property, id): (u32, u32, u64)| {
+                on_node(|node| node.toggle_at(home, property, vec![id]));
+            };
+            let user = ThreadId::numbered(user, self.threads());
+            self.tell(user, (home, property, id), toggle);
+        }
+    }
+
+    /// Toggles ids of a property of `home`, behind everything that this thread has queued for it.
+    fn toggle_at(&self, home: u32, property: u32, ids: Vec<u64>) {
+        if home == self.number() {
+            return self.run_or_defer(move |node| node.toggle(property, &ids));
+        }
+        // Only a peer that breaks the protocol names a thread that the rack does not have.
+        let Some(home) = self.thread_numbered(home) else { return };
+        self.tell(home, (property, ids), |_: &mut Runtime, (property, ids)| {
+            on_node(|node| node.toggle(property, &ids));
+        });
+    }
+
+    /// Toggles trust ids of a property of this thread, which dies if no trust is left.
+    fn toggle(&self, property: u32, ids: &[u64]) {
+        // Nobody has a trust of the runtime: who says so has broken the protocol, and would take
+        // the runtime away from under the request that says it.
+        if property != RUNTIME {
+            self.bury(self.properties().toggle(property, ids));
+        }
+    }
+
+    /// Has `closure` run by another thread's runtime, and waits for nothing.
+    fn tell<V, F>(&self, thread: ThreadId, arguments: V, closure: F)
+    where
+        V: Serialize + DeserializeOwned + 'static,
+        F: FnOnce(&mut Runtime, V) + Copy + 'static,
+    {
+        const { assert!(size_of::<F>() == 0, "runtime requests capture nothing") };
+        if thread == self.me {
+            return self.run_or_defer(move |_| closure(&mut Runtime, arguments));
+        }
+        let mut encoded = codec::Encoded::<{ STACK_BYTES }>::new();
+        if let Err(source) = encoded.encode(&arguments) {
+            return self.report(DelegateError::Codec { what: "encode the arguments", source });
+        }
+        let request = Request {
+            property: RUNTIME,
+            closure: closure_id::<Apply<Runtime, V, With<F>>>(),
+            arguments: Arguments::Encoded(encoded.bytes()),
+            reply_words: 0,
+        };
+        self.send(self.number_of(thread), request, Unawaited);
+    }
+}
+
+/// Nobody waits for the runtime's requests; but a failure is worth knowing, unless the peer is
+/// lost, which is known.
+struct Unawaited;
+
+impl Completion for Unawaited {
+    #[inline(always)]
+    fn complete(self, outcome: Outcome<'_>) {
+        match outcome.result::<()>() {
+            Ok(()) | Err(DelegateError::PeerLost { .. } | DelegateError::NoRack(_)) => {}
+            Err(error) => {
+                on_node(|node| node.report(error));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Parts;
+
+    fn node() -> std::rc::Rc<Node> {
+        Node::new(Parts {
+            me: ThreadId { host: HostId(0), thread: 0 },
+            rack: 0,
+            threads: 1,
+            outboxes: Box::new([None]),
+            inboxes: Box::new([None]),
+            arrivals: None,
+            lanes: Box::new([]),
+            all_mapped: true,
+            handoffs: [Default::default()].into(),
+        })
+    }
+
+    #[test]
+    fn the_largest_later_reply_has_room_in_a_message() {
+        let payload = vec![0u8; 100];
+        let arguments = (u64::MAX, u32::MAX, u8::MAX, payload.clone());
+        let encoded = codec::encode_to_vec(&arguments).expect("bytes");
+        assert!(encoded.len() - payload.len() <= 64, "{} bytes", encoded.len());
+    }
+
+    #[test]
+    fn nobody_can_take_the_runtime_away() {
+        let node = node();
+        node.release(0, RUNTIME, vec![0], vec![]);
+        assert!(node.properties().type_name(RUNTIME).is_some(), "the runtime is still there");
+        let (other, _) = node.insert(5u8, 1);
+        node.release(0, other, vec![1], vec![]);
+        assert!(node.properties().type_name(other).is_none(), "others die with their last trust");
+    }
+
+    #[test]
+    fn threads_and_properties_that_do_not_exist_are_ignored() {
+        let node = node();
+        let (number, _) = node.insert(5u8, 1);
+        for home in [1, 7, u32::MAX] {
+            node.toggle_at(home, number, vec![1]);
+        }
+        node.toggle_at(0, u32::MAX, vec![1]);
+        assert!(node.properties().type_name(number).is_some(), "its own trust was not toggled");
+        node.toggle_at(0, number, vec![1]);
+        assert!(node.properties().type_name(number).is_none(), "and now it was");
+        assert!(node.take_incidents().is_empty());
+    }
+}

@@ -1,0 +1,279 @@
+//! Which trusts of a property are alive: a set of ids under symmetric difference (thesis 3.2.6).
+//!
+//! Every trust has an id of its own. Whoever drops a trust sends one request that *toggles* ids in
+//! the property's set: an id that is there is removed, one that is not there is added. When the set
+//! is empty, no trust is left. All of it is asynchronous, and no order is needed between requests.
+//!
+//! The thesis sends one toggle when a trust is cloned and one when it is dropped. That is not
+//! enough: if `a` is cloned to `b`, moved to another thread and dropped there, the drop of `a` may
+//! arrive before the clone's toggle of `b`; the set is empty, and the property dies under a living
+//! trust. So here a trust remembers the ids it was cloned into, and *its own drop* toggles them
+//! together with itself:
+//!
+//! ```text
+//!   create a:  {a}      clone a -> b: nothing is sent      drop a: toggle a, b
+//! ```
+//!
+//! So cloning sends nothing at all. A trust that is cloned very often renames itself now and then:
+//! it sends the drop of its old self, with its new self among the children ([`RENAME_AFTER`]).
+//!
+//! # Requests that are still queued
+//!
+//! A thread that sends a request through a trust without waiting for the reply becomes a *user* of
+//! the trust. When the trust is dropped, its users may still have such requests queued, and the
+//! property must not die before they are served. So the drop mints an id for each user and toggles
+//! it with the others; and it asks each user to toggle that id too, as one more request to the
+//! trustee, which goes behind everything that the user has queued:
+//!
+//! ```text
+//!   a: used by U and V      drop a on D:   D -> trustee: toggle a, u, v
+//!                                          D -> U: ask      U -> trustee: toggle u
+//!                                          D -> V: ask      V -> trustee: toggle v
+//! ```
+//!
+//! The thread that drops the trust needs no id: the drop itself goes behind what it has queued. The
+//! toggles may arrive in any order, since each id is toggled exactly twice. A trust that renames
+//! itself keeps its users: its new self keeps the property alive for them.
+//!
+//! # Why it is right
+//!
+//! The set is empty exactly when all drops have arrived and every user has answered.
+//!
+//! - While a trust lives, the set is not empty. Walk from the trust to the one it was cloned from,
+//!   and so on to the first; among these, take the first whose drop has not been served. Either it
+//!   is the very first trust, which has been in the set since the property was made, or its
+//!   parent's drop has put it there; and nothing but its own drop would take it out.
+//! - While a request of a user is unserved, the set is not empty. If the drop of the trust that it
+//!   was sent through has not been served either, the trust counts as living. If it has, the user's
+//!   id is in the set: the drop has toggled it, and the user's own toggle is behind the request. If
+//!   that user is the thread that dropped the trust, the drop is behind the request.
+//! - Conversely, once everything has arrived, every id but the first has been toggled twice: a
+//!   trust's by its parent's drop and its own, a user's by the drop and the user.
+//!
+//! A trust never leaves its process (what travels is a clone), so its users are threads of the host
+//! that drops it, and none of them is lost without it. The end of the rack drops all properties and
+//! needs no count.
+
+use std::collections::BTreeSet;
+
+use primitive::sync::{AtomicU64, Ordering};
+
+/// Clones of one trust after which it renames itself, so that its memory stays bounded.
+pub(crate) const RENAME_AFTER: usize = 64;
+
+/// The host's number in the upper bits of ids minted here.
+static HOST_BITS: AtomicU64 = AtomicU64::new(0);
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// Makes the ids of this process different from those of other hosts.
+pub(crate) fn set_host(host: u32) {
+    HOST_BITS.store(u64::from(host) << 48, Ordering::Relaxed);
+}
+
+/// An id that no other trust and no other use of a trust has.
+pub(crate) fn mint() -> u64 {
+    HOST_BITS.load(Ordering::Relaxed) | NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What the drop of a trust sends.
+#[derive(Debug)]
+pub(crate) struct Release {
+    /// The ids that the drop itself toggles.
+    pub(crate) ids: Vec<u64>,
+    /// The threads that are asked to toggle an id behind what they have queued, and the id.
+    pub(crate) users: Vec<(u32, u64)>,
+}
+
+impl Release {
+    /// The drop, on thread `dropper`, of a trust that counts by `ids` (its own and its children's)
+    /// and was used by the threads `users`.
+    pub(crate) fn new(
+        mut ids: Vec<u64>,
+        users: &[u32],
+        dropper: u32,
+        mut mint: impl FnMut() -> u64,
+    ) -> Self {
+        let others = users.iter().filter(|user| **user != dropper);
+        let users: Vec<_> = others.map(|user| (*user, mint())).collect();
+        ids.extend(users.iter().map(|(_, id)| id));
+        Release { ids, users }
+    }
+}
+
+/// The ids that have been toggled an odd number of times.
+#[derive(Debug, Default)]
+pub(crate) struct IdSet(BTreeSet<u64>);
+
+impl IdSet {
+    /// The set of a new property, whose only trust is `first`.
+    pub(crate) fn new(first: u64) -> Self {
+        IdSet(BTreeSet::from([first]))
+    }
+
+    /// The symmetric difference with `ids`; true when nothing is left.
+    pub(crate) fn toggle(&mut self, ids: impl IntoIterator<Item = u64>) -> bool {
+        for id in ids {
+            if !self.0.remove(&id) {
+                self.0.insert(id);
+            }
+        }
+        self.0.is_empty()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The thread that the property lives on.
+    const HOME: usize = 0;
+    const THREADS: usize = 4;
+
+    struct Trust {
+        id: u64,
+        children: Vec<u64>,
+        users: Vec<u32>,
+    }
+
+    /// What a thread has queued for the trustee.
+    enum Queued {
+        Toggle(Vec<u64>),
+        Request,
+    }
+
+    /// A property, its trusts, and everything under way to it. Every trust is at hand on every
+    /// thread, as if it were shared or moved there; a thread's requests are served in order, those
+    /// of different threads in any order.
+    struct Model {
+        set: IdSet,
+        died: u32,
+        alive: Vec<Trust>,
+        queues: [VecDeque<Queued>; THREADS],
+        asked: Vec<(u32, u64)>,
+        next: u64,
+    }
+
+    impl Model {
+        fn new() -> Self {
+            let first = Trust { id: 1, children: vec![], users: vec![] };
+            Model {
+                set: IdSet::new(first.id),
+                died: 0,
+                alive: vec![first],
+                queues: Default::default(),
+                asked: vec![],
+                next: 2,
+            }
+        }
+        fn mint(&mut self) -> u64 {
+            self.next += 1;
+            self.next
+        }
+        /// Whether everything that counts for the property has ended.
+        fn is_over(&self) -> bool {
+            self.alive.is_empty()
+                && self.asked.is_empty()
+                && self.queues.iter().all(VecDeque::is_empty)
+        }
+        fn send(&mut self, thread: usize, request: Queued) {
+            self.queues[thread].push_back(request);
+            if thread == HOME {
+                self.serve(thread);
+            }
+        }
+        fn serve(&mut self, thread: usize) {
+            match self.queues[thread].pop_front() {
+                None => {}
+                Some(Queued::Request) => assert_eq!(self.died, 0, "a request found it dead"),
+                Some(Queued::Toggle(ids)) => {
+                    assert_eq!(self.died, 0, "a toggle found it dead");
+                    if self.set.toggle(ids) {
+                        self.died += 1;
+                        assert!(self.is_over(), "it died too early");
+                    }
+                }
+            }
+        }
+        fn clone_one(&mut self, which: usize, thread: usize) {
+            let (child, new) = (self.mint(), self.mint());
+            let parent = &mut self.alive[which];
+            parent.children.push(child);
+            if parent.children.len() >= 3 {
+                let mut ids = std::mem::take(&mut parent.children);
+                ids.extend([std::mem::replace(&mut parent.id, new), new]);
+                self.send(thread, Queued::Toggle(ids));
+            }
+            self.alive.push(Trust { id: child, children: vec![], users: vec![] });
+        }
+        fn use_one(&mut self, which: usize, thread: usize) {
+            let users = &mut self.alive[which].users;
+            if thread != HOME && !users.contains(&(thread as u32)) {
+                users.push(thread as u32);
+            }
+            self.send(thread, Queued::Request);
+        }
+        fn drop_one(&mut self, which: usize, thread: usize) {
+            let Trust { id, children: mut ids, users } = self.alive.remove(which);
+            ids.push(id);
+            let release = Release::new(ids, &users, thread as u32, || self.mint());
+            self.asked.extend(release.users);
+            self.send(thread, Queued::Toggle(release.ids));
+        }
+        fn answer(&mut self, which: usize) {
+            let (user, id) = self.asked.remove(which);
+            self.send(user as usize, Queued::Toggle(vec![id]));
+        }
+        fn step(&mut self, what: u8, which: usize, thread: usize) {
+            match what {
+                0 if !self.alive.is_empty() => self.clone_one(which % self.alive.len(), thread),
+                1 | 2 if !self.alive.is_empty() => self.use_one(which % self.alive.len(), thread),
+                3 if !self.alive.is_empty() => self.drop_one(which % self.alive.len(), thread),
+                4 if !self.asked.is_empty() => self.answer(which % self.asked.len()),
+                _ => self.serve(thread),
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_property_dies_once_after_its_last_trust_and_request(
+            steps in proptest::collection::vec((0u8..7, any::<usize>(), 0..THREADS), 0..200),
+            last in any::<u64>(),
+        ) {
+            let mut model = Model::new();
+            for (what, which, thread) in steps {
+                model.step(what, which, thread);
+            }
+            // The rest, in an order that `last` decides.
+            let mut random = last;
+            while !model.is_over() {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let (what, which) = (3 + (random >> 33) % 3, (random >> 40) as usize);
+                model.step(what as u8, which, (random >> 60) as usize % THREADS);
+            }
+            prop_assert_eq!(model.died, 1);
+        }
+    }
+
+    #[test]
+    fn a_drop_that_overtakes_a_users_requests_does_not_kill() {
+        let mut set = IdSet::new(1);
+        let Release { ids, users } = Release::new(vec![1], &[5, 6], 6, || 2);
+        assert_eq!(users, [(5, 2)], "6 drops the trust behind what it has queued");
+        assert!(!set.toggle(ids), "5 may have something queued");
+        assert!(set.toggle([2]));
+    }
+
+    #[test]
+    fn a_drop_that_overtakes_a_clone_does_not_kill() {
+        let mut set = IdSet::new(1);
+        assert!(!set.toggle([1, 2]), "1 was cloned into 2, moved, and dropped first");
+        assert!(set.toggle([2]));
+    }
+}

@@ -1,0 +1,241 @@
+//! The trustee's end of one pair of threads: requests in, replies out.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use primitive::limits::MESSAGE_BYTES;
+use transport_api::{HostId, ThreadId};
+
+use crate::closure::batch::Batch;
+use crate::closure::context::{Context, ContextCell};
+use crate::closure::registry::{Closure, registry};
+use crate::error::PanicReport;
+use crate::trustee::property::Properties;
+use crate::wire::bulk::{BULK_REPLY, BulkQueue, REQUEST_BYTES};
+use crate::wire::link::{LaneRef, Link};
+use crate::wire::slot::{Arrival, TrusteeSlot};
+use crate::wire::traffic::{Traffic, add};
+use crate::wire::words::{RequestHead, WORD};
+
+/// How far a batch has been served.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// The head of the next request.
+    at: usize,
+    /// First word behind the requests and the replies that stand apart.
+    tail: usize,
+    /// Bytes of the replies that went by the bulk path.
+    bulk_bytes: usize,
+}
+
+/// What an inbox uses of the thread that it belongs to.
+pub(crate) trait Server {
+    /// All closures of the program, by id.
+    fn closures(&self) -> &'static [Closure];
+    /// The properties that live with the thread.
+    fn properties(&self) -> &Properties;
+    /// Whose code runs on the thread.
+    fn context(&self) -> &ContextCell;
+    /// The thread's lane to `host`.
+    fn lane(&self, host: HostId) -> &LaneRef;
+}
+
+/// The trustee's end of one pair of threads.
+pub(crate) struct Inbox {
+    slot: TrusteeSlot,
+    link: Link,
+    /// A batch that waits for a bulk payload.
+    paused: Cell<Option<Progress>>,
+    /// Bulk payloads of requests that have arrived.
+    bulk: RefCell<BulkQueue>,
+    gone: Cell<bool>,
+    /// What has come and been answered, counted by the batch.
+    requests_in: Cell<u64>,
+    words_in: Cell<u64>,
+    words_out: Cell<u64>,
+}
+
+impl Inbox {
+    pub(crate) fn new(slot: TrusteeSlot, link: Link) -> Self {
+        Self {
+            slot,
+            link,
+            paused: Cell::new(None),
+            bulk: RefCell::default(),
+            gone: Cell::new(false),
+            requests_in: Cell::new(0),
+            words_in: Cell::new(0),
+            words_out: Cell::new(0),
+        }
+    }
+
+    /// The client.
+    pub(crate) fn client(&self) -> ThreadId {
+        self.link.peer()
+    }
+
+    /// Stops listening to a client whose host is gone.
+    pub(crate) fn close(&self) {
+        self.gone.set(true);
+    }
+
+    /// Whether a batch is there to be served.
+    #[inline(always)]
+    pub(crate) fn is_ready(&self) -> bool {
+        self.slot.arrived().is_some()
+            && !self.gone.get()
+            && (self.paused.get().is_none() || !self.bulk.borrow().is_empty())
+    }
+
+    /// Whether a batch waits for a bulk payload.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.get().is_some()
+    }
+
+    /// Adds what this inbox has seen to `sum`.
+    pub(crate) fn count(&self, sum: &mut Traffic) {
+        sum.requests_in += self.requests_in.get();
+        sum.bytes_in += self.words_in.get() * WORD as u64;
+        sum.bytes_out += self.words_out.get() * WORD as u64;
+        if !self.gone.get() {
+            let arrived = self.slot.arrived();
+            sum.unserved += arrived.map_or(0, |arrival| self.slot.requests(arrival) as u64);
+        }
+    }
+
+    /// A bulk payload of a request has arrived; false if no honest client sends it: there are more
+    /// than there can be requests, or they have more bytes.
+    pub(crate) fn bulk_arrived(&self, payload: Vec<u8>) -> bool {
+        add(&self.words_in, payload.len().div_ceil(WORD));
+        self.bulk.borrow_mut().push(payload, REQUEST_BYTES)
+    }
+
+    /// Serves the batch that has arrived, if one has; true if any request was served.
+    #[inline(always)]
+    pub(crate) fn serve(&self, server: &impl Server) -> bool {
+        match self.slot.arrived() {
+            Some(arrival) if !self.gone.get() => self.serve_batch(server, arrival),
+            _ => false,
+        }
+    }
+
+    fn serve_batch(&self, server: &impl Server, arrival: Arrival) -> bool {
+        let Progress { at, tail, bulk_bytes } = self.paused.take().unwrap_or_else(|| {
+            self.slot.prefetch(arrival);
+            Progress { at: 1, tail: arrival.end, bulk_bytes: 0 }
+        });
+        let buffer = self.slot.buffer(arrival.buffer);
+        let (slot, end) = (buffer.words(), arrival.end);
+        let (bulk, outsized) = (None, None);
+        let mut batch = Batch { buffer, slot, end, at, tail, bulk, outsized, bulk_bytes };
+        let context = server.context().enter(Context::Serving);
+        let finished = loop {
+            match catch_unwind(AssertUnwindSafe(|| self.run(server, &mut batch))) {
+                Ok(finished) => break finished,
+                Err(panic) => self.answer_panic(server, &mut batch, &PanicReport::taken(panic)),
+            }
+        };
+        drop(context);
+        let moved = finished || batch.at != at;
+        let Batch { at, tail, bulk_bytes, .. } = batch;
+        if finished {
+            add(&self.requests_in, self.slot.requests(arrival));
+            add(&self.words_in, end);
+            add(&self.words_out, tail);
+            let handover = self.slot.answer(arrival, tail);
+            let lane = server.lane(self.client().host);
+            // A lane that is broken says so through its peer event.
+            let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
+        } else {
+            self.paused.set(Some(Progress { at, tail, bulk_bytes }));
+        }
+        moved
+    }
+
+    /// Serves requests until the batch is done (true) or one waits for its bulk payload (false).
+    /// A panic of a closure leaves the batch at its request.
+    #[inline(always)]
+    fn run(&self, server: &impl Server, batch: &mut Batch<'_>) -> bool {
+        let closures = server.closures();
+        while let Some(request) = batch.request() {
+            let head = request.head;
+            if head.is_bulk() && !self.take_bulk(batch) {
+                return false;
+            }
+            server.context().set_request(head);
+            let found = closures.get(head.closure() as usize).and_then(|&Closure { run, tag }| {
+                server.properties().find(head.property(), tag).map(|property| (run, property))
+            });
+            match found {
+                // SAFETY: the property is live and of the type the closure works on (equal tags are
+                // equal types), and stays so for the whole run: what would drop it is deferred
+                // until the context is free, or is a request of the runtime, which ends the run.
+                // Nothing else refers to it, because this thread is the only one with access and
+                // is not inside another closure: `serve` is only called from free context, and
+                // delegated code cannot wait.
+                Some((run, property)) => unsafe { run(property, batch, request) },
+                None => {
+                    refuse(server, batch, head);
+                    batch.pass(request);
+                }
+            }
+            if batch.outsized.is_some() {
+                self.send_outsized(server, batch);
+            }
+            // A payload that its request had no use for is not the next one's.
+            if head.is_bulk() {
+                batch.bulk = None;
+            }
+        }
+        true
+    }
+
+    /// Gives the next request the bulk payload that belongs to it, if it is there.
+    #[cold]
+    fn take_bulk(&self, batch: &mut Batch<'_>) -> bool {
+        match self.bulk.borrow_mut().pop() {
+            Some(payload) => {
+                debug_assert!(payload.len() <= MESSAGE_BYTES);
+                batch.bulk = Some(payload);
+                true
+            }
+            None => false,
+        }
+    }
+
+    #[cold]
+    fn send_outsized(&self, server: &impl Server, batch: &mut Batch<'_>) {
+        let Some(payload) = batch.outsized.take() else { return };
+        add(&self.words_out, payload.len().div_ceil(WORD));
+        let lane = server.lane(self.client().host);
+        // A lane that is broken says so through its peer event.
+        let _ = lane.borrow_mut().bulk(self.client().thread, BULK_REPLY, payload);
+    }
+
+    #[cold]
+    fn answer_panic(&self, server: &impl Server, batch: &mut Batch<'_>, report: &PanicReport) {
+        // The head may be read again: only a client that breaks the rules writes it meanwhile, and
+        // it is checked anew.
+        let Some(request) = batch.request() else { return };
+        batch.bulk = None;
+        batch.panicked(report);
+        batch.pass(request);
+        self.send_outsized(server, batch);
+    }
+}
+
+/// Says why nothing can be run for the request whose head this is.
+#[cold]
+#[inline(never)]
+fn refuse(server: &impl Server, batch: &mut Batch<'_>, head: RequestHead) {
+    let number = head.property();
+    let Some(wanted) = registry().description(head.closure()) else {
+        return batch.refuse("it names a closure that this program does not have");
+    };
+    let wants = wanted.property_name;
+    let reason = match server.properties().type_name(number) {
+        Some(has) => format!("property {number} is a {has}, and the closure works on a {wants}"),
+        None => format!("there is no property {number} (any more); the closure wanted a {wants}"),
+    };
+    batch.refuse(&reason);
+}

@@ -1,0 +1,88 @@
+//! Giving a buffer to the other side of a pair, on the lane that leads there.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
+use transport_api::{Lane, OpError, RemoteRegion, ThreadId};
+
+use crate::wire::slot::{Handover, start_of};
+
+/// A lane that all outboxes and inboxes of a thread towards one host share.
+pub type LaneRef = Rc<RefCell<Box<dyn Lane>>>;
+
+/// One side of a pair of threads: how what this side wrote becomes visible to the other.
+pub struct Link {
+    peer: ThreadId,
+    remote: RemoteRegion,
+    /// Where the pair's memory begins in the region.
+    pair: usize,
+    /// Where the client tells the trustee's compact poll which batch it sent last.
+    arrival: Option<usize>,
+    mapped: Option<SharedBytes>,
+}
+
+impl Link {
+    /// The way to `peer`, whose memory for the pair begins at byte `pair` of `remote`; `arrival` is
+    /// the byte of this client's arrival word there, if this side is a client and the trustee looks
+    /// at those.
+    pub fn new(peer: ThreadId, remote: RemoteRegion, pair: usize, arrival: Option<usize>) -> Self {
+        let mapped = remote.mapped().cloned();
+        Self { peer, remote, pair, arrival, mapped }
+    }
+
+    /// Whether the other side has memory of its own for the pair.
+    pub fn is_apart(&self) -> bool {
+        self.mapped.is_none()
+    }
+
+    /// The thread at the other end.
+    pub(crate) fn peer(&self) -> ThreadId {
+        self.peer
+    }
+
+    /// Gives the handover's buffer of `pair` (the memory that this side works in) to the other side
+    /// and wakes it.
+    ///
+    /// Where the transport maps the region, `pair` is the other side's own memory and the signal
+    /// is one store; elsewhere everything travels in one write, with the wake, if one is due.
+    ///
+    /// # Errors
+    /// What the lane says when it refuses the write.
+    #[inline(always)]
+    pub fn give(
+        &self,
+        pair: &SharedBytes,
+        handover: Handover,
+        lane: &mut dyn Lane,
+    ) -> Result<(), OpError> {
+        if let Some(region) = &self.mapped {
+            pair.words().store(start_of(handover.buffer), handover.word, Ordering::Release);
+            if let Some(at) = self.arrival {
+                region.store(at, u64::from(handover.sequence), Ordering::Release);
+            }
+            lane.wake(self.peer.thread);
+            Ok(())
+        } else {
+            self.send(pair, handover, lane)
+        }
+    }
+
+    fn send(
+        &self,
+        pair: &SharedBytes,
+        handover: Handover,
+        lane: &mut dyn Lane,
+    ) -> Result<(), OpError> {
+        let bytes = handover.in_one_write(pair);
+        let written = pair.slice(bytes.start, bytes.len());
+        lane.write(&self.remote, self.pair + bytes.start, &written)?;
+        if let Some(arrival) = self.arrival {
+            lane.signal(&self.remote, arrival, u64::from(handover.sequence))?;
+        }
+        // In front of the flush, so that if it is due it needs no message of its own.
+        lane.wake(self.peer.thread);
+        lane.flush()
+    }
+}

@@ -1,0 +1,16 @@
+//! What crosses between two threads: the words of a slot, who owns a buffer when, how a trustee finds
+//! what has arrived, how a buffer is given away on a lane, and payloads too large for a slot.
+//!
+//! Nothing here knows closures or properties. Loom explores [`slot`] and [`arrivals`].
+
+pub mod arrivals;
+#[cfg(not(loom))]
+pub(crate) mod bulk;
+#[cfg(not(loom))]
+pub(crate) mod copy;
+pub(crate) mod integrity;
+pub mod link;
+pub mod slot;
+#[cfg(not(loom))]
+pub(crate) mod traffic;
+pub(crate) mod words;

@@ -1,0 +1,335 @@
+//! The slot protocol: how one client and one trustee hand buffers back and forth.
+//!
+//! Each ordered pair of threads owns [`BUFFERS`] buffers. A buffer belongs to the client until its
+//! signal word says "requests", then to the trustee until the word says "reply". Whoever owns a
+//! buffer reads and writes it plainly; only the signal word is ever touched by both, and each side
+//! only writes it to give the buffer away. So there is a single writer at any time, and no atomic
+//! read-modify-write anywhere.
+//!
+//! Rules, which the loom models in `tests/loom_slot.rs` check:
+//! 1. The client fills buffers in turn; batch `n` is in buffer `n % BUFFERS`, and its signal says
+//!    `n`.
+//! 2. The trustee serves batches in order, so it looks at one signal word only: that of the batch
+//!    it expects next.
+//! 3. The client takes replies in order, so it looks at one signal word only: that of the oldest
+//!    batch in flight.
+//! 4. Where both use the same memory, a signal is stored with release after everything it covers,
+//!    and loaded with acquire before anything it covers is read. Where each has its own, a buffer
+//!    travels as one write, and has come when it is whole (`whole.rs`).
+//!
+//! The module moves words and knows neither closures nor transports: giving a buffer away is
+//! handed out as a [`Handover`], which the caller carries out on its lane.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use primitive::limits::{BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE};
+use primitive::sync::Ordering;
+use primitive::{SharedBytes, WordWriter};
+
+use crate::wire::integrity::{Landing, proof};
+use crate::wire::words::{BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
+
+/// A buffer to give away: store the signal word, where the other side uses the same memory; or else
+/// send what [`in_one_write`](Self::in_one_write) says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handover {
+    /// Which buffer of the pair.
+    pub buffer: usize,
+    /// First word behind what was written; the signal word at word 0 is not part of it.
+    pub end: usize,
+    /// The signal word.
+    pub word: u64,
+    /// The batch it hands over.
+    pub sequence: u32,
+    /// How many requests are in it; none in an answer.
+    pub requests: usize,
+}
+
+impl Handover {
+    /// Completes the buffer in `pair`, the memory of this side, and returns the bytes of it that the
+    /// other side is to have, by a write of whatever order.
+    pub fn in_one_write(&self, pair: &SharedBytes) -> Range<usize> {
+        let start = start_of(self.buffer);
+        let words = pair.words();
+        words.store(start, self.word, Ordering::Relaxed);
+        words.store(start + self.end, proof(pair, start, self.end), Ordering::Relaxed);
+        start * WORD..(start + self.end + 1) * WORD
+    }
+}
+
+/// Words from one buffer of a pair to the next.
+const STRIDE: usize = SLOT_STRIDE / WORD;
+
+/// Bytes of the memory of a pair. Between buffers is room for a full one's proof.
+pub const PAIR_BYTES: usize = BUFFERS * SLOT_STRIDE;
+
+const _: () = assert!(SLOT_STRIDE >= SLOT_BYTES + WORD);
+
+#[inline(always)]
+pub(crate) fn buffer_of(sequence: u32) -> usize {
+    const { assert!(BUFFERS == 2, "`next_sequence` alternates between two") };
+    sequence as usize % BUFFERS
+}
+
+/// Where a buffer begins in the memory of its pair, in words.
+#[inline(always)]
+pub(crate) fn start_of(buffer: usize) -> usize {
+    buffer * STRIDE
+}
+
+/// The client's half of a pair of threads.
+///
+/// It counts words from the start of the pair's memory and not of a buffer, so that adding a
+/// request does not ask which buffer is being filled.
+pub struct ClientSlot {
+    /// Writes into the buffer being filled; has no room while the batch is not [open](Self::open).
+    writer: WordWriter,
+    /// The batch being filled.
+    filling: Cell<u32>,
+    /// The oldest batch in flight; equal to `filling` when none is.
+    oldest: Cell<u32>,
+    in_flight: Cell<usize>,
+    /// First word behind the requests of the batches in flight, by buffer.
+    ends: [Cell<usize>; BUFFERS],
+    blocked: Cell<bool>,
+    landing: Landing,
+}
+
+/// A batch that has come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Which buffer of the pair.
+    pub buffer: usize,
+    /// First word behind the requests; replies that stand apart begin here.
+    pub requests: usize,
+    /// First word behind everything; never before `requests`, never beyond the buffer, whatever the
+    /// trustee says.
+    pub end: usize,
+}
+
+impl ClientSlot {
+    /// The client's half over the pair's memory, which must be fresh. If `is_apart`, the trustee has
+    /// its own, and only writes of the trustee change this one.
+    ///
+    /// # Panics
+    /// If the memory is not [`PAIR_BYTES`] long.
+    pub fn new(memory: SharedBytes, is_apart: bool) -> Self {
+        assert_eq!(memory.len(), PAIR_BYTES, "the memory of a pair");
+        let (landing, memory) = Landing::new(memory, is_apart);
+        let first = next_sequence(0);
+        Self {
+            writer: WordWriter::new(memory, start_of(buffer_of(first)) + 1),
+            filling: Cell::new(first),
+            oldest: Cell::new(first),
+            in_flight: Cell::new(0),
+            ends: Default::default(),
+            blocked: Cell::new(false),
+            landing,
+        }
+    }
+
+    /// The memory that this side works in: the pair's, or its own if they are apart.
+    #[inline(always)]
+    pub fn memory(&self) -> &SharedBytes {
+        self.writer.memory()
+    }
+
+    /// Opens a batch for requests, if there is a buffer for it and none [is
+    /// waiting](Self::is_waiting).
+    pub fn open(&self) -> bool {
+        let open = self.in_flight.get() < BUFFERS && !self.blocked.get() && !self.is_waiting();
+        if open {
+            self.writer.set_limit(start_of(buffer_of(self.filling.get())) + BATCH_WORDS);
+        }
+        open
+    }
+
+    /// Keeps batches from being opened, or ends that.
+    pub(crate) fn block(&self, blocked: bool) {
+        self.blocked.set(blocked);
+        if blocked {
+            self.writer.set_limit(0);
+        }
+    }
+
+    /// Whether requests wait to be handed over.
+    #[inline(always)]
+    pub fn is_waiting(&self) -> bool {
+        self.writer.position() > self.first()
+    }
+
+    /// The word of the first request's head in the batch being filled.
+    #[inline(always)]
+    fn first(&self) -> usize {
+        start_of(buffer_of(self.filling.get())) + 1
+    }
+
+    /// The batch that is being filled.
+    pub(crate) fn filling(&self) -> u32 {
+        self.filling.get()
+    }
+
+    /// Batches handed over and not yet taken back.
+    #[inline(always)]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    /// Adds a request with `words` words of payload, of which the first may be given, and returns
+    /// the word at which its head stands; the caller writes the rest behind it before handing over.
+    /// `None` if the batch is not open, or the request has no room in it.
+    #[inline(always)]
+    pub(crate) fn append(
+        &self,
+        words: usize,
+        head: RequestHead,
+        first: Option<u64>,
+    ) -> Option<usize> {
+        debug_assert!(words == head.words());
+        self.writer.put(1 + words, head.word(), first)
+    }
+
+    /// Adds a request of one word and returns the word at which its head stands: for the models,
+    /// which know neither closures nor properties.
+    #[cfg(loom)]
+    pub fn append_word(&self, payload: u64) -> Option<usize> {
+        self.append(1, RequestHead::new(0, 0, 1, false), Some(payload))
+    }
+
+    /// Closes the batch being filled, if there is one, which has so many requests, and says what to
+    /// hand over.
+    #[inline(always)]
+    pub fn seal(&self, requests: usize) -> Option<Handover> {
+        if !self.is_waiting() {
+            return None;
+        }
+        let sequence = self.filling.get();
+        let buffer = buffer_of(sequence);
+        let signal = Signal { sequence, requests, end: self.writer.position() - start_of(buffer) };
+        self.ends[buffer].set(signal.end);
+        let next = next_sequence(sequence);
+        self.filling.set(next);
+        self.writer.move_to(start_of(buffer_of(next)) + 1);
+        self.in_flight.set(self.in_flight.get() + 1);
+        Some(Handover { buffer, end: signal.end, word: signal.request(), sequence, requests })
+    }
+
+    /// The oldest batch in flight, if it has been answered.
+    #[inline(always)]
+    pub fn answered(&self) -> Option<Answer> {
+        if self.in_flight.get() == 0 {
+            return None;
+        }
+        let sequence = self.oldest.get();
+        let buffer = buffer_of(sequence);
+        let word = self.landing.word(start_of(buffer));
+        if !Signal::is_reply(word, sequence) {
+            return None;
+        }
+        let end = Signal::unpack(word).end.min(SLOT_WORDS);
+        if !self.landing.take(sequence, self.memory(), start_of(buffer), end) {
+            return None;
+        }
+        let requests = self.ends[buffer].get();
+        Some(Answer { buffer, requests, end: end.max(requests) })
+    }
+
+    /// Asks the processor for the lines of an answered buffer, to read the replies and to write
+    /// the next batch there.
+    #[inline(always)]
+    pub fn prefetch_answered(&self, answer: Answer) {
+        let start = answer.buffer * SLOT_STRIDE;
+        self.memory().prefetch_write(start, start + answer.end * WORD);
+    }
+
+    /// Takes the oldest batch back: its buffer can be filled again.
+    #[inline(always)]
+    pub fn take_back(&self) {
+        debug_assert!(self.in_flight.get() > 0);
+        self.oldest.set(next_sequence(self.oldest.get()));
+        self.in_flight.set(self.in_flight.get() - 1);
+    }
+}
+
+/// A batch of requests that a trustee has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Which buffer of the pair.
+    pub buffer: usize,
+    /// First word behind the requests; never before the first request, never more than a batch may
+    /// have, whatever the client says.
+    pub end: usize,
+}
+
+/// The trustee's half of a pair of threads.
+pub struct TrusteeSlot {
+    memory: SharedBytes,
+    /// The parts of it that are buffers.
+    buffers: [SharedBytes; BUFFERS],
+    expected: Cell<u32>,
+    landing: Landing,
+}
+
+impl TrusteeSlot {
+    /// The trustee's half over the pair's memory, which must be fresh. If `is_apart`, the client has
+    /// its own, and only writes of the client change this one.
+    ///
+    /// # Panics
+    /// If the memory is not [`PAIR_BYTES`] long.
+    pub fn new(memory: SharedBytes, is_apart: bool) -> Self {
+        assert_eq!(memory.len(), PAIR_BYTES, "the memory of a pair");
+        let (landing, memory) = Landing::new(memory, is_apart);
+        let buffers = std::array::from_fn(|buffer| memory.slice(buffer * SLOT_STRIDE, SLOT_BYTES));
+        Self { memory, buffers, expected: Cell::new(next_sequence(0)), landing }
+    }
+
+    /// The memory that this side works in: the pair's, or its own if they are apart.
+    #[inline(always)]
+    pub fn memory(&self) -> &SharedBytes {
+        &self.memory
+    }
+
+    /// The batch that has arrived, if one has.
+    #[inline(always)]
+    pub fn arrived(&self) -> Option<Arrival> {
+        let sequence = self.expected.get();
+        let buffer = buffer_of(sequence);
+        let word = self.landing.word(start_of(buffer));
+        if !Signal::is_request(word, sequence) {
+            return None;
+        }
+        let signal = Signal::unpack(word);
+        let end = signal.end.clamp(1, BATCH_WORDS);
+        let is_whole = self.landing.take(sequence, &self.memory, start_of(buffer), end);
+        is_whole.then_some(Arrival { buffer, end })
+    }
+
+    /// How many requests there are in a batch that is not answered yet, as its client says: for
+    /// whoever counts, and for nothing else.
+    #[inline(always)]
+    pub fn requests(&self, arrival: Arrival) -> usize {
+        Signal::unpack(self.buffers[arrival.buffer].load(0, Ordering::Relaxed)).requests
+    }
+
+    /// A buffer of the pair.
+    #[inline(always)]
+    pub fn buffer(&self, buffer: usize) -> &SharedBytes {
+        &self.buffers[buffer]
+    }
+
+    /// Asks the processor for all lines of a batch that has just arrived.
+    #[inline(always)]
+    pub fn prefetch(&self, arrival: Arrival) {
+        self.buffers[arrival.buffer].prefetch_write(CACHE_LINE, arrival.end * WORD);
+    }
+
+    /// Closes the batch whose replies reach to word `end`, and says what to hand back.
+    #[inline(always)]
+    pub fn answer(&self, arrival: Arrival, end: usize) -> Handover {
+        let sequence = self.expected.get();
+        self.expected.set(next_sequence(sequence));
+        let word = Signal { sequence, requests: 0, end }.reply();
+        Handover { buffer: arrival.buffer, end, word, sequence, requests: 0 }
+    }
+}

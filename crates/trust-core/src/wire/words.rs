@@ -1,0 +1,273 @@
+//! The words of a slot: what a client and a trustee write to each other, bit by bit (thesis 3.2.8).
+//!
+//! ```text
+//!  buffer   0        8                                        end of requests             end
+//!           | signal | head | payload .. | head | payload .. | head | reply .. | head | ..  |
+//!                      \_______________/   one request;        \______________/  a reply that
+//!                        its result takes its place              stands apart
+//!
+//!  signal   63       62 .. 32      31 .. 16      15 .. 0
+//!           reply    sequence      requests      end, in words
+//!
+//!  request  63 .. 32      31         30 .. 20               19 .. 0
+//!           property      bulk       payload, in words      closure
+//!
+//!  apart    63 .. 32          31 .. 3                                 2         1 .. 0
+//!           length, bytes     the request's head, in bytes from the   bulk      status
+//!                             start of the buffer
+//! ```
+//!
+//! A result takes its request's place if it is no longer: one of a word that of the head, an encoded
+//! one that of the payload, with its length in bytes in the head's place. What is longer, or is no
+//! result (a panic, a refusal), stands apart: behind the requests, in their order, each with a head
+//! that says whose it is. So a batch without any is one whose answer ends where its requests did.
+//!
+//! A closure id is dense and needs 20 bits, so the word that also says which property is meant has
+//! room for it; the thesis's table of closures in use (whose entries were eight-byte pointers)
+//! would save nothing (`docs/decisions/0007-no-closure-table.md`).
+//!
+//! Everything here is arithmetic on words that were read once; nothing trusts them. Decoding says
+//! what is in a word, and the callers check it against what they own.
+
+use primitive::limits::{BATCH_BYTES, SLOT_BYTES};
+
+/// Bytes of a word.
+pub(crate) const WORD: usize = 8;
+
+/// Words of a buffer.
+pub(crate) const SLOT_WORDS: usize = SLOT_BYTES / WORD;
+
+/// Words of a batch of requests, at most, with the signal.
+pub(crate) const BATCH_WORDS: usize = BATCH_BYTES / WORD;
+
+/// The most closures that a program can delegate.
+pub(crate) const MAX_CLOSURES: usize = 1 << 20;
+
+const REPLY: u64 = 1 << 63;
+const SEQUENCE_MASK: u32 = 0x7fff_ffff;
+const BULK_BIT: u64 = 1 << 31;
+const PAYLOAD_SHIFT: u32 = 20;
+const PAYLOAD_MASK: u64 = 0x7ff;
+const CLOSURE_MASK: u64 = MAX_CLOSURES as u64 - 1;
+
+const _: () = assert!(SLOT_BYTES.is_multiple_of(WORD) && SLOT_BYTES / WORD <= 0xffff);
+const _: () = assert!(primitive::limits::BATCH_REQUESTS <= 0xffff);
+const _: () = assert!(primitive::limits::INLINE_BYTES / WORD <= PAYLOAD_MASK as usize);
+
+/// The batch number after `sequence`. Zero is never used (it is what fresh memory says), and the
+/// numbers alternate between odd and even for ever, because they choose the buffer.
+#[inline(always)]
+pub(crate) fn next_sequence(sequence: u32) -> u32 {
+    if sequence == SEQUENCE_MASK { 2 } else { sequence + 1 }
+}
+
+/// The word that hands a buffer over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Signal {
+    pub(crate) sequence: u32,
+    /// How many requests the batch has, for whoever counts: nothing relies on it. Zero in replies.
+    pub(crate) requests: usize,
+    /// First word behind what was written.
+    pub(crate) end: usize,
+}
+
+impl Signal {
+    #[inline(always)]
+    fn pack(self) -> u64 {
+        u64::from(self.sequence) << 32 | (self.requests as u64) << 16 | self.end as u64
+    }
+
+    /// The signal of a batch of requests.
+    #[inline(always)]
+    pub(crate) fn request(self) -> u64 {
+        self.pack()
+    }
+
+    /// The signal that the batch is answered.
+    #[inline(always)]
+    pub(crate) fn reply(self) -> u64 {
+        self.pack() | REPLY
+    }
+
+    /// Whether `word` hands over batch `sequence` as requests.
+    #[inline(always)]
+    pub(crate) fn is_request(word: u64, sequence: u32) -> bool {
+        word >> 32 == u64::from(sequence)
+    }
+
+    /// Whether `word` hands batch `sequence` back.
+    #[inline(always)]
+    pub(crate) fn is_reply(word: u64, sequence: u32) -> bool {
+        word >> 32 == u64::from(sequence) | REPLY >> 32
+    }
+
+    /// What a signal word says beside its kind.
+    #[inline(always)]
+    pub(crate) fn unpack(word: u64) -> Signal {
+        Signal {
+            sequence: (word >> 32) as u32 & SEQUENCE_MASK,
+            requests: (word >> 16 & 0xffff) as usize,
+            end: (word & 0xffff) as usize,
+        }
+    }
+}
+
+/// The first word of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestHead(u64);
+
+impl RequestHead {
+    /// A request for `closure` on `property`, with `words` words behind this one that belong to the
+    /// request and that its reply may use. `bulk`: the arguments come by the lane's bulk path, and
+    /// the payload only has their length.
+    #[inline(always)]
+    pub(crate) fn new(property: u32, closure: u32, words: usize, bulk: bool) -> Self {
+        RequestHead(
+            u64::from(property) << 32
+                | if bulk { BULK_BIT } else { 0 }
+                | (words as u64) << PAYLOAD_SHIFT
+                | u64::from(closure),
+        )
+    }
+
+    #[inline(always)]
+    pub(crate) fn from_word(word: u64) -> Self {
+        RequestHead(word)
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(crate) fn property(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn closure(self) -> u32 {
+        (self.0 & CLOSURE_MASK) as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn words(self) -> usize {
+        (self.0 >> PAYLOAD_SHIFT & PAYLOAD_MASK) as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_bulk(self) -> bool {
+        self.0 & BULK_BIT != 0
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Status {
+    /// The payload is the encoded result.
+    Done = 0,
+    /// The closure panicked; the payload is an encoded [`PanicReport`](crate::error::PanicReport).
+    Panicked = 1,
+    /// The request was refused before anything ran; the payload is the reason, encoded as a string.
+    Refused = 2,
+}
+
+impl Status {
+    /// The status that travels as this number; `None` for one that means nothing.
+    pub(crate) fn from_bits(bits: u64) -> Option<Status> {
+        match bits {
+            0 => Some(Status::Done),
+            1 => Some(Status::Panicked),
+            2 => Some(Status::Refused),
+            _ => None,
+        }
+    }
+}
+
+/// The head of a reply that stands apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReplyHead {
+    pub(crate) status: Status,
+    /// The payload comes by the lane's bulk path, and not behind this word.
+    pub(crate) bulk: bool,
+    /// The word at which the request's head was, counted from the start of the buffer.
+    pub(crate) at: usize,
+    /// Bytes of the payload.
+    pub(crate) len: usize,
+}
+
+impl ReplyHead {
+    pub(crate) fn pack(self) -> u64 {
+        (self.len as u64) << 32
+            | (self.at * WORD) as u64
+            | if self.bulk { 4 } else { 0 }
+            | self.status as u64
+    }
+
+    /// `None` for a status that means nothing.
+    pub(crate) fn unpack(word: u64) -> Option<ReplyHead> {
+        Some(ReplyHead {
+            status: Status::from_bits(word & 3)?,
+            bulk: word & 4 != 0,
+            at: word as u32 as usize / WORD,
+            len: (word >> 32) as usize,
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn signals_come_back(sequence in 1u32..=SEQUENCE_MASK, requests in 0usize..=0xffff, words in 0usize..SLOT_BYTES / WORD) {
+            let signal = Signal { sequence, requests, end: words };
+            prop_assert_eq!(Signal::unpack(signal.request()), signal);
+            prop_assert_eq!(Signal::unpack(signal.reply()), signal);
+            prop_assert!(Signal::is_request(signal.request(), sequence));
+            prop_assert!(Signal::is_reply(signal.reply(), sequence));
+            prop_assert!(!Signal::is_reply(signal.request(), sequence));
+            prop_assert!(!Signal::is_request(signal.reply(), sequence));
+            prop_assert!(!Signal::is_request(signal.request(), next_sequence(sequence)));
+        }
+
+        #[test]
+        fn request_heads_come_back(property: u32, closure in 0u32..MAX_CLOSURES as u32, words in 0usize..2048, bulk: bool) {
+            let head = RequestHead::new(property, closure, words, bulk);
+            let head = RequestHead::from_word(head.word());
+            prop_assert_eq!(
+                (head.property(), head.closure(), head.words(), head.is_bulk()),
+                (property, closure, words, bulk)
+            );
+        }
+
+        #[test]
+        fn reply_heads_come_back(at in 0usize..1 << 28, len in 0usize..1 << 31, bulk: bool, status in 0u64..3) {
+            let status = Status::from_bits(status).expect("a status");
+            let head = ReplyHead { status, bulk, at, len };
+            prop_assert_eq!(ReplyHead::unpack(head.pack()), Some(head));
+        }
+
+        #[test]
+        fn any_word_is_understood_or_refused(word: u64) {
+            let signal = Signal::unpack(word);
+            prop_assert!(signal.end <= 0xffff);
+            let head = RequestHead::from_word(word);
+            prop_assert!((head.closure() as usize) < MAX_CLOSURES && head.words() < 2048);
+            if let Some(reply) = ReplyHead::unpack(word) {
+                prop_assert_eq!(ReplyHead::unpack(reply.pack()), Some(reply));
+            }
+        }
+    }
+
+    #[test]
+    fn the_sequence_never_says_what_fresh_memory_says() {
+        assert_eq!(next_sequence(0), 1);
+        assert_eq!(next_sequence(SEQUENCE_MASK) % 2, (SEQUENCE_MASK + 1) % 2);
+        assert!(!Signal::is_request(0, next_sequence(0)));
+    }
+}
