@@ -4,7 +4,7 @@
 #[path = "processes/starting.rs"]
 mod starting;
 
-use gossamer_transport_shm::{JoinError, Neighbours, Rendezvous, ShmTransport};
+use gossamer_transport_shm::{JoinError, Leader, Neighbours, ShmTransport};
 use primitive::{SharedBytes, sync::Ordering};
 use std::{
     collections::BTreeSet,
@@ -78,14 +78,14 @@ fn main() -> ExitCode {
             refused(&[0xb2; 32], |error| matches!(error, JoinError::Stranger { uid: 0, .. }))
         }
         Ok("meet") => {
-            let (rack, alarms) = ShmTransport::meet(&neighbours(3, 0)).expect("to meet");
+            let (rack, alarms) = ShmTransport::join_neighbours(&neighbours(3, 0)).expect("to meet");
             assert_eq!(alarms.len(), 2, "the rack has hosts elsewhere");
             lane_to(&rack, 1).bulk(0, Tag(1), Vec::new()).expect("a payload");
             std::process::exit(7)
         }
         Ok("meet as another user") => {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).expect("setuid");
-            match ShmTransport::meet(&neighbours(3, 0)) {
+            match ShmTransport::join_neighbours(&neighbours(3, 0)) {
                 Err(JoinError::Stranger { uid: 0, .. }) => ExitCode::SUCCESS,
                 Err(error) => panic!("refused for another reason: {error}"),
                 Ok(_) => panic!("not refused"),
@@ -164,10 +164,10 @@ fn this(role: &str) -> Command {
 }
 
 fn try_rack_of(roles: &[&str]) -> (Result<Arc<ShmTransport>, JoinError>, Children) {
-    let mut rendezvous = Rendezvous::new(roles.len() as u32 + 1).expect("a rendezvous");
-    let started = roles.iter().map(|role| rendezvous.spawn(&mut this(role)).expect("a child"));
+    let mut leader = Leader::new(roles.len() as u32 + 1).expect("a leader");
+    let started = roles.iter().map(|role| leader.spawn(&mut this(role)).expect("a child"));
     let children = Children(started.collect());
-    (rendezvous.lead(2, &BUILD), children)
+    (leader.lead(2, &BUILD), children)
 }
 
 fn rack_of(roles: &[&str]) -> (Arc<ShmTransport>, Children) {
@@ -380,9 +380,9 @@ fn an_exit_without_a_goodbye_is_a_loss() {
 
 /// Leads a rack, and crashes when the other host is in full swing.
 fn lead_and_abort() -> ExitCode {
-    let mut rendezvous = Rendezvous::new(2).expect("a rendezvous");
-    let _orphan = rendezvous.spawn(&mut this("storm")).expect("a child");
-    let rack = rendezvous.lead(2, &BUILD).expect("a rack");
+    let mut leader = Leader::new(2).expect("a leader");
+    let _orphan = leader.spawn(&mut this("storm")).expect("a child");
+    let rack = leader.lead(2, &BUILD).expect("a rack");
     let own = rack.export(RegionKey(1), 4096, Rights::ALL.into()).expect("an export");
     let start = Instant::now();
     while own.memory().load(0, Ordering::Acquire) < 20 {
@@ -449,7 +449,7 @@ fn neighbours(host: u32, tester: u32) -> Neighbours {
 
 fn processes_meet_and_miss_each_other() {
     let mut children = Children(vec![this("meet").spawn().expect("a child")]);
-    let met = ShmTransport::meet(&neighbours(1, std::process::id()));
+    let met = ShmTransport::join_neighbours(&neighbours(1, std::process::id()));
     let (rack, _alarms) = met.unwrap_or_else(|error| panic!("{error}"));
     let mut lane = lane_to(&rack, 3);
     // One poll may bring the payload and the end behind it.
@@ -473,8 +473,9 @@ fn another_user_is_not_met() {
         return;
     }
     let tester = std::process::id();
-    let meeting =
-        thread::spawn(move || ShmTransport::meet(&neighbours(1, tester)).map(|met| met.0));
+    let meeting = thread::spawn(move || {
+        ShmTransport::join_neighbours(&neighbours(1, tester)).map(|met| met.0)
+    });
     let stranger = this("meet as another user").spawn().expect("a child");
     assert_eq!(Children(vec![stranger]).exits(), [Some(0)]);
     let mut children = Children(vec![this("meet").spawn().expect("a child")]);
@@ -491,10 +492,10 @@ fn a_process_that_never_joins_is_named() {
 }
 
 fn a_command_that_is_no_host_is_named() {
-    let mut rendezvous = Rendezvous::new(2).expect("a rendezvous");
-    assert!(rendezvous.spawn(&mut Command::new("/nonexistent/program")).is_err());
-    let short = rendezvous.lead(2, &BUILD);
+    let mut leader = Leader::new(2).expect("a leader");
+    assert!(leader.spawn(&mut Command::new("/nonexistent/program")).is_err());
+    let short = leader.lead(2, &BUILD);
     assert!(matches!(short, Err(JoinError::Started { hosts: 2, started: 0 })));
     let joined = ShmTransport::join_leader(&BUILD);
-    assert!(matches!(joined, Err(JoinError::NoRendezvous(_))), "this process has no leader");
+    assert!(matches!(joined, Err(JoinError::NoLeader(_))), "this process has no leader");
 }
