@@ -42,8 +42,8 @@ const TESTS: [Test; 13] = [
     ("the_others_survive_the_leader_to_tell", the_others_survive_the_leader_to_tell),
     ("another_build_is_refused_by_both", another_build_is_refused_by_both),
     ("another_user_is_refused_by_both", another_user_is_refused_by_both),
-    ("processes_meet_and_miss_each_other", processes_meet_and_miss_each_other),
-    ("another_user_is_not_met", another_user_is_not_met),
+    ("neighbours_join_and_report_a_loss", neighbours_join_and_report_a_loss),
+    ("a_neighbour_of_another_user_is_refused", a_neighbour_of_another_user_is_refused),
     ("a_process_that_never_joins_is_named", a_process_that_never_joins_is_named),
     ("a_command_that_is_no_host_is_named", a_command_that_is_no_host_is_named),
     (
@@ -77,13 +77,13 @@ fn main() -> ExitCode {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).expect("setuid");
             refused(&[0xb2; 32], |error| matches!(error, JoinError::Stranger { uid: 0, .. }))
         }
-        Ok("meet") => {
-            let (rack, alarms) = ShmTransport::join_neighbours(&neighbours(3, 0)).expect("to meet");
+        Ok("neighbour") => {
+            let (rack, alarms) = ShmTransport::join_neighbours(&neighbours(3, 0)).expect("to join");
             assert_eq!(alarms.len(), 2, "the rack has hosts elsewhere");
             lane_to(&rack, 1).bulk(0, Tag(1), Vec::new()).expect("a payload");
             std::process::exit(7)
         }
-        Ok("meet as another user") => {
+        Ok("neighbour of another user") => {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).expect("setuid");
             match ShmTransport::join_neighbours(&neighbours(3, 0)) {
                 Err(JoinError::Stranger { uid: 0, .. }) => ExitCode::SUCCESS,
@@ -422,12 +422,12 @@ fn another_build_is_refused_by_both() {
     assert_eq!(children.exits(), [Some(0)], "the child knows why, too");
 }
 
-/// Only root can play another user. Whoever is not root has the unit test of the same check, with
+/// Only root can play another user. Other users have the unit test of the same check, with
 /// a spoofed user, and finds here that it cannot become another.
 fn another_user_is_refused_by_both() {
     if !rustix::process::getuid().is_root() {
-        let nobody = rustix::process::Uid::from_raw(65534);
-        assert!(rustix::thread::set_thread_uid(nobody).is_err(), "not root, and yet allowed");
+        let other = rustix::process::Uid::from_raw(65534);
+        assert!(rustix::thread::set_thread_uid(other).is_err(), "not root, and yet allowed");
         return;
     }
     let (rack, mut children) = try_rack_of(&["other user"]);
@@ -436,7 +436,7 @@ fn another_user_is_refused_by_both() {
     assert_eq!(children.exits(), [Some(0)], "the child knows why, too");
 }
 
-/// A place for host 1 or 3, which share a machine, in a rack of five; all by the secret of the
+/// Host 1 or 3, which share a machine, in a rack of five; all by the secret of the
 /// process that runs the tests, which is `tester`, or the parent of this one.
 fn neighbours(host: u32, tester: u32) -> Neighbours {
     let parent = || rustix::process::getppid().expect("a parent").as_raw_nonzero().get() as u32;
@@ -447,10 +447,10 @@ fn neighbours(host: u32, tester: u32) -> Neighbours {
     Neighbours { host, members, hosts: 5, threads: 2, secret, build: BUILD }
 }
 
-fn processes_meet_and_miss_each_other() {
-    let mut children = Children(vec![this("meet").spawn().expect("a child")]);
-    let met = ShmTransport::join_neighbours(&neighbours(1, std::process::id()));
-    let (rack, _alarms) = met.unwrap_or_else(|error| panic!("{error}"));
+fn neighbours_join_and_report_a_loss() {
+    let mut children = Children(vec![this("neighbour").spawn().expect("a child")]);
+    let joined = ShmTransport::join_neighbours(&neighbours(1, std::process::id()));
+    let (rack, _alarms) = joined.unwrap_or_else(|error| panic!("{error}"));
     let mut lane = lane_to(&rack, 3);
     // One poll may bring the payload and the end behind it.
     let mut payloads = 0;
@@ -467,26 +467,26 @@ fn processes_meet_and_miss_each_other() {
     assert_eq!(children.exits(), [Some(7)]);
 }
 
-fn another_user_is_not_met() {
+fn a_neighbour_of_another_user_is_refused() {
     if !rustix::process::getuid().is_root() {
         // As in `another_user_is_refused_by_both`, which looks.
         return;
     }
     let tester = std::process::id();
-    let meeting = thread::spawn(move || {
-        ShmTransport::join_neighbours(&neighbours(1, tester)).map(|met| met.0)
+    let leading = thread::spawn(move || {
+        ShmTransport::join_neighbours(&neighbours(1, tester)).map(|joined| joined.0)
     });
-    let stranger = this("meet as another user").spawn().expect("a child");
+    let stranger = this("neighbour of another user").spawn().expect("a child");
     assert_eq!(Children(vec![stranger]).exits(), [Some(0)]);
-    let mut children = Children(vec![this("meet").spawn().expect("a child")]);
-    let rack = meeting.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
+    let mut children = Children(vec![this("neighbour").spawn().expect("a child")]);
+    let rack = leading.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
     until(&mut *lane_to(&rack, 3), |event| matches!(event, Event::Bulk { .. }).then_some(()));
     assert_eq!(children.exits(), [Some(7)]);
 }
 
 fn a_process_that_never_joins_is_named() {
     let (rack, _children) = try_rack_of(&["never"]);
-    let Err(error) = rack else { panic!("joined by nobody") };
+    let Err(error) = rack else { panic!("joined without its hosts") };
     assert!(matches!(error, JoinError::Ended { .. }), "{error}");
     assert!(error.to_string().contains("exit status 5"), "{error}");
 }

@@ -18,7 +18,7 @@ use rustix::{
     io::Errno,
 };
 use std::{io, mem, sync::Arc, time::Instant};
-use transport_api::{HostId, LossReason, PeerEvent};
+use transport_api::{HostId, LossReason};
 use transport_control::Output;
 
 /// Serves the connections of one host.
@@ -102,8 +102,7 @@ impl Service {
             }
         }
         // The control plane asks for no connection to be closed that its peer has closed.
-        let is_over = |peer| matches!(self.host.end_of(peer), Some(PeerEvent::Lost(..)));
-        self.connections.retain(|c| !(c.is_closed && is_over(c.peer)));
+        self.connections.retain(|c| !(c.is_closed && self.host.end_of(c.peer).is_some()));
     }
 
     fn connection(&mut self, peer: HostId) -> Option<&mut Connection> {
