@@ -28,6 +28,7 @@ pub mod conformance;
 mod error;
 mod event_queues;
 mod importer;
+pub mod integrity;
 mod lane;
 mod namespace;
 pub mod park_word;

@@ -5,20 +5,17 @@
 //! order: the signal word may be there before what it hands over. A second write, for the signal
 //! word alone, would say that the first is there, and costs as much as the first
 //! (`docs/decisions/0022-proofs.md`). So a buffer travels as one write, with a word behind it that
-//! is made of all the others, the *proof*:
+//! is the [checksum](transport_api::integrity) of all the others:
 //!
 //! ```text
-//!   | signal | requests, or requests and replies .. | proof |
-//!    \____________ what is proved _________________/
+//!   | signal | requests, or requests and replies .. | checksum |
 //! ```
 //!
-//! Whoever finds the right signal copies the buffer, and makes the proof of its copy. Until both are
-//! equal, something is still on its way, and the batch has not come. What is on its way stands among
-//! what the buffer had before, which differs at least in the sequence number of its signal. That a
-//! mixture has the proof of the whole is as probable as that two random words are equal. It is no
-//! protection against a peer that means harm, which may write whatever it likes, with its proof.
+//! The side that finds the right signal copies the buffer, and checks its copy. Until the checksum
+//! is right, something is still on its way, and the batch has not come. What is on its way stands
+//! among what the buffer had before, which differs at least in the sequence number of its signal.
 //!
-//! The copy is needed: whoever writes may write a byte twice (as copying by a processor does, where
+//! The copy is needed: a transport may write a byte twice (as copying by a processor does, where
 //! the length is odd), and may do so when everything is there. So nothing but what the other side
 //! wrote is ever in the memory that it writes to.
 
@@ -26,29 +23,7 @@ use std::cell::Cell;
 
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
-
-/// Two words without pattern, so that small numbers, which most words are, become large ones.
-const SALT: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03];
-
-/// The proof of `count` words of `memory` from word `start` on.
-pub(crate) fn proof(memory: &SharedBytes, start: usize, count: usize) -> u64 {
-    let words = memory.words();
-    let word = |at: usize| words.load(start + at, Ordering::Relaxed);
-    let mut state = count as u64;
-    let mut at = 0;
-    while at + 1 < count {
-        state = mix(state ^ word(at), word(at + 1));
-        at += 2;
-    }
-    if at < count { mix(state ^ word(at), 0) } else { state }
-}
-
-/// Two words into one that depends on every bit of both: the halves of their product.
-#[inline(always)]
-fn mix(first: u64, second: u64) -> u64 {
-    let product = u128::from(first ^ SALT[0]) * u128::from(second ^ SALT[1]);
-    product as u64 ^ (product >> 64) as u64
-}
+use transport_api::integrity::is_intact;
 
 /// Where the other side's writes appear.
 #[derive(Debug)]
@@ -93,7 +68,7 @@ impl Landing {
         for at in start..=start + count {
             to.store(at, from.load(at, Ordering::Relaxed), Ordering::Relaxed);
         }
-        let is_whole = proves(own, start, count);
+        let is_whole = is_intact(own, start, count);
         if is_whole {
             self.taken.set(sequence);
         }
@@ -101,14 +76,11 @@ impl Landing {
     }
 }
 
-/// Whether the word behind `count` words from word `start` on is their proof.
-fn proves(memory: &SharedBytes, start: usize, count: usize) -> bool {
-    memory.words().load(start + count, Ordering::Relaxed) == proof(memory, start, count)
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use proptest::prelude::*;
+
+    use transport_api::integrity::checksum;
 
     use super::*;
 
@@ -121,25 +93,10 @@ mod tests {
     }
 
     #[test]
-    fn every_word_and_every_bit_counts() {
-        for count in 1..8 {
-            let words = vec![0; count + 1];
-            let whole = proof(&memory(&words), 1, count);
-            for at in 1..=count {
-                for bit in 0..64 {
-                    let mut other = words.clone();
-                    other[at] ^= 1 << bit;
-                    assert_ne!(proof(&memory(&other), 1, count), whole, "{count} {at} {bit}");
-                }
-            }
-        }
-    }
-
-    #[test]
     fn a_batch_is_taken_when_it_is_whole_and_once() {
         let (landing, own) = Landing::new(memory(&[7, 8, 9, 0]), true);
         assert!(!landing.take(5, &own, 0, 3));
-        landing.memory.words().store(3, proof(&landing.memory, 0, 3), Ordering::Relaxed);
+        landing.memory.words().store(3, checksum(&landing.memory, 0, 3), Ordering::Relaxed);
         assert!(landing.take(5, &own, 0, 3));
         // Whoever has it changes it, and a write that comes twice does not.
         own.words().store(1, 1, Ordering::Relaxed);
@@ -163,13 +120,13 @@ mod tests {
             // Nobody looks before the right signal is there, which is another than the last: with the
             // last, all of the old batch has its own proof.
             (old[0], new[0], arrived[0]) = (1, 2, true);
-            let proved = |words: &[u64]| {
+            let proven = |words: &[u64]| {
                 let count = words.len();
                 let memory = memory(&[words, &[0]].concat());
-                memory.words().store(count, proof(&memory, 0, count), Ordering::Relaxed);
+                memory.words().store(count, checksum(&memory, 0, count), Ordering::Relaxed);
                 memory
             };
-            let (count, before, after) = (new.len(), proved(&old), proved(&new));
+            let (count, before, after) = (new.len(), proven(&old), proven(&new));
             let mixed = memory(&vec![0; old.len().max(count) + 1]);
             mixed.copy_from(0, &before);
             for at in (0..=count).filter(|at| arrived[*at % 40]) {
@@ -177,7 +134,7 @@ mod tests {
             }
             let all = |at: usize| mixed.words().load(at, Ordering::Relaxed);
             let is_whole = (0..=count).all(|at| all(at) == after.words().load(at, Ordering::Relaxed));
-            prop_assert_eq!(proves(&mixed, 0, count), is_whole);
+            prop_assert_eq!(is_intact(&mixed, 0, count), is_whole);
         }
     }
 }

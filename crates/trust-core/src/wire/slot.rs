@@ -26,8 +26,9 @@ use std::ops::Range;
 use primitive::limits::{BUFFERS, CACHE_LINE, SLOT_BYTES, SLOT_STRIDE};
 use primitive::sync::Ordering;
 use primitive::{SharedBytes, WordWriter};
+use transport_api::integrity::checksum;
 
-use crate::wire::integrity::{Landing, proof};
+use crate::wire::integrity::Landing;
 use crate::wire::words::{BATCH_WORDS, RequestHead, SLOT_WORDS, Signal, WORD, next_sequence};
 
 /// A buffer to give away: store the signal word, where the other side uses the same memory; or else
@@ -53,7 +54,7 @@ impl Handover {
         let start = start_of(self.buffer);
         let words = pair.words();
         words.store(start, self.word, Ordering::Relaxed);
-        words.store(start + self.end, proof(pair, start, self.end), Ordering::Relaxed);
+        words.store(start + self.end, checksum(pair, start, self.end), Ordering::Relaxed);
         start * WORD..(start + self.end + 1) * WORD
     }
 }
@@ -61,7 +62,7 @@ impl Handover {
 /// Words from one buffer of a pair to the next.
 const STRIDE: usize = SLOT_STRIDE / WORD;
 
-/// Bytes of the memory of a pair. Between buffers is room for a full one's proof.
+/// Bytes of the memory of a pair. Between buffers is room for a full one's checksum.
 pub const PAIR_BYTES: usize = BUFFERS * SLOT_STRIDE;
 
 const _: () = assert!(SLOT_STRIDE >= SLOT_BYTES + WORD);

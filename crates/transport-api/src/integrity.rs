@@ -1,0 +1,91 @@
+//! Integrity checks of what a write brings to memory that is not mapped.
+//!
+//! The bytes of one write have no order: a word that says that data is there may be there before the
+//! data. A second write, for that word alone, says it surely and costs as much as the first
+//! (`docs/decisions/0022-proofs.md`). So what must arrive whole travels as one write with a word
+//! behind it, the checksum of all the others:
+//!
+//! ```text
+//!   | word 0 | word 1 | ... | word n - 1 | checksum of words 0 to n - 1 |
+//! ```
+//!
+//! A reader copies all of it, and then checks its copy: until [`is_intact`], something is still on
+//! its way. A mixture of old and new words passes with the probability that two random words are
+//! equal. This is no protection against a malicious peer, which can write any words with their
+//! checksum.
+
+use primitive::{SharedBytes, sync::Ordering};
+
+/// Two words without pattern, so that small numbers, which most words are, become large ones.
+const SALT: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03];
+
+/// The checksum of `count` words of `memory` from word `start` on.
+///
+/// ```
+/// use gossamer_transport_api::integrity::{checksum, is_intact};
+/// use primitive::{SharedBytes, sync::Ordering};
+/// let memory = SharedBytes::heap(32);
+/// memory.write_from(0, b"three words, and what proves it.");
+/// assert!(!is_intact(&memory, 0, 3));
+/// memory.store(24, checksum(&memory, 0, 3), Ordering::Relaxed);
+/// assert!(is_intact(&memory, 0, 3));
+/// ```
+///
+/// # Panics
+/// If the words are not inside the memory.
+#[inline]
+pub fn checksum(memory: &SharedBytes, start: usize, count: usize) -> u64 {
+    let words = memory.words();
+    let word = |at: usize| words.load(start + at, Ordering::Relaxed);
+    let mut state = count as u64;
+    let mut at = 0;
+    while at + 1 < count {
+        state = mix(state ^ word(at), word(at + 1));
+        at += 2;
+    }
+    if at < count { mix(state ^ word(at), 0) } else { state }
+}
+
+/// Two words into one that depends on every bit of both: the halves of their product.
+#[inline(always)]
+fn mix(first: u64, second: u64) -> u64 {
+    let product = u128::from(first ^ SALT[0]) * u128::from(second ^ SALT[1]);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Whether the word behind `count` words from word `start` on is their checksum.
+///
+/// # Panics
+/// If one of them is not inside the memory.
+#[inline]
+pub fn is_intact(memory: &SharedBytes, start: usize, count: usize) -> bool {
+    memory.words().load(start + count, Ordering::Relaxed) == checksum(memory, start, count)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn memory(words: &[u64]) -> SharedBytes {
+        let memory = SharedBytes::heap(words.len() * 8);
+        for (at, word) in words.iter().enumerate() {
+            memory.words().store(at, *word, Ordering::Relaxed);
+        }
+        memory
+    }
+
+    #[test]
+    fn every_word_and_every_bit_counts() {
+        for count in 1..8 {
+            let words = vec![0; count + 1];
+            let whole = checksum(&memory(&words), 1, count);
+            for at in 1..=count {
+                for bit in 0..64 {
+                    let mut other = words.clone();
+                    other[at] ^= 1 << bit;
+                    assert_ne!(checksum(&memory(&other), 1, count), whole, "{count} {at} {bit}");
+                }
+            }
+        }
+    }
+}
