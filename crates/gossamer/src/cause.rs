@@ -135,9 +135,8 @@ mod tests {
         let mut started = children(&["exit 1", "sleep 60", "kill -KILL $$"]);
         let pid = started.0[2].id();
         let error = of_failure(left(1), &mut started.0);
-        let expected = format!(
-            "host 3 is gone, and the rack with it: its process (pid {pid}) ended: signal 9"
-        );
+        let expected =
+            format!("host 3 is gone, and the rack with it: process {pid} exited (signal 9");
         assert!(error.to_string().starts_with(&expected), "{error}");
         assert!(error.to_string().contains("SIGKILL"), "{error}");
     }
