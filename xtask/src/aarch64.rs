@@ -54,7 +54,7 @@ const SUITES: [(&str, &str); 2] = [
 const SKIPPED: &[(&str, &str)] = &[
     ("large_regions_cost_what_is_touched", "it would measure QEMU's memory"),
     ("another_user_is_refused_by_both", "the namespace has one user"),
-    ("another_user_is_not_met", "the namespace has one user"),
+    ("a_neighbour_of_another_user_is_refused", "the namespace has one user"),
     ("a_closure_that_gets_no_stack_is_an_error_of_its_caller", "QEMU maps any size, at a price"),
     ("a_rack_that_gets_too_few_threads_does_not_start", "QEMU ignores a limit on memory"),
     ("a_command_that_is_no_host_is_named", "QEMU does not report that a program cannot be started"),

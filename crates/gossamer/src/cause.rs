@@ -136,7 +136,7 @@ mod tests {
         let pid = started.0[2].id();
         let error = of_failure(left(1), &mut started.0);
         let expected =
-            format!("host 3 was lost and the rack ended: its process (pid {pid}) ended: signal 9");
+            format!("host 3 was lost and the rack ended: process {pid} exited (signal 9");
         assert!(error.to_string().starts_with(&expected), "{error}");
         assert!(error.to_string().contains("SIGKILL"), "{error}");
     }

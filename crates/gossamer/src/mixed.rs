@@ -173,7 +173,7 @@ mod tests {
             let config = TcpConfig { neighbours, loss_bound, ..config };
             thread::spawn(move || {
                 let near = Neighbours { host, members, hosts: 4, threads, secret, build };
-                let (near, alarms) = ShmTransport::meet(&near).expect("neighbours");
+                let (near, alarms) = ShmTransport::join_neighbours(&near).expect("neighbours");
                 Mixed::new(near, alarms, TcpTransport::join(config).expect("a rack"))
             })
         };

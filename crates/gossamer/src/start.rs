@@ -101,7 +101,7 @@ fn join(
 
         let (secret, hosts) = (job.secret.of_neighbours(members[0]), rack.hosts);
         let near = Neighbours { host, members: members.clone(), hosts, threads, secret, build };
-        let (near, alarms) = ShmTransport::meet(&near)?;
+        let (near, alarms) = ShmTransport::join_neighbours(&near)?;
         if members.len() == hosts as usize {
             return Ok(near);
         }
@@ -163,7 +163,7 @@ fn only_once(hosts: u32) -> Result<(), RackError> {
 #[cfg(feature = "shm")]
 fn start(rack: &Rack, children: &mut Children) -> Result<Arc<dyn Transport>, RackError> {
     use std::{env, process::Command};
-    use transport_shm::{Rendezvous, ShmTransport};
+    use transport_shm::{Leader, ShmTransport};
 
     if env::var_os(IS_HOST).is_some() {
         return Ok(ShmTransport::join_leader(trust_core::build_identity())?);
@@ -171,14 +171,14 @@ fn start(rack: &Rack, children: &mut Children) -> Result<Arc<dyn Transport>, Rac
     if rack.hosts == 1 {
         return Ok(ShmTransport::threads(rack.threads)?);
     }
-    let mut rendezvous = Rendezvous::new(rack.hosts)?;
+    let mut leader = Leader::new(rack.hosts)?;
     let program = env::current_exe().map_err(RackError::Spawn)?;
     for _ in 1..rack.hosts {
         let mut command = Command::new(&program);
         command.args(env::args_os().skip(1)).env(IS_HOST, "1");
-        children.0.push(rendezvous.spawn(&mut command)?);
+        children.0.push(leader.spawn(&mut command)?);
     }
-    Ok(rendezvous.lead(rack.threads, trust_core::build_identity())?)
+    Ok(leader.lead(rack.threads, trust_core::build_identity())?)
 }
 
 #[cfg(not(feature = "shm"))]

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LossReason {
     /// Its process ended without saying goodbye.
-    #[error("its process (pid {pid}) ended: {how}")]
+    #[error("process {pid} exited ({how})")]
     ProcessEnded {
         /// The process id on its machine.
         pid: u32,

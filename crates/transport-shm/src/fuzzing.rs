@@ -3,26 +3,26 @@
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run it on its committed corpus, `fuzz/corpus/shm`.
 
-use crate::message::{LARGEST, MOST_FILES, Message};
+use crate::wire::packet::{MAX_FILES, PACKET_BYTES, Packet};
 
-/// A packet that is understood is the only encoding of its message, fits where packets are received,
+/// Bytes that decode are the only encoding of their packet, fit where packets are received,
 /// and comes with no more descriptors than are received.
 ///
 /// # Panics
 /// When that does not hold.
 pub fn packet(data: &[u8]) {
-    let Some(message) = Message::decode(data) else { return };
-    assert_eq!(message.encode(), data, "a message has two encodings");
-    assert!(data.len() <= LARGEST, "a packet of {} bytes", data.len());
-    assert!(message.files() <= MOST_FILES, "{} descriptors", message.files());
+    let Ok(packet) = Packet::decode(data) else { return };
+    assert_eq!(packet.encode(), data, "a packet has two encodings");
+    assert!(data.len() <= PACKET_BYTES, "a packet of {} bytes", data.len());
+    assert!(packet.files() <= MAX_FILES, "{} descriptors", packet.files());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::RegionInfo;
     use fuzz_corpus::Corpus;
     use transport_api::{HostId, RegionKey, Rights};
+    use transport_control::{Descriptor, Message, Opaque, Refusal};
 
     const TARGET: &str = "shm";
 
@@ -34,20 +34,24 @@ mod tests {
     #[test]
     #[ignore = "writes seeds: cargo test -p gossamer-transport-shm --lib write_seeds -- --ignored"]
     fn write_seeds() {
-        let put = |name: &str, message: Message| {
-            Corpus::of(TARGET).write(name, message.encode());
+        let put = |name: &str, packet: Packet| {
+            Corpus::of(TARGET).write(name, packet.encode());
         };
-        let host = HostId(1);
-        put("knock", Message::Knock { host, word: [9; 16] });
-        put("hello", Message::Hello { version: 1, identity: [7; 32] });
-        put("seat", Message::Seat { host, hosts: 2, threads: 3 });
-        put("link", Message::Link { host, pid: 77 });
-        put("greeting", Message::Greeting { host });
-        put("alarms", Message::Alarms { count: 3 });
-        put("import", Message::Import { id: 4, key: RegionKey(5), timeout: 1000 });
-        put("none", Message::Export { id: 4, region: None });
-        let region = Some(RegionInfo { rights: Rights::READ, generation: 3, len: 4096 });
-        put("export", Message::Export { id: 4, region });
-        put("goodbye", Message::Goodbye);
+        let (host, number, key) = (HostId(1), 4, RegionKey(5));
+        put("join", Packet::Join { host, token: [9; 16] });
+        put("hello", Packet::Hello { version: 1, identity: [7; 32] });
+        put("rank", Packet::Rank { host, hosts: 2, threads: 3 });
+        put("peer", Packet::Peer { host, pid: 77 });
+        put("memory", Packet::Memory { host });
+        put("alarms", Packet::Alarms { count: 3 });
+        let control = |name: &str, message| put(name, Packet::Control(message));
+        control("import", Message::Import { number, key, timeout: 1000 });
+        control("refused", Message::Refused { number, refusal: Refusal::Unknown });
+        let (rights, opaque) = (Rights::READ, Opaque::EMPTY);
+        let region = Descriptor { generation: 3, rights, len: 4096, opaque };
+        control("imported", Message::Imported { number, region });
+        control("revoke", Message::Revoke { number, key, generation: 3 });
+        control("given-up", Message::GivenUp("it broke the protocol".into()));
+        control("leave", Message::Leave);
     }
 }

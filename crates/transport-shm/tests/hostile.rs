@@ -2,8 +2,8 @@
 //! they did, or are not harmed. This program starts itself again as such processes, so it has a
 //! `main` of its own.
 
-use gossamer_transport_shm::{Neighbours, Rendezvous, ShmTransport};
-use primitive::limits::PENDING_IMPORTS;
+use gossamer_transport_shm::{Leader, Neighbours, ShmTransport};
+use primitive::limits::PENDING_REQUESTS;
 use rustix::{
     buffer::spare_capacity,
     event::{PollFd, PollFlags, Timespec, epoll, poll},
@@ -23,6 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{Event, HostId, LossReason, PeerEvent, RegionKey, Rights, Tag, Transport};
+use transport_control::Message;
 
 /// Which part a started process plays; unset in the process that runs the tests.
 const ROLE: &str = "GOSSAMER_TEST_ROLE";
@@ -37,10 +38,10 @@ const EXPORTED: u64 = 1;
 const UNKNOWN: u64 = 99;
 
 /// Far more imports than a peer may have unanswered.
-const FLOOD: u64 = 50 * PENDING_IMPORTS as u64;
+const FLOOD: u64 = 50 * PENDING_REQUESTS as u64;
 
 /// As many packets as each import of a flood gets into.
-const WITHIN: u64 = PENDING_IMPORTS as u64 / 2;
+const WITHIN: u64 = PENDING_REQUESTS as u64 / 2;
 
 const TESTS: [(&str, fn()); 4] = [
     ("imports_without_end_are_a_violation", imports_without_end_are_a_violation),
@@ -94,9 +95,9 @@ fn this(role: &str) -> Command {
 
 /// A rack of this process and of one in `role`.
 fn rack_with(role: &str) -> (Arc<ShmTransport>, Running) {
-    let mut rendezvous = Rendezvous::new(2).expect("a rendezvous");
-    let child = Running(rendezvous.spawn(&mut this(role)).expect("a child"));
-    (rendezvous.lead(1, &BUILD).unwrap_or_else(|error| panic!("{error}")), child)
+    let mut leader = Leader::new(2).expect("a leader");
+    let child = Running(leader.spawn(&mut this(role)).expect("a child"));
+    (leader.lead(1, &BUILD).unwrap_or_else(|error| panic!("{error}")), child)
 }
 
 /// Polls the lane to `host` until `found` makes something of an event.
@@ -118,26 +119,27 @@ fn end_of(rack: &ShmTransport, host: HostId) -> PeerEvent {
     })
 }
 
-/// Joins, and then imports `key` again and again over its link to the leader, without reading an
+/// Joins, and then imports `key` again and again over its socket to the leader, without reading an
 /// answer, until the leader hangs up or that was `count` times.
 fn flood(key: u64, count: u64) -> ExitCode {
-    // The leader's end of the link stays open through this copy.
-    let link = stdin().as_fd().try_clone_to_owned().expect("a descriptor");
+    // The socket stays open through this copy.
+    let socket = stdin().as_fd().try_clone_to_owned().expect("a descriptor");
     let rack = ShmTransport::join_leader(&BUILD).expect("to join");
     if key == EXPORTED {
         // From here on every import is answered at once.
         rack.import(HostId(0), RegionKey(key), DEADLINE).expect("an import");
     }
-    // Nothing of this process reads the link any more.
+    // Nothing of this process reads the socket any more.
     rack.sever();
-    for id in 0..count {
-        if !import(&link, id, key) {
+    // Numbers that this process has not used for its own imports.
+    for number in (1 << 32)..(1 << 32) + count {
+        if !import(&socket, number, key) {
             break;
         }
     }
     if count == WITHIN {
-        // Anything but the end of the link means that it was not dropped.
-        drop(link);
+        // Anything but the end of the connection means that it was not dropped.
+        drop(socket);
         return ExitCode::from(7);
     }
     // Would be a loss of its own.
@@ -146,14 +148,15 @@ fn flood(key: u64, count: u64) -> ExitCode {
 }
 
 /// Sends an import that waits for ever for its region; false if the leader has hung up.
-fn import(link: &OwnedFd, id: u64, key: u64) -> bool {
-    let fields = [id, key, u64::MAX].map(u64::to_le_bytes);
-    let packet = [b"i", fields.as_flattened()].concat();
+fn import(socket: &OwnedFd, number: u64, key: u64) -> bool {
+    let import = Message::Import { number, key: RegionKey(key), timeout: u64::MAX };
+    let mut packet = vec![b'c'];
+    import.encode(&mut packet);
     loop {
-        match send(link, &packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        match send(socket, &packet, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(_) => return true,
             Err(Errno::AGAIN) => {
-                poll(&mut [PollFd::new(link, PollFlags::OUT)], None).expect("to wait");
+                poll(&mut [PollFd::new(socket, PollFlags::OUT)], None).expect("to wait");
             }
             Err(Errno::PIPE | Errno::CONNRESET) => return false,
             Err(error) => panic!("{error}"),
@@ -164,7 +167,7 @@ fn import(link: &OwnedFd, id: u64, key: u64) -> bool {
 #[track_caller]
 fn assert_violates(end: &PeerEvent) {
     let PeerEvent::Lost(HostId(1), LossReason::Protocol(text)) = end else { panic!("{end:?}") };
-    assert_eq!(text, "more than 4096 unanswered imports");
+    assert_eq!(text, "more than 4096 unanswered requests");
 }
 
 fn imports_without_end_are_a_violation() {
@@ -205,7 +208,7 @@ fn descriptors() -> Vec<i32> {
 fn sabotage() -> ExitCode {
     let tester = getppid().expect("a parent").as_raw_nonzero().get() as u32;
     let before = descriptors();
-    let (rack, _alarms) = ShmTransport::meet(&neighbours(1, tester)).expect("to meet");
+    let (rack, _alarms) = ShmTransport::join_neighbours(&neighbours(1, tester)).expect("to join");
     let this = pidfd_open(getpid(), PidfdFlags::empty()).expect("a handle of this process");
     for number in descriptors().into_iter().filter(|number| !before.contains(number)) {
         // A copy of the descriptor, of the same open file. The list's own is closed by now.
@@ -236,8 +239,8 @@ fn is_rung(epoll: &OwnedFd) -> bool {
 
 fn a_sabotaged_alarm_neither_blocks_nor_is_lost() {
     let child = Running(this("sabotage").spawn().expect("a child"));
-    let met = ShmTransport::meet(&neighbours(0, std::process::id()));
-    let (rack, alarms) = met.unwrap_or_else(|error| panic!("{error}"));
+    let joined = ShmTransport::join_neighbours(&neighbours(0, std::process::id()));
+    let (rack, alarms) = joined.unwrap_or_else(|error| panic!("{error}"));
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
     let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(&epoll, &alarms[0], epoll::EventData::new_u64(0), flags).expect("to watch");

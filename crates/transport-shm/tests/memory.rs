@@ -3,7 +3,10 @@
 
 use gossamer_transport_shm::ShmTransport;
 use primitive::sync::Ordering;
-use std::{fs, time::Duration};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 use transport_api::{HostId, Region, RegionKey, Rights, Transport};
 
 const LARGE: usize = 256 << 20;
@@ -44,6 +47,11 @@ fn large_regions_cost_what_is_touched() {
 
     let before = resident();
     drop((regions, shared, imports));
-    let shrunk = before.saturating_sub(resident());
+    // A region is free when its importers have quiesced.
+    let (start, mut shrunk) = (Instant::now(), 0);
+    while shrunk <= 60 << 20 && start.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(1));
+        shrunk = before.saturating_sub(resident());
+    }
     assert!(shrunk > 60 << 20, "{shrunk} bytes came back of 64 MiB");
 }

@@ -4,7 +4,7 @@
 #[path = "processes/starting.rs"]
 mod starting;
 
-use gossamer_transport_shm::{JoinError, Neighbours, Rendezvous, ShmTransport};
+use gossamer_transport_shm::{JoinError, Leader, Neighbours, ShmTransport};
 use primitive::{SharedBytes, sync::Ordering};
 use std::{
     collections::BTreeSet,
@@ -42,8 +42,8 @@ const TESTS: [Test; 13] = [
     ("the_others_survive_the_leader_to_tell", the_others_survive_the_leader_to_tell),
     ("another_build_is_refused_by_both", another_build_is_refused_by_both),
     ("another_user_is_refused_by_both", another_user_is_refused_by_both),
-    ("processes_meet_and_miss_each_other", processes_meet_and_miss_each_other),
-    ("another_user_is_not_met", another_user_is_not_met),
+    ("neighbours_join_and_report_a_loss", neighbours_join_and_report_a_loss),
+    ("a_neighbour_of_another_user_is_refused", a_neighbour_of_another_user_is_refused),
     ("a_process_that_never_joins_is_named", a_process_that_never_joins_is_named),
     ("a_command_that_is_no_host_is_named", a_command_that_is_no_host_is_named),
     (
@@ -77,15 +77,15 @@ fn main() -> ExitCode {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).expect("setuid");
             refused(&[0xb2; 32], |error| matches!(error, JoinError::Stranger { uid: 0, .. }))
         }
-        Ok("meet") => {
-            let (rack, alarms) = ShmTransport::meet(&neighbours(3, 0)).expect("to meet");
+        Ok("neighbour") => {
+            let (rack, alarms) = ShmTransport::join_neighbours(&neighbours(3, 0)).expect("to join");
             assert_eq!(alarms.len(), 2, "the rack has hosts elsewhere");
             lane_to(&rack, 1).bulk(0, Tag(1), Vec::new()).expect("a payload");
             std::process::exit(7)
         }
-        Ok("meet as another user") => {
+        Ok("neighbour of another user") => {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).expect("setuid");
-            match ShmTransport::meet(&neighbours(3, 0)) {
+            match ShmTransport::join_neighbours(&neighbours(3, 0)) {
                 Err(JoinError::Stranger { uid: 0, .. }) => ExitCode::SUCCESS,
                 Err(error) => panic!("refused for another reason: {error}"),
                 Ok(_) => panic!("not refused"),
@@ -164,10 +164,10 @@ fn this(role: &str) -> Command {
 }
 
 fn try_rack_of(roles: &[&str]) -> (Result<Arc<ShmTransport>, JoinError>, Children) {
-    let mut rendezvous = Rendezvous::new(roles.len() as u32 + 1).expect("a rendezvous");
-    let started = roles.iter().map(|role| rendezvous.spawn(&mut this(role)).expect("a child"));
+    let mut leader = Leader::new(roles.len() as u32 + 1).expect("a leader");
+    let started = roles.iter().map(|role| leader.spawn(&mut this(role)).expect("a child"));
     let children = Children(started.collect());
-    (rendezvous.lead(2, &BUILD), children)
+    (leader.lead(2, &BUILD), children)
 }
 
 fn rack_of(roles: &[&str]) -> (Arc<ShmTransport>, Children) {
@@ -380,9 +380,9 @@ fn an_exit_without_a_goodbye_is_a_loss() {
 
 /// Leads a rack, and crashes when the other host is in full swing.
 fn lead_and_abort() -> ExitCode {
-    let mut rendezvous = Rendezvous::new(2).expect("a rendezvous");
-    let _orphan = rendezvous.spawn(&mut this("storm")).expect("a child");
-    let rack = rendezvous.lead(2, &BUILD).expect("a rack");
+    let mut leader = Leader::new(2).expect("a leader");
+    let _orphan = leader.spawn(&mut this("storm")).expect("a child");
+    let rack = leader.lead(2, &BUILD).expect("a rack");
     let own = rack.export(RegionKey(1), 4096, Rights::ALL.into()).expect("an export");
     let start = Instant::now();
     while own.memory().load(0, Ordering::Acquire) < 20 {
@@ -401,7 +401,8 @@ fn the_others_survive_the_leader_to_tell() {
     let mut errors = leader.stderr.take().expect("a pipe");
     errors.read_to_string(&mut said).expect("to hear what they say");
     assert_eq!(leader.wait().expect("an exit").code(), None, "the leader crashes: {said}");
-    assert!(said.contains("host 0 is gone: its process (pid "), "{said}");
+    let expected = format!("host 0 is gone: process {} exited (status unknown)", leader.id());
+    assert!(said.contains(&expected), "{said}");
 }
 
 /// Plays a host of `build` that must be refused, and exits with success if it was, by `expected`.
@@ -422,12 +423,12 @@ fn another_build_is_refused_by_both() {
     assert_eq!(children.exits(), [Some(0)], "the child knows why, too");
 }
 
-/// Only root can play another user. Whoever is not root has the unit test of the same check, with
+/// Only root can play another user. Other users have the unit test of the same check, with
 /// a spoofed user, and finds here that it cannot become another.
 fn another_user_is_refused_by_both() {
     if !rustix::process::getuid().is_root() {
-        let nobody = rustix::process::Uid::from_raw(65534);
-        assert!(rustix::thread::set_thread_uid(nobody).is_err(), "not root, and yet allowed");
+        let other = rustix::process::Uid::from_raw(65534);
+        assert!(rustix::thread::set_thread_uid(other).is_err(), "not root, and yet allowed");
         return;
     }
     let (rack, mut children) = try_rack_of(&["other user"]);
@@ -436,7 +437,7 @@ fn another_user_is_refused_by_both() {
     assert_eq!(children.exits(), [Some(0)], "the child knows why, too");
 }
 
-/// A place for host 1 or 3, which share a machine, in a rack of five; all by the secret of the
+/// Host 1 or 3, which share a machine, in a rack of five; all by the secret of the
 /// process that runs the tests, which is `tester`, or the parent of this one.
 fn neighbours(host: u32, tester: u32) -> Neighbours {
     let parent = || rustix::process::getppid().expect("a parent").as_raw_nonzero().get() as u32;
@@ -447,10 +448,10 @@ fn neighbours(host: u32, tester: u32) -> Neighbours {
     Neighbours { host, members, hosts: 5, threads: 2, secret, build: BUILD }
 }
 
-fn processes_meet_and_miss_each_other() {
-    let mut children = Children(vec![this("meet").spawn().expect("a child")]);
-    let met = ShmTransport::meet(&neighbours(1, std::process::id()));
-    let (rack, _alarms) = met.unwrap_or_else(|error| panic!("{error}"));
+fn neighbours_join_and_report_a_loss() {
+    let mut children = Children(vec![this("neighbour").spawn().expect("a child")]);
+    let joined = ShmTransport::join_neighbours(&neighbours(1, std::process::id()));
+    let (rack, _alarms) = joined.unwrap_or_else(|error| panic!("{error}"));
     let mut lane = lane_to(&rack, 3);
     // One poll may bring the payload and the end behind it.
     let mut payloads = 0;
@@ -467,34 +468,35 @@ fn processes_meet_and_miss_each_other() {
     assert_eq!(children.exits(), [Some(7)]);
 }
 
-fn another_user_is_not_met() {
+fn a_neighbour_of_another_user_is_refused() {
     if !rustix::process::getuid().is_root() {
         // As in `another_user_is_refused_by_both`, which looks.
         return;
     }
     let tester = std::process::id();
-    let meeting =
-        thread::spawn(move || ShmTransport::meet(&neighbours(1, tester)).map(|met| met.0));
-    let stranger = this("meet as another user").spawn().expect("a child");
+    let leading = thread::spawn(move || {
+        ShmTransport::join_neighbours(&neighbours(1, tester)).map(|joined| joined.0)
+    });
+    let stranger = this("neighbour of another user").spawn().expect("a child");
     assert_eq!(Children(vec![stranger]).exits(), [Some(0)]);
-    let mut children = Children(vec![this("meet").spawn().expect("a child")]);
-    let rack = meeting.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
+    let mut children = Children(vec![this("neighbour").spawn().expect("a child")]);
+    let rack = leading.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
     until(&mut *lane_to(&rack, 3), |event| matches!(event, Event::Bulk { .. }).then_some(()));
     assert_eq!(children.exits(), [Some(7)]);
 }
 
 fn a_process_that_never_joins_is_named() {
     let (rack, _children) = try_rack_of(&["never"]);
-    let Err(error) = rack else { panic!("joined by nobody") };
+    let Err(error) = rack else { panic!("joined without its hosts") };
     assert!(matches!(error, JoinError::Ended { .. }), "{error}");
     assert!(error.to_string().contains("exit status 5"), "{error}");
 }
 
 fn a_command_that_is_no_host_is_named() {
-    let mut rendezvous = Rendezvous::new(2).expect("a rendezvous");
-    assert!(rendezvous.spawn(&mut Command::new("/nonexistent/program")).is_err());
-    let short = rendezvous.lead(2, &BUILD);
+    let mut leader = Leader::new(2).expect("a leader");
+    assert!(leader.spawn(&mut Command::new("/nonexistent/program")).is_err());
+    let short = leader.lead(2, &BUILD);
     assert!(matches!(short, Err(JoinError::Started { hosts: 2, started: 0 })));
     let joined = ShmTransport::join_leader(&BUILD);
-    assert!(matches!(joined, Err(JoinError::NoRendezvous(_))), "this process has no leader");
+    assert!(matches!(joined, Err(JoinError::NoLeader(_))), "this process has no leader");
 }

@@ -2,7 +2,7 @@
 //! no other that it took along.
 
 use super::{BUILD, Children, LOOK, refused, this};
-use gossamer_transport_shm::{JoinError, Rendezvous};
+use gossamer_transport_shm::{JoinError, Leader};
 use rustix::net::RecvFlags;
 use std::{
     io::{self, Read, Write},
@@ -46,8 +46,8 @@ pub(crate) fn play(role: &str) -> Option<ExitCode> {
             die()
         }
         "dying leader" => {
-            let mut rendezvous = Rendezvous::new(2).expect("a rendezvous");
-            let _orphan = rendezvous.spawn(&mut this("orphan")).expect("a child");
+            let mut leader = Leader::new(2).expect("a leader");
+            let _orphan = leader.spawn(&mut this("orphan")).expect("a child");
             abort()
         }
         "orphan" => {
@@ -86,13 +86,12 @@ fn await_end_of_sibling() {
 
 /// A rack of three that must not come up; the children can talk to each other.
 fn rack_of_siblings(roles: [&str; 2]) -> (JoinError, Children) {
-    let mut rendezvous = Rendezvous::new(3).expect("a rendezvous");
+    let mut leader = Leader::new(3).expect("a leader");
     let (one, other) = UnixStream::pair().expect("sockets");
-    let start = |(role, socket)| {
-        rendezvous.spawn(this(role).stdout(OwnedFd::from(socket))).expect("a child")
-    };
+    let start =
+        |(role, socket)| leader.spawn(this(role).stdout(OwnedFd::from(socket))).expect("a child");
     let children = Children(roles.into_iter().zip([one, other]).map(start).collect());
-    match rendezvous.lead(2, &BUILD) {
+    match leader.lead(2, &BUILD) {
         Err(error) => (error, children),
         Ok(_) => panic!("a rack without host 1 or 2"),
     }

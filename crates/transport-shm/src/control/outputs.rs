@@ -1,0 +1,143 @@
+//! What this host does about what its control plane decides, but for messages, which the service
+//! thread sends.
+
+use crate::{
+    control::{
+        exported::{REGION_HEADER, is_writable, window},
+        host::Host,
+        plane::{Requester, ShmMedium},
+    },
+    memory::mapping,
+};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Weak},
+    time::Instant,
+};
+use transport_api::{
+    Event, HostId, Importer, LossReason, RegionError, RegionKey, RemoteRegion, Waiting,
+};
+use transport_control::{Descriptor, Output};
+
+impl Host {
+    /// What the control plane wants done next.
+    pub(super) fn next_output(&self, now: Instant) -> Option<Output<ShmMedium>> {
+        self.plane.lock().control.poll(now)
+    }
+
+    /// The service thread ends: every peer is lost for `reason`, and threads that call the control
+    /// plane poll it themselves from now on. Lanes report the peers as lost only if `is_reported`.
+    pub(super) fn close_control(self: &Arc<Self>, reason: &LossReason, is_reported: bool) {
+        let mut plane = self.plane.lock();
+        plane.control.close(reason);
+        plane.has_service = false;
+        drop(plane);
+        while let Some(output) = self.next_output(Instant::now()) {
+            if is_reported || !matches!(output, Output::PeerGone(_)) {
+                self.act(output);
+            }
+        }
+    }
+
+    /// Does what the control plane wants where there is no connection.
+    pub(super) fn poll_without_service(self: &Arc<Self>) {
+        while let Some(output) = self.next_output(Instant::now()) {
+            self.act(output);
+        }
+        self.watch_timeouts();
+    }
+
+    /// Does what the control plane wants, but for what concerns connections.
+    pub(super) fn act(self: &Arc<Self>, output: Output<ShmMedium>) {
+        match output {
+            Output::PeerGone(event) => self.gone(&event),
+            Output::Imported { requester, owner, key, region, attachment, export } => {
+                let result = match (export, attachment) {
+                    (Some(own), _) => {
+                        let window = window(self.id, (owner, key), &region, own.whole());
+                        Ok(RemoteRegion::mapping(Arc::new(window)))
+                    }
+                    (None, Some(file)) => self.map(owner, key, &region, &file),
+                    // The packet of an answer comes with exactly one descriptor.
+                    (None, None) => Err(RegionError::Unknown { owner, key }),
+                };
+                if let Requester::Import(importer) = requester {
+                    self.answer(importer, owner, result);
+                }
+            }
+            Output::ImportFailed { requester: Requester::Import(importer), owner, key, error } => {
+                // The lane reports the end of the peer instead.
+                let is_over = self.end_of(owner).is_some();
+                if !(is_over && matches!(importer, Importer::Lane { .. })) {
+                    self.answer(importer, owner, Err(error.for_region(owner, key)));
+                }
+            }
+            Output::Inhibit { owner, key, generation, epoch } => {
+                // Its owner has marked the region as dead, in memory that all importers map.
+                self.forget(owner, key, generation);
+                self.quiet_points.begin(Waiting { thread: 0, token: epoch });
+                self.ask_all_threads();
+                self.report_quiet();
+            }
+            Output::Revoked { requester, is_quiet, .. } => {
+                if let Some(Requester::Revoke { thread, token }) = requester
+                    && is_quiet
+                {
+                    self.deliver(thread, self.local, Event::Completed { token, value: 0 });
+                }
+            }
+            Output::Departed { requester: Requester::Leave(departed) } => {
+                // It may have timed out.
+                let _ = departed.send(());
+            }
+            Output::ImportFailed { .. }
+            | Output::Departed { .. }
+            | Output::Send { .. }
+            | Output::Close(_) => {}
+        }
+    }
+
+    /// Tells the importer how its import has ended.
+    pub(super) fn answer(
+        &self,
+        importer: Importer,
+        owner: HostId,
+        result: Result<RemoteRegion, RegionError>,
+    ) {
+        importer.answer(result, |thread, event| self.deliver(thread, owner, event));
+    }
+
+    /// Maps a region of a peer.
+    fn map(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        region: &Descriptor,
+        file: &OwnedFd,
+    ) -> Result<RemoteRegion, RegionError> {
+        let violated = |what: String| RegionError::PeerLost(owner, LossReason::Protocol(what));
+        let absurd = || violated(format!("a region of {} bytes", region.len));
+        let len = usize::try_from(region.len).map_err(|_| absurd())?;
+        let total = len.checked_add(REGION_HEADER).ok_or_else(absurd)?;
+        let whole = mapping::of_peer(file, total, is_writable(region.rights));
+        let whole = whole.map_err(|source| match source.kind() {
+            io::ErrorKind::InvalidData => violated(source.to_string()),
+            _ => RegionError::NoMemory { len, source },
+        })?;
+        let window = Arc::new(window(self.id, (owner, key), region, &whole));
+        self.imports.lock().insert((owner, key), Arc::downgrade(&window));
+        Ok(RemoteRegion::mapping(window))
+    }
+
+    /// Imports of a revoked region serve no thread that imports it anew.
+    fn forget(&self, owner: HostId, key: RegionKey, generation: u32) {
+        let mut imports = self.imports.lock();
+        let is_it = |window: Option<Arc<_>>| {
+            window.is_none_or(|window: Arc<transport_api::Window>| window.name().2 == generation)
+        };
+        if imports.get(&(owner, key)).map(Weak::upgrade).is_some_and(is_it) {
+            imports.remove(&(owner, key));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! [`Plane`]: the control plane as the threads of this host share it, and their calls to it.
+//!
+//! Threads of the program call it under its lock and then wake the service thread, which alone polls
+//! it while there is one. Otherwise they poll it themselves.
+
+use crate::control::{
+    exported::{Exported, window},
+    host::Host,
+};
+use std::{
+    sync::{Arc, Weak, mpsc},
+    time::{Duration, Instant},
+};
+use transport_api::{
+    Access, HostId, Importer, LossReason, Region, RegionError, RegionKey, RemoteRegion,
+};
+use transport_control::{ANSWER_GRACE, Control, LEAVE_GRACE, Medium};
+
+/// The types of the control plane over shared memory.
+pub(crate) struct ShmMedium;
+
+impl Medium for ShmMedium {
+    type Export = Arc<Exported>;
+    /// The memory of an imported region.
+    type Attachment = std::os::fd::OwnedFd;
+    type Requester = Requester;
+}
+
+/// Who waits for something that the control plane does.
+pub(crate) enum Requester {
+    /// Of an import.
+    Import(Importer),
+    /// The lane of a thread to this host, which is told that a region is quiet.
+    Revoke {
+        /// The thread.
+        thread: u32,
+        /// The token of the event.
+        token: u64,
+    },
+    /// A thread that blocks until this host has said goodbye.
+    Leave(mpsc::Sender<()>),
+}
+
+/// The control plane, and who polls it.
+pub(crate) struct Plane {
+    pub(crate) control: Control<ShmMedium>,
+    /// Whether the service thread does; otherwise the threads that call it do.
+    pub(crate) has_service: bool,
+}
+
+/// Revokes a region when its last [`Region`] is dropped.
+struct Guard {
+    host: Weak<Host>,
+    key: RegionKey,
+    generation: u32,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(host) = self.host.upgrade() {
+            host.revoke(self.key, Some(self.generation), None);
+        }
+    }
+}
+
+/// For threads of the program.
+impl Host {
+    /// Exports `len` new bytes.
+    ///
+    /// # Errors
+    /// [`RegionError::KeyTaken`], [`RegionError::NoMemory`].
+    pub(crate) fn export(
+        self: &Arc<Self>,
+        key: RegionKey,
+        len: usize,
+        access: Access,
+    ) -> Result<Region, RegionError> {
+        if self.plane.lock().control.is_exported(key, None) {
+            return Err(RegionError::KeyTaken(key));
+        }
+        let exported = Exported::allocate(len, access.clone(), self.waker.is_some())
+            .map_err(|source| RegionError::NoMemory { len, source })?;
+        let exported = Arc::new(exported);
+        let publish = |generation| {
+            exported.publish(generation);
+            exported.clone()
+        };
+        let generation = self.plane.lock().control.export(key, publish)?;
+        // A peer or a thread may be waiting for it.
+        self.poll_control();
+        let guard = Guard { host: Arc::downgrade(self), key, generation };
+        Ok(Region::new(key, access, generation, exported.memory(), Arc::new(guard)))
+    }
+
+    /// Revokes `key` (only `generation` of it, if given): operations that start after this fail.
+    /// `requester` is told when those have ended that started before. False if it is not exported.
+    pub(crate) fn revoke(
+        self: &Arc<Self>,
+        key: RegionKey,
+        generation: Option<u32>,
+        requester: Option<Requester>,
+    ) -> bool {
+        let mut plane = self.plane.lock();
+        let revoked = plane.control.revoke(Instant::now(), key, generation, requester);
+        let Some(exported) = revoked else { return false };
+        // Before the control plane is polled, which asks whether threads still use it.
+        exported.revoke();
+        drop(plane);
+        self.poll_control();
+        true
+    }
+
+    /// Imports a region, and blocks until it is there or the import has failed.
+    ///
+    /// # Errors
+    /// Those of [`Transport::import`](transport_api::Transport::import).
+    pub(crate) fn import(
+        self: &Arc<Self>,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+    ) -> Result<RemoteRegion, RegionError> {
+        let (sender, receiver) = mpsc::channel();
+        self.begin_import(owner, key, timeout, Importer::Blocked(sender))?;
+        // The control plane ends it by then, unless the service thread has failed.
+        match receiver.recv_timeout(timeout.saturating_add(2 * ANSWER_GRACE)) {
+            Ok(result) => result,
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                Err(RegionError::lost(owner, self.end_of(owner)))
+            }
+        }
+    }
+
+    /// Imports a region, and tells `importer` when it is there or the import has failed.
+    ///
+    /// # Errors
+    /// [`RegionError::NoSuchHost`], [`RegionError::PeerLost`].
+    pub(crate) fn begin_import(
+        self: &Arc<Self>,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        importer: Importer,
+    ) -> Result<(), RegionError> {
+        if !self.reaches(owner) {
+            return Err(RegionError::NoSuchHost(owner));
+        }
+        if self.end_of(owner).is_some() {
+            return Err(RegionError::lost(owner, self.end_of(owner)));
+        }
+        // What one thread has mapped serves all: one mapping, one set of page tables.
+        let known = self.imports.lock().get(&(owner, key)).and_then(Weak::upgrade);
+        if let Some(known) = known.filter(|known| known.is_live()) {
+            self.answer(importer, owner, Ok(RemoteRegion::mapping(known)));
+            return Ok(());
+        }
+        let mut plane = self.plane.lock();
+        if owner == self.local
+            && let Some((region, exported)) = plane.control.import_own(key)
+        {
+            drop(plane);
+            let window = Arc::new(window(self.id, (owner, key), &region, exported.whole()));
+            self.answer(importer, owner, Ok(RemoteRegion::mapping(window)));
+            return Ok(());
+        }
+        let requester = Requester::Import(importer);
+        plane.control.begin_import(Instant::now(), requester, owner, key, timeout);
+        drop(plane);
+        self.poll_control();
+        Ok(())
+    }
+
+    /// Says goodbye to all peers, and blocks until that is said.
+    pub(crate) fn leave(self: &Arc<Self>) {
+        let (sender, departed) = mpsc::channel();
+        self.plane.lock().control.leave(Instant::now(), Requester::Leave(sender));
+        self.poll_control();
+        // It comes when the goodbyes are sent, unless the service thread has failed.
+        let _ = departed.recv_timeout(LEAVE_GRACE);
+    }
+
+    /// Counts `peer` as lost, which a lane has found out.
+    pub(crate) fn lose(self: &Arc<Self>, peer: HostId, reason: LossReason) {
+        self.plane.lock().control.lose(peer, reason);
+        self.poll_control();
+    }
+
+    /// Tells the control plane which revoked regions no thread of this host uses any more.
+    pub(crate) fn report_quiet(self: &Arc<Self>) {
+        let reached = self.quiet_points.reached();
+        if !reached.is_empty() {
+            let mut plane = self.plane.lock();
+            reached.iter().for_each(|waiting| plane.control.quiesced(waiting.token));
+            drop(plane);
+            self.poll_control();
+        }
+    }
+
+    /// Has the control plane polled after a call.
+    pub(crate) fn poll_control(self: &Arc<Self>) {
+        match &self.waker {
+            Some(waker) if self.plane.lock().has_service => waker.wake(),
+            _ => self.poll_without_service(),
+        }
+    }
+}

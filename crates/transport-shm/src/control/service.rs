@@ -1,0 +1,130 @@
+//! [`Service`]: the service thread, one per process, off every path that matters. It carries the
+//! messages of the control plane, polls it, and notices when the process of a peer ends.
+//!
+//! The kernel makes the pidfd of a peer readable at once when its process ends, whatever it was
+//! doing. A connection that closes without a goodbye is a loss, too: the control plane gives the
+//! process a moment to end, so that the report can say how it ended.
+
+use crate::{
+    control::{
+        connection::{Broken, Connection},
+        host::Host,
+        waker::Waker,
+    },
+    wire::socket::timespec,
+};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
+use std::{io, mem, sync::Arc, time::Instant};
+use transport_api::{HostId, LossReason};
+use transport_control::Output;
+
+/// Serves the connections of one host.
+pub(crate) struct Service {
+    host: Arc<Host>,
+    connections: Vec<Connection>,
+}
+
+impl Service {
+    pub(crate) fn new(host: Arc<Host>, connections: Vec<Connection>) -> Self {
+        Self { host, connections }
+    }
+
+    /// Serves until it is stopped.
+    pub(crate) fn run(mut self) {
+        let host = self.host.clone();
+        let Some(waker) = &host.waker else { return };
+        while waker.take() {
+            let connections = mem::take(&mut self.connections);
+            self.connections = connections.into_iter().filter_map(|c| self.exchange(c)).collect();
+            self.poll_control();
+            if let Err(error) = self.wait(waker) {
+                // A host that cannot watch its peers must count them as lost.
+                let reason = format!("this host cannot watch it: {error}");
+                host.close_control(&LossReason::Connection(reason), true);
+                return;
+            }
+        }
+        let reason = "this host has closed its connections";
+        host.close_control(&LossReason::Connection(reason.into()), false);
+    }
+
+    /// Reads and writes what there is; the connection, if it lives on.
+    fn exchange(&self, mut connection: Connection) -> Option<Connection> {
+        let (now, peer) = (Instant::now(), connection.peer);
+        // Checked before the socket is read: what a dead process said last is then all there.
+        let end = connection.process_end();
+        if !connection.is_closed {
+            let had_room = connection.has_room();
+            connection.flush();
+            if !had_room && connection.has_room() {
+                self.host.plane.lock().control.set_writable(peer, true);
+            }
+            let received = connection.receive(end.is_some(), |message, file| {
+                self.host.plane.lock().control.handle(now, peer, message, file);
+            });
+            let control = &mut self.host.plane.lock().control;
+            match received {
+                Ok(()) => {}
+                Err(Broken::Closed) => {
+                    connection.is_closed = true;
+                    control.closing(now, peer);
+                }
+                // The control plane has the connection closed.
+                Err(Broken::Violation(violation)) => control.violated(peer, violation),
+                Err(Broken::System(error)) => {
+                    let reason = format!("cannot receive from it: {error}");
+                    control.disconnected(peer, LossReason::Connection(reason));
+                    return None;
+                }
+            }
+        }
+        let Some(reason) = end else { return Some(connection) };
+        self.host.plane.lock().control.disconnected(peer, reason);
+        None
+    }
+
+    /// Does what the control plane wants.
+    fn poll_control(&mut self) {
+        let now = Instant::now();
+        while let Some(output) = self.host.next_output(now) {
+            match output {
+                Output::Send { to, message, export } => {
+                    let Some(connection) = self.connection(to) else { continue };
+                    connection.post(message, export);
+                    let has_room = connection.has_room();
+                    self.host.plane.lock().control.set_writable(to, has_room);
+                }
+                Output::Close(peer) => self.connections.retain(|c| c.peer != peer),
+                output => self.host.act(output),
+            }
+        }
+        // The control plane asks for no connection to be closed that its peer has closed.
+        self.connections.retain(|c| !(c.is_closed && self.host.end_of(c.peer).is_some()));
+    }
+
+    fn connection(&mut self, peer: HostId) -> Option<&mut Connection> {
+        self.connections.iter_mut().find(|connection| connection.peer == peer)
+    }
+
+    /// Sleeps until something happens or some timeout passes.
+    fn wait(&self, waker: &Waker) -> io::Result<()> {
+        let mut polled = vec![PollFd::new(waker, PollFlags::IN)];
+        for connection in &self.connections {
+            polled.push(PollFd::new(&connection.pidfd, PollFlags::IN));
+            if !connection.is_closed {
+                let has_room = connection.has_room();
+                let out = if has_room { PollFlags::empty() } else { PollFlags::OUT };
+                polled.push(PollFd::new(&connection.socket, PollFlags::IN | out));
+            }
+        }
+        let next = self.host.plane.lock().control.next_timeout();
+        let left = next.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        match poll(&mut polled, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! [`Alarm`]: how a thread is woken that waits for other machines, too.
+//!
+//! A thread of a rack with hosts on other machines sleeps where its connections are, on an epoll,
+//! and no futex wakes it there. So each thread has a pair of datagram sockets: it waits for one end,
+//! and its host and all neighbours hold the other, and ring by sending on it. The protocol of the
+//! park word is the same: the thread announces its sleep, looks once more, and only then sleeps; a
+//! waker that finds the announcement owes the ring.
+
+use crate::{control::host::Host, memory::alarm_sockets::take};
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+};
+
+/// What one thread needs to be woken by its neighbours wherever it sleeps: a descriptor that becomes
+/// readable anew with each ring. Wait for it edge-triggered, and read nothing from it: a ring stays
+/// until [`cancel`](Self::cancel) takes it, and one that came after the thread was awake, longer.
+///
+/// ```text
+///   alarm.announce();
+///   if !ready() && !alarm.has_events() {
+///       // wait for the descriptor, and for whatever else there is
+///   }
+///   alarm.cancel();
+/// ```
+pub struct Alarm {
+    host: Arc<Host>,
+    thread: u32,
+}
+
+impl Alarm {
+    /// The alarm of a thread that is not woken by futex.
+    pub(crate) fn new(host: Arc<Host>, thread: u32) -> Self {
+        Self { host, thread }
+    }
+
+    /// Says that the thread is about to sleep. It must look for work once more afterwards, and
+    /// [`cancel`](Self::cancel) when it is awake.
+    pub fn announce(&self) {
+        self.host.own().park_word(self.thread).announce();
+    }
+
+    /// Whether a lane that the thread holds has something to report: it must not sleep over that.
+    pub fn has_events(&self) -> bool {
+        self.host.has_events(self.thread)
+    }
+
+    /// Says that the thread is awake, and takes the rings that have woken it.
+    pub fn cancel(&self) {
+        self.host.own().park_word(self.thread).cancel();
+        take(self);
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.host.own().alarm(self.thread).expect("a thread that is woken by an alarm").as_fd()
+    }
+}

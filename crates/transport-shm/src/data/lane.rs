@@ -1,0 +1,366 @@
+//! [`ShmLane`]: a thread's lane to a host whose memory is mapped here.
+//!
+//! Every operation on a region is done when the call returns; what is left for
+//! [`poll`](Lane::poll) are the completions of reads, atomics and fences, the rings that carry bulk
+//! payloads and notifications, and what the service thread has left. An idle poll is two loads: of
+//! this thread's attention word, and of the lane itself.
+
+use crate::{
+    control::host::Host,
+    memory::{
+        host_memory::HostMemory,
+        ring::{Arrival, Frame, Notice, Place, Receiver, Sender},
+    },
+};
+use primitive::SharedBytes;
+use std::sync::Arc;
+use transport_api::{
+    Event, EventQueue, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, Tag, ThreadId,
+    Window,
+};
+
+/// A lane over shared memory.
+pub(crate) struct ShmLane {
+    host: Arc<Host>,
+    thread: u32,
+    peer: HostId,
+    /// The memories of this host and of the peer.
+    own: HostMemory,
+    theirs: HostMemory,
+    event_queue: EventQueue,
+    /// Events that the next poll reports.
+    done: Vec<Event>,
+    /// To each thread of the peer.
+    senders: Vec<Sender>,
+    /// How many of them have frames that wait for room.
+    waiting: usize,
+    /// From each thread of the peer.
+    receivers: Vec<Receiver>,
+    /// Whether it may start operations.
+    is_open: bool,
+}
+
+impl ShmLane {
+    /// The lane that `event_queue` is for, to a host that memory reaches.
+    pub(crate) fn new(host: Arc<Host>, event_queue: EventQueue) -> Self {
+        let (thread, peer) = (event_queue.thread(), event_queue.peer());
+        let (layout, local) = (host.layout, host.local);
+        let place = |owner: HostId, to, from_host, from| {
+            let at = layout.ring(to, from_host, from);
+            Place::new(host.memory_of(owner).memory(), at, layout.ring_bytes())
+        };
+        let threads = 0..host.threads;
+        let senders = threads.clone().map(|t| Sender::new(place(peer, t, local, thread))).collect();
+        let receivers = threads.map(|t| Receiver::new(place(local, thread, peer, t))).collect();
+        host.open_lane(thread, peer);
+        let (own, theirs) = (host.own().clone(), host.memory_of(peer).clone());
+        Self {
+            thread,
+            peer,
+            own,
+            theirs,
+            event_queue,
+            done: Vec::new(),
+            senders,
+            waiting: 0,
+            receivers,
+            is_open: true,
+            host,
+        }
+    }
+
+    /// Whether memory of `owner` may be handed over on this lane: the peer's, or our own, which the
+    /// peer maps.
+    #[inline(always)]
+    fn is_between(&self, owner: HostId) -> bool {
+        owner == self.peer || owner == self.host.local
+    }
+
+    /// What this lane holds of `region`, if the region belongs here and the peer is there.
+    #[inline(always)]
+    fn window<'r>(&self, region: &'r RemoteRegion) -> Result<&'r Window, OpError> {
+        let ours = |w: &&Window| w.issuer() == self.host.id && self.is_between(w.owner());
+        let window = region.window().filter(ours).ok_or(OpError::Foreign(region.key()))?;
+        self.event_queue.check_peer()?;
+        Ok(window)
+    }
+
+    fn completed(&mut self, token: u64, value: u64) {
+        self.done.push(Event::Completed { token, value });
+    }
+
+    /// Sends a frame to `thread`, which exists, as far as there is room.
+    fn send(&mut self, thread: u32, frame: Frame, payload: Vec<u8>) {
+        let sender = &mut self.senders[thread as usize];
+        self.waiting += usize::from(!sender.is_waiting());
+        sender.push(frame, payload);
+        self.advance_sender(thread);
+    }
+
+    /// Moves what waits to be sent to `thread`; true if anything moved.
+    fn advance_sender(&mut self, thread: u32) -> bool {
+        let sender = &mut self.senders[thread as usize];
+        match sender.advance() {
+            Err(violation) => {
+                self.broken(violation);
+                false
+            }
+            Ok(moved) => {
+                self.waiting -= usize::from(!sender.is_waiting());
+                if moved {
+                    self.theirs.ask(thread, self.host.local);
+                    self.theirs.wake(thread);
+                }
+                moved
+            }
+        }
+    }
+
+    /// The peer left in shared memory what no peer of this build leaves there.
+    #[cold]
+    fn broken(&self, violation: String) {
+        let reason = LossReason::Protocol(violation);
+        if self.peer == self.host.local {
+            // There is no connection that the control plane could end.
+            self.host.gone(&PeerEvent::Lost(self.peer, reason));
+        } else {
+            self.host.lose(self.peer, reason);
+        }
+    }
+
+    /// It starts no operation any more, and keeps its thread awake for nothing.
+    fn close(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            self.host.close_lane(self.thread, self.peer);
+        }
+    }
+
+    /// Looks at every ring from the peer, at what was left for this lane, and whether the peer has
+    /// ended.
+    #[cold]
+    fn look(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        self.own.take(self.thread, self.peer);
+        if self.host.quiet_points.pass(self.thread) {
+            self.host.report_quiet();
+        }
+        // Before the rings, so that what a peer sent before it left is reported before that.
+        let end = self.host.end_of(self.peer).cloned();
+        let (mut moved, mut more, mut broken) = (self.event_queue.take(sink), false, None);
+        for (thread, receiver) in (0..).zip(&mut self.receivers) {
+            let from = ThreadId { host: self.peer, thread };
+            let mut arrived = |arrival| {
+                sink(match arrival {
+                    Arrival::Bulk { tag, payload } => Event::Bulk { from, tag: Tag(tag), payload },
+                    Arrival::Notify(Notice { key, at, len, value }) => {
+                        Event::Notified { from, key, at, len, value }
+                    }
+                });
+            };
+            match receiver.advance(&mut arrived) {
+                Ok(progress) => {
+                    moved |= progress.moved;
+                    more |= progress.more;
+                    if progress.wake_sender {
+                        self.theirs.ask(thread, self.host.local);
+                        self.theirs.wake(thread);
+                    }
+                }
+                Err(violation) => {
+                    (broken, more) = (Some(violation), false);
+                    break;
+                }
+            }
+        }
+        if let Some(violation) = broken {
+            self.broken(violation);
+        }
+        if more {
+            self.own.ask(self.thread, self.peer);
+        } else if let Some(end) = end {
+            // Nothing more keeps the thread awake, even if it is asked to look once more.
+            self.close();
+            self.waiting = 0;
+            self.senders = Vec::new();
+            self.event_queue.report(&end, sink);
+            return true;
+        }
+        moved
+    }
+}
+
+impl Drop for ShmLane {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Lane for ShmLane {
+    fn peer(&self) -> HostId {
+        self.peer
+    }
+
+    #[inline]
+    fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
+        self.window(to)?.write(at, from)
+    }
+
+    #[inline]
+    fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
+        self.window(to)?.signal(at, word)
+    }
+
+    fn read(
+        &mut self,
+        from: &RemoteRegion,
+        at: usize,
+        into: &SharedBytes,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let value = self.window(from)?.read(at, into)?;
+        self.completed(token, value);
+        Ok(())
+    }
+
+    fn compare_swap(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        expected: u64,
+        new: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let old = self.window(on)?.compare_swap(at, expected, new)?;
+        self.completed(token, old);
+        Ok(())
+    }
+
+    fn fetch_add(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        addend: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        let old = self.window(on)?.fetch_add(at, addend)?;
+        self.completed(token, old);
+        Ok(())
+    }
+
+    fn write_notify(
+        &mut self,
+        to: &RemoteRegion,
+        at: usize,
+        from: &SharedBytes,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        OpError::check_thread(thread, self.host.threads, self.peer)?;
+        self.write(to, at, from)?;
+        let notice = Notice { key: to.key(), at: at as u64, len: from.len() as u64, value };
+        self.send(thread, Frame::Notify(notice), Vec::new());
+        Ok(())
+    }
+
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        self.event_queue.check_peer()?;
+        // Operations are done, and refused, while they are called.
+        self.completed(token, 0);
+        Ok(())
+    }
+
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
+        OpError::check_thread(thread, self.host.threads, self.peer)?;
+        self.event_queue.check_peer()?;
+        OpError::check_payload(payload.len())?;
+        self.send(thread, Frame::Bulk { tag: tag.0, len: payload.len() }, payload);
+        Ok(())
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Result<(), OpError> {
+        self.event_queue.check_peer()
+    }
+
+    #[inline]
+    fn wake(&mut self, thread: u32) {
+        if thread < self.host.threads {
+            self.theirs.wake(thread);
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        let asked = self.own.asked(self.thread, self.peer);
+        if !asked && self.waiting == 0 && self.done.is_empty() {
+            return false;
+        }
+        let mut any = !self.done.is_empty();
+        self.done.drain(..).for_each(&mut *sink);
+        if asked && !self.event_queue.is_over() {
+            any |= self.look(sink);
+        }
+        if self.waiting > 0 {
+            for thread in 0..self.host.threads {
+                if self.senders[thread as usize].is_waiting() {
+                    any |= self.advance_sender(thread);
+                }
+            }
+        }
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ShmTransport;
+    use primitive::sync::Ordering;
+    use transport_api::Transport;
+
+    fn end(lane: &mut dyn Lane) -> PeerEvent {
+        let start = std::time::Instant::now();
+        let mut end = None;
+        while end.is_none() {
+            lane.poll(&mut |event| {
+                if let Event::Peer(event) = event {
+                    end = Some(event);
+                }
+            });
+            assert!(start.elapsed().as_secs() < 20, "the end goes unnoticed");
+        }
+        end.expect("an end")
+    }
+
+    #[test]
+    fn a_request_after_the_end_keeps_no_thread_awake() {
+        let rack = ShmTransport::in_process(2, 1).expect("a rack");
+        let mut lane = rack[0].lane(0, HostId(1)).expect("a lane");
+        rack[1].sever();
+        assert!(matches!(end(&mut *lane), PeerEvent::Lost(HostId(1), _)));
+        // As the thread that notes the end does for all threads, perhaps only now.
+        let host = rack[0].host();
+        host.own().ask(0, HostId(1));
+        assert!(!host.has_events(0));
+    }
+
+    #[test]
+    fn a_peer_that_breaks_a_ring_is_lost_to_all_and_is_told() {
+        let rack = ShmTransport::in_process(2, 2).expect("a rack");
+        let mut lanes = [0, 1].map(|thread| rack[0].lane(thread, HostId(1)).expect("a lane"));
+        let mut back = rack[1].lane(0, HostId(0)).expect("a lane");
+        let host = rack[1].host();
+        let ring = host.layout.ring(0, HostId(1), 1);
+        host.memory_of(HostId(0)).memory().store(ring, 8 << 40, Ordering::Release);
+        host.memory_of(HostId(0)).ask(0, HostId(1));
+        for lane in &mut lanes {
+            let lost = end(&mut **lane);
+            assert!(
+                matches!(lost, PeerEvent::Lost(HostId(1), LossReason::Protocol(_))),
+                "{lost:?}"
+            );
+            assert!(lane.bulk(0, Tag(0), Vec::new()).is_err());
+        }
+        let lost = end(&mut *back);
+        assert!(matches!(lost, PeerEvent::Lost(HostId(0), LossReason::Connection(_))), "{lost:?}");
+    }
+}

@@ -1,0 +1,25 @@
+//! [`ShmParker`]: a futex in the memory of the host.
+
+use crate::control::host::Host;
+use std::{sync::Arc, time::Duration};
+use transport_api::Parker;
+
+/// The parker of one thread.
+pub(crate) struct ShmParker {
+    host: Arc<Host>,
+    thread: u32,
+}
+
+impl ShmParker {
+    /// That of `thread`, which sleeps nowhere else.
+    pub(crate) fn new(host: Arc<Host>, thread: u32) -> Self {
+        Self { host, thread }
+    }
+}
+
+impl Parker for ShmParker {
+    fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
+        let Self { host, thread } = self;
+        host.own().park(*thread, timeout, || ready() || host.has_events(*thread));
+    }
+}

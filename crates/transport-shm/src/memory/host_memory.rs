@@ -1,0 +1,225 @@
+//! [`HostMemory`]: what every peer of a host maps to wake its threads and to send them bulk payloads
+//! and notifications.
+//!
+//! ```text
+//!   thread 0 | thread 1 | ...   | ring (0, host 0, 0) | ring (0, host 0, 1) | ...
+//!   \ THREAD_BYTES each         \ one per (receiving thread, sending host, sending thread)
+//!
+//!   thread:  +0    parker        u32, a park word (`transport_api::park_word`), the futex
+//!            +128  attention   one bit per host: "look at the rings from there, and whether it has ended"
+//! ```
+//!
+//! Rings are address space until they are used: a pair of threads that never exchanges a payload
+//! costs no memory.
+
+use crate::{memory::alarm_sockets, wire::socket::timespec};
+use primitive::{
+    SharedBytes,
+    limits::HOSTS,
+    sync::{AtomicU32, Ordering},
+};
+use rustix::thread::futex;
+use std::{os::fd::OwnedFd, sync::Arc};
+use transport_api::{HostId, park_word::ParkWord};
+
+const THREAD_BYTES: usize = 256;
+const ATTENTION: usize = 128;
+
+/// Bytes before a ring's data (`ring.rs` says what is in them).
+pub(crate) const RING_HEADER: usize = 512;
+
+/// Bytes of data of a ring, at most.
+const RING_BYTES: usize = 1 << 20;
+
+/// Bytes of data of a ring, at least.
+const RING_BYTES_LEAST: usize = 16 << 10;
+
+/// Address space of all rings of a host, unless rings of the least size need more.
+const RINGS_BYTES: usize = 64 << 30;
+
+/// Words of attention bits.
+const ATTENTION_WORDS: usize = HOSTS / 64;
+
+/// Where things are in a host's memory: the same on every host of a rack.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout {
+    hosts: usize,
+    threads: usize,
+    ring_bytes: usize,
+}
+
+impl Layout {
+    pub(crate) fn new(hosts: u32, threads: u32) -> Self {
+        let (hosts, threads) = (hosts as usize, threads as usize);
+        let mut ring_bytes = RING_BYTES;
+        while ring_bytes > RING_BYTES_LEAST && threads * threads * hosts * ring_bytes > RINGS_BYTES
+        {
+            ring_bytes /= 2;
+        }
+        Self { hosts, threads, ring_bytes }
+    }
+
+    /// Bytes of data of every ring: a power of two.
+    pub(crate) fn ring_bytes(self) -> usize {
+        self.ring_bytes
+    }
+
+    /// Where the ring begins through which `from` of host `host` sends to thread `to`.
+    pub(crate) fn ring(self, to: u32, host: HostId, from: u32) -> usize {
+        let index = (to as usize * self.hosts + host.0 as usize) * self.threads + from as usize;
+        self.threads * THREAD_BYTES + index * (RING_HEADER + self.ring_bytes)
+    }
+
+    /// Bytes of the whole memory.
+    pub(crate) fn bytes(self) -> usize {
+        let rings = self.threads * self.hosts * self.threads;
+        self.threads * THREAD_BYTES + rings * (RING_HEADER + self.ring_bytes)
+    }
+}
+
+/// How the threads of a host are woken.
+#[derive(Clone)]
+pub(crate) enum Waking {
+    /// They sleep on the word of their parker.
+    Futex(futex::Flags),
+    /// They sleep elsewhere, and are rung at `ringing`, one for each. The host itself has the other
+    /// ends in `waiting`, which is empty for a peer.
+    Alarms { ringing: Arc<[OwnedFd]>, waiting: Arc<[OwnedFd]> },
+}
+
+impl Waking {
+    /// By this process alone.
+    pub(crate) const PRIVATE: Self = Self::Futex(futex::Flags::PRIVATE);
+    /// By other processes, too.
+    pub(crate) const SHARED: Self = Self::Futex(futex::Flags::empty());
+}
+
+/// One host's memory, as its owner and its peers see it.
+#[derive(Clone)]
+pub(crate) struct HostMemory {
+    memory: SharedBytes,
+    waking: Waking,
+}
+
+impl HostMemory {
+    pub(crate) fn new(memory: SharedBytes, waking: Waking) -> Self {
+        Self { memory, waking }
+    }
+
+    pub(crate) fn memory(&self) -> &SharedBytes {
+        &self.memory
+    }
+
+    #[inline]
+    fn parker(&self, thread: u32) -> &AtomicU32 {
+        self.memory.word32(thread as usize * THREAD_BYTES)
+    }
+
+    /// The park word of `thread`.
+    pub(crate) fn park_word(&self, thread: u32) -> ParkWord<'_> {
+        ParkWord::new(self.parker(thread))
+    }
+
+    /// Where `thread` of this host waits to be woken, if it does not sleep on its parker.
+    pub(crate) fn alarm(&self, thread: u32) -> Option<&OwnedFd> {
+        match &self.waking {
+            Waking::Alarms { waiting, .. } => waiting.get(thread as usize),
+            Waking::Futex(_) => None,
+        }
+    }
+
+    /// Wakes `thread` if it sleeps: a fence and a load if it does not.
+    #[inline]
+    pub(crate) fn wake(&self, thread: u32) {
+        if self.park_word(thread).must_wake() {
+            self.wake_now(thread);
+        }
+    }
+
+    /// Wakes `thread` whatever its parker says: a process that owed it a wake may have died.
+    #[cold]
+    pub(crate) fn wake_now(&self, thread: u32) {
+        self.park_word(thread).cancel();
+        match &self.waking {
+            // The only failure is a bad address, and the mapping is ours.
+            Waking::Futex(flags) => drop(futex::wake(self.parker(thread), *flags, 1)),
+            Waking::Alarms { ringing, .. } => alarm_sockets::ring(&ringing[thread as usize]),
+        }
+    }
+
+    /// Sleeps as `thread` on its parker until woken, unless `ready`.
+    pub(crate) fn park(
+        &self,
+        thread: u32,
+        timeout: std::time::Duration,
+        ready: impl FnOnce() -> bool,
+    ) {
+        // A thread that is woken by an alarm does not sleep here.
+        let Waking::Futex(flags) = self.waking else { return };
+        let timeout = timespec(timeout);
+        self.park_word(thread).park(ready, |parker, expected| {
+            // Woken, timed out, interrupted or too late to sleep: the caller looks again anyway.
+            let _ = futex::wait(parker, flags, expected, Some(&timeout));
+        });
+    }
+
+    fn attention(thread: u32, host: HostId) -> (usize, u64) {
+        let word = thread as usize * THREAD_BYTES + ATTENTION + host.0 as usize / 64 * 8;
+        (word, 1 << (host.0 % 64))
+    }
+
+    /// Asks `thread` to look after its lane to `host`. What it is to see must have been written
+    /// before; the thread that clears the bit sees it.
+    pub(crate) fn ask(&self, thread: u32, host: HostId) {
+        let (word, bit) = Self::attention(thread, host);
+        self.memory.word(word).fetch_or(bit, Ordering::AcqRel);
+    }
+
+    /// Whether `thread` has been asked to look after its lane to `host`.
+    #[inline]
+    pub(crate) fn asked(&self, thread: u32, host: HostId) -> bool {
+        let (word, bit) = Self::attention(thread, host);
+        self.memory.load(word, Ordering::Relaxed) & bit != 0
+    }
+
+    /// Takes the request of [`ask`](Self::ask) back, before following it.
+    pub(crate) fn take(&self, thread: u32, host: HostId) {
+        let (word, bit) = Self::attention(thread, host);
+        self.memory.word(word).fetch_and(!bit, Ordering::AcqRel);
+    }
+
+    /// Whether `thread` has been asked to look after any lane among `open`.
+    pub(crate) fn asked_any(&self, thread: u32, open: &HostSet) -> bool {
+        let first = thread as usize * THREAD_BYTES + ATTENTION;
+        (0..ATTENTION_WORDS).any(|i| {
+            let open = open.0[i].load(Ordering::Relaxed);
+            self.memory.load(first + i * 8, Ordering::Relaxed) & open != 0
+        })
+    }
+}
+
+/// A set of hosts that threads change without a lock.
+#[derive(Default)]
+pub(crate) struct HostSet([primitive::sync::AtomicU64; ATTENTION_WORDS]);
+
+impl HostSet {
+    /// Adds `host`.
+    pub(crate) fn add(&self, host: HostId) {
+        let bit = 1 << (host.0 % 64);
+        self.0[host.0 as usize / 64].fetch_or(bit, Ordering::AcqRel);
+    }
+
+    /// The hosts in the set, of so many.
+    pub(crate) fn iter(&self, hosts: u32) -> impl Iterator<Item = HostId> {
+        let is_in = |host: &HostId| {
+            self.0[host.0 as usize / 64].load(Ordering::Acquire) & (1 << (host.0 % 64)) != 0
+        };
+        (0..hosts).map(HostId).filter(is_in)
+    }
+
+    /// Takes `host` out.
+    pub(crate) fn remove(&self, host: HostId) {
+        let bit = 1u64 << (host.0 % 64);
+        self.0[host.0 as usize / 64].fetch_and(!bit, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,397 @@
+//! The byte ring of one (sending thread, receiving thread) pair: bulk payloads and notifications.
+//!
+//! It lies in the receiver's host memory; the sender writes it one-sidedly. A payload larger
+//! than the ring streams through it: both ends work in pieces, and neither ever waits for the
+//! other.
+//!
+//! ```text
+//!   +0    tail     bytes ever written;  written by the sender, after the bytes
+//!   +128  head     bytes ever consumed; written by the receiver, after it copied them out
+//!   +256  waiting  a park word (`transport_api::park_word`): the sender sleeps for room
+//!   +512  data     frames: four header words, then the payload padded to 8 bytes
+//! ```
+//!
+//! 1. The sender alone writes `tail` and believes its own copy of it; likewise the receiver and
+//!    `head`.
+//! 2. What the other side wrote is read once, then checked, then used. A counter or a header that
+//!    no peer of this build writes is an error in words, never a panic and never a wild access:
+//!    positions are taken modulo the ring, which both sides know from the rack's size.
+
+use crate::memory::host_memory::RING_HEADER;
+use primitive::{
+    SharedBytes,
+    limits::MESSAGE_BYTES,
+    sync::{AtomicU32, Ordering},
+};
+use std::collections::VecDeque;
+use transport_api::{RegionKey, park_word::ParkWord};
+
+const TAIL: usize = 0;
+const HEAD: usize = 128;
+const WAITING: usize = 256;
+
+/// Bytes of a frame header.
+const HEADER: u64 = 32;
+
+/// Bytes after which one side tells the other how far it is, so that both work at the same time.
+const STEP: u64 = 64 << 10;
+
+/// One end's view of a ring: where it is in a host memory.
+#[derive(Clone)]
+pub(crate) struct Place {
+    memory: SharedBytes,
+    bytes: u64,
+}
+
+impl Place {
+    /// The ring at byte `at` of `host_memory`, with `ring_bytes` of data.
+    pub(crate) fn new(host_memory: &SharedBytes, at: usize, ring_bytes: usize) -> Self {
+        let memory = host_memory.slice(at, RING_HEADER + ring_bytes);
+        Self { memory, bytes: ring_bytes as u64 }
+    }
+
+    fn waiting(&self) -> &AtomicU32 {
+        self.memory.word32(WAITING)
+    }
+
+    fn at(&self, position: u64) -> usize {
+        RING_HEADER + (position % self.bytes) as usize
+    }
+
+    /// Bytes from `position` to the end of the ring's memory.
+    fn run(&self, position: u64) -> usize {
+        (self.bytes - position % self.bytes) as usize
+    }
+}
+
+/// What a frame says before its payload.
+#[derive(Clone, Copy)]
+pub(crate) enum Frame {
+    /// A payload of `len` bytes follows.
+    Bulk { tag: u64, len: usize },
+    /// No payload follows.
+    Notify(Notice),
+}
+
+/// What a notification says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Notice {
+    pub(crate) key: RegionKey,
+    pub(crate) at: u64,
+    /// Bytes that were written, fewer than 2^56.
+    pub(crate) len: u64,
+    pub(crate) value: u32,
+}
+
+impl Frame {
+    fn words(self) -> [u64; 4] {
+        match self {
+            Frame::Bulk { tag, len } => [1, tag, len as u64, 0],
+            Frame::Notify(Notice { key, at, len, value }) => {
+                [2 | len << 8, key.0, at, value.into()]
+            }
+        }
+    }
+
+    fn parse(words: [u64; 4]) -> Option<Frame> {
+        match words {
+            [1, tag, len, 0] if len <= MESSAGE_BYTES as u64 => {
+                Some(Frame::Bulk { tag, len: len as usize })
+            }
+            [kind, key, at, value] if kind & 0xff == 2 => {
+                let value = u32::try_from(value).ok()?;
+                Some(Frame::Notify(Notice { key: RegionKey(key), at, len: kind >> 8, value }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A frame on its way into the ring.
+struct Outgoing {
+    frame: Frame,
+    payload: Vec<u8>,
+    started: bool,
+    sent: usize,
+}
+
+/// The sending end.
+pub(crate) struct Sender {
+    place: Place,
+    tail: u64,
+    queue: VecDeque<Outgoing>,
+}
+
+impl Sender {
+    pub(crate) fn new(place: Place) -> Self {
+        Self { place, tail: 0, queue: VecDeque::new() }
+    }
+
+    /// Queues a frame behind those that wait for room. Call [`advance`](Self::advance) next.
+    pub(crate) fn push(&mut self, frame: Frame, payload: Vec<u8>) {
+        self.queue.push_back(Outgoing { frame, payload, started: false, sent: 0 });
+    }
+
+    /// Whether frames wait for room.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Writes as much as there is room for; true if anything was written. `Err` says how the
+    /// receiver broke the protocol. When frames are left over, the receiver will know that we wait.
+    pub(crate) fn advance(&mut self) -> Result<bool, String> {
+        let start = self.tail;
+        while !self.queue.is_empty() {
+            let room = self.room()?;
+            if self.fill(room) {
+                continue;
+            }
+            ParkWord::new(self.place.waiting()).announce();
+            if self.room()? == room {
+                break;
+            }
+            ParkWord::new(self.place.waiting()).cancel();
+        }
+        Ok(self.tail != start)
+    }
+
+    fn room(&self) -> Result<u64, String> {
+        let head = self.place.memory.load(HEAD, Ordering::Acquire);
+        let used = self.tail.wrapping_sub(head);
+        if used > self.place.bytes || !head.is_multiple_of(8) {
+            return Err(format!("a ring consumed up to {head} and written up to {}", self.tail));
+        }
+        Ok(self.place.bytes - used)
+    }
+
+    /// Writes into `room` bytes, at most a step; false if nothing fits.
+    fn fill(&mut self, room: u64) -> bool {
+        let (start, end) = (self.tail, self.tail + room.min(STEP));
+        while let Some(front) = self.queue.front_mut() {
+            if !front.started {
+                if end - self.tail < HEADER {
+                    break;
+                }
+                for word in front.frame.words() {
+                    self.place.memory.store(self.place.at(self.tail), word, Ordering::Relaxed);
+                    self.tail += 8;
+                }
+                front.started = true;
+            }
+            while front.sent < front.payload.len() && self.tail < end {
+                let rest = &front.payload[front.sent..];
+                let count =
+                    rest.len().min((end - self.tail) as usize).min(self.place.run(self.tail));
+                self.place.memory.write_from(self.place.at(self.tail), &rest[..count]);
+                front.sent += count;
+                self.tail += count.next_multiple_of(8) as u64;
+            }
+            if front.sent < front.payload.len() {
+                break;
+            }
+            self.queue.pop_front();
+        }
+        self.place.memory.store(TAIL, self.tail, Ordering::Release);
+        self.tail != start
+    }
+}
+
+/// What a receiver makes of the ring.
+pub(crate) enum Arrival {
+    /// A whole payload.
+    Bulk { tag: u64, payload: Vec<u8> },
+    /// A notification.
+    Notify(Notice),
+}
+
+/// A payload that is still arriving.
+struct Partial {
+    tag: u64,
+    len: usize,
+    payload: Vec<u8>,
+}
+
+/// What [`Receiver::advance`] did.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// Bytes were consumed.
+    pub(crate) moved: bool,
+    /// The sender waits for the room that was made: wake it.
+    pub(crate) wake_sender: bool,
+    /// There may be more: come again.
+    pub(crate) more: bool,
+}
+
+/// The receiving end.
+pub(crate) struct Receiver {
+    place: Place,
+    head: u64,
+    partial: Option<Box<Partial>>,
+}
+
+impl Receiver {
+    pub(crate) fn new(place: Place) -> Self {
+        Self { place, head: 0, partial: None }
+    }
+
+    /// Consumes what is there, at most one ring of it, and hands what is whole to `sink`. `Err`
+    /// says how the sender broke the protocol.
+    pub(crate) fn advance(&mut self, sink: &mut dyn FnMut(Arrival)) -> Result<Progress, String> {
+        let mut progress = Progress::default();
+        let limit = self.head + self.place.bytes;
+        while self.head < limit {
+            let tail = self.place.memory.load(TAIL, Ordering::Acquire);
+            let there = tail.wrapping_sub(self.head);
+            if there > self.place.bytes || !tail.is_multiple_of(8) {
+                return Err(format!(
+                    "a ring written up to {tail} and consumed up to {}",
+                    self.head
+                ));
+            }
+            if there == 0 {
+                return Ok(progress);
+            }
+            self.consume(self.head + there.min(STEP), there > STEP, sink)?;
+            progress.moved = true;
+            self.place.memory.store(HEAD, self.head, Ordering::Release);
+            progress.wake_sender |= ParkWord::new(self.place.waiting()).must_wake();
+        }
+        progress.more = true;
+        Ok(progress)
+    }
+
+    /// Consumes up to `end`, or to a header that crosses it if there is `more` behind.
+    fn consume(
+        &mut self,
+        end: u64,
+        more: bool,
+        sink: &mut dyn FnMut(Arrival),
+    ) -> Result<(), String> {
+        while self.head < end {
+            if let Some(partial) = &mut self.partial {
+                let missing = partial.len - partial.payload.len();
+                let count = missing.min((end - self.head) as usize).min(self.place.run(self.head));
+                let old = partial.payload.len();
+                partial.payload.resize(old + count, 0);
+                self.place.memory.read_into(self.place.at(self.head), &mut partial.payload[old..]);
+                self.head += count.next_multiple_of(8) as u64;
+            } else {
+                if !more && end - self.head < HEADER {
+                    return Err(format!("{} bytes where a header should be", end - self.head));
+                }
+                let mut words = [0; 4];
+                for word in &mut words {
+                    *word = self.place.memory.load(self.place.at(self.head), Ordering::Relaxed);
+                    self.head += 8;
+                }
+                match Frame::parse(words) {
+                    None => return Err(format!("a frame header {words:x?}")),
+                    Some(Frame::Notify(notice)) => sink(Arrival::Notify(notice)),
+                    Some(Frame::Bulk { tag, len }) => {
+                        self.partial = Some(Box::new(Partial { tag, len, payload: Vec::new() }));
+                    }
+                }
+            }
+            if let Some(whole) = self.partial.take_if(|p| p.payload.len() == p.len) {
+                let Partial { tag, payload, .. } = *whole;
+                sink(Arrival::Bulk { tag, payload });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ring(bytes: usize) -> (Sender, Receiver, SharedBytes) {
+        let memory = SharedBytes::heap(RING_HEADER + bytes);
+        let place = Place::new(&memory, 0, bytes);
+        (Sender::new(place.clone()), Receiver::new(place), memory)
+    }
+
+    fn notice(n: u32) -> Notice {
+        let key = RegionKey(n.into());
+        Notice { key, at: !key.0, len: (1 << 56) - 1 - key.0, value: !n }
+    }
+
+    #[test]
+    fn a_sender_without_room_is_woken_when_there_is_some() {
+        let (mut sender, mut receiver, _) = ring(64);
+        sender.push(Frame::Bulk { tag: 1, len: 100 }, vec![3; 100]);
+        assert_eq!(sender.advance(), Ok(true));
+        assert!(sender.is_waiting(), "100 bytes do not fit");
+        let progress = receiver.advance(&mut |_| ()).expect("a valid ring");
+        assert!(progress.moved && progress.wake_sender);
+        assert_eq!(sender.advance(), Ok(true));
+        let mut whole = Vec::new();
+        while whole.is_empty() {
+            sender.advance().expect("a valid ring");
+            let mut take = |arrival| {
+                if let Arrival::Bulk { payload, .. } = arrival {
+                    whole = payload;
+                }
+            };
+            receiver.advance(&mut take).expect("a valid ring");
+        }
+        assert_eq!(whole, vec![3; 100]);
+        assert!(!sender.is_waiting());
+    }
+
+    proptest! {
+        #[test]
+        fn frames_arrive_as_they_were_sent(
+            lens in proptest::collection::vec(proptest::option::of(0usize..300), 1..20),
+            turns in proptest::collection::vec(any::<bool>(), 0..200),
+        ) {
+            let (mut sender, mut receiver, _) = ring(128);
+            let mut expected = Vec::new();
+            for (n, len) in (0u32..).zip(&lens) {
+                let bytes: Vec<u8> = (0..len.unwrap_or(0)).map(|i| i as u8 ^ n as u8).collect();
+                let tag = u64::from(n);
+                sender.push(match len {
+                    Some(len) => Frame::Bulk { tag, len: *len },
+                    None => Frame::Notify(notice(n)),
+                }, bytes.clone());
+                expected.push((tag, len.map(|_| bytes)));
+            }
+            let mut arrived = Vec::new();
+            let all = turns.into_iter().chain((0..1000).map(|n| n % 2 == 0));
+            for send in all {
+                if send {
+                    sender.advance().expect("a valid ring");
+                } else {
+                    receiver.advance(&mut |arrival| arrived.push(match arrival {
+                        Arrival::Bulk { tag, payload } => (tag, Some(payload)),
+                        Arrival::Notify(arrived) => {
+                            assert_eq!(arrived, notice(arrived.key.0 as u32));
+                            (arrived.key.0, None)
+                        }
+                    })).expect("a valid ring");
+                }
+            }
+            prop_assert_eq!(arrived, expected);
+        }
+
+        #[test]
+        fn an_invalid_ring_is_an_error_and_never_a_panic(
+            tail in prop_oneof![0u64..20, any::<u64>()],
+            head in prop_oneof![0u64..20, any::<u64>()],
+            words in proptest::collection::vec(prop_oneof![0u64..4, any::<u64>()], 16),
+        ) {
+            let (mut sender, mut receiver, memory) = ring(128);
+            memory.store(TAIL, tail.wrapping_mul(8), Ordering::Relaxed);
+            memory.store(HEAD, head, Ordering::Relaxed);
+            for (n, word) in words.into_iter().enumerate() {
+                memory.store(RING_HEADER + n * 8, word, Ordering::Relaxed);
+            }
+            for _ in 0..4 {
+                let _ = receiver.advance(&mut |_| ());
+                sender.push(Frame::Bulk { tag: 0, len: 10 }, vec![0; 10]);
+                let _ = sender.advance();
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Revocation that holds: it ends when no thread of any host can be in the middle of an operation on
+//! the region any more, and waits for no thread that is gone.
+
+use gossamer_transport_shm::ShmTransport;
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+use transport_api::{Event, HostId, Lane, RegionError, RegionKey, Rights, Transport};
+
+/// How long anything here may take before it counts as hung.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Long enough for a revocation to end that nothing delays.
+const WHILE: Duration = Duration::from_millis(50);
+
+const KEY: RegionKey = RegionKey(1);
+const TOKEN: u64 = 7;
+
+fn lane(transport: &ShmTransport, thread: u32, peer: u32) -> Box<dyn Lane> {
+    transport.lane(thread, HostId(peer)).expect("a lane")
+}
+
+/// Polls `lane` for up to `time`, until an import or a revocation that `TOKEN` names has ended: the
+/// error of an import, if it has one.
+fn ends(lane: &mut dyn Lane, time: Duration) -> Option<Result<(), RegionError>> {
+    let (start, mut end) = (Instant::now(), None);
+    while end.is_none() && start.elapsed() < time {
+        lane.poll(&mut |event| match event {
+            Event::Completed { token: TOKEN, .. } => end = Some(Ok(())),
+            Event::Imported { token: TOKEN, result } => end = Some(result.map(drop)),
+            _ => {}
+        });
+        thread::yield_now();
+    }
+    end
+}
+
+fn hosts() -> [Arc<ShmTransport>; 2] {
+    let hosts = ShmTransport::in_process(2, 2).expect("a rack");
+    hosts.try_into().unwrap_or_else(|_| panic!("two hosts"))
+}
+
+#[test]
+fn a_revocation_waits_for_every_importing_thread() {
+    let [owner, importer] = hosts();
+    let region = owner.export(KEY, 64, Rights::ALL.into()).expect("an export");
+    let remote = importer.import(HostId(0), KEY, DEADLINE).expect("an import");
+    let mut lanes = [0, 1].map(|thread| lane(&importer, thread, 0));
+    let mut own = lane(&owner, 0, 0);
+    lanes[0].signal(&remote, 0, 1).expect("a signal");
+    owner.begin_revoke(0, KEY, TOKEN).expect("a revocation");
+    assert!(lanes[0].signal(&remote, 0, 2).is_err(), "no operation starts any more");
+    assert!(ends(&mut *own, WHILE).is_none(), "two threads may be in an operation");
+    lanes[0].poll(&mut |_| ());
+    assert!(ends(&mut *own, WHILE).is_none(), "one thread may be in an operation");
+    lanes[1].poll(&mut |_| ());
+    assert!(matches!(ends(&mut *own, DEADLINE), Some(Ok(()))));
+    drop(region);
+}
+
+#[test]
+fn a_revocation_waits_for_threads_of_the_owner() {
+    let rack = ShmTransport::threads(2).expect("a rack");
+    let _region = rack.export(KEY, 64, Rights::ALL.into()).expect("an export");
+    let _remote = rack.import(HostId(0), KEY, DEADLINE).expect("an import");
+    let (mut own, mut other) = (lane(&rack, 0, 0), lane(&rack, 1, 0));
+    rack.begin_revoke(0, KEY, TOKEN).expect("a revocation");
+    assert!(ends(&mut *own, WHILE).is_none(), "a thread may be in an operation");
+    other.poll(&mut |_| ());
+    assert!(matches!(ends(&mut *own, DEADLINE), Some(Ok(()))));
+}
+
+#[test]
+fn a_revocation_waits_for_no_thread_without_a_lane_and_no_host_that_is_lost() {
+    let [owner, importer] = hosts();
+    let _region = owner.export(KEY, 64, Rights::ALL.into()).expect("an export");
+    let _remote = importer.import(HostId(0), KEY, DEADLINE).expect("an import");
+    let idle = lane(&importer, 0, 0);
+    let mut own = lane(&owner, 0, 0);
+    owner.begin_revoke(0, KEY, TOKEN).expect("a revocation");
+    assert!(ends(&mut *own, WHILE).is_none(), "a thread may be in an operation");
+    drop(idle);
+    assert!(matches!(ends(&mut *own, DEADLINE), Some(Ok(()))), "the thread has no lane");
+
+    let _region = owner.export(KEY, 64, Rights::ALL.into()).expect("an export");
+    let _remote = importer.import(HostId(0), KEY, DEADLINE).expect("an import");
+    let mut second = lane(&importer, 1, 0);
+    owner.begin_revoke(0, KEY, TOKEN).expect("a revocation");
+    assert!(ends(&mut *own, WHILE).is_none(), "a thread may be in an operation");
+    importer.sever();
+    assert!(matches!(ends(&mut *own, DEADLINE), Some(Ok(()))), "the host is lost");
+    second.poll(&mut |_| ());
+}
+
+/// A rack of one host has no service thread, whatever waits in it.
+#[test]
+fn an_import_of_an_own_region_times_out_and_is_answered() {
+    let rack = ShmTransport::threads(1).expect("a rack");
+    let mut own = lane(&rack, 0, 0);
+    rack.begin_import(0, HostId(0), KEY, WHILE, TOKEN).expect("an import");
+    let end = ends(&mut *own, DEADLINE);
+    assert!(matches!(end, Some(Err(RegionError::Unknown { .. }))), "{end:?}");
+    rack.begin_import(0, HostId(0), KEY, DEADLINE * 2, TOKEN).expect("an import");
+    assert!(ends(&mut *own, WHILE).is_none(), "it is not exported");
+    let _region = rack.export(KEY, 64, Rights::ALL.into()).expect("an export");
+    assert!(matches!(ends(&mut *own, DEADLINE), Some(Ok(()))));
+}
