@@ -125,7 +125,7 @@ fn unplug_a_cable(rack: &Rack) -> Result<Duration> {
     let status = job.wait()?;
     let errors = job.errors()?;
     ensure!(
-        errors.contains("host 2 is gone, and the rack with it"),
+        errors.contains("host 2 was lost and the rack ended"),
         "no host reported the loss of host 2:\n{errors}"
     );
     ensure!(errors.contains("because of c: its daemon was lost"), "cause not reported:\n{errors}");

@@ -36,8 +36,7 @@ impl RunningRound {
                 "expected the rack to continue, but the leader exited with {status}"
             ));
         }
-        let names_it =
-            |line: &String| line.contains(&format!("pid {}", kill.pid)) && line.contains("SIGKILL");
+        let names_it = |line: &String| names(line, kill.pid) && line.contains("SIGKILL");
         if !self.report.transcript.iter().any(names_it) {
             self.violation(format!("no host reports that process {} was killed", kill.pid));
         }
@@ -54,8 +53,11 @@ impl RunningRound {
     /// The other hosts must report the loss of the leader, process `pid`, unless the rack was about
     /// to end: then they may know of the end already. Only its parent knows how it ended.
     fn check_leader_named(&mut self, pid: u32) {
-        let names_it =
-            |line: &String| line.contains(&format!("pid {pid}")) || line.contains("host 0 is gone");
+        let names_it = |line: &String| {
+            names(line, pid)
+                || line.contains("host 0 is gone")
+                || line.contains("host 0 was lost and the rack ended")
+        };
         let is_named = self.report.transcript.iter().any(names_it);
         if self.has_survivors && !self.had_finished() && self.checked.is_none() && !is_named {
             self.violation(format!("no survivor reports the loss of the leader, process {pid}"));
@@ -73,4 +75,9 @@ impl RunningRound {
             }
         }
     }
+}
+
+/// Whether an error names process `pid`, as it does while a rack starts or once it runs.
+fn names(line: &str, pid: u32) -> bool {
+    line.contains(&format!("(pid {pid})")) || line.contains(&format!("process {pid} exited"))
 }
