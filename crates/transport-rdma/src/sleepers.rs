@@ -1,7 +1,7 @@
 //! [`Sleepers`]: which threads of the other hosts sleep, so that only those are woken.
 //!
 //! To wake a thread uses up a receive of its queue pair and costs it a completion, which a small
-//! request notices (`docs/decisions/0024-who-is-woken.md`). Whoever looks for work anyhow needs
+//! request notices (`docs/decisions/0024-sleep-flags.md`). Whoever looks for work anyhow needs
 //! neither. So a thread says that it sleeps, and that it no longer does, by a word in the memory of
 //! every other host, which its device writes and nobody there is disturbed by. Whoever has something
 //! for a thread that seems to be awake remembers it, and looks at its word again:
