@@ -4,8 +4,8 @@
 //! written last. Where each has its own, a transport writes, and the bytes of one write have no
 //! order: the signal word may be there before what it hands over. A second write, for the signal
 //! word alone, would say that the first is there, and costs as much as the first
-//! (`docs/decisions/0022-proofs.md`). So a buffer travels as one write, with a word behind it that
-//! is the [checksum](transport_api::integrity) of all the others:
+//! (`docs/decisions/0022-batch-checksum.md`). So a buffer travels as one write, with a word behind it that
+//! is made of all the others, the *proof*:
 //!
 //! ```text
 //!   | signal | requests, or requests and replies .. | checksum |
