@@ -29,8 +29,11 @@ impl Scene {
         if self.plan.goes_on() && matches!(self.plan.moment, Moment::Running(_)) {
             self.fault(format!("the rack should continue, but the leader ended with {status}"));
         }
-        let names_it =
-            |line: &String| line.contains(&format!("pid {}", hit.pid)) && line.contains("SIGKILL");
+        // Before the rack is complete, and after.
+        let names = [format!("pid {}", hit.pid), format!("process {} exited", hit.pid)];
+        let names_it = |line: &String| {
+            names.iter().any(|name| line.contains(name)) && line.contains("SIGKILL")
+        };
         if !self.verdict.transcript.iter().any(names_it) {
             self.fault(format!("no host reports that process {} was killed", hit.pid));
         }
