@@ -215,7 +215,7 @@ impl<M: Medium> Control<M> {
         self.report(number, false);
     }
 
-    /// This host ends: nobody waits any more.
+    /// This host ends, and with it every wait.
     pub(super) fn end_revocations(&mut self) {
         self.revocations.inhibitions.clear();
         for number in self.revocations.pending.keys().copied().collect::<Vec<_>>() {

@@ -184,7 +184,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_lost_in_peace_and_all_ends(
+    fn without_losses_no_peer_is_lost_and_every_request_ends(
         seed in any::<u64>(),
         reach in reach(),
         steps in vec(peaceful(), 0..60),
@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn all_ends_whatever_is_lost(
+    fn every_request_ends_under_losses(
         seed in any::<u64>(),
         reach in reach(),
         goodbye in goodbye(),
@@ -210,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn all_ends_whatever_is_sent(
+    fn every_request_ends_under_hostile_messages(
         seed in any::<u64>(),
         goodbye in goodbye(),
         steps in vec(hostile(), 0..80),
@@ -275,7 +275,7 @@ fn a_silent_peer_is_lost_also_by_a_host_that_is_always_held_up() {
         while control.poll(now).is_some() {}
         control.end_of(B).cloned()
     };
-    // Each time two heartbeats late, which are nobody's silence: three pass, and one counts.
+    // Each time two heartbeats late, which do not count as silence: three pass, and one counts.
     let (late, heartbeats) = (3 * (BOUND / HEARTBEATS_PER_BOUND), HEARTBEATS_PER_BOUND + 1);
     for heartbeat in 0..heartbeats {
         assert_eq!(poll(begin + heartbeat * late), None, "after {heartbeat} heartbeats");
@@ -322,7 +322,7 @@ fn an_owner_that_does_not_answer_is_not_waited_for() {
 }
 
 #[test]
-fn more_imports_than_a_window_are_held_back_and_all_end() {
+fn imports_beyond_the_window_are_held_back_and_end() {
     let mut network = new_network(RACK, 4);
     let all: Vec<_> = (0..PENDING_REQUESTS + 50).map(|_| network.import(A, B, 7, SECOND)).collect();
     network.run(SECOND / 2);
@@ -408,7 +408,7 @@ fn a_peer_that_does_not_see_a_goodbye_is_not_waited_for_long() {
 }
 
 #[test]
-fn who_is_given_up_hears_why() {
+fn a_peer_that_is_given_up_is_told_why() {
     let mut network = new_network(RACK, 9);
     network.inject(A, B, vec![0xff; 9]);
     network.run(SECOND / 10);
@@ -421,7 +421,7 @@ fn who_is_given_up_hears_why() {
 }
 
 #[test]
-fn what_no_peer_sends_loses_it() {
+fn a_peer_that_violates_the_protocol_is_lost() {
     let (number, key) = (77, RegionKey(1));
     let import = |number| Message::Import { number, key, timeout: 10_000 };
     let refusal = crate::message::Refusal::Unknown;

@@ -117,7 +117,7 @@ struct Wire {
 /// - A request ends once.
 /// - The end of a peer is reported once.
 /// - No import ends with a generation that its owner has revoked to the end, nor with one that was
-///   inhibited here (unless the owner checks each operation, and tells nobody).
+///   inhibited here (unless the owner checks each operation, and sends no revocations).
 /// - A revocation ends quietly only when no thread of a host that the owner counts as there may use
 ///   the region.
 /// - Nothing is sent without room for it, and nothing longer than a message.
