@@ -213,12 +213,12 @@ pub fn a_fence_tells_of_a_refusal(make: Make) {
             a.lane.flush().expect("a flush");
             // Reports of single operations may come before.
             a.until("a fence", |events| {
-                let ends = events.drain(..).filter_map(|event| match event {
+                let mut ends = events.drain(..).filter_map(|event| match event {
                     Event::Completed { token: t, value } if t == token => Some(Ok(value)),
                     Event::Failed { token: Some(t), error } if t == token => Some(Err(error)),
                     _ => None,
                 });
-                ends.last()
+                ends.next_back()
             })
         };
         a.lane.signal(&fine, 0, 1).expect("a signal");
