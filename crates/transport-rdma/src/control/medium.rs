@@ -29,7 +29,7 @@ pub(crate) enum Requester {
     Blocked { _done: mpsc::Sender<()> },
     /// For a revocation: the lane of a thread, with this number among those that wait.
     Revocation(u64),
-    /// Nobody: this host leaves.
+    /// For the goodbye of this host, which no thread waits for.
     Leave,
 }
 

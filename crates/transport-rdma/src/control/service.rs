@@ -43,7 +43,7 @@ const LONG: Duration = Duration::from_secs(3600);
 struct Settling {
     /// The host that they go to.
     peer: HostId,
-    /// By thread: what its queue pair had started.
+    /// By thread: what its queue pair had started; for this host, its atomics.
     marks: Vec<u64>,
     then: Then,
 }
@@ -274,8 +274,14 @@ impl Service {
     /// must complete.
     fn begin_to_settle(&mut self, peer: HostId, then: Then) {
         let host = &self.host;
+        let is_local = peer == host.local;
         let mark = |thread| {
-            host.with(thread, peer, |connection, sink| connection.settle(sink)).unwrap_or(0)
+            let mark = host.with(thread, peer, |connection, sink| {
+                let mark = connection.settle(sink);
+                // Deferred atomics count: this host holds no region that could refuse them.
+                if is_local { connection.fetches().0 } else { mark }
+            });
+            mark.unwrap_or(0)
         };
         let marks = (0..host.threads).map(mark).collect();
         self.settling.push(Settling { peer, marks, then });
@@ -289,7 +295,11 @@ impl Service {
                 host.progress(thread);
                 let completed = host.with(thread, settling.peer, |connection, sink| {
                     connection.settle(sink);
-                    connection.has_completed(*mark)
+                    if settling.peer == host.local {
+                        connection.fetches().1 >= *mark
+                    } else {
+                        connection.has_completed(*mark)
+                    }
                 });
                 completed != Some(false)
             })
