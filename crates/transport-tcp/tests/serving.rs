@@ -10,7 +10,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{Event, HostId, Lane, RegionKey, RemoteRegion, Rights, Tag, Transport};
+use transport_api::{
+    Event, HostId, Lane, RegionError, RegionKey, RemoteRegion, Rights, Tag, Transport,
+};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -184,4 +186,23 @@ fn leaving_at_once_loses_nobody_and_nothing() {
             }
         });
     }
+}
+
+#[test]
+fn an_import_that_begins_after_the_goodbye_ends() {
+    let [leaver, _other] = rack(1);
+    let mut lane = leaver.lane(0, HostId(1)).expect("a lane");
+    leaver.leave();
+    leaver.begin_import(0, HostId(1), RegionKey(1), DEADLINE, 5).expect("an import");
+    let (start, mut end) = (Instant::now(), None);
+    while end.is_none() && start.elapsed() < DEADLINE / 10 {
+        lane.poll(&mut |event| {
+            if let Event::Imported { token: 5, result } = event {
+                end = Some(result.map(drop));
+            }
+        });
+        thread::yield_now();
+    }
+    let refused = matches!(end, Some(Err(RegionError::PeerLost(HostId(1), _))));
+    assert!(refused, "{end:?}");
 }

@@ -31,7 +31,7 @@ use transport_api::{
     Event, HostId, Importer, Lane, LossReason, Parker, PeerEvent, ProgressThread, RegionError,
     RegionKey, RemoteRegion,
 };
-use transport_control::{Descriptor, ImportError, Message as ControlMessage, Output, Violation};
+use transport_control::{Descriptor, Message as ControlMessage, Output, Violation};
 
 /// How long it sleeps while it waits for requests of this host to complete.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
@@ -200,8 +200,9 @@ impl Service {
             Output::Imported { requester, owner, key, region, .. } => {
                 self.imported(requester, owner, key, region);
             }
-            // A lane reports the end of the owner; a blocked thread sees its channel closed.
-            Output::ImportFailed { error: ImportError::PeerGone(_), .. } => {}
+            // A lane reports the end of the owner; a blocked thread sees its channel closed. Not so if
+            // this host has left: then the owner may be there.
+            Output::ImportFailed { owner, .. } if self.host.end_of(owner).is_some() => {}
             Output::ImportFailed { requester, owner, key, error } => {
                 self.answer(requester, owner, Err(error.for_region(owner, key)));
             }
