@@ -189,6 +189,27 @@ fn leaving_at_once_loses_nobody_and_nothing() {
 }
 
 #[test]
+fn a_lane_tells_what_its_peer_does_not_take() {
+    const MANY: usize = 100_000;
+    let [sender, receiver] = rack(1);
+    let mut lane = sender.lane(0, HostId(1)).expect("a lane");
+    assert_eq!(lane.waiting_bulk(), 0);
+    for _ in 0..MANY {
+        lane.bulk(0, Tag(7), vec![1; 20]).expect("a payload");
+    }
+    lane.flush().expect("a flush");
+    assert!(lane.waiting_bulk() > MANY * 20 / 2, "{} bytes", lane.waiting_bulk());
+    let (mut back, mut taken, start) =
+        (receiver.lane(0, HostId(0)).expect("a lane"), 0, Instant::now());
+    while taken < MANY {
+        back.poll(&mut |event| taken += usize::from(matches!(event, Event::Bulk { .. })));
+        lane.poll(&mut |_| ());
+        assert!(start.elapsed() < DEADLINE, "{taken} payloads");
+    }
+    assert_eq!(lane.waiting_bulk(), 0);
+}
+
+#[test]
 fn an_import_that_begins_after_the_goodbye_ends() {
     let [leaver, _other] = rack(1);
     let mut lane = leaver.lane(0, HostId(1)).expect("a lane");

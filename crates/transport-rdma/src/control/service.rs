@@ -24,6 +24,7 @@ use crate::{
 };
 use primitive::sync::Ordering;
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -38,6 +39,9 @@ const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// How long it sleeps when there is nothing to wait for.
 const LONG: Duration = Duration::from_secs(3600);
+
+/// Bytes of messages that wait for a peer to take them, from which on it is sent no more.
+const WAITING_BYTES: usize = 64 << 10;
 
 /// Requests of this host that must complete before something happens.
 struct Settling {
@@ -65,6 +69,8 @@ pub(crate) struct Service {
     parker: Box<dyn Parker>,
     early: Vec<(HostId, Message)>,
     settling: Vec<Settling>,
+    /// Peers that take what they are sent too slowly.
+    blocked: BTreeSet<HostId>,
     progress_thread: ProgressThread,
 }
 
@@ -72,7 +78,16 @@ impl Service {
     pub(crate) fn new(joined: Joined) -> Self {
         let Joined { host, lanes, local, parker, early } = joined;
         let progress_thread = ProgressThread::new(host.threads, Instant::now());
-        Self { host, lanes, local, parker, early, settling: Vec::new(), progress_thread }
+        Self {
+            host,
+            lanes,
+            local,
+            parker,
+            early,
+            settling: Vec::new(),
+            blocked: BTreeSet::new(),
+            progress_thread,
+        }
     }
 
     /// Serves until it is told to stop.
@@ -90,6 +105,7 @@ impl Service {
             }
             self.tick();
             self.settle();
+            self.unblock();
             self.act(now);
             if self.host.is_stopping.load(Ordering::Acquire) {
                 return self.end();
@@ -228,7 +244,25 @@ impl Service {
             // If the peer is gone, the lane reports it.
             let _ = lane.bulk(threads, TAG, message.encode());
             let _ = lane.flush();
+            if lane.waiting_bulk() >= WAITING_BYTES {
+                // So a peer that asks on and takes no answer exceeds its limit.
+                self.host.control(|control| control.set_writable(to, false));
+                self.blocked.insert(to);
+            }
         }
+    }
+
+    /// Notes which peers have taken what waited for them. They wake this thread when they take it.
+    fn unblock(&mut self) {
+        let Self { host, lanes, blocked, .. } = self;
+        blocked.retain(|peer| {
+            let lane = lanes.iter().find(|lane| lane.peer() == *peer);
+            let waits = lane.is_some_and(|lane| lane.waiting_bulk() >= WAITING_BYTES);
+            if !waits {
+                host.control(|control| control.set_writable(*peer, true));
+            }
+            waits
+        });
     }
 
     /// Ends the queue pairs to a peer that is gone.
