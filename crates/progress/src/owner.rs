@@ -6,7 +6,8 @@ use std::rc::{Rc, Weak};
 
 use transport_api::{HostId, Namespace, OpError, PeerEvent, RegionKey, Tag, ThreadId};
 
-/// A write with notification that has arrived, data first.
+/// A write with notification that has arrived, data first. All but `from` is what the peer says: its
+/// owner compares it with the region before using it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
     /// The thread that wrote.

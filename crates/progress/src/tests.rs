@@ -226,6 +226,19 @@ fn an_operation_that_cannot_be_started_leaves_no_token() {
 }
 
 #[test]
+fn an_operation_is_refused_once_although_its_host_is_given_up_meanwhile() {
+    let thread = Thread::new();
+    let other = thread.progress.begin(HostId(0), |lane, token| lane.fence(token));
+    let refused = thread.progress.begin_with(HostId(1), |_| {
+        thread.progress.give_up(HostId(1), Violation("too much".into()));
+        Err(OpError::Misaligned(3))
+    });
+    assert!(matches!(refused, Err(OpError::Misaligned(3))));
+    assert_eq!((thread.progress.under_way(), thread.progress.tokens().len()), (1, 1));
+    drop(other);
+}
+
+#[test]
 fn lanes_are_polled_in_every_round_while_operations_are_under_way() {
     let thread = Thread::new();
     let polls = |rounds: usize| {

@@ -130,10 +130,11 @@ impl Tokens {
 
     /// Takes back the token of an operation that was refused when it was to be started.
     pub(crate) fn refuse(&mut self, token: Token) {
-        if self.entry(token).is_some() {
-            self.entries.remove(token.place as usize);
-            self.under_way -= 1;
-        }
+        let Some(entry) = self.entry(token) else { return };
+        // Its host may have been given up meanwhile, which has ended it.
+        let is_under_way = !matches!(entry.state, State::Ended(_));
+        self.entries.remove(token.place as usize);
+        self.under_way -= usize::from(is_under_way);
     }
 
     /// An event of the lane to `host` has ended this operation. Returns the fiber to wake.

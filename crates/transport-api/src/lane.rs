@@ -30,7 +30,9 @@ pub enum Event {
         /// The region, or why there is none.
         result: Result<RemoteRegion, RegionError>,
     },
-    /// A peer's [`write_notify`](Lane::write_notify) to this thread has arrived, data first.
+    /// A peer's [`write_notify`](Lane::write_notify) to this thread has arrived, data first. A host
+    /// that maps this one's memory writes what this says there itself, so that no transport can
+    /// check it: compare `key`, `at` and `len` with the region before using them.
     Notified {
         /// The thread that wrote.
         from: ThreadId,
@@ -188,6 +190,13 @@ pub trait Lane: Send {
     /// # Errors
     /// [`OpError::TooLarge`], [`OpError::NoSuchThread`], [`OpError::PeerLost`].
     fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError>;
+
+    /// For transports that this lane carries: bytes of bulk payloads, and of what is kept with each,
+    /// that wait here because the peer does not take them. Who sends what a peer asks for, sends no
+    /// more of it while much waits. Zero where a lane cannot tell.
+    fn waiting_bulk(&self) -> usize {
+        0
+    }
 
     /// Hands everything that was started to the device: one doorbell for a batch.
     ///

@@ -94,6 +94,21 @@ fn a_revocation_waits_for_no_thread_without_a_lane_and_no_host_that_is_lost() {
     second.poll(&mut |_| ());
 }
 
+#[test]
+fn a_revocation_waits_for_no_thread_that_closes_its_lane_and_polls_another() {
+    let [owner, importer] = hosts();
+    let _region = owner.export(KEY, 64, Rights::ALL.into()).expect("an export");
+    let _remote = importer.import(HostId(0), KEY, DEADLINE).expect("an import");
+    let (asked, mut own) = (lane(&importer, 0, 0), lane(&owner, 0, 0));
+    owner.begin_revoke(0, KEY, TOKEN).expect("a revocation");
+    assert!(ends(&mut *own, WHILE).is_none(), "a thread may be in an operation");
+    let mut later = lane(&importer, 0, 1);
+    drop(asked);
+    assert!(ends(&mut *own, WHILE).is_none(), "the thread may still be in one");
+    later.poll(&mut |_| ());
+    assert!(matches!(ends(&mut *own, DEADLINE), Some(Ok(()))), "it has polled its other lane");
+}
+
 /// A rack of one host has no service thread, whatever waits in it.
 #[test]
 fn an_import_of_an_own_region_times_out_and_is_answered() {

@@ -10,7 +10,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use transport_api::{Event, HostId, Lane, RegionKey, RemoteRegion, Rights, Tag, Transport};
+use transport_api::{
+    Event, HostId, Lane, RegionError, RegionKey, RemoteRegion, Rights, Tag, Transport,
+};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -184,4 +186,44 @@ fn leaving_at_once_loses_nobody_and_nothing() {
             }
         });
     }
+}
+
+#[test]
+fn a_lane_tells_what_its_peer_does_not_take() {
+    const MANY: usize = 100_000;
+    let [sender, receiver] = rack(1);
+    let mut lane = sender.lane(0, HostId(1)).expect("a lane");
+    assert_eq!(lane.waiting_bulk(), 0);
+    for _ in 0..MANY {
+        lane.bulk(0, Tag(7), vec![1; 20]).expect("a payload");
+    }
+    lane.flush().expect("a flush");
+    assert!(lane.waiting_bulk() > MANY * 20 / 2, "{} bytes", lane.waiting_bulk());
+    let (mut back, mut taken, start) =
+        (receiver.lane(0, HostId(0)).expect("a lane"), 0, Instant::now());
+    while taken < MANY {
+        back.poll(&mut |event| taken += usize::from(matches!(event, Event::Bulk { .. })));
+        lane.poll(&mut |_| ());
+        assert!(start.elapsed() < DEADLINE, "{taken} payloads");
+    }
+    assert_eq!(lane.waiting_bulk(), 0);
+}
+
+#[test]
+fn an_import_that_begins_after_the_goodbye_ends() {
+    let [leaver, _other] = rack(1);
+    let mut lane = leaver.lane(0, HostId(1)).expect("a lane");
+    leaver.leave();
+    leaver.begin_import(0, HostId(1), RegionKey(1), DEADLINE, 5).expect("an import");
+    let (start, mut end) = (Instant::now(), None);
+    while end.is_none() && start.elapsed() < DEADLINE / 10 {
+        lane.poll(&mut |event| {
+            if let Event::Imported { token: 5, result } = event {
+                end = Some(result.map(drop));
+            }
+        });
+        thread::yield_now();
+    }
+    let refused = matches!(end, Some(Err(RegionError::PeerLost(HostId(1), _))));
+    assert!(refused, "{end:?}");
 }

@@ -107,6 +107,11 @@ impl<M: Medium> Peer<M> {
         self.is_open() && self.end.is_none()
     }
 
+    /// Whether it was connected and has not ended: it may use what it has imported.
+    pub(super) fn may_use_regions(&self) -> bool {
+        matches!(self.link, Link::Open | Link::Closing) && self.end.is_none()
+    }
+
     /// Whether there is something for [`Control::poll`](crate::Control::poll) to return.
     pub(super) fn has_something(&self) -> bool {
         if self.close_due {

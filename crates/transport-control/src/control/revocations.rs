@@ -87,8 +87,9 @@ impl<M: Medium> Control<M> {
         let number = self.next_number();
         let (local, is_direct) = (self.config.local, self.config.reach == Reach::Direct);
         let users = exported.users.into_iter();
-        let users = users
-            .filter(|user| *user == local || is_direct && self.peers[user.0 as usize].is_there());
+        let users = users.filter(|user| {
+            *user == local || is_direct && self.peers[user.0 as usize].may_use_regions()
+        });
         let users: BTreeSet<_> = users.collect();
         let expires = self.config.revocation_timeout.map(|timeout| deadline(now, timeout));
         if let Some(expires) = expires {

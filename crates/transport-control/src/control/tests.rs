@@ -2,11 +2,13 @@
 //! hostile messages. What must always hold, [`Network`] checks; here is what each test adds.
 
 use crate::{
-    config::{ANSWER_GRACE, Config, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach},
+    config::{
+        ANSWER_GRACE, CLOSING_GRACE, Config, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach,
+    },
     control::Control,
     message::Message,
-    output::ImportError,
-    testing::{Ended, Network, Rack, SimMedium},
+    output::{ImportError, Output},
+    testing::{Ended, Network, Rack, SimExport, SimMedium},
 };
 use primitive::limits::PENDING_REQUESTS;
 use proptest::{collection::vec, prelude::*};
@@ -354,6 +356,34 @@ fn a_revocation_waits_for_every_importer_and_for_none_that_is_lost() {
     assert_eq!(network.ended(A, next), Some(&Ended::Imported(1)));
     assert!(matches!(network.gone(B, C), Some((_, PeerEvent::Lost(C, _)))));
     assert_eq!(network.ended(B, revocation), Some(&Ended::Revoked(true)));
+}
+
+#[test]
+fn a_revocation_waits_for_a_peer_whose_connection_has_ended_until_it_is_lost() {
+    let (key, now) = (RegionKey(7), Instant::now());
+    let mut owner = Control::<SimMedium>::new(
+        now,
+        Config {
+            local: A,
+            hosts: 2,
+            loss_bound: None,
+            reach: Reach::Direct,
+            goodbye: Goodbye::Message,
+            revocation_timeout: None,
+        },
+    );
+    owner.connected(B, now);
+    owner.export(key, |_| SimExport { only: None }).expect("an export");
+    owner.handle(now, B, Message::Import { number: 1, key, timeout: 0 }, None);
+    let polled = |owner: &mut Control<SimMedium>, now| {
+        let outputs = std::iter::from_fn(|| owner.poll(now));
+        outputs.filter(|output| matches!(output, Output::Revoked { .. })).count()
+    };
+    assert_eq!(polled(&mut owner, now), 0);
+    owner.closing(now, B);
+    owner.revoke(now, key, None, None).expect("a region");
+    assert_eq!(polled(&mut owner, now), 0, "its process may run, and use the region");
+    assert_eq!(polled(&mut owner, now + CLOSING_GRACE), 1, "it is lost");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::{
     io,
     sync::{Arc, Mutex, PoisonError},
 };
-use transport_api::{Access, HostId, Region, RegionError, Rights};
+use transport_api::{Access, Event, HostId, OpError, Region, RegionError, RegionKey, Rights};
 use transport_control::{Description, Export, Opaque};
 
 /// Memory that is registered, and not exported yet.
@@ -93,6 +93,17 @@ impl Exported {
         Some((mr.address(), mr.remote_key()))
     }
 
+    /// Whether `peer` may have written what `event`, a notification, claims. The device has checked
+    /// the write in front of it, but not what it says of that.
+    ///
+    /// # Errors
+    /// As a write.
+    pub(crate) fn check_notification(&self, peer: HostId, event: &Event) -> Result<(), OpError> {
+        let Event::Notified { key, at, len, .. } = *event else { return Ok(()) };
+        let (rights, bytes) = (self.0.region.access().of(peer), self.memory().len());
+        check_notification(key, (rights, bytes), (at, len))
+    }
+
     /// Deregisters the memory: from now on the device refuses every access with its keys.
     pub(crate) fn close(&self) {
         self.0.registrations.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -108,6 +119,16 @@ impl Export for Exported {
         let remote = self.remote(rights)?;
         Some(Description { rights, len: self.memory().len() as u64, opaque: opaque(remote) })
     }
+}
+
+fn check_notification(
+    key: RegionKey,
+    (rights, bytes): (Rights, usize),
+    (at, len): (u64, u64),
+) -> Result<(), OpError> {
+    let at = usize::try_from(at).unwrap_or(usize::MAX);
+    let count = usize::try_from(len).unwrap_or(usize::MAX);
+    OpError::check(key, (rights, bytes), (at, count, Rights::WRITE))
 }
 
 /// Address and remote key in the descriptor of a region.
@@ -128,6 +149,17 @@ pub(crate) fn from_opaque(opaque: &Opaque, len: u64) -> Option<(u64, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_notification_claims_what_its_sender_may_write() {
+        let check = |rights, at, len| check_notification(RegionKey(1), (rights, 64), (at, len));
+        assert_eq!(check(Rights::WRITE, 0, 64), Ok(()));
+        assert_eq!(check(Rights::WRITE, 64, 0), Ok(()));
+        assert!(check(Rights::READ | Rights::ATOMIC, 0, 8).is_err());
+        for (at, len) in [(0, 65), (64, 1), (u64::MAX, 2), (1, u64::MAX)] {
+            assert!(check(Rights::ALL, at, len).is_err(), "{len} bytes at {at}");
+        }
+    }
 
     #[test]
     fn address_and_key_are_decoded_as_encoded_and_do_not_wrap_around() {

@@ -191,24 +191,40 @@ impl Host {
         match incident {
             Incident::Event(event) => self.deliver(thread, peer, event),
             Incident::Notified { thread: to, key, generation, event } => {
-                if self.control(|control| control.is_exported(key, Some(generation))) {
-                    self.deliver(to, peer, event);
-                } else if let Some(connection) = &mut connections.by_host[index] {
+                let checked = self.control(|control| {
+                    let (exported, current) = control.exported(key)?;
+                    (current == generation).then(|| exported.check_notification(peer, &event))
+                });
+                let connection = &mut connections.by_host[index];
+                match (checked, connection) {
+                    (Some(Ok(())), _) => self.deliver(to, peer, event),
                     // The region was revoked since: its notification is dropped.
-                    connection.notifications_taken(1);
-                    connection.post(&mut |incident| connections.incidents.push((index, incident)));
+                    (None, Some(connection)) => {
+                        connection.notifications_taken(1);
+                        connection
+                            .post(&mut |incident| connections.incidents.push((index, incident)));
+                    }
+                    (Some(Err(error)), connection) => {
+                        connection.iter_mut().for_each(Connection::end);
+                        let text = format!("a notification of a write that is refused: {error}");
+                        self.failed(peer, LossReason::Protocol(text));
+                    }
+                    (None, None) => {}
                 }
             }
             Incident::Payload { thread: to, event } => self.deliver(to, peer, event),
             Incident::Wake(to) => self.carrier.unpark(to),
             // The peer may have sent the reason over the carrier.
-            Incident::Failed(reason) => {
-                let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-                failures.push((peer, reason));
-                drop(failures);
-                self.unpark_service();
-            }
+            Incident::Failed(reason) => self.failed(peer, reason),
         }
+    }
+
+    /// A queue pair to `peer` has failed, which the service thread handles.
+    fn failed(&self, peer: HostId, reason: LossReason) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.push((peer, reason));
+        drop(failures);
+        self.unpark_service();
     }
 
     /// Registered memory for so many queue pairs, which peers cannot access: the bytes of each, and all

@@ -24,6 +24,7 @@ use crate::{
 };
 use primitive::sync::Ordering;
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -31,13 +32,16 @@ use transport_api::{
     Event, HostId, Importer, Lane, LossReason, Parker, PeerEvent, ProgressThread, RegionError,
     RegionKey, RemoteRegion,
 };
-use transport_control::{Descriptor, ImportError, Message as ControlMessage, Output, Violation};
+use transport_control::{Descriptor, Message as ControlMessage, Output, Violation};
 
 /// How long it sleeps while it waits for requests of this host to complete.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// How long it sleeps when there is nothing to wait for.
 const LONG: Duration = Duration::from_secs(3600);
+
+/// Bytes of messages that wait for a peer to take them, from which on it is sent no more.
+const WAITING_BYTES: usize = 64 << 10;
 
 /// Requests of this host that must complete before something happens.
 struct Settling {
@@ -65,6 +69,8 @@ pub(crate) struct Service {
     parker: Box<dyn Parker>,
     early: Vec<(HostId, Message)>,
     settling: Vec<Settling>,
+    /// Peers that take what they are sent too slowly.
+    blocked: BTreeSet<HostId>,
     progress_thread: ProgressThread,
 }
 
@@ -72,7 +78,16 @@ impl Service {
     pub(crate) fn new(joined: Joined) -> Self {
         let Joined { host, lanes, local, parker, early } = joined;
         let progress_thread = ProgressThread::new(host.threads, Instant::now());
-        Self { host, lanes, local, parker, early, settling: Vec::new(), progress_thread }
+        Self {
+            host,
+            lanes,
+            local,
+            parker,
+            early,
+            settling: Vec::new(),
+            blocked: BTreeSet::new(),
+            progress_thread,
+        }
     }
 
     /// Serves until it is told to stop.
@@ -90,6 +105,7 @@ impl Service {
             }
             self.tick();
             self.settle();
+            self.unblock();
             self.act(now);
             if self.host.is_stopping.load(Ordering::Acquire) {
                 return self.end();
@@ -200,8 +216,9 @@ impl Service {
             Output::Imported { requester, owner, key, region, .. } => {
                 self.imported(requester, owner, key, region);
             }
-            // A lane reports the end of the owner; a blocked thread sees its channel closed.
-            Output::ImportFailed { error: ImportError::PeerGone(_), .. } => {}
+            // A lane reports the end of the owner; a blocked thread sees its channel closed. Not so if
+            // this host has left: then the owner may be there.
+            Output::ImportFailed { owner, .. } if self.host.end_of(owner).is_some() => {}
             Output::ImportFailed { requester, owner, key, error } => {
                 self.answer(requester, owner, Err(error.for_region(owner, key)));
             }
@@ -227,7 +244,25 @@ impl Service {
             // If the peer is gone, the lane reports it.
             let _ = lane.bulk(threads, TAG, message.encode());
             let _ = lane.flush();
+            if lane.waiting_bulk() >= WAITING_BYTES {
+                // So a peer that asks on and takes no answer exceeds its limit.
+                self.host.control(|control| control.set_writable(to, false));
+                self.blocked.insert(to);
+            }
         }
+    }
+
+    /// Notes which peers have taken what waited for them. They wake this thread when they take it.
+    fn unblock(&mut self) {
+        let Self { host, lanes, blocked, .. } = self;
+        blocked.retain(|peer| {
+            let lane = lanes.iter().find(|lane| lane.peer() == *peer);
+            let waits = lane.is_some_and(|lane| lane.waiting_bulk() >= WAITING_BYTES);
+            if !waits {
+                host.control(|control| control.set_writable(*peer, true));
+            }
+            waits
+        });
     }
 
     /// Ends the queue pairs to a peer that is gone.

@@ -201,7 +201,7 @@ impl Device {
         let count = usize::try_from(count).map_err(|_| {
             io::Error::from_raw_os_error(i32::try_from(count.unsigned_abs()).unwrap_or(i32::MAX))
         })?;
-        let of_port = entries[..count].iter().filter(|entry| entry.port_num == port.into());
+        let of_port = entries[..count].iter().filter(|entry| entry.port_num == u32::from(port));
         let gids = of_port.filter_map(|entry| {
             Some(Gid {
                 index: u8::try_from(entry.gid_index).ok()?,

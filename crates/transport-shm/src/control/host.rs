@@ -156,6 +156,11 @@ impl Host {
         }
         *lanes += 1;
         attended.add(peer);
+        // A revocation may wait for this thread, and have asked lanes that it closes before it polls
+        // them.
+        if self.quiet_points.is_asked(thread) {
+            self.own().ask(thread, peer);
+        }
     }
 
     /// The lane of `thread` to `peer` starts no operation any more. Called once per lane.
@@ -174,6 +179,9 @@ impl Host {
     /// Has every thread with a lane poll one of its lanes, and so pass a quiet point.
     pub(super) fn ask_all_threads(&self) {
         for (thread, state) in (0..).zip(&self.thread_states) {
+            // A lane that opens meanwhile is either among those that are asked, or sees that it must
+            // ask itself.
+            let _lanes = state.lanes.lock();
             state.attended.iter(self.hosts()).for_each(|peer| self.own().ask(thread, peer));
             self.own().wake(thread);
         }

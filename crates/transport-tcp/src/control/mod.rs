@@ -19,9 +19,7 @@ use transport_api::{
     Access, Event, HostId, Importer, LossReason, Region, RegionError, RegionKey, RemoteRegion,
     Waiting,
 };
-use transport_control::{
-    ANSWER_GRACE, Config, Control, Descriptor, ImportError, ImportId, Medium, Output,
-};
+use transport_control::{ANSWER_GRACE, Config, Control, Descriptor, ImportId, Medium, Output};
 
 /// The types of the control plane over TCP, where nothing comes beside a message.
 pub(crate) struct TcpMedium;
@@ -238,7 +236,8 @@ impl Host {
                 }
             }
             Output::ImportFailed { requester, owner, key, error } => {
-                let is_over = matches!(error, ImportError::PeerGone(_));
+                // Not so if this host has left, or closes: then the owner may be there.
+                let is_over = self.end_of(owner).is_some();
                 match requester {
                     // Its lane reports the end of the peer instead.
                     Requester::Import(Importer::Lane { .. }) if is_over => {}

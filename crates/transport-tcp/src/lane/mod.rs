@@ -155,6 +155,10 @@ impl Lane for TcpLane {
         Ok(())
     }
 
+    fn waiting_bulk(&self) -> usize {
+        self.host.link(self.peer, self.thread).machine.waiting_bulk()
+    }
+
     fn flush(&mut self) -> Result<(), OpError> {
         self.event_queue.check_peer()?;
         self.push();

@@ -59,12 +59,14 @@ impl Machine {
                 let to = self.own(thread)?;
                 self.inbound.notified(thread)?;
                 // If it is revoked, the write in front of this has been refused and reported.
-                if self.region(&header, port).is_none() {
+                let Some(region) = self.region(&header, port) else {
                     self.inbound.dropped_notification(thread);
                     return Ok(());
-                }
+                };
                 let value = u32::try_from(word).map_err(|_| violation!("the value {word}"))?;
                 let len = body.try_into().map(u64::from_le_bytes).unwrap_or_default();
+                let count = usize::try_from(len).unwrap_or(usize::MAX);
+                Permit::check(&header, count, &region, self.peer.host)?;
                 let (from, key) = (self.peer, RegionKey(key));
                 port.event(to, Event::Notified { from, key, at, len, value });
                 Ok(())
@@ -238,15 +240,15 @@ struct Permit {
 
 impl Permit {
     /// What a peer of this build checks before it asks. One that asks all the same has broken the
-    /// protocol.
+    /// protocol. `written` is what a write or the write in front of a notification has.
     fn check(
         header: &Header,
-        body: usize,
+        written: usize,
         region: &Exported,
         peer: HostId,
     ) -> Result<Permit, Violation> {
         let (needs, count) = match header.kind {
-            Kind::Write => (Rights::WRITE, body),
+            Kind::Write | Kind::Notify => (Rights::WRITE, written),
             Kind::Signal => (Rights::WRITE, 8),
             Kind::Read => (Rights::READ, usize::try_from(header.word).unwrap_or(usize::MAX)),
             _ => (Rights::ATOMIC, 8),

@@ -126,6 +126,16 @@ impl Outbound {
         }
     }
 
+    /// Bytes that wait, with what is kept for each item.
+    pub(crate) fn waiting(&self) -> usize {
+        let bytes = |item: &Item| match item {
+            Item::Payload { bytes, .. } => bytes.len(),
+            Item::Notify(..) => 0,
+        };
+        let items = self.streams.iter().flat_map(|stream| &stream.queue);
+        items.map(|item| bytes(item) + OVERHEAD as usize).sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.streams.iter().all(|stream| stream.queue.is_empty())
     }

@@ -310,6 +310,11 @@ impl Machine {
         self.heard_goodbye
     }
 
+    /// Bytes of bulk payloads that wait for the peer.
+    pub(crate) fn waiting_bulk(&self) -> usize {
+        self.outbound.waiting()
+    }
+
     /// Bytes of operations that wait for a flush.
     pub(crate) fn unsent(&self) -> usize {
         self.requests.len()

@@ -297,6 +297,25 @@ fn what_a_region_does_not_allow_is_refused_and_not_done() {
     }
 }
 
+/// A notification of bytes that its sender may not have written.
+#[test]
+fn a_notification_is_refused_where_the_write_before_it_would_be() {
+    let notify = |name: Name, at: u64, len: u64| {
+        let (mut end, mut bytes) = (End::new(0), Vec::new());
+        let header = Header { word: 7, at, ..on(Kind::Notify, name, 0) };
+        header.encode_with(&len.to_le_bytes(), &mut bytes);
+        let fed = end.feed(&bytes);
+        (fed.is_ok(), end.fake.events.len())
+    };
+    assert_eq!(notify(ALL, 0, LEN as u64), (true, 1));
+    assert_eq!(notify(ALL, LEN as u64, 0), (true, 1));
+    for (at, len) in [(0, LEN as u64 + 1), (LEN as u64, 1), (u64::MAX, 2), (1, u64::MAX)] {
+        assert_eq!(notify(ALL, at, len), (false, 0), "{len} bytes at {at}");
+    }
+    assert_eq!(notify(READABLE, 0, 8), (false, 0), "it may not write there");
+    assert_eq!(notify(REVOKED, 0, u64::MAX), (true, 0), "as its write, it is dropped");
+}
+
 #[test]
 fn revoked_regions_are_reported_and_answers_keep_their_order() {
     let (mut a, mut b) = (End::new(1), End::new(0));
