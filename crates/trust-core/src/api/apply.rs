@@ -9,7 +9,7 @@ use crate::client::completion::kind_of;
 use crate::closure::context::Context;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
-use crate::error::{CallResult, DelegateError, OUTSIDE, PanicReport, outside};
+use crate::error::{CallResult, Chain, DelegateError, OUTSIDE, PanicReport, outside};
 use crate::node::request::Target;
 use crate::node::{CallSite, Node, current, on_node};
 
@@ -346,8 +346,8 @@ pub(crate) fn or_raise<U>(result: CallResult<U>) -> U {
     }
 }
 
-/// Ends the caller with the failure of its request, and says where that was delegated: the message
-/// outlives the panic's own place when whoever joins the fiber looks at it.
+/// Ends the caller with the failure of its request, and says where that was delegated: the place
+/// of the panic itself is lost when the fiber's joiner gets the message.
 #[cold]
 #[inline(never)]
 #[track_caller]
@@ -358,12 +358,13 @@ fn raise(error: &DelegateError) -> ! {
         if std::thread::panicking() {
             // A destructor that panics ends the process, so the message must come first.
             panic!(
-                "{error} (delegated at {}, in a destructor: use `try_apply` there)",
+                "{} (delegated at {}, in a destructor: use `try_apply` there)",
+                Chain(error),
                 Location::caller()
             );
         }
         // The rack has ended under a fiber that was still waiting: nothing went wrong here.
         std::panic::resume_unwind(Box::new(error.to_string()));
     }
-    panic!("{error} (delegated at {})", Location::caller())
+    panic!("{} (delegated at {})", Chain(error), Location::caller())
 }

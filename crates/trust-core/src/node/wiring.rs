@@ -31,10 +31,10 @@ use crate::wire::slot::{ClientSlot, PAIR_BYTES, TrusteeSlot};
 #[derive(Debug, Error)]
 pub enum WiringError {
     /// A region of slots could not be shared.
-    #[error("cannot share request slots with the rack: {0}")]
+    #[error("cannot share request slots with the rack")]
     Region(#[from] RegionError),
     /// A lane or a parker could not be opened.
-    #[error("cannot open a lane: {0}")]
+    #[error("cannot open a lane")]
     Lane(#[from] LaneError),
     /// A host offers slots of another size.
     #[error(
