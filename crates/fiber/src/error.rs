@@ -1,4 +1,4 @@
-//! What can go wrong: one enum for starting a fiber, one for waiting for its result.
+//! The errors: one enum for starting a fiber, one for waiting for its result.
 
 use std::any::Any;
 use std::{fmt, io};
@@ -28,7 +28,7 @@ pub enum SpawnError {
         stack_bytes: usize,
         /// Fibers alive on the thread, the new one included.
         live: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The thread already has [`MAX_FIBERS`](crate::MAX_FIBERS) fibers.
@@ -45,7 +45,8 @@ pub enum JoinError {
     Panicked {
         /// The fiber's name.
         fiber: String,
-        /// What was thrown; give it to [`std::panic::resume_unwind`] to let the panic go on.
+        /// The payload of the panic; give it to [`std::panic::resume_unwind`] to let the panic go
+        /// on.
         payload: Box<dyn Any + Send>,
     },
     /// The fiber was unwound, or never began, because its scheduler was dropped.
@@ -75,7 +76,7 @@ impl JoinError {
     }
 }
 
-/// As if derived, but with the text of a panic, which is all that whoever unwraps it gets to see.
+/// As if derived, but with the text of a panic: an `unwrap` prints nothing else.
 impl fmt::Debug for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_unwraps_a_failed_join_sees_why() {
+    fn debug_of_a_failed_join_shows_the_panic_text() {
         let panicked = |payload| JoinError::Panicked { fiber: "eater".into(), payload };
         let shown = format!("{:?}", panicked(Box::new("no bread".to_owned())));
         assert_eq!(shown, r#"Panicked { fiber: "eater", payload: "no bread" }"#);

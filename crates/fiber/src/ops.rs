@@ -1,4 +1,4 @@
-//! What the running fiber may do: say who it is, wait, and wake others of its thread.
+//! Operations of the running fiber: identify itself, wait, and wake other fibers of its thread.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub fn name() -> Option<String> {
 /// A token may be left over from an earlier wait, so park in a loop:
 /// `while !done.get() { park() }`.
 ///
-/// What other waits are made of, so it does not ask
-/// [`Config::may_wait`](crate::Config::may_wait): whoever builds one asks first.
+/// Other waits are built on it, so it does not ask
+/// [`Config::may_wait`](crate::Config::may_wait); those waits ask first.
 ///
 /// # Panics
 /// Panics outside fibers, where nothing could ever resume the caller.

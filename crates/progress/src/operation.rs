@@ -1,4 +1,4 @@
-//! [`Operation`] and [`Import`]: what is under way, for the fiber that waits for it.
+//! [`Operation`] and [`Import`]: handles with which a fiber waits for what it has begun.
 
 use std::panic::Location;
 use std::rc::Rc;
@@ -62,8 +62,8 @@ impl Operation {
         self.0.has_ended()
     }
 
-    /// Parks the calling fiber until the operation has ended. Returns the old value of an atomic, the
-    /// bytes of a read, otherwise zero.
+    /// Parks the calling fiber until the operation has ended. Returns the old value of an atomic,
+    /// the bytes of a read, otherwise zero.
     ///
     /// # Errors
     /// Why it could not be carried out; [`OpError::PeerLost`] also when the rack ends first.

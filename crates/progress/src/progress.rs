@@ -12,8 +12,8 @@ use crate::tokens::{Kind, Outcome, Token, Tokens};
 /// A lane that all layers of a thread share.
 pub type LaneRef = RefCell<Box<dyn Lane>>;
 
-/// Rounds between two polls of the lanes, while nothing is waited for that only they bring, and
-/// memory brings everything else.
+/// Rounds between two polls of the lanes, while no operation is under way and the memory of every
+/// host is mapped.
 const POLL_EVERY: u32 = 32;
 
 /// The progress engine of one thread.
@@ -22,8 +22,8 @@ const POLL_EVERY: u32 = 32;
 pub struct Progress {
     /// By host.
     lanes: Box<[LaneRef]>,
-    /// Whether lanes are polled in every round: the memory of some host is not mapped, or an operation
-    /// is under way or waits to be flushed.
+    /// Whether lanes are polled in every round: the memory of some host is not mapped, or an
+    /// operation is under way or waits to be flushed.
     is_urgent: Cell<bool>,
     /// Rounds before the next poll of the lanes, if not.
     until_poll: Cell<u32>,
@@ -38,9 +38,9 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The engine of a thread with these lanes, one to each host, in order. `all_mapped`: the memory
-    /// of every host is mapped ([`Transport::maps`](transport_api::Transport::maps)), so that lanes
-    /// bring only what is rare.
+    /// The engine of a thread with these lanes, one to each host, in order. `all_mapped`: the
+    /// memory of every host is mapped ([`Transport::maps`](transport_api::Transport::maps)), so
+    /// that lanes bring only what is rare.
     pub fn new(lanes: Vec<Box<dyn Lane>>, all_mapped: bool) -> Rc<Progress> {
         let gone = RefCell::new(vec![None; lanes.len()].into());
         Rc::new(Progress {
@@ -107,8 +107,8 @@ impl Progress {
         self.begin_with(host, |token| self.start(host, |lane| start(lane, token)))
     }
 
-    /// Has `start` start something that ends in [`Event::Completed`] or [`Event::Failed`] on the lane
-    /// to `host`, such as [`Transport::begin_revoke`](transport_api::Transport::begin_revoke).
+    /// Has `start` start something that ends in [`Event::Completed`] or [`Event::Failed`] on the
+    /// lane to `host`, such as [`Transport::begin_revoke`](transport_api::Transport::begin_revoke).
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
@@ -179,8 +179,8 @@ impl Progress {
         self.is_urgent.get()
     }
 
-    /// Polls, in every round if that [is urgent](Self::is_urgent), otherwise in one of many; true if
-    /// there was anything.
+    /// Polls, in every round if that [is urgent](Self::is_urgent), otherwise in one of many; true
+    /// if there was anything.
     #[inline(always)]
     pub fn poll_if_due(&self) -> bool {
         let left = self.until_poll.get();
@@ -300,8 +300,8 @@ impl Progress {
         }
     }
 
-    /// Ends every operation under way and every one to come: the rack has ended. After this no fiber
-    /// waits for an operation, so that fibers can be unwound.
+    /// Ends every operation under way and every one to come: the rack has ended. After this no
+    /// fiber waits for an operation, so that fibers can be unwound.
     pub fn close(&self) {
         for gone in self.gone.borrow_mut().iter_mut() {
             gone.get_or_insert_with(Progress::ended);

@@ -1,4 +1,4 @@
-//! What can go wrong with a delegated request, and the reports that travel back for it.
+//! Errors of delegated requests, and the panic reports that travel back for them.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -19,13 +19,13 @@ pub enum DelegateError {
     Panicked {
         /// Where it ran.
         trustee: ThreadId,
-        /// What it said.
+        /// The message of its panic.
         report: PanicReport,
     },
     /// The trustee refused the request before anything ran.
     #[error("{trustee} refused the request: {reason}")]
     Refused {
-        /// Who refused.
+        /// The trustee.
         trustee: ThreadId,
         /// Why, and what to do.
         reason: String,
@@ -41,9 +41,9 @@ pub enum DelegateError {
     /// An argument or a result could not be encoded or decoded.
     #[error("cannot {what}")]
     Codec {
-        /// What was tried: "encode the arguments", "decode the result", ...
+        /// The step that failed: "encode the arguments", "decode the result", ...
         what: &'static str,
-        /// What the codec said.
+        /// The codec's error.
         source: CodecError,
     },
     /// The rack is shutting down, or the calling thread belongs to none.
@@ -86,7 +86,7 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-/// What the codec says when a value cannot be encoded or decoded.
+/// A value cannot be encoded or decoded.
 #[derive(Debug, Clone, Error)]
 #[error("{0}")]
 pub struct CodecError(pub(crate) String);

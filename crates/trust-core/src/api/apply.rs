@@ -61,8 +61,8 @@ impl<T: 'static> Trust<T> {
     /// gone, or when a value cannot be encoded or decoded.
     ///
     /// # Panics
-    /// In delegated context; and if the closure panics on this very thread, where the panic goes
-    /// its ordinary way.
+    /// In delegated context; and if the closure panics on this very thread, where the panic
+    /// propagates to the caller.
     #[inline(always)]
     #[track_caller]
     pub fn try_apply<F, U>(&self, closure: F) -> Result<U, DelegateError>
@@ -98,13 +98,13 @@ impl<T: 'static> Trust<T> {
     ///
     /// Requests of one thread to one trustee are served in the order they were sent. A fiber waits
     /// here only when there is no room for more requests, and gives way now and then when it calls
-    /// properties of its own thread, as in [`apply`](Self::apply). If the request fails, `then` is not
-    /// called and the rack is told ([`Incident::Unobserved`](crate::Incident::Unobserved)); use
+    /// properties of its own thread, as in [`apply`](Self::apply). If the request fails, `then` is
+    /// not called and the worker gets an [`Incident::Unobserved`](crate::Incident::Unobserved); use
     /// [`try_apply_then`](Self::try_apply_then) to handle that.
     ///
     /// # Panics
     /// Outside a thread of the rack. If the closure runs at once, because the property is this
-    /// thread's own, a panic of the closure or of `then` goes its ordinary way.
+    /// thread's own, a panic of the closure or of `then` propagates to the caller.
     #[inline(always)]
     #[track_caller]
     pub fn apply_then<F, U, C>(&self, closure: F, then: C)
@@ -137,8 +137,8 @@ impl<T: 'static> Trust<T> {
 
     /// As [`apply_then`](Self::apply_then), but `then` also gets failures.
     ///
-    /// `then` is called exactly once, on this thread, with the result or with the reason why there
-    /// is none: the closure panicked, on whatever thread it ran, this one included; a value cannot
+    /// `then` is called exactly once, on this thread, with the result or with the error:
+    /// the closure panicked, on any thread, this one included; a value cannot
     /// be encoded or decoded, or its own code for that panicked; the property or the trustee's host
     /// is gone; the rack ended first. In the last case it is called while the rack ends, where new
     /// requests fail too.
@@ -231,10 +231,10 @@ impl<T: 'static> Trust<T> {
         };
         let _context = node.context().enter_from_free(Context::Inline(place));
         // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
-        // else refers to it: only this thread has access, and it was in free context until the guard
-        // above, since no fiber switch lies between the caller's check and that guard (`find` runs
-        // no code of users). Whatever runs inside the guard, other fibers included, finds a context
-        // that is not free.
+        // else refers to it: only this thread has access, and it was in free context until the
+        // guard above, since no fiber switch lies between the caller's check and that guard (`find`
+        // runs no code of users). Whatever runs inside the guard, other fibers included, finds a
+        // context that is not free.
         let property = unsafe { &mut *property.cast::<T>() };
         Ok(invoke.invoke(property, arguments))
     }
@@ -292,7 +292,7 @@ impl<T: 'static> Trust<T> {
         }
     }
 
-    /// Runs a closure on a property of this thread for a callback: if that hears of failures, a
+    /// Runs a closure on a property of this thread for a callback: if that gets failures, a
     /// panic of the closure is one of them, as it is when another thread runs it.
     #[inline(always)]
     fn run_for<I, V, C>(
@@ -323,7 +323,7 @@ impl<T: 'static> Trust<T> {
     }
 }
 
-/// What a closure that cannot run is told. Its arguments are dropped in the context that they would
+/// The error of a closure that cannot run. Its arguments are dropped in the context that they would
 /// have been dropped in, since the caller goes on using the node.
 #[cold]
 fn no_such_property<A>(node: &Node, number: u32, unused: A, place: CallSite) -> Box<DelegateError> {

@@ -113,7 +113,7 @@ impl<T> Drop for Queued<'_, T> {
 }
 
 impl<T> Latch<T> {
-    /// A latch that nobody holds.
+    /// An open latch.
     pub fn new(value: T) -> Self {
         Latch(Rc::new(Inner {
             holder: Cell::new(None),
@@ -163,7 +163,7 @@ impl<T> Latch<T> {
         Ok(LatchGuard(self))
     }
 
-    /// Holds the latch if nobody does.
+    /// Holds the latch if it is open.
     #[track_caller]
     pub fn try_lock(&self) -> Option<LatchGuard<'_, T>> {
         if self.0.holder.get().is_some() {
@@ -336,8 +336,8 @@ impl<T: 'static> Trust<Latch<T>> {
         C: FnOnce(U) + 'static,
     {
         const { check_captures::<F>() };
-        let told = Tell(Then(then, PhantomData), PhantomData);
-        self.launch_cast(Plain(closure), (), told);
+        let completion = Tell(Then(then, PhantomData), PhantomData);
+        self.launch_cast(Plain(closure), (), completion);
     }
 
     /// As [`launch_then`](Self::launch_then), with `arguments` for the closure.
@@ -353,8 +353,8 @@ impl<T: 'static> Trust<Latch<T>> {
         C: FnOnce(U) + 'static,
     {
         const { check_captures::<F>() };
-        let told = Tell(Then(then, PhantomData), PhantomData);
-        self.launch_cast(With(closure), arguments, told);
+        let completion = Tell(Then(then, PhantomData), PhantomData);
+        self.launch_cast(With(closure), arguments, completion);
     }
 
     #[track_caller]

@@ -19,8 +19,8 @@ use crate::node::{Node, on_node};
 /// Whether a fiber has been started, or why not.
 pub(crate) type Begun = Result<(), String>;
 
-/// Starts a fiber on this thread that runs `body` and sends what comes of it to `reply_to`: a result,
-/// or why there is none.
+/// Starts a fiber on this thread that runs `body` and sends its result or error to
+/// `reply_to`.
 pub(crate) fn begin<U: Serialize + 'static>(
     reply_to: ReplyTo,
     body: impl FnOnce() -> Result<U, String> + 'static,
@@ -45,7 +45,7 @@ impl Started {
         Started { token: reply_to.token(), trustee }
     }
 
-    /// Takes note of what has become of the start. A fiber that runs will end the call itself.
+    /// Ends the call if the fiber did not start. A fiber that runs ends the call itself.
     pub(crate) fn end(self, begun: Result<Begun, DelegateError>) {
         match begun {
             Ok(Ok(())) => {}

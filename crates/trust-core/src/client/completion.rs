@@ -1,4 +1,4 @@
-//! What a client does when a reply comes: completions, kept in the order of the requests.
+//! Completions: the work a client does when a reply comes, in the order of the requests.
 //!
 //! Every request in flight has one. A completion is any value that implements [`Completion`]; it is
 //! moved into a vector of words next to the function that takes it out again, so that a request
@@ -27,14 +27,14 @@ use crate::error::{DelegateError, PanicReport, RACK_ENDED};
 use crate::wire::copy::copied_out;
 use crate::wire::words::{Status, WORD};
 
-/// How a request ended, as its completion is told.
+/// How a request ended, as its completion gets it.
 #[derive(Clone, Copy)]
 pub(crate) enum Outcome<'a> {
     /// The result took the request's place.
     InPlace(InPlace<'a>),
     /// A reply with a payload of its own.
     Reply { trustee: ThreadId, status: Status, payload: &'a [u8] },
-    /// A reply that makes no sense.
+    /// A malformed reply.
     Nonsense { trustee: ThreadId },
     /// There will be no reply.
     Failed(&'a DelegateError),
@@ -140,14 +140,14 @@ pub(crate) trait Completion {
     /// their reply anyhow, and those that are dropping something, do not.
     const WAITS_FOR_ROOM: bool = false;
 
-    /// Whether it is to hear, as of any other failure, that the arguments' own code has panicked
-    /// while they were encoded. If not, it is dropped, and the panic goes its ordinary way.
+    /// Whether it gets a panic of the arguments' own code while they are encoded as any other
+    /// failure. If not, it is dropped, and the panic propagates to the caller.
     const HEARS_PANICS: bool = false;
 
     /// Does it.
     fn complete(self, outcome: Outcome<'_>);
 
-    /// What it is called in messages.
+    /// Its name in messages.
     fn name() -> &'static str
     where
         Self: Sized,
@@ -160,7 +160,7 @@ pub(crate) trait Completion {
 pub(crate) struct Kind {
     take: Take,
     run: Run,
-    /// What it is called in messages.
+    /// Its name in messages.
     pub(crate) name: CallbackName,
 }
 
@@ -223,8 +223,8 @@ const HEADER: usize = 2;
 /// Words of the smallest completions in a list.
 const SMALL_WORDS: usize = HEADER + 1;
 
-/// Words of a completion in a list. Those without bytes have one as well, so that a list for so many
-/// small ones never holds more.
+/// Words of a completion in a list. Those without bytes have one as well, so that a list for so
+/// many small ones never holds more.
 const fn words_of<C>() -> usize {
     let words = size_of::<C>().div_ceil(WORD);
     if words == 0 { SMALL_WORDS } else { HEADER + words }
@@ -306,9 +306,9 @@ impl Completions {
         let Room { place, end } = room;
         debug_assert!(place == self.end.get() && end == place + words_of::<C>());
         let header = Header::new(at, request_words, const { words_of::<C>() });
-        // SAFETY: the list has words up to `end`, as `room` found, and nothing that counts is behind
-        // `place`. A completion's last partial word need not be initialised because it is only ever
-        // read as a `C`.
+        // SAFETY: the list has words up to `end`, as `room` found, and nothing that counts is
+        // behind `place`. A completion's last partial word need not be initialised because it is
+        // only ever read as a `C`.
         unsafe {
             let first = (*self.words.get()).as_mut_ptr().add(place);
             first.cast::<&Kind>().write(kind_of::<C>());
@@ -348,9 +348,9 @@ impl Completions {
         if place >= self.end.get() {
             return None;
         }
-        // SAFETY: as in `push`. In front of `end` are completions, one behind the other, and `place`
-        // is where one begins (only what `push` and the steps over whole completions make it is
-        // ever asked for): with a word made from a `&Kind`, and a header.
+        // SAFETY: as in `push`. In front of `end` are completions, one behind the other, and
+        // `place` is where one begins (only what `push` and the steps over whole completions make
+        // it is ever asked for): with a word made from a `&Kind`, and a header.
         unsafe {
             let first = (*self.words.get()).as_ptr().add(place);
             Some((
@@ -480,10 +480,10 @@ unsafe fn run<C: Completion>(
         let (at, words) = (header.at(), header.request_words());
         let value = slot.load(at, Ordering::Relaxed);
         // SAFETY: `push` wrote a `C` behind this kind of `C`s. It is taken once: `next` is behind
-        // it, and nobody takes from this list while it is being answered.
+        // it, and no other code takes from this list while it is being answered.
         let completion = unsafe { data.cast::<C>().read() };
         completion.complete(Outcome::InPlace(InPlace { value, at: at + 1, words, pair, trustee }));
-        debug_assert_eq!(place, list.next.get(), "somebody else took completions");
+        debug_assert_eq!(place, list.next.get(), "other code took completions");
     }
 }
 
@@ -539,7 +539,7 @@ mod tests {
         assert_eq!(*log.borrow(), [0, 9, 64, 300]);
         add(&completions, 8, 0, Note(log.clone(), [0; 1]));
         drop(completions);
-        assert_eq!(*log.borrow(), [0, 9, 64, 300, 1], "what is left is told that it failed");
+        assert_eq!(*log.borrow(), [0, 9, 64, 300, 1], "the rest completes with the failure");
         assert_eq!(Rc::strong_count(&log), 1, "nothing is leaked");
     }
 }

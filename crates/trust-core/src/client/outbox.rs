@@ -187,8 +187,8 @@ impl Outbox {
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
         let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
         self.bulk_out.add(buffer_of(self.slot.filling()), bytes.len());
-        // A lane that refuses has lost its peer and will say so: everything here fails then, this
-        // request with it.
+        // A lane that refuses has lost its peer and will report that: everything here fails then,
+        // this request with it.
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
         add(&self.words_out, bytes.len().div_ceil(WORD));
         self.filling.push(room, at, len, completion);
@@ -196,7 +196,7 @@ impl Outbox {
     }
 
     /// Keeps a request until there is room; returns its ticket. All that comes after it queues
-    /// behind it, so that nobody is overtaken for ever.
+    /// behind it, so that no request is overtaken for ever.
     #[cold]
     #[inline(never)]
     pub(crate) fn postpone(
@@ -270,12 +270,12 @@ impl Outbox {
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);
         self.filling.swap(&self.in_flight[handover.buffer]);
-        // A lane that is broken says so through its peer event; the completions are told then.
+        // A lane that is broken reports a peer event; the completions fail then.
         let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         true
     }
 
-    /// Takes replies; true if any request was completed. `context` hears what runs, and `caught`
+    /// Takes replies; true if any request was completed. `context` notes what runs, and `caught`
     /// gets the panics of completions.
     #[inline(always)]
     pub(crate) fn reap(&self, context: &ContextCell, caught: &mut dyn FnMut(Panic)) -> bool {
@@ -374,7 +374,7 @@ impl Outbox {
         true
     }
 
-    /// Whether the trustee has replied to what it was not asked: it is not to be trusted.
+    /// Whether the trustee has sent a reply without a request, which violates the protocol.
     pub(crate) fn protocol_violated(&self) -> bool {
         self.protocol_violated.get()
     }

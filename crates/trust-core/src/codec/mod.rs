@@ -1,9 +1,9 @@
 //! Encoding of arguments and results.
 //!
-//! Numbers and `()` are *plain* (`plain.rs`): they travel as one word or nothing, past the codec, so
-//! that a counter's request is one store. Everything else goes through serde, into the format below.
-//! Small values are encoded in an array on the stack, larger ones spill into a vector; a value is
-//! encoded once, because encoding a [`Trust`](crate::Trust) makes a new one.
+//! Numbers and `()` are *plain* (`plain.rs`): they travel as one word or nothing, past the codec,
+//! so that a counter's request is one store. Everything else goes through serde, into the format
+//! below. Small values are encoded in an array on the stack, larger ones spill into a vector; a
+//! value is encoded once, because encoding a [`Trust`](crate::Trust) makes a new one.
 //!
 //! ```text
 //!   header                                        body           records
@@ -16,12 +16,12 @@
 //!   name.
 //! - Every element of a sequence and every entry of a map takes at least one byte, so a length that
 //!   exceeds the bytes that are left is refused before anything is allocated for it.
-//! - The header proves that `Deserialize` has read what `Serialize` wrote: all bytes of the body, and
-//!   as many fields of structs and tuples. Attributes that only one of them follows
+//! - The header checks that `Deserialize` has read what `Serialize` wrote: all bytes of the body,
+//!   and as many fields of structs and tuples. Attributes that only one of them follows
 //!   (`skip_serializing`, `tag` on a struct, ...) would otherwise turn one value into another.
 //! - Trusts are not in the body but in records behind it, which only `trusts.rs` reads and writes:
-//!   bytes that user code encodes cannot be decoded as a trust. A record is a trust: the one who has
-//!   it last, the encoder of a value that fails, its sender, or the decoder, gives it back.
+//!   bytes that user code encodes cannot be decoded as a trust. A record is a trust: the one who
+//!   has it last, the encoder of a value that fails, its sender, or the decoder, gives it back.
 //! - Values may be nested [`NESTING`](primitive::limits::NESTING) deep, on both sides.
 
 mod decode;
@@ -66,8 +66,8 @@ pub(crate) struct Encoded<const N: usize> {
     trusts: Records,
 }
 
-/// The trusts of a value that is being encoded. They are given back when this is dropped, unless the
-/// message has been completed, to which they belong then.
+/// The trusts of a value that is being encoded. They are given back when this is dropped, unless
+/// the message has been completed, to which they belong then.
 #[derive(Default)]
 struct Records(Vec<Record>);
 
@@ -214,7 +214,7 @@ pub(crate) fn give_back(bytes: &[u8]) {
     }
 }
 
-/// Gives back the trusts with these records.
+/// Drops the trusts with these records.
 #[cold]
 #[inline(never)]
 fn give_back_records(records: &[u8]) {

@@ -54,8 +54,8 @@ impl Record {
     }
 }
 
-/// Drops the trust that a record stands for, if the thread belongs to a rack. The codec does not know
-/// racks: whoever does says once how.
+/// Drops the trust that a record stands for, if the thread belongs to a rack. The codec does not
+/// know racks, so [`crate::node`] installs the function once.
 static DROP_TRUST: OnceLock<fn(Record)> = OnceLock::new();
 
 /// Sets how the trusts of values that do not arrive are dropped: the same way in all calls.
@@ -76,9 +76,9 @@ thread_local! {
 /// tells it from all others that are alive, and from what user code passes to the codec itself.
 struct Offer<C>(Option<C>);
 
-/// Serialises the trust `child`, whose record this is. If the codec has taken the record, so that it
-/// travels, the trust is forgotten, however this ends: it is the receiver's. Else it is dropped, and
-/// the result is an error, or something that the serializer made up.
+/// Serialises the trust `child`, whose record this is. If the codec has taken the record, so that
+/// it travels, the trust is forgotten, however this ends: it is the receiver's. Else it is dropped,
+/// and the result is an error, or something that the serializer made up.
 pub(crate) fn serialize<S: Serializer, C>(
     record: Record,
     child: C,
@@ -162,7 +162,7 @@ fn take_arrived(id: u64) -> Option<Record> {
 }
 
 /// For the decoder: hands `record` to the `Deserialize` of a trust, whose visitor this is. The
-/// visitor is told the id, by which it takes the record; a record that it leaves is given back.
+/// visitor gets the id, by which it takes the record; a record that it leaves is given back.
 pub(super) fn hand_over<'de, V: Visitor<'de>>(
     record: Record,
     visitor: V,

@@ -1,10 +1,10 @@
-//! Chains of launches: which calls wait for a launched closure, so that a launch on a latch that one
-//! of them holds is an error, and not a wait that never ends.
+//! Chains of launches: which calls wait for a launched closure, so that a launch on a latch that
+//! one of them holds is an error, and not a wait that never ends.
 //!
 //! ```text
 //!   fiber            launches on L         on M                  on L
-//!   of anybody ----> fiber 1, holds L ---> fiber 2, holds M ---> fiber 3: L is held by fiber 1
-//!                    callers: none         callers: 1            callers: 1, 2
+//!   of a user  ----> fiber 1, holds L ---> fiber 2, holds M ---> fiber 3: L is held by fiber 1
+//!                    callers: -            callers: 1            callers: 1, 2
 //! ```
 //!
 //! A launch names itself by where its reply goes, which is unique as long as a fiber waits for it.

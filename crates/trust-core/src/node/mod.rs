@@ -1,4 +1,4 @@
-//! [`Node`]: everything that one runtime thread has of delegation.
+//! [`Node`]: the delegation state of one runtime thread.
 //!
 //! A node is a pure machine: it is handed memory, lanes and calls to [`poll`](Node::poll), and has
 //! no socket, clock or thread of its own. The worker that owns it polls like this:
@@ -46,12 +46,12 @@ use crate::trustee::property::{Dead, Handoff, Properties};
 use crate::wire::arrivals::Arrivals;
 use crate::wire::traffic::Traffic;
 
-/// What a worker is told besides whether there was progress.
+/// An event that a worker gets besides whether there was progress.
 #[derive(Debug)]
 pub enum Incident {
     /// A host of the rack is gone or has left.
     Peer(PeerEvent),
-    /// A request that nobody waits for failed, or a callback panicked.
+    /// A fire-and-forget request failed, or a callback panicked.
     Unobserved(DelegateError),
 }
 
@@ -88,7 +88,7 @@ impl NodeId {
     }
 }
 
-/// Everything that one runtime thread has of delegation.
+/// The delegation state of one runtime thread.
 pub struct Node {
     pub(crate) me: ThreadId,
     pub(crate) id: NodeId,
@@ -198,7 +198,7 @@ impl Node {
         self.threads
     }
 
-    /// What this thread has of the transport: for other layers, which start operations there and own
+    /// The progress engine of this thread: for other layers, which start operations there and own
     /// name spaces of their own.
     pub fn progress(&self) -> &Rc<Progress> {
         &self.progress
@@ -333,7 +333,7 @@ impl Node {
         let _stay = self.stay();
         let ticket = outbox.postpone(request, boxed(completion));
         self.list(outbox, number);
-        // Back-pressure, for those who would otherwise go on and queue more.
+        // Back-pressure, for callers that would otherwise queue more.
         if C::WAITS_FOR_ROOM
             && self.context.is_free()
             && let Some(fiber) = fiber::current()
@@ -395,24 +395,24 @@ impl Node {
         }
     }
 
-    /// Tells the worker of a panic that nobody waits for.
+    /// Reports a panic of a fire-and-forget request to the worker.
     pub(crate) fn report_panic(&self, panic: Panic) {
         let report = crate::error::PanicReport::taken(panic);
         self.report(DelegateError::Panicked { trustee: self.me, report });
     }
 
-    /// Tells the worker of a failure that nobody waits for.
+    /// Reports the failure of a fire-and-forget request to the worker.
     pub(crate) fn report(&self, error: DelegateError) {
         self.incidents.borrow_mut().push(Incident::Unobserved(error));
     }
 
-    /// Whether anything happened that somebody should know.
+    /// Whether there are incidents.
     #[inline]
     pub fn has_incidents(&self) -> bool {
         !self.incidents.borrow().is_empty()
     }
 
-    /// What happened that somebody should know; empties the list.
+    /// Takes the incidents.
     pub fn take_incidents(&self) -> Vec<Incident> {
         std::mem::take(&mut *self.incidents.borrow_mut())
     }
@@ -434,7 +434,7 @@ impl Node {
         (batches, not_done + self.system.awaited() as u64)
     }
 
-    /// What has come to this thread and gone from it since it began.
+    /// Requests and bytes that this thread has received and sent since it began.
     pub fn traffic(&self) -> Traffic {
         let mut sum = Traffic::default();
         self.outboxes.iter().flatten().for_each(|outbox| outbox.count(&mut sum));
@@ -452,12 +452,12 @@ impl Node {
     }
 }
 
-/// Tells a completion that there will be no reply.
+/// Completes a request without a reply.
 #[cold]
 #[inline(never)]
 fn fail<C: Completion>(completion: C, error: &DelegateError) {
     completion.complete(Outcome::Failed(error));
 }
 
-/// The place of whoever called, for messages.
+/// The place of a call, for messages.
 pub(crate) type CallSite = &'static Location<'static>;

@@ -124,7 +124,8 @@ impl System {
 }
 
 impl Node {
-    /// Expects a later reply from `trustee` to a call made at `place`, which ends with `completion`.
+    /// Expects a later reply from `trustee` to a call made at `place`, which ends with
+    /// `completion`.
     pub(crate) fn await_reply(
         &self,
         trustee: ThreadId,
@@ -176,7 +177,7 @@ impl Node {
             Ok(Err(reason)) => (Status::Refused, codec::encode_to_vec(reason)),
             Err(report) => (Status::Panicked, codec::encode_to_vec(report)),
         });
-        // The caller must hear of it, whatever the result's own code does.
+        // The caller must get a reply, whatever the result's own code does.
         let (status, encoded) = catch_unwind(encode).unwrap_or_else(|panic| {
             (Status::Done, Err(CodecError(PanicReport::taken(panic).message)))
         });
@@ -238,8 +239,8 @@ impl Node {
 
     /// Toggles trust ids of a property of this thread, which dies if no trust is left.
     fn toggle(&self, property: u32, ids: &[u64]) {
-        // Nobody has a trust of the runtime: who says so has broken the protocol, and would take
-        // the runtime away from under the request that says it.
+        // No trust of the runtime exists: a peer that names one has broken the protocol, and would
+        // take the runtime away from under the request that says it.
         if property != RUNTIME {
             self.drop_property(self.properties().toggle(property, ids));
         }
@@ -269,8 +270,8 @@ impl Node {
     }
 }
 
-/// Nobody waits for the runtime's requests; but a failure is worth knowing, unless the peer is
-/// lost, which is known.
+/// The runtime's requests are fire-and-forget. Failures are reported, unless the peer is lost,
+/// which has its own event.
 struct Unawaited;
 
 impl Completion for Unawaited {

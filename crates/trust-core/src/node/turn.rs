@@ -1,12 +1,12 @@
 //! When a fiber that calls properties of its own thread gives way.
 //!
 //! Such calls run at once, so a fiber that makes them in a loop would keep its thread: other fibers
-//! would not run, and requests of other threads would not be served. So each call counts down, which
-//! costs two instructions, and every so many calls there is a *look*: if the thread has not polled
-//! for [`TURN`], the fiber yields to the worker, which polls and then runs the others first.
+//! would not run, and requests of other threads would not be served. So each call counts down,
+//! which costs two instructions, and every so many calls there is a *look*: if the thread has not
+//! polled for [`TURN`], the fiber yields to the worker, which polls and then runs the others first.
 //!
-//! A number of calls alone would not do: a closure may take four nanoseconds or a millisecond. The
-//! clock alone would not do either: to read it takes longer than a short call. So the calls between
+//! A number of calls alone is not enough: a closure may take four nanoseconds or a millisecond. The
+//! clock alone is not, either: to read it takes longer than a short call. So the calls between
 //! two looks follow the time that they take:
 //!
 //! ```text
@@ -134,7 +134,7 @@ impl Turn {
 
     fn look_after(&self, calls: u32) {
         self.stride.set(calls);
-        // The call after the last of these finds that there are none left.
+        // The call after the last of these finds the count at zero.
         self.left.set(calls - 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Which trusts of a property are alive: a set of ids under symmetric difference (thesis 3.2.6).
 //!
-//! Every trust has an id of its own. Whoever drops a trust sends one request that *toggles* ids in
+//! Every trust has an id of its own. The drop of a trust sends one request that *toggles* ids in
 //! the property's set: an id that is there is removed, one that is not there is added. When the set
 //! is empty, no trust is left. All of it is asynchronous, and no order is needed between requests.
 //!

@@ -145,7 +145,7 @@ impl Inbox {
             add(&self.words_out, tail);
             let handover = self.slot.answer(arrival, tail);
             let lane = server.lane(self.client().host);
-            // A lane that is broken says so through its peer event.
+            // A lane that is broken reports a peer event.
             let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         } else {
             self.paused.set(Some(Progress { at, tail, bulk_bytes }));
@@ -209,7 +209,7 @@ impl Inbox {
         let Some(payload) = batch.outsized.take() else { return };
         add(&self.words_out, payload.len().div_ceil(WORD));
         let lane = server.lane(self.client().host);
-        // A lane that is broken says so through its peer event.
+        // A lane that is broken reports a peer event.
         let _ = lane.borrow_mut().bulk(self.client().thread, BULK_REPLY, payload);
     }
 
@@ -225,7 +225,7 @@ impl Inbox {
     }
 }
 
-/// Says why nothing can be run for the request whose head this is.
+/// Refuses the request with this head, for which nothing can run.
 #[cold]
 #[inline(never)]
 fn refuse(server: &impl Server, batch: &mut Batch<'_>, head: RequestHead) {

@@ -4,8 +4,8 @@
 
 use std::cell::Cell;
 
-/// What has come to one thread from the others and gone from it to them, since it began. What a
-/// thread does on its own properties goes nowhere and is not counted.
+/// Requests and bytes between one thread and the others since it began. Calls on a thread's own
+/// properties are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Requests of other threads that were served here.
