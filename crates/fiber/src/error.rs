@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::{fmt, io};
 
+use crate::limits::MAX_FIBERS;
+
 /// Why a fiber could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -32,7 +34,7 @@ pub enum SpawnError {
         source: io::Error,
     },
     /// The thread already has [`MAX_FIBERS`](crate::MAX_FIBERS) fibers.
-    #[error("the thread already has {} fibers; join some before starting more", crate::MAX_FIBERS)]
+    #[error("the thread already has {} fibers; join some before starting more", MAX_FIBERS)]
     TooMany,
 }
 

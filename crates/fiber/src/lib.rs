@@ -50,7 +50,7 @@
 //! | `unparker.rs`, `local.rs`, `overflow.rs` | [`Unparker`], for other threads; [`fiber_local!`], a value per fiber; from a fault in a stack's guard to a message |
 //! | `core/` | the table of control blocks (`block.rs`) and every transition between ready, parked, asleep, unwound and ended (`run.rs`, `waking.rs`, `teardown.rs`), over the run queue, the deadlines and what other threads send; `current.rs`: the current scheduler and fiber |
 //! | `switch/` | the seam to the stack switch |
-//! | `stack.rs`, `abort.rs`, `error.rs` | the memory it switches to; ending the process; errors |
+//! | `stack.rs`, `abort.rs`, `error.rs`, `limits.rs` | the memory it switches to; ending the process; errors; limits |
 
 #![deny(unsafe_code)]
 
@@ -65,6 +65,7 @@ mod waiter;
 mod spawn;
 
 mod join;
+mod limits;
 
 mod remote;
 
@@ -91,14 +92,15 @@ mod error;
 #[allow(unsafe_code)] // Writes and aborts by system calls.
 mod abort;
 
+pub use crate::core::MayWait;
 pub use crate::core::block::{FiberId, Waiting};
 pub use crate::core::builder::Builder;
 pub use crate::core::current::{unpark_waiting, waiting};
 pub use crate::core::inbox::WakeHook;
 pub use crate::core::locals::AccessError;
-pub use crate::core::{MAX_FIBERS, MayWait};
 pub use crate::error::{JoinError, SpawnError};
 pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
+pub use crate::limits::MAX_FIBERS;
 pub use crate::local::LocalKey;
 pub use crate::once::{LazyLock, OnceLock};
 pub use crate::ops::{

@@ -5,7 +5,6 @@ use std::rc::{Rc, Weak};
 
 use transport_api::{Event, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RegionKey};
 
-use crate::operation::{Import, Operation};
 use crate::owner::{Notification, Owner, Owners, Violation};
 use crate::tokens::{Kind, Outcome, Token, Tokens};
 
@@ -94,48 +93,8 @@ impl Progress {
         result
     }
 
-    /// Has `start` start an operation with this token on the lane to `host`: a read, an atomic or a
-    /// fence. The next poll flushes it.
-    ///
-    /// # Errors
-    /// Those of `start`. If `host` is gone, `start` is not called, and the wait returns the error.
-    pub fn begin(
-        self: &Rc<Self>,
-        host: HostId,
-        start: impl FnOnce(&mut dyn Lane, u64) -> Result<(), OpError>,
-    ) -> Result<Operation, OpError> {
-        self.begin_with(host, |token| self.start(host, |lane| start(lane, token)))
-    }
-
-    /// Has `start` start something that ends in [`Event::Completed`] or [`Event::Failed`] on the
-    /// lane to `host`, such as [`Transport::begin_revoke`](transport_api::Transport::begin_revoke).
-    ///
-    /// # Errors
-    /// As [`begin`](Self::begin).
-    pub fn begin_with<E>(
-        self: &Rc<Self>,
-        host: HostId,
-        start: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<Operation, E> {
-        let token = self.begin_kind(host, Kind::Operation, start)?;
-        Ok(Operation::new(Rc::clone(self), host, token))
-    }
-
-    /// Has `start` begin an import from `host`, by
-    /// [`Transport::begin_import`](transport_api::Transport::begin_import).
-    ///
-    /// # Errors
-    /// As [`begin`](Self::begin).
-    pub fn begin_import<E>(
-        self: &Rc<Self>,
-        host: HostId,
-        start: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<Import, E> {
-        let token = self.begin_kind(host, Kind::Import, start)?;
-        Ok(Import::new(Rc::clone(self), host, token))
-    }
-
-    fn begin_kind<E>(
+    /// Takes a token for an operation of this kind, and has `start` start it.
+    pub(crate) fn begin_kind<E>(
         &self,
         host: HostId,
         kind: Kind,

@@ -11,7 +11,8 @@ pub(crate) mod delegate;
 pub(crate) mod future;
 #[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.
 pub(crate) mod latch;
-pub(crate) mod launch;
+mod launch;
 pub(crate) mod may_wait;
+mod remote_fiber;
 pub(crate) mod trust;
 pub(crate) mod trustee;

@@ -9,7 +9,7 @@ use transport_api::ThreadId;
 
 use crate::Trust;
 use crate::api::apply::or_raise;
-use crate::api::launch::{Begun, Started, begin};
+use crate::api::remote_fiber::{Begun, Started, begin};
 use crate::client::completion::{Completion, Outcome, boxed};
 use crate::closure::invoke::{Delegable, Invoke, check_captures};
 use crate::codec::Portable;
