@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::Trust;
 use crate::api::callback::{Callback, Either, Tell, Then};
-use crate::client::completion::kind_of;
+use crate::client::completion_list::kind_of;
 use crate::closure::context::Context;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;

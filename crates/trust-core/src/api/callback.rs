@@ -4,7 +4,8 @@ use std::any::type_name;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::client::completion::{Completion, Outcome, undecodable};
+use crate::client::completion::Completion;
+use crate::client::outcome::{Outcome, undecodable};
 use crate::codec::Portable;
 use crate::error::{CodecError, DelegateError};
 use crate::node::on_node;

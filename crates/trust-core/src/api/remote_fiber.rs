@@ -10,7 +10,8 @@ use fiber::Builder;
 use serde::Serialize;
 use transport_api::ThreadId;
 
-use crate::client::completion::{Completion, Outcome};
+use crate::client::completion::Completion;
+use crate::client::outcome::Outcome;
 use crate::error::{CodecError, DelegateError, PanicReport};
 use crate::node::on_node;
 use crate::node::system::ReplyTo;

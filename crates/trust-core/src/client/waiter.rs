@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use fiber::Waiting;
 
-use crate::client::completion::{Completion, Outcome};
+use crate::client::completion::Completion;
+use crate::client::outcome::Outcome;
 use crate::codec::Portable;
 use crate::error::{CallResult, CodecError, DelegateError, outside};
 

@@ -31,8 +31,10 @@ use std::sync::Arc;
 use progress::{LaneRef, Progress};
 use transport_api::{HostId, Namespace, PeerEvent, ThreadId};
 
-use crate::client::completion::{Completion, Outcome, boxed};
-use crate::client::outbox::{Outbox, Request};
+use crate::client::completion::{Completion, boxed};
+use crate::client::outbox::Outbox;
+use crate::client::outcome::Outcome;
+use crate::client::request::Request;
 use crate::closure::context::{Context, ContextCell};
 use crate::closure::registry::{Closure, Tag, registry};
 use crate::error::{DelegateError, NO_SUCH_THREAD, Panic};

@@ -12,8 +12,9 @@ use serde::de::DeserializeOwned;
 use slab::Slab;
 use transport_api::{HostId, LossReason, ThreadId};
 
-use crate::client::completion::{Completion, Outcome};
-use crate::client::outbox::{Arguments, Request};
+use crate::client::completion::Completion;
+use crate::client::outcome::Outcome;
+use crate::client::request::{Arguments, Request};
 use crate::closure::call::Apply;
 use crate::closure::context::Context;
 use crate::closure::invoke::With;
