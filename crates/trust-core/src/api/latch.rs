@@ -12,8 +12,8 @@ use fiber::FiberId;
 
 use crate::api::may_wait::check_may_wait;
 use crate::api::trustee::Trustee;
+use crate::node::awaited::ReplyTo;
 use crate::node::chain::{Relation, relation};
-use crate::node::system::ReplyTo;
 use crate::node::{CallSite, Node};
 
 /// A value that one fiber at a time may use, for the fibers of one thread. Like a `Mutex`, without

@@ -18,7 +18,7 @@ use crate::client::waiter::wait;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
 use crate::error::{CallResult, DelegateError, OUTSIDE, outside};
-use crate::node::chain::{Call, Callers};
+use crate::node::callers::{Call, Callers};
 use crate::node::{CallSite, Node, with_node};
 
 /// Starts the fiber of a launched closure.

@@ -13,8 +13,8 @@ use transport_api::ThreadId;
 use crate::client::completion::Completion;
 use crate::client::outcome::Outcome;
 use crate::error::{CodecError, DelegateError, PanicReport};
+use crate::node::awaited::ReplyTo;
 use crate::node::on_node;
-use crate::node::system::ReplyTo;
 
 /// Whether a fiber has been started, or why not.
 pub(crate) type Begun = Result<(), String>;

@@ -15,8 +15,9 @@ use crate::client::outcome::Outcome;
 use crate::closure::invoke::{Delegable, Invoke, check_captures};
 use crate::codec::Portable;
 use crate::error::{CallResult, DelegateError, RACK_ENDED, outside};
+use crate::node::awaited::ReplyTo;
 use crate::node::request::Target;
-use crate::node::system::{RUNTIME, ReplyTo, Runtime};
+use crate::node::system::{RUNTIME, Runtime};
 use crate::node::{Node, on_node, with_node};
 
 /// A thread of the rack, to entrust values to and to start fibers on.

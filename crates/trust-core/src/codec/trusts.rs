@@ -55,7 +55,7 @@ impl Record {
 }
 
 /// Drops the trust that a record stands for, if the thread belongs to a rack. The codec does not
-/// know racks, so [`crate::node`] installs the function once.
+/// know racks, so `node` installs the function once.
 static DROP_TRUST: OnceLock<fn(Record)> = OnceLock::new();
 
 /// Sets how the trusts of values that do not arrive are dropped: the same way in all calls.

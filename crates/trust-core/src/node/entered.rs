@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::closure::context::Context;
 use crate::error::{Panic, RACK_ENDED};
-use crate::node::Node;
+use crate::node::state::Node;
 
 thread_local! {
     static CURRENT: Cell<Option<&'static Node>> = const { Cell::new(None) };
@@ -124,7 +124,7 @@ impl EnteredNode {
         for outbox in self.0.outboxes.iter().flatten() {
             outbox.close(&RACK_ENDED, caught, fiber::unpark);
         }
-        self.0.system.fail(|_| true, || RACK_ENDED, caught);
+        self.0.awaited_calls.fail(|_| true, || RACK_ENDED, caught);
         self.0.progress.close();
         drop(context);
         self.0.polling.set(false);

@@ -6,7 +6,7 @@ use transport_api::{HostId, LossReason, PeerEvent, Tag, ThreadId};
 
 use crate::closure::context::Context;
 use crate::error::{DelegateError, Panic};
-use crate::node::{Incident, Node};
+use crate::node::state::{Incident, Node};
 use crate::wire::arrivals::Visit;
 use crate::wire::bulk::{BULK_REPLY, BULK_REQUEST};
 
@@ -92,7 +92,7 @@ impl Node {
         for inbox in self.inboxes.iter().flatten().filter(|i| i.client().host == host) {
             inbox.close();
         }
-        self.system.lose(host, reason, caught);
+        self.awaited_calls.lose(host, reason, caught);
     }
 }
 

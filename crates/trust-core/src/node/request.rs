@@ -14,7 +14,7 @@ use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::Portable;
 use crate::error::{CallResult, CodecError, DelegateError, outside};
-use crate::node::Node;
+use crate::node::state::Node;
 use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::WORD;
 

@@ -25,8 +25,6 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crate::node::Node;
-
 /// How long a fiber may call properties of its own thread while nothing else runs there. About as
 /// long as an idle thread goes on yielding before it sleeps.
 const TURN: Duration = Duration::from_micros(50);
@@ -73,7 +71,7 @@ impl Turn {
 
     /// Counts a call; true if it is time for a look.
     #[inline(always)]
-    fn count(&self) -> bool {
+    pub(super) fn count(&self) -> bool {
         let (left, is_over) = self.left.get().overflowing_sub(1);
         self.left.set(left);
         is_over
@@ -89,7 +87,7 @@ impl Turn {
     }
 
     /// Looks at the clock; true if the turn is over.
-    fn look(&self) -> bool {
+    pub(super) fn look(&self) -> bool {
         let Some(clock) = self.clock.get() else {
             self.look_after(MOST);
             return true;
@@ -120,7 +118,7 @@ impl Turn {
     }
 
     /// The fiber goes on after it has given way.
-    fn begin(&self) {
+    pub(super) fn begin(&self) {
         if let Some(clock) = self.clock.get() {
             self.begin_at(clock());
             self.look_after(self.first.get());
@@ -136,29 +134,6 @@ impl Turn {
         self.stride.set(calls);
         // The call after the last of these finds the count at zero.
         self.left.set(calls - 1);
-    }
-}
-
-impl Node {
-    /// Counts a call of a property of this thread, before it runs in free context. Now and then the
-    /// fiber that makes it lets the worker and the other fibers run first.
-    #[inline(always)]
-    pub(crate) fn count_inline_call(&self) {
-        if self.turn.count() {
-            self.end_turn_if_over();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn end_turn_if_over(&self) {
-        if self.turn.look() {
-            if self.context().is_free() && fiber::in_fiber() {
-                let _stay = self.stay();
-                fiber::yield_to_worker();
-            }
-            self.turn.begin();
-        }
     }
 }
 
