@@ -121,7 +121,7 @@ pub fn yield_to_worker() {
 #[track_caller]
 pub fn sleep(duration: Duration) {
     check_caller_may_wait("`sleep`");
-    // A duration beyond what the clock can express is as good as for ever.
+    // A duration that the clock cannot express means for ever.
     let deadline = Instant::now().checked_add(duration);
     let slept = current::with_fiber(|core, block| match deadline {
         Some(deadline) => core.sleep_until(block, deadline),

@@ -2,7 +2,7 @@
 //!
 //! A stack that overflows touches its guard, and the kernel raises SIGSEGV (SIGBUS on some
 //! systems). The handler cannot run on the stack that is full, so each thread needs an alternate
-//! one. The handler does only what is allowed in it: reads memory of this thread that is not being
+//! one. The handler is async-signal-safe: it only reads memory of this thread that is not being
 //! written, `write`, `abort`. Every other fault goes to the handler that was there before, such as
 //! the standard library's, which reports overflows of the threads' own stacks.
 

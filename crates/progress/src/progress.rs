@@ -147,8 +147,8 @@ impl Progress {
         (left == 0 || self.is_urgent()) && self.poll()
     }
 
-    /// Flushes what was started, and takes what the lanes have: wakes fibers whose operations have
-    /// ended, and hands the owners what has arrived for them. True if there was anything.
+    /// Flushes started operations, then polls the lanes: wakes fibers whose operations have ended,
+    /// and hands the owners their events. True if there was anything.
     pub fn poll(&self) -> bool {
         let mut moved = self.flush();
         for (host, lane) in self.lanes.iter().enumerate() {
@@ -240,7 +240,7 @@ impl Progress {
         self.lose(PeerEvent::Lost(host, LossReason::Protocol(violation.0)));
     }
 
-    /// Ends what is under way with a host, and tells the owners, once.
+    /// Ends the operations under way with a host, and calls the owners, once.
     fn lose(&self, event: PeerEvent) {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
         // A host that has left answers nothing more, either.

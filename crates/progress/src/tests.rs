@@ -1,4 +1,4 @@
-//! The engine over lanes that do what the test says, in one thread.
+//! The engine over fake lanes that the test drives, in one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use transport_api::{
 
 use crate::{Notification, Owner, Progress, Violation};
 
-/// What a fake lane has seen, and what it reports next.
+/// The operations that a fake lane has seen, and the events it reports next.
 #[derive(Default)]
 struct Wire {
     /// The tokens of the fences that were started.

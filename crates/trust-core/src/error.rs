@@ -100,7 +100,7 @@ impl CodecError {
     }
 }
 
-/// What a caught panic carries.
+/// The payload of a caught panic.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
 /// Runs code of users, whose panic must not end the runtime's thread, and hands the panic to

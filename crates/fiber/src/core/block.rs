@@ -1,4 +1,4 @@
-//! A fiber's control block: who it is, what it waits for, where it is suspended.
+//! A fiber's control block: its identity, its wait, and its suspended execution.
 //!
 //! Only the thread that owns the scheduler touches a block, so plain cells suffice. A block stays
 //! at one address as long as its scheduler lives and is used again, with its stack, by later

@@ -188,11 +188,11 @@ impl Core {
     }
 }
 
-/// Runs a fiber's body. In a function of its own, so that what is too large for the stack is found
-/// out when the fiber is known to be the one that runs.
+/// Runs a fiber's body. In a function of its own, so that an overflow by its first frame happens
+/// when the fiber is noted as the running one.
 #[inline(never)]
 fn contain(body: impl FnOnce()) {
-    // Nothing may unwind out of a fiber. `body` reports panics to its joiner; what is left are
+    // Nothing may unwind out of a fiber. `body` reports panics to its joiner; this catches those of
     // destructors of results whose handles were dropped.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
         drop_payload(payload);

@@ -36,7 +36,7 @@ use crate::switch::{MAX_INLINE_CLOSURE_BYTES, Resumed};
 /// How far an execution has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing is loaded, or what was has finished.
+    /// Nothing is loaded, or the closure has finished.
     Ended,
     /// The closure waits on its stack.
     Loaded,
@@ -46,7 +46,7 @@ enum Phase {
     Unwinding,
 }
 
-/// What a suspended execution is thrown when it is to end.
+/// The payload of the panic that ends a suspended execution.
 struct Unwind;
 
 /// The panic that ended the closure, if one did.

@@ -17,13 +17,14 @@ use crate::node::chain::{Relation, relation};
 use crate::node::{CallSite, Node};
 
 /// A value that one fiber at a time may use, for the fibers of one thread. Like a `Mutex`, without
-/// atomics; what a property must be wrapped in so that [`launch`](crate::Trust::launch) can be used on it.
+/// atomics. A property must be wrapped in one for [`launch`](crate::Trust::launch).
 ///
 /// A latch is held by the fiber that has locked it, or that runs a closure launched on it. To lock
 /// it once more in the same fiber, or in a launched closure that this fiber waits for, is a mistake
-/// that would never end; it is found and refused ([`lock`](Self::lock), [`launch`](crate::Trust::launch)).
-/// Cycles through other waits are not found, and hang: two fibers that hold one latch each and want
-/// the other's, or a fiber that joins another one which wants its latch.
+/// that would never end; it is found and refused ([`lock`](Self::lock),
+/// [`launch`](crate::Trust::launch)). Cycles through other waits are not found, and hang: two
+/// fibers that hold one latch each and want the other's, or a fiber that joins another one which
+/// wants its latch.
 ///
 /// Fibers do not give way between locking and unlocking a latch that is free: a loop over
 /// `try_lock` keeps its thread to itself, unless it calls `yield_now`.

@@ -1,4 +1,4 @@
-//! What users call: trusts and trustees, `apply` and its relatives, latches and `launch`.
+//! The API of users: trusts and trustees, `apply` and its relatives, latches and `launch`.
 //!
 //! Everything here turns a call into a request of the current thread's [`Node`](crate::Node), and
 //! the reply into a result.

@@ -1,4 +1,5 @@
-//! The list of completions: the work a client does when a reply comes, in the order of the requests.
+//! The list of completions: the work a client does when a reply comes, in the order of the
+//! requests.
 //!
 //! Every request in flight has one. A completion is any value that implements [`Completion`]; it is
 //! moved into a vector of words next to the function that takes it out again, so that a request
@@ -25,7 +26,7 @@ use crate::closure::context::CallbackName;
 use crate::error::RACK_ENDED;
 use crate::wire::words::WORD;
 
-/// What is known of a completion's type.
+/// The operations on a completion's type.
 pub(crate) struct Kind {
     take: Take,
     run: Run,

@@ -47,7 +47,7 @@ pub(crate) struct Outbox {
     is_closed: Cell<bool>,
     /// Whether the node has this outbox in its list of those with something under way.
     pub(crate) listed: Cell<bool>,
-    /// What has gone out and come back, counted by the batch.
+    /// Requests and words in both directions, counted by the batch.
     requests_out: Cell<u64>,
     words_out: Cell<u64>,
     pub(super) words_in: Cell<u64>,

@@ -23,13 +23,13 @@ const NAME: &str = "gossamer::Trust";
 
 const FOREIGN: &str = "a trust can only travel as an argument or a result of a delegated call, in the rack's own format";
 
-/// What travels of a trust.
+/// The content of a trust on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     /// The number of its trustee.
     pub(crate) home: u32,
     pub(crate) property: u32,
-    /// What the trust counts by.
+    /// The id that the trust is counted by.
     pub(crate) id: u64,
 }
 
@@ -113,7 +113,7 @@ impl<C> Drop for Offer<C> {
     }
 }
 
-/// What a serializer other than the codec's finds in a trust.
+/// The content of a trust for any serializer other than the codec's.
 impl<C> Serialize for Offer<C> {
     fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
         Err(ser::Error::custom(FOREIGN))

@@ -23,14 +23,14 @@ pub(super) struct Awaited {
     pub(super) completion: Box<dyn FnOnce(Outcome<'_>)>,
 }
 
-/// What a node keeps for calls whose reply comes later.
+/// The table of a node for calls whose reply comes later.
 #[derive(Default)]
 pub(crate) struct AwaitedCalls {
     pub(super) awaited: RefCell<Slab<Awaited>>,
     pub(super) generation: Cell<u32>,
 }
 
-/// Where a later reply goes: a thread and what it knows the call by.
+/// Where a later reply goes: a thread, and its token for the call.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub(crate) struct ReplyTo {
     pub(super) thread: u32,
@@ -38,7 +38,7 @@ pub(crate) struct ReplyTo {
 }
 
 impl ReplyTo {
-    /// What the waiting thread knows the call by.
+    /// The waiting thread's token for the call.
     pub(crate) fn token(self) -> u64 {
         self.token
     }

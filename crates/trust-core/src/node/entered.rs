@@ -99,7 +99,7 @@ impl EnteredNode {
         self.0.turn.keep_time(clock);
     }
 
-    /// Takes what the lanes have: bulk payloads, notifications, losses. True if there was anything.
+    /// Polls the lanes: bulk payloads, notifications, losses. True if there was anything.
     pub fn poll_lanes(&self) -> bool {
         if self.0.polling.replace(true) {
             return false;

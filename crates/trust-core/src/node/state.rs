@@ -1,4 +1,4 @@
-//! [`Node`]: what it owns, and what other code asks of it.
+//! [`Node`]: its fields, and the accessors that other code uses.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! What threads of a rack ask of each other besides calls on properties: dropping trusts, and
-//! replies that come later than the request's own.
+//! Requests between threads of a rack besides calls on properties: drops of trusts, and replies
+//! that come later than the request's own.
 //!
 //! These requests are ordinary delegated calls on property zero of every node, a [`Runtime`].
 

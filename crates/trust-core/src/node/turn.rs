@@ -2,8 +2,9 @@
 //!
 //! Such calls run at once, so a fiber that makes them in a loop would keep its thread: other fibers
 //! would not run, and requests of other threads would not be served. So each call counts down,
-//! which costs two instructions, and every so many calls there is a *look*: if the thread has not
-//! polled for [`TURN`], the fiber yields to the worker, which polls and then runs the others first.
+//! which costs two instructions, and after a number of calls there is a *look*: if the thread has
+//! not polled for [`TURN`], the fiber yields to the worker, which polls and then runs the others
+//! first.
 //!
 //! A number of calls alone is not enough: a closure may take four nanoseconds or a millisecond. The
 //! clock alone is not, either: to read it takes longer than a short call. So the calls between
@@ -152,8 +153,8 @@ mod tests {
         *START.get_or_init(Instant::now) + Duration::from_nanos(NANOSECONDS.get())
     }
 
-    /// Makes `calls` that take so long each; how many looks there were, and after which calls the
-    /// fiber gave way.
+    /// Makes `calls` that take `each`; returns the number of looks, and after which calls the fiber
+    /// gave way.
     fn make(turn: &Turn, calls: u32, each: Duration) -> (u32, Vec<u32>) {
         let (mut looks, mut yields) = (0, Vec::new());
         for call in 0..calls {

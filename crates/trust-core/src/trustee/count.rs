@@ -35,7 +35,7 @@
 //! toggles may arrive in any order, since each id is toggled exactly twice. A trust that renames
 //! itself keeps its users: its new self keeps the property alive for them.
 //!
-//! # Why it is right
+//! # Correctness
 //!
 //! The set is empty exactly when all drops have arrived and every user has answered.
 //!
@@ -75,7 +75,7 @@ pub(crate) fn mint() -> u64 {
     HOST_BITS.load(Ordering::Relaxed) | NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What the drop of a trust sends.
+/// The messages that the drop of a trust sends.
 #[derive(Debug)]
 pub(crate) struct Release {
     /// The ids that the drop itself toggles.

@@ -21,7 +21,7 @@ use primitive::{CachePadded, drop_payload};
 use crate::closure::registry::{Tag, registry};
 use crate::trustee::count::IdSet;
 
-/// Where a property is and what it is.
+/// The address of a property, and the tag of its type.
 #[derive(Clone, Copy)]
 struct Place {
     value: *mut u8,

@@ -1,6 +1,6 @@
-//! Where the other side's writes appear, and whether a buffer is intact.
+//! [`Landing`]: where the other side's writes appear, and the check that a buffer is intact.
 //!
-//! Where both sides of a pair use the same memory, it appears in that, and its signal word is
+//! Where both sides of a pair use the same memory, they appear there, and the signal word is
 //! written last. Where each has its own, a transport writes, and the bytes of one write have no
 //! order: the signal word may be there before what it hands over. A second write, for the signal
 //! word alone, would say that the first is there, and costs as much as the first

@@ -1,6 +1,6 @@
-//! What a thread has sent and served: counts that cost a request nothing, because they are kept by
-//! the batch. A batch knows how many requests it has: its client has counted them down, and says so
-//! in its signal.
+//! [`Traffic`]: counts of sent and served requests that cost a request nothing, because they are
+//! kept by the batch. A batch knows how many requests it has: its client has counted them down, and
+//! says so in its signal.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! The words of a slot: what a client and a trustee write to each other, bit by bit (thesis 3.2.8).
+//! The words of a slot, bit by bit: the wire format between a client and a trustee (thesis 3.2.8).
 //!
 //! ```text
 //!  buffer   0        8                                        end of requests             end
