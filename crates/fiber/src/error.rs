@@ -1,7 +1,9 @@
-//! What can go wrong: one enum for starting a fiber, one for waiting for its result.
+//! The errors: one enum for starting a fiber, one for waiting for its result.
 
 use std::any::Any;
 use std::{fmt, io};
+
+use crate::limits::MAX_FIBERS;
 
 /// Why a fiber could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -28,11 +30,11 @@ pub enum SpawnError {
         stack_bytes: usize,
         /// Fibers alive on the thread, the new one included.
         live: usize,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The thread already has [`MAX_FIBERS`](crate::MAX_FIBERS) fibers.
-    #[error("the thread already has {} fibers; join some before starting more", crate::MAX_FIBERS)]
+    #[error("the thread already has {} fibers; join some before starting more", MAX_FIBERS)]
     TooMany,
 }
 
@@ -45,7 +47,8 @@ pub enum JoinError {
     Panicked {
         /// The fiber's name.
         fiber: String,
-        /// What was thrown; give it to [`std::panic::resume_unwind`] to let the panic go on.
+        /// The payload of the panic; give it to [`std::panic::resume_unwind`] to let the panic go
+        /// on.
         payload: Box<dyn Any + Send>,
     },
     /// The fiber was unwound, or never began, because its scheduler was dropped.
@@ -75,7 +78,7 @@ impl JoinError {
     }
 }
 
-/// As if derived, but with the text of a panic, which is all that whoever unwraps it gets to see.
+/// As if derived, but with the text of a panic: an `unwrap` prints nothing else.
 impl fmt::Debug for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_unwraps_a_failed_join_sees_why() {
+    fn debug_of_a_failed_join_shows_the_panic_text() {
         let panicked = |payload| JoinError::Panicked { fiber: "eater".into(), payload };
         let shown = format!("{:?}", panicked(Box::new("no bread".to_owned())));
         assert_eq!(shown, r#"Panicked { fiber: "eater", payload: "no bread" }"#);

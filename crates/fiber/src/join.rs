@@ -80,8 +80,8 @@ impl<T> LocalJoinHandle<T> {
 
     /// Whether the fiber has ended: `join` will not wait.
     ///
-    /// This does not wait and lets no other fiber run. A loop that asks until the answer is yes must
-    /// call [`yield_now`](crate::yield_now), or the fiber that it waits for never runs.
+    /// This does not wait and lets no other fiber run. A loop that asks until the answer is yes
+    /// must call [`yield_now`](crate::yield_now), or the fiber that it waits for never runs.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.packet.finished.get()
@@ -174,7 +174,7 @@ impl<T> Promise<T> {
         (Promise { packet: Arc::clone(&packet) }, JoinHandle { packet })
     }
 
-    /// Gives the handle its outcome and wakes whoever waits.
+    /// Gives the handle its outcome and wakes the waiter.
     pub fn settle(self, outcome: Result<T, JoinError>) {
         self.put(outcome);
     }
@@ -207,7 +207,7 @@ impl<T> fmt::Debug for Promise<T> {
     }
 }
 
-/// Waits for a fiber of any thread, or for whatever else settles the [`Promise`]. Dropping it
+/// Waits for a fiber of any thread, or for other work that settles the [`Promise`]. Dropping it
 /// detaches the fiber.
 pub struct JoinHandle<T> {
     packet: Arc<Packet<T>>,
@@ -217,8 +217,8 @@ impl<T> JoinHandle<T> {
     /// Whether the outcome is there: `join` will not wait.
     ///
     /// This does not wait and lets no other fiber run. A loop in a fiber that asks until the answer
-    /// is yes must call [`yield_now`](crate::yield_now): a fiber of the same thread would never run,
-    /// and what comes from other threads would never be looked at.
+    /// is yes must call [`yield_now`](crate::yield_now): a fiber of the same thread would never
+    /// run, and what comes from other threads would never be looked at.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.packet.finished.load(Ordering::Acquire)

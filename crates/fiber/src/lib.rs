@@ -2,7 +2,8 @@
 //!
 //! Each OS thread owns one [`Scheduler`] and calls it from its loop; the scheduler resumes ready
 //! fibers in turn, and a fiber runs until it waits. Fibers never move to another thread, so between
-//! two waits nothing else of the thread runs, and a fiber finds the same thread-locals after a wait.
+//! two waits nothing else of the thread runs, and a fiber finds the same thread-locals after a
+//! wait.
 //!
 //! Deliberately absent: fibers that migrate between threads, preemption, a clock (the worker hands
 //! in the time), OS threads, I/O.
@@ -24,14 +25,15 @@
 //! | while a [`std::sync::MutexGuard`] is alive | a deadlock: the next fiber of the thread that locks it blocks the thread | a value that one fiber owns |
 //!
 //! This crate cannot detect such a wait: `std` does not report that an initialiser runs, and the
-//! fiber that blocks the thread does so inside `std`. So there is no error, and code without `unsafe`
-//! that waits in a place of the first or the fourth row has undefined behaviour.
+//! fiber that blocks the thread does so inside `std`. So there is no error, and code without
+//! `unsafe` that waits in a place of the first or the fourth row has undefined behaviour.
 //!
 //! # Panics and fibers
 //!
 //! A panic never leaves its fiber: it is caught where the fiber began and given to the one that
 //! joins. The standard library counts panics per thread, so when a destructor waits while its fiber
-//! panics, [`std::thread::panicking`] is true for the thread's other fibers too until it has gone on.
+//! panics, [`std::thread::panicking`] is true for the thread's other fibers too until it has gone
+//! on.
 //!
 //! # Modules
 //!
@@ -43,12 +45,12 @@
 //! | `remote.rs` | [`Remote`]: starting fibers from other threads |
 //! | `spawn.rs`, `thread_local.rs` | [`spawn_local`], [`Builder`]; [`ThreadLocal`], a value per thread |
 //! | `join.rs`, `once.rs` | the handles to join; [`LazyLock`] and [`OnceLock`], a value per process |
-//! | `waiter.rs` | a fiber or a thread that waits for what any thread may bring about |
+//! | `waiter.rs` | a fiber or a thread that any thread may wake |
 //! | `ops.rs` | what fibers call: [`park`], [`unpark`], [`sleep`] and so on |
 //! | `unparker.rs`, `local.rs`, `overflow.rs` | [`Unparker`], for other threads; [`fiber_local!`], a value per fiber; from a fault in a stack's guard to a message |
 //! | `core/` | the table of control blocks (`block.rs`) and every transition between ready, parked, asleep, unwound and ended (`run.rs`, `waking.rs`, `teardown.rs`), over the run queue, the deadlines and what other threads send; `current.rs`: the current scheduler and fiber |
 //! | `switch/` | the seam to the stack switch |
-//! | `stack.rs`, `abort.rs`, `error.rs` | the memory it switches to; ending the process; errors |
+//! | `stack.rs`, `abort.rs`, `error.rs`, `limits.rs` | the memory it switches to; ending the process; errors; limits |
 
 #![deny(unsafe_code)]
 
@@ -63,6 +65,7 @@ mod waiter;
 mod spawn;
 
 mod join;
+mod limits;
 
 mod remote;
 
@@ -89,14 +92,15 @@ mod error;
 #[allow(unsafe_code)] // Writes and aborts by system calls.
 mod abort;
 
+pub use crate::core::MayWait;
 pub use crate::core::block::{FiberId, Waiting};
 pub use crate::core::builder::Builder;
 pub use crate::core::current::{unpark_waiting, waiting};
 pub use crate::core::inbox::WakeHook;
 pub use crate::core::locals::AccessError;
-pub use crate::core::{MAX_FIBERS, MayWait};
 pub use crate::error::{JoinError, SpawnError};
 pub use crate::join::{JoinHandle, LocalJoinHandle, Promise};
+pub use crate::limits::MAX_FIBERS;
 pub use crate::local::LocalKey;
 pub use crate::once::{LazyLock, OnceLock};
 pub use crate::ops::{

@@ -1,4 +1,4 @@
-//! What the running fiber may do: say who it is, wait, and wake others of its thread.
+//! Operations of the running fiber: identify itself, wait, and wake other fibers of its thread.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub fn name() -> Option<String> {
 /// A token may be left over from an earlier wait, so park in a loop:
 /// `while !done.get() { park() }`.
 ///
-/// What other waits are made of, so it does not ask
-/// [`Config::may_wait`](crate::Config::may_wait): whoever builds one asks first.
+/// Other waits are built on it, so it does not ask
+/// [`Config::may_wait`](crate::Config::may_wait); those waits ask first.
 ///
 /// # Panics
 /// Panics outside fibers, where nothing could ever resume the caller.
@@ -121,7 +121,7 @@ pub fn yield_to_worker() {
 #[track_caller]
 pub fn sleep(duration: Duration) {
     check_caller_may_wait("`sleep`");
-    // A duration beyond what the clock can express is as good as for ever.
+    // A duration that the clock cannot express means for ever.
     let deadline = Instant::now().checked_add(duration);
     let slept = current::with_fiber(|core, block| match deadline {
         Some(deadline) => core.sleep_until(block, deadline),

@@ -2,8 +2,8 @@
 //!
 //! A stack that overflows touches its guard, and the kernel raises SIGSEGV (SIGBUS on some
 //! systems). The handler cannot run on the stack that is full, so each thread needs an alternate
-//! one. The handler does only what is allowed in it: reads memory of this thread that nobody is
-//! writing, `write`, `abort`. Every other fault goes to the handler that was there before, such as
+//! one. The handler is async-signal-safe: it only reads memory of this thread that is not being
+//! written, `write`, `abort`. Every other fault goes to the handler that was there before, such as
 //! the standard library's, which reports overflows of the threads' own stacks.
 
 use std::ffi::{c_int, c_void};
@@ -71,7 +71,7 @@ impl Drop for OverflowGuard {
                     std::mem::forget(stack);
                 }
             }
-            // Somebody put another one in its place, and may put ours back later.
+            // Other code has replaced it, and may put ours back later.
             _ => std::mem::forget(stack),
         }
     }
@@ -119,7 +119,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: null, or the fiber this thread runs and its scheduler, which are alive (`current.rs`)
     // and not being written: the thread is in this handler.
     if let Some((core, block)) = unsafe { core.as_ref().zip(block.as_ref()) } {
-        // SAFETY: nobody writes the cell meanwhile, as above.
+        // SAFETY: the cell is not written meanwhile, as above.
         let stack = unsafe { &*block.stack.as_ptr() };
         if let Some(stack) = stack.as_ref().filter(|stack| stack.guard().contains(&address)) {
             report(core, block, stack);
@@ -129,7 +129,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
 }
 
 fn report(core: &Core, block: &Block, stack: &Stack) -> ! {
-    // SAFETY: the thread is in the signal handler; nobody writes the cell.
+    // SAFETY: the thread is in the signal handler, so the cell is not being written.
     let name = unsafe { &*block.name.as_ptr() };
     let mut serial = [0; 20];
     let mut kib = [0; 20];
@@ -170,7 +170,8 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         }
         _ => {
             // SAFETY: an all-zero sigaction asks for the default action; when this handler returns,
-            // the instruction faults again and the process dies as it would have without us.
+            // the instruction faults again and the process ends as it would have without this
+            // handler.
             unsafe {
                 let default: libc::sigaction = std::mem::zeroed();
                 libc::sigaction(signal, &raw const default, ptr::null_mut());

@@ -22,12 +22,12 @@ pub struct Config {
     pub stack_bytes: usize,
     /// How many idle stacks are kept for later fibers. Default: 1024.
     pub pooled_stacks: usize,
-    /// Called by other threads after they have sent a fiber or an unpark: rings the bell of the
+    /// Called by other threads after they have sent a fiber or an unpark: wakes the parker of the
     /// scheduler's thread. It is called on the sender's thread. Default: does nothing.
     pub wake: WakeHook,
-    /// Asked before code of the scheduler's thread waits in a public function other than
-    /// [`park`](crate::park): it panics where waiting is wrong, with what is called and from where.
-    /// Default: waiting is right everywhere.
+    /// Called before code of the scheduler's thread waits in a public function other than
+    /// [`park`](crate::park), with the name of the function and the place of the call: it panics
+    /// where waiting is not allowed. Default: waiting is allowed everywhere.
     pub may_wait: Option<MayWait>,
 }
 
@@ -55,17 +55,17 @@ impl fmt::Debug for Config {
 ///
 /// It has no thread and no clock of its own: the thread's worker calls [`run`](Scheduler::run) and
 /// [`expire`](Scheduler::expire) in its loop, between polling whatever else it polls. A fiber runs
-/// until it waits; nobody interrupts it.
+/// until it waits; it is never preempted.
 ///
 /// Dropping the scheduler unwinds the fibers that have not ended: their destructors run, and
-/// whoever joins them gets [`JoinError::Cancelled`](crate::JoinError::Cancelled). A fiber that is
+/// their joiners get [`JoinError::Cancelled`](crate::JoinError::Cancelled). A fiber that is
 /// being unwound is never suspended again. What its destructors call returns at once: `sleep`,
 /// `yield_now`, `park` and `park_until` without having waited, `join` with `Cancelled` if the fiber
 /// that it waits for still has not ended after all others were unwound. A fiber that has caught the
 /// unwinding and waits is unwound again. If it does not end in spite of that, because a destructor
-/// waits in a loop or a loop catches the unwinding, the process ends with a message. A scheduler in a
-/// thread-local that goes because one of its fibers has called [`exit`](std::process::exit) unwinds
-/// none: the process ends as it is.
+/// waits in a loop or a loop catches the unwinding, the process ends with a message. A scheduler in
+/// a thread-local that goes because one of its fibers has called [`exit`](std::process::exit)
+/// unwinds none: the process ends as it is.
 ///
 /// ```
 /// use gossamer_fiber::{Config, Scheduler, spawn_local, yield_now};
@@ -140,7 +140,7 @@ impl Scheduler {
     }
 
     /// Takes in the fibers and unparks that other threads have sent. Returns whether there were
-    /// any. When there are none, this is one load.
+    /// any. An empty inbox costs one load.
     #[inline]
     pub fn drain_inbox(&self) -> bool {
         self.core.drain_inbox()

@@ -8,13 +8,13 @@
 //! ^ limit                                                   ^ top
 //! ```
 //!
-//! A stack grows down and dies in the guard. The guard is many pages: Rust's functions touch every
-//! page of a large frame in order, so that one page would stop them, but C's usually do not, and
-//! some of glibc's have frames of 20 KiB, which would step over a guard of one page. It costs address
-//! space only: untouched pages take no memory, and the kernel counts a guard as one mapping whatever
-//! its size. The colour, 0 to 31 steps of 128 bytes, moves the
+//! A stack grows down and faults in the guard. The guard is many pages: Rust's functions touch
+//! every page of a large frame in order, so that one page would stop them, but C's usually do not,
+//! and some of glibc's have frames of 20 KiB, which would step over a guard of one page. It costs
+//! address space only: untouched pages take no memory, and the kernel counts a guard as one mapping
+//! whatever its size. The colour, 0 to 31 steps of 128 bytes, moves the
 //! hottest lines of different stacks into different cache sets: with page-aligned tops they would
-//! all fight for the same ones, which doubles the cost of a switch with 64 fibers.
+//! all compete for the same ones, which doubles the cost of a switch with 64 fibers.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -50,7 +50,7 @@ impl Stack {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory));
         };
         // SAFETY: a fresh private mapping at an address the kernel chooses touches no memory that
-        // anybody else owns.
+        // is in use.
         let address = unsafe {
             libc::mmap(
                 ptr::null_mut(),

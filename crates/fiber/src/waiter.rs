@@ -1,4 +1,4 @@
-//! Who waits for something that any thread may bring about: a fiber, or a thread outside fibers.
+//! [`Waiter`]: a fiber, or a thread outside fibers, that any thread may wake.
 
 use std::thread::{self, Thread};
 

@@ -13,7 +13,7 @@ fn scheduler() -> Scheduler {
     Scheduler::new(Config::default()).unwrap()
 }
 
-/// Runs `body` in so many fibers of this thread, and returns their results or panic messages.
+/// Runs `body` in `fibers` fibers of this thread, and returns their results or panic messages.
 fn in_fibers<T: 'static>(count: usize, body: fn() -> T) -> Vec<Result<T, String>> {
     let scheduler = scheduler();
     let fibers: Vec<_> =

@@ -1,4 +1,4 @@
-//! Results, panics and cancellations on their way to whoever joins, within and across threads.
+//! Results, panics and cancellations on their way to the joiner, within and across threads.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -81,7 +81,7 @@ fn a_panic_reaches_the_joiner_with_its_payload() {
             .spawn_local(|| panic!("number {}", std::hint::black_box(7)))
             .unwrap();
         let value = spawn_local(|| std::panic::panic_any(42_u64));
-        drop(spawn_local(|| panic!("nobody waits")));
+        drop(spawn_local(|| panic!("the handle was dropped")));
         (text, value, spawn_local(|| 1))
     });
     settle(&scheduler);
@@ -109,7 +109,7 @@ fn a_panicking_destructor_of_an_unwanted_result_stays_inside() {
 }
 
 #[test]
-fn joining_where_nobody_could_run_the_fiber_is_an_error() {
+fn joining_on_the_thread_that_must_run_the_fiber_is_an_error() {
     let scheduler = scheduler();
     let ran = Rc::new(Cell::new(false));
     let handle = scheduler.enter(|| {
@@ -222,7 +222,7 @@ fn a_builder_describes_fibers_here_and_elsewhere() {
 }
 
 #[test]
-fn whoever_waits_for_a_dropped_scheduler_is_told() {
+fn waiters_on_a_dropped_scheduler_get_an_error() {
     let scheduler = scheduler();
     let remote = scheduler.remote();
     let started = scheduler.enter(|| spawn_local(park));

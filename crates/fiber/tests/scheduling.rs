@@ -72,7 +72,7 @@ fn a_yield_to_the_worker_ends_the_round_and_loses_no_turn() {
 }
 
 #[test]
-fn whoever_goes_on_is_the_one_that_runs() {
+fn the_fiber_that_continues_is_the_running_one() {
     let scheduler = scheduler();
     let log = Rc::new(RefCell::new(Vec::new()));
     scheduler.enter(|| {
@@ -90,7 +90,8 @@ fn whoever_goes_on_is_the_one_that_runs() {
                 })
                 .unwrap();
         }
-        // Two of three: every round begins with another fiber, and some fibers hand over to nobody.
+        // Two of three: every round begins with another fiber, and some fibers are the last of
+        // their round.
         while scheduler.live() > 0 {
             assert!((1..=2).contains(&scheduler.run(2)));
             assert_eq!((name(), current()), (None, None));
@@ -141,7 +142,7 @@ fn a_token_is_kept_once_and_used_up() {
 }
 
 #[test]
-fn an_id_of_a_fiber_that_ended_wakes_nobody() {
+fn an_id_of_a_fiber_that_ended_wakes_no_fiber() {
     let scheduler = scheduler();
     let old = scheduler.enter(|| spawn_local(|| ()).id());
     settle(&scheduler);

@@ -130,7 +130,7 @@ fn payloads_of_panics_that_stay_inside_are_freed() {
         let (result, never_runs) = (bad(), bad());
         spawn_local(move || result);
         settle(&scheduler);
-        assert_eq!(Arc::strong_count(&payload), 2, "that of a result that nobody takes");
+        assert_eq!(Arc::strong_count(&payload), 2, "that of a result that is never taken");
         spawn_local(move || drop(never_runs));
     });
     let bad = bad();
@@ -257,20 +257,20 @@ fn destructors_that_wait_while_their_fiber_is_unwound_go_on() {
     let scheduler = scheduler();
     let log = Rc::new(RefCell::new(Vec::new()));
     scheduler.enter(|| {
-        let told = Rc::clone(&log);
+        let entries = Rc::clone(&log);
         parks_with(move || {
             park();
-            told.borrow_mut().push("parked");
+            entries.borrow_mut().push("parked");
             yield_now();
             yield_to_worker();
-            told.borrow_mut().push("yielded");
+            entries.borrow_mut().push("yielded");
             sleep(Duration::from_secs(3600));
             sleep(Duration::MAX);
-            told.borrow_mut().push("slept");
+            entries.borrow_mut().push("slept");
             let deadline = Instant::now() + Duration::from_secs(3600);
             assert!(!park_until(deadline), "no token came");
             assert!(!park_or_give_up());
-            told.borrow_mut().push("gave up");
+            entries.borrow_mut().push("gave up");
         });
     });
     settle(&scheduler);
@@ -284,24 +284,24 @@ fn a_destructor_that_joins_gets_what_the_other_fiber_ended_with() {
     let log = Rc::new(RefCell::new(Vec::new()));
     let joined = Rc::new(RefCell::new(None));
     scheduler.enter(|| {
-        let (told, joins) = (Rc::clone(&log), Rc::clone(&joined));
+        let (entries, joins) = (Rc::clone(&log), Rc::clone(&joined));
         parks_with(move || {
             let handle: Option<LocalJoinHandle<()>> = joins.take();
             let ended = handle.map(LocalJoinHandle::join);
             assert!(matches!(ended, Some(Err(JoinError::Cancelled))), "{ended:?}");
-            told.borrow_mut().push("joined");
+            entries.borrow_mut().push("joined");
         });
-        let told = Rc::clone(&log);
-        let other = parks_with(move || told.borrow_mut().push("the other"));
+        let entries = Rc::clone(&log);
+        let other = parks_with(move || entries.borrow_mut().push("the other"));
         *joined.borrow_mut() = Some(other);
-        let told = Rc::clone(&log);
+        let entries = Rc::clone(&log);
         // Nothing will ever settle this one.
         let (promise, handle) = Promise::<()>::new();
         let mut handle = Some(handle);
         parks_with(move || {
             let ended = handle.take().map(JoinHandle::join);
             assert!(matches!(ended, Some(Err(JoinError::Cancelled))), "{ended:?}");
-            told.borrow_mut().push("gave up");
+            entries.borrow_mut().push("gave up");
         });
         std::mem::forget(promise);
     });

@@ -3,7 +3,7 @@
 use fiber::FiberId;
 use serde::{Deserialize, Serialize};
 use std::panic::Location;
-use trust_core::Trust;
+use trust_core::{Chain, Trust};
 
 /// Who waits at a barrier: fibers of the thread that keeps it.
 struct State {
@@ -81,7 +81,7 @@ impl Barrier {
         match waiting.join() {
             Ok(came_last) => came_last,
             Err(_) if std::thread::panicking() => false,
-            Err(error) => panic!("cannot wait at the barrier: {error}"),
+            Err(error) => panic!("cannot wait at the barrier: {}", Chain(&error)),
         }
     }
 

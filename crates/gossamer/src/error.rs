@@ -1,10 +1,10 @@
 //! [`RackError`]: a rack did not start, or ended with a failure.
 
 use fiber::SpawnError;
-use std::{error::Error, fmt, io};
+use std::{fmt, io};
 use thiserror::Error;
 use transport_api::{HostId, LossReason};
-use trust_core::{DelegateError, WiringError};
+use trust_core::{Chain, DelegateError, WiringError};
 
 /// A rack did not start, or ended with a failure.
 ///
@@ -53,7 +53,7 @@ pub enum RackError {
         reason: LossReason,
     },
     /// Requests failed whose results the program does not wait for.
-    #[error("{} failed; first: {first}", requests(*count))]
+    #[error("{} failed; first: {}", requests(*count), Chain(first))]
     Unobserved {
         /// How many.
         count: usize,
@@ -88,13 +88,7 @@ fn requests(count: usize) -> String {
 
 impl fmt::Debug for RackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)?;
-        let mut level: &dyn Error = self;
-        while let Some(cause) = level.source() {
-            write!(f, ": {cause}")?;
-            level = cause;
-        }
-        Ok(())
+        Chain(self).fmt(f)
     }
 }
 

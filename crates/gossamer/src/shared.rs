@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 use transport_api::{HostId, LossReason, Transport};
-use trust_core::DelegateError;
+use trust_core::{Chain, DelegateError};
 
 /// The value of [`Shared::attention`] that stops all threads.
 pub(crate) const STOP: u32 = u32::MAX;
@@ -210,7 +210,7 @@ impl Shared {
     /// As [`take_unobserved`](Self::take_unobserved), for the journey to host 0.
     pub(crate) fn report_unobserved(&self) -> Option<(usize, String)> {
         let (count, first) = std::mem::take(&mut *self.unobserved.lock());
-        first.map(|first| (count, first.to_string()))
+        first.map(|first| (count, Chain(&first).to_string()))
     }
 }
 

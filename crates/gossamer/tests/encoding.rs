@@ -43,7 +43,8 @@ where
     V: Serialize + DeserializeOwned + Debug + 'static,
 {
     let before = there.apply(|calls| *calls);
-    let error = echoed(there, value).expect_err("a value that cannot cross the rack").to_string();
+    let error = echoed(there, value).expect_err("a value that cannot cross the rack");
+    let error = trust_core::Chain(&error).to_string();
     for part in words {
         assert!(error.contains(part), "{part}: {error}");
     }

@@ -1,8 +1,8 @@
-//! The progress engine of one thread: everything that the thread has of the transport.
+//! The progress engine of one thread: it owns the thread's lanes of the transport.
 //!
-//! MPI and UCX call it so, too: communication makes progress only while somebody calls
-//! [`Progress::poll`]. Several layers share the engine of a thread: delegation, and what stands
-//! beside it. Each is an [`Owner`] of a name space, and gets what arrives in that.
+//! As with the engines of MPI and UCX, communication makes progress only inside calls of
+//! [`Progress::poll`]. Several layers share the engine of a thread: delegation and its neighbours.
+//! Each is the [`Owner`] of a name space, and gets the events of that name space.
 //!
 //! ```text
 //!   fiber                       Progress                       Lane
@@ -15,12 +15,12 @@
 //!
 //! | Caller | Calls, in this order |
 //! |---|---|
-//! | who sets up a thread | [`Progress::new`], [`Progress::add_owner`] |
+//! | set-up of a thread | [`Progress::new`], [`Progress::add_owner`] |
 //! | its worker, in every round | [`Progress::poll_if_due`], or [`Progress::poll`] before it sleeps |
-//! | its fibers | [`Progress::begin`] and its relatives, then [`Operation::wait`] or [`Import::wait`] |
+//! | its fibers | [`Progress::begin`] or another `begin_*`, then [`Operation::wait`] or [`Import::wait`] |
 //! | its worker, at the end | [`Progress::close`], before fibers are unwound |
 //!
-//! Deliberately absent: a clock, threads, sockets. What it uses of them it is handed as lanes.
+//! Deliberately absent: a clock, threads, sockets. Lanes are handed in.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,55 @@
-//! [`Operation`] and [`Import`]: what is under way, for the fiber that waits for it.
+//! [`Operation`] and [`Import`]: how a fiber begins an operation, and the handle that it waits with.
 
 use std::panic::Location;
 use std::rc::Rc;
 
-use transport_api::{HostId, OpError, RegionError, RemoteRegion};
+use transport_api::{HostId, Lane, OpError, RegionError, RemoteRegion};
 
 use crate::progress::Progress;
 use crate::tokens::{Kind, Outcome, Token};
+
+impl Progress {
+    /// Has `start` start an operation with this token on the lane to `host`: a read, an atomic or a
+    /// fence. The next poll flushes it.
+    ///
+    /// # Errors
+    /// Those of `start`. If `host` is gone, `start` is not called, and the wait returns the error.
+    pub fn begin(
+        self: &Rc<Self>,
+        host: HostId,
+        start: impl FnOnce(&mut dyn Lane, u64) -> Result<(), OpError>,
+    ) -> Result<Operation, OpError> {
+        self.begin_with(host, |token| self.start(host, |lane| start(lane, token)))
+    }
+
+    /// Has `start` start something that ends in [`Event::Completed`](transport_api::Event::Completed) or [`Event::Failed`](transport_api::Event::Failed) on the
+    /// lane to `host`, such as [`Transport::begin_revoke`](transport_api::Transport::begin_revoke).
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn begin_with<E>(
+        self: &Rc<Self>,
+        host: HostId,
+        start: impl FnOnce(u64) -> Result<(), E>,
+    ) -> Result<Operation, E> {
+        let token = self.begin_kind(host, Kind::Operation, start)?;
+        Ok(Operation::new(Rc::clone(self), host, token))
+    }
+
+    /// Has `start` begin an import from `host`, by
+    /// [`Transport::begin_import`](transport_api::Transport::begin_import).
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn begin_import<E>(
+        self: &Rc<Self>,
+        host: HostId,
+        start: impl FnOnce(u64) -> Result<(), E>,
+    ) -> Result<Import, E> {
+        let token = self.begin_kind(host, Kind::Import, start)?;
+        Ok(Import::new(Rc::clone(self), host, token))
+    }
+}
 
 /// The token of an operation, which is abandoned when this is dropped.
 struct Ticket {
@@ -62,8 +105,8 @@ impl Operation {
         self.0.has_ended()
     }
 
-    /// Parks the calling fiber until the operation has ended. Returns the old value of an atomic, the
-    /// bytes of a read, otherwise zero.
+    /// Parks the calling fiber until the operation has ended. Returns the old value of an atomic,
+    /// the bytes of a read, otherwise zero.
     ///
     /// # Errors
     /// Why it could not be carried out; [`OpError::PeerLost`] also when the rack ends first.

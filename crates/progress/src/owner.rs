@@ -1,4 +1,4 @@
-//! [`Owner`]: a layer that uses a thread's lanes, and gets what arrives in its name space.
+//! [`Owner`]: a layer that uses a thread's lanes, and gets the events of its name space.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -22,7 +22,8 @@ pub struct Notification {
     pub value: u32,
 }
 
-/// What a peer has sent that no peer of this build sends, in words that go behind its name.
+/// A peer has sent something that no peer of this build sends. The text follows the peer's name in
+/// messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
@@ -49,13 +50,13 @@ pub trait Owner {
     /// As [`bulk`](Self::bulk).
     fn notified(&self, notification: Notification) -> Result<(), Violation>;
 
-    /// `host` has refused an operation that takes no token, on a region in the owner's name space. The
-    /// next fence reports that, too; not every such operation is reported here.
+    /// `host` has refused an operation that takes no token, on a region in the owner's name space.
+    /// The next fence reports that, too; not every such operation is reported here.
     fn refused(&self, host: HostId, error: &OpError) {
         let _ = (host, error);
     }
 
-    /// A host is gone. Told once for each host, after the operations with it have ended.
+    /// A host is gone. Called once for each host, after the operations with it have ended.
     fn peer_gone(&self, event: &PeerEvent);
 }
 

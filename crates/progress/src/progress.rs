@@ -5,15 +5,14 @@ use std::rc::{Rc, Weak};
 
 use transport_api::{Event, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RegionKey};
 
-use crate::operation::{Import, Operation};
 use crate::owner::{Notification, Owner, Owners, Violation};
 use crate::tokens::{Kind, Outcome, Token, Tokens};
 
 /// A lane that all layers of a thread share.
 pub type LaneRef = RefCell<Box<dyn Lane>>;
 
-/// Rounds between two polls of the lanes, while nothing is waited for that only they bring, and
-/// memory brings everything else.
+/// Rounds between two polls of the lanes, while no operation is under way and the memory of every
+/// host is mapped.
 const POLL_EVERY: u32 = 32;
 
 /// The progress engine of one thread.
@@ -22,8 +21,8 @@ const POLL_EVERY: u32 = 32;
 pub struct Progress {
     /// By host.
     lanes: Box<[LaneRef]>,
-    /// Whether lanes are polled in every round: the memory of some host is not mapped, or an operation
-    /// is under way or waits to be flushed.
+    /// Whether lanes are polled in every round: the memory of some host is not mapped, or an
+    /// operation is under way or waits to be flushed.
     is_urgent: Cell<bool>,
     /// Rounds before the next poll of the lanes, if not.
     until_poll: Cell<u32>,
@@ -38,9 +37,9 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The engine of a thread with these lanes, one to each host, in order. `all_mapped`: the memory
-    /// of every host is mapped ([`Transport::maps`](transport_api::Transport::maps)), so that lanes
-    /// bring only what is rare.
+    /// The engine of a thread with these lanes, one to each host, in order. `all_mapped`: the
+    /// memory of every host is mapped ([`Transport::maps`](transport_api::Transport::maps)), so
+    /// that lanes bring only what is rare.
     pub fn new(lanes: Vec<Box<dyn Lane>>, all_mapped: bool) -> Rc<Progress> {
         let gone = RefCell::new(vec![None; lanes.len()].into());
         Rc::new(Progress {
@@ -94,48 +93,8 @@ impl Progress {
         result
     }
 
-    /// Has `start` start an operation with this token on the lane to `host`: a read, an atomic or a
-    /// fence. The next poll flushes it.
-    ///
-    /// # Errors
-    /// Those of `start`. If `host` is gone, `start` is not called, and the wait returns the error.
-    pub fn begin(
-        self: &Rc<Self>,
-        host: HostId,
-        start: impl FnOnce(&mut dyn Lane, u64) -> Result<(), OpError>,
-    ) -> Result<Operation, OpError> {
-        self.begin_with(host, |token| self.start(host, |lane| start(lane, token)))
-    }
-
-    /// Has `start` start something that ends in [`Event::Completed`] or [`Event::Failed`] on the lane
-    /// to `host`, such as [`Transport::begin_revoke`](transport_api::Transport::begin_revoke).
-    ///
-    /// # Errors
-    /// As [`begin`](Self::begin).
-    pub fn begin_with<E>(
-        self: &Rc<Self>,
-        host: HostId,
-        start: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<Operation, E> {
-        let token = self.begin_kind(host, Kind::Operation, start)?;
-        Ok(Operation::new(Rc::clone(self), host, token))
-    }
-
-    /// Has `start` begin an import from `host`, by
-    /// [`Transport::begin_import`](transport_api::Transport::begin_import).
-    ///
-    /// # Errors
-    /// As [`begin`](Self::begin).
-    pub fn begin_import<E>(
-        self: &Rc<Self>,
-        host: HostId,
-        start: impl FnOnce(u64) -> Result<(), E>,
-    ) -> Result<Import, E> {
-        let token = self.begin_kind(host, Kind::Import, start)?;
-        Ok(Import::new(Rc::clone(self), host, token))
-    }
-
-    fn begin_kind<E>(
+    /// Takes a token for an operation of this kind, and has `start` start it.
+    pub(crate) fn begin_kind<E>(
         &self,
         host: HostId,
         kind: Kind,
@@ -179,8 +138,8 @@ impl Progress {
         self.is_urgent.get()
     }
 
-    /// Polls, in every round if that [is urgent](Self::is_urgent), otherwise in one of many; true if
-    /// there was anything.
+    /// Polls, in every round if that [is urgent](Self::is_urgent), otherwise in one of many; true
+    /// if there was anything.
     #[inline(always)]
     pub fn poll_if_due(&self) -> bool {
         let left = self.until_poll.get();
@@ -188,8 +147,8 @@ impl Progress {
         (left == 0 || self.is_urgent()) && self.poll()
     }
 
-    /// Flushes what was started, and takes what the lanes have: wakes fibers whose operations have
-    /// ended, and hands the owners what has arrived for them. True if there was anything.
+    /// Flushes started operations, then polls the lanes: wakes fibers whose operations have ended,
+    /// and hands the owners their events. True if there was anything.
     pub fn poll(&self) -> bool {
         let mut moved = self.flush();
         for (host, lane) in self.lanes.iter().enumerate() {
@@ -281,7 +240,7 @@ impl Progress {
         self.lose(PeerEvent::Lost(host, LossReason::Protocol(violation.0)));
     }
 
-    /// Ends what is under way with a host, and tells the owners, once.
+    /// Ends the operations under way with a host, and calls the owners, once.
     fn lose(&self, event: PeerEvent) {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
         // A host that has left answers nothing more, either.
@@ -300,8 +259,8 @@ impl Progress {
         }
     }
 
-    /// Ends every operation under way and every one to come: the rack has ended. After this no fiber
-    /// waits for an operation, so that fibers can be unwound.
+    /// Ends every operation under way and every one to come: the rack has ended. After this no
+    /// fiber waits for an operation, so that fibers can be unwound.
     pub fn close(&self) {
         for gone in self.gone.borrow_mut().iter_mut() {
             gone.get_or_insert_with(Progress::ended);

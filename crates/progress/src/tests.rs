@@ -1,4 +1,4 @@
-//! The engine over lanes that do what the test says, in one thread.
+//! The engine over fake lanes that the test drives, in one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use transport_api::{
 
 use crate::{Notification, Owner, Progress, Violation};
 
-/// What a fake lane has seen, and what it reports next.
+/// The operations that a fake lane has seen, and the events it reports next.
 #[derive(Default)]
 struct Wire {
     /// The tokens of the fences that were started.
@@ -148,7 +148,7 @@ impl Thread {
     }
 }
 
-/// An owner that keeps what it is told.
+/// An owner that records its events.
 #[derive(Default)]
 struct Log {
     bulk: RefCell<Vec<(Tag, usize)>>,
@@ -288,7 +288,7 @@ fn the_loss_of_a_host_ends_all_of_its_operations_and_no_others() {
         other => panic!("{:?}", other.map(|region| region.key())),
     }
     for owner in owners {
-        assert_eq!(*owner.gone.borrow(), [lost(1)], "told once");
+        assert_eq!(*owner.gone.borrow(), [lost(1)], "called once");
     }
     assert!(!other.is_finished());
     assert_eq!(thread.progress.under_way(), 1);
@@ -425,7 +425,7 @@ fn a_fiber_that_is_unwound_leaves_no_waiter() {
     assert_eq!(progress.under_way(), 1);
     assert_eq!(thread.fibers.abandon(), 1);
     assert_eq!(progress.under_way(), 1, "the operation goes on");
-    // Another fiber may have the id's place by now; whoever ran here, nobody is woken.
+    // Another fiber may have the id's place by now; no fiber is woken.
     wires[1].lock().unwrap().events.push_back(Event::Completed { token, value: 3 });
     progress.poll();
     assert_eq!((progress.under_way(), progress.tokens().len()), (0, 0));

@@ -204,7 +204,7 @@ impl Tokens {
         self.entry(token).is_some_and(|entry| matches!(entry.state, State::Ended(_)))
     }
 
-    /// `fiber` waits for the operation, or none does.
+    /// Sets the fiber that waits for the operation, or clears it.
     pub(crate) fn set_waiter(&mut self, token: Token, fiber: Option<FiberId>) {
         if let Some(Entry { state: State::Waiting(waiter), .. }) = self.entry(token) {
             *waiter = fiber;

@@ -1,6 +1,7 @@
-//! What can go wrong with a delegated request, and the reports that travel back for it.
+//! Errors of delegated requests, and the panic reports that travel back for them.
 
 use std::any::Any;
+use std::error::Error as StdError;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -18,13 +19,13 @@ pub enum DelegateError {
     Panicked {
         /// Where it ran.
         trustee: ThreadId,
-        /// What it said.
+        /// The message of its panic.
         report: PanicReport,
     },
     /// The trustee refused the request before anything ran.
     #[error("{trustee} refused the request: {reason}")]
     Refused {
-        /// Who refused.
+        /// The trustee.
         trustee: ThreadId,
         /// Why, and what to do.
         reason: String,
@@ -34,15 +35,15 @@ pub enum DelegateError {
     PeerLost {
         /// The host.
         host: HostId,
-        /// What became of it.
+        /// Why the transport considers it gone.
         reason: LossReason,
     },
     /// An argument or a result could not be encoded or decoded.
-    #[error("cannot {what}: {source}")]
+    #[error("cannot {what}")]
     Codec {
-        /// What was tried: "encode the arguments", "decode the result", ...
+        /// The step that failed: "encode the arguments", "decode the result", ...
         what: &'static str,
-        /// What the codec said.
+        /// The codec's error.
         source: CodecError,
     },
     /// The rack is shutting down, or the calling thread belongs to none.
@@ -68,7 +69,24 @@ pub(crate) const RACK_ENDED: DelegateError = DelegateError::NoRack("the rack has
 /// How a call has ended. Its failure is boxed, so that a small result stays in registers.
 pub(crate) type CallResult<U> = Result<U, Box<DelegateError>>;
 
-/// What the codec says when a value cannot be encoded or decoded.
+/// Displays an error and its causes, separated by colons: for messages that end the chain, such as
+/// those of panics and reports to other hosts.
+#[derive(Debug)]
+pub struct Chain<'a>(pub &'a dyn StdError);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.0, f)?;
+        let mut level = self.0;
+        while let Some(cause) = level.source() {
+            write!(f, ": {cause}")?;
+            level = cause;
+        }
+        Ok(())
+    }
+}
+
+/// A value cannot be encoded or decoded.
 #[derive(Debug, Clone, Error)]
 #[error("{0}")]
 pub struct CodecError(pub(crate) String);
@@ -82,7 +100,7 @@ impl CodecError {
     }
 }
 
-/// What a caught panic carries.
+/// The payload of a caught panic.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
 /// Runs code of users, whose panic must not end the runtime's thread, and hands the panic to
@@ -129,5 +147,18 @@ impl PanicReport {
 impl fmt::Display for PanicReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn display_prints_one_level_and_chain_all() {
+        let source = CodecError("too deep".to_owned());
+        let error = DelegateError::Codec { what: "encode the arguments", source };
+        assert_eq!(error.to_string(), "cannot encode the arguments");
+        assert_eq!(Chain(&error).to_string(), "cannot encode the arguments: too deep");
     }
 }

@@ -56,7 +56,7 @@ pub use crate::{
     closure::invoke::Delegable,
     closure::registry::is_one_image,
     codec::Portable,
-    error::{CodecError, DelegateError, PanicReport},
+    error::{Chain, CodecError, DelegateError, PanicReport},
     node::idle,
     node::racks::{Job, Post, Registered, run_job},
     node::wiring::{Wiring, WiringError},

@@ -34,7 +34,7 @@ fn wired(rack: &[Arc<ShmTransport>]) -> Vec<Wiring> {
 }
 
 #[test]
-fn an_arrival_of_a_client_that_does_not_exist_is_nobodys() {
+fn an_arrival_of_a_client_that_does_not_exist_is_ignored() {
     // As many clients as make the trustee look at arrival words, and rows of words that are longer
     // than there are clients.
     let rack = ShmTransport::in_process(3, 6).expect("a rack");

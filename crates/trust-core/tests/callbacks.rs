@@ -11,7 +11,7 @@ use gossamer_trust_core::{
 };
 use transport_shm::ShmTransport;
 
-/// A property on a thread that serves nobody, and a node for this thread.
+/// A property on a thread that never polls, and a node for this thread.
 fn enter() -> (Wiring, Trust<u8>, EnteredNode, LocalTrustee) {
     let wiring = Wiring::connect(ShmTransport::threads(2).unwrap(), 0, Duration::from_secs(10));
     let wiring = wiring.expect("a wired rack");
@@ -28,19 +28,19 @@ struct Callback(Rc<RefCell<Vec<Result<u8, String>>>>);
 
 impl Callback {
     fn note(&self) -> impl FnOnce(Result<u8, DelegateError>) + use<> {
-        let told = self.clone();
-        move |result| told.0.borrow_mut().push(result.map_err(|error| error.to_string()))
+        let calls = self.clone();
+        move |result| calls.0.borrow_mut().push(result.map_err(|error| error.to_string()))
     }
 
     #[track_caller]
     fn is(&self, expected: &[Result<u8, &str>]) {
-        let told = std::mem::take(&mut *self.0.borrow_mut());
-        assert_eq!(told.len(), expected.len(), "{told:?}");
-        for (told, expected) in told.iter().zip(expected) {
-            match (told, expected) {
-                (Ok(told), Ok(expected)) => assert_eq!(told, expected),
-                (Err(told), Err(expected)) => assert!(told.contains(expected), "{told}"),
-                _ => panic!("{told:?} instead of {expected:?}"),
+        let calls = std::mem::take(&mut *self.0.borrow_mut());
+        assert_eq!(calls.len(), expected.len(), "{calls:?}");
+        for (call, expected) in calls.iter().zip(expected) {
+            match (call, expected) {
+                (Ok(result), Ok(expected)) => assert_eq!(result, expected),
+                (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
+                _ => panic!("{call:?} instead of {expected:?}"),
             }
         }
     }
@@ -49,23 +49,23 @@ impl Callback {
 #[test]
 fn requests_under_way_end_when_the_node_closes() {
     let (_wiring, there, node, _) = enter();
-    let told = Callback::default();
+    let callback = Callback::default();
     for _ in 0..500 {
-        there.try_apply_then(|n| *n, told.note());
+        there.try_apply_then(|n| *n, callback.note());
     }
-    told.is(&[]);
+    callback.is(&[]);
     node.close();
-    told.is(&[Err("the rack has ended"); 500]);
-    there.try_apply_then(|n| *n, told.note());
-    told.is(&[Err("the rack has ended")]);
+    callback.is(&[Err("the rack has ended"); 500]);
+    there.try_apply_then(|n| *n, callback.note());
+    callback.is(&[Err("the rack has ended")]);
 }
 
 #[test]
 fn requests_to_the_own_thread_run_while_the_node_closes() {
     let (_wiring, there, node, local) = enter();
     let here = local.entrust(1);
-    let told = Callback::default();
-    let inner = told.clone();
+    let callback = Callback::default();
+    let inner = callback.clone();
     there.try_apply_then(
         |n| *n,
         move |result| {
@@ -76,8 +76,8 @@ fn requests_to_the_own_thread_run_while_the_node_closes() {
         },
     );
     node.close();
-    told.is(&[Ok(1), Err("fell over")]);
-    assert!(node.take_incidents().is_empty(), "who asked has been told");
+    callback.is(&[Ok(1), Err("fell over")]);
+    assert!(node.take_incidents().is_empty(), "the callback got the failure");
 }
 
 /// Sends a request when it is dropped.
@@ -94,11 +94,11 @@ impl Drop for Asks {
 #[test]
 fn requests_of_destructors_end_when_the_node_is_cleared() {
     let (_wiring, there, node, local) = enter();
-    let told = Callback::default();
+    let callback = Callback::default();
     let here = local.entrust(1);
-    std::mem::forget(local.entrust(Asks(Some(here), told.clone())));
-    std::mem::forget(local.entrust(Asks(Some(there), told.clone())));
+    std::mem::forget(local.entrust(Asks(Some(here), callback.clone())));
+    std::mem::forget(local.entrust(Asks(Some(there), callback.clone())));
     node.close();
     node.clear();
-    told.is(&[Err("the rack has ended"), Err("there is no property")]);
+    callback.is(&[Err("the rack has ended"), Err("there is no property")]);
 }

@@ -1,6 +1,6 @@
-//! A peer gone mad: whatever it writes into its slots and sends by the bulk path, the trustee's
-//! thread does not panic, reads nothing beyond the slot, runs no closure on a property of another
-//! type, and says why it refuses what it refuses.
+//! A malicious peer writes anything into its slots and sends anything by the bulk path: the
+//! trustee's thread does not panic, reads nothing beyond the slot, runs no closure on a property of
+//! another type, and gives a reason with every refusal.
 #![cfg(not(loom))]
 
 use std::collections::BTreeSet;

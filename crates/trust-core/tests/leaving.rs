@@ -1,5 +1,5 @@
-//! A thread stops being a node when its owner drops the guard. Whoever tries that from inside the
-//! node, or while fibers wait there, gets an error in words, and what they go on using stays.
+//! A thread stops being a node when its owner drops the guard. Code inside the node,
+//! or a caller while fibers wait there, gets a panic with a message, and the node stays.
 #![cfg(not(loom))]
 
 use std::cell::{Cell, RefCell};
@@ -40,8 +40,8 @@ impl Drop for LeaverAtLast {
     }
 }
 
-/// Makes this thread a node, which has a property of its own and one on a thread that serves
-/// nobody.
+/// Makes this thread a node, which has a property of its own and one on a thread that
+/// never polls.
 fn enter() -> (Wiring, Trust<u8>, Trust<Latch<u8>>) {
     let wiring = Wiring::connect(ShmTransport::threads(2).unwrap(), 0, Duration::from_secs(10));
     let wiring = wiring.expect("a wired rack");
@@ -53,7 +53,7 @@ fn enter() -> (Wiring, Trust<u8>, Trust<Latch<u8>>) {
     (wiring, here, there)
 }
 
-/// Checks that `act` is told that the thread cannot stop being a node now, and that it is still
+/// Checks that `act` panics because the thread cannot stop being a node now, and that it still is
 /// one.
 #[track_caller]
 fn stays<R>(here: &Trust<u8>, act: impl FnOnce() -> R) {

@@ -55,7 +55,7 @@ impl Served {
             let request = self.slot.buffer(arrival.buffer).load(2 * WORD, Ordering::Relaxed);
             self.batches.set(self.batches.get() + 1);
             assert_eq!(request, self.batches.get(), "batches are served whole and in order");
-            // Answered, though nobody looks at the answer.
+            // Answered, though the answer is not read.
             self.slot.answer(arrival, arrival.end);
         }
         Visit { served: arrived.is_some(), again: self.slot.arrived().is_some() }

@@ -102,7 +102,7 @@ fn model(preemptions: usize, copies: bool, batches: &'static [&'static [u64]]) {
 }
 
 #[test]
-fn a_batch_and_its_answer_are_seen_whole() {
+fn a_batch_and_its_answer_are_seen_intact() {
     model(3, false, &[&[7, 8]]);
 }
 
@@ -117,7 +117,7 @@ fn more_batches_than_buffers_of_different_sizes() {
 }
 
 #[test]
-fn copies_on_both_sides_are_handed_over_whole() {
+fn copies_on_both_sides_are_handed_over_intact() {
     // What comes without order has many more interleavings: one forced switch less.
     model(1, true, &[&[1, 2], &[3], &[4]]);
 }

@@ -1,4 +1,4 @@
-//! What threads say they have sent and served is what they have.
+//! The traffic counts of threads match what they have sent and served.
 #![cfg(not(loom))]
 
 use std::rc::Rc;

@@ -42,6 +42,98 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["local"],
         ],
     ),
+    (
+        "crates/fiber/src",
+        &[
+            &["abort", "limits", "stack"],
+            &["error", "switch"],
+            &["core"],
+            &["local", "overflow", "unparker"],
+            &["ops"],
+            &["waiter"],
+            &["join", "once"],
+            &["spawn", "thread_local"],
+            &["remote"],
+            &["scheduler"],
+        ],
+    ),
+    (
+        "crates/fiber/src/core",
+        &[
+            &["builder", "locals", "queue", "timer"],
+            &["block"],
+            &["current", "inbox"],
+            &["run", "teardown", "waking"],
+        ],
+    ),
+    ("crates/fiber/src/switch", &[&["asan", "portable"], &["x86_64"]]),
+    ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
+    (
+        "crates/trust-core/src",
+        &[
+            &["error", "wire"],
+            &["codec"],
+            &["closure"],
+            &["client", "trustee"],
+            &["node"],
+            &["api"],
+        ],
+    ),
+    (
+        "crates/trust-core/src/api",
+        &[
+            &["callback", "delegate", "future", "may_wait", "remote_fiber"],
+            &["apply"],
+            &["trustee"],
+            &["latch", "trust"],
+            &["launch"],
+        ],
+    ),
+    (
+        "crates/trust-core/src/client",
+        &[
+            &["outcome"],
+            &["completion", "request"],
+            &["completion_list", "waiter"],
+            &["outbox"],
+            &["replies"],
+        ],
+    ),
+    (
+        "crates/trust-core/src/closure",
+        &[
+            &["batch", "capture", "identity", "noref"],
+            &["invoke", "registry"],
+            &["call", "context"],
+        ],
+    ),
+    (
+        "crates/trust-core/src/codec",
+        &[
+            &["fault", "format", "plain", "portable"],
+            &["trusts"],
+            &["encoded", "undelivered"],
+            &["decode", "encode"],
+        ],
+    ),
+    ("crates/trust-core/src/codec/decode", &[&["decoder"], &["parts"]]),
+    ("crates/trust-core/src/codec/encode", &[&["encoder"], &["parts"]]),
+    (
+        "crates/trust-core/src/node",
+        &[
+            &["awaited", "idle", "turn"],
+            &["callers"],
+            &["state"],
+            &["entered", "inline", "poll", "request", "send"],
+            &["chain", "racks", "system"],
+            &["wiring"],
+        ],
+    ),
+    ("crates/trust-core/src/trustee", &[&["count"], &["property"], &["inbox"]]),
+    (
+        "crates/trust-core/src/wire",
+        &[&["bulk", "copy", "integrity", "traffic", "words"], &["arrivals", "slot"], &["link"]],
+    ),
     ("crates/transport-rdma/src/verbs", &[&["device"], &["cq", "pd"], &["mr"], &["qp"]]),
     (
         "tools/guest/src",

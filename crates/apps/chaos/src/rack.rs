@@ -88,7 +88,9 @@ impl Ledger {
             }
             // The rack ended while the fiber ran.
             Err(DelegateError::NoRack(_)) => {}
-            Err(error) => self.violations.push(format!("a request to host {host} failed: {error}")),
+            Err(error) => {
+                self.violations.push(format!("a request to host {host} failed: {error:?}"))
+            }
         }
         None
     }

@@ -61,7 +61,7 @@ pub(crate) fn request_all<R: 'static>(
     let responses = pending.responses.take();
     let unwrap = |response: Result<R, DelegateError>| match response {
         Ok(response) => response,
-        Err(error) => panic!("request to a shard failed: {error}"),
+        Err(error) => panic!("request to a shard failed: {error:?}"),
     };
     responses.into_iter().flatten().map(unwrap).collect()
 }

@@ -1,4 +1,4 @@
-//! A fiber's control block: who it is, what it waits for, where it is suspended.
+//! A fiber's control block: its identity, its wait, and its suspended execution.
 //!
 //! Only the thread that owns the scheduler touches a block, so plain cells suffice. A block stays
 //! at one address as long as its scheduler lives and is used again, with its stack, by later
@@ -23,7 +23,7 @@ use crate::switch::Switch;
 /// Names one fiber of one thread: an index into the thread's table and a generation that tells it
 /// from the fibers that had the same place before.
 ///
-/// An id of a fiber that has ended names nobody. An id means nothing on another thread; use an
+/// The id of a fiber that has ended names no fiber. On another thread an id means nothing; use an
 /// [`Unparker`](crate::Unparker) there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FiberId {
@@ -39,14 +39,14 @@ impl FiberId {
     }
 
     /// The id that [`FiberId::to_bits`] turned into `bits`. Bits from elsewhere make an id that
-    /// names nobody or the wrong fiber, which then wakes for no reason; nothing worse happens.
+    /// names no fiber or the wrong one, which then wakes spuriously; nothing worse happens.
     #[inline]
     pub const fn from_bits(bits: u64) -> FiberId {
         FiberId { index: bits as u32, generation: (bits >> 32) as u32 }
     }
 }
 
-/// A fiber that waits, for whoever is to wake it: unlike a [`FiberId`] it is not looked up, and must
+/// A handle to wake a waiting fiber: unlike a [`FiberId`] it is not looked up, and must
 /// not be used when the fiber's scheduler is gone.
 #[derive(Clone, Copy)]
 pub struct Waiting(pub(crate) NonNull<Block>);
@@ -78,7 +78,7 @@ pub(crate) enum State {
 pub(crate) enum Timer {
     /// Nothing.
     Unset,
-    /// Asleep until then, whatever anybody unparks.
+    /// Asleep until then; unparks do not end it.
     Sleep(Instant),
     /// Parked until then at most.
     Park(Instant),

@@ -5,10 +5,10 @@
 //! another thread, so an address taken before a switch is right after it.
 //!
 //! One invariant keeps stacks from being mixed up: `running` is the fiber whose stack the thread is
-//! on, or null on the thread's own stack, and while it is set, `core` is that fiber's scheduler. (But
-//! for the few instructions between a switch and the note of who goes on, and for `Core::run`
-//! between two fibers, where no code of users runs.) A fiber can therefore not enter the scheduler
-//! of other fibers; see [`Entered::new`].
+//! on, or null on the thread's own stack, and while it is set, `core` is that fiber's scheduler.
+//! (Except for the few instructions between a switch and the update of `running`, and in
+//! `Core::run` between two fibers, where no user code runs.) A fiber can therefore not enter the
+//! scheduler of other fibers; see [`Entered::new`].
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -47,14 +47,14 @@ pub(crate) fn with_fiber<R>(f: impl FnOnce(&Core, &Block) -> R) -> Option<R> {
     Some(f(unsafe { &*core }, block))
 }
 
-/// The running fiber, for whoever is to wake it; `None` outside fibers.
+/// A handle to wake the running fiber; `None` outside fibers.
 #[inline(always)]
 pub fn waiting() -> Option<Waiting> {
     with_fiber(|_, block| Waiting(NonNull::from(block)))
 }
 
 /// As [`unpark`](crate::unpark), of a fiber whose scheduler is known to be there, entered or not.
-/// For one that has ended it is without effect, or wakes another for no reason.
+/// For a fiber that has ended it has no effect, or wakes another one spuriously.
 ///
 /// # Safety
 /// The fiber is one of this thread, and its scheduler is there.

@@ -12,10 +12,10 @@ use crate::core::block::FiberId;
 use crate::core::builder::Builder;
 use crate::error::SpawnError;
 
-/// Called after something was put into a thread's inbox: rings the thread's bell.
+/// Called after something was put into a thread's inbox: wakes the thread's parker.
 pub type WakeHook = Arc<dyn Fn() + Send + Sync>;
 
-/// Begins on the new fiber with `Ok`, or is told why there is none.
+/// Runs on the new fiber with `Ok`, or is called with the error if the fiber cannot start.
 pub(crate) type Job = Box<dyn FnOnce(Result<(), SpawnError>) + Send>;
 
 pub(crate) enum Message {
@@ -25,7 +25,7 @@ pub(crate) enum Message {
 
 /// The part of a scheduler that other threads share.
 pub(crate) struct Shared {
-    /// Tells this scheduler from all others of the process, past and present.
+    /// Distinguishes this scheduler from all others of the process, past and present.
     pub(crate) scheduler: u64,
     mail: AtomicBool,
     inbox: Mutex<Inbox>,

@@ -28,10 +28,8 @@ use crate::core::inbox::{Message, Shared};
 use crate::core::queue::Queue;
 use crate::core::timer::Timers;
 use crate::error::SpawnError;
+use crate::limits::MAX_FIBERS;
 use crate::stack::{MIN_STACK_BYTES, Stack};
-
-/// Fibers of one thread, at most.
-pub const MAX_FIBERS: usize = 1 << 20;
 
 pub(crate) struct Core {
     pub(crate) queue: Queue<Block>,

@@ -31,8 +31,8 @@ impl<T> Queue<T> {
         self.head.get() == self.tail.get()
     }
 
-    /// Adds a block of the queue's own scheduler, which is not queued, at the end. Whoever made the
-    /// block has made room with `reserve`.
+    /// Adds a block of the queue's own scheduler, which is not queued, at the end. The core
+    /// has made room for the block with `reserve`.
     #[inline(always)]
     pub(crate) fn push(&self, block: &T) {
         let tail = self.tail.get();
@@ -52,8 +52,8 @@ impl<T> Queue<T> {
         if self.is_empty() {
             return None;
         }
-        // SAFETY: only this thread touches the cell, and no method calls out, as in `push`; the mask
-        // is the length less one.
+        // SAFETY: only this thread touches the cell, and no method calls out, as in `push`; the
+        // mask is the length less one.
         let block = unsafe {
             let ring = &*self.ring.get();
             *ring.get_unchecked(self.head.get() & self.mask.get())

@@ -48,8 +48,8 @@ impl Core {
     /// Resumes up to `limit` ready fibers and returns how many. To be called on the thread's own
     /// stack, with this core entered.
     ///
-    /// Only the first of them is resumed from here: fibers that wait [hand over](Self::leave) to the
-    /// next one. Whoever gets the processor notes that it is the one that runs.
+    /// Only the first of them is resumed from here: fibers that wait [hand over](Self::leave) to
+    /// the next one. The fiber that gets the processor notes that it is running.
     #[inline]
     pub(crate) fn run(&self, limit: usize) -> usize {
         self.runs.set(true);
@@ -58,9 +58,9 @@ impl Core {
         while let Some(block) = self.take_next() {
             // SAFETY: a queued block is loaded and suspended; this is the thread's own stack.
             unsafe { block.switch.resume() };
-            // SAFETY: whoever goes on puts its block there (`leave`, `launch`), every `Entered` on its
-            // stack restores it, and nobody else gives the processor back: it is a block of this
-            // core.
+            // SAFETY: the fiber that continues puts its block there (`leave`, `launch`), every
+            // `Entered` on its stack restores it, and only that fiber gives the processor back: it
+            // is a block of this core.
             let block = unsafe { &*CURRENT.with(|current| current.running.get()) };
             if block.switch.became() == Resumed::Finished {
                 self.retire(block);
@@ -87,9 +87,9 @@ impl Core {
     #[inline(always)]
     unsafe fn leave(&self, block: &Block) {
         let next = if Switch::HANDS_OVER { self.take_next() } else { None };
-        // SAFETY: the caller runs on the stack of `block`, and `run` has resumed it or whoever handed
-        // over to it: a cancelled fiber does not come here. A queued block is loaded and suspended,
-        // or is this one, which then stays where it is.
+        // SAFETY: the caller runs on the stack of `block`, and `run` has resumed it or the fiber
+        // that handed over to it: a cancelled fiber does not come here. A queued block is loaded
+        // and suspended, or is this one, which then stays where it is.
         unsafe {
             match next {
                 Some(next) => block.switch.hand_over(&next.switch),
@@ -99,7 +99,7 @@ impl Core {
         CURRENT.with(|current| current.running.set(block));
     }
 
-    /// Suspends the running fiber until somebody unparks it.
+    /// Suspends the running fiber until it is unparked.
     #[inline(always)]
     pub(crate) fn park(&self, block: &Block) {
         if block.state.get() == State::Active {
@@ -111,8 +111,8 @@ impl Core {
         }
     }
 
-    /// Uses up the token that makes a wait return at once. Returns whether there was one; for a
-    /// cancelled fiber, there is none.
+    /// Uses up the token that makes a wait return at once. Returns whether there was one; a
+    /// cancelled fiber has none.
     #[cold]
     #[inline(never)]
     fn take_token(block: &Block) -> bool {
@@ -188,12 +188,12 @@ impl Core {
     }
 }
 
-/// Runs a fiber's body. In a function of its own, so that what is too large for the stack is found
-/// out when the fiber is known to be the one that runs.
+/// Runs a fiber's body. In a function of its own, so that an overflow by its first frame happens
+/// when the fiber is noted as the running one.
 #[inline(never)]
 fn contain(body: impl FnOnce()) {
-    // Nothing may unwind out of a fiber. `body` reports panics to its joiner; what is left are
-    // destructors of results that nobody waits for.
+    // Nothing may unwind out of a fiber. `body` reports panics to its joiner; this catches those of
+    // destructors of results whose handles were dropped.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
         drop_payload(payload);
     }

@@ -18,7 +18,7 @@ const MAX_DEFIANCE: u32 = 64;
 /// aborted: they are in a loop that waits for something that cannot happen any more.
 const MAX_FUTILE_WAITS: u32 = 1 << 20;
 
-/// What is thrown in a fiber that waits after its cancellation.
+/// The payload thrown in a fiber that waits after its cancellation.
 struct Cancellation;
 
 impl Core {
@@ -53,8 +53,8 @@ impl Core {
             block.state.set(State::Cancelled);
             CURRENT.with(|current| current.running.set(block));
             // SAFETY: a block that is neither free nor cancelled holds a loaded execution; it is
-            // suspended, because no `run` is under way, and the fibers whose stacks this runs on are
-            // cancelled.
+            // suspended, because no `run` is under way, and the fibers whose stacks this runs on
+            // are cancelled.
             unsafe { block.switch.unwind() };
             CURRENT.with(|current| current.running.set(std::ptr::null()));
             self.retire(block);

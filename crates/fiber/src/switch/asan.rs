@@ -1,14 +1,14 @@
 //! Tells AddressSanitizer of stack switches. Only with `--cfg address_sanitizer`
 //! (`cargo xtask asan`); elsewhere its functions are empty.
 //!
-//! AddressSanitizer knows the bounds of the stack that a thread runs on, and keeps a *fake stack* for
-//! each, where locals live whose addresses are taken, so that it sees their use after their function
-//! has returned. For every switch it must be told:
+//! AddressSanitizer knows the bounds of the stack that a thread runs on, and keeps a *fake stack*
+//! for each, where locals live whose addresses are taken, so that it sees their use after their
+//! function has returned. For every switch it must be notified:
 //! 1. just before, on the old stack: where the new stack is ([`Side::leave_for`]);
 //! 2. just after, on the new stack: which fake stack belongs to it ([`Side::arrive`]).
 //!
-//! Between a fiber's end and the next one on its stack, the stack's memory is poisoned, so that a
-//! pointer into it that was kept is found out.
+//! Between a fiber's end and the next one on its stack, the stack's memory is poisoned, so that
+//! using a pointer into it that was kept is reported.
 
 #[cfg(not(address_sanitizer))]
 pub(in crate::switch) use disabled::Side;
@@ -128,8 +128,8 @@ mod enabled {
             unsafe {
                 __sanitizer_finish_switch_fiber(fake_stack, &raw mut bottom, &raw mut bytes);
             }
-            // SAFETY: the side was left a moment ago by a switch of this thread; sides stay in place
-            // while their execution lasts, and that of whoever resumes is a thread-local.
+            // SAFETY: the side was left a moment ago by a switch of this thread; sides stay in
+            // place while their execution lasts, and that of the resumer is a thread-local.
             if let Some(left) = unsafe { LEFT.replace(ptr::null()).as_ref() } {
                 left.0.set(Known { bottom, bytes, ..left.0.get() });
             }

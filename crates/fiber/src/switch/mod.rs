@@ -4,10 +4,10 @@
 //! `resume` it from the scheduler, `suspend` it from inside or have it `hand_over` to another,
 //! `unwind` it for good.
 //!
-//! On x86-64 they are our own ([`x86_64`]), on other processors corosensei's ([`portable`]). The reason is the
-//! processor's return predictor: a switch that ends with `ret`, as corosensei's does, throws it out
-//! of step, so that every function between the fiber's beginning and its `park` costs two
-//! mispredictions whenever it waits (`docs/decisions/0014-own-switch.md` has the figures).
+//! On x86-64 they are our own ([`x86_64`]), on other processors corosensei's ([`portable`]). The
+//! reason is the processor's return predictor: a switch that ends with `ret`, as corosensei's does,
+//! throws it out of step, so that every function between the fiber's beginning and its `park` costs
+//! two mispredictions whenever it waits (`docs/decisions/0014-own-switch.md` has the figures).
 //! `RUSTFLAGS="--cfg switch_portable"` chooses the other one, to test it. Ours tells
 //! AddressSanitizer of its switches ([`asan`]).
 
@@ -23,7 +23,7 @@ pub(crate) use portable::Switch;
 #[cfg(all(target_arch = "x86_64", not(switch_portable)))]
 pub(crate) use x86_64::Switch;
 
-/// What became of a fiber that was resumed.
+/// The state in which a resumed fiber gave the processor back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Resumed {
     /// It gave the processor back and can be resumed again.

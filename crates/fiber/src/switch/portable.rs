@@ -1,4 +1,4 @@
-//! The switch where we have none of our own: corosensei's.
+//! The switch on other processors: corosensei's.
 //!
 //! Both `resume` and `suspend` must inline into their callers: corosensei ends `suspend` with a
 //! `ret` that the processor predicts from the `call` in `resume`, so that every real call and
@@ -37,7 +37,7 @@ unsafe impl corosensei::stack::Stack for View {
 
 /// The suspended or running execution of one fiber, or nothing.
 pub(crate) struct Switch {
-    /// The way back to whoever resumed: valid from the first instruction of the closure to its last.
+    /// The way back to the resumer: valid from the first instruction of the closure to its last.
     exit: Cell<*const Yielder<(), ()>>,
     became: Cell<Resumed>,
     coroutine: UnsafeCell<Option<Coroutine<(), (), (), View>>>,
@@ -83,7 +83,7 @@ impl Switch {
             unsafe { (*this).exit.set(yielder) };
             body();
         });
-        // SAFETY: no execution is in progress, so nobody else looks into the cell.
+        // SAFETY: no execution is in progress, so no other reference into the cell exists.
         unsafe { *self.coroutine.get() = Some(coroutine) };
     }
 
@@ -102,13 +102,13 @@ impl Switch {
         });
     }
 
-    /// What became of the execution when it gave the processor back.
+    /// The state in which the execution gave the processor back.
     #[inline(always)]
     pub(crate) fn became(&self) -> Resumed {
         self.became.get()
     }
 
-    /// For other kinds of switches: this one [hands over](Self::HANDS_OVER) to nobody.
+    /// For other kinds of switches: this one never [hands over](Self::HANDS_OVER).
     ///
     /// # Safety
     /// As for [`suspend`](Self::suspend).
@@ -116,7 +116,7 @@ impl Switch {
         unreachable!("a coroutine of corosensei's resumes no other");
     }
 
-    /// Gives the processor back to whoever called `resume`; returns at the next `resume`.
+    /// Gives the processor back to the caller of `resume`; returns at the next `resume`.
     ///
     /// # Safety
     /// The caller runs on this execution's stack.

@@ -1,9 +1,9 @@
 //! The switch on x86-64: two stack pointers change places, and the processor jumps.
 //!
-//! Whoever gives the processor away pushes where to go on and the two registers that the compiler
-//! will not let us name as lost; everything else that it wants to keep, it saves around the switch
-//! by itself, which is why [`swap`] must be inlined. Each execution has a word for its stack pointer
-//! while it is suspended, and so has whoever resumed:
+//! The side that gives the processor away pushes the address to continue at and the two registers
+//! that the compiler does not accept as clobbers; the compiler saves everything else around the
+//! switch, which is why [`swap`] must be inlined. Each execution has a word for its stack pointer
+//! while it is suspended, and so has its resumer:
 //!
 //! ```text
 //!   push rbp, rbx, address of 2      fiber's stack, suspended      scheduler's stack, waiting
@@ -36,7 +36,7 @@ use crate::switch::{MAX_INLINE_CLOSURE_BYTES, Resumed};
 /// How far an execution has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing is loaded, or what was has finished.
+    /// Nothing is loaded, or the closure has finished.
     Ended,
     /// The closure waits on its stack.
     Loaded,
@@ -46,14 +46,14 @@ enum Phase {
     Unwinding,
 }
 
-/// What a suspended execution is thrown when it is to end.
+/// The payload of the panic that ends a suspended execution.
 struct Unwind;
 
-/// What ended the closure, when it was not its own return.
+/// The panic that ended the closure, if one did.
 type Payload = Box<dyn Any + Send>;
 
 thread_local! {
-    /// The stack pointer of whoever called `resume`, while an execution runs.
+    /// The stack pointer of the caller of `resume`, while an execution runs.
     static RESUMER: Cell<*mut u8> = const { Cell::new(std::ptr::null_mut()) };
     static RESUMER_SIDE: Side = const { Side::new() };
 }
@@ -135,7 +135,7 @@ impl Switch {
     }
 
     /// Runs the loaded execution until it, or one to which it has handed over, suspends or
-    /// finishes. Which one, the caller knows; what [became](Self::became) of that one, it says.
+    /// finishes. The caller knows which one; [`became`](Self::became) returns its state.
     ///
     /// # Safety
     /// An execution is loaded and suspended, the caller is not itself on its stack, and no other
@@ -148,7 +148,7 @@ impl Switch {
         RESUMER_SIDE.with(Side::arrive);
     }
 
-    /// What became of the execution that has given the processor back.
+    /// The state in which the execution has given the processor back.
     ///
     /// # Panics
     /// If its closure did.
@@ -157,7 +157,7 @@ impl Switch {
         if self.phase.get() == Phase::Ended { self.finished() } else { Resumed::Suspended }
     }
 
-    /// Gives the processor back to whoever called `resume`; returns when this execution is resumed
+    /// Gives the processor back to the caller of `resume`; returns when this execution is resumed
     /// or handed over to.
     ///
     /// # Safety
@@ -226,8 +226,8 @@ impl Switch {
             Phase::Begun | Phase::Unwinding => {
                 self.phase.set(Phase::Unwinding);
                 while self.phase.get() != Phase::Ended {
-                    // SAFETY: as promised by the caller. It ends now: whatever it waits for again is
-                    // refused by the scheduler.
+                    // SAFETY: as promised by the caller. It ends now: whatever it waits for again
+                    // is refused by the scheduler.
                     unsafe { self.resume() };
                 }
                 self.finished();
@@ -241,12 +241,12 @@ impl Switch {
     }
 }
 
-/// Suspends whoever runs, with its stack pointer in `here`, and goes on with whoever is suspended
-/// with its stack pointer in `there`; returns when somebody goes on with `here`.
+/// Suspends the running side, with its stack pointer in `here`, and continues the side that is
+/// suspended with its stack pointer in `there`; returns when `here` is continued.
 ///
 /// # Safety
 /// `there` is, when `here` has been written, the stack pointer of a side that is suspended in this
-/// function or about to begin, and nobody goes on with that again.
+/// function or about to begin, and that is continued only once.
 #[inline(always)]
 unsafe fn swap(here: &Cell<*mut u8>, there: &Cell<*mut u8>) {
     // SAFETY: the caller's promise. All registers are declared lost but `rsp`, which is back when
@@ -309,7 +309,7 @@ unsafe extern "sysv64" fn start<F: FnOnce() + 'static>(switch: *const Switch) ->
 /// Drops a closure that has not begun.
 ///
 /// # Safety
-/// `closure` is an `F` that nobody uses again.
+/// `closure` is an `F` that is not used again.
 unsafe fn discard<F>(closure: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { closure.cast::<F>().drop_in_place() };

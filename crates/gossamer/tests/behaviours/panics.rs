@@ -4,6 +4,7 @@ use crate::common::{message_of, panic_in, wait_until};
 use gossamer::{DelegateError, Trustee};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use std::{cell::RefCell, rc::Rc};
+use trust_core::Chain;
 
 fn others() -> Vec<Trustee> {
     let me = gossamer::local_trustee().trustee();
@@ -137,7 +138,7 @@ pub(crate) fn a_callback_for_failures_is_called_once() {
             unit.try_apply_with_then(|(), _: Awkward| 3, value, note);
             match the_only_one_told() {
                 Ok(told) => assert!(is_here && told == 3, "what stays here is not encoded"),
-                Err(error) => assert!(error.to_string().contains(expected), "{error}"),
+                Err(error) => assert!(Chain(&error).to_string().contains(expected), "{error:?}"),
             }
         }
         for (number, expected) in [
@@ -158,7 +159,7 @@ pub(crate) fn a_callback_for_failures_is_called_once() {
             unit.try_apply_with_then(make, number, |result| note(result.map(|_| 3)));
             match the_only_one_told() {
                 Ok(told) => assert!(is_here && told == 3, "what stays here is not encoded"),
-                Err(error) => assert!(error.to_string().contains(expected), "{error}"),
+                Err(error) => assert!(Chain(&error).to_string().contains(expected), "{error:?}"),
             }
         }
         assert_eq!(unit.apply(|()| 5), 5, "all goes on");
@@ -246,15 +247,15 @@ pub(crate) fn values_that_cannot_be_encoded_or_decoded() {
         assert!(send(Awkward::Fine).is_ok());
         let error = send(Awkward::NotEncoded).unwrap_err();
         assert!(matches!(error, DelegateError::Codec { .. }), "{error:?}");
-        assert!(error.to_string().contains("too awkward to encode"), "{error}");
+        assert!(Chain(&error).to_string().contains("too awkward to encode"), "{error}");
         let error = send(Awkward::NotDecoded).unwrap_err();
         assert!(matches!(error, DelegateError::Refused { .. }), "{error:?}");
-        assert!(error.to_string().contains("too awkward to decode"), "{error}");
+        assert!(Chain(&error).to_string().contains("too awkward to decode"), "{error}");
         let error = send(Awkward::DecodingPanics).unwrap_err();
         assert!(matches!(error, DelegateError::Panicked { .. }), "{error:?}");
         assert_eq!(panic_in(|| send(Awkward::EncodingPanics)), "encoding fell over");
         let error = unit.try_apply(|()| Awkward::NotEncoded).unwrap_err();
-        assert!(error.to_string().contains("too awkward to encode"), "{error}");
+        assert!(Chain(&error).to_string().contains("too awkward to encode"), "{error}");
         let error = unit.try_apply(|()| Awkward::EncodingPanics).unwrap_err();
         assert!(matches!(error, DelegateError::Panicked { .. }), "{error:?}");
         let error = unit.try_apply(|()| Awkward::NotDecoded).unwrap_err();

@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
 use crate::Trust;
 use crate::api::callback::{Callback, Either, Tell, Then};
-use crate::client::completion::kind_of;
+use crate::client::completion_list::kind_of;
 use crate::closure::context::Context;
 use crate::closure::invoke::{Delegable, Invoke, Plain, With, check_captures};
 use crate::codec::Portable;
-use crate::error::{CallResult, DelegateError, OUTSIDE, PanicReport, outside};
+use crate::error::{CallResult, Chain, DelegateError, OUTSIDE, PanicReport, outside};
 use crate::node::request::Target;
 use crate::node::{CallSite, Node, current, on_node};
 
@@ -61,8 +61,8 @@ impl<T: 'static> Trust<T> {
     /// gone, or when a value cannot be encoded or decoded.
     ///
     /// # Panics
-    /// In delegated context; and if the closure panics on this very thread, where the panic goes
-    /// its ordinary way.
+    /// In delegated context; and if the closure panics on this very thread, where the panic
+    /// propagates to the caller.
     #[inline(always)]
     #[track_caller]
     pub fn try_apply<F, U>(&self, closure: F) -> Result<U, DelegateError>
@@ -98,13 +98,13 @@ impl<T: 'static> Trust<T> {
     ///
     /// Requests of one thread to one trustee are served in the order they were sent. A fiber waits
     /// here only when there is no room for more requests, and gives way now and then when it calls
-    /// properties of its own thread, as in [`apply`](Self::apply). If the request fails, `then` is not
-    /// called and the rack is told ([`Incident::Unobserved`](crate::Incident::Unobserved)); use
+    /// properties of its own thread, as in [`apply`](Self::apply). If the request fails, `then` is
+    /// not called and the worker gets an [`Incident::Unobserved`](crate::Incident::Unobserved); use
     /// [`try_apply_then`](Self::try_apply_then) to handle that.
     ///
     /// # Panics
     /// Outside a thread of the rack. If the closure runs at once, because the property is this
-    /// thread's own, a panic of the closure or of `then` goes its ordinary way.
+    /// thread's own, a panic of the closure or of `then` propagates to the caller.
     #[inline(always)]
     #[track_caller]
     pub fn apply_then<F, U, C>(&self, closure: F, then: C)
@@ -137,8 +137,8 @@ impl<T: 'static> Trust<T> {
 
     /// As [`apply_then`](Self::apply_then), but `then` also gets failures.
     ///
-    /// `then` is called exactly once, on this thread, with the result or with the reason why there
-    /// is none: the closure panicked, on whatever thread it ran, this one included; a value cannot
+    /// `then` is called exactly once, on this thread, with the result or with the error:
+    /// the closure panicked, on any thread, this one included; a value cannot
     /// be encoded or decoded, or its own code for that panicked; the property or the trustee's host
     /// is gone; the rack ended first. In the last case it is called while the rack ends, where new
     /// requests fail too.
@@ -231,10 +231,10 @@ impl<T: 'static> Trust<T> {
         };
         let _context = node.context().enter_from_free(Context::Inline(place));
         // SAFETY: the property is live and a `T` (its tag is the trust's, which is `T`'s). Nothing
-        // else refers to it: only this thread has access, and it was in free context until the guard
-        // above, since no fiber switch lies between the caller's check and that guard (`find` runs
-        // no code of users). Whatever runs inside the guard, other fibers included, finds a context
-        // that is not free.
+        // else refers to it: only this thread has access, and it was in free context until the
+        // guard above, since no fiber switch lies between the caller's check and that guard (`find`
+        // runs no code of users). Whatever runs inside the guard, other fibers included, finds a
+        // context that is not free.
         let property = unsafe { &mut *property.cast::<T>() };
         Ok(invoke.invoke(property, arguments))
     }
@@ -292,7 +292,7 @@ impl<T: 'static> Trust<T> {
         }
     }
 
-    /// Runs a closure on a property of this thread for a callback: if that hears of failures, a
+    /// Runs a closure on a property of this thread for a callback: if that gets failures, a
     /// panic of the closure is one of them, as it is when another thread runs it.
     #[inline(always)]
     fn run_for<I, V, C>(
@@ -323,7 +323,7 @@ impl<T: 'static> Trust<T> {
     }
 }
 
-/// What a closure that cannot run is told. Its arguments are dropped in the context that they would
+/// The error of a closure that cannot run. Its arguments are dropped in the context that they would
 /// have been dropped in, since the caller goes on using the node.
 #[cold]
 fn no_such_property<A>(node: &Node, number: u32, unused: A, place: CallSite) -> Box<DelegateError> {
@@ -346,8 +346,8 @@ pub(crate) fn or_raise<U>(result: CallResult<U>) -> U {
     }
 }
 
-/// Ends the caller with the failure of its request, and says where that was delegated: the message
-/// outlives the panic's own place when whoever joins the fiber looks at it.
+/// Ends the caller with the failure of its request, and says where that was delegated: the place
+/// of the panic itself is lost when the fiber's joiner gets the message.
 #[cold]
 #[inline(never)]
 #[track_caller]
@@ -358,12 +358,13 @@ fn raise(error: &DelegateError) -> ! {
         if std::thread::panicking() {
             // A destructor that panics ends the process, so the message must come first.
             panic!(
-                "{error} (delegated at {}, in a destructor: use `try_apply` there)",
+                "{} (delegated at {}, in a destructor: use `try_apply` there)",
+                Chain(error),
                 Location::caller()
             );
         }
         // The rack has ended under a fiber that was still waiting: nothing went wrong here.
         std::panic::resume_unwind(Box::new(error.to_string()));
     }
-    panic!("{error} (delegated at {})", Location::caller())
+    panic!("{} (delegated at {})", Chain(error), Location::caller())
 }

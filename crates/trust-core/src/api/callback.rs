@@ -1,18 +1,19 @@
-//! What is done with the result of a call that does not wait: a callback gets it, or the failure.
+//! [`Callback`]: gets the result of a call that does not wait, or the failure.
 
 use std::any::type_name;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::client::completion::{Completion, Outcome, undecodable};
+use crate::client::completion::Completion;
+use crate::client::outcome::{Outcome, undecodable};
 use crate::codec::Portable;
 use crate::error::{CodecError, DelegateError};
 use crate::node::on_node;
 
-/// What is told of the result of a call that does not wait.
+/// Gets the result of a call that does not wait.
 pub(crate) trait Callback<U>: Sized + 'static {
-    /// Whether a callback of the user hears of failures, panics on this thread included. If not,
-    /// such a panic goes its ordinary way.
+    /// Whether a callback of the user gets failures, panics on this thread included. If not,
+    /// such a panic propagates to the caller.
     const HEARS_FAILURES: bool;
 
     fn done(self, value: U);
@@ -59,7 +60,7 @@ impl<U: 'static, C: FnOnce(Result<U, DelegateError>) + 'static> Callback<U> for 
     }
 }
 
-/// Tells a callback when the reply comes.
+/// Calls a callback when the reply comes.
 pub(crate) struct Tell<C, U>(pub(crate) C, pub(crate) PhantomData<fn(U)>);
 
 impl<U: Portable, C: Callback<U>> Completion for Tell<C, U> {

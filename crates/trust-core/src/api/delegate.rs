@@ -30,7 +30,7 @@ macro_rules! delegate {
         let closure = $crate::uncaptured(trust, &arguments, |$property, ($($value,)*)| $body);
         // Only a closure that captures nothing becomes a function pointer.
         let _: fn(_, _) -> _ = closure;
-        // The types of the values are known now, so that a reference among them can be told.
+        // The types of the values are known now, so that a reference among them can be detected.
         let ($($value,)*) = &arguments;
         $({
             #[allow(unused_imports)]

@@ -16,7 +16,7 @@ use crate::error::{DelegateError, RACK_ENDED};
 use crate::node::racks;
 
 /// The future of a delegated call. The call is under way whether or not this is polled; dropping it
-/// only means that nobody looks at the result.
+/// only discards the result.
 #[must_use = "a future does nothing for you unless it is awaited"]
 pub struct Applied<U>(Arc<Mutex<State<U>>>);
 

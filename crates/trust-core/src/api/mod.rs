@@ -1,4 +1,4 @@
-//! What users call: trusts and trustees, `apply` and its relatives, latches and `launch`.
+//! The API of users: trusts and trustees, `apply` and its relatives, latches and `launch`.
 //!
 //! Everything here turns a call into a request of the current thread's [`Node`](crate::Node), and
 //! the reply into a result.
@@ -11,7 +11,8 @@ pub(crate) mod delegate;
 pub(crate) mod future;
 #[allow(unsafe_code)] // The value of a latch is behind a cell that its guard opens.
 pub(crate) mod latch;
-pub(crate) mod launch;
+mod launch;
 pub(crate) mod may_wait;
+mod remote_fiber;
 pub(crate) mod trust;
 pub(crate) mod trustee;

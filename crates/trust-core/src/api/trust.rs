@@ -15,7 +15,7 @@ use crate::node::{Node, NodeId, racks, with_node};
 use crate::trustee::count::{RENAME_AFTER, mint};
 
 /// A counted reference to a property: a value of type `T` that one thread of the rack, its
-/// *trustee*, looks after. Everyone else works on it by sending closures to that thread.
+/// *trustee*, owns. Other threads work on it by sending closures to that thread.
 ///
 /// It takes the place of an `Arc<Mutex<T>>`: clone it, send it to other fibers, threads and
 /// processes, [`apply`](Self::apply) closures to the value. The property is dropped, by its
@@ -24,8 +24,8 @@ use crate::trustee::count::{RENAME_AFTER, mint};
 /// Cloning sends nothing, wherever it happens; dropping sends one small request (`count.rs` says
 /// how they are counted).
 ///
-/// A trust travels inside arguments, results and spawned closures, and only there: any serializer or
-/// deserializer but the rack's own gets an error.
+/// A trust travels inside arguments, results and spawned closures, and only there: any serializer
+/// or deserializer but the rack's own gets an error.
 pub struct Trust<T: 'static> {
     /// The trustee's.
     pub(crate) home: NodeId,
@@ -42,7 +42,7 @@ pub struct Trust<T: 'static> {
 #[cfg(feature = "nightly")]
 impl<T> !crate::NoRef for Trust<T> {}
 
-/// What a trust must tell when it is dropped.
+/// What the drop of a trust must send.
 struct Ledger {
     id: u64,
     /// The ids of the trusts that were cloned from this one.
@@ -81,13 +81,13 @@ impl<T: 'static> Trust<T> {
         }
     }
 
-    /// The thread that looks after the property.
+    /// The thread that owns the property.
     pub fn trustee(&self) -> Trustee {
         Trustee::with_number(self.home.number())
     }
 
-    /// Whether `node`, which is not the trustee's, may queue a request here that nobody waits for.
-    /// If so, that has been noted: the drop of this trust must not overtake the request, on
+    /// Whether `node`, which is not the trustee's, may queue a request here without waiting for the
+    /// reply. If so, that has been noted: the drop of this trust must not overtake the request, on
     /// whatever thread that happens.
     ///
     /// One comparison answers most calls: a thread is only ever noted here if it may.
@@ -165,8 +165,8 @@ impl<T: 'static> fmt::Debug for Trust<T> {
     }
 }
 
-/// Only the rack's own codec can make a trust travel (`codec/trusts.rs`): any other serializer gets an
-/// error, and no trust comes of it.
+/// Only the rack's own codec can make a trust travel (`codec/trusts.rs`): any other serializer gets
+/// an error, and no trust comes of it.
 impl<T: 'static> Serialize for Trust<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let id = self.mint_child();

@@ -1,5 +1,4 @@
-//! [`Trustee`]: a thread of the rack as somebody to entrust things to, and to start fibers on
-//! (thesis 2.3.2).
+//! [`Trustee`]: a thread of the rack, to entrust values to and to start fibers on (thesis 2.3.2).
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -10,16 +9,18 @@ use transport_api::ThreadId;
 
 use crate::Trust;
 use crate::api::apply::or_raise;
-use crate::api::launch::{Begun, Started, begin};
-use crate::client::completion::{Completion, Outcome, boxed};
+use crate::api::remote_fiber::{Begun, Started, begin};
+use crate::client::completion::{Completion, boxed};
+use crate::client::outcome::Outcome;
 use crate::closure::invoke::{Delegable, Invoke, check_captures};
 use crate::codec::Portable;
 use crate::error::{CallResult, DelegateError, RACK_ENDED, outside};
+use crate::node::awaited::ReplyTo;
 use crate::node::request::Target;
-use crate::node::system::{RUNTIME, ReplyTo, Runtime};
+use crate::node::system::{RUNTIME, Runtime};
 use crate::node::{Node, on_node, with_node};
 
-/// A thread of the rack, as somebody to entrust things to.
+/// A thread of the rack, to entrust values to and to start fibers on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Trustee {
     number: u32,
@@ -46,7 +47,7 @@ impl LocalTrustee {
             .expect("a local trustee does not leave its thread")
     }
 
-    /// The same trustee, as others see it.
+    /// The same trustee, as a value that other threads can use.
     pub fn trustee(&self) -> Trustee {
         self.0
     }
@@ -285,7 +286,7 @@ impl Trustee {
     }
 }
 
-/// Gives a fiber's result to whoever joins it.
+/// Gives a fiber's result to its joiner.
 struct Settle<U>(Promise<U>);
 
 impl<U: Portable + Send> Completion for Settle<U> {

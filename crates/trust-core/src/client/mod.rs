@@ -1,7 +1,11 @@
 //! The client's side of a pair of threads: requests out, replies in.
 
-#[allow(unsafe_code)] // Completions of any type lie in one vector of words.
 pub(crate) mod completion;
+#[allow(unsafe_code)] // Completions of any type lie in one vector of words.
+pub(crate) mod completion_list;
 pub(crate) mod outbox;
+pub(crate) mod outcome;
+mod replies;
+pub(crate) mod request;
 #[allow(unsafe_code)] // A completion points to the stack of the fiber that waits for it.
 pub(crate) mod waiter;

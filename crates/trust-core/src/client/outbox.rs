@@ -5,76 +5,28 @@ use std::collections::VecDeque;
 
 use fiber::FiberId;
 use primitive::limits::{BUFFERS, INLINE_BYTES};
-use primitive::sync::Ordering;
 use progress::LaneRef;
 use transport_api::ThreadId;
 
-use crate::client::completion::{Completion, Completions, Outcome};
-use crate::closure::context::ContextCell;
+use crate::client::completion::Completion;
+use crate::client::completion_list::Completions;
+use crate::client::outcome::Outcome;
+use crate::client::request::{Arguments, Request, Waiting};
 use crate::codec::Plain;
 use crate::error::{DelegateError, Panic, catch};
 use crate::wire::bulk::{BATCH_REPLY_BYTES, BULK_REQUEST, BulkQueue, BulkSent};
-use crate::wire::copy::copied_out;
 use crate::wire::link::Link;
-use crate::wire::slot::{Answer, ClientSlot, buffer_of, start_of};
+use crate::wire::slot::{ClientSlot, buffer_of};
 use crate::wire::traffic::{Traffic, add};
-use crate::wire::words::{ReplyHead, RequestHead, WORD};
-
-/// A request's arguments.
-#[derive(Clone, Copy)]
-pub(crate) enum Arguments<'a> {
-    Plain(Plain),
-    Encoded(&'a [u8]),
-}
-
-impl Request<'_> {
-    /// Words behind the head. A bulk payload has its length there.
-    #[inline(always)]
-    fn words(&self) -> usize {
-        let words = self.arguments.words();
-        let inline = if words <= INLINE_BYTES / WORD { words } else { 1 };
-        inline.max(self.reply_words)
-    }
-}
-
-impl Arguments<'_> {
-    #[inline(always)]
-    fn words(self) -> usize {
-        match self {
-            Arguments::Plain(plain) => plain.words(),
-            Arguments::Encoded(bytes) => bytes.len().div_ceil(WORD),
-        }
-    }
-}
-
-/// A request, but for its completion. What is off the common path takes it by value: a reference
-/// that left the inlined path would keep the whole of it in memory, and nothing of it constant.
-#[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
-    pub(crate) property: u32,
-    pub(crate) closure: u32,
-    pub(crate) arguments: Arguments<'a>,
-    /// Words that the reply will probably need.
-    pub(crate) reply_words: usize,
-}
-
-/// A request that found no room and could not wait for it.
-struct Waiting {
-    property: u32,
-    closure: u32,
-    plain: Option<Plain>,
-    encoded: Vec<u8>,
-    reply_words: usize,
-    completion: Box<dyn FnOnce(Outcome<'_>)>,
-}
+use crate::wire::words::{RequestHead, WORD};
 
 /// The client's end of one pair of threads.
 pub(crate) struct Outbox {
-    slot: ClientSlot,
+    pub(super) slot: ClientSlot,
     /// The completions of the batch being filled.
     filling: Completions,
     /// Those of the batches in flight, by buffer.
-    in_flight: [Completions; BUFFERS],
+    pub(super) in_flight: [Completions; BUFFERS],
     link: Link,
     backlog: RefCell<VecDeque<Waiting>>,
     /// Postponed requests that have found room.
@@ -83,22 +35,22 @@ pub(crate) struct Outbox {
     waiting_for_room: RefCell<Vec<FiberId>>,
     /// The word in the oldest answered buffer at which the next reply that stands apart begins;
     /// zero where none of them has been taken.
-    apart: Cell<usize>,
+    pub(super) apart: Cell<usize>,
     /// Whether a reply has come that belongs to no request.
-    protocol_violated: Cell<bool>,
+    pub(super) protocol_violated: Cell<bool>,
     /// Bulk payloads of unanswered requests.
-    bulk_out: BulkSent,
+    pub(super) bulk_out: BulkSent,
     /// Bulk payloads of replies that have arrived.
-    bulk: RefCell<BulkQueue>,
+    pub(super) bulk: RefCell<BulkQueue>,
     /// Why requests fail here, once the trustee is gone or the rack has ended.
     closed: RefCell<Option<DelegateError>>,
     is_closed: Cell<bool>,
     /// Whether the node has this outbox in its list of those with something under way.
     pub(crate) listed: Cell<bool>,
-    /// What has gone out and come back, counted by the batch.
+    /// Requests and words in both directions, counted by the batch.
     requests_out: Cell<u64>,
     words_out: Cell<u64>,
-    words_in: Cell<u64>,
+    pub(super) words_in: Cell<u64>,
 }
 
 impl Outbox {
@@ -187,8 +139,8 @@ impl Outbox {
         let Some(room) = self.filling.room::<C>() else { return Err(completion) };
         let Some(at) = self.slot.append(len, head, length) else { return Err(completion) };
         self.bulk_out.add(buffer_of(self.slot.filling()), bytes.len());
-        // A lane that refuses has lost its peer and will say so: everything here fails then, this
-        // request with it.
+        // A lane that refuses has lost its peer and will report that: everything here fails then,
+        // this request with it.
         let _ = lane.borrow_mut().bulk(self.trustee().thread, BULK_REQUEST, bytes.to_vec());
         add(&self.words_out, bytes.len().div_ceil(WORD));
         self.filling.push(room, at, len, completion);
@@ -196,7 +148,7 @@ impl Outbox {
     }
 
     /// Keeps a request until there is room; returns its ticket. All that comes after it queues
-    /// behind it, so that nobody is overtaken for ever.
+    /// behind it, so that no request is overtaken for ever.
     #[cold]
     #[inline(never)]
     pub(crate) fn postpone(
@@ -270,111 +222,12 @@ impl Outbox {
         add(&self.requests_out, handover.requests);
         add(&self.words_out, handover.end);
         self.filling.swap(&self.in_flight[handover.buffer]);
-        // A lane that is broken says so through its peer event; the completions are told then.
+        // A lane that is broken reports a peer event; the completions fail then.
         let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         true
     }
 
-    /// Takes replies; true if any request was completed. `context` hears what runs, and `caught`
-    /// gets the panics of completions.
-    #[inline(always)]
-    pub(crate) fn reap(&self, context: &ContextCell, caught: &mut dyn FnMut(Panic)) -> bool {
-        match self.slot.answered() {
-            None => false,
-            Some(answered) => {
-                self.slot.prefetch_answered(answered);
-                self.reap_buffer(answered, context, caught)
-            }
-        }
-    }
-
-    fn reap_buffer(
-        &self,
-        answer: Answer,
-        context: &ContextCell,
-        caught: &mut dyn FnMut(Panic),
-    ) -> bool {
-        let completions = &self.in_flight[answer.buffer];
-        let first = completions.place();
-        let finished = loop {
-            let run = std::panic::AssertUnwindSafe(|| self.run(answer, context));
-            match std::panic::catch_unwind(run) {
-                Ok(finished) => break finished,
-                Err(panic) => caught(panic),
-            }
-        };
-        let moved = completions.place() != first;
-        if finished {
-            completions.clear();
-            self.apart.set(0);
-            self.bulk_out.forget(answer.buffer);
-            add(&self.words_in, answer.end);
-            self.slot.take_back();
-        }
-        moved
-    }
-
-    /// Runs the completions of an answered buffer; false if one waits for its bulk payload.
-    #[inline(always)]
-    fn run(&self, answer: Answer, context: &ContextCell) -> bool {
-        if answer.end > answer.requests {
-            return self.run_with_apart(answer, context);
-        }
-        let completions = &self.in_flight[answer.buffer];
-        while let Some(kind) = completions.kind() {
-            context.set_callback(&kind.name);
-            completions.run_kind(kind, self.slot.memory(), self.trustee());
-        }
-        true
-    }
-
-    /// As [`run`](Self::run), of a buffer with replies that stand apart.
-    #[inline(never)]
-    fn run_with_apart(&self, answer: Answer, context: &ContextCell) -> bool {
-        let Answer { buffer, requests, end } = answer;
-        let (memory, trustee, start) = (self.slot.memory(), self.trustee(), start_of(buffer));
-        let completions = &self.in_flight[buffer];
-        while let Some(next) = completions.next() {
-            context.set_callback(&next.kind.name);
-            let apart = self.apart.get().max(requests);
-            if apart >= end {
-                completions.run_in_place(next, memory, trustee);
-                continue;
-            }
-            let word = memory.words().load(start + apart, Ordering::Relaxed);
-            let Some(ReplyHead { status, bulk, at, len }) = ReplyHead::unpack(word) else {
-                self.apart.set(end);
-                completions.run(next, Outcome::Nonsense { trustee });
-                continue;
-            };
-            let behind = apart + 1 + len.div_ceil(WORD);
-            if start + at != next.at {
-                completions.run_in_place(next, memory, trustee);
-            } else if bulk {
-                let arrived = self.bulk.borrow_mut().pop();
-                let Some(payload) = arrived else {
-                    completions.put_back(next);
-                    return false;
-                };
-                self.apart.set(apart + 1);
-                completions.run(next, Outcome::Reply { trustee, status, payload: &payload });
-            } else if behind <= end {
-                self.apart.set(behind);
-                copied_out(memory, (start + apart + 1) * WORD, len, |payload| {
-                    completions.run(next, Outcome::Reply { trustee, status, payload });
-                });
-            } else {
-                self.apart.set(end);
-                completions.run(next, Outcome::Nonsense { trustee });
-            }
-        }
-        if self.apart.get().max(requests) < end {
-            self.protocol_violated.set(true);
-        }
-        true
-    }
-
-    /// Whether the trustee has replied to what it was not asked: it is not to be trusted.
+    /// Whether the trustee has sent a reply without a request, which violates the protocol.
     pub(crate) fn protocol_violated(&self) -> bool {
         self.protocol_violated.get()
     }

@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use fiber::Waiting;
 
-use crate::client::completion::{Completion, Outcome};
+use crate::client::completion::Completion;
+use crate::client::outcome::Outcome;
 use crate::codec::Portable;
 use crate::error::{CallResult, CodecError, DelegateError, outside};
 
@@ -53,7 +54,7 @@ pub(crate) struct Waiter<U> {
     end: UnsafeCell<End<U>>,
 }
 
-/// What a wait ended with; which of them it is, the waiter's state says.
+/// The outcome of a wait; the waiter's state says which field is valid.
 union End<U> {
     pending: (),
     value: ManuallyDrop<U>,
@@ -67,7 +68,7 @@ impl<U> Waiter<U> {
         Waiter { fiber, state: Cell::new(Wait::Pending), end }
     }
 
-    /// What ends the wait. Called once; whoever has it must not drop the waiter before it has run.
+    /// What ends the wait. Called once; the waiter must not be dropped before it has run.
     #[inline(always)]
     pub(crate) fn wake(&self) -> Wake<U> {
         Wake(self)
@@ -89,8 +90,8 @@ impl<U> Waiter<U> {
         Ok(self.value())
     }
 
-    /// What the wait has ended with, if it has and nobody has taken it. The states are compared one
-    /// by one, since a jump table would cost every wait an indirect jump.
+    /// The outcome of the wait, if it has ended and the outcome was not taken. The states are
+    /// compared one by one, since a jump table would cost every wait an indirect jump.
     #[inline(always)]
     fn taken(&self) -> Option<CallResult<U>> {
         if self.state.get() == Wait::Done {

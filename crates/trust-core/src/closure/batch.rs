@@ -1,5 +1,5 @@
-//! A batch as the closures that serve it see it: where they find their arguments, and where they leave
-//! their results.
+//! A batch as the closures that serve it see it: where they find their arguments, and where they
+//! leave their results.
 
 use primitive::sync::Ordering;
 use primitive::{SharedBytes, Words};
@@ -129,12 +129,12 @@ impl Batch<'_> {
 
     fn reply_report<R: Serialize>(&mut self, status: Status, report: &R) {
         let mut encoded = codec::Encoded::<STACK_BYTES>::new();
-        // What a report is made of can be encoded; an empty payload says so less well.
+        // A report can always be encoded; an empty payload is the fallback.
         let _ = encoded.encode(report);
         self.reply_apart(status, encoded.bytes());
     }
 
-    /// Says that nothing ran, and why.
+    /// Replies that nothing ran, and why.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse(&mut self, reason: &str) {
@@ -143,7 +143,7 @@ impl Batch<'_> {
         self.reply_report(Status::Refused, &reason);
     }
 
-    /// Says that the closure panicked.
+    /// Replies that the closure panicked.
     #[cold]
     pub(crate) fn panicked(&mut self, report: &PanicReport) {
         self.reply_report(Status::Panicked, report);

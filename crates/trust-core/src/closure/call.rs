@@ -53,7 +53,7 @@ where
     }
 }
 
-/// Takes closure and arguments out of a request; or says what is wrong with it.
+/// Takes closure and arguments out of a request; or returns what is wrong with it.
 #[inline(always)]
 fn take<V, I>(batch: &mut Batch<'_>, request: Received) -> Result<(I, V), String>
 where

@@ -1,8 +1,8 @@
 //! Whether the running code may block, and whose code it is (thesis 2.3.4, "delegated context").
 //!
-//! Closures run on the trustee's own stack. If one waited, nobody would serve the thread, perhaps
-//! not even the reply it waits for. So waiting there is an error, and the error names both places:
-//! where the closure was delegated and where it tried to wait.
+//! Closures run on the trustee's own stack. If one waited, the thread would serve no requests, and
+//! perhaps not even take the reply that the closure waits for. So waiting there is an error, and
+//! the error names both places: where the closure was delegated and where it tried to wait.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,7 +26,7 @@ pub(crate) enum Context {
     Dropping,
 }
 
-/// What a callback is called in messages. A reference to it is kept and not the function, so that
+/// The name of a callback in messages. A reference to it is kept and not the function, so that
 /// noting a callback loads nothing.
 pub(crate) type CallbackName = fn() -> &'static str;
 
@@ -39,7 +39,7 @@ pub(crate) struct ContextCell {
     context: Cell<Context>,
     /// The request being served.
     request: Cell<RequestHead>,
-    /// What the callback that runs is called.
+    /// The name of the callback that runs.
     callback: Cell<&'static CallbackName>,
 }
 
@@ -75,8 +75,8 @@ impl ContextCell {
     }
 
     /// As [`enter`](Self::enter), from any context. That may be one in which another fiber waits
-    /// and which ends first, after which the cell may say that the context is free: whoever calls
-    /// this keeps the node by other means.
+    /// and which ends first, after which the cell may say that the context is free: the
+    /// caller keeps the node by other means.
     pub(crate) fn enter_within(&self, context: Context) -> EnteredWithin<'_> {
         EnteredWithin { cell: self, before: self.context.replace(context) }
     }
@@ -99,7 +99,7 @@ impl ContextCell {
     /// Refuses to wait at `inner` when the running code must not.
     ///
     /// # Panics
-    /// If it must not. The panic ends the delegated closure and travels to whoever delegated it.
+    /// If it must not. The panic ends the delegated closure and travels to its client.
     #[inline(always)]
     pub(crate) fn check_may_wait(&self, what: &str, inner: &'static Location<'static>) {
         if !self.is_free() {

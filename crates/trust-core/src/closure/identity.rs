@@ -27,7 +27,7 @@ pub fn build_identity() -> &'static [u8; 32] {
     })
 }
 
-/// What to look for, and what was found.
+/// The address to look for, and the segments found.
 struct Search {
     address: usize,
     segments: Vec<&'static [u8]>,
@@ -47,8 +47,8 @@ fn constant_segments(address: usize) -> Vec<&'static [u8]> {
 /// address that is looked for.
 ///
 /// # Safety
-/// `info` describes a loaded object; if it contains the address, it is never unloaded. `data` points
-/// to a [`Search`] that nothing else uses.
+/// `info` describes a loaded object; if it contains the address, it is never unloaded. `data`
+/// points to a [`Search`] that nothing else uses.
 #[allow(clippy::disallowed_methods, reason = "the program's own code, which no peer can write")]
 unsafe extern "C" fn list_if_found(
     info: *mut libc::dl_phdr_info,
@@ -71,8 +71,9 @@ unsafe extern "C" fn list_if_found(
     for header in loaded() {
         if header.p_flags & (libc::PF_R | libc::PF_W) == libc::PF_R {
             let segment = std::ptr::with_exposed_provenance(start(header));
-            // SAFETY: a loaded segment is mapped for its whole size as long as its object is loaded,
-            // which by the contract is for ever, and this one is readable and never written.
+            // SAFETY: a loaded segment is mapped for its whole size as long as its object is
+            // loaded, which by the contract is for ever, and this one is readable and never
+            // written.
             let segment = unsafe { std::slice::from_raw_parts(segment, header.p_memsz as usize) };
             search.segments.push(segment);
         }

@@ -1,4 +1,4 @@
-//! What may be delegated: closures that capture nothing, or with the `nightly` feature closures
+//! [`Delegable`]: closures that capture nothing, or with the `nightly` feature closures
 //! that capture no reference (thesis 3.2.5).
 
 use std::any::type_name;
@@ -15,17 +15,17 @@ use std::any::type_name;
 ///
 /// # Tokens without bytes
 ///
-/// [`delegate!`](crate::delegate) takes only closures that capture nothing, not even a value without
-/// bytes. The methods cannot tell a capture without bytes from none: such a closure compiles, and the
-/// trustee makes its own instance of the captured value, on any host. So a zero-sized token, whose
-/// existence proves something, crosses the rack if it is `Copy` and `Send`:
+/// [`delegate!`](crate::delegate) takes only closures that capture nothing, not even a value
+/// without bytes. The methods cannot tell a capture without bytes from none: such a closure
+/// compiles, and the trustee makes its own instance of the captured value, on any host. So a
+/// zero-sized token, whose existence proves something, crosses the rack if it is `Copy` and `Send`:
 ///
 /// - Where it proves something about its process (a device is open, a table is loaded), it must not
 ///   be both, or must have a field.
-/// - Where it proves that the processor has a feature (`pulp` and `fearless_simd` have such tokens),
-///   it holds on every host: hosts over TCP and RDMA compare the features of their processors when
-///   they meet, and refuse each other if they differ, unless `Rack::mixed_processors` allows it.
-///   Processes that share memory share the processor.
+/// - Where it proves that the processor has a feature (`pulp` and `fearless_simd` have such
+///   tokens), it holds on every host: hosts over TCP and RDMA compare the features of their
+///   processors when they meet, and refuse each other if they differ, unless
+///   `Rack::mixed_processors` allows it. Processes that share memory share the processor.
 ///
 /// The trustee takes the request's word for it that its sender had such a token. A peer that breaks
 /// the rules can name any delegated closure of the program, also one whose token no process has

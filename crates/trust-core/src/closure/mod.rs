@@ -1,4 +1,4 @@
-//! Delegated closures: what may be delegated, how closures are named, and how a trustee runs one.
+//! Delegated closures: which may be delegated, how they are named, and how a trustee runs one.
 
 pub(crate) mod batch;
 #[allow(unsafe_code)] // Runs a closure on a property behind a pointer.

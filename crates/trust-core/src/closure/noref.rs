@@ -16,8 +16,9 @@
 /// What holds no reference, pointer or handle that means something in this process only. An auto
 /// trait: everything made of such values is one, except what is excluded here.
 ///
-/// Integers that were made from pointers or descriptors cannot be told from others, and pointers to
-/// functions are known by the number of their arguments, up to 32: one with more is let through.
+/// Integers that were made from pointers or descriptors cannot be distinguished from others, and
+/// pointers to functions are known by the number of their arguments, up to 32: one with more is let
+/// through.
 pub auto trait NoRef {}
 
 impl<T: ?Sized> !NoRef for &T {}

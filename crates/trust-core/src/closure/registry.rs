@@ -35,7 +35,7 @@ use crate::wire::words::MAX_CLOSURES;
 /// else refers to it during the call.
 pub(crate) type Run = unsafe fn(*mut u8, &mut Batch<'_>, Received);
 
-/// What is known of a closure.
+/// The description of a closure.
 pub(crate) struct Description {
     pub(crate) property: TypeId,
     pub(crate) property_name: &'static str,
@@ -49,7 +49,7 @@ pub(crate) trait Delegated {
     /// # Safety
     /// See [`Run`].
     unsafe fn run(property: *mut u8, batch: &mut Batch<'_>, request: Received);
-    /// What it is.
+    /// Its description.
     fn describe() -> Description;
 }
 

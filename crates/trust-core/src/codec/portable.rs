@@ -1,4 +1,4 @@
-//! [`Portable`]: which values the codec takes.
+//! [`Portable`]: the values that the codec takes.
 //!
 //! A file of its own, because the compiler's messages about other values point here.
 
@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 ///
 /// # What is refused
 ///
-/// Values travel without the names of their fields, so a type's `Deserialize` must read exactly what
-/// its `Serialize` writes. What would arrive as another value is an error of the call
+/// Values travel without the names of their fields, so a type's `Deserialize` must read exactly
+/// what its `Serialize` writes. What would arrive as another value is an error of the call
 /// ([`DelegateError::Codec`](crate::DelegateError::Codec) or
 /// [`DelegateError::Refused`](crate::DelegateError::Refused)), and the closure does not run:
 ///

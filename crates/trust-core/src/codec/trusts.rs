@@ -23,13 +23,13 @@ const NAME: &str = "gossamer::Trust";
 
 const FOREIGN: &str = "a trust can only travel as an argument or a result of a delegated call, in the rack's own format";
 
-/// What travels of a trust.
+/// The content of a trust on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     /// The number of its trustee.
     pub(crate) home: u32,
     pub(crate) property: u32,
-    /// What the trust counts by.
+    /// The id that the trust is counted by.
     pub(crate) id: u64,
 }
 
@@ -54,8 +54,8 @@ impl Record {
     }
 }
 
-/// Drops the trust that a record stands for, if the thread belongs to a rack. The codec does not know
-/// racks: whoever does says once how.
+/// Drops the trust that a record stands for, if the thread belongs to a rack. The codec does not
+/// know racks, so `node` installs the function once.
 static DROP_TRUST: OnceLock<fn(Record)> = OnceLock::new();
 
 /// Sets how the trusts of values that do not arrive are dropped: the same way in all calls.
@@ -76,9 +76,9 @@ thread_local! {
 /// tells it from all others that are alive, and from what user code passes to the codec itself.
 struct Offer<C>(Option<C>);
 
-/// Serialises the trust `child`, whose record this is. If the codec has taken the record, so that it
-/// travels, the trust is forgotten, however this ends: it is the receiver's. Else it is dropped, and
-/// the result is an error, or something that the serializer made up.
+/// Serialises the trust `child`, whose record this is. If the codec has taken the record, so that
+/// it travels, the trust is forgotten, however this ends: it is the receiver's. Else it is dropped,
+/// and the result is an error, or something that the serializer made up.
 pub(crate) fn serialize<S: Serializer, C>(
     record: Record,
     child: C,
@@ -113,7 +113,7 @@ impl<C> Drop for Offer<C> {
     }
 }
 
-/// What a serializer other than the codec's finds in a trust.
+/// The content of a trust for any serializer other than the codec's.
 impl<C> Serialize for Offer<C> {
     fn serialize<S: Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
         Err(ser::Error::custom(FOREIGN))
@@ -162,7 +162,7 @@ fn take_arrived(id: u64) -> Option<Record> {
 }
 
 /// For the decoder: hands `record` to the `Deserialize` of a trust, whose visitor this is. The
-/// visitor is told the id, by which it takes the record; a record that it leaves is given back.
+/// visitor gets the id, by which it takes the record; a record that it leaves is given back.
 pub(super) fn hand_over<'de, V: Visitor<'de>>(
     record: Record,
     visitor: V,

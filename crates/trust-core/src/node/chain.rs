@@ -1,10 +1,10 @@
-//! Chains of launches: which calls wait for a launched closure, so that a launch on a latch that one
-//! of them holds is an error, and not a wait that never ends.
+//! Chains of launches: which calls wait for a launched closure, so that a launch on a latch that
+//! one of them holds is an error, and not a wait that never ends.
 //!
 //! ```text
 //!   fiber            launches on L         on M                  on L
-//!   of anybody ----> fiber 1, holds L ---> fiber 2, holds M ---> fiber 3: L is held by fiber 1
-//!                    callers: none         callers: 1            callers: 1, 2
+//!   of a user  ----> fiber 1, holds L ---> fiber 2, holds M ---> fiber 3: L is held by fiber 1
+//!                    callers: -            callers: 1            callers: 1, 2
 //! ```
 //!
 //! A launch names itself by where its reply goes, which is unique as long as a fiber waits for it.
@@ -14,42 +14,14 @@
 //! What a peer says of callers is believed only so far: it can get its own launches refused, no
 //! others.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
-
 use fiber::FiberId;
 use primitive::limits::LAUNCH_DEPTH;
-use serde::{Deserialize, Serialize};
 
 use crate::error::{CallResult, DelegateError};
-use crate::node::system::ReplyTo;
-use crate::node::{Node, on_node};
-
-/// The calls that wait for a launched closure, the first one of the chain first.
-#[derive(Clone, Default, Serialize, Deserialize)]
-#[serde(try_from = "Vec<ReplyTo>")]
-pub(crate) struct Callers(Vec<ReplyTo>);
-
-impl TryFrom<Vec<ReplyTo>> for Callers {
-    type Error = String;
-
-    fn try_from(callers: Vec<ReplyTo>) -> Result<Self, String> {
-        if callers.len() <= LAUNCH_DEPTH { Ok(Callers(callers)) } else { Err(too_deep()) }
-    }
-}
-
-fn too_deep() -> String {
-    format!(
-        "launches nested more than {LAUNCH_DEPTH} deep: end with `launch_then`, or a spawned fiber"
-    )
-}
-
-/// A launch, as it travels to its trustee.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Call {
-    pub(crate) reply_to: ReplyTo,
-    pub(crate) callers: Callers,
-}
+use crate::node::awaited::ReplyTo;
+use crate::node::callers::{Call, Callers, too_deep};
+use crate::node::entered::on_node;
+use crate::node::state::Node;
 
 impl Call {
     /// Notes that the current fiber runs the launched closure, until the guard is dropped.
@@ -72,10 +44,6 @@ impl Drop for Running {
         }
     }
 }
-
-/// The launches that the fibers of a node run.
-#[derive(Default)]
-pub(crate) struct Launched(RefCell<HashMap<FiberId, Call>>);
 
 impl Node {
     /// The calls that will wait for a launch by the current fiber.
@@ -117,29 +85,4 @@ pub(crate) fn relation(holder: FiberId, wants: FiberId) -> Option<Relation> {
         held_by.filter(|call| callers.contains(call)).map(Relation::Caller)
     })
     .unwrap_or((holder == wants).then_some(Relation::Itself(None)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::codec;
-
-    #[test]
-    fn more_callers_than_a_chain_may_have_are_refused() {
-        let caller: ReplyTo = codec::decode(&codec::encode_to_vec(&(7u32, 7u64)).unwrap()).unwrap();
-        for (count, taken) in [(0, true), (LAUNCH_DEPTH, true), (LAUNCH_DEPTH + 1, false)] {
-            let bytes = codec::encode_to_vec(&vec![caller; count]).unwrap();
-            let decoded = codec::decode::<Callers>(&bytes);
-            assert_eq!(
-                decoded.as_ref().map(|callers| callers.0.len()).ok(),
-                taken.then_some(count)
-            );
-            if let Err(error) = decoded {
-                assert!(error.to_string().contains("nested more than"), "{error}");
-            }
-        }
-        let mut claims = codec::encode_to_vec(&vec![caller]).unwrap();
-        claims[..8].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert!(codec::decode::<Callers>(&claims).is_err(), "more than there are");
-    }
 }

@@ -1,7 +1,8 @@
-//! A thread's being a node: how it begins and ends, and how code of the thread finds its node.
+//! [`EnteredNode`]: the guard while which a thread is a node, and how code of the thread finds its
+//! node.
 //!
-//! The thread-local reference to a node is taken away before the node goes. Whoever is inside a
-//! node keeps it from going: by a context, a poll, a borrowed lane, or by asking it to
+//! The thread-local reference to a node is taken away before the node goes. Code inside a
+//! node keeps it alive: by a context, a poll, a borrowed lane, or by asking it to
 //! [stay](Stay).
 
 use std::cell::Cell;
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use crate::closure::context::Context;
 use crate::error::{Panic, RACK_ENDED};
-use crate::node::Node;
+use crate::node::state::Node;
 
 thread_local! {
     static CURRENT: Cell<Option<&'static Node>> = const { Cell::new(None) };
@@ -23,7 +24,7 @@ impl Node {
     /// If the thread has one already.
     pub fn enter(node: Rc<Node>) -> EnteredNode {
         // SAFETY: the reference is taken out of the thread-local by the guard's drop, while the
-        // guard still holds the node; `with_node` never lets it escape, and if somebody is still
+        // guard still holds the node; `with_node` never lets it escape, and if code is still
         // inside `with_node` then, the node is never freed.
         let current = unsafe { &*Rc::as_ptr(&node) };
         if let Some(before) = CURRENT.get() {
@@ -70,7 +71,7 @@ impl Drop for Stay<'_> {
     }
 }
 
-/// Ends a thread's being a node when it is dropped.
+/// Makes the thread a node until it is dropped.
 ///
 /// # Panics
 /// When it is dropped by code that the node runs, or while fibers wait inside the node: their
@@ -91,14 +92,14 @@ impl EnteredNode {
         progress
     }
 
-    /// Hands in a clock that goes forward only. By it, fibers that call properties of this thread in
-    /// a loop give way after some 50 microseconds, so that the node is polled; without it they give
-    /// way after every 1024 calls, however long those take.
+    /// Hands in a clock that goes forward only. By it, fibers that call properties of this thread
+    /// in a loop give way after some 50 microseconds, so that the node is polled; without it they
+    /// give way after every 1024 calls, however long those take.
     pub fn keep_time(&self, clock: fn() -> Instant) {
         self.0.turn.keep_time(clock);
     }
 
-    /// Takes what the lanes have: bulk payloads, notifications, losses. True if there was anything.
+    /// Polls the lanes: bulk payloads, notifications, losses. True if there was anything.
     pub fn poll_lanes(&self) -> bool {
         if self.0.polling.replace(true) {
             return false;
@@ -123,7 +124,7 @@ impl EnteredNode {
         for outbox in self.0.outboxes.iter().flatten() {
             outbox.close(&RACK_ENDED, caught, fiber::unpark);
         }
-        self.0.system.fail(|_| true, || RACK_ENDED, caught);
+        self.0.awaited_calls.fail(|_| true, || RACK_ENDED, caught);
         self.0.progress.close();
         drop(context);
         self.0.polling.set(false);
@@ -155,7 +156,7 @@ impl Drop for EnteredNode {
         if self.0.is_unused() {
             return CURRENT.set(None);
         }
-        // Somebody will go on using it.
+        // Code that is suspended inside the node goes on using it.
         std::mem::forget(self.0.clone());
         assert!(
             std::thread::panicking(),

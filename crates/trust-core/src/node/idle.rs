@@ -1,11 +1,11 @@
 //! How an idle thread waits: a few pauses, then yields for a while, then sleep.
 //!
-//! Spinning alone starves everybody else when there are more threads than cores; yielding alone
+//! Spinning alone starves other threads when there are more threads than cores; yielding alone
 //! loses milliseconds next to a thread that never yields; sleeping alone costs a system call and
 //! some ten microseconds for every request. So: a few pauses (a reply is often a hundred
-//! nanoseconds away), then yields, then sleep until somebody rings. A yield that took milliseconds
-//! means that somebody else wants this core: yields are then skipped for a while, because a sleeper
-//! that is woken gets the core at once and a yielder must wait for its turn.
+//! nanoseconds away), then yields, then sleep until woken. A yield that took milliseconds
+//! means that another thread wants this core: yields are then skipped for a while, because a
+//! sleeper that is woken gets the core at once and a yielder must wait for its turn.
 //!
 //! A pure policy: time is handed in.
 
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 /// Pauses before anything else.
 const PAUSES: u32 = 20;
-/// How long to go on yielding, if nothing else is said.
+/// How long to go on yielding, if nothing else is configured.
 pub const YIELD_FOR: Duration = Duration::from_micros(75);
 /// A yield that took longer met a thread that hogs the core.
 const HOGGED: Duration = Duration::from_micros(1500);
 /// How long to skip yields after that.
 const SKIP_FOR: Duration = Duration::from_millis(100);
 
-/// What to do next. What needs the time is told it, so that the clock is read once.
+/// What to do next. Steps that need the time carry it, so that the clock is read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Execute one pause instruction.

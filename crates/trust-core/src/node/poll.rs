@@ -6,7 +6,7 @@ use transport_api::{HostId, LossReason, PeerEvent, Tag, ThreadId};
 
 use crate::closure::context::Context;
 use crate::error::{DelegateError, Panic};
-use crate::node::{Incident, Node};
+use crate::node::state::{Incident, Node};
 use crate::wire::arrivals::Visit;
 use crate::wire::bulk::{BULK_REPLY, BULK_REQUEST};
 
@@ -15,8 +15,9 @@ impl Node {
     pub(super) fn poll_once(&self) -> bool {
         self.turn.polled();
         let sent = self.flush();
-        // Where only lanes bring what others write, it is served or taken in the same round: to look
-        // again, which is a system call, would come between a reply and what its fiber sends next.
+        // Where only lanes bring what others write, it is served or taken in the same round: to
+        // look again, which is a system call, would come between a reply and what its fiber sends
+        // next.
         let is_urgent = self.progress.is_urgent();
         let moved = is_urgent && self.progress.poll();
         // A fiber that waits inside a delegated closure holds a reference to its property. It must
@@ -74,7 +75,7 @@ impl Node {
         reaped
     }
 
-    /// Gives up the host of a thread that has sent what no request asked for.
+    /// Declares the host of a thread lost that has sent what no request asked for.
     #[cold]
     fn give_up(&self, from: ThreadId) {
         self.progress.give_up(from.host, unasked(from));
@@ -91,7 +92,7 @@ impl Node {
         for inbox in self.inboxes.iter().flatten().filter(|i| i.client().host == host) {
             inbox.close();
         }
-        self.system.lose(host, reason, caught);
+        self.awaited_calls.lose(host, reason, caught);
     }
 }
 

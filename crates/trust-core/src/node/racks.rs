@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::node::{Node, on_node};
+use crate::node::entered::on_node;
+use crate::node::state::Node;
 
 /// Work for any thread of a rack.
 pub type Job = Box<dyn FnOnce(&Node) + Send>;

@@ -3,8 +3,9 @@
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::client::completion::{Completion, Outcome};
-use crate::client::outbox::{Arguments, Request};
+use crate::client::completion::Completion;
+use crate::client::outcome::Outcome;
+use crate::client::request::{Arguments, Request};
 use crate::client::waiter::Waiter;
 use crate::closure::call::Apply;
 use crate::closure::capture::with_capture;
@@ -13,7 +14,7 @@ use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::Portable;
 use crate::error::{CallResult, CodecError, DelegateError, outside};
-use crate::node::Node;
+use crate::node::state::Node;
 use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::WORD;
 

@@ -1,27 +1,28 @@
-//! What threads of a rack ask of each other besides calls on properties: dropping trusts, and
-//! replies that come later than the request's own.
+//! Requests between threads of a rack besides calls on properties: drops of trusts, and replies
+//! that come later than the request's own.
 //!
 //! These requests are ordinary delegated calls on property zero of every node, a [`Runtime`].
 
-use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use primitive::limits::MESSAGE_BYTES;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use slab::Slab;
-use transport_api::{HostId, LossReason, ThreadId};
+use transport_api::ThreadId;
 
-use crate::client::completion::{Completion, Outcome};
-use crate::client::outbox::{Arguments, Request};
+use crate::client::completion::Completion;
+use crate::client::outcome::Outcome;
+use crate::client::request::{Arguments, Request};
 use crate::closure::call::Apply;
 use crate::closure::context::Context;
 use crate::closure::invoke::With;
 use crate::closure::registry::closure_id;
 use crate::codec;
 use crate::codec::trusts::{self, Record};
-use crate::error::{CodecError, DelegateError, Panic, PanicReport, catch};
-use crate::node::{CallSite, Node, on_node};
+use crate::error::{CodecError, DelegateError, PanicReport, catch};
+use crate::node::awaited::{Awaited, CallSite, ReplyTo};
+use crate::node::entered::on_node;
+use crate::node::state::Node;
 use crate::trustee::count::{Release, mint};
 use crate::wire::copy::STACK_BYTES;
 use crate::wire::words::Status;
@@ -46,101 +47,31 @@ pub(crate) fn install(node: &Node) {
     assert_eq!(number, RUNTIME, "the runtime is the first property of a node");
 }
 
-/// A call whose reply comes later.
-struct Awaited {
-    /// The upper half of its token: places in the table are used again.
-    generation: u32,
-    trustee: ThreadId,
-    /// Where it was made.
-    place: CallSite,
-    completion: Box<dyn FnOnce(Outcome<'_>)>,
-}
-
-/// What a node keeps for calls whose reply comes later.
-#[derive(Default)]
-pub(crate) struct System {
-    awaited: RefCell<Slab<Awaited>>,
-    generation: Cell<u32>,
-}
-
-/// Where a later reply goes: a thread and what it knows the call by.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
-pub(crate) struct ReplyTo {
-    thread: u32,
-    token: u64,
-}
-
-impl ReplyTo {
-    /// What the waiting thread knows the call by.
-    pub(crate) fn token(self) -> u64 {
-        self.token
-    }
-
-    /// The number of the waiting thread.
-    pub(crate) fn thread(self) -> u32 {
-        self.thread
-    }
-}
-
-impl System {
-    pub(crate) fn is_named(type_name: &str) -> bool {
-        type_name == std::any::type_name::<Runtime>()
-    }
-
-    /// Ends every call that waits for `host`.
-    pub(crate) fn lose(&self, host: HostId, reason: &LossReason, caught: &mut dyn FnMut(Panic)) {
-        self.fail(
-            |trustee| trustee.host == host,
-            || DelegateError::PeerLost { host, reason: reason.clone() },
-            caught,
-        );
-    }
-
-    /// Ends every call whose trustee is `concerned`. `caught` gets the panics of completions.
-    pub(crate) fn fail(
-        &self,
-        concerned: impl Fn(ThreadId) -> bool,
-        error: impl Fn() -> DelegateError,
-        caught: &mut dyn FnMut(Panic),
-    ) {
-        let tokens: Vec<_> = {
-            let awaited = self.awaited.borrow();
-            awaited.iter().filter(|(_, call)| concerned(call.trustee)).map(|(t, _)| t).collect()
-        };
-        for token in tokens {
-            // A completion before this one may have ended it.
-            let ended = self.awaited.borrow_mut().try_remove(token);
-            let Some(Awaited { completion, .. }) = ended else { continue };
-            catch(caught, || completion(Outcome::Failed(&error())));
-        }
-    }
-}
-
-impl System {
-    /// Calls whose reply has not come yet.
-    pub(crate) fn awaited(&self) -> usize {
-        self.awaited.borrow().len()
-    }
-}
-
 impl Node {
-    /// Expects a later reply from `trustee` to a call made at `place`, which ends with `completion`.
+    /// The type names of the properties that are alive here.
+    pub fn alive(&self) -> Vec<&'static str> {
+        let is_runtime = |name: &str| name == std::any::type_name::<Runtime>();
+        self.properties.alive().into_iter().filter(|name| !is_runtime(name)).collect()
+    }
+
+    /// Expects a later reply from `trustee` to a call made at `place`, which ends with
+    /// `completion`.
     pub(crate) fn await_reply(
         &self,
         trustee: ThreadId,
         place: CallSite,
         completion: Box<dyn FnOnce(Outcome<'_>)>,
     ) -> ReplyTo {
-        let generation = self.system.generation.get().wrapping_add(1);
-        self.system.generation.set(generation);
+        let generation = self.awaited_calls.generation.get().wrapping_add(1);
+        self.awaited_calls.generation.set(generation);
         let awaited = Awaited { generation, trustee, place, completion };
-        let place = self.system.awaited.borrow_mut().insert(awaited) as u64;
+        let place = self.awaited_calls.awaited.borrow_mut().insert(awaited) as u64;
         ReplyTo { thread: self.number(), token: u64::from(generation) << 32 | place }
     }
 
     /// Where the call that expects a later reply was made; `None` if it has ended.
     pub(crate) fn place_of(&self, token: u64) -> Option<CallSite> {
-        let awaited = self.system.awaited.borrow();
+        let awaited = self.awaited_calls.awaited.borrow();
         let call = awaited.get(token as u32 as usize)?;
         (u64::from(call.generation) == token >> 32).then_some(call.place)
     }
@@ -150,7 +81,7 @@ impl Node {
     pub(crate) fn end_awaited(&self, token: u64, outcome: Outcome<'_>) {
         let place = token as u32 as usize;
         let ended = {
-            let mut awaited = self.system.awaited.borrow_mut();
+            let mut awaited = self.awaited_calls.awaited.borrow_mut();
             let meant = awaited.get(place).is_some_and(|a| u64::from(a.generation) == token >> 32);
             if meant { awaited.try_remove(place) } else { None }
         };
@@ -176,7 +107,7 @@ impl Node {
             Ok(Err(reason)) => (Status::Refused, codec::encode_to_vec(reason)),
             Err(report) => (Status::Panicked, codec::encode_to_vec(report)),
         });
-        // The caller must hear of it, whatever the result's own code does.
+        // The caller must get a reply, whatever the result's own code does.
         let (status, encoded) = catch_unwind(encode).unwrap_or_else(|panic| {
             (Status::Done, Err(CodecError(PanicReport::taken(panic).message)))
         });
@@ -238,8 +169,8 @@ impl Node {
 
     /// Toggles trust ids of a property of this thread, which dies if no trust is left.
     fn toggle(&self, property: u32, ids: &[u64]) {
-        // Nobody has a trust of the runtime: who says so has broken the protocol, and would take
-        // the runtime away from under the request that says it.
+        // No trust of the runtime exists: a peer that names one has broken the protocol, and would
+        // take the runtime away from under the request that says it.
         if property != RUNTIME {
             self.drop_property(self.properties().toggle(property, ids));
         }
@@ -269,8 +200,8 @@ impl Node {
     }
 }
 
-/// Nobody waits for the runtime's requests; but a failure is worth knowing, unless the peer is
-/// lost, which is known.
+/// The runtime's requests are fire-and-forget. Failures are reported, unless the peer is lost,
+/// which has its own event.
 struct Unawaited;
 
 impl Completion for Unawaited {
@@ -288,10 +219,12 @@ impl Completion for Unawaited {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Parts;
+    use transport_api::HostId;
+
+    use crate::node::state::Parts;
 
     fn node() -> std::rc::Rc<Node> {
-        Node::new(Parts {
+        let node = Node::new(Parts {
             me: ThreadId { host: HostId(0), thread: 0 },
             rack: 0,
             threads: 1,
@@ -300,7 +233,9 @@ mod tests {
             arrivals: None,
             progress: progress::Progress::new(Vec::new(), true),
             handoffs: [Default::default()].into(),
-        })
+        });
+        install(&node);
+        node
     }
 
     #[test]
@@ -312,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_take_the_runtime_away() {
+    fn no_peer_can_take_the_runtime_away() {
         let node = node();
         node.release(0, RUNTIME, vec![0], vec![]);
         assert!(node.properties().type_name(RUNTIME).is_some(), "the runtime is still there");

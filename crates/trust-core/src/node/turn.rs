@@ -1,12 +1,13 @@
 //! When a fiber that calls properties of its own thread gives way.
 //!
 //! Such calls run at once, so a fiber that makes them in a loop would keep its thread: other fibers
-//! would not run, and requests of other threads would not be served. So each call counts down, which
-//! costs two instructions, and every so many calls there is a *look*: if the thread has not polled
-//! for [`TURN`], the fiber yields to the worker, which polls and then runs the others first.
+//! would not run, and requests of other threads would not be served. So each call counts down,
+//! which costs two instructions, and after a number of calls there is a *look*: if the thread has
+//! not polled for [`TURN`], the fiber yields to the worker, which polls and then runs the others
+//! first.
 //!
-//! A number of calls alone would not do: a closure may take four nanoseconds or a millisecond. The
-//! clock alone would not do either: to read it takes longer than a short call. So the calls between
+//! A number of calls alone is not enough: a closure may take four nanoseconds or a millisecond. The
+//! clock alone is not, either: to read it takes longer than a short call. So the calls between
 //! two looks follow the time that they take:
 //!
 //! ```text
@@ -24,8 +25,6 @@
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
-
-use crate::node::Node;
 
 /// How long a fiber may call properties of its own thread while nothing else runs there. About as
 /// long as an idle thread goes on yielding before it sleeps.
@@ -73,7 +72,7 @@ impl Turn {
 
     /// Counts a call; true if it is time for a look.
     #[inline(always)]
-    fn count(&self) -> bool {
+    pub(super) fn count(&self) -> bool {
         let (left, is_over) = self.left.get().overflowing_sub(1);
         self.left.set(left);
         is_over
@@ -89,7 +88,7 @@ impl Turn {
     }
 
     /// Looks at the clock; true if the turn is over.
-    fn look(&self) -> bool {
+    pub(super) fn look(&self) -> bool {
         let Some(clock) = self.clock.get() else {
             self.look_after(MOST);
             return true;
@@ -120,7 +119,7 @@ impl Turn {
     }
 
     /// The fiber goes on after it has given way.
-    fn begin(&self) {
+    pub(super) fn begin(&self) {
         if let Some(clock) = self.clock.get() {
             self.begin_at(clock());
             self.look_after(self.first.get());
@@ -134,31 +133,8 @@ impl Turn {
 
     fn look_after(&self, calls: u32) {
         self.stride.set(calls);
-        // The call after the last of these finds that there are none left.
+        // The call after the last of these finds the count at zero.
         self.left.set(calls - 1);
-    }
-}
-
-impl Node {
-    /// Counts a call of a property of this thread, before it runs in free context. Now and then the
-    /// fiber that makes it lets the worker and the other fibers run first.
-    #[inline(always)]
-    pub(crate) fn count_inline_call(&self) {
-        if self.turn.count() {
-            self.end_turn_if_over();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn end_turn_if_over(&self) {
-        if self.turn.look() {
-            if self.context().is_free() && fiber::in_fiber() {
-                let _stay = self.stay();
-                fiber::yield_to_worker();
-            }
-            self.turn.begin();
-        }
     }
 }
 
@@ -177,8 +153,8 @@ mod tests {
         *START.get_or_init(Instant::now) + Duration::from_nanos(NANOSECONDS.get())
     }
 
-    /// Makes `calls` that take so long each; how many looks there were, and after which calls the
-    /// fiber gave way.
+    /// Makes `calls` that take `each`; returns the number of looks, and after which calls the fiber
+    /// gave way.
     fn make(turn: &Turn, calls: u32, each: Duration) -> (u32, Vec<u32>) {
         let (mut looks, mut yields) = (0, Vec::new());
         for call in 0..calls {

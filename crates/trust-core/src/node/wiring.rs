@@ -20,7 +20,8 @@ use transport_api::{
 };
 
 use crate::client::outbox::Outbox;
-use crate::node::{Node, Parts};
+use crate::node::state::{Node, Parts};
+use crate::node::system::install;
 use crate::trustee::inbox::Inbox;
 use crate::trustee::property::Handoff;
 use crate::wire::arrivals::{Arrivals, bytes_for};
@@ -31,10 +32,10 @@ use crate::wire::slot::{ClientSlot, PAIR_BYTES, TrusteeSlot};
 #[derive(Debug, Error)]
 pub enum WiringError {
     /// A region of slots could not be shared.
-    #[error("cannot share request slots with the rack: {0}")]
+    #[error("cannot share request slots with the rack")]
     Region(#[from] RegionError),
     /// A lane or a parker could not be opened.
-    #[error("cannot open a lane: {0}")]
+    #[error("cannot open a lane")]
     Lane(#[from] LaneError),
     /// A host offers slots of another size.
     #[error(
@@ -160,7 +161,7 @@ impl Wiring {
         let outboxes =
             everybody().map(|trustee| (trustee != me).then(|| Box::new(self.outbox(me, trustee))));
         let inboxes = everybody().map(|client| (client != me).then(|| self.inbox(me, client)));
-        Ok(Node::new(Parts {
+        let node = Node::new(Parts {
             me,
             rack: self.rack,
             threads: self.layout.threads as u32,
@@ -169,7 +170,9 @@ impl Wiring {
             arrivals: self.layout.has_arrivals.then(|| self.arrivals(thread)),
             progress: Progress::new(lanes, all_mapped),
             handoffs: self.handoffs.clone(),
-        }))
+        });
+        install(&node);
+        Ok(node)
     }
 
     fn outbox(&self, me: ThreadId, trustee: ThreadId) -> Outbox {

@@ -1,6 +1,6 @@
 //! Which trusts of a property are alive: a set of ids under symmetric difference (thesis 3.2.6).
 //!
-//! Every trust has an id of its own. Whoever drops a trust sends one request that *toggles* ids in
+//! Every trust has an id of its own. The drop of a trust sends one request that *toggles* ids in
 //! the property's set: an id that is there is removed, one that is not there is added. When the set
 //! is empty, no trust is left. All of it is asynchronous, and no order is needed between requests.
 //!
@@ -35,7 +35,7 @@
 //! toggles may arrive in any order, since each id is toggled exactly twice. A trust that renames
 //! itself keeps its users: its new self keeps the property alive for them.
 //!
-//! # Why it is right
+//! # Correctness
 //!
 //! The set is empty exactly when all drops have arrived and every user has answered.
 //!
@@ -75,7 +75,7 @@ pub(crate) fn mint() -> u64 {
     HOST_BITS.load(Ordering::Relaxed) | NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What the drop of a trust sends.
+/// The messages that the drop of a trust sends.
 #[derive(Debug)]
 pub(crate) struct Release {
     /// The ids that the drop itself toggles.

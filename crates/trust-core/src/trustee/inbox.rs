@@ -18,7 +18,7 @@ use crate::wire::slot::{Arrival, TrusteeSlot};
 use crate::wire::traffic::{Traffic, add};
 use crate::wire::words::{RequestHead, WORD};
 
-/// How far a batch has been served.
+/// The progress of a batch that is being served.
 #[derive(Clone, Copy)]
 struct Progress {
     /// The head of the next request.
@@ -29,13 +29,13 @@ struct Progress {
     bulk_bytes: usize,
 }
 
-/// What an inbox uses of the thread that it belongs to.
+/// The parts of its thread that an inbox uses.
 pub(crate) trait Server {
     /// All closures of the program, by id.
     fn closures(&self) -> &'static [Closure];
     /// The properties that live with the thread.
     fn properties(&self) -> &Properties;
-    /// Whose code runs on the thread.
+    /// The context of the code that runs on the thread.
     fn context(&self) -> &ContextCell;
     /// The thread's lane to `host`.
     fn lane(&self, host: HostId) -> &LaneRef;
@@ -50,7 +50,7 @@ pub(crate) struct Inbox {
     /// Bulk payloads of requests that have arrived.
     bulk: RefCell<BulkQueue>,
     gone: Cell<bool>,
-    /// What has come and been answered, counted by the batch.
+    /// Requests and words in both directions, counted by the batch.
     requests_in: Cell<u64>,
     words_in: Cell<u64>,
     words_out: Cell<u64>,
@@ -145,7 +145,7 @@ impl Inbox {
             add(&self.words_out, tail);
             let handover = self.slot.answer(arrival, tail);
             let lane = server.lane(self.client().host);
-            // A lane that is broken says so through its peer event.
+            // A lane that is broken reports a peer event.
             let _ = self.link.give(self.slot.memory(), handover, &mut **lane.borrow_mut());
         } else {
             self.paused.set(Some(Progress { at, tail, bulk_bytes }));
@@ -209,7 +209,7 @@ impl Inbox {
         let Some(payload) = batch.outsized.take() else { return };
         add(&self.words_out, payload.len().div_ceil(WORD));
         let lane = server.lane(self.client().host);
-        // A lane that is broken says so through its peer event.
+        // A lane that is broken reports a peer event.
         let _ = lane.borrow_mut().bulk(self.client().thread, BULK_REPLY, payload);
     }
 
@@ -225,7 +225,7 @@ impl Inbox {
     }
 }
 
-/// Says why nothing can be run for the request whose head this is.
+/// Refuses the request with this head, for which nothing can run.
 #[cold]
 #[inline(never)]
 fn refuse(server: &impl Server, batch: &mut Batch<'_>, head: RequestHead) {

@@ -21,7 +21,7 @@ use primitive::{CachePadded, drop_payload};
 use crate::closure::registry::{Tag, registry};
 use crate::trustee::count::IdSet;
 
-/// Where a property is and what it is.
+/// The address of a property, and the tag of its type.
 #[derive(Clone, Copy)]
 struct Place {
     value: *mut u8,
@@ -44,8 +44,8 @@ struct Pending {
     owned: Option<Owned>,
 }
 
-// SAFETY: only `Handoff::hand_off` moves one to another thread, and it takes values that are `Send`;
-// nothing else in it belongs to a thread.
+// SAFETY: only `Handoff::hand_off` moves one to another thread, and it takes values that are
+// `Send`; nothing else in it belongs to a thread.
 unsafe impl Send for Pending {}
 
 impl Pending {
@@ -66,8 +66,8 @@ impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(Owned { free, .. }) = self.owned.take() {
             let dead = Dead { value: self.place.value, free };
-            // Whoever drops the last reference to the handoff runs no code of users: a panic of the
-            // value's destructor, which its hook has reported, must not unwind from there.
+            // The thread that drops the last reference to the handoff may run no user code: a panic
+            // of the value's destructor, which its hook has reported, must not unwind from there.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(dead))) {
                 drop_payload(payload);
             }

@@ -1,4 +1,4 @@
-//! Which of very many clients have sent something, without touching a cache line of each.
+//! Arrival words: which of very many clients have sent something, without a cache line of each.
 //!
 //! With few clients a trustee looks at the next signal word of each pair. With many, every client
 //! also writes the number of its latest batch into an *arrival word*; these stand side by side, so
@@ -8,9 +8,9 @@
 //!
 //! The rule that keeps batches from being lost, which the model in `tests/loom_arrivals.rs` checks:
 //! the client stores the signal first and the arrival word second, both with release; the trustee
-//! loads an arrival word with acquire before it notes the word as seen. Without the acquire a weakly
-//! ordered processor may look for the signal too early, and the trustee, having noted the word,
-//! never looks again.
+//! loads an arrival word with acquire before it notes the word as seen. Without the acquire a
+//! weakly ordered processor may look for the signal too early, and the trustee, having noted the
+//! word, never looks again.
 
 use std::cell::RefCell;
 
@@ -23,7 +23,7 @@ use crate::wire::words::WORD;
 /// The arrival words of the clients of one host.
 struct Group {
     words: SharedBytes,
-    /// What the words said when they were last looked at, as bytes.
+    /// The words as they were last read, as bytes.
     seen: Vec<u8>,
     /// The number of the first client of the group.
     first: usize,
@@ -36,7 +36,7 @@ pub struct Arrivals {
     again: RefCell<Vec<usize>>,
 }
 
-/// What serving one client came to.
+/// The outcome of serving one client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Visit {
     /// A request was served.

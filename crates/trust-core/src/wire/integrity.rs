@@ -1,11 +1,11 @@
-//! Where the other side's writes appear, and whether a buffer has come whole.
+//! [`Landing`]: where the other side's writes appear, and the check that a buffer is intact.
 //!
-//! Where both sides of a pair use the same memory, it appears in that, and its signal word is
+//! Where both sides of a pair use the same memory, they appear there, and the signal word is
 //! written last. Where each has its own, a transport writes, and the bytes of one write have no
 //! order: the signal word may be there before what it hands over. A second write, for the signal
 //! word alone, would say that the first is there, and costs as much as the first
-//! (`docs/decisions/0022-batch-checksum.md`). So a buffer travels as one write, with a word behind it that
-//! is made of all the others, the *proof*:
+//! (`docs/decisions/0022-batch-checksum.md`). So a buffer travels as one write, with a word behind
+//! it that is computed from all the others, the *checksum*:
 //!
 //! ```text
 //!   | signal | requests, or requests and replies .. | checksum |
@@ -49,8 +49,8 @@ impl Landing {
         self.memory.words().load(at, Ordering::Acquire)
     }
 
-    /// Whether batch `sequence`, whose signal is word `start` here, has come with all of its `count`
-    /// words; if so, they are in `own`.
+    /// Whether batch `sequence`, whose signal is word `start` here, has come with all of its
+    /// `count` words; if so, they are in `own`.
     #[inline(always)]
     pub(crate) fn take(
         &self,
@@ -68,11 +68,11 @@ impl Landing {
         for at in start..=start + count {
             to.store(at, from.load(at, Ordering::Relaxed), Ordering::Relaxed);
         }
-        let is_whole = is_intact(own, start, count);
-        if is_whole {
+        let expected = is_intact(own, start, count);
+        if expected {
             self.taken.set(sequence);
         }
-        is_whole
+        expected
     }
 }
 
@@ -93,17 +93,17 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_taken_when_it_is_whole_and_once() {
+    fn a_batch_is_taken_when_it_is_intact_and_once() {
         let (landing, own) = Landing::new(memory(&[7, 8, 9, 0]), true);
         assert!(!landing.take(5, &own, 0, 3));
         landing.memory.words().store(3, checksum(&landing.memory, 0, 3), Ordering::Relaxed);
         assert!(landing.take(5, &own, 0, 3));
-        // Whoever has it changes it, and a write that comes twice does not.
+        // The owner changes its copy; a write that comes twice does not.
         own.words().store(1, 1, Ordering::Relaxed);
         assert!(landing.take(5, &own, 0, 3));
         assert_eq!((own.load(8, Ordering::Relaxed), landing.word(1)), (1, 8));
         landing.memory.words().store(0, 6, Ordering::Relaxed);
-        assert!(!landing.take(6, &own, 0, 3), "another signal with the proof of the last");
+        assert!(!landing.take(6, &own, 0, 3), "another signal with the checksum of the last");
         let (shared, own) = Landing::new(memory(&[7, 8, 9, 0]), false);
         assert!(shared.take(6, &own, 0, 3), "a signal that was written last is enough");
         own.words().store(1, 1, Ordering::Relaxed);
@@ -112,29 +112,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mixture_of_two_proves_nothing(
+        fn a_mixture_of_two_fails_the_check(
             mut old in proptest::collection::vec(0u64..3, 3..40),
             mut new in proptest::collection::vec(0u64..3, 3..40),
             mut arrived in proptest::collection::vec(any::<bool>(), 40),
         ) {
-            // Nobody looks before the right signal is there, which is another than the last: with the
-            // last, all of the old batch has its own proof.
+            // The check begins when the right signal is there, which differs from the last: with
+            // the last, the old batch matches its own checksum.
             (old[0], new[0], arrived[0]) = (1, 2, true);
-            let proven = |words: &[u64]| {
+            let sealed = |words: &[u64]| {
                 let count = words.len();
                 let memory = memory(&[words, &[0]].concat());
                 memory.words().store(count, checksum(&memory, 0, count), Ordering::Relaxed);
                 memory
             };
-            let (count, before, after) = (new.len(), proven(&old), proven(&new));
+            let (count, before, after) = (new.len(), sealed(&old), sealed(&new));
             let mixed = memory(&vec![0; old.len().max(count) + 1]);
             mixed.copy_from(0, &before);
             for at in (0..=count).filter(|at| arrived[*at % 40]) {
                 mixed.words().store(at, after.words().load(at, Ordering::Relaxed), Ordering::Relaxed);
             }
             let all = |at: usize| mixed.words().load(at, Ordering::Relaxed);
-            let is_whole = (0..=count).all(|at| all(at) == after.words().load(at, Ordering::Relaxed));
-            prop_assert_eq!(is_intact(&mixed, 0, count), is_whole);
+            let expected = (0..=count).all(|at| all(at) == after.words().load(at, Ordering::Relaxed));
+            prop_assert_eq!(is_intact(&mixed, 0, count), expected);
         }
     }
 }

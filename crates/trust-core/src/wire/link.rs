@@ -43,7 +43,7 @@ impl Link {
     /// is one store; elsewhere everything travels in one write, with the wake, if one is due.
     ///
     /// # Errors
-    /// What the lane says when it refuses the write.
+    /// The lane's error if it refuses the write.
     #[inline(always)]
     pub fn give(
         &self,

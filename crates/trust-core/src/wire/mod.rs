@@ -1,5 +1,6 @@
-//! What crosses between two threads: the words of a slot, who owns a buffer when, how a trustee finds
-//! what has arrived, how a buffer is given away on a lane, and payloads too large for a slot.
+//! The traffic between two threads: the words of a slot, the ownership of its buffers, how a
+//! trustee finds arrived batches, how a buffer is given away on a lane, and payloads too large for
+//! a slot.
 //!
 //! Nothing here knows closures or properties. Loom explores [`slot`] and [`arrivals`].
 

@@ -1,7 +1,7 @@
 //! The slot protocol: how one client and one trustee hand buffers back and forth.
 //!
 //! Each ordered pair of threads owns [`BUFFERS`] buffers. A buffer belongs to the client until its
-//! signal word says "requests", then to the trustee until the word says "reply". Whoever owns a
+//! signal word says "requests", then to the trustee until the word says "reply". The owner of a
 //! buffer reads and writes it plainly; only the signal word is ever touched by both, and each side
 //! only writes it to give the buffer away. So there is a single writer at any time, and no atomic
 //! read-modify-write anywhere.
@@ -15,7 +15,7 @@
 //!    batch in flight.
 //! 4. Where both use the same memory, a signal is stored with release after everything it covers,
 //!    and loaded with acquire before anything it covers is read. Where each has its own, a buffer
-//!    travels as one write, and has come when it is whole (`whole.rs`).
+//!    travels as one write, and has come when its checksum is right (`integrity.rs`).
 //!
 //! The module moves words and knows neither closures nor transports: giving a buffer away is
 //! handed out as a [`Handover`], which the caller carries out on its lane.
@@ -48,8 +48,8 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Completes the buffer in `pair`, the memory of this side, and returns the bytes of it that the
-    /// other side is to have, by a write of whatever order.
+    /// Completes the buffer in `pair`, the memory of this side, and returns the bytes of it that
+    /// the other side is to have, by a write of whatever order.
     pub fn in_one_write(&self, pair: &SharedBytes) -> Range<usize> {
         let start = start_of(self.buffer);
         let words = pair.words();
@@ -110,8 +110,8 @@ pub struct Answer {
 }
 
 impl ClientSlot {
-    /// The client's half over the pair's memory, which must be fresh. If `is_apart`, the trustee has
-    /// its own, and only writes of the trustee change this one.
+    /// The client's half over the pair's memory, which must be fresh. If `is_apart`, the trustee
+    /// has its own, and only writes of the trustee change this one.
     ///
     /// # Panics
     /// If the memory is not [`PAIR_BYTES`] long.
@@ -273,8 +273,8 @@ pub struct TrusteeSlot {
 }
 
 impl TrusteeSlot {
-    /// The trustee's half over the pair's memory, which must be fresh. If `is_apart`, the client has
-    /// its own, and only writes of the client change this one.
+    /// The trustee's half over the pair's memory, which must be fresh. If `is_apart`, the client
+    /// has its own, and only writes of the client change this one.
     ///
     /// # Panics
     /// If the memory is not [`PAIR_BYTES`] long.
@@ -307,7 +307,7 @@ impl TrusteeSlot {
     }
 
     /// How many requests there are in a batch that is not answered yet, as its client says: for
-    /// whoever counts, and for nothing else.
+    /// statistics only.
     #[inline(always)]
     pub fn requests(&self, arrival: Arrival) -> usize {
         Signal::unpack(self.buffers[arrival.buffer].load(0, Ordering::Relaxed)).requests

@@ -1,11 +1,11 @@
-//! What a thread has sent and served: counts that cost a request nothing, because they are kept by
-//! the batch. A batch knows how many requests it has: its client has counted them down, and says so
-//! in its signal.
+//! [`Traffic`]: counts of sent and served requests that cost a request nothing, because they are
+//! kept by the batch. A batch knows how many requests it has: its client has counted them down, and
+//! says so in its signal.
 
 use std::cell::Cell;
 
-/// What has come to one thread from the others and gone from it to them, since it began. What a
-/// thread does on its own properties goes nowhere and is not counted.
+/// Requests and bytes between one thread and the others since it began. Calls on a thread's own
+/// properties are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Requests of other threads that were served here.

@@ -1,4 +1,4 @@
-//! The words of a slot: what a client and a trustee write to each other, bit by bit (thesis 3.2.8).
+//! The words of a slot, bit by bit: the wire format between a client and a trustee (thesis 3.2.8).
 //!
 //! ```text
 //!  buffer   0        8                                        end of requests             end
@@ -17,10 +17,11 @@
 //!                             start of the buffer
 //! ```
 //!
-//! A result takes its request's place if it is no longer: one of a word that of the head, an encoded
-//! one that of the payload, with its length in bytes in the head's place. What is longer, or is no
-//! result (a panic, a refusal), stands apart: behind the requests, in their order, each with a head
-//! that says whose it is. So a batch without any is one whose answer ends where its requests did.
+//! A result takes its request's place if it is no longer: one of a word that of the head, an
+//! encoded one that of the payload, with its length in bytes in the head's place. What is longer,
+//! or is no result (a panic, a refusal), stands apart: behind the requests, in their order, each
+//! with a head that says whose it is. So a batch without any is one whose answer ends where its
+//! requests did.
 //!
 //! A closure id is dense and needs 20 bits, so the word that also says which property is meant has
 //! room for it; the thesis's table of closures in use (whose entries were eight-byte pointers)
@@ -65,7 +66,7 @@ pub(crate) fn next_sequence(sequence: u32) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signal {
     pub(crate) sequence: u32,
-    /// How many requests the batch has, for whoever counts: nothing relies on it. Zero in replies.
+    /// How many requests the batch has, for statistics only. Zero in replies.
     pub(crate) requests: usize,
     /// First word behind what was written.
     pub(crate) end: usize,

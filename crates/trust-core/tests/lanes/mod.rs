@@ -61,7 +61,7 @@ impl Lane for Bare {
         Ok(())
     }
 
-    /// Nobody sleeps in these models.
+    /// No thread sleeps in these models.
     fn wake(&mut self, _: u32) {}
 
     fn poll(&mut self, _: &mut dyn FnMut(Event)) -> bool {

@@ -1,0 +1,405 @@
+//! The list of completions: the work a client does when a reply comes, in the order of the
+//! requests.
+//!
+//! Every request in flight has one. A completion is any value that implements [`Completion`]; it is
+//! moved into a vector of words next to the function that takes it out again, so that a request
+//! costs no allocation:
+//!
+//! ```text
+//!   | kind | request, words | the completion's bytes .. | kind | request, words | .. |
+//!     &Kind    ^ where its head is, and how long it is
+//! ```
+//!
+//! Most replies are results in their requests' places, and most completions are followed by others
+//! of their kind: a run of these costs one indirect call.
+
+use std::cell::{Cell, UnsafeCell};
+
+use primitive::SharedBytes;
+use primitive::limits::BATCH_REQUESTS;
+use primitive::sync::Ordering;
+use transport_api::ThreadId;
+
+use crate::client::completion::{Completion, boxed};
+use crate::client::outcome::{InPlace, Outcome};
+use crate::closure::context::CallbackName;
+use crate::error::RACK_ENDED;
+use crate::wire::words::WORD;
+
+/// The operations on a completion's type.
+pub(crate) struct Kind {
+    take: Take,
+    run: Run,
+    /// Its name in messages.
+    pub(crate) name: CallbackName,
+}
+
+/// The kind of completions of type `C`.
+pub(crate) const fn kind_of<C: Completion>() -> &'static Kind {
+    const { &Kind { take: take::<C>, run: run::<C>, name: C::name } }
+}
+
+/// Moves a completion out of the words that these are, and runs it.
+type Take = unsafe fn(*const u64, Outcome<'_>);
+
+/// Takes the completions at the head of a list that are of the kind given, and runs them with the
+/// results in their requests' places. A type may have several kinds, one for each unit of code that
+/// pushes it, so it is the list's own that is compared with.
+type Run = unsafe fn(&Kind, &Completions, &SharedBytes, ThreadId);
+
+/// Completions of one batch, in order.
+///
+/// Everything takes `&self`: completions run while they are listed here, and what they do may, by a
+/// detour, look at this list. No reference into the words outlives a method, and a completion is
+/// moved out before it runs.
+#[derive(Default)]
+pub(crate) struct Completions {
+    /// Room for completions; those behind `end` mean nothing.
+    words: UnsafeCell<Vec<u64>>,
+    /// The first completion that has not been taken.
+    next: Cell<usize>,
+    /// The first word behind all completions.
+    end: Cell<usize>,
+    /// Words that they have beyond those of small ones.
+    surplus: Cell<usize>,
+}
+
+/// A completion that is about to run.
+pub(crate) struct Next {
+    pub(crate) kind: &'static Kind,
+    /// The word at which its request's head was.
+    pub(crate) at: usize,
+    /// Words behind the head that belong to the request.
+    request_words: usize,
+    /// Where its own words are.
+    data: *const u64,
+    /// Where it is in the list.
+    place: usize,
+}
+
+const HEADER: usize = 2;
+
+/// Words of the smallest completions in a list.
+const SMALL_WORDS: usize = HEADER + 1;
+
+/// Words of a completion in a list. Those without bytes have one as well, so that a list for so
+/// many small ones never holds more.
+const fn words_of<C>() -> usize {
+    let words = size_of::<C>().div_ceil(WORD);
+    if words == 0 { SMALL_WORDS } else { HEADER + words }
+}
+
+/// Words of a list: as many small completions fit as a batch may have requests.
+const LIST_WORDS: usize = BATCH_REQUESTS * SMALL_WORDS;
+
+/// Where a completion finds room in a list, of which it is the next one.
+pub(crate) struct Room {
+    place: usize,
+    end: usize,
+}
+
+/// A completion that is too large or too aligned for a list; the pointer to it is in the list.
+type Apart = Box<dyn FnOnce(Outcome<'_>)>;
+
+const fn is_kept_apart<C>() -> bool {
+    align_of::<C>() > WORD || words_of::<C>() > LIST_WORDS / 2
+}
+
+/// The second word of a completion in a list.
+#[derive(Clone, Copy)]
+struct Header(u64);
+
+impl Header {
+    #[inline(always)]
+    fn new(at: usize, request_words: usize, words: usize) -> Self {
+        debug_assert!(request_words <= 0xffff && words <= 0xffff);
+        Header((request_words as u64) << 48 | (words as u64) << 32 | at as u64)
+    }
+
+    #[inline(always)]
+    fn at(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    #[inline(always)]
+    fn request_words(self) -> usize {
+        (self.0 >> 48) as usize
+    }
+
+    #[inline(always)]
+    fn words(self) -> usize {
+        (self.0 >> 32) as u16 as usize
+    }
+}
+
+impl Completions {
+    /// Room for one more completion, if there is any. There is in an empty list.
+    #[inline(always)]
+    pub(crate) fn room<C: Completion>(&self) -> Option<Room> {
+        let words =
+            const { if is_kept_apart::<C>() { words_of::<Apart>() } else { words_of::<C>() } };
+        let place = self.end.get();
+        let end = place + words;
+        // SAFETY: no other reference to the vector exists: this method calls nothing that could
+        // come back here, and the type is not Sync.
+        let list = unsafe { &mut *self.words.get() };
+        if end > list.len() && !grow(list, end) {
+            return None;
+        }
+        Some(Room { place, end })
+    }
+
+    /// Adds the completion of the request whose head is at word `at`, with `request_words` behind
+    /// it, where there is [room](Self::room) for it.
+    #[inline(always)]
+    pub(crate) fn push<C: Completion + 'static>(
+        &self,
+        room: Room,
+        at: usize,
+        request_words: usize,
+        completion: C,
+    ) {
+        if const { is_kept_apart::<C>() } {
+            return self.push(room, at, request_words, boxed(completion));
+        }
+        let Room { place, end } = room;
+        debug_assert!(place == self.end.get() && end == place + words_of::<C>());
+        let header = Header::new(at, request_words, const { words_of::<C>() });
+        // SAFETY: the list has words up to `end`, as `room` found, and nothing that counts is
+        // behind `place`. A completion's last partial word need not be initialised because it is
+        // only ever read as a `C`.
+        unsafe {
+            let first = (*self.words.get()).as_mut_ptr().add(place);
+            first.cast::<&Kind>().write(kind_of::<C>());
+            first.add(1).cast::<Header>().write(header);
+            first.add(HEADER).cast::<C>().write(completion);
+        }
+        if const { words_of::<C>() > SMALL_WORDS } {
+            self.surplus.set(self.surplus.get() + const { words_of::<C>() - SMALL_WORDS });
+        }
+        self.end.set(end);
+    }
+
+    /// How many completions there are, with those that have been taken.
+    #[inline(always)]
+    pub(crate) fn count(&self) -> usize {
+        (self.end.get() - self.surplus.get()) / SMALL_WORDS
+    }
+
+    /// How many completions have not been taken.
+    pub(crate) fn len(&self) -> usize {
+        let (mut place, mut len) = (self.next.get(), 0);
+        while let Some((_, header, _)) = self.at(place) {
+            place += header.words();
+            len += 1;
+        }
+        len
+    }
+
+    /// Where the next completion is.
+    pub(crate) fn place(&self) -> usize {
+        self.next.get()
+    }
+
+    /// The completion at `place`, if it is not behind the last: its kind, its header, its bytes.
+    #[inline(always)]
+    fn at(&self, place: usize) -> Option<(&'static Kind, Header, *const u64)> {
+        if place >= self.end.get() {
+            return None;
+        }
+        // SAFETY: as in `push`. In front of `end` are completions, one behind the other, and
+        // `place` is where one begins (only what `push` and the steps over whole completions make
+        // it is ever asked for): with a word made from a `&Kind`, and a header.
+        unsafe {
+            let first = (*self.words.get()).as_ptr().add(place);
+            Some((
+                first.cast::<&Kind>().read(),
+                first.add(1).cast::<Header>().read(),
+                first.add(HEADER),
+            ))
+        }
+    }
+
+    /// The kind of the next completion.
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> Option<&'static Kind> {
+        self.at(self.next.get()).map(|(kind, ..)| kind)
+    }
+
+    /// Takes the next completion out.
+    pub(crate) fn next(&self) -> Option<Next> {
+        let place = self.next.get();
+        let (kind, header, data) = self.at(place)?;
+        self.next.set(place + header.words());
+        Some(Next { kind, at: header.at(), request_words: header.request_words(), data, place })
+    }
+
+    /// Undoes the [`next`](Self::next) that took this completion.
+    pub(crate) fn put_back(&self, next: Next) {
+        debug_assert!(next.place < self.next.get());
+        self.next.set(next.place);
+    }
+
+    /// Runs a completion.
+    ///
+    /// # Panics
+    /// If it panics; it counts as taken then.
+    #[inline]
+    pub(crate) fn run(&self, next: Next, outcome: Outcome<'_>) {
+        // SAFETY: `next` came from this list, whose words behind the header are a completion of the
+        // type that its kind was made for (`push` writes them together), and nothing was pushed
+        // since. It is taken once, because a `Next` is used up here. `take` moves it out before it
+        // runs, so that it does not matter if the list grows meanwhile.
+        unsafe { (next.kind.take)(next.data, outcome) }
+    }
+
+    /// Runs a completion whose result is in the place of its request.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub(crate) fn run_in_place(&self, next: Next, pair: &SharedBytes, trustee: ThreadId) {
+        let value = pair.words().load(next.at, Ordering::Relaxed);
+        let (at, words) = (next.at + 1, next.request_words);
+        let outcome = Outcome::InPlace(InPlace { value, at, words, pair, trustee });
+        self.run(next, outcome);
+    }
+
+    /// Takes the next completions, which are of this kind, and runs them, with the results that are
+    /// in the places of their requests in the memory of `pair`. Returns when one of another kind is
+    /// next.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    #[inline(always)]
+    pub(crate) fn run_kind(&self, kind: &Kind, pair: &SharedBytes, trustee: ThreadId) {
+        debug_assert!(self.kind().is_some_and(|next| std::ptr::eq(next, kind)));
+        // SAFETY: `run` and the kind were made for the same type (`kind_of`).
+        unsafe { (kind.run)(kind, self, pair, trustee) }
+    }
+
+    /// Exchanges the completions of two lists.
+    #[inline(always)]
+    pub(crate) fn swap(&self, other: &Completions) {
+        // SAFETY: as in `push`; the two are swapped whole, and may be the same.
+        unsafe { std::ptr::swap(self.words.get(), other.words.get()) };
+        self.next.swap(&other.next);
+        self.end.swap(&other.end);
+        self.surplus.swap(&other.surplus);
+    }
+
+    /// Forgets the completions, all of which have been taken.
+    #[inline(always)]
+    pub(crate) fn clear(&self) {
+        debug_assert!(self.next().is_none());
+        self.next.set(0);
+        self.end.set(0);
+        self.surplus.set(0);
+    }
+}
+
+/// Gives a list its words, if it has none; says whether that is enough.
+#[cold]
+#[inline(never)]
+fn grow(list: &mut Vec<u64>, end: usize) -> bool {
+    list.resize(LIST_WORDS, 0);
+    end <= LIST_WORDS
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        while let Some(next) = self.next() {
+            self.run(next, Outcome::Failed(&RACK_ENDED));
+        }
+    }
+}
+
+/// # Safety
+/// `data` points to a `C` that is taken here and never again.
+unsafe fn take<C: Completion>(data: *const u64, outcome: Outcome<'_>) {
+    // SAFETY: the caller's promise.
+    let completion = unsafe { data.cast::<C>().read() };
+    completion.complete(outcome);
+}
+
+/// # Safety
+/// `kind` is one of `C`s.
+unsafe fn run<C: Completion>(
+    kind: &Kind,
+    list: &Completions,
+    pair: &SharedBytes,
+    trustee: ThreadId,
+) {
+    let slot = pair.words();
+    let mut place = list.next.get();
+    while let Some((next, header, data)) = list.at(place)
+        && std::ptr::eq(next, kind)
+    {
+        place += const { words_of::<C>() };
+        list.next.set(place);
+        let (at, words) = (header.at(), header.request_words());
+        let value = slot.load(at, Ordering::Relaxed);
+        // SAFETY: `push` wrote a `C` behind this kind of `C`s. It is taken once: `next` is behind
+        // it, and no other code takes from this list while it is being answered.
+        let completion = unsafe { data.cast::<C>().read() };
+        completion.complete(Outcome::InPlace(InPlace { value, at: at + 1, words, pair, trustee }));
+        debug_assert_eq!(place, list.next.get(), "other code took completions");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::error::DelegateError;
+
+    struct Note<const N: usize>(Rc<RefCell<Vec<usize>>>, [u8; N]);
+    impl<const N: usize> Completion for Note<N> {
+        fn complete(self, _: Outcome<'_>) {
+            self.0.borrow_mut().push(N);
+        }
+    }
+    #[repr(align(64))]
+    struct Aligned(Rc<RefCell<Vec<usize>>>);
+    impl Completion for Aligned {
+        fn complete(self, _: Outcome<'_>) {
+            self.0.borrow_mut().push(64);
+        }
+    }
+    fn add<C: Completion + 'static>(
+        to: &Completions,
+        at: usize,
+        request_words: usize,
+        completion: C,
+    ) {
+        let room = to.room::<C>().expect("room for one more");
+        to.push(room, at, request_words, completion);
+    }
+
+    const ERROR: DelegateError = DelegateError::NoRack("a test");
+
+    #[test]
+    fn completions_of_all_shapes_run_in_order_and_once() {
+        let log = Rc::new(RefCell::new(vec![]));
+        let completions = Completions::default();
+        add(&completions, 8, 0, Note(log.clone(), [0; 0]));
+        add(&completions, 24, 1, Note(log.clone(), [0; 9]));
+        add(&completions, 40, 2, Aligned(log.clone()));
+        add(&completions, 56, 3, Note(log.clone(), [0; 300]));
+        assert_eq!(completions.len(), 4);
+        for at in [8, 24, 40, 56] {
+            let next = completions.next().expect("one more");
+            assert_eq!(next.at, at);
+            completions.run(next, Outcome::Failed(&ERROR));
+        }
+        assert!(completions.next().is_none());
+        assert_eq!(completions.len(), 0);
+        completions.clear();
+        assert_eq!(*log.borrow(), [0, 9, 64, 300]);
+        add(&completions, 8, 0, Note(log.clone(), [0; 1]));
+        drop(completions);
+        assert_eq!(*log.borrow(), [0, 9, 64, 300, 1], "the rest completes with the failure");
+        assert_eq!(Rc::strong_count(&log), 1, "nothing is leaked");
+    }
+}

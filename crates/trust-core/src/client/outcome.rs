@@ -1,0 +1,117 @@
+//! [`Outcome`]: how a request ended, with its result where there is one.
+
+use primitive::SharedBytes;
+use serde::de::DeserializeOwned;
+use transport_api::ThreadId;
+
+use crate::codec;
+use crate::error::{DelegateError, PanicReport};
+use crate::wire::copy::copied_out;
+use crate::wire::words::{Status, WORD};
+
+/// How a request ended, as its completion gets it.
+#[derive(Clone, Copy)]
+pub(crate) enum Outcome<'a> {
+    /// The result took the request's place.
+    InPlace(InPlace<'a>),
+    /// A reply with a payload of its own.
+    Reply { trustee: ThreadId, status: Status, payload: &'a [u8] },
+    /// A malformed reply.
+    Malformed { trustee: ThreadId },
+    /// There will be no reply.
+    Failed(&'a DelegateError),
+}
+
+/// A result in its request's place.
+#[derive(Clone, Copy)]
+pub(crate) struct InPlace<'a> {
+    /// Its first word, which is all of a result of one word.
+    pub(super) value: u64,
+    /// The word behind that in the memory of the pair, where an encoded result has its bytes, as
+    /// many as the first word says.
+    pub(super) at: usize,
+    /// Words that it may have there.
+    pub(super) words: usize,
+    pub(super) pair: &'a SharedBytes,
+    pub(super) trustee: ThreadId,
+}
+
+impl Outcome<'_> {
+    /// The result, if it is a word in its request's place; else it is to be had by
+    /// [`result`](Self::result). This is what makes a small reply cheap.
+    #[inline(always)]
+    pub(crate) fn at_hand<U: 'static>(&self) -> Option<U> {
+        match self {
+            Outcome::InPlace(place) => codec::from_plain(|| place.value),
+            _ => None,
+        }
+    }
+
+    /// The result, decoded.
+    #[inline(always)]
+    pub(crate) fn result<U: DeserializeOwned + 'static>(self) -> Result<U, DelegateError> {
+        match self.at_hand() {
+            Some(value) => Ok(value),
+            None => self.other_result(),
+        }
+    }
+
+    /// The result, when it is not one that travels as a word, or not a result.
+    #[inline(never)]
+    fn other_result<U: DeserializeOwned + 'static>(self) -> Result<U, DelegateError> {
+        match self {
+            Outcome::InPlace(InPlace { value, at, words, pair, trustee }) => {
+                match usize::try_from(value) {
+                    Ok(len) if len <= words * WORD => copied_out(pair, at * WORD, len, |bytes| {
+                        codec::decode(bytes).map_err(undecodable)
+                    }),
+                    _ => Err(malformed(trustee)),
+                }
+            }
+            Outcome::Reply { trustee, status, payload } => result(trustee, status, payload),
+            Outcome::Malformed { trustee } => Err(malformed(trustee)),
+            Outcome::Failed(error) => Err(error.clone()),
+        }
+    }
+}
+
+#[cold]
+fn malformed(trustee: ThreadId) -> DelegateError {
+    let reason = "its reply makes no sense: it is not the same build".to_owned();
+    DelegateError::Refused { trustee, reason }
+}
+
+#[cold]
+pub(crate) fn undecodable(source: crate::CodecError) -> DelegateError {
+    DelegateError::Codec { what: "decode the result", source }
+}
+
+/// What a reply's payload means.
+fn result<U: DeserializeOwned + 'static>(
+    trustee: ThreadId,
+    status: Status,
+    payload: &[u8],
+) -> Result<U, DelegateError> {
+    match status {
+        Status::Done => match codec::plain_words::<U>() {
+            None => codec::decode(payload).map_err(undecodable),
+            Some(_) => codec::plain_from_bytes(payload).map_err(undecodable),
+        },
+        _ => Err(failure(trustee, status, payload)),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn failure(trustee: ThreadId, status: Status, payload: &[u8]) -> DelegateError {
+    let decoded = match status {
+        Status::Panicked => codec::decode::<PanicReport>(payload)
+            .map(|report| DelegateError::Panicked { trustee, report }),
+        _ => codec::decode::<String>(payload)
+            .map(|reason| DelegateError::Refused { trustee, reason }),
+    };
+    decoded.unwrap_or_else(|source| DelegateError::Codec {
+        what: "decode the trustee's report",
+        source,
+    })
+}

@@ -1,0 +1,65 @@
+//! [`Callers`]: the calls that wait for a launched closure, as they travel with it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use fiber::FiberId;
+use primitive::limits::LAUNCH_DEPTH;
+use serde::{Deserialize, Serialize};
+
+use crate::node::awaited::ReplyTo;
+
+/// The calls that wait for a launched closure, the first one of the chain first.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(try_from = "Vec<ReplyTo>")]
+pub(crate) struct Callers(pub(super) Vec<ReplyTo>);
+
+impl TryFrom<Vec<ReplyTo>> for Callers {
+    type Error = String;
+
+    fn try_from(callers: Vec<ReplyTo>) -> Result<Self, String> {
+        if callers.len() <= LAUNCH_DEPTH { Ok(Callers(callers)) } else { Err(too_deep()) }
+    }
+}
+
+pub(super) fn too_deep() -> String {
+    format!(
+        "launches nested more than {LAUNCH_DEPTH} deep: end with `launch_then`, or a spawned fiber"
+    )
+}
+
+/// A launch, as it travels to its trustee.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Call {
+    pub(crate) reply_to: ReplyTo,
+    pub(crate) callers: Callers,
+}
+
+/// The launches that the fibers of a node run.
+#[derive(Default)]
+pub(crate) struct Launched(pub(super) RefCell<HashMap<FiberId, Call>>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    #[test]
+    fn more_callers_than_a_chain_may_have_are_refused() {
+        let caller: ReplyTo = codec::decode(&codec::encode_to_vec(&(7u32, 7u64)).unwrap()).unwrap();
+        for (count, taken) in [(0, true), (LAUNCH_DEPTH, true), (LAUNCH_DEPTH + 1, false)] {
+            let bytes = codec::encode_to_vec(&vec![caller; count]).unwrap();
+            let decoded = codec::decode::<Callers>(&bytes);
+            assert_eq!(
+                decoded.as_ref().map(|callers| callers.0.len()).ok(),
+                taken.then_some(count)
+            );
+            if let Err(error) = decoded {
+                assert!(error.to_string().contains("nested more than"), "{error}");
+            }
+        }
+        let mut claims = codec::encode_to_vec(&vec![caller]).unwrap();
+        claims[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert!(codec::decode::<Callers>(&claims).is_err(), "more than there are");
+    }
+}

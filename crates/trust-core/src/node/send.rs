@@ -1,0 +1,80 @@
+//! How a node sends a request: into the batch that is open, or the next, or when there is room.
+
+use crate::client::completion::{Completion, boxed};
+use crate::client::outbox::Outbox;
+use crate::client::outcome::Outcome;
+use crate::client::request::Request;
+use crate::error::{DelegateError, NO_SUCH_THREAD};
+use crate::node::state::Node;
+
+impl Node {
+    /// Sends a request to the thread with this number. A fiber in free context may wait here for
+    /// room.
+    #[inline(always)]
+    pub(crate) fn send<C: Completion + 'static>(
+        &self,
+        number: u32,
+        request: Request<'_>,
+        completion: C,
+    ) {
+        let Some(Some(outbox)) = self.outboxes.get(number as usize) else {
+            return fail(completion, &NO_SUCH_THREAD);
+        };
+        if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
+            self.send_in_next(outbox, number, request, completion);
+        }
+    }
+
+    /// Sends a request for which no batch is open, or not one with room for it.
+    #[cold]
+    #[inline(never)]
+    fn send_in_next<C: Completion + 'static>(
+        &self,
+        outbox: &Outbox,
+        number: u32,
+        request: Request<'_>,
+        completion: C,
+    ) {
+        if !self.open(outbox, number) {
+            return self.send_later(outbox, number, request, completion);
+        }
+        // An empty batch takes every request, and more than one.
+        if let Err(completion) = outbox.append(&request, completion, || self.lane_to(outbox)) {
+            self.send_later(outbox, number, request, completion);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_later<C: Completion + 'static>(
+        &self,
+        outbox: &Outbox,
+        number: u32,
+        request: Request<'_>,
+        completion: C,
+    ) {
+        if let Some(error) = outbox.closed() {
+            return fail(completion, &error);
+        }
+        let _stay = self.stay();
+        let ticket = outbox.postpone(request, boxed(completion));
+        self.list(outbox, number);
+        // Back-pressure, for callers that would otherwise queue more.
+        if C::WAITS_FOR_ROOM
+            && self.context.is_free()
+            && let Some(fiber) = fiber::current()
+        {
+            while !outbox.has_moved(ticket) {
+                outbox.wait_for_room(fiber);
+                fiber::park();
+            }
+        }
+    }
+}
+
+/// Completes a request without a reply.
+#[cold]
+#[inline(never)]
+fn fail<C: Completion>(completion: C, error: &DelegateError) {
+    completion.complete(Outcome::Failed(error));
+}

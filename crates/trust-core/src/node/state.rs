@@ -1,0 +1,308 @@
+//! [`Node`]: its fields, and the accessors that other code uses.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use progress::{LaneRef, Progress};
+use transport_api::{HostId, Namespace, PeerEvent, ThreadId};
+
+use crate::client::outbox::Outbox;
+use crate::closure::context::ContextCell;
+use crate::closure::registry::{Closure, Tag, registry};
+use crate::error::{DelegateError, Panic};
+use crate::node::awaited::AwaitedCalls;
+use crate::node::callers::Launched;
+use crate::node::turn::Turn;
+use crate::trustee::inbox::{Inbox, Server};
+use crate::trustee::property::{Handoff, Properties};
+use crate::wire::arrivals::Arrivals;
+use crate::wire::traffic::Traffic;
+
+/// An event that a worker gets besides whether there was progress.
+#[derive(Debug)]
+pub enum Incident {
+    /// A host of the rack is gone or has left.
+    Peer(PeerEvent),
+    /// A fire-and-forget request failed, or a callback panicked.
+    Unobserved(DelegateError),
+}
+
+/// Work that runs when the delegated code that runs now has ended.
+pub(super) type Deferred = Box<dyn FnOnce(&Node)>;
+
+/// Names a thread of one of the racks that this process takes part in, in one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NodeId(u64);
+
+impl NodeId {
+    /// No thread's.
+    pub(crate) const NONE: NodeId = NodeId(u64::MAX);
+
+    /// The thread numbered `number` of the rack numbered `rack` (in this process).
+    #[inline(always)]
+    pub(crate) fn new(rack: u32, number: u32) -> Self {
+        NodeId(u64::from(rack) << 32 | u64::from(number))
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(crate) fn number(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn rack(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// The delegation state of one runtime thread.
+pub struct Node {
+    pub(crate) me: ThreadId,
+    pub(crate) id: NodeId,
+    pub(super) threads: u32,
+    pub(super) outboxes: Box<[Option<Box<Outbox>>]>,
+    pub(super) inboxes: Box<[Option<Inbox>]>,
+    pub(super) arrivals: Option<Arrivals>,
+    /// The thread's lanes, which other layers use as well.
+    pub(super) progress: Rc<Progress>,
+    pub(super) closures: &'static [Closure],
+    pub(super) properties: Properties,
+    /// By thread of this host.
+    pub(super) handoffs: Arc<[Arc<Handoff>]>,
+    pub(super) context: ContextCell,
+    pub(crate) awaited_calls: AwaitedCalls,
+    pub(crate) launched: Launched,
+    pub(super) deferred: RefCell<VecDeque<Deferred>>,
+    pub(super) has_deferred: Cell<bool>,
+    pub(super) runs_deferred: Cell<bool>,
+    /// Outboxes with something under way.
+    pub(super) busy: RefCell<Vec<u32>>,
+    pub(super) incidents: RefCell<Vec<Incident>>,
+    pub(super) closed: Cell<bool>,
+    /// Whether a poll is under way: what it runs must not start another.
+    pub(super) polling: Cell<bool>,
+    /// How often [`stay`](Node::stay) is in force.
+    pub(super) staying: Cell<u32>,
+    /// When the fiber that runs gives way.
+    pub(super) turn: Turn,
+}
+
+pub(crate) struct Parts {
+    pub(crate) me: ThreadId,
+    pub(crate) rack: u32,
+    pub(crate) threads: u32,
+    pub(crate) outboxes: Box<[Option<Box<Outbox>>]>,
+    pub(crate) inboxes: Box<[Option<Inbox>]>,
+    pub(crate) arrivals: Option<Arrivals>,
+    pub(crate) progress: Rc<Progress>,
+    /// By thread of this host.
+    pub(crate) handoffs: Arc<[Arc<Handoff>]>,
+}
+
+impl Server for Node {
+    #[inline(always)]
+    fn closures(&self) -> &'static [Closure] {
+        self.closures
+    }
+
+    #[inline(always)]
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    #[inline(always)]
+    fn context(&self) -> &ContextCell {
+        &self.context
+    }
+
+    #[inline(always)]
+    fn lane(&self, host: HostId) -> &LaneRef {
+        self.progress.lane(host)
+    }
+}
+
+impl Node {
+    pub(crate) fn new(parts: Parts) -> Rc<Node> {
+        let Parts { me, rack, threads, outboxes, inboxes, arrivals, progress, handoffs } = parts;
+        let node = Node {
+            me,
+            id: NodeId::new(rack, me.number(threads)),
+            threads,
+            outboxes,
+            inboxes,
+            arrivals,
+            progress,
+            closures: registry().closures(),
+            properties: Properties::new(handoffs[me.thread as usize].clone()),
+            handoffs,
+            context: ContextCell::new(),
+            awaited_calls: AwaitedCalls::default(),
+            launched: Launched::default(),
+            deferred: RefCell::default(),
+            has_deferred: Cell::new(false),
+            runs_deferred: Cell::new(false),
+            busy: RefCell::default(),
+            incidents: RefCell::default(),
+            closed: Cell::new(false),
+            polling: Cell::new(false),
+            staying: Cell::new(0),
+            turn: Turn::new(),
+        };
+        let node = Rc::new(node);
+        let owner = Rc::downgrade(&node);
+        node.progress.add_owner(Namespace::DELEGATION, owner);
+        node
+    }
+
+    /// The thread that this node belongs to.
+    pub fn thread(&self) -> ThreadId {
+        self.me
+    }
+
+    /// Runtime threads of every host.
+    pub fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    /// The progress engine of this thread: for other layers, which start operations there and own
+    /// name spaces of their own.
+    pub fn progress(&self) -> &Rc<Progress> {
+        &self.progress
+    }
+
+    /// Hosts of the rack.
+    pub fn hosts(&self) -> u32 {
+        self.progress.hosts()
+    }
+
+    /// This thread's number in the rack.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u32 {
+        self.id.number()
+    }
+
+    /// The number of a thread of the rack, counting through all hosts.
+    #[inline(always)]
+    pub(crate) fn number_of(&self, thread: ThreadId) -> u32 {
+        thread.number(self.threads)
+    }
+
+    /// The thread with this number, if there is one.
+    pub(crate) fn thread_numbered(&self, number: u32) -> Option<ThreadId> {
+        let thread = ThreadId::numbered(number, self.threads);
+        self.has(thread).then_some(thread)
+    }
+
+    /// Whether the rack has this thread.
+    pub(crate) fn has(&self, thread: ThreadId) -> bool {
+        thread.host.0 < self.hosts() && thread.thread < self.threads
+    }
+
+    #[inline(always)]
+    pub(crate) fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    #[inline(always)]
+    pub(crate) fn context(&self) -> &ContextCell {
+        &self.context
+    }
+
+    /// Takes a property into trust on this thread.
+    pub(crate) fn insert<T: 'static>(&self, value: T, first: u64) -> (u32, Tag) {
+        self.properties.insert(value, first)
+    }
+
+    /// Entrusts a value to another thread of this host, without waiting for it.
+    pub(crate) fn hand_off<T: Send + 'static>(
+        &self,
+        thread: u32,
+        value: T,
+        first: u64,
+    ) -> (u32, Tag) {
+        self.handoffs[thread as usize].hand_off(value, first)
+    }
+
+    #[inline(always)]
+    pub(super) fn lane_to(&self, outbox: &Outbox) -> &LaneRef {
+        self.lane(outbox.trustee().host)
+    }
+
+    pub(super) fn outbox(&self, number: u32) -> &Outbox {
+        self.outboxes[number as usize].as_ref().expect("only outboxes that exist are listed")
+    }
+
+    /// Begins a batch, if there is a buffer for it.
+    pub(super) fn open(&self, outbox: &Outbox, number: u32) -> bool {
+        let open = outbox.open(self.lane_to(outbox));
+        if open {
+            self.list(outbox, number);
+        }
+        open
+    }
+
+    /// Notes that something is under way to this outbox's trustee.
+    pub(super) fn list(&self, outbox: &Outbox, number: u32) {
+        if !outbox.listed.replace(true) {
+            self.busy.borrow_mut().push(number);
+        }
+    }
+
+    /// Reports a panic of a fire-and-forget request to the worker.
+    pub(crate) fn report_panic(&self, panic: Panic) {
+        let report = crate::error::PanicReport::taken(panic);
+        self.report(DelegateError::Panicked { trustee: self.me, report });
+    }
+
+    /// Reports the failure of a fire-and-forget request to the worker.
+    pub(crate) fn report(&self, error: DelegateError) {
+        self.incidents.borrow_mut().push(Incident::Unobserved(error));
+    }
+
+    /// Whether there are incidents.
+    #[inline]
+    pub fn has_incidents(&self) -> bool {
+        !self.incidents.borrow().is_empty()
+    }
+
+    /// Takes the incidents.
+    pub fn take_incidents(&self) -> Vec<Incident> {
+        std::mem::take(&mut *self.incidents.borrow_mut())
+    }
+
+    /// Whether a poll would find anything to do. Asked before going to sleep.
+    pub fn has_work(&self) -> bool {
+        self.has_deferred.get()
+            || self.inboxes.iter().flatten().any(Inbox::is_ready)
+            || self.busy.borrow().iter().any(|number| self.outbox(*number).is_ready())
+    }
+
+    /// How many batches this node has sent, and how many calls of its own have not ended yet (a
+    /// batch under way counts as one).
+    pub fn outstanding(&self) -> (u64, u64) {
+        let outboxes = self.outboxes.iter().flatten();
+        let (batches, not_done) = outboxes
+            .map(|outbox| outbox.traffic())
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        (batches, not_done + self.awaited_calls.awaited() as u64)
+    }
+
+    /// Requests and bytes that this thread has received and sent since it began.
+    pub fn traffic(&self) -> Traffic {
+        let mut sum = Traffic::default();
+        self.outboxes.iter().flatten().for_each(|outbox| outbox.count(&mut sum));
+        self.inboxes.iter().flatten().for_each(|inbox| inbox.count(&mut sum));
+        sum
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+}
