@@ -46,7 +46,7 @@ pub use importer::Importer;
 pub use lane::{Event, Lane, Parker, PeerEvent};
 pub use namespace::{Namespace, RegionKey, Tag};
 pub use progress::{PollTracker, ProgressThread};
-pub use quiet::{QuietPoints, Waiting};
+pub use quiet::QuietPoints;
 pub use region::{Region, RemoteRegion};
 pub use transport::{Carrier, HostId, ThreadId, Transport, deadline};
 pub use window::Window;

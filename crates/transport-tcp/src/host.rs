@@ -26,7 +26,7 @@ use std::{
 };
 use transport_api::{
     Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, QuietPoints, RegionKey,
-    Waiting, park_word::ParkWord,
+    park_word::ParkWord,
 };
 use transport_control::Config;
 
@@ -237,7 +237,7 @@ impl Host {
         let reached = self.quiet_points.reached();
         if !reached.is_empty() {
             let mut plane = self.plane.lock();
-            reached.iter().for_each(|Waiting { token, .. }| plane.control.quiesced(*token));
+            reached.iter().for_each(|epoch| plane.control.quiesced(*epoch));
             drop(plane);
             self.poll_control();
         }

@@ -15,9 +15,7 @@ use std::{
     sync::{Arc, Weak},
     time::Instant,
 };
-use transport_api::{
-    Event, HostId, Importer, LossReason, RegionError, RegionKey, RemoteRegion, Waiting,
-};
+use transport_api::{Event, HostId, Importer, LossReason, RegionError, RegionKey, RemoteRegion};
 use transport_control::{Descriptor, Output};
 
 impl Host {
@@ -76,7 +74,7 @@ impl Host {
             Output::Inhibit { owner, key, generation, epoch } => {
                 // Its owner has marked the region as dead, in memory that all importers map.
                 self.forget(owner, key, generation);
-                self.quiet_points.begin(Waiting { thread: 0, token: epoch });
+                self.quiet_points.begin(epoch);
                 self.ask_all_threads();
                 self.report_quiet();
             }

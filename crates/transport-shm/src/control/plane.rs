@@ -191,7 +191,7 @@ impl Host {
         let reached = self.quiet_points.reached();
         if !reached.is_empty() {
             let mut plane = self.plane.lock();
-            reached.iter().for_each(|waiting| plane.control.quiesced(waiting.token));
+            reached.iter().for_each(|epoch| plane.control.quiesced(*epoch));
             drop(plane);
             self.poll_control();
         }

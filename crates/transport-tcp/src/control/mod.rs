@@ -17,7 +17,6 @@ use std::{
 };
 use transport_api::{
     Access, Event, HostId, Importer, LossReason, Region, RegionError, RegionKey, RemoteRegion,
-    Waiting,
 };
 use transport_control::{
     ANSWER_GRACE, Config, Control, Descriptor, ImportError, ImportId, Medium, Output,
@@ -250,7 +249,7 @@ impl Host {
             }
             // Its windows are dead already.
             Output::Inhibit { epoch, .. } => {
-                self.quiet_points.begin(Waiting { thread: 0, token: epoch });
+                self.quiet_points.begin(epoch);
                 (0..self.threads).for_each(|thread| self.wake(thread));
                 self.report_quiet();
             }
