@@ -3,7 +3,6 @@
 use crate::{
     JoinError, TcpConfig,
     conn::Conn,
-    control::Requester,
     control::conn::{ControlConn, UNACKNOWLEDGED},
     host::{ALARM, Host, Peer, ThreadState},
     join::Joining,
@@ -24,10 +23,12 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Access, Carrier, HostId, Importer, Lane, LaneError, Parker, Region, RegionError, RegionKey,
-    RemoteRegion, ThreadId, Transport, deadline,
+    Access, Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
+    ThreadId, Transport, deadline,
 };
-use transport_control::{Config, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach};
+use transport_control::{
+    Config, Goodbye, HEARTBEATS_PER_BOUND, Importer, LEAVE_GRACE, Reach, Requester,
+};
 
 /// One process's place in a rack whose hosts are connected over TCP.
 ///

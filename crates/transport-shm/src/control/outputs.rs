@@ -5,7 +5,7 @@ use crate::{
     control::{
         exported::{REGION_HEADER, is_writable, window},
         host::Host,
-        plane::{Requester, ShmMedium},
+        plane::ShmMedium,
     },
     memory::mapping,
 };
@@ -15,8 +15,8 @@ use std::{
     sync::{Arc, Weak},
     time::Instant,
 };
-use transport_api::{Event, HostId, Importer, LossReason, RegionError, RegionKey, RemoteRegion};
-use transport_control::{Descriptor, Output};
+use transport_api::{Event, HostId, LossReason, RegionError, RegionKey, RemoteRegion};
+use transport_control::{Descriptor, Importer, Output, Requester};
 
 impl Host {
     /// What the control plane wants done next.
@@ -65,11 +65,9 @@ impl Host {
                 }
             }
             Output::ImportFailed { requester: Requester::Import(importer), owner, key, error } => {
-                // The lane reports the end of the peer instead.
-                let is_over = self.end_of(owner).is_some();
-                if !(is_over && matches!(importer, Importer::Lane { .. })) {
-                    self.answer(importer, owner, Err(error.for_region(owner, key)));
-                }
+                importer.fail((owner, key), error, self.end_of(owner), |thread, event| {
+                    self.deliver(thread, owner, event);
+                });
             }
             Output::Inhibit { owner, key, generation, epoch } => {
                 // Its owner has marked the region as dead, in memory that all importers map.

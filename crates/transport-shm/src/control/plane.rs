@@ -11,10 +11,8 @@ use std::{
     sync::{Arc, Weak, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{
-    Access, HostId, Importer, LossReason, Region, RegionError, RegionKey, RemoteRegion,
-};
-use transport_control::{ANSWER_GRACE, Control, LEAVE_GRACE, Medium};
+use transport_api::{Access, HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion};
+use transport_control::{ANSWER_GRACE, Control, Importer, LEAVE_GRACE, Medium, Requester};
 
 /// The types of the control plane over shared memory.
 pub(crate) struct ShmMedium;
@@ -24,21 +22,6 @@ impl Medium for ShmMedium {
     /// The memory of an imported region.
     type Attachment = std::os::fd::OwnedFd;
     type Requester = Requester;
-}
-
-/// Who waits for something that the control plane does.
-pub(crate) enum Requester {
-    /// Of an import.
-    Import(Importer),
-    /// The lane of a thread to this host, which is told that a region is quiet.
-    Revoke {
-        /// The thread.
-        thread: u32,
-        /// The token of the event.
-        token: u64,
-    },
-    /// A thread that blocks until this host has said goodbye.
-    Leave(mpsc::Sender<()>),
 }
 
 /// The control plane, and who polls it.

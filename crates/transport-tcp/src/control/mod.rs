@@ -16,10 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Access, Event, HostId, Importer, LossReason, Region, RegionError, RegionKey, RemoteRegion,
+    Access, Event, HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion,
 };
 use transport_control::{
-    ANSWER_GRACE, Config, Control, Descriptor, ImportError, ImportId, Medium, Output,
+    ANSWER_GRACE, Config, Control, Descriptor, ImportId, Importer, Medium, Output, Requester,
 };
 
 /// The types of the control plane over TCP, where nothing comes beside a message.
@@ -29,21 +29,6 @@ impl Medium for TcpMedium {
     type Export = Arc<Exported>;
     type Attachment = ();
     type Requester = Requester;
-}
-
-/// Who waits for something that the control plane does.
-pub(crate) enum Requester {
-    /// Of an import.
-    Import(Importer),
-    /// The lane of a thread to this host, which is told that a region is quiet.
-    Revoke {
-        /// The thread.
-        thread: u32,
-        /// The token of the event.
-        token: u64,
-    },
-    /// A thread that blocks until this host's goodbye was seen.
-    Leave(mpsc::Sender<()>),
 }
 
 /// The control plane, and whether the service thread polls it.
@@ -236,17 +221,12 @@ impl Host {
                     self.answer(importer, owner, Ok(region));
                 }
             }
-            Output::ImportFailed { requester, owner, key, error } => {
-                let is_over = matches!(error, ImportError::PeerGone(_));
-                match requester {
-                    // Its lane reports the end of the peer instead.
-                    Requester::Import(Importer::Lane { .. }) if is_over => {}
-                    Requester::Import(importer) => {
-                        self.answer(importer, owner, Err(error.for_region(owner, key)));
-                    }
-                    _ => {}
-                }
+            Output::ImportFailed { requester: Requester::Import(importer), owner, key, error } => {
+                importer.fail((owner, key), error, self.end_of(owner), |thread, event| {
+                    self.deliver(thread, owner, event);
+                });
             }
+            Output::ImportFailed { .. } => {}
             // Its windows are dead already.
             Output::Inhibit { epoch, .. } => {
                 self.quiet_points.begin(epoch);
