@@ -1,6 +1,6 @@
-//! [`SharedBytes`]: memory that somebody else may write at any moment.
+//! [`SharedBytes`]: memory that another thread, process or device may write at any moment.
 //!
-//! A `&[u8]` promises the compiler that nobody writes; a peer process or a network card makes no
+//! A `&[u8]` promises the compiler that the bytes do not change; a peer process or a network card makes no
 //! such promise. So exported memory is never seen through references: words of it are atomics, and
 //! runs of it are copied out (or in) before anybody looks at them. That is also what makes "read
 //! once, then check, then use" the only way to read.
@@ -172,8 +172,8 @@ impl SharedBytes {
     ///
     /// # Safety
     /// `base` is 8-aligned; `base..base + len` stays mapped as long as `owner` lives, readable, and
-    /// writable unless the caller sees to it that nobody writes through what it makes; and nobody
-    /// holds a reference into it, ever.
+    /// writable unless the caller ensures that no view made from it is written; and no reference into it
+    /// exists, ever.
     pub unsafe fn from_raw(
         base: NonNull<u8>,
         len: usize,
@@ -189,8 +189,8 @@ impl SharedBytes {
         self.base
     }
 
-    /// Zeroed memory of this process, aligned to a cache line. Pages of a large run that nobody
-    /// touches take no memory.
+    /// Zeroed memory of this process, aligned to a cache line. Untouched pages of a large run
+    /// take no memory.
     ///
     /// # Panics
     /// If `len` is zero, or when there is no memory.
@@ -260,7 +260,7 @@ impl SharedBytes {
     }
 
     /// Copies `out.len()` bytes from byte `at` out of the run. The copy has no order: bytes that
-    /// somebody writes meanwhile arrive torn.
+    /// a peer writes meanwhile arrive torn.
     ///
     /// # Panics
     /// If they are not inside the run.
@@ -268,7 +268,7 @@ impl SharedBytes {
     pub fn read_into(&self, at: usize, out: &mut [u8]) {
         self.check(at, out.len());
         // SAFETY: the source is inside the run (checked); `out` is ours and cannot overlap memory
-        // that nobody may hold a reference into.
+        // into which no reference may exist.
         unsafe { copy_opaque(out.as_mut_ptr(), self.base.as_ptr().add(at), out.len()) }
     }
 
@@ -295,8 +295,8 @@ impl SharedBytes {
         unsafe { copy_words_out(out.as_mut_ptr(), self.base.as_ptr().add(at), out.len()) }
     }
 
-    /// As [`write_from`](Self::write_from), word by word: nobody sees a word of this run, which is
-    /// one at a multiple of eight, with only some of its bytes written, if `bytes` cover it. Words
+    /// As [`write_from`](Self::write_from), word by word: no reader sees a word of this run, which
+    /// is one at a multiple of eight, with only some of its bytes written, if `bytes` cover it. Words
     /// have no order among each other.
     ///
     /// # Panics

@@ -14,8 +14,8 @@
 //!     seen that epoch           (acquire)  is exported?  no          (the next operation)
 //! ```
 //!
-//! A thread that has seen the epoch sees the revocation, and whoever sees that it has sees what its
-//! earlier operations did. This is quiescent-state-based reclamation with polls as quiescent states:
+//! A thread that has seen the epoch sees the revocation, and a thread that sees that it has also sees
+//! what its earlier operations did. This is quiescent-state-based reclamation with polls as quiescent states:
 //! a poll pays one load.
 
 use primitive::{
@@ -41,7 +41,7 @@ struct Thread {
 }
 
 impl QuietPoints {
-    /// Those of so many threads.
+    /// For so many threads.
     pub fn new(threads: u32) -> Self {
         let thread = || Thread { is_active: AtomicBool::new(false), seen: AtomicU64::new(0) };
         Self {

@@ -97,10 +97,10 @@ pub enum ImportError {
     #[error("cancelled")]
     Cancelled,
     /// The owner is gone, or this host has left.
-    #[error("{0}")]
-    PeerGone(LossReason),
+    #[error("the owner is gone")]
+    PeerGone(#[source] LossReason),
     /// The owner is not among the peers of this control plane.
-    #[error("no such host is connected")]
+    #[error("the owner is not connected")]
     NoSuchHost,
 }
 

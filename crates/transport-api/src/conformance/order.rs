@@ -228,7 +228,7 @@ pub fn a_fence_tells_of_a_refusal(make: Make) {
             Err(error) => assert_eq!(error, refusal),
         }
         a.lane.signal(&fine, 8, 1).expect("a signal");
-        assert_eq!(fence(&mut a, 3), Ok(0), "told once");
+        assert_eq!(fence(&mut a, 3), Ok(0), "reported once");
         assert_eq!(region.memory().load(0, Ordering::Acquire), 0);
     });
 }
