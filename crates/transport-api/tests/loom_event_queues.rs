@@ -1,4 +1,4 @@
-//! Every interleaving of mail, ends and sleep: no thread sleeps over what its lanes have to report.
+//! Every interleaving of events, ends and sleep: no thread sleeps over what its lanes have to report.
 //! Run by `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 

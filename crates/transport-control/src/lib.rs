@@ -17,7 +17,7 @@
 //!                            |
 //!                            v  poll(now), next_timeout()
 //!      Send  Close                                                 to connections
-//!      Imported  ImportFailed  Revoked  Departed                   to who asked (a lane, a channel)
+//!      Imported  ImportFailed  Revoked  Departed                   to the requester (a lane, a channel)
 //!      PeerGone  Inhibit                                           to every runtime thread
 //! ```
 //!

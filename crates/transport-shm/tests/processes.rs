@@ -238,7 +238,7 @@ fn work(rack: &ShmTransport) -> ExitCode {
         }
         assert!(start.elapsed() < DEADLINE, "waited in vain for the others");
     }
-    // Everybody has what it waits for once everybody has said so.
+    // Every host has what it waits for once all hosts have said so.
     for lane in &mut lanes {
         lane.bulk(1, Tag(0), Vec::new()).expect("a payload");
     }

@@ -45,7 +45,7 @@ impl TcpTransport {
     /// A host dials those with lower numbers and waits for those with higher ones: for each, one
     /// connection for every thread and one for control. Every connection is checked before an
     /// operation on it is decoded: both sides' certificates, the job, the build, the number of the
-    /// host. A process that does not pass is told why, and logged; a connection on which nothing
+    /// host. A process that does not pass gets the reason, and is logged; a connection on which nothing
     /// arrives makes room for others. Once the rack is complete, no host listens any more.
     ///
     /// ```

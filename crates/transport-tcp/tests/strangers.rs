@@ -135,7 +135,7 @@ fn a_host_is_the_one_that_its_certificate_names() {
         let name = certificate_name(JobId(1), HostId(1));
         let of_another_job = authority.issue(name, |_| ());
         refused(intrude(address, (3, of_another_job), |_| ()), "certificate is not that of host 1");
-        // Somebody who listens in place of host 0 is found out as well.
+        // A process that listens in place of host 0 is detected as well.
         let elsewhere = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let there = elsewhere.local_addr().expect("an address");
         let names = (JOB, BUILD);
@@ -184,7 +184,7 @@ fn certificates_of_another_authority_or_time_or_purpose_are_refused() {
 type Raw = StreamOwned<ClientConnection, TcpStream>;
 type Anonymous = rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>;
 
-/// A TLS connection to host 0 by somebody who does as he likes.
+/// A TLS connection to host 0 by a client that follows no protocol.
 fn raw(
     address: SocketAddr,
     credentials: Credentials,
@@ -294,7 +294,7 @@ fn a_slow_dialler_is_disconnected() {
             while words.next().is_some_and(|byte| slow.write_all(&[byte]).is_ok()) {
                 thread::sleep(Duration::from_millis(15));
             }
-            assert!(words.next().is_some(), "nobody minds");
+            assert!(words.next().is_some(), "the connection stays open");
             let _ = until_closed(&mut slow);
         });
     }
@@ -353,7 +353,7 @@ fn no_host_listens_once_the_rack_is_complete() {
     assert!(hosts.iter().all(Result::is_ok));
     for listener in listeners {
         let address = listener.local_addr().expect("an address");
-        let refused = TcpStream::connect(address).expect_err("nobody listens");
+        let refused = TcpStream::connect(address).expect_err("the host listens");
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     }
 }

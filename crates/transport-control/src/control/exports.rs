@@ -17,7 +17,7 @@ use transport_api::{HostId, RegionError, RegionKey, deadline};
 pub(super) struct Exported<M: Medium> {
     pub(super) generation: u32,
     pub(super) part: M::Export,
-    /// Hosts that were told of it, this host perhaps among them.
+    /// Hosts that were given it, this host perhaps among them.
     pub(super) users: BTreeSet<HostId>,
 }
 
@@ -151,7 +151,8 @@ impl<M: Medium> Control<M> {
         true
     }
 
-    /// What `importer` is told of region `key`, which is noted; `None` if it is not exported.
+    /// What `importer` may know of region `key`, and records it as a user; `None` if the region is not
+    /// exported.
     pub(super) fn describe(
         &mut self,
         importer: HostId,

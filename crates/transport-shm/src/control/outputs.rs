@@ -1,5 +1,5 @@
-//! What this host does about what its control plane decides, but for messages, which the service
-//! thread sends.
+//! How this host acts on the outputs of its control plane, except messages, which the service thread
+//! sends.
 
 use crate::{
     control::{
@@ -19,7 +19,7 @@ use transport_api::{Event, HostId, LossReason, RegionError, RegionKey, RemoteReg
 use transport_control::{Descriptor, Importer, Output, Requester};
 
 impl Host {
-    /// What the control plane wants done next.
+    /// The next output of the control plane.
     pub(super) fn next_output(&self, now: Instant) -> Option<Output<ShmMedium>> {
         self.plane.lock().control.poll(now)
     }
@@ -38,7 +38,7 @@ impl Host {
         }
     }
 
-    /// Does what the control plane wants where there is no connection.
+    /// Acts on all outputs where there is no connection.
     pub(super) fn poll_without_service(self: &Arc<Self>) {
         while let Some(output) = self.next_output(Instant::now()) {
             self.act(output);
@@ -46,7 +46,7 @@ impl Host {
         self.watch_timeouts();
     }
 
-    /// Does what the control plane wants, but for what concerns connections.
+    /// Acts on an output, unless it concerns connections.
     pub(super) fn act(self: &Arc<Self>, output: Output<ShmMedium>) {
         match output {
             Output::PeerGone(event) => self.gone(&event),
@@ -94,7 +94,7 @@ impl Host {
         }
     }
 
-    /// Tells the importer how its import has ended.
+    /// Answers an import.
     pub(super) fn answer(
         &self,
         importer: Importer,

@@ -1,4 +1,4 @@
-//! [`Plane`]: the control plane as the threads of this host share it, and their calls to it.
+//! [`Plane`]: the control plane that the threads of this host share, and their calls to it.
 //!
 //! Threads of the program call it under its lock and then wake the service thread, which alone polls
 //! it while there is one. Otherwise they poll it themselves.
@@ -24,7 +24,7 @@ impl Medium for ShmMedium {
     type Requester = Requester;
 }
 
-/// The control plane, and who polls it.
+/// The control plane, and which thread polls it.
 pub(crate) struct Plane {
     pub(crate) control: Control<ShmMedium>,
     /// Whether the service thread does; otherwise the threads that call it do.
@@ -76,7 +76,7 @@ impl Host {
     }
 
     /// Revokes `key` (only `generation` of it, if given): operations that start after this fail.
-    /// `requester` is told when those have ended that started before. False if it is not exported.
+    /// `requester` is answered when those that started before have ended. False if it is not exported.
     pub(crate) fn revoke(
         self: &Arc<Self>,
         key: RegionKey,
@@ -115,7 +115,7 @@ impl Host {
         }
     }
 
-    /// Imports a region, and tells `importer` when it is there or the import has failed.
+    /// Imports a region, and answers `importer` when it is there or the import has failed.
     ///
     /// # Errors
     /// [`RegionError::NoSuchHost`], [`RegionError::PeerLost`].

@@ -1,5 +1,5 @@
-//! The control plane of this host ([`transport_control`]) as its threads share it, and what they do
-//! about its outputs.
+//! The control plane of this host ([`transport_control`]), shared by its threads, and how they act on
+//! its outputs.
 //!
 //! Threads of the program call it under its lock and then wake the service thread, which alone polls
 //! it while it runs. Locks are taken in one order: that of a connection, then that of the control
@@ -101,8 +101,8 @@ impl Host {
     }
 
     /// Revokes `key` (only `generation` of it, if given). No operation of a peer touches its memory
-    /// once this has returned; `requester` is told when no thread of this host does either. False
-    /// if it was not exported.
+    /// once this has returned; `requester` is answered when no thread of this host does either.
+    /// False if it was not exported.
     pub(crate) fn revoke(
         &self,
         key: RegionKey,
@@ -146,7 +146,7 @@ impl Host {
         }
     }
 
-    /// Imports a region, and tells `importer` when it is there or the import has failed. Returns what
+    /// Imports a region, and answers `importer` when it is there or the import has failed. Returns what
     /// names the import, unless it has ended already.
     pub(crate) fn begin_import(
         &self,
@@ -189,12 +189,12 @@ impl Host {
 
 /// For the service thread.
 impl Host {
-    /// What the control plane wants done next.
+    /// The next output of the control plane.
     pub(crate) fn next_output(&self, now: Instant) -> Option<Output<TcpMedium>> {
         self.plane.lock().control.poll(now)
     }
 
-    /// The service thread ends: everybody is lost for `reason`, and threads that call the control
+    /// The service thread ends: every peer is lost for `reason`, and threads that call the control
     /// plane poll it themselves from now on.
     pub(crate) fn close_control(&self, reason: &LossReason) {
         let mut plane = self.plane.lock();
@@ -204,14 +204,14 @@ impl Host {
         self.poll_without_service();
     }
 
-    /// Does what the control plane wants when there is no connection any more.
+    /// Acts on all outputs when there is no connection any more.
     fn poll_without_service(&self) {
         while let Some(output) = self.next_output(Instant::now()) {
             self.act(output);
         }
     }
 
-    /// Does what the control plane wants, but for what concerns connections.
+    /// Acts on an output, unless it concerns connections.
     pub(crate) fn act(&self, output: Output<TcpMedium>) {
         match output {
             Output::PeerGone(event) => self.gone(event),
@@ -244,7 +244,7 @@ impl Host {
         }
     }
 
-    /// Tells who asked how an import has ended.
+    /// Answers an import.
     fn answer(&self, importer: Importer, owner: HostId, result: Result<RemoteRegion, RegionError>) {
         importer.answer(result, |thread, event| self.deliver(thread, owner, event));
     }
