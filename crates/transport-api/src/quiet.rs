@@ -15,8 +15,8 @@
 //! ```
 //!
 //! A thread that has seen the epoch sees the revocation, and a thread that sees that it has also sees
-//! what its earlier operations did. This is quiescent-state-based reclamation with polls as quiescent states:
-//! a poll pays one load.
+//! what its earlier operations did. This is quiescent-state-based reclamation with polls as quiescent
+//! states: a poll pays one load.
 
 use primitive::{
     CachePadded,

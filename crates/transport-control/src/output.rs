@@ -19,7 +19,7 @@ pub enum Output<M: Medium> {
     /// Close the connection to this peer once what was sent to it is on its way, without waiting for
     /// that. Nothing that still arrives from it counts.
     Close(HostId),
-    /// A peer is no longer there. Reported once per peer; the transport reports it on every thread's lanes.
+    /// A peer is no longer there. Reported once per peer; the lanes of every thread report it.
     PeerGone(PeerEvent),
     /// An import has ended: this host may use the region.
     Imported {

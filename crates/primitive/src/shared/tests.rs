@@ -1,6 +1,6 @@
 //! Tests of [`SharedBytes`]: bounds, lifetime, copies and words that are never torn.
 
-use super::*;
+use crate::{SharedBytes, limits::CACHE_LINE, sync::Ordering};
 use proptest::prelude::*;
 
 #[test]

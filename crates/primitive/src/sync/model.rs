@@ -1,6 +1,6 @@
 //! What loom lacks, made of what it has.
 
-use super::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, Ordering};
 
 /// As [`std::sync::OnceLock`]: a thread that sees the value sees all that its setter did before.
 #[derive(Debug)]

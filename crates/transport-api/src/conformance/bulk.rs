@@ -1,6 +1,6 @@
 //! Bulk payloads and notifications.
 
-use super::{DEADLINE, Make, Port, bounded, bytes, filled, together};
+use crate::conformance::{DEADLINE, Make, Port, bounded, bytes, filled, together};
 use crate::{Event, OpError, RegionKey, Rights, Tag, ThreadId};
 use primitive::limits::MESSAGE_BYTES;
 use std::{collections::HashMap, thread};

@@ -1,6 +1,6 @@
 //! Rights per host, regions that are revoked while they are used, and imports that do not block.
 
-use super::{DEADLINE, Make, Port, bounded, bytes, filled, together};
+use crate::conformance::{DEADLINE, Make, Port, bounded, bytes, filled, together};
 use crate::{
     Access, Event, HostId, Lane, OpError, RegionError, RegionKey, RemoteRegion, Rights, Transport,
 };

@@ -1,6 +1,6 @@
 //! Sleeping and waking, goodbyes and losses, and cells.
 
-use super::{DEADLINE, Make, Port, Rack, bounded, bytes, filled, together};
+use crate::conformance::{DEADLINE, Make, Port, Rack, bounded, bytes, filled, together};
 use crate::{Cell, Event, HostId, Lane, OpError, PeerEvent, RegionError, RegionKey, Rights, Tag};
 use primitive::sync::Ordering;
 use std::{

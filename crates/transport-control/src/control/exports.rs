@@ -25,7 +25,7 @@ pub(super) struct Exports<M: Medium> {
     pub(super) current: BTreeMap<RegionKey, Exported<M>>,
     /// How often each key has been exported so far.
     times: BTreeMap<RegionKey, u32>,
-    /// Imports that wait for a key: who asks, and the number of the request.
+    /// Imports that wait for a key: the importer, and the number of the request.
     pub(super) waiting: BTreeMap<RegionKey, BTreeSet<(HostId, u64)>>,
 }
 

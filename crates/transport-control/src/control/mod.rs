@@ -87,7 +87,7 @@ pub struct Control<M: Medium> {
     last: HostId,
     /// The number of the last request.
     number: u64,
-    /// Who waits for this host's goodbye to be seen; `None` before it has begun.
+    /// What waits for this host's goodbye to be seen; `None` before it has begun.
     leaving: Option<Vec<M::Requester>>,
 }
 

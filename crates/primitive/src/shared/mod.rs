@@ -1,7 +1,7 @@
 //! [`SharedBytes`]: memory that another thread, process or device may write at any moment.
 //!
-//! A `&[u8]` promises the compiler that the bytes do not change; a peer process or a network card makes no
-//! such promise. So exported memory is never seen through references: words of it are atomics, and
+//! A `&[u8]` promises the compiler that the bytes do not change; a peer process or a network card
+//! makes no such promise. So exported memory is never seen through references: words of it are atomics, and
 //! runs of it are copied out (or in) before code uses them. That is also what makes "read
 //! once, then check, then use" the only way to read.
 //!
@@ -23,9 +23,11 @@ mod raw;
 mod tests;
 
 #[cfg(not(loom))]
-use self::raw::{copy_opaque, copy_words_in, copy_words_out, lines_differ, prefetch_for_write};
-#[cfg(not(loom))]
 use crate::limits::CACHE_LINE;
+#[cfg(not(loom))]
+use crate::shared::raw::{
+    copy_opaque, copy_words_in, copy_words_out, lines_differ, prefetch_for_write,
+};
 use crate::{
     Words,
     sync::{AtomicU64, Ordering},
