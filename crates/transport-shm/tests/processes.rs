@@ -10,7 +10,9 @@ use gossamer_transport_shm::{JoinError, Leader, ShmTransport};
 use primitive::{SharedBytes, sync::Ordering};
 use std::{
     collections::BTreeSet,
-    env, fs,
+    env,
+    error::Error,
+    fs,
     io::Read,
     panic::{AssertUnwindSafe, catch_unwind},
     process::{Child, Command, ExitCode, Stdio, abort},
@@ -303,7 +305,8 @@ fn storm(rack: &dyn Transport) -> ExitCode {
     let mut lane = rack.lane(0, HostId(0)).expect("a lane");
     for step in 0.. {
         if let Err(error) = hammer(&mut *lane, &region, step) {
-            eprintln!("{error}");
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            eprintln!("{error}: {cause}");
             break;
         }
         lane.poll(&mut |_| ());
