@@ -80,7 +80,7 @@ impl CpuFeatures {
         CpuFeatures(self.0 & !others.0)
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

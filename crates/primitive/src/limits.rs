@@ -55,12 +55,6 @@ pub const NESTING: u32 = 128;
 /// *measured* with 63 idle clients.
 pub const DIRECT_POLL_CLIENTS: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// Imports of one peer that a host has not answered yet, at most: those that wait for an export and,
-/// where answers queue up one by one, those whose answer the peer has not read. Each thread of a peer
-/// waits for one import at a time, so this is far more than any peer needs; one that exceeds it
-/// violates the protocol.
-pub const PENDING_IMPORTS: usize = 4096;
-
 /// Requests of one host to one other that the other has not answered yet, at most: imports and
 /// revocations of the control plane. A host holds further requests back, so a peer that exceeds this
 /// violates the protocol.

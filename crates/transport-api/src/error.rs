@@ -18,7 +18,7 @@ pub enum LossReason {
     /// The connection failed or went silent.
     #[error("{0}")]
     Connection(String),
-    /// It broke the protocol; what it sent is in the text.
+    /// It violated the protocol; the text contains what it sent.
     #[error("it sent something that no peer of this build sends: {0}")]
     Protocol(String),
 }
@@ -29,7 +29,7 @@ pub enum RegionError {
     /// The key is exported already.
     #[error("region {0:?} is already exported by this host; revoke it first or choose another key")]
     KeyTaken(RegionKey),
-    /// Nobody exports the key.
+    /// The owner exports no region under the key.
     #[error("{owner} exports no region {key:?}")]
     Unknown {
         /// The host that was asked.
@@ -45,8 +45,8 @@ pub enum RegionError {
         /// The key that was asked for.
         key: RegionKey,
     },
-    /// The memory could not be had.
-    #[error("cannot export {len} bytes: {source}")]
+    /// The system has no memory for it.
+    #[error("cannot export {len} bytes")]
     NoMemory {
         /// Bytes asked for.
         len: usize,
@@ -54,15 +54,15 @@ pub enum RegionError {
         source: std::io::Error,
     },
     /// The owner is gone.
-    #[error("{0} is gone: {1}")]
-    PeerLost(HostId, LossReason),
+    #[error("{0} is gone")]
+    PeerLost(HostId, #[source] LossReason),
     /// There is no such host in the rack.
-    #[error("there is no {0} in this rack")]
+    #[error("no {0} in this rack")]
     NoSuchHost(HostId),
 }
 
 impl RegionError {
-    /// For backends: why nothing can be had from `owner`, of which this is known to have become.
+    /// For backends: the error of an import from `owner`, whose end is `event`, if it is known.
     pub fn lost(owner: HostId, event: Option<&PeerEvent>) -> Self {
         let unknown = || LossReason::Connection("its connection is closed".into());
         Self::PeerLost(owner, event.map_or_else(unknown, PeerEvent::reason))
@@ -73,16 +73,16 @@ impl RegionError {
 #[derive(Debug, Error)]
 pub enum LaneError {
     /// There is no such thread on a host of this rack.
-    #[error("there is no thread {0}: every host of this rack has {1}")]
+    #[error("no thread {0} in this rack: every host has {1} threads")]
     NoSuchThread(u32, u32),
     /// There is no such host in the rack.
-    #[error("there is no {0} in this rack")]
+    #[error("no {0} in this rack")]
     NoSuchHost(HostId),
     /// It is open already.
-    #[error("thread {0} has already opened this (to {1}); a thread keeps what it opened")]
+    #[error("thread {0} has opened this to {1} before; a thread opens it once and keeps it")]
     AlreadyOpen(u32, HostId),
     /// The system refused something that it needs.
-    #[error("cannot open the lane: {0}")]
+    #[error("cannot open the lane")]
     System(#[from] std::io::Error),
 }
 
@@ -112,7 +112,7 @@ pub enum OpError {
         len: usize,
     },
     /// The owner does not allow it.
-    #[error("region {key:?} allows {has:?}, and this needs {needs:?}")]
+    #[error("region {key:?} allows {has:?}, the operation needs {needs:?}")]
     Rights {
         /// The region.
         key: RegionKey,
@@ -125,20 +125,20 @@ pub enum OpError {
     #[error("region {0:?} was revoked by its owner; import it again")]
     Revoked(RegionKey),
     /// A word operation at an address that is not a multiple of eight.
-    #[error("a word at byte {0} is not 8-aligned")]
+    #[error("byte {0} of a word operation is not a multiple of 8")]
     Misaligned(usize),
     /// The region does not belong to this lane's peer or transport.
     #[error("region {0:?} was not imported from this lane's peer")]
     Foreign(RegionKey),
     /// A bulk payload above the limit.
-    #[error("a payload of {0} bytes is larger than the limit of {1}")]
+    #[error("payload of {0} bytes exceeds the limit of {1}")]
     TooLarge(usize, usize),
     /// There is no such thread at the peer.
-    #[error("there is no thread {0} on {1}")]
+    #[error("no thread {0} on {1}")]
     NoSuchThread(u32, HostId),
     /// The peer is gone.
-    #[error("{0} is gone: {1}")]
-    PeerLost(HostId, LossReason),
+    #[error("{0} is gone")]
+    PeerLost(HostId, #[source] LossReason),
 }
 
 impl OpError {

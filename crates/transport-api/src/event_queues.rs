@@ -1,23 +1,23 @@
 //! [`EventQueues`]: what has arrived for the runtime threads of a process, until their lanes take it.
 //!
-//! Whoever reads what arrives is not always the thread that it is for, nor may it call that
-//! thread's lane. So there is a event_queue for each thread and host, and one word on the end of each
-//! host for all threads:
+//! The thread that reads what arrives is not always the thread that it is for, nor may it call that
+//! thread's lane. So there is an event queue for each thread and host, and one record of the end of
+//! each host for all threads:
 //!
 //! ```text
-//!   whoever reads                           the thread that it is for
+//!   the thread that reads                   the thread that it is for
 //!   deliver, or end     (becomes visible)   announce sleep     (its park word)
-//!   look at its park word: wake it           has_events?          then it does not sleep
+//!   look at its park word: wake it          has_events?        then it does not sleep
 //! ```
 //!
 //! Rules:
-//! 1. What is delivered, and an end, is visible before the thread's park word is looked at; and a
-//!    parker asks [`has_events`](EventQueues::has_events) behind its announcement. So no thread sleeps over
-//!    mail, nor over the end of a host to which it has a lane.
-//! 2. A lane looks for the end of its host before it takes its mail. So what was delivered before
+//! 1. An event, or an end, is visible before the waker looks at the thread's park word; and a parker
+//!    asks [`has_events`](EventQueues::has_events) after its announcement. So no thread sleeps over
+//!    events, nor over the end of a host to which it has a lane.
+//! 2. A lane looks for the end of its host before it takes its events. So what was delivered before
 //!    the end is reported before it.
-//! 3. Whoever takes mail says first that there is none, and whoever delivers says last that there
-//!    is some; the lock between puts the two in order. So what comes meanwhile is news again.
+//! 3. The receiver clears the flag before it takes events, and the sender sets it after it delivers;
+//!    the lock between orders the two. So what comes meanwhile sets the flag again.
 
 use crate::{Event, HostId, LaneError, LossReason, OpError, PeerEvent};
 use primitive::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering};
@@ -26,12 +26,12 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-/// Events beyond which failures that nobody waits for are no longer delivered. Everything else that
+/// Events beyond which failures without a token are no longer delivered. Everything else that
 /// waits is bounded by what this host has asked for, or by the windows of its peers.
 const REPORTS: usize = 1024;
 
 /// For backends: what has arrived for the runtime threads of a process and waits for their lanes,
-/// which lanes and parkers they have opened, and what became of each host.
+/// which lanes and parkers they have opened, and how each host has ended.
 ///
 /// ```
 /// use gossamer_transport_api::{Event, HostId, EventQueues, PeerEvent};
@@ -57,14 +57,14 @@ const REPORTS: usize = 1024;
 /// ```
 pub struct EventQueues {
     local: HostId,
-    /// By host: what became of it, once it is no longer there.
+    /// By host: how it has ended, if it has.
     ends: Vec<OnceLock<PeerEvent>>,
     /// By thread.
-    seats: Vec<Seat>,
+    thread_states: Vec<ThreadState>,
 }
 
 /// One runtime thread.
-struct Seat {
+struct ThreadState {
     is_parker_taken: AtomicBool,
     /// By host.
     slots: Vec<Slot>,
@@ -77,14 +77,14 @@ struct Slot {
     was_opened: AtomicBool,
     /// Whether it has a lane there that has more to report.
     is_open: AtomicBool,
-    has_mail: AtomicBool,
-    mail: Mutex<Vec<Event>>,
+    has_any: AtomicBool,
+    events: Mutex<Vec<Event>>,
 }
 
 impl Slot {
-    fn mail(&self) -> MutexGuard<'_, Vec<Event>> {
-        // A list of events is whole whoever panicked.
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    fn events(&self) -> MutexGuard<'_, Vec<Event>> {
+        // A list of events is complete even if a thread panicked with the lock.
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,11 +92,11 @@ impl EventQueues {
     /// Those of host `local`, of a rack of so many hosts with so many threads each.
     pub fn new(local: HostId, hosts: u32, threads: u32) -> Arc<Self> {
         let slots = || (0..hosts).map(|_| Slot::default()).collect();
-        let seat = |_| Seat { is_parker_taken: AtomicBool::new(false), slots: slots() };
+        let state = |_| ThreadState { is_parker_taken: AtomicBool::new(false), slots: slots() };
         Arc::new(Self {
             local,
             ends: (0..hosts).map(|_| OnceLock::new()).collect(),
-            seats: (0..threads).map(seat).collect(),
+            thread_states: (0..threads).map(state).collect(),
         })
     }
 
@@ -107,14 +107,14 @@ impl EventQueues {
 
     /// Threads of each.
     pub fn threads(&self) -> u32 {
-        self.seats.len() as u32
+        self.thread_states.len() as u32
     }
 
     fn slot(&self, thread: u32, from: HostId) -> &Slot {
-        &self.seats[thread as usize].slots[from.0 as usize]
+        &self.thread_states[thread as usize].slots[from.0 as usize]
     }
 
-    /// The event_queue for the lane of `thread` to `peer`, which a thread has once and for all.
+    /// The event queue for the lane of `thread` to `peer`, which a thread has once and for all.
     ///
     /// # Errors
     /// As [`Transport::lane`](crate::Transport::lane).
@@ -137,7 +137,7 @@ impl EventQueues {
     /// As [`Transport::parker`](crate::Transport::parker).
     pub fn take_parker(&self, thread: u32) -> Result<(), LaneError> {
         LaneError::check_thread(thread, self.threads())?;
-        match self.seats[thread as usize].is_parker_taken.swap(true, Ordering::AcqRel) {
+        match self.thread_states[thread as usize].is_parker_taken.swap(true, Ordering::AcqRel) {
             false => Ok(()),
             true => Err(LaneError::AlreadyOpen(thread, self.local)),
         }
@@ -147,23 +147,23 @@ impl EventQueues {
     /// wakes the thread.
     pub fn deliver(&self, thread: u32, from: HostId, event: Event) {
         let slot = self.slot(thread, from);
-        let mut mail = slot.mail();
-        if matches!(event, Event::Failed { token: None, .. }) && mail.len() >= REPORTS {
+        let mut events = slot.events();
+        if matches!(event, Event::Failed { token: None, .. }) && events.len() >= REPORTS {
             return;
         }
-        mail.push(event);
-        drop(mail);
-        slot.has_mail.store(true, Ordering::Release);
+        events.push(event);
+        drop(events);
+        slot.has_any.store(true, Ordering::Release);
     }
 
-    /// Notes what became of a host, the first time; the caller then wakes all threads. False if it
+    /// Records how a host has ended, the first time; the caller then wakes all threads. False if it
     /// was noted before.
     pub fn end(&self, event: &PeerEvent) -> bool {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
         self.ends[host.0 as usize].set(event.clone()).is_ok()
     }
 
-    /// What became of `host`, if it is no longer there.
+    /// How `host` has ended, if it has.
     #[inline]
     pub fn end_of(&self, host: HostId) -> Option<&PeerEvent> {
         self.ends[host.0 as usize].get()
@@ -171,15 +171,15 @@ impl EventQueues {
 
     /// Whether a lane that `thread` has open has something to report.
     pub fn has_events(&self, thread: u32) -> bool {
-        let mut slots = self.seats[thread as usize].slots.iter().zip(&self.ends);
+        let mut slots = self.thread_states[thread as usize].slots.iter().zip(&self.ends);
         slots.any(|(slot, end)| {
-            let has_any = || slot.has_mail.load(Ordering::Acquire) || end.get().is_some();
-            slot.is_open.load(Ordering::Relaxed) && has_any()
+            let has_more = || slot.has_any.load(Ordering::Acquire) || end.get().is_some();
+            slot.is_open.load(Ordering::Relaxed) && has_more()
         })
     }
 }
 
-/// For backends: what a lane has of [`EventQueues`]: the mail from its peer, and whether it has
+/// For backends: what a lane has of [`EventQueues`]: the events from its peer, and whether it has
 /// reported the peer's end. When it is dropped, nothing of that keeps its thread awake any more.
 pub struct EventQueue {
     all: Arc<EventQueues>,
@@ -231,11 +231,11 @@ impl EventQueue {
     /// Hands what has arrived to `sink`; whether that was anything.
     pub fn take(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
         let slot = self.all.slot(self.thread, self.peer);
-        if !slot.has_mail.load(Ordering::Acquire) {
+        if !slot.has_any.load(Ordering::Acquire) {
             return false;
         }
-        slot.has_mail.store(false, Ordering::Relaxed);
-        mem::swap(&mut *slot.mail(), &mut self.spare);
+        slot.has_any.store(false, Ordering::Relaxed);
+        mem::swap(&mut *slot.events(), &mut self.spare);
         let any = !self.spare.is_empty();
         self.spare.drain(..).for_each(sink);
         any
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_and_bells_are_opened_once() {
+    fn lanes_and_parkers_are_opened_once() {
         let all = EventQueues::new(HostId(0), 2, 2);
         drop(all.open(1, PEER).expect("the first"));
         assert!(matches!(all.open(1, PEER), Err(LaneError::AlreadyOpen(1, PEER))));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn mail_is_taken_once_in_order_by_the_lane_it_is_for() {
+    fn events_are_taken_once_in_order_by_the_lane_they_are_for() {
         let all = EventQueues::new(HostId(0), 2, 2);
         let [mut mine, mut other] = [0, 1].map(|thread| all.open(thread, PEER).expect("a lane"));
         (1..=3).for_each(|token| all.deliver(0, PEER, completed(token)));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_while_mail_is_taken_is_news() {
+    fn what_comes_while_events_are_taken_is_reported_later() {
         let all = EventQueues::new(HostId(0), 2, 1);
         let mut event_queue = all.open(0, PEER).expect("a lane");
         all.deliver(0, PEER, completed(1));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_that_nobody_waits_for_are_bounded() {
+    fn failures_without_a_token_are_bounded() {
         let all = EventQueues::new(HostId(0), 2, 1);
         let mut event_queue = all.open(0, PEER).expect("a lane");
         let error = || OpError::Revoked(RegionKey(1));

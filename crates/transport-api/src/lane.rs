@@ -27,7 +27,7 @@ pub enum Event {
     Imported {
         /// The token given with it.
         token: u64,
-        /// The region, or why there is none.
+        /// The region, or why the import failed.
         result: Result<RemoteRegion, RegionError>,
     },
     /// A peer's [`write_notify`](Lane::write_notify) to this thread has arrived, data first. A host
@@ -59,7 +59,7 @@ pub enum Event {
     Peer(PeerEvent),
 }
 
-/// What became of a peer.
+/// How a peer has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerEvent {
     /// It ended without a goodbye, or cannot be reached: operations on this lane fail from now on.
@@ -83,8 +83,8 @@ impl PeerEvent {
 /// # Order
 /// Operations of one lane take effect in the order they were started, but the bytes of one `write`
 /// have no order among themselves and no atomicity: a peer may see its tail before its head.
-/// Whoever sees the word of a [`signal`](Self::signal) (with an acquire load) sees every earlier
-/// write of the same lane as a whole. Nothing orders two lanes.
+/// A reader that sees the word of a [`signal`](Self::signal) (with an acquire load) sees all of every
+/// earlier write of the same lane. Nothing orders two lanes.
 ///
 /// # Progress
 /// Operations may wait in the lane until [`flush`](Self::flush). Calls never block and never wait
@@ -111,7 +111,7 @@ pub trait Lane: Send {
     /// See above.
     fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError>;
 
-    /// Writes `word` to byte `at` as one atomic store that whoever sees it sees every earlier
+    /// Writes `word` to byte `at` as one atomic store: a reader that sees it sees every earlier
     /// write of this lane.
     ///
     /// # Errors
@@ -173,9 +173,9 @@ pub trait Lane: Send {
         value: u32,
     ) -> Result<(), OpError>;
 
-    /// Asks to be told when all operations that this lane started earlier have taken effect in the
-    /// peer's memory: [`Event::Completed`] says so, and [`Event::Failed`] says which region refused
-    /// one of those since the last fence, and why. Operations whose call returned an error were
+    /// Asks for a report once all operations that this lane started earlier have taken effect in the
+    /// peer's memory: [`Event::Completed`], or [`Event::Failed`] with the region that refused one of
+    /// those since the last fence, and the reason. Operations whose call returned an error were
     /// never started and do not count. Notifications and bulk payloads are not waited for.
     ///
     /// # Errors
@@ -219,12 +219,12 @@ pub trait Lane: Send {
 
 /// Where a runtime thread sleeps.
 pub trait Parker: Send {
-    /// Announces sleep, asks `ready` once more, and if nothing is ready sleeps until somebody
-    /// wakes this thread ([`Lane::wake`], [`Lane::write_notify`],
+    /// Announces sleep, asks `ready` once more, and if nothing is ready sleeps until this
+    /// thread is woken ([`Lane::wake`], [`Lane::write_notify`],
     /// [`Transport::unpark`](crate::Transport::unpark), a bulk payload, a peer's loss) or `timeout`
     /// has passed. Wakes without cause are allowed. What lanes of this thread have to report need
-    /// not be asked for by `ready`: the parker does not sleep over it. Whoever made work visible
-    /// before calling `wake` either finds the announcement, or was seen by `ready`: no wake is
+    /// not be asked for by `ready`: the parker does not sleep over it. A waker that makes work
+    /// visible before it calls `wake` finds the announcement, or `ready` sees the work: no wake is
     /// lost.
     fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool);
 }

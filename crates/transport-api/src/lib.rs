@@ -1,21 +1,21 @@
 //! The contract between the delegation core and the transports.
 //!
 //! Everything that crosses the rack is a one-sided write into memory that its owner exported;
-//! waking somebody is always a separate, explicit act. This crate says what those words mean,
-//! whatever carries them: shared memory, TCP or RDMA.
+//! waking a thread is always a separate, explicit act. This crate defines these terms for every
+//! transport: shared memory, TCP and RDMA.
 //!
 //! Reading order:
-//! 1. [`HostId`], [`ThreadId`]: who is who in a rack.
+//! 1. [`HostId`], [`ThreadId`]: the names of hosts and threads.
 //! 2. [`Region`], [`RemoteRegion`], [`Rights`]: exported memory, and what a peer holds of it;
 //!    [`Window`]: the operations on it where it is mapped.
 //! 3. [`Lane`]: one thread's ordered path to one host, and the [`Event`]s it reports.
-//! 4. [`Parker`]: how an idle thread sleeps and is woken; [`park_word`]: the protocol of the word with
-//!    which that loses no wake.
+//! 4. [`Parker`]: how an idle thread sleeps and is woken; [`park_word`]: the protocol by which no wake
+//!    is lost.
 //! 5. [`Transport`]: one process's place in the rack, which makes all of the above; [`Carrier`]: one
 //!    on which another can stand.
-//! 6. [`EventQueues`]: what has arrived for threads and waits for their lanes; [`PollTracker`]: who
-//!    looks for what arrives, while a thread is busy with its own code. For backends in which one
-//!    thread may read what is for another.
+//! 6. [`EventQueues`]: events that wait for the lanes of the threads that they are for;
+//!    [`PollTracker`]: which threads poll, so that the service thread does it for the others. For
+//!    backends in which one thread may read what is for another.
 //! 7. [`Cell`]: memory that two threads hand back and forth, made from two regions.
 //! 8. `conformance`: the suite that every backend passes, instantiated by one macro.
 
@@ -27,7 +27,6 @@ mod cell;
 pub mod conformance;
 mod error;
 mod event_queues;
-mod importer;
 pub mod integrity;
 mod lane;
 mod namespace;
@@ -42,11 +41,10 @@ pub use access::{Access, Rights};
 pub use cell::{Cell, Offer};
 pub use error::{LaneError, LossReason, OpError, RegionError};
 pub use event_queues::{EventQueue, EventQueues};
-pub use importer::Importer;
 pub use lane::{Event, Lane, Parker, PeerEvent};
 pub use namespace::{Namespace, RegionKey, Tag};
 pub use progress::{PollTracker, ProgressThread};
-pub use quiet::{QuietPoints, Waiting};
+pub use quiet::QuietPoints;
 pub use region::{Region, RemoteRegion};
 pub use transport::{Carrier, HostId, ThreadId, Transport, deadline};
 pub use window::Window;

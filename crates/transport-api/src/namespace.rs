@@ -1,4 +1,4 @@
-//! [`Namespace`]: whose region keys and bulk tags are whose.
+//! [`Namespace`]: which layer a region key or a bulk tag belongs to.
 //!
 //! Several layers use the same lanes: delegation, segments, applications. Each has a name space of
 //! its own, in which it numbers its regions and the kinds of its bulk payloads as it likes. A

@@ -1,7 +1,7 @@
 //! [`ParkWord`]: the sleep and wake protocol, without the sleeping itself.
 //!
 //! A thread that finds no work announces that it will sleep, looks once more, and only then sleeps.
-//! Whoever makes work visible looks for the announcement afterwards. One of the two sees the other,
+//! A waker makes work visible, then looks for the announcement. One of the two sees the other,
 //! because each puts a full fence between its store and its load:
 //!
 //! ```text
@@ -19,16 +19,17 @@
 //!
 //! Rules for the word:
 //! 1. Only the one thread whose parker it is writes [`PARKED`].
-//! 2. Anybody may write [`AWAKE`]; who changes the word from `PARKED` to `AWAKE` owes the wake.
-//! 3. A waker that dies between the two leaves a sleeper that nobody else will wake: whoever
-//!    notices the death must wake every sleeper without looking at the word.
+//! 2. Any thread may write [`AWAKE`]; the one that changes the word from `PARKED` to `AWAKE` must
+//!    wake the sleeper.
+//! 3. A waker that dies between the two leaves a sleeper that no other waker will wake: the
+//!    thread that notices the death must wake every sleeper without looking at the word.
 
 use primitive::sync::{AtomicU32, Ordering, fence};
 
 /// The word's value while its thread runs.
 pub const AWAKE: u32 = 0;
 
-/// The word's value from the announcement until somebody wakes the thread.
+/// The word's value from the announcement until a waker clears it.
 pub const PARKED: u32 = 1;
 
 /// One thread's state word, seen by the thread itself or by those who wake it.
@@ -38,10 +39,10 @@ pub const PARKED: u32 = 1;
 /// use std::sync::atomic::AtomicU32;
 /// let word = AtomicU32::new(0);
 /// let parker = ParkWord::new(&word);
-/// assert!(!parker.must_wake(), "nobody sleeps");
+/// assert!(!parker.must_wake(), "the thread is awake");
 /// parker.announce();
-/// assert!(parker.must_wake(), "this caller now owes the wake");
-/// assert!(!parker.must_wake(), "and nobody else does");
+/// assert!(parker.must_wake(), "this caller must wake it");
+/// assert!(!parker.must_wake(), "and no other caller does");
 /// ```
 #[derive(Clone, Copy)]
 pub struct ParkWord<'a> {
@@ -68,8 +69,8 @@ impl<'a> ParkWord<'a> {
         self.word.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// The waker, after it made its work visible, asks whether it must wake the sleeper. True
-    /// obliges it to do so, and nobody else will.
+    /// The waker, after it made its work visible, asks whether it must wake the sleeper. If
+    /// true, it must: no other waker will.
     #[inline]
     pub fn must_wake(self) -> bool {
         fence(Ordering::SeqCst);

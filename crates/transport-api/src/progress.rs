@@ -1,18 +1,18 @@
-//! [`PollTracker`]: which runtime threads look after their own affairs; [`ProgressThread`]: who does it for
-//! the others.
+//! [`PollTracker`]: which runtime threads poll their connections; [`ProgressThread`]: the service
+//! thread, which polls for the others.
 //!
-//! What arrives over a connection or a queue pair must be looked for. Best the thread does so that
-//! it belongs to: whenever it polls, and when its parker wakes. For a thread that does neither,
-//! because its own code keeps it busy, the service thread stands in. It finds such threads by
-//! looking at every [tick](PollTracker::TICK) whether all have attended since the last, and stops
-//! looking a while after the last has gone to sleep, so that an idle process is idle:
+//! What arrives over a connection or a queue pair is found by polling. The thread that it is for polls
+//! best: in every round, and when its parker wakes. For a thread that does neither, because its own
+//! code keeps it busy, the service thread polls. It finds such threads by checking at every
+//! [tick](PollTracker::TICK) whether all have polled since the last, and stops checking a while after
+//! the last has gone to sleep, so that an idle process is idle:
 //!
 //! ```text
 //!   thread that wakes                       service thread
-//!   is no longer away                       nobody was awake for some ticks:
-//!   fence(SeqCst)                           looks at no tick any more
-//!   nobody looks at ticks: ring the         fence(SeqCst)
-//!     service thread                        somebody is no longer away: goes on
+//!   is no longer away                       no thread was awake for some ticks:
+//!   fence(SeqCst)                           stops checking at ticks
+//!   it has stopped checking: wake the       fence(SeqCst)
+//!     service thread                        a thread is no longer away: goes on
 //! ```
 
 use primitive::{
@@ -22,10 +22,10 @@ use primitive::{
 use std::time::{Duration, Instant};
 
 /// Ticks that a service thread goes on after the last thread has gone to sleep, so that a thread
-/// which sleeps and wakes all the time need not ring it each time.
+/// which sleeps and wakes all the time need not wake it each time.
 const IDLE_TICKS: u32 = 3;
 
-/// For backends: which runtime threads of a process look after their own affairs.
+/// For backends: which runtime threads of a process poll.
 ///
 /// ```
 /// use gossamer_transport_api::{PollTracker, ProgressThread};
@@ -43,14 +43,14 @@ const IDLE_TICKS: u32 = 3;
 /// assert_eq!(service.next(&poll_tracker), Some(start + PollTracker::TICK));
 /// ```
 pub struct PollTracker {
-    /// By thread: how often it has attended. Only the thread itself writes it.
+    /// By thread: how often it has polled. Only the thread itself writes it.
     rounds: Vec<CachePadded<AtomicU64>>,
     /// Whether the service thread looks at every tick.
     is_watched: AtomicBool,
 }
 
 impl PollTracker {
-    /// How often a service thread looks whether threads attend.
+    /// How often a service thread checks whether threads poll.
     pub const TICK: Duration = Duration::from_millis(2);
 
     /// Of so many threads.
@@ -59,15 +59,15 @@ impl PollTracker {
         Self { rounds, is_watched: AtomicBool::new(true) }
     }
 
-    /// `thread`, which calls this, looks after its own affairs.
+    /// `thread`, which calls this, polls.
     #[inline]
     pub fn record_poll(&self, thread: u32) {
         let rounds = &self.rounds[thread as usize];
         rounds.store(rounds.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// Asked by a thread that has just ceased to be away, and has said so: whether it must ring the
-    /// service thread, which would otherwise not notice when it stops to attend.
+    /// Asked by a thread that has just ceased to be away, and has said so: whether it must wake
+    /// the service thread, which would otherwise not notice when it stops polling.
     #[inline]
     pub fn must_notify(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -79,7 +79,7 @@ impl PollTracker {
 pub struct ProgressThread {
     next_tick: Instant,
     idle_ticks: u32,
-    /// By thread: how often it had attended at the last tick.
+    /// By thread: how often it had polled at the last tick.
     rounds: Vec<u64>,
 }
 
@@ -89,9 +89,9 @@ impl ProgressThread {
         Self { next_tick: now, idle_ticks: 0, rounds: vec![0; threads as usize] }
     }
 
-    /// If a tick is due, has `help` look after the threads that have not attended since the last
-    /// one and are not away. Away is who sleeps, or is looked after otherwise. `help` says whether
-    /// the thread will need it at the next tick, too.
+    /// If a tick is due, calls `help` for the threads that have not polled since the last one and
+    /// are not away. A thread is away if it sleeps, or is polled for otherwise. `help` returns
+    /// whether the thread will need it at the next tick, too.
     pub fn look(
         &mut self,
         poll_tracker: &PollTracker,
@@ -108,8 +108,8 @@ impl ProgressThread {
         for ((thread, rounds), last) in (0..).zip(rounds).zip(&mut self.rounds) {
             if !is_away(thread) {
                 let rounds = rounds.load(Ordering::Acquire);
-                let has_attended = std::mem::replace(last, rounds) != rounds;
-                any_awake |= has_attended || help(thread);
+                let has_polled = std::mem::replace(last, rounds) != rounds;
+                any_awake |= has_polled || help(thread);
             }
         }
         self.idle_ticks = if any_awake { 0 } else { self.idle_ticks.saturating_add(1) };
@@ -168,11 +168,11 @@ mod tests {
     }
 
     #[test]
-    fn who_attends_or_is_away_is_not_helped() {
+    fn a_thread_that_polls_or_is_away_is_not_helped() {
         let mut it = Fixture::new();
         it.poll_tracker.record_poll(0);
         assert!(!it.tick(true));
-        assert!(it.tick(true), "it has not attended since");
+        assert!(it.tick(true), "it has not polled since");
         it.poll_tracker.record_poll(0);
         assert!(!it.tick(true));
         it.is_away.set(true);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn between_ticks_nobody_is_looked_at() {
+    fn no_thread_is_checked_between_ticks() {
         let mut it = Fixture::new();
         it.tick(true);
         it.now += PollTracker::TICK / 2;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_looks_while_all_are_away_until_one_rings() {
+    fn the_service_stops_while_all_are_away_until_one_wakes_it() {
         let mut it = Fixture::new();
         it.is_away.set(true);
         assert!((1..IDLE_TICKS).all(|_| !it.tick(true)));
@@ -197,13 +197,13 @@ mod tests {
         it.tick(true);
         assert!(!it.is_watched() && it.poll_tracker.must_notify());
         it.is_away.set(false);
-        // Whoever was rung looks at once, whatever the time.
+        // A service thread that is woken looks at once, whatever the time.
         it.service.look(&it.poll_tracker, it.now, |_| it.is_away.get(), |_| true);
         assert!(it.is_watched() && !it.poll_tracker.must_notify());
     }
 
     #[test]
-    fn who_needs_help_at_every_tick_keeps_the_service_awake_and_who_is_adopted_does_not() {
+    fn only_a_thread_that_needs_help_at_every_tick_keeps_the_service_awake() {
         let mut it = Fixture::new();
         assert!((0..3 * IDLE_TICKS).all(|_| it.tick(true)) && it.is_watched());
         it.tick(false);

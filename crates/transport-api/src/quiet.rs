@@ -14,9 +14,9 @@
 //!     seen that epoch           (acquire)  is exported?  no          (the next operation)
 //! ```
 //!
-//! A thread that has seen the epoch sees the revocation, and whoever sees that it has sees what its
-//! earlier operations did. This is quiescent-state-based reclamation with polls as quiescent states:
-//! a poll pays one load.
+//! A thread that has seen the epoch sees the revocation, and a thread that sees that it has also sees
+//! what its earlier operations did. This is quiescent-state-based reclamation with polls as quiescent
+//! states: a poll pays one load.
 
 use primitive::{
     CachePadded,
@@ -29,8 +29,8 @@ pub struct QuietPoints {
     epoch: AtomicU64,
     /// By thread.
     threads: Vec<CachePadded<Thread>>,
-    /// The epochs that must have been seen, and who is told.
-    waiting: Mutex<Vec<(u64, Waiting)>>,
+    /// Revocations that have not ended: the epoch that every thread must have seen, and the token.
+    waiting: Mutex<Vec<(u64, u64)>>,
 }
 
 struct Thread {
@@ -40,17 +40,8 @@ struct Thread {
     seen: AtomicU64,
 }
 
-/// Who is told that a region is quiet: a runtime thread, with a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// The thread.
-    pub thread: u32,
-    /// The token that it gave.
-    pub token: u64,
-}
-
 impl QuietPoints {
-    /// Those of so many threads.
+    /// For so many threads.
     pub fn new(threads: u32) -> Self {
         let thread = || Thread { is_active: AtomicBool::new(false), seen: AtomicU64::new(0) };
         Self {
@@ -75,11 +66,12 @@ impl QuietPoints {
     }
 
     /// Begins to wait until every operation has ended that was started on what is revoked by now.
-    /// The caller then wakes all threads, and asks [`reached`](Self::reached).
-    pub fn begin(&self, waiting: Waiting) {
+    /// The caller then wakes all threads, and asks [`reached`](Self::reached), which returns `token`
+    /// once that is so.
+    pub fn begin(&self, token: u64) {
         let epoch = self.epoch.fetch_add(1, Ordering::AcqRel) + 1;
         fence(Ordering::SeqCst);
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, waiting));
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push((epoch, token));
     }
 
     /// Whether `thread` has not passed a quiet point since the last revocation, so that it must not
@@ -104,18 +96,18 @@ impl QuietPoints {
         is_new
     }
 
-    /// Takes those whose wait is over.
-    pub fn reached(&self) -> Vec<Waiting> {
+    /// Takes the tokens of the revocations that have ended.
+    pub fn reached(&self) -> Vec<u64> {
         let mut reached = Vec::new();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|(epoch, waiting)| {
+        waiting.retain(|(epoch, token)| {
             let is_past = |thread: &CachePadded<Thread>| {
                 !thread.is_active.load(Ordering::Acquire)
                     || thread.seen.load(Ordering::Acquire) >= *epoch
             };
             let is_over = self.threads.iter().all(is_past);
             if is_over {
-                reached.push(*waiting);
+                reached.push(*token);
             }
             !is_over
         });
@@ -132,22 +124,20 @@ mod tests {
         let quiet = QuietPoints::new(3);
         quiet.enter(0);
         quiet.enter(1);
-        let first = Waiting { thread: 0, token: 7 };
-        quiet.begin(first);
+        quiet.begin(7);
         assert!(quiet.is_asked(0) && quiet.is_asked(1) && !quiet.is_asked(2));
         assert!(quiet.pass(0) && !quiet.pass(0) && quiet.reached().is_empty());
         quiet.enter(2);
         assert!(!quiet.is_asked(2), "it has started nothing before");
         assert!(quiet.pass(1));
-        assert_eq!(quiet.reached(), [first]);
+        assert_eq!(quiet.reached(), [7]);
         assert_eq!(quiet.reached(), []);
 
-        let second = Waiting { token: 8, ..first };
-        quiet.begin(second);
+        quiet.begin(8);
         quiet.pass(0);
         quiet.pass(2);
         assert_eq!(quiet.reached(), []);
         quiet.leave(1);
-        assert_eq!(quiet.reached(), [second], "a thread without a lane starts nothing");
+        assert_eq!(quiet.reached(), [8], "a thread without a lane starts nothing");
     }
 }

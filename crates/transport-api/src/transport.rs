@@ -1,4 +1,5 @@
-//! Who is who in a rack, and [`Transport`]: one process's place in it.
+//! [`HostId`], [`ThreadId`]: the names of hosts and threads; [`Transport`]: one process's place in a
+//! rack.
 
 use crate::{Access, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion};
 use primitive::SharedBytes;
@@ -173,10 +174,10 @@ pub trait Transport: Send + Sync + 'static {
 }
 
 /// A transport on which another one can stand that moves data by other means: it has joined the
-/// hosts, knows who they are, carries bulk payloads, and notices when one of them is gone.
+/// hosts, knows their numbers, carries bulk payloads, and notices when one of them is gone.
 pub trait Carrier: Transport {
     /// From now on the parker of runtime thread `thread` of this host does not sleep while `file` is
-    /// readable. Whoever sleeps there reads it.
+    /// readable. The thread that sleeps there reads it.
     ///
     /// # Errors
     /// What the system says when `file` cannot be watched, or there is no such thread.

@@ -138,8 +138,8 @@ impl Window {
         Ok(())
     }
 
-    /// Copies `bytes` to byte `at`, in one copy. Nobody sees a word of the region, which is one at a
-    /// multiple of eight, with only some of its bytes written, if `bytes` cover it; words have no
+    /// Copies `bytes` to byte `at`, in one copy. No reader sees a word of the region, which is one at
+    /// a multiple of eight, with only some of its bytes written, if `bytes` cover it; words have no
     /// order among each other.
     ///
     /// # Errors

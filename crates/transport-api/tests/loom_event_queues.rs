@@ -1,4 +1,4 @@
-//! Every interleaving of mail, ends and sleep: no thread sleeps over what its lanes have to report.
+//! Every interleaving of events, ends and sleep: no thread sleeps over what its lanes have to report.
 //! Run by `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
@@ -85,7 +85,7 @@ fn until_the_end(sleeper: &Sleeper, event_queue: &mut EventQueue) -> Vec<u64> {
 }
 
 #[test]
-fn nobody_sleeps_over_mail_or_an_end_and_mail_comes_first() {
+fn no_thread_sleeps_over_events_or_an_end_and_events_come_first() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -105,7 +105,7 @@ fn nobody_sleeps_over_mail_or_an_end_and_mail_comes_first() {
 }
 
 #[test]
-fn nobody_sleeps_over_mail_of_two_readers() {
+fn no_thread_sleeps_over_events_of_two_readers() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(2);
     model.check(|| {

@@ -29,6 +29,6 @@ fn a_thread_that_wakes_is_watched_or_rings() {
             service.look(poll_tracker, now, |_| is_away.load(Ordering::Relaxed), |_| true);
         }
         let rings = thread.join().unwrap();
-        assert!(rings || service.next(poll_tracker).is_some(), "nobody looks after the thread");
+        assert!(rings || service.next(poll_tracker).is_some(), "no thread polls for it");
     });
 }

@@ -2,11 +2,11 @@
 //! nothing writes it. Run by `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
-use gossamer_transport_api::{HostId, QuietPoints, RegionKey, Rights, Waiting, Window};
+use gossamer_transport_api::{HostId, QuietPoints, RegionKey, Rights, Window};
 use loom::sync::Arc;
 use primitive::{SharedBytes, sync::Ordering};
 
-const WAITING: Waiting = Waiting { thread: 0, token: 7 };
+const TOKEN: u64 = 7;
 
 /// What the owner leaves in a region that it knows to be quiet.
 const OWNERS: u64 = 99;
@@ -36,8 +36,8 @@ impl Scene {
 
     fn revoke_and_wait(&self) {
         self.live.store(0, 0, Ordering::Relaxed);
-        self.quiet.begin(WAITING);
-        while self.quiet.reached() != [WAITING] {
+        self.quiet.begin(TOKEN);
+        while self.quiet.reached() != [TOKEN] {
             loom::thread::yield_now();
         }
         self.memory.store(0, OWNERS, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Every interleaving of the shared-memory signal: whoever sees the word of a signal sees every
+//! Every interleaving of the shared-memory signal: a reader that sees the word of a signal sees every
 //! earlier write, back and forth over one piece of memory. Run by
 //! `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]

@@ -20,7 +20,7 @@ pub const CLOSING_GRACE: Duration = Duration::from_millis(50);
 
 /// The part of an exported region that belongs to the transport: its memory, a file, a registration.
 pub trait Export {
-    /// What `importer` is told of the region; `None` if it has no right to it at all.
+    /// The description that `importer` gets of the region; `None` if it has no right to it at all.
     fn describe(&self, importer: HostId) -> Option<Description>;
 }
 
@@ -47,8 +47,8 @@ pub trait Medium {
     type Export: Export + Clone;
     /// What comes beside a message: a file descriptor over shared memory, `()` elsewhere.
     type Attachment;
-    /// Who waits for an import, a revocation or a leave, and is handed back when it ends: a lane and
-    /// its token, or the sender of a channel.
+    /// What waits for an import, a revocation or a goodbye, and is handed back when that ends: a lane
+    /// and its token, or the sender of a channel ([`Requester`](crate::Requester)).
     type Requester;
 }
 

@@ -17,7 +17,7 @@
 //!                            |
 //!                            v  poll(now), next_timeout()
 //!      Send  Close                                                 to connections
-//!      Imported  ImportFailed  Revoked  Departed                   to who asked (a lane, a channel)
+//!      Imported  ImportFailed  Revoked  Departed                   to the requester (a lane, a channel)
 //!      PeerGone  Inhibit                                           to every runtime thread
 //! ```
 //!
@@ -37,7 +37,8 @@
 //! # Reading order
 //! 1. [`Message`], [`Descriptor`]: what control planes send each other, and its encoding.
 //! 2. [`Config`], [`Medium`], [`Export`]: what the transport says of itself, and attaches.
-//! 3. [`Output`]: what the transport is to do.
+//! 3. [`Output`]: what the transport is to do. [`Requester`], [`Importer`]: what waits for the end of
+//!    a request, where a transport has no types of its own for that.
 //! 4. [`Control`]: the state machine. `control/peer.rs` (what is sent in which order), `exports.rs`
 //!    (the owner's side of an import), `imports.rs` (the requester's side), `revocations.rs`,
 //!    `liveness.rs`.
@@ -52,6 +53,7 @@ mod control;
 pub mod fuzzing;
 mod message;
 mod output;
+mod requester;
 #[cfg(any(test, fuzzing, feature = "testing"))]
 pub mod testing;
 mod violation;
@@ -63,4 +65,5 @@ pub use config::{
 pub use control::{Control, ImportId};
 pub use message::{Descriptor, MESSAGE_BYTES, Message, Opaque, Refusal};
 pub use output::{ImportError, Output};
+pub use requester::{Importer, Requester};
 pub use violation::Violation;

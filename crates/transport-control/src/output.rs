@@ -19,11 +19,11 @@ pub enum Output<M: Medium> {
     /// Close the connection to this peer once what was sent to it is on its way, without waiting for
     /// that. Nothing that still arrives from it counts.
     Close(HostId),
-    /// A peer is no longer there. Reported once per peer; every thread is to be told.
+    /// A peer is no longer there. Reported once per peer; the lanes of every thread report it.
     PeerGone(PeerEvent),
     /// An import has ended: this host may use the region.
     Imported {
-        /// Who asked for it.
+        /// What waits for it.
         requester: M::Requester,
         /// The host that exports it.
         owner: HostId,
@@ -38,7 +38,7 @@ pub enum Output<M: Medium> {
     },
     /// An import has ended without a region.
     ImportFailed {
-        /// Who asked for it.
+        /// What waits for it.
         requester: M::Requester,
         /// The host that was asked.
         owner: HostId,
@@ -63,7 +63,7 @@ pub enum Output<M: Medium> {
     /// A revocation of this host has ended: no importer uses the region any more, and its memory is
     /// free.
     Revoked {
-        /// Who waits for it.
+        /// What waits for it.
         requester: Option<M::Requester>,
         /// The key.
         key: RegionKey,
@@ -76,7 +76,7 @@ pub enum Output<M: Medium> {
     },
     /// All peers have seen that this host leaves, are gone, or took too long.
     Departed {
-        /// Who waits for it.
+        /// What waits for it.
         requester: M::Requester,
     },
 }
@@ -97,10 +97,10 @@ pub enum ImportError {
     #[error("cancelled")]
     Cancelled,
     /// The owner is gone, or this host has left.
-    #[error("{0}")]
-    PeerGone(LossReason),
+    #[error("the owner is gone")]
+    PeerGone(#[source] LossReason),
     /// The owner is not among the peers of this control plane.
-    #[error("no such host is connected")]
+    #[error("the owner is not connected")]
     NoSuchHost,
 }
 

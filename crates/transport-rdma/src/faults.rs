@@ -139,8 +139,8 @@ fn memory_beyond_the_limit_of_locked_memory_is_refused() {
     if env::var_os(LIMITED).is_some() {
         let hosts = common::hosts(2, 1);
         let refused = hosts[0].export(RegionKey(1), 64 << 20, Rights::ALL.into());
-        let Err(error @ RegionError::NoMemory { .. }) = refused else { panic!("it was locked") };
-        assert!(error.to_string().contains("raise the limit of locked memory"), "{error}");
+        let Err(RegionError::NoMemory { source, .. }) = refused else { panic!("it was locked") };
+        assert!(source.to_string().contains("raise the limit of locked memory"), "{source}");
         // And the key is free.
         hosts[0].export(RegionKey(1), 4096, Rights::ALL.into()).expect("a smaller one");
         return;

@@ -12,9 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Access, Carrier, HostId, Importer, Lane, LaneError, Parker, Region, RegionError, RegionKey,
-    RemoteRegion, Transport,
+    Access, Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
+    Transport,
 };
+use transport_control::Importer;
 
 /// How long a goodbye waits for requests of this host to complete.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);

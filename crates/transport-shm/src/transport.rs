@@ -1,15 +1,16 @@
 //! [`ShmTransport`]: one process's place in a rack of processes of one machine.
 
 use crate::{
-    control::{host::Host, plane::Requester},
+    control::host::Host,
     data::{alarm::Alarm, lane::ShmLane, parker::ShmParker},
 };
 use parking_lot::Mutex;
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 use transport_api::{
-    Access, HostId, Importer, Lane, LaneError, Parker, Region, RegionError, RegionKey,
-    RemoteRegion, Transport,
+    Access, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
+    Transport,
 };
+use transport_control::{Importer, Requester};
 
 /// One process's place in a rack whose hosts are processes of one machine (or threads of one).
 ///

@@ -1,14 +1,18 @@
 //! Racks of real processes: this program starts itself again as the other hosts. It has a `main` of
 //! its own, because a started host must not run the tests.
 
+#[path = "processes/neighbours.rs"]
+mod neighbours;
 #[path = "processes/starting.rs"]
 mod starting;
 
-use gossamer_transport_shm::{JoinError, Leader, Neighbours, ShmTransport};
+use gossamer_transport_shm::{JoinError, Leader, ShmTransport};
 use primitive::{SharedBytes, sync::Ordering};
 use std::{
     collections::BTreeSet,
-    env, fs,
+    env,
+    error::Error,
+    fs,
     io::Read,
     panic::{AssertUnwindSafe, catch_unwind},
     process::{Child, Command, ExitCode, Stdio, abort},
@@ -42,8 +46,8 @@ const TESTS: [Test; 13] = [
     ("the_others_survive_the_leader_to_tell", the_others_survive_the_leader_to_tell),
     ("another_build_is_refused_by_both", another_build_is_refused_by_both),
     ("another_user_is_refused_by_both", another_user_is_refused_by_both),
-    ("neighbours_join_and_report_a_loss", neighbours_join_and_report_a_loss),
-    ("a_neighbour_of_another_user_is_refused", a_neighbour_of_another_user_is_refused),
+    ("neighbours_join_and_report_a_loss", neighbours::neighbours_join_and_report_a_loss),
+    ("a_neighbour_of_another_user_is_refused", neighbours::a_neighbour_of_another_user_is_refused),
     ("a_process_that_never_joins_is_named", a_process_that_never_joins_is_named),
     ("a_command_that_is_no_host_is_named", a_command_that_is_no_host_is_named),
     (
@@ -78,14 +82,15 @@ fn main() -> ExitCode {
             refused(&[0xb2; 32], |error| matches!(error, JoinError::Stranger { uid: 0, .. }))
         }
         Ok("neighbour") => {
-            let (rack, alarms) = ShmTransport::join_neighbours(&neighbours(3, 0)).expect("to join");
+            let (rack, alarms) =
+                ShmTransport::join_neighbours(&neighbours::neighbours(3, 0)).expect("to join");
             assert_eq!(alarms.len(), 2, "the rack has hosts elsewhere");
             lane_to(&rack, 1).bulk(0, Tag(1), Vec::new()).expect("a payload");
             std::process::exit(7)
         }
         Ok("neighbour of another user") => {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).expect("setuid");
-            match ShmTransport::join_neighbours(&neighbours(3, 0)) {
+            match ShmTransport::join_neighbours(&neighbours::neighbours(3, 0)) {
                 Err(JoinError::Stranger { uid: 0, .. }) => ExitCode::SUCCESS,
                 Err(error) => panic!("refused for another reason: {error}"),
                 Ok(_) => panic!("not refused"),
@@ -238,7 +243,7 @@ fn work(rack: &ShmTransport) -> ExitCode {
         }
         assert!(start.elapsed() < DEADLINE, "waited in vain for the others");
     }
-    // Everybody has what it waits for once everybody has said so.
+    // Every host has what it waits for once all hosts have said so.
     for lane in &mut lanes {
         lane.bulk(1, Tag(0), Vec::new()).expect("a payload");
     }
@@ -300,7 +305,8 @@ fn storm(rack: &dyn Transport) -> ExitCode {
     let mut lane = rack.lane(0, HostId(0)).expect("a lane");
     for step in 0.. {
         if let Err(error) = hammer(&mut *lane, &region, step) {
-            eprintln!("{error}");
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            eprintln!("{error}: {cause}");
             break;
         }
         lane.poll(&mut |_| ());
@@ -435,54 +441,6 @@ fn another_user_is_refused_by_both() {
     let Err(error) = rack else { panic!("not refused") };
     assert!(matches!(error, JoinError::Stranger { uid: 65534, expected_uid: 0, .. }), "{error}");
     assert_eq!(children.exits(), [Some(0)], "the child knows why, too");
-}
-
-/// Host 1 or 3, which share a machine, in a rack of five; all by the secret of the
-/// process that runs the tests, which is `tester`, or the parent of this one.
-fn neighbours(host: u32, tester: u32) -> Neighbours {
-    let parent = || rustix::process::getppid().expect("a parent").as_raw_nonzero().get() as u32;
-    let tester = if tester == 0 { parent() } else { tester };
-    let mut secret = [0x77; 32];
-    secret[..4].copy_from_slice(&tester.to_ne_bytes());
-    let (host, members) = (HostId(host), vec![HostId(1), HostId(3)]);
-    Neighbours { host, members, hosts: 5, threads: 2, secret, build: BUILD }
-}
-
-fn neighbours_join_and_report_a_loss() {
-    let mut children = Children(vec![this("neighbour").spawn().expect("a child")]);
-    let joined = ShmTransport::join_neighbours(&neighbours(1, std::process::id()));
-    let (rack, _alarms) = joined.unwrap_or_else(|error| panic!("{error}"));
-    let mut lane = lane_to(&rack, 3);
-    // One poll may bring the payload and the end behind it.
-    let mut payloads = 0;
-    let end = until(&mut *lane, |event| {
-        payloads += usize::from(matches!(event, Event::Bulk { .. }));
-        match event {
-            Event::Peer(end) => Some(end),
-            _ => None,
-        }
-    });
-    assert_eq!(payloads, 1);
-    let (pid, how) = (children.0[0].id(), "exit status 7".into());
-    assert_eq!(end, PeerEvent::Lost(HostId(3), LossReason::ProcessEnded { pid, how }));
-    assert_eq!(children.exits(), [Some(7)]);
-}
-
-fn a_neighbour_of_another_user_is_refused() {
-    if !rustix::process::getuid().is_root() {
-        // As in `another_user_is_refused_by_both`, which looks.
-        return;
-    }
-    let tester = std::process::id();
-    let leading = thread::spawn(move || {
-        ShmTransport::join_neighbours(&neighbours(1, tester)).map(|joined| joined.0)
-    });
-    let stranger = this("neighbour of another user").spawn().expect("a child");
-    assert_eq!(Children(vec![stranger]).exits(), [Some(0)]);
-    let mut children = Children(vec![this("neighbour").spawn().expect("a child")]);
-    let rack = leading.join().expect("no panic").unwrap_or_else(|error| panic!("{error}"));
-    until(&mut *lane_to(&rack, 3), |event| matches!(event, Event::Bulk { .. }).then_some(()));
-    assert_eq!(children.exits(), [Some(7)]);
 }
 
 fn a_process_that_never_joins_is_named() {

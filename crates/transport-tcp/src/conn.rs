@@ -25,7 +25,7 @@ pub(crate) struct Conn {
     wire: Option<Wire>,
     /// Whether something waits for room in the socket, or for its turn.
     is_blocked: bool,
-    /// Whether the service thread is told of what arrives.
+    /// Whether the service thread waits for what arrives.
     armed: bool,
     /// What is watched for now, as [`is_blocked`](Self::is_blocked), `armed`.
     watched: (bool, bool),
@@ -78,7 +78,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Whether the service thread is to be told of what arrives; takes effect with
+    /// Whether the service thread is to wait for what arrives; takes effect with
     /// [`watch`](Self::watch).
     pub(crate) fn arm(&mut self, armed: bool) {
         self.armed = armed;

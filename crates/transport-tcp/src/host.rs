@@ -13,7 +13,7 @@ use crate::{
     control::export::Exported,
     machine::Port,
     machine::bulk,
-    service::queue::{ServiceQueue, Task, eventfd, ring},
+    service::queue::{ServiceQueue, Task, eventfd, notify},
     wire::WireError,
 };
 use primitive::sync::{AtomicBool, AtomicU32, Ordering};
@@ -26,13 +26,13 @@ use std::{
 };
 use transport_api::{
     Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, QuietPoints, RegionKey,
-    Waiting, park_word::ParkWord,
+    park_word::ParkWord,
 };
 use transport_control::Config;
 
 /// What the epoll of a thread calls its eventfd, and the alarm of another transport; connections have
 /// the number of their peer.
-pub(crate) const RUNG: u64 = u64::MAX;
+pub(crate) const WAKEUP: u64 = u64::MAX;
 pub(crate) const ALARM: u64 = u64::MAX - 1;
 
 /// One runtime thread of this process.
@@ -41,19 +41,19 @@ pub(crate) struct ThreadState {
     word: AtomicU32,
     /// Whether the service thread serves its connections.
     pub(crate) adopted: AtomicBool,
-    /// Where it sleeps: its connections and `rung`.
+    /// Where it sleeps: its connections and `wakeup`.
     pub(crate) epoll: OwnedFd,
     /// An eventfd.
-    pub(crate) rung: OwnedFd,
+    pub(crate) wakeup: OwnedFd,
 }
 
 impl ThreadState {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let rung = eventfd()?;
-        epoll::add(&epoll, &rung, epoll::EventData::new_u64(RUNG), epoll::EventFlags::IN)?;
+        let wakeup = eventfd()?;
+        epoll::add(&epoll, &wakeup, epoll::EventData::new_u64(WAKEUP), epoll::EventFlags::IN)?;
         let (word, adopted) = (AtomicU32::new(0), AtomicBool::new(true));
-        Ok(Self { word, adopted, epoll, rung })
+        Ok(Self { word, adopted, epoll, wakeup })
     }
 
     /// Wakes the thread from its sleep whenever `alarm` becomes readable anew.
@@ -237,7 +237,7 @@ impl Host {
         let reached = self.quiet_points.reached();
         if !reached.is_empty() {
             let mut plane = self.plane.lock();
-            reached.iter().for_each(|Waiting { token, .. }| plane.control.quiesced(*token));
+            reached.iter().for_each(|epoch| plane.control.quiesced(*epoch));
             drop(plane);
             self.poll_control();
         }
@@ -270,7 +270,7 @@ impl Host {
     pub(crate) fn wake(&self, thread: u32) {
         let state = self.thread_state(thread);
         if state.park_word().must_wake() {
-            ring(&state.rung);
+            notify(&state.wakeup);
         }
     }
 

@@ -3,7 +3,6 @@
 use crate::{
     JoinError, TcpConfig,
     conn::Conn,
-    control::Requester,
     control::conn::{ControlConn, UNACKNOWLEDGED},
     host::{ALARM, Host, Peer, ThreadState},
     join::Joining,
@@ -24,10 +23,12 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Access, Carrier, HostId, Importer, Lane, LaneError, Parker, Region, RegionError, RegionKey,
-    RemoteRegion, ThreadId, Transport, deadline,
+    Access, Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
+    ThreadId, Transport, deadline,
 };
-use transport_control::{Config, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach};
+use transport_control::{
+    Config, Goodbye, HEARTBEATS_PER_BOUND, Importer, LEAVE_GRACE, Reach, Requester,
+};
 
 /// One process's place in a rack whose hosts are connected over TCP.
 ///
@@ -44,7 +45,7 @@ impl TcpTransport {
     /// A host dials those with lower numbers and waits for those with higher ones: for each, one
     /// connection for every thread and one for control. Every connection is checked before an
     /// operation on it is decoded: both sides' certificates, the job, the build, the number of the
-    /// host. A process that does not pass is told why, and logged; a connection on which nothing
+    /// host. A process that does not pass gets the reason, and is logged; a connection on which nothing
     /// arrives makes room for others. Once the rack is complete, no host listens any more.
     ///
     /// ```

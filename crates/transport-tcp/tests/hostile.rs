@@ -111,7 +111,7 @@ fn frames_that_no_peer_sends_end_the_connection() {
         (plain(3, [1, 60, 8], &[]), "Read of 8 bytes at 60"),
         (plain(4, [1, 0, 0], &[1; 8]), "Swap of 8 bytes"),
         (plain(5, [1, 0, 1], &[]), "Add of 8 bytes"),
-        // An answer that nobody asked for, threads that do not exist, a payload above the limit.
+        // An answer without a request, threads that do not exist, a payload above the limit.
         (plain(6, [0, 0, 7], &[]), "answers nothing"),
         (frame(9, 4, 0, [0; 3], &[]), "thread 4"),
         (plain(11, [0, 0, 1 << 31], &[]), "above the limit"),

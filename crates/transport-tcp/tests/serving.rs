@@ -23,14 +23,14 @@ fn rack(threads: u32) -> [Arc<TcpTransport>; 2] {
     hosts.try_into().ok().expect("two hosts")
 }
 
-/// Reads a word at the peer, which somebody there must see to.
+/// Reads a word at the peer, where a thread must serve the connection.
 fn read(lane: &mut dyn Lane, remote: &RemoteRegion) {
     lane.read(remote, 0, &SharedBytes::heap(8), 1).expect("a read");
     lane.flush().expect("a flush");
     let (start, mut done) = (Instant::now(), false);
     while !done {
         lane.poll(&mut |event| done |= matches!(event, Event::Completed { token: 1, .. }));
-        assert!(start.elapsed() < DEADLINE, "nobody answers");
+        assert!(start.elapsed() < DEADLINE, "no answer");
         thread::yield_now();
     }
 }
@@ -80,9 +80,9 @@ fn a_thread_that_sleeps_serves_its_own_connections() {
     }
 }
 
-/// What somebody else has read for a thread while it did not look keeps the thread from sleeping.
+/// What another thread has read for a thread while it did not look keeps the thread from sleeping.
 #[test]
-fn nobody_sleeps_over_what_has_arrived_already() {
+fn no_thread_sleeps_over_what_has_arrived_already() {
     let [a, b] = rack(1);
     let mut lane = a.lane(0, HostId(1)).expect("a lane");
     let mut parker = a.parker(0).expect("a parker");

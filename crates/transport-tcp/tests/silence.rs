@@ -19,7 +19,7 @@ use transport_api::{Event, HostId, Lane, LossReason, PeerEvent, Transport};
 const DEADLINE: Duration = Duration::from_secs(60);
 const BOUND: Duration = Duration::from_millis(800);
 
-/// Forwards everything between whoever connects and `to`, until `stopped`; keeps the connections
+/// Forwards everything between each client and `to`, until `stopped`; keeps the connections
 /// open then. Returns where it listens.
 fn proxy(to: SocketAddr, stopped: Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
@@ -90,7 +90,7 @@ fn a_network_that_carries_nothing_loses_both_sides() {
             if let Some(event) = events(&mut **lane).pop() {
                 break event;
             }
-            assert!(start.elapsed() < DEADLINE, "nobody notices");
+            assert!(start.elapsed() < DEADLINE, "no host notices");
             thread::sleep(Duration::from_millis(5));
         };
         let Event::Peer(PeerEvent::Lost(host, LossReason::Connection(why))) = lost else {

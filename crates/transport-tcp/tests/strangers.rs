@@ -2,6 +2,8 @@
 //! comes up with those who belong, and works.
 
 mod common;
+#[path = "strangers/settings.rs"]
+mod settings;
 
 use common::{Authority, BUILD, JOB, Joined, configs, hello, join_all};
 use gossamer_transport_tcp::{
@@ -14,7 +16,6 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use std::{
-    error::Error,
     fs,
     io::{ErrorKind, Read, Write},
     iter,
@@ -135,7 +136,7 @@ fn a_host_is_the_one_that_its_certificate_names() {
         let name = certificate_name(JobId(1), HostId(1));
         let of_another_job = authority.issue(name, |_| ());
         refused(intrude(address, (3, of_another_job), |_| ()), "certificate is not that of host 1");
-        // Somebody who listens in place of host 0 is found out as well.
+        // A process that listens in place of host 0 is detected as well.
         let elsewhere = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let there = elsewhere.local_addr().expect("an address");
         let names = (JOB, BUILD);
@@ -184,7 +185,7 @@ fn certificates_of_another_authority_or_time_or_purpose_are_refused() {
 type Raw = StreamOwned<ClientConnection, TcpStream>;
 type Anonymous = rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>;
 
-/// A TLS connection to host 0 by somebody who does as he likes.
+/// A TLS connection to host 0 by a client that follows no protocol.
 fn raw(
     address: SocketAddr,
     credentials: Credentials,
@@ -201,10 +202,10 @@ fn raw(
     let name = ServerName::try_from(certificate_name(JOB, HostId(0))).expect("a name");
     let config = Arc::new(identify(builder, &certificate, &key));
     let client = ClientConnection::new(config, name).expect("a client");
-    StreamOwned::new(client, patient(address))
+    StreamOwned::new(client, connect(address))
 }
 
-fn patient(address: SocketAddr) -> TcpStream {
+fn connect(address: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(address).expect("a connection");
     socket.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     socket
@@ -256,13 +257,13 @@ fn garbage_is_refused() {
             let mut hello_and_more = hello(JOB.0 + 1, u32::MAX);
             hello_and_more.extend([0xff; 4000]);
             for garbage in [&noise[..], &http, &[0; 100], &[0xff; 5000], &hello_and_more] {
-                let mut socket = patient(address);
+                let mut socket = connect(address);
                 let _ = socket.write_all(garbage);
                 let _ = until_closed(&mut socket);
             }
             // Said half, and gone.
             for cut in [0, 1, 40, 79] {
-                patient(address).write_all(&hello(JOB.0, u32::MAX)[..cut]).expect("a part");
+                connect(address).write_all(&hello(JOB.0, u32::MAX)[..cut]).expect("a part");
             }
         });
     }
@@ -288,13 +289,13 @@ fn a_slow_dialler_is_disconnected() {
     {
         configs[0].handshake_timeout = Duration::from_millis(300);
         attacked(configs, |address| {
-            let mut slow = patient(address);
+            let mut slow = connect(address);
             // A byte before anything else happens, time after time, and never enough of them.
             let mut words = words.into_iter().chain(iter::repeat(0)).take(79);
             while words.next().is_some_and(|byte| slow.write_all(&[byte]).is_ok()) {
                 thread::sleep(Duration::from_millis(15));
             }
-            assert!(words.next().is_some(), "nobody minds");
+            assert!(words.next().is_some(), "the connection stays open");
             let _ = until_closed(&mut slow);
         });
     }
@@ -325,7 +326,7 @@ fn ten_thousand_connections_use_bounded_resources() {
     attacked(configs, |address| {
         let before = resident();
         for n in 0..count {
-            let mut socket = patient(address);
+            let mut socket = connect(address);
             if n % 2 == 0 {
                 let _ = socket.write_all(&LARGE_RECORD);
             }
@@ -353,85 +354,7 @@ fn no_host_listens_once_the_rack_is_complete() {
     assert!(hosts.iter().all(Result::is_ok));
     for listener in listeners {
         let address = listener.local_addr().expect("an address");
-        let refused = TcpStream::connect(address).expect_err("nobody listens");
+        let refused = TcpStream::connect(address).expect_err("the host listens");
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    }
-}
-
-#[test]
-fn a_rack_of_one_host_follows_another_with_the_same_listener() {
-    let first = configs(1, 1, |_| Credentials::InsecureLoopback).remove(0);
-    let mut second = configs(1, 1, |_| Credentials::InsecureLoopback).remove(0);
-    second.listener = first.listener.try_clone().expect("another descriptor");
-    for config in [first, second] {
-        let joined = TcpTransport::join(config);
-        assert!(joined.is_ok(), "{:?}", joined.err());
-    }
-}
-
-#[test]
-fn a_rack_without_credentials_stays_on_loopback() {
-    let listener = TcpListener::bind("0.0.0.0:0").expect("a listener");
-    let addresses = vec!["127.0.0.1:1".parse().expect("an address")];
-    let insecure = Credentials::InsecureLoopback;
-    let open = TcpConfig::new((JOB, BUILD), HostId(0), addresses, listener, 1, insecure);
-    assert!(matches!(TcpTransport::join(open), Err(JoinError::NotLoopback(_))));
-    let mut away = configs(2, 1, |_| Credentials::InsecureLoopback).remove(0);
-    away.addresses[1] = "192.0.2.1:1".parse().expect("an address");
-    assert!(matches!(TcpTransport::join(away), Err(JoinError::NotLoopback(_))));
-}
-
-#[test]
-fn invalid_settings_are_refused_with_reasons() {
-    let one = || configs(1, 1, |_| Credentials::InsecureLoopback).remove(0);
-    let refusal = |change: fn(&mut TcpConfig)| {
-        let mut config = one();
-        change(&mut config);
-        TcpTransport::join(config).err().expect("a refusal").to_string()
-    };
-    assert!(refusal(|config| config.threads = 0).contains("1 hosts of 0 threads"));
-    assert!(refusal(|config| config.addresses.clear()).contains("0 hosts of 1 threads"));
-    assert!(refusal(|config| config.host = HostId(3)).contains("host 3 is not among"));
-    assert!(refusal(|config| config.loss_bound = Duration::ZERO).contains("too short"));
-    let (certificate, key, ca) = (String::new(), String::new(), String::new());
-    let mut config = one();
-    config.credentials = Credentials::Tls { certificate, key, ca };
-    let refusal = TcpTransport::join(config).err().expect("a refusal");
-    assert_eq!(refusal.to_string(), "cannot use the credentials of this host");
-    let cause = refusal.source().expect("a cause").to_string();
-    assert!(cause.contains("certificate"), "{cause}");
-}
-
-#[test]
-fn a_bound_may_be_longer_than_the_kernel_can_count() {
-    for bound in [Duration::from_hours(24 * 30), Duration::MAX] {
-        let mut configs = configs(2, 1, |_| Credentials::InsecureLoopback);
-        configs.iter_mut().for_each(|config| config.loss_bound = bound);
-        attacked(configs, |_| ());
-    }
-}
-
-#[test]
-fn hosts_that_do_not_come_are_named() {
-    let mut alone = configs(3, 1, |_| Credentials::InsecureLoopback).remove(1);
-    alone.join_timeout = Duration::from_millis(200);
-    let missing = TcpTransport::join(alone).err().expect("no rack").to_string();
-    assert!(missing.contains("host 0, host 2"), "{missing}");
-}
-
-#[test]
-fn a_host_that_comes_late_finds_those_that_have_waited() {
-    let authority = Authority::new();
-    let secure = configs(2, 1, |host| authority.of(host));
-    let insecure = configs(2, 1, |_| Credentials::InsecureLoopback);
-    for mut configs in [secure, insecure] {
-        // Its listener is there before it is, and holds what was said to it meanwhile.
-        configs[1].handshake_timeout = Duration::from_millis(200);
-        let early = configs.pop().expect("a last host");
-        let early = thread::spawn(|| TcpTransport::join(early));
-        thread::sleep(Duration::from_millis(800));
-        let late = configs.pop().map(TcpTransport::join).expect("a first host");
-        let early = early.join().expect("no panic");
-        assert!(late.is_ok() && early.is_ok(), "{:?}, {:?}", late.err(), early.err());
     }
 }

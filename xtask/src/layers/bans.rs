@@ -53,7 +53,7 @@ const BANS: &[Ban] = &[
             "crates/transport-control",
             "crates/trust-core",
         ],
-        except: "crates/primitive/src/sync.rs",
+        except: "crates/primitive/src/sync/mod.rs",
         paths: &[&["sync", "atomic"]],
         instead: "take atomics from `primitive::sync`, which loom can replace",
     },

@@ -1,7 +1,7 @@
 //! Shared memory under loom: a vector of loom's atomics, so that a missing acquire or release in a
 //! protocol shows as a stale word.
 
-use super::SharedBytes;
+use crate::shared::SharedBytes;
 use crate::{
     limits::CACHE_LINE,
     sync::{AtomicU64, Ordering},

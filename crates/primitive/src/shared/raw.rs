@@ -1,4 +1,4 @@
-//! Copies and comparisons of memory that somebody else may write meanwhile, below the level at
+//! Copies and comparisons of memory that others may write meanwhile, below the level at
 //! which bounds are known.
 
 #[cfg(not(target_arch = "x86_64"))]

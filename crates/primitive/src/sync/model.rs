@@ -1,8 +1,8 @@
 //! What loom lacks, made of what it has.
 
-use super::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, Ordering};
 
-/// As [`std::sync::OnceLock`]: whoever sees the value sees all that its setter had done before.
+/// As [`std::sync::OnceLock`]: a thread that sees the value sees all that its setter did before.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     is_set: AtomicBool,

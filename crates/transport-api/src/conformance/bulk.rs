@@ -1,6 +1,6 @@
 //! Bulk payloads and notifications.
 
-use super::{DEADLINE, Make, Port, bounded, bytes, filled, together};
+use crate::conformance::{DEADLINE, Make, Port, bounded, bytes, filled, together};
 use crate::{Event, OpError, RegionKey, Rights, Tag, ThreadId};
 use primitive::limits::MESSAGE_BYTES;
 use std::{collections::HashMap, thread};
@@ -147,7 +147,7 @@ pub fn a_bulk_payload_wakes_its_receiver(make: Make) {
     });
 }
 
-/// Whoever sees a notification sees the data.
+/// A receiver that sees a notification sees the data.
 pub fn a_notification_follows_its_data(make: Make) {
     const ROUNDS: u32 = 500;
     bounded(move || {
@@ -203,7 +203,7 @@ pub fn a_notification_says_how_much(make: Make) {
     });
 }
 
-/// A receiver that sleeps on its parker, with nobody else to wake it.
+/// A receiver that sleeps on its parker, with no other waker.
 pub fn a_notification_wakes_its_receiver(make: Make) {
     const ROUNDS: u32 = 300;
     bounded(move || {
@@ -234,17 +234,17 @@ pub fn a_notification_wakes_its_receiver(make: Make) {
     });
 }
 
-/// Too much, and to nobody.
+/// Too much, and to a thread that does not exist.
 pub fn bad_payloads_are_refused(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));
-        let nobody = OpError::NoSuchThread(2, b.transport.local());
-        assert_eq!(a.lane.bulk(2, Tag(0), Vec::new()), Err(nobody.clone()));
+        let no_thread = OpError::NoSuchThread(2, b.transport.local());
+        assert_eq!(a.lane.bulk(2, Tag(0), Vec::new()), Err(no_thread.clone()));
         let large = vec![0; MESSAGE_BYTES + 1];
         let too_large = OpError::TooLarge(MESSAGE_BYTES + 1, MESSAGE_BYTES);
         assert_eq!(a.lane.bulk(1, Tag(0), large), Err(too_large));
         let _region = b.export(1, 64, Rights::WRITE);
         let to = a.import(1);
-        assert_eq!(a.lane.write_notify(&to, 0, &filled(&[0; 8]), 2, 0), Err(nobody));
+        assert_eq!(a.lane.write_notify(&to, 0, &filled(&[0; 8]), 2, 0), Err(no_thread));
     });
 }

@@ -1,7 +1,6 @@
-//! What an owner grants to whom, what becomes of it when the owner withdraws it, and imports that do
-//! not block.
+//! Rights per host, regions that are revoked while they are used, and imports that do not block.
 
-use super::{DEADLINE, Make, Port, bounded, bytes, filled, together};
+use crate::conformance::{DEADLINE, Make, Port, bounded, bytes, filled, together};
 use crate::{
     Access, Event, HostId, Lane, OpError, RegionError, RegionKey, RemoteRegion, Rights, Transport,
 };
@@ -25,12 +24,12 @@ pub fn rights_are_each_hosts_own(make: Make) {
     bounded(move || {
         let rack = make(3, 2);
         let (mut a, b) = Port::pair(&rack);
-        let (me, nobody) = (a.transport.local(), HostId(a.transport.hosts()));
+        let (me, absent) = (a.transport.local(), HostId(a.transport.hosts()));
         let both = Rights::READ | Rights::WRITE;
         let _readable = export(&b, 1, Access::all(both).with(me, Rights::READ));
         let written = export(&b, 2, Access::all(Rights::READ).with(me, both));
         let _denied = export(&b, 3, Access::all(Rights::ALL).with(me, Rights::NONE));
-        let _others = export(&b, 4, Access::none().with(nobody, Rights::ALL));
+        let _others = export(&b, 4, Access::none().with(absent, Rights::ALL));
         let (readable, writable) = (a.import(1), a.import(2));
         assert_eq!((readable.rights(), writable.rights()), (Rights::READ, both));
         assert_eq!(a.outcome(|lane| read(lane, &readable)), Ok(()));
@@ -149,7 +148,7 @@ fn imported(events: &mut Vec<Event>, token: u64) -> Option<Result<RemoteRegion, 
     }
 }
 
-/// The thread goes on with other work, and is told when there is an answer.
+/// The thread goes on with other work until its lane reports the answer.
 pub fn an_import_does_not_block(make: Make) {
     bounded(move || {
         let (mut a, mut b) = Port::pair(&make(2, 2));

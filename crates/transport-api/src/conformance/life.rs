@@ -1,6 +1,6 @@
 //! Sleeping and waking, goodbyes and losses, and cells.
 
-use super::{DEADLINE, Make, Port, Rack, bounded, bytes, filled, together};
+use crate::conformance::{DEADLINE, Make, Port, Rack, bounded, bytes, filled, together};
 use crate::{Cell, Event, HostId, Lane, OpError, PeerEvent, RegionError, RegionKey, Rights, Tag};
 use primitive::sync::Ordering;
 use std::{
@@ -86,7 +86,7 @@ pub fn an_unpark_wakes_a_sleeper(make: Make) {
     });
 }
 
-/// A sleep that nobody ends ends after its time, and not at all begins when something is ready.
+/// A sleep without a wake ends at its timeout, and does not begin when something is ready.
 pub fn a_sleeper_wakes_by_itself(make: Make) {
     bounded(move || {
         let rack = make(2, 2);
@@ -132,7 +132,7 @@ pub fn a_goodbye_is_not_a_loss(make: Make) {
         assert_eq!(end(&mut second), PeerEvent::Left(HostId(1)));
         thread::sleep(Duration::from_millis(50));
         a.poll();
-        assert!(!a.events.iter().any(|event| matches!(event, Event::Peer(_))), "told once");
+        assert!(!a.events.iter().any(|event| matches!(event, Event::Peer(_))), "reported once");
         assert!(matches!(a.lane.flush(), Err(OpError::PeerLost(HostId(1), _))));
     });
 }

@@ -1,6 +1,6 @@
 //! Exported memory: what operations may reach, and until when.
 
-use super::{DEADLINE, Make, Port, bounded, bytes, filled, together};
+use crate::conformance::{DEADLINE, Make, Port, bounded, bytes, filled, together};
 use crate::{
     HostId, Lane, LaneError, OpError, RegionError, RegionKey, RemoteRegion, Rights, Transport,
 };

@@ -1,6 +1,6 @@
 //! What a signal and a fence cover, what atomics promise, and what is never torn.
 
-use super::{Make, Port, bounded, filled, together};
+use crate::conformance::{Make, Port, bounded, bytes, filled, together};
 use crate::{Event, HostId, OpError, RegionKey, Rights};
 use primitive::{
     SharedBytes,
@@ -163,7 +163,7 @@ pub fn a_word_is_never_torn(make: Make) {
                     a.lane.read(&to, 0, &into, token).expect("a read");
                     a.lane.flush().expect("a flush");
                     assert_eq!(a.completion(token), Ok(BYTES as u64));
-                    check(&super::bytes(&into));
+                    check(&bytes(&into));
                 }
                 is_done.store(true, Ordering::Release);
             },
@@ -195,7 +195,7 @@ pub fn a_fence_covers_earlier_writes(make: Make) {
             a.lane.flush().expect("a flush");
             assert_eq!(a.completion(round), Ok(0));
             assert_eq!(region.memory().load(0, Ordering::Acquire), round);
-            assert!(super::bytes(&region.memory().slice(8, len)) == pattern, "round {round}");
+            assert!(bytes(&region.memory().slice(8, len)) == pattern, "round {round}");
         }
     });
 }
@@ -228,7 +228,7 @@ pub fn a_fence_tells_of_a_refusal(make: Make) {
             Err(error) => assert_eq!(error, refusal),
         }
         a.lane.signal(&fine, 8, 1).expect("a signal");
-        assert_eq!(fence(&mut a, 3), Ok(0), "told once");
+        assert_eq!(fence(&mut a, 3), Ok(0), "reported once");
         assert_eq!(region.memory().load(0, Ordering::Acquire), 0);
     });
 }

@@ -17,7 +17,7 @@ use transport_api::{HostId, RegionError, RegionKey, deadline};
 pub(super) struct Exported<M: Medium> {
     pub(super) generation: u32,
     pub(super) part: M::Export,
-    /// Hosts that were told of it, this host perhaps among them.
+    /// Hosts that were given it, this host perhaps among them.
     pub(super) users: BTreeSet<HostId>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Exports<M: Medium> {
     pub(super) current: BTreeMap<RegionKey, Exported<M>>,
     /// How often each key has been exported so far.
     times: BTreeMap<RegionKey, u32>,
-    /// Imports that wait for a key: who asks, and the number of the request.
+    /// Imports that wait for a key: the importer, and the number of the request.
     pub(super) waiting: BTreeMap<RegionKey, BTreeSet<(HostId, u64)>>,
 }
 
@@ -151,7 +151,8 @@ impl<M: Medium> Control<M> {
         true
     }
 
-    /// What `importer` is told of region `key`, which is noted; `None` if it is not exported.
+    /// What `importer` may know of region `key`, and records it as a user; `None` if the region is not
+    /// exported.
     pub(super) fn describe(
         &mut self,
         importer: HostId,

@@ -203,8 +203,8 @@ impl<M: Medium> Control<M> {
         self.abandon(number, if local { ImportError::Unknown } else { ImportError::TimedOut });
     }
 
-    /// Ends an import before it is answered. If its owner was asked, that is told so, and its answer
-    /// is still expected.
+    /// Ends an import before it is answered. If its owner was asked, it gets a cancellation, and its
+    /// answer is still expected.
     fn abandon(&mut self, number: u64, error: ImportError) {
         if !self.fail(number, error) {
             return;

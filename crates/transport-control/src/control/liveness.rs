@@ -30,7 +30,7 @@ impl<M: Medium> Control<M> {
     }
 
     /// Has heartbeats sent, and judges the silence of peers, if it is time.
-    pub(super) fn beat(&mut self, now: Instant) {
+    pub(super) fn check_heartbeats(&mut self, now: Instant) {
         if !self.is_heartbeat_due(now) {
             return;
         }
@@ -38,7 +38,7 @@ impl<M: Medium> Control<M> {
         // A host that was held up itself cannot tell how long others were silent meanwhile. Their
         // silence before that counts: this host may be held up again and again.
         let late = Some(now - *next).filter(|late| late > interval).unwrap_or_default();
-        // A bound of zero does not make this host beat all the time.
+        // A bound of zero does not make this host send heartbeats all the time.
         *next = deadline(now, (*interval).max(Duration::from_nanos(1)));
         let (bound, longest) = (*bound, bound.saturating_add(*interval));
         for peer in (0..self.config.hosts).map(HostId) {

@@ -87,7 +87,7 @@ pub struct Control<M: Medium> {
     last: HostId,
     /// The number of the last request.
     number: u64,
-    /// Who waits for this host's goodbye to be seen; `None` before it has begun.
+    /// What waits for this host's goodbye to be seen; `None` before it has begun.
     leaving: Option<Vec<M::Requester>>,
 }
 
@@ -196,9 +196,8 @@ impl<M: Medium> Control<M> {
         }
     }
 
-    /// Whether there is room for a message to `peer`. While there is none,
-    /// [`poll`](Self::poll) returns none for it; the message that had no room stays with the
-    /// transport.
+    /// Whether there is room for a message to `peer`. Otherwise [`poll`](Self::poll) returns no
+    /// message for it; the message that had no room stays with the transport.
     pub fn set_writable(&mut self, peer: HostId, is_writable: bool) {
         self.peer(peer).is_writable = is_writable;
         self.note_ready(peer);
@@ -215,8 +214,8 @@ impl<M: Medium> Control<M> {
         }
     }
 
-    /// `peer` cannot be used any more, for `reason`, but it may still be told so: it is lost, and
-    /// [`Output::Close`] follows.
+    /// `peer` cannot be used any more, for `reason`, but the reason may still be sent to it: it is
+    /// lost, and [`Output::Close`] follows.
     pub fn lose(&mut self, peer: HostId, reason: LossReason) {
         let local = self.config.local;
         let state = self.peer(peer);
@@ -254,7 +253,7 @@ impl<M: Medium> Control<M> {
             self.timers.pop_first();
             self.expired(timer);
         }
-        self.beat(now);
+        self.check_heartbeats(now);
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
@@ -296,7 +295,7 @@ impl<M: Medium> Control<M> {
         self.peers.iter().map(of_peer).sum::<usize>() + waiting + self.revocations.inhibited()
     }
 
-    /// This host ends: every peer is lost for `reason` without being told, and everything that waits
+    /// This host ends: every peer is lost for `reason`, which is not sent, and everything that waits
     /// ends.
     pub fn close(&mut self, reason: &LossReason) {
         for peer in (0..self.config.hosts).map(HostId) {
@@ -350,7 +349,7 @@ impl<M: Medium> Control<M> {
         self.note_departure();
     }
 
-    /// The connection to `peer` is to be closed, as soon as it was told why.
+    /// The connection to `peer` is to be closed, once the reason was sent.
     fn close_connection(&mut self, peer: HostId) {
         let state = self.peer(peer);
         state.link = Link::Closed;

@@ -70,7 +70,7 @@ pub(super) struct Peer<M: Medium> {
     pub(super) heartbeat_due: bool,
     pub(super) leave: Leave,
     pub(super) leave_seen_due: bool,
-    /// What the peer is told before the connection is closed.
+    /// The reason that the peer gets before the connection is closed.
     pub(super) giving_up: Option<String>,
     /// Whether the connection is to be closed.
     pub(super) close_due: bool,

@@ -29,7 +29,7 @@ use transport_api::{HostId, RegionKey, deadline};
 struct Revocation<M: Medium> {
     key: RegionKey,
     generation: u32,
-    /// The region, and who waits; `None` once the revocation was reported.
+    /// The region, and what waits; `None` once the revocation was reported.
     open: Option<(M::Export, Option<M::Requester>)>,
     /// Hosts that have not quiesced; this host may be among them.
     users: BTreeSet<HostId>,
@@ -38,7 +38,7 @@ struct Revocation<M: Medium> {
 
 /// A region that threads of this host must stop using.
 struct Inhibition {
-    /// Who revokes it, and the number of the request there.
+    /// Its owner, and the number of the request there.
     owner: HostId,
     number: u64,
 }

@@ -1,4 +1,4 @@
-//! What is sent next, and to whom: every peer has its turn.
+//! Which message is sent next, to which peer: every peer has its turn.
 
 use crate::control::{
     Control,

@@ -5,8 +5,8 @@ use std::{
     sync::mpsc,
     time::{Duration, Instant},
 };
-use transport_api::{HostId, Importer};
-use transport_control::{Config, Control, Goodbye, Medium, Reach};
+use transport_api::HostId;
+use transport_control::{Config, Control, Goodbye, Importer, Medium, Reach};
 
 /// How long a revocation waits for importers. The device then stops those that still use the region,
 /// which ends their queue pairs.

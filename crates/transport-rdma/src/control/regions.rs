@@ -13,7 +13,8 @@ use std::{
     sync::{Arc, MutexGuard, PoisonError, Weak, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{Access, Event, HostId, Importer, Region, RegionError, RegionKey};
+use transport_api::{Access, Event, HostId, Region, RegionError, RegionKey};
+use transport_control::Importer;
 
 impl Host {
     /// Exports `len` bytes, at the carrier and to peers.

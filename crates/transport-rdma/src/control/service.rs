@@ -29,10 +29,12 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Event, HostId, Importer, Lane, LossReason, Parker, PeerEvent, ProgressThread, RegionError,
-    RegionKey, RemoteRegion,
+    Event, HostId, Lane, LossReason, Parker, PeerEvent, ProgressThread, RegionError, RegionKey,
+    RemoteRegion,
 };
-use transport_control::{Descriptor, Message as ControlMessage, Output, Violation};
+use transport_control::{
+    Descriptor, ImportError, Importer, Message as ControlMessage, Output, Violation,
+};
 
 /// How long it sleeps while it waits for requests of this host to complete.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);

@@ -1,6 +1,5 @@
-//! What this host has of the control plane: membership, exports, imports, revocation, liveness and
-//! goodbye are decided by [`transport_control`]; this folder carries its messages and does what it
-//! wants.
+//! This host's side of the control plane: [`transport_control`] decides membership, exports, imports,
+//! revocation, liveness and goodbye; this folder carries its messages and acts on its outputs.
 //!
 //! ```text
 //!   threads of the program                      service thread
@@ -8,14 +7,14 @@
 //!                    \                             /
 //!                     Plane: the state machine, under one lock
 //!                                   |
-//!                     outputs.rs: what its outputs mean for lanes and memory
+//!                     outputs.rs: acts on lanes and memory
 //! ```
 //!
 //! 1. [`exported`]: a region of this host.
 //! 2. [`waker`]: how the service thread is woken and stopped.
 //! 3. [`host`]: what all threads of a process share.
 //! 4. [`plane`]: calls of the program's threads.
-//! 5. [`outputs`]: what is done about what the control plane decides.
+//! 5. [`outputs`]: how this host acts on the outputs.
 //! 6. [`timer`]: timeouts of a rack that has no service thread.
 //! 7. [`connection`], [`service`]: the service thread of a rack of processes.
 

@@ -1,11 +1,11 @@
-//! What this host does about what its control plane decides, but for messages, which the service
-//! thread sends.
+//! How this host acts on the outputs of its control plane, except messages, which the service thread
+//! sends.
 
 use crate::{
     control::{
         exported::{REGION_HEADER, is_writable, window},
         host::Host,
-        plane::{Requester, ShmMedium},
+        plane::ShmMedium,
     },
     memory::mapping,
 };
@@ -15,13 +15,11 @@ use std::{
     sync::{Arc, Weak},
     time::Instant,
 };
-use transport_api::{
-    Event, HostId, Importer, LossReason, RegionError, RegionKey, RemoteRegion, Waiting,
-};
-use transport_control::{Descriptor, Output};
+use transport_api::{Event, HostId, LossReason, RegionError, RegionKey, RemoteRegion};
+use transport_control::{Descriptor, Importer, Output, Requester};
 
 impl Host {
-    /// What the control plane wants done next.
+    /// The next output of the control plane.
     pub(super) fn next_output(&self, now: Instant) -> Option<Output<ShmMedium>> {
         self.plane.lock().control.poll(now)
     }
@@ -40,7 +38,7 @@ impl Host {
         }
     }
 
-    /// Does what the control plane wants where there is no connection.
+    /// Acts on all outputs where there is no connection.
     pub(super) fn poll_without_service(self: &Arc<Self>) {
         while let Some(output) = self.next_output(Instant::now()) {
             self.act(output);
@@ -48,7 +46,7 @@ impl Host {
         self.watch_timeouts();
     }
 
-    /// Does what the control plane wants, but for what concerns connections.
+    /// Acts on an output, unless it concerns connections.
     pub(super) fn act(self: &Arc<Self>, output: Output<ShmMedium>) {
         match output {
             Output::PeerGone(event) => self.gone(&event),
@@ -67,16 +65,14 @@ impl Host {
                 }
             }
             Output::ImportFailed { requester: Requester::Import(importer), owner, key, error } => {
-                // The lane reports the end of the peer instead.
-                let is_over = self.end_of(owner).is_some();
-                if !(is_over && matches!(importer, Importer::Lane { .. })) {
-                    self.answer(importer, owner, Err(error.for_region(owner, key)));
-                }
+                importer.fail((owner, key), error, self.end_of(owner), |thread, event| {
+                    self.deliver(thread, owner, event);
+                });
             }
             Output::Inhibit { owner, key, generation, epoch } => {
                 // Its owner has marked the region as dead, in memory that all importers map.
                 self.forget(owner, key, generation);
-                self.quiet_points.begin(Waiting { thread: 0, token: epoch });
+                self.quiet_points.begin(epoch);
                 self.ask_all_threads();
                 self.report_quiet();
             }
@@ -98,7 +94,7 @@ impl Host {
         }
     }
 
-    /// Tells the importer how its import has ended.
+    /// Answers an import.
     pub(super) fn answer(
         &self,
         importer: Importer,

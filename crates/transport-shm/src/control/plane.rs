@@ -1,4 +1,4 @@
-//! [`Plane`]: the control plane as the threads of this host share it, and their calls to it.
+//! [`Plane`]: the control plane that the threads of this host share, and their calls to it.
 //!
 //! Threads of the program call it under its lock and then wake the service thread, which alone polls
 //! it while there is one. Otherwise they poll it themselves.
@@ -11,10 +11,8 @@ use std::{
     sync::{Arc, Weak, mpsc},
     time::{Duration, Instant},
 };
-use transport_api::{
-    Access, HostId, Importer, LossReason, Region, RegionError, RegionKey, RemoteRegion,
-};
-use transport_control::{ANSWER_GRACE, Control, LEAVE_GRACE, Medium};
+use transport_api::{Access, HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion};
+use transport_control::{ANSWER_GRACE, Control, Importer, LEAVE_GRACE, Medium, Requester};
 
 /// The types of the control plane over shared memory.
 pub(crate) struct ShmMedium;
@@ -26,22 +24,7 @@ impl Medium for ShmMedium {
     type Requester = Requester;
 }
 
-/// Who waits for something that the control plane does.
-pub(crate) enum Requester {
-    /// Of an import.
-    Import(Importer),
-    /// The lane of a thread to this host, which is told that a region is quiet.
-    Revoke {
-        /// The thread.
-        thread: u32,
-        /// The token of the event.
-        token: u64,
-    },
-    /// A thread that blocks until this host has said goodbye.
-    Leave(mpsc::Sender<()>),
-}
-
-/// The control plane, and who polls it.
+/// The control plane, and which thread polls it.
 pub(crate) struct Plane {
     pub(crate) control: Control<ShmMedium>,
     /// Whether the service thread does; otherwise the threads that call it do.
@@ -93,7 +76,7 @@ impl Host {
     }
 
     /// Revokes `key` (only `generation` of it, if given): operations that start after this fail.
-    /// `requester` is told when those have ended that started before. False if it is not exported.
+    /// `requester` is answered when those that started before have ended. False if it is not exported.
     pub(crate) fn revoke(
         self: &Arc<Self>,
         key: RegionKey,
@@ -132,7 +115,7 @@ impl Host {
         }
     }
 
-    /// Imports a region, and tells `importer` when it is there or the import has failed.
+    /// Imports a region, and answers `importer` when it is there or the import has failed.
     ///
     /// # Errors
     /// [`RegionError::NoSuchHost`], [`RegionError::PeerLost`].
@@ -191,7 +174,7 @@ impl Host {
         let reached = self.quiet_points.reached();
         if !reached.is_empty() {
             let mut plane = self.plane.lock();
-            reached.iter().for_each(|waiting| plane.control.quiesced(waiting.token));
+            reached.iter().for_each(|epoch| plane.control.quiesced(*epoch));
             drop(plane);
             self.poll_control();
         }

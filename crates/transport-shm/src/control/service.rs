@@ -51,7 +51,7 @@ impl Service {
         host.close_control(&LossReason::Connection(reason.into()), false);
     }
 
-    /// Reads and writes what there is; the connection, if it lives on.
+    /// Reads what has arrived and writes what has room; the connection, unless it has ended.
     fn exchange(&self, mut connection: Connection) -> Option<Connection> {
         let (now, peer) = (Instant::now(), connection.peer);
         // Checked before the socket is read: what a dead process said last is then all there.
@@ -86,7 +86,7 @@ impl Service {
         None
     }
 
-    /// Does what the control plane wants.
+    /// Acts on the outputs of the control plane.
     fn poll_control(&mut self) {
         let now = Instant::now();
         while let Some(output) = self.host.next_output(now) {

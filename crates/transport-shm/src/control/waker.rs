@@ -34,7 +34,7 @@ impl Waker {
     /// For the service thread: takes the wakes so far; false if it is to end.
     pub(crate) fn take(&self) -> bool {
         let mut wakes = [0; 8];
-        // Fails if there are none.
+        // Fails without a wake.
         let _ = rustix::io::read(&self.wakeup, &mut wakes);
         !self.is_stopped.load(Ordering::Acquire)
     }

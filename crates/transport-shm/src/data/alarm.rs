@@ -4,7 +4,7 @@
 //! and no futex wakes it there. So each thread has a pair of datagram sockets: it waits for one end,
 //! and its host and all neighbours hold the other, and ring by sending on it. The protocol of the
 //! park word is the same: the thread announces its sleep, looks once more, and only then sleeps; a
-//! waker that finds the announcement owes the ring.
+//! waker that finds the announcement must ring.
 
 use crate::{control::host::Host, memory::alarm_sockets::take};
 use std::{

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Every process of the machine can see the names of bound sockets. So a process that connects may be
-//! a stranger: it is refused, and delays no host. A process that listens is none, because no stranger
+//! a stranger: it is refused, and delays no host. A process that listens is a host, because no stranger
 //! could have known the name before.
 
 use crate::{

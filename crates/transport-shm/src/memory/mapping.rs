@@ -4,7 +4,7 @@
 //! [`SharedBytes`] that show it, and cannot be cut short underneath them. The second is what the
 //! seals are for: touching a mapped page beyond the end of a file that shrank ends the process with
 //! SIGBUS, so a peer's file is mapped only if it can never shrink again. So does touching a huge
-//! page when there is none left, so it is mapped only if it is of ordinary pages.
+//! page when the pool of them is empty, so it is mapped only if it is of ordinary pages.
 
 use primitive::SharedBytes;
 use rustix::{

@@ -9,7 +9,7 @@ use std::{
 
 use crate::wire::socket::readable;
 
-/// How a process ended that is no child of this one: only its parent is told.
+/// How a process ended that is no child of this one: the kernel reports that to its parent only.
 pub(crate) const STATUS_UNKNOWN: &str = "status unknown";
 
 /// Whether the process of `pidfd` has ended.

@@ -76,7 +76,7 @@ pub(crate) fn send(socket: impl AsFd, packet: &Packet, files: &[BorrowedFd<'_>])
 /// Why no packet was received.
 #[derive(Debug)]
 pub(crate) enum NoPacket {
-    /// There is none yet.
+    /// No packet has arrived yet.
     NotYet,
     /// The other end is closed.
     Closed,

@@ -1,7 +1,7 @@
 //! Racks of which a process dies while they start: the errors of the others name that process, and
 //! no other that it took along.
 
-use super::{BUILD, Children, LOOK, refused, this};
+use crate::{BUILD, Children, LOOK, refused, this};
 use gossamer_transport_shm::{JoinError, Leader};
 use rustix::net::RecvFlags;
 use std::{

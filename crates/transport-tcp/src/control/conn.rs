@@ -29,7 +29,7 @@ pub(crate) struct ControlConn {
     wire: Option<Wire>,
     frames: Frames,
     out: Vec<u8>,
-    /// What the epoll was last told of: whether there is room to wait for.
+    /// Whether the epoll waits for room.
     waits_for_room: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The control plane of this host ([`transport_control`]) as its threads share it, and what they do
-//! about its outputs.
+//! The control plane of this host ([`transport_control`]), shared by its threads, and how they act on
+//! its outputs.
 //!
 //! Threads of the program call it under its lock and then wake the service thread, which alone polls
 //! it while it runs. Locks are taken in one order: that of a connection, then that of the control
@@ -16,10 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 use transport_api::{
-    Access, Event, HostId, Importer, LossReason, Region, RegionError, RegionKey, RemoteRegion,
-    Waiting,
+    Access, Event, HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion,
 };
-use transport_control::{ANSWER_GRACE, Config, Control, Descriptor, ImportId, Medium, Output};
+use transport_control::{
+    ANSWER_GRACE, Config, Control, Descriptor, ImportId, Importer, Medium, Output, Requester,
+};
 
 /// The types of the control plane over TCP, where nothing comes beside a message.
 pub(crate) struct TcpMedium;
@@ -28,21 +29,6 @@ impl Medium for TcpMedium {
     type Export = Arc<Exported>;
     type Attachment = ();
     type Requester = Requester;
-}
-
-/// Who waits for something that the control plane does.
-pub(crate) enum Requester {
-    /// Of an import.
-    Import(Importer),
-    /// The lane of a thread to this host, which is told that a region is quiet.
-    Revoke {
-        /// The thread.
-        thread: u32,
-        /// The token of the event.
-        token: u64,
-    },
-    /// A thread that blocks until this host's goodbye was seen.
-    Leave(mpsc::Sender<()>),
 }
 
 /// The control plane, and whether the service thread polls it.
@@ -115,8 +101,8 @@ impl Host {
     }
 
     /// Revokes `key` (only `generation` of it, if given). No operation of a peer touches its memory
-    /// once this has returned; `requester` is told when no thread of this host does either. False
-    /// if it was not exported.
+    /// once this has returned; `requester` is answered when no thread of this host does either.
+    /// False if it was not exported.
     pub(crate) fn revoke(
         &self,
         key: RegionKey,
@@ -160,7 +146,7 @@ impl Host {
         }
     }
 
-    /// Imports a region, and tells `importer` when it is there or the import has failed. Returns what
+    /// Imports a region, and answers `importer` when it is there or the import has failed. Returns what
     /// names the import, unless it has ended already.
     pub(crate) fn begin_import(
         &self,
@@ -203,12 +189,12 @@ impl Host {
 
 /// For the service thread.
 impl Host {
-    /// What the control plane wants done next.
+    /// The next output of the control plane.
     pub(crate) fn next_output(&self, now: Instant) -> Option<Output<TcpMedium>> {
         self.plane.lock().control.poll(now)
     }
 
-    /// The service thread ends: everybody is lost for `reason`, and threads that call the control
+    /// The service thread ends: every peer is lost for `reason`, and threads that call the control
     /// plane poll it themselves from now on.
     pub(crate) fn close_control(&self, reason: &LossReason) {
         let mut plane = self.plane.lock();
@@ -218,14 +204,14 @@ impl Host {
         self.poll_without_service();
     }
 
-    /// Does what the control plane wants when there is no connection any more.
+    /// Acts on all outputs when there is no connection any more.
     fn poll_without_service(&self) {
         while let Some(output) = self.next_output(Instant::now()) {
             self.act(output);
         }
     }
 
-    /// Does what the control plane wants, but for what concerns connections.
+    /// Acts on an output, unless it concerns connections.
     pub(crate) fn act(&self, output: Output<TcpMedium>) {
         match output {
             Output::PeerGone(event) => self.gone(event),
@@ -235,21 +221,15 @@ impl Host {
                     self.answer(importer, owner, Ok(region));
                 }
             }
-            Output::ImportFailed { requester, owner, key, error } => {
-                // Not so if this host has left, or closes: then the owner may be there.
-                let is_over = self.end_of(owner).is_some();
-                match requester {
-                    // Its lane reports the end of the peer instead.
-                    Requester::Import(Importer::Lane { .. }) if is_over => {}
-                    Requester::Import(importer) => {
-                        self.answer(importer, owner, Err(error.for_region(owner, key)));
-                    }
-                    _ => {}
-                }
+            Output::ImportFailed { requester: Requester::Import(importer), owner, key, error } => {
+                importer.fail((owner, key), error, self.end_of(owner), |thread, event| {
+                    self.deliver(thread, owner, event);
+                });
             }
+            Output::ImportFailed { .. } => {}
             // Its windows are dead already.
             Output::Inhibit { epoch, .. } => {
-                self.quiet_points.begin(Waiting { thread: 0, token: epoch });
+                self.quiet_points.begin(epoch);
                 (0..self.threads).for_each(|thread| self.wake(thread));
                 self.report_quiet();
             }
@@ -264,7 +244,7 @@ impl Host {
         }
     }
 
-    /// Tells who asked how an import has ended.
+    /// Answers an import.
     fn answer(&self, importer: Importer, owner: HostId, result: Result<RemoteRegion, RegionError>) {
         importer.answer(result, |thread, event| self.deliver(thread, owner, event));
     }

@@ -184,7 +184,7 @@ impl Lane for TcpLane {
             return false;
         }
         let moved = self.host.pump(self.peer, self.thread);
-        // Before the mail, so that what was delivered before the end is reported before it.
+        // Before the events, so that what was delivered before the end is reported before it.
         let end = self.host.end_of(self.peer);
         let any = self.host.take(&mut self.event_queue, sink);
         let Some(end) = end else { return moved || any };

@@ -1,8 +1,8 @@
 //! [`TcpParker`]: where a thread sleeps, which is where its connections are.
 
 use crate::{
-    host::{ALARM, Host, RUNG},
-    service::queue::{silence, timespec},
+    host::{ALARM, Host, WAKEUP},
+    service::queue::{clear, timespec},
 };
 use primitive::sync::Ordering;
 use rustix::{buffer::spare_capacity, event::epoll};
@@ -50,7 +50,7 @@ impl Parker for TcpParker {
         );
         for event in events.drain(..) {
             match event.data.u64() {
-                RUNG => silence(&state.rung),
+                WAKEUP => clear(&state.wakeup),
                 // The thread is awake, and looks.
                 ALARM => {}
                 peer => {

@@ -270,7 +270,8 @@ impl Machine {
 
     // ---- What is to be sent.
 
-    /// The bytes that are to be sent next; empty if there are none. Tell [`sent`](Self::sent).
+    /// The bytes that are to be sent next; may be empty. Report what was sent with
+    /// [`sent`](Self::sent).
     pub(crate) fn outgoing(&mut self) -> &[u8] {
         if self.gone == self.front.len() {
             self.refill();

@@ -176,16 +176,18 @@ impl Model {
         }
     }
 
-    /// Checks that `end`, which carried the operations out, and what `other` was told agree.
-    fn check(&self, end: &mut End, told: &[String]) {
+    /// Checks that `end`, which carried the operations out, agrees with what was `reported` to the
+    /// other.
+    fn check(&self, end: &mut End, reported: &[String]) {
         assert_eq!(end.memory(), self.memory);
         assert_eq!(end.fake.woken, self.woken);
         let completed = |(token, value): &(u64, u64)| {
             format!("1 {:?}", Event::Completed { token: *token, value: *value })
         };
         let completed: Vec<_> = self.completed.iter().map(completed).collect();
-        let told: Vec<_> = told.iter().filter(|event| event.contains("Completed")).collect();
-        assert_eq!(told, completed.iter().collect::<Vec<_>>());
+        let reported: Vec<_> =
+            reported.iter().filter(|event| event.contains("Completed")).collect();
+        assert_eq!(reported, completed.iter().collect::<Vec<_>>());
         for (into, bytes) in &self.read {
             assert_eq!(contents(into), *bytes);
         }
@@ -215,10 +217,10 @@ proptest! {
         }
         a.machine.goodbye();
         // A side that takes what has arrived makes room for more.
-        let (mut told_a, mut told_b) = (Vec::new(), Vec::new());
+        let (mut reported_a, mut reported_b) = (Vec::new(), Vec::new());
         for _ in 0..ops.len() + 2 {
             exchange(&mut a, &mut b, &cuts);
-            for (end, told) in [(&mut a, &mut told_a), (&mut b, &mut told_b)] {
+            for (end, reported) in [(&mut a, &mut reported_a), (&mut b, &mut reported_b)] {
                 for (thread, event) in &end.fake.events {
                     let cost = match event {
                         Event::Bulk { payload, .. } => bulk::cost_of(payload.len()),
@@ -227,15 +229,15 @@ proptest! {
                     };
                     end.machine.taken(*thread, cost);
                 }
-                told.extend(end.take_events());
+                reported.extend(end.take_events());
             }
         }
-        of_a.check(&mut b, &told_a);
-        of_b.check(&mut a, &told_b);
-        for (model, told) in [(&of_a, &told_b), (&of_b, &told_a)] {
+        of_a.check(&mut b, &reported_a);
+        of_b.check(&mut a, &reported_b);
+        for (model, reported) in [(&of_a, &reported_b), (&of_b, &reported_a)] {
             for (thread, stream) in model.streams.iter().enumerate() {
                 let prefix = [format!("{thread} Bulk"), format!("{thread} Notified")];
-                let arrived: Vec<_> = told
+                let arrived: Vec<_> = reported
                     .iter()
                     .filter(|event| prefix.iter().any(|prefix| event.starts_with(prefix)))
                     .collect();
@@ -265,7 +267,7 @@ proptest! {
         // The connection ends at the first error; that it is used on does no harm either.
         let _ = end.feed(&junk);
         let readable = contents(&end.fake.regions[1].memory);
-        prop_assert!(readable.iter().all(|byte| *byte == 0), "nobody may write there");
+        prop_assert!(readable.iter().all(|byte| *byte == 0), "no host may write there");
         prop_assert!(end.machine.outgoing().len() < 4 << 20);
     }
 }
@@ -362,7 +364,7 @@ fn a_fence_tells_of_refusals_since_the_last_one_however_many() {
     let expected =
         [Event::Completed { token: 1, value: 0 }, refused, Event::Completed { token: 3, value: 0 }];
     assert_eq!(fences, expected.map(|event| format!("1 {event:?}")).iter().collect::<Vec<_>>());
-    assert!((events.len() as u64) < MANY, "not every refusal is told by itself");
+    assert!((events.len() as u64) < MANY, "not every refusal is reported by itself");
 }
 
 /// Reads that are worth more than the window wait at the side that asks, with all behind them.

@@ -64,7 +64,7 @@ impl Service {
         Ok(())
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until [`Task::Stop`].
     pub(crate) fn run(mut self) {
         // No epoll reports what the handshakes have read already.
         for (peer, thread) in self.host.clone().links() {
@@ -89,7 +89,7 @@ impl Service {
             }
             for event in events.drain(..) {
                 match event.data.u64() {
-                    QUEUE => self.host.service_queue.silence(),
+                    QUEUE => self.host.service_queue.clear(),
                     token if token & CONTROL != 0 => self.receive((token & !CONTROL) as usize),
                     token => self.serve(token, event.flags),
                 }

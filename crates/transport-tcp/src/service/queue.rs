@@ -58,29 +58,29 @@ impl ServiceQueue {
 
     /// Has the service thread poll the control plane.
     pub(crate) fn wake(&self) {
-        ring(&self.waker);
+        notify(&self.waker);
     }
 
     /// For the service thread, which is awake.
-    pub(crate) fn silence(&self) {
-        silence(&self.waker);
+    pub(crate) fn clear(&self) {
+        clear(&self.waker);
     }
 }
 
-/// An eventfd: something to ring.
+/// An eventfd, which wakes the thread that waits for it.
 pub(crate) fn eventfd() -> io::Result<OwnedFd> {
     Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// Rings an eventfd, until it is silenced.
-pub(crate) fn ring(eventfd: &OwnedFd) {
-    // It fails only if it has been rung 2^64 times unanswered.
+/// Makes an eventfd readable, until it is cleared.
+pub(crate) fn notify(eventfd: &OwnedFd) {
+    // It fails only after 2^64 calls without a `clear`.
     let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
 }
 
-/// Takes what has rung.
-pub(crate) fn silence(eventfd: &OwnedFd) {
-    // Fails if it was not rung, which does not matter.
+/// Makes an eventfd unreadable.
+pub(crate) fn clear(eventfd: &OwnedFd) {
+    // Fails if it was not readable, which does not matter.
     let _ = rustix::io::read(eventfd, &mut [0; 8]);
 }
 

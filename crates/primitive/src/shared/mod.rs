@@ -1,8 +1,8 @@
-//! [`SharedBytes`]: memory that somebody else may write at any moment.
+//! [`SharedBytes`]: memory that another thread, process or device may write at any moment.
 //!
-//! A `&[u8]` promises the compiler that nobody writes; a peer process or a network card makes no
-//! such promise. So exported memory is never seen through references: words of it are atomics, and
-//! runs of it are copied out (or in) before anybody looks at them. That is also what makes "read
+//! A `&[u8]` promises the compiler that the bytes do not change; a peer process or a network card
+//! makes no such promise. So exported memory is never seen through references: words of it are atomics, and
+//! runs of it are copied out (or in) before code uses them. That is also what makes "read
 //! once, then check, then use" the only way to read.
 //!
 //! ```text
@@ -19,18 +19,22 @@
 mod model;
 #[cfg(not(loom))]
 mod raw;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 #[cfg(not(loom))]
-use self::raw::{copy_opaque, copy_words_in, copy_words_out, lines_differ, prefetch_for_write};
-#[cfg(not(loom))]
 use crate::limits::CACHE_LINE;
+#[cfg(not(loom))]
+use crate::shared::raw::{
+    copy_opaque, copy_words_in, copy_words_out, lines_differ, prefetch_for_write,
+};
 use crate::{
     Words,
     sync::{AtomicU64, Ordering},
 };
+use std::sync::Arc;
 #[cfg(not(loom))]
-use std::{any::Any, ptr::NonNull};
-use std::{ops::Range, sync::Arc};
+use std::{any::Any, ops::Range, ptr::NonNull};
 
 /// A run of memory that another thread, process or device may write at any moment.
 ///
@@ -172,8 +176,8 @@ impl SharedBytes {
     ///
     /// # Safety
     /// `base` is 8-aligned; `base..base + len` stays mapped as long as `owner` lives, readable, and
-    /// writable unless the caller sees to it that nobody writes through what it makes; and nobody
-    /// holds a reference into it, ever.
+    /// writable unless the caller ensures that no view made from it is written; and no reference into it
+    /// exists, ever.
     pub unsafe fn from_raw(
         base: NonNull<u8>,
         len: usize,
@@ -189,8 +193,8 @@ impl SharedBytes {
         self.base
     }
 
-    /// Zeroed memory of this process, aligned to a cache line. Pages of a large run that nobody
-    /// touches take no memory.
+    /// Zeroed memory of this process, aligned to a cache line. Untouched pages of a large run
+    /// take no memory.
     ///
     /// # Panics
     /// If `len` is zero, or when there is no memory.
@@ -260,7 +264,7 @@ impl SharedBytes {
     }
 
     /// Copies `out.len()` bytes from byte `at` out of the run. The copy has no order: bytes that
-    /// somebody writes meanwhile arrive torn.
+    /// a peer writes meanwhile arrive torn.
     ///
     /// # Panics
     /// If they are not inside the run.
@@ -268,7 +272,7 @@ impl SharedBytes {
     pub fn read_into(&self, at: usize, out: &mut [u8]) {
         self.check(at, out.len());
         // SAFETY: the source is inside the run (checked); `out` is ours and cannot overlap memory
-        // that nobody may hold a reference into.
+        // into which no reference may exist.
         unsafe { copy_opaque(out.as_mut_ptr(), self.base.as_ptr().add(at), out.len()) }
     }
 
@@ -295,8 +299,8 @@ impl SharedBytes {
         unsafe { copy_words_out(out.as_mut_ptr(), self.base.as_ptr().add(at), out.len()) }
     }
 
-    /// As [`write_from`](Self::write_from), word by word: nobody sees a word of this run, which is
-    /// one at a multiple of eight, with only some of its bytes written, if `bytes` cover it. Words
+    /// As [`write_from`](Self::write_from), word by word: no reader sees a word of this run, which
+    /// is one at a multiple of eight, with only some of its bytes written, if `bytes` cover it. Words
     /// have no order among each other.
     ///
     /// # Panics
@@ -370,121 +374,6 @@ impl SharedBytes {
         while at < to {
             prefetch_for_write(self.base.as_ptr().wrapping_add(at));
             at += CACHE_LINE;
-        }
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    #[should_panic(expected = "access to bytes 60..68 of a shared memory of 64 bytes")]
-    fn a_word_past_the_end_is_refused() {
-        SharedBytes::heap(64).load(60, Ordering::Relaxed);
-    }
-
-    #[test]
-    #[should_panic(expected = "of a shared memory of 64 bytes")]
-    fn an_offset_that_wraps_is_refused() {
-        SharedBytes::heap(64).read_into(usize::MAX - 3, &mut [0; 8]);
-    }
-
-    #[test]
-    fn a_slice_keeps_its_memory_alive() {
-        let part = SharedBytes::heap(64).slice(16, 16);
-        part.store(8, 3, Ordering::Relaxed);
-        assert_eq!(part.load(8, Ordering::Relaxed), 3);
-    }
-
-    /// One thread writes words whose bytes are all alike, from memory of every alignment, the other
-    /// reads them into such: each word that it sees is one that was written.
-    #[test]
-    fn a_word_is_never_torn() {
-        const BYTES: usize = 4096;
-        let memory = SharedBytes::heap(BYTES + 16);
-        let is_done = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for round in 0..20_000usize {
-                    let (skew, lead) = (round % 8, round / 8 % 8);
-                    let bytes = vec![round as u8; skew + BYTES];
-                    match round % 3 {
-                        0 => memory.write_words(lead, &bytes[skew..]),
-                        _ => {
-                            let from = SharedBytes::heap(skew + BYTES);
-                            from.write_from(0, &bytes);
-                            memory.copy_part(lead, &from, skew..skew + BYTES);
-                        }
-                    }
-                }
-                is_done.store(true, Ordering::Release);
-            });
-            let (into, mut round) = (SharedBytes::heap(BYTES + 8), 0);
-            let mut bytes = vec![0; BYTES + 8];
-            while !is_done.load(Ordering::Acquire) {
-                let skew = round % 8;
-                round += 1;
-                // The words that every round covers.
-                let words = &mut bytes[skew..skew + BYTES - 16];
-                match round % 3 {
-                    0 => memory.read_words(8, words),
-                    _ => {
-                        memory.copy_out(8..8 + words.len(), &into, skew);
-                        into.read_into(skew, words);
-                    }
-                }
-                for (at, word) in words.chunks_exact(8).enumerate() {
-                    assert!(word.iter().all(|byte| *byte == word[0]), "{word:?} at word {at}");
-                }
-            }
-        });
-    }
-
-    #[test]
-    fn memory_on_the_heap_is_aligned_and_may_be_refused() {
-        for len in [1, 8, 100, 1 << 20] {
-            let memory = SharedBytes::heap(len);
-            assert_eq!((memory.len(), memory.base.as_ptr().addr() % 128), (len, 0));
-        }
-        for len in [usize::MAX, isize::MAX as usize] {
-            assert!(SharedBytes::try_heap(len).is_none());
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn bytes_come_back_as_they_went_in(bytes in proptest::collection::vec(any::<u8>(), 0..5000), at in 0usize..200) {
-            let memory = SharedBytes::heap(at + bytes.len() + 8);
-            memory.write_from(at, &bytes);
-            let mut out = vec![0; bytes.len()];
-            memory.read_into(at, &mut out);
-            prop_assert_eq!(&out, &bytes);
-            let copy = SharedBytes::heap(memory.len() + 8);
-            copy.copy_from(8, &memory);
-            copy.read_into(at + 8, &mut out);
-            prop_assert_eq!(&out, &bytes);
-            copy.copy_part(3, &memory, at..at + bytes.len());
-            copy.read_into(3, &mut out);
-            prop_assert_eq!(&out, &bytes);
-            copy.write_words(5, &bytes);
-            copy.copy_out(5..5 + bytes.len(), &memory, at);
-            out.fill(0);
-            memory.read_words(at, &mut out);
-            prop_assert_eq!(&out, &bytes);
-        }
-
-        #[test]
-        fn the_first_difference_is_the_first(len in 1usize..20, changes in proptest::collection::vec(0usize..1280, 0..4)) {
-            let bytes = len * CACHE_LINE;
-            let memory = SharedBytes::heap(bytes);
-            let mut expected = None;
-            for change in changes.into_iter().filter(|c| *c < bytes) {
-                memory.write_from(change, &[1]);
-                expected = Some(expected.unwrap_or(usize::MAX).min(change / CACHE_LINE * CACHE_LINE));
-            }
-            prop_assert_eq!(memory.first_difference(0, &vec![0; bytes]), expected);
         }
     }
 }
