@@ -3,7 +3,6 @@
 use crate::{
     JoinError, TcpConfig,
     conn::Conn,
-    control::Requester,
     control::conn::{ControlConn, UNACKNOWLEDGED},
     host::{ALARM, Host, Peer, ThreadState},
     join::Joining,
@@ -11,8 +10,9 @@ use crate::{
     lane::local::LocalLane,
     lane::parker::TcpParker,
     machine::Machine,
+    plane::Requester,
     service::Service,
-    service::queue::{ServiceQueue, Task},
+    service_queue::{ServiceQueue, Task},
 };
 use primitive::SharedBytes;
 use rustix::{event::epoll, net::sockopt};

@@ -2,7 +2,7 @@
 
 use crate::{
     host::{ALARM, Host, RUNG},
-    service::queue::{silence, timespec},
+    service_queue::{silence, timespec},
 };
 use primitive::sync::Ordering;
 use rustix::{buffer::spare_capacity, event::epoll};
