@@ -120,8 +120,17 @@ mod tests {
     fn every_target_has_seeds() {
         let workspace = Workspace::find().unwrap();
         let targets = targets(&workspace.own_workspace("fuzz").unwrap()).unwrap();
-        let expected =
-            ["control", "frame", "hello", "machine", "memcached", "rdma", "shm", "slurm"];
+        let expected = [
+            "control",
+            "control_plane",
+            "frame",
+            "hello",
+            "machine",
+            "memcached",
+            "rdma",
+            "shm",
+            "slurm",
+        ];
         assert_eq!(targets, expected);
         assert!(super::targets(&workspace.root).is_err());
     }
