@@ -120,8 +120,9 @@ pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
 }
 
 /// Builds the test programs, and runs clippy and rustdoc. All of it is done for the same packages
-/// with the same features: for others, most dependencies would be built again. The programs come first, since there is much to compile beside the bindings to
-/// libibverbs, which take a minute of one processor.
+/// with the same features: for others, most dependencies would be built again. The programs come
+/// first, since there is much to compile beside the bindings to libibverbs, which take half a minute
+/// of one processor.
 fn build(workspace: &Workspace, times: &mut Times) -> Result<Vec<Program>> {
     let step =
         OPTIMISED.iter().fold(checks::rdma(workspace, "test").args(BUILD), |step, package| {
@@ -130,7 +131,7 @@ fn build(workspace: &Workspace, times: &mut Times) -> Result<Vec<Program>> {
     let messages = times.of("building the tests", || step.capture())?;
     let clippy = checks::rdma(workspace, "clippy --all-targets").args("-- -Dwarnings");
     times.of("clippy", || clippy.run())?;
-    let doc = checks::rdma(workspace, "doc --no-deps").env("RUSTDOCFLAGS", "-Dwarnings");
+    let doc = checks::rdma(workspace, checks::DOC).env("RUSTDOCFLAGS", "-Dwarnings");
     times.of("documentation", || doc.run())?;
     let packages = workspace.metadata.packages.iter();
     let packages = packages.map(|package| (&package.manifest_path, package.name.as_str()));
