@@ -70,8 +70,8 @@ pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
     PACKAGES.into_iter().fold(step, |step, package| step.arg("--package").arg(package))
 }
 
-/// The command of cargo that documents what it is told to. It names examples, as [`lint`] does: for them
-/// cargo takes the features that tests need, and without these would check dependencies again.
+/// The command of cargo that builds documentation. It includes examples, for which cargo takes the
+/// features that tests need: they are those of the other gates, so dependencies are not checked again.
 pub(crate) const DOC: &str = "doc --no-deps --lib --bins --examples";
 
 /// `cargo xtask doc`.
