@@ -70,9 +70,13 @@ pub(crate) fn rdma(workspace: &Workspace, command: &str) -> Step {
     PACKAGES.into_iter().fold(step, |step, package| step.arg("--package").arg(package))
 }
 
+/// The command of cargo that builds documentation. It includes examples, for which cargo takes the
+/// features that tests need: they are those of the other gates, so dependencies are not checked again.
+pub(crate) const DOC: &str = "doc --no-deps --lib --bins --examples";
+
 /// `cargo xtask doc`.
 pub(crate) fn doc(workspace: &Workspace) -> Result<()> {
-    Step::cargo(&workspace.root, "doc --workspace --no-deps")
+    Step::cargo(&workspace.root, &format!("{DOC} --workspace"))
         .arg(format!("--features={}", stable_features(workspace)))
         .env("RUSTDOCFLAGS", "-Dwarnings")
         .run()?;

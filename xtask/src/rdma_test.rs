@@ -47,9 +47,13 @@ const SUITES: [Suite; 3] = [
 
 /// The argument of test programs in guests: elsewhere, tests that need devices are ignored.
 const ON_DEVICES: &str = "--ignored";
-/// The arguments of cargo that build the programs.
-const BUILD: &str = "--lib --test conformance --test payloads --test killed --test link_down \
-    --test rdma --no-run --message-format json-render-diagnostics";
+/// The arguments of cargo that build integration tests.
+const INTEGRATION: &str =
+    "--test conformance --test payloads --test killed --test link_down --test rdma";
+/// The command of cargo that builds the unit tests, those of the transport alone. With xtask, which has
+/// none, dependencies have the features that they have in the other builds.
+const UNIT: &str = "test --lib --package gossamer-transport-rdma --package xtask \
+    --features gossamer-transport-rdma/verbs";
 /// The packages that are optimised, which racks run in the guest. The rest is as for all other tests
 /// and not built again.
 const OPTIMISED: [&str; 8] = [
@@ -120,17 +124,25 @@ pub(crate) fn run(workspace: &Workspace, test: &RdmaTest) -> Result<()> {
 }
 
 /// Builds the test programs, and runs clippy and rustdoc. All of it is done for the same packages
-/// with the same features: for others, most dependencies would be built again. The programs come first, since there is much to compile beside the bindings to
-/// libibverbs, which take a minute of one processor.
+/// with the same features: for others, most dependencies would be built again. The programs come
+/// first, since there is much to compile beside the bindings to libibverbs, which take half a minute
+/// of one processor.
 fn build(workspace: &Workspace, times: &mut Times) -> Result<Vec<Program>> {
-    let step =
-        OPTIMISED.iter().fold(checks::rdma(workspace, "test").args(BUILD), |step, package| {
+    let built = |step: Step| {
+        let step = step.args("--no-run --message-format json-render-diagnostics");
+        let step = OPTIMISED.iter().fold(step, |step, package| {
             step.arg("--config").arg(format!("profile.dev.package.{package}.opt-level=2"))
         });
-    let messages = times.of("building the tests", || step.capture())?;
+        step.capture()
+    };
+    let messages = times.of("building the tests", || {
+        let integration = built(checks::rdma(workspace, "test").args(INTEGRATION))?;
+        let unit = built(Step::cargo(&workspace.root, UNIT))?;
+        anyhow::Ok([integration, unit].concat())
+    })?;
     let clippy = checks::rdma(workspace, "clippy --all-targets").args("-- -Dwarnings");
     times.of("clippy", || clippy.run())?;
-    let doc = checks::rdma(workspace, "doc --no-deps").env("RUSTDOCFLAGS", "-Dwarnings");
+    let doc = checks::rdma(workspace, checks::DOC).env("RUSTDOCFLAGS", "-Dwarnings");
     times.of("documentation", || doc.run())?;
     let packages = workspace.metadata.packages.iter();
     let packages = packages.map(|package| (&package.manifest_path, package.name.as_str()));

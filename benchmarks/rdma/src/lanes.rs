@@ -18,22 +18,22 @@ use transport_tcp::{Credentials, TcpConfig, TcpTransport};
 
 use crate::Host;
 
-/// What the carriers say they work for.
+/// The job of the carriers.
 const JOB: JobId = JobId(1);
-/// How long one host may wait for the other.
+/// The timeout of one host that waits for the other.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of a word.
 const WORD: usize = 8;
-/// What ends a game of ping-pong.
+/// The value that ends a ping-pong.
 const OVER: u64 = u64::MAX;
-/// Bytes of a write, where rates are counted.
+/// Bytes of a write when rates are measured.
 const BYTES: usize = 256;
-/// Writes on one lane between two that tell of their completion.
+/// Writes on one lane per signalled write.
 const BURST: u64 = 32;
-/// Such bursts that may be under way on one lane.
+/// Bursts in flight on one lane, at most.
 const BURSTS: u64 = 2;
 
-/// How it is told that bytes are there.
+/// How the receiver recognises that bytes have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Telling {
     /// A second write, of one word, behind the write of the bytes.
@@ -46,16 +46,16 @@ pub(crate) fn failed(error: impl std::fmt::Display) -> CaseError {
     CaseError::Failed(error.to_string())
 }
 
-/// How the carriers of two hosts speak to each other.
+/// The protection of the carriers' connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joining {
     /// With TLS, as those of jobs do.
     Encrypted,
-    /// As it is.
+    /// Without encryption.
     Open,
 }
 
-/// Two hosts with so many lanes to each other.
+/// Two hosts with this number of lanes to each other.
 pub(crate) fn joined(
     hosts: &[Host; 2],
     lanes: u32,
@@ -96,8 +96,8 @@ pub(crate) fn joined(
     }
 }
 
-/// Half a round trip, in microseconds, of `bytes` that are written to the other side, which is told
-/// so and does the same: the median.
+/// The median of half a round trip, in microseconds: one side writes `bytes`, and the other, once
+/// they have arrived, writes as many back.
 pub(crate) fn half_round_trip_us(
     sampler: &Sampler,
     hosts: &[Host; 2],
@@ -141,11 +141,11 @@ pub(crate) fn half_round_trip_us(
     })
 }
 
-/// One side of the game.
+/// One side of a ping-pong.
 struct Side {
     lane: Box<dyn Lane>,
     cell: Cell,
-    /// What is written.
+    /// The bytes to write.
     mine: SharedBytes,
     telling: Telling,
 }
@@ -190,12 +190,12 @@ impl Side {
                 break;
             }
         }
-        Err(failed("the other side says nothing"))
+        Err(failed("the other side did not answer in time"))
     }
 }
 
-/// Writes of 256 bytes per second, in millions, by so many threads with so many lanes each: every
-/// thread writes on its lanes in turn.
+/// Millions of 256-byte writes per second, by `threads` threads with `lanes` lanes each, on which a
+/// thread writes in turn.
 pub(crate) fn write_rate(
     sampler: &Sampler,
     hosts: &[Host; 2],

@@ -1,5 +1,5 @@
-//! Payloads that have no room in a slot, between bare lanes: sent by the carrier, or read by the
-//! device of the other side.
+//! Payloads that do not fit a slot, between lanes alone: the carrier sends them, or the device of
+//! the other side reads them.
 
 use std::thread;
 use std::time::Instant;
@@ -16,11 +16,11 @@ use crate::lanes::{Joining, TIMEOUT, failed, joined};
 const PAYLOAD: u64 = 0;
 /// The payload is there.
 const ARRIVED: u64 = 1;
-/// There are no more.
+/// No more payloads follow.
 const OVER: u64 = 2;
 
-/// Microseconds from sending a payload of `bytes` to hearing that the other side has it: the
-/// median. It is read by the other side's device if `is_read`, and the carrier's otherwise.
+/// The median of the microseconds from sending a payload of `bytes` to the acknowledgement of the
+/// other side. Its device reads the payload if `is_read`; else the carrier sends it.
 pub(crate) fn trip_us(
     sampler: &Sampler,
     hosts: &[Host; 2],
@@ -40,7 +40,7 @@ pub(crate) fn trip_us(
                     return Ok(());
                 }
                 if payload.len() != bytes || payload.last() != Some(&7) {
-                    return Err(failed("another payload came than was sent"));
+                    return Err(failed("received payload differs from the sent one"));
                 }
                 give(&mut *server, ARRIVED, Vec::new())?;
             }
@@ -87,5 +87,5 @@ fn arrival(lane: &mut dyn Lane) -> Result<(u64, Vec<u8>), CaseError> {
             break;
         }
     }
-    Err(failed("the other side says nothing"))
+    Err(failed("the other side did not answer in time"))
 }

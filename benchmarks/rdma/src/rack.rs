@@ -13,8 +13,8 @@ use bench_kit::product::sample::{Load, StopFlag, measure_load};
 use bench_kit::product::share::{Delegated, send_from_fibers, send_window};
 use bench_kit::roles::{Lifeline, Role, RoleProcess};
 use bench_kit::work::{Adder, Section, Think};
-use gossamer_job::Secret;
 use gossamer::{Rack, RdmaConfig, Trust};
+use gossamer_job::Secret;
 
 use crate::Host;
 
@@ -30,19 +30,19 @@ const TIME: &str = "RDMA_BENCH_NS";
 /// after which a rack's do by itself is over before an emulated device has answered.
 const AWAKE: Duration = Duration::from_millis(100);
 
-/// How long round trips go on before they count.
+/// The time of round trips before the measured ones.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// Who sends.
+/// The sender of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     /// A fiber that waits for each answer and takes its time; all others are counted.
     OneFiber,
-    /// A fiber with so many requests under way.
+    /// A fiber with this number of requests in flight.
     Window(usize),
-    /// A fiber that sends so many requests, and waits until all are answered.
+    /// A fiber that sends this number of requests, and waits until all are answered.
     Batch(usize),
-    /// So many fibers that wait.
+    /// This number of fibers, each of which waits for its answer.
     Fibers(usize),
 }
 
@@ -69,7 +69,7 @@ impl Sender {
     }
 }
 
-/// What a rack is to do.
+/// The task of a rack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) sender: Sender,
@@ -84,7 +84,7 @@ pub(crate) struct Plan {
 /// trip in microseconds if it sends alone, or else answered requests per second.
 pub(crate) fn figure(sampler: &Sampler, hosts: &[Host; 2], plan: Plan) -> Result<f64, CaseError> {
     static RACKS: AtomicU32 = AtomicU32::new(0);
-    // The number of the step decides where its tasks meet, so each has another.
+    // Tasks find each other by the number of their step, so each rack has its own.
     let step = RACKS.fetch_add(1, Relaxed);
     let start = |rank: usize, core| {
         let variables: [(&str, OsString); 13] = [
@@ -127,7 +127,7 @@ fn host(_: Lifeline) -> ExitCode {
 /// Returns on host 0 only.
 fn take_part() -> Result<f64, Box<dyn std::error::Error>> {
     let time = Duration::from_nanos(env::var(TIME)?.parse()?);
-    let sender = Sender::named(&env::var(SENDER)?).ok_or("no such sender")?;
+    let sender = Sender::named(&env::var(SENDER)?).ok_or("unknown sender")?;
     let mut config = RdmaConfig::default();
     if !env::var(INLINE)?.parse::<bool>()? {
         config.inline_bytes = 0;
@@ -177,7 +177,7 @@ fn send_batches(sum: Trust<Adder>, size: usize) -> Load {
     Load { stop, fibers: vec![fiber], done }
 }
 
-/// The median of half the round trips that fill `time`, in microseconds.
+/// The median of half of each round trip that fits into `time`, in microseconds.
 fn half_round_trip_us(sum: &Trust<Adder>, time: Duration) -> f64 {
     round_trips(sum, WARM_UP);
     let mut trips = round_trips(sum, time);
@@ -185,7 +185,7 @@ fn half_round_trip_us(sum: &Trust<Adder>, time: Duration) -> f64 {
     trips[trips.len() / 2].as_secs_f64() * 1e6 / 2.0
 }
 
-/// What each of the round trips took that fill `time`; at least one.
+/// The durations of the round trips that fit into `time`; at least one.
 fn round_trips(sum: &Trust<Adder>, time: Duration) -> Vec<Duration> {
     let (start, mut trips) = (Instant::now(), Vec::new());
     let mut began = start;

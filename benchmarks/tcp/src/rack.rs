@@ -136,7 +136,7 @@ fn host(_: Lifeline) -> ExitCode {
 
 fn take_part() -> Result<Option<Throughput>, Box<dyn std::error::Error>> {
     let time = Duration::from_nanos(env::var(TIME)?.parse()?);
-    let sender = Sender::named(&env::var(SENDER)?).ok_or("no such sender")?;
+    let sender = Sender::named(&env::var(SENDER)?).ok_or("unknown sender")?;
     let host: u32 = env::var(NUMBER)?.parse()?;
     let addresses = env::var(ADDRESSES)?;
     let addresses = addresses.split(' ').map(str::parse).collect::<Result<Vec<SocketAddr>, _>>()?;

@@ -9,11 +9,11 @@
 
 use crate::{
     conn::Conn,
-    control::SharedPlane,
-    control::export::Exported,
+    export::Exported,
     machine::Port,
     machine::bulk,
-    service::queue::{ServiceQueue, Task, eventfd, notify},
+    plane::SharedPlane,
+    service_queue::{ServiceQueue, Task, eventfd, notify},
     wire::WireError,
 };
 use primitive::sync::{AtomicBool, AtomicU32, Ordering};

@@ -19,10 +19,11 @@
 //! 3. `machine`: a data connection without its socket, `bulk` included; `conn`: one with it.
 //! 4. `host`: what all threads share, and which thread reads which connection when.
 //! 5. `lane`: what runtime threads hold, `local` and `parker` included.
-//! 6. `control`: the control plane ([`transport_control`]) as threads share it, `export`: a region of
-//!    this host, `conn`: the connections that carry its messages.
+//! 6. `plane`: the control plane ([`transport_control`]) under its lock; `export`: a region of this
+//!    host; `control`: what threads ask of the control plane and do for it, and the connections that
+//!    carry its messages.
 //! 7. `service`: the thread that polls the control plane and looks after what no other thread does;
-//!    `queue`: how others wake it.
+//!    `service_queue`: how others wake it.
 //! 8. `join`: how processes become a rack, and strangers do not.
 //! 9. [`TcpTransport`]: puts them together. [`Tls`] is also for processes that meet before they are
 //!    a rack.
@@ -34,13 +35,16 @@ mod config;
 mod conn;
 mod control;
 mod error;
+mod export;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod host;
 mod join;
 mod lane;
 mod machine;
+mod plane;
 mod service;
+mod service_queue;
 mod tcp;
 mod wire;
 

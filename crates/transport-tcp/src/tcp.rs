@@ -11,7 +11,7 @@ use crate::{
     lane::parker::TcpParker,
     machine::Machine,
     service::Service,
-    service::queue::{ServiceQueue, Task},
+    service_queue::{ServiceQueue, Task},
 };
 use primitive::SharedBytes;
 use rustix::{event::epoll, net::sockopt};

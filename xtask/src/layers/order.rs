@@ -32,6 +32,20 @@ pub(super) const PICKS_TRANSPORTS: &str = "gossamer";
 ///
 /// `cargo xtask layers --order FOLDER` prints an order that the sources of a folder allow.
 pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
+    ("crates/apps/chaos/src", &[&["plan", "procfs"], &["rack", "report"], &["round"]]),
+    ("crates/apps/kv/src", &[&["fibers", "store"], &["memcached", "ycsb"], &["bench", "server"]]),
+    (
+        "crates/daemon/src",
+        &[
+            &["causes", "escape", "files"],
+            &["quarantine"],
+            &["security"],
+            &["protocol"],
+            &["controller", "process"],
+            &["host"],
+            &["cli"],
+        ],
+    ),
     (
         "crates/deploy/src",
         &[
@@ -134,7 +148,90 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/trust-core/src/wire",
         &[&["bulk", "copy", "integrity", "traffic", "words"], &["arrivals", "slot"], &["link"]],
     ),
+    (
+        "crates/gossamer/src",
+        &[
+            &["barrier", "board", "children", "error", "mixed", "processors", "unencrypted"],
+            &["arguments", "cause"],
+            &["rack"],
+            &["shared", "start"],
+            &["reporter", "worker"],
+            &["end", "placement"],
+            &["run", "sharded"],
+        ],
+    ),
+    (
+        "crates/job/src",
+        &[
+            &["environment", "id", "secret"],
+            &["authority", "description", "statistics", "tls"],
+            &["slurm"],
+        ],
+    ),
+    (
+        "crates/transport-control/src",
+        &[
+            &["violation"],
+            &["message"],
+            &["config"],
+            &["output"],
+            &["control"],
+            &["testing"],
+            &["fuzzing"],
+        ],
+    ),
+    (
+        "crates/transport-rdma/src",
+        &[
+            &["config", "error", "verbs"],
+            &["memory"],
+            &["qp"],
+            &["control"],
+            &["fuzzing", "lane"],
+            &["transport"],
+        ],
+    ),
+    (
+        "crates/transport-rdma/src/control",
+        &[
+            &["device_selection", "exports", "imports", "message", "revocations", "sleep_flags"],
+            &["medium"],
+            &["host"],
+            &["join", "progress", "regions"],
+            &["service"],
+        ],
+    ),
+    ("crates/transport-rdma/src/lane", &[&["local", "parker", "remote"]]),
+    ("crates/transport-rdma/src/memory", &[&["descriptor", "pages", "remote"], &["pool"]]),
+    (
+        "crates/transport-rdma/src/qp",
+        &[&["immediate", "ring"], &["payloads", "send_queue"], &["connection"], &["thread"]],
+    ),
     ("crates/transport-rdma/src/verbs", &[&["device"], &["cq", "pd"], &["mr"], &["qp"]]),
+    (
+        "crates/transport-shm/src",
+        &[
+            &["wire"],
+            &["fuzzing", "memory"],
+            &["control"],
+            &["data"],
+            &["transport"],
+            &["handshake"],
+        ],
+    ),
+    (
+        "crates/transport-tcp/src",
+        &[
+            &["config", "error", "export", "wire"],
+            &["machine", "plane", "service_queue"],
+            &["conn", "join"],
+            &["fuzzing", "host"],
+            &["lane"],
+            &["control"],
+            &["service"],
+            &["tcp"],
+        ],
+    ),
     (
         "tools/guest/src",
         &[&["apt", "archive", "watch"], &["kernel", "packages"], &["task"], &["qemu"], &["run"]],

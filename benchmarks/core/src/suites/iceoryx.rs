@@ -24,9 +24,9 @@ use tempfile::TempDir;
 const WINDOW: usize = 64;
 const FOLDER: &str = "BENCH_ICEORYX";
 const SERVICE: &str = "core-bench/addition";
-/// Requests between two looks at the clock.
+/// Requests between two clock readings.
 const BURST: u32 = 256;
-/// Empty polls after which a client looks whether its server is still there.
+/// Empty polls after which a client checks whether its server still runs.
 const EMPTY: u32 = 1 << 20;
 
 type Shm = ipc::Service;
@@ -79,7 +79,7 @@ fn sample(sampler: &Sampler, window: usize) -> Result<f64, CaseError> {
     Ok(rate)
 }
 
-/// The rate, and the share of its time that this thread lost.
+/// Returns the rate, and the share of its time for which this thread did not run.
 fn requests(sampler: &Sampler, folder: &Path, window: usize) -> Result<(f64, f64), CaseError> {
     let (_node, service) = open(folder).map_err(failed("open its service"))?;
     let client = service.client_builder().create().map_err(text);
@@ -94,7 +94,7 @@ fn requests(sampler: &Sampler, folder: &Path, window: usize) -> Result<(f64, f64
     Ok((done as f64 / share.wall.as_secs_f64(), share.lost))
 }
 
-/// At least [`BURST`] requests, `window` at a time; how many.
+/// Sends at least [`BURST`] requests, `window` at a time; returns their number.
 fn burst(client: &Requester, flight: &mut Vec<Pending>, window: usize) -> Result<u64, CaseError> {
     let mut done = 0;
     while done < u64::from(BURST) {
@@ -108,7 +108,7 @@ fn burst(client: &Requester, flight: &mut Vec<Pending>, window: usize) -> Result
                 std::hint::spin_loop();
                 empty += 1;
                 if empty.is_multiple_of(EMPTY) && !pending.is_connected() {
-                    return Err(failed("receive")("its server is gone".to_owned()));
+                    return Err(failed("receive")("its server has exited".to_owned()));
                 }
             }
             done += 1;
@@ -121,12 +121,12 @@ fn burst(client: &Requester, flight: &mut Vec<Pending>, window: usize) -> Result
 struct Files(TempDir);
 
 impl Drop for Files {
-    // The library leaves one file behind on purpose, for nodes to come.
+    // The library leaves one file behind on purpose, for later nodes.
     fn drop(&mut self) {
         let Some(prefix) = self.0.path().file_name() else { return };
         for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
             if entry.file_name().as_bytes().starts_with(prefix.as_bytes()) {
-                // A file that cannot be removed harms no later sample: each has its own names.
+                // A file that stays behind does not affect later samples: each has its own names.
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -153,7 +153,7 @@ fn open(folder: &Path) -> Result<(Node<Shm>, Service), String> {
     Ok((node, service))
 }
 
-/// Serves requests until the lifeline closes: adds up their values.
+/// Serves requests until the lifeline closes, adding up their values.
 fn serve(line: Lifeline) -> ExitCode {
     match answer(&line) {
         Ok(()) => ExitCode::SUCCESS,
@@ -174,7 +174,7 @@ fn answer(line: &Lifeline) -> Result<(), String> {
     while !line.is_closed() {
         while let Some(request) = server.receive().map_err(text)? {
             sum = sum.wrapping_add(*request.payload());
-            // A client that has gone wants no answer; its end is no fault of this process.
+            // A client that exited needs no response, and its exit is not an error here.
             let _ = request.send_copy(sum);
         }
         std::hint::spin_loop();

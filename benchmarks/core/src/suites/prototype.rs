@@ -28,7 +28,8 @@ impl Prototype {
     /// Copies the crate in `folder` and builds it in release mode.
     ///
     /// # Errors
-    /// When the folder is no crate, or does not build; the message ends with cargo's.
+    /// Returns an error if the folder is not a crate or does not build; the message ends with
+    /// cargo's.
     pub(crate) fn build(folder: &Path) -> io::Result<Prototype> {
         let scratch = TempDir::with_prefix("core-bench-prototype-")?;
         copy(folder, scratch.path())
@@ -59,13 +60,15 @@ impl Prototype {
         let near = figures[0].map(|value| (value, Class::Near));
         let (value, class) =
             near.or(figures[1].map(|value| (value, Class::Far))).ok_or_else(|| {
-                CaseError::Disturbed(format!("the prototype discarded its own runs of `{row}`"))
+                CaseError::Disturbed(format!(
+                    "the prototype discarded its runs of `{row}` as disturbed"
+                ))
             })?;
         Ok(Reading { class: Some(class), ..Reading::of(value) })
     }
 }
 
-/// The cases that belong beside the suite `counter`.
+/// The cases of the suite `counter`.
 pub(crate) fn counter(prototype: &Rc<Prototype>) -> Vec<Case> {
     let row = |name, filter, row| case(prototype, name, filter, row);
     vec![
@@ -87,7 +90,7 @@ pub(crate) fn counter(prototype: &Rc<Prototype>) -> Vec<Case> {
     ]
 }
 
-/// The cases that belong into the suite `symmetric`.
+/// The cases of the suite `symmetric`.
 pub(crate) fn symmetric(prototype: &Rc<Prototype>) -> Vec<Case> {
     let row = |name, filter, row| case(prototype, name, filter, row);
     vec![
@@ -115,13 +118,13 @@ pub(crate) fn one_thread(prototype: &Rc<Prototype>) -> Case {
     Case::new("prototype/64 fibers, all", Unit::Cycles, move |sampler: &Sampler| {
         let filter = "self/64 fibers 1 buf x 64 pf";
         let mops = prototype.sample(filter, filter)?.value;
-        // It runs on the first core, too, and tells no frequency.
+        // It also runs on the first core, and does not report a frequency.
         let cycles_per_ns = Some(on_core(sampler.cores.first, cycles::per_ns)?);
         Ok(Reading { cycles_per_ns, ..Reading::of(1e3 / mops) })
     })
 }
 
-/// `filter` must not hold a comma: the prototype takes those for several filters.
+/// `filter` must not contain a comma: the prototype separates filters by commas.
 fn case(
     prototype: &Rc<Prototype>,
     name: &'static str,
@@ -142,7 +145,7 @@ fn parse(table: &str, row: &str) -> Option<[Option<f64>; 2]> {
     let mut words = cells.split_whitespace();
     while let Some(word) = words.next() {
         figures.push(word.parse().ok());
-        // A measured cell goes on with its unit and spread and ends with its count.
+        // The unit, the spread and, last, the count of a measured cell follow its value.
         if word != "-" {
             words.by_ref().find(|word| word.starts_with("n="))?;
         }
@@ -165,7 +168,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the crate of this manifest a workspace of its own, whatever lies above the scratch folder.
+/// Makes the crate of this manifest a workspace of its own, so that cargo ignores folders above it.
 fn stand_alone(manifest: &Path) -> io::Result<()> {
     let text = fs::read_to_string(manifest)?;
     if text.lines().any(|line| line.trim() == "[workspace]") {
@@ -174,7 +177,7 @@ fn stand_alone(manifest: &Path) -> io::Result<()> {
     fs::write(manifest, format!("{text}\n[workspace]\n"))
 }
 
-/// The one executable file that a release build left behind.
+/// The single executable file of a release build.
 fn only_program(folder: &Path) -> io::Result<PathBuf> {
     let is_program = |path: &Path| {
         path.extension().is_none() && path.is_file() && path.with_extension("d").is_file()
@@ -184,7 +187,7 @@ fn only_program(folder: &Path) -> io::Result<PathBuf> {
         entries.into_iter().map(|entry| entry.path()).filter(|path| is_program(path)).collect();
     match (programs.pop(), programs.pop()) {
         (Some(program), None) => Ok(program),
-        _ => Err(io::Error::other("a prototype must be a crate with exactly one program")),
+        _ => Err(io::Error::other("the prototype must have exactly one program")),
     }
 }
 

@@ -1,6 +1,6 @@
-//! Other crates' stack switches behind one trait, as bare as each crate offers them.
+//! The stack switches of other crates behind one trait, at the lowest level that each offers.
 //!
-//! A fiber here runs the same piece of work again and again and gives the thread back in between.
+//! A fiber here repeats one piece of work and yields after each run.
 //! Stacks are the crates' own, 64 KiB, with their guard pages.
 
 use std::cell::Cell;
@@ -16,16 +16,16 @@ use generator::{Generator, Gn, LocalGenerator, done};
 /// Bytes of stack for every fiber.
 pub(crate) const STACK: usize = 64 * 1024;
 
-/// A fiber that runs `W` whenever it is resumed.
+/// A fiber that runs `W` each time it is resumed.
 pub(crate) trait RawFiber<W: FnMut() + 'static>: Sized {
     /// A suspended fiber.
     fn endless(work: W) -> Self;
 
-    /// Lets it run its work once.
+    /// Resumes it for one run of its work.
     fn resume(&mut self);
 }
 
-/// A stack for one fiber after another, as a pool would hand it out.
+/// A stack that one fiber after another uses, as from a pool.
 pub(crate) trait RawPool: Default {
     /// Creates a fiber on the stack, runs it to its end, and gets the stack back.
     fn run_once(&mut self, work: fn());
@@ -63,7 +63,7 @@ impl Default for CorosenseiPool {
 impl RawPool for CorosenseiPool {
     #[inline(always)]
     fn run_once(&mut self, work: fn()) {
-        let stack = self.0.take().expect("every fiber gives its stack back");
+        let stack = self.0.take().expect("every fiber returns its stack");
         let mut fiber = Coroutine::with_stack(stack, move |_: &Yielder<(), ()>, ()| work());
         fiber.resume(());
         self.0 = Some(fiber.into_stack());
@@ -100,7 +100,7 @@ impl<W: FnMut() + 'static> RawFiber<W> for Gener {
 }
 
 impl Drop for Gener {
-    // A fiber dropped half-way would be unwound by a panic.
+    // Dropping a suspended fiber would unwind it by a panic.
     fn drop(&mut self) {
         self.quit.set(true);
         self.fiber.resume();

@@ -1,4 +1,4 @@
-//! What one instruction is, as far as counting cares.
+//! Classifies one instruction for counting.
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
@@ -7,10 +7,10 @@ use super::mark::MAGIC;
 /// The longest x86 instruction, in bytes.
 pub(super) const LONGEST: usize = 15;
 
-/// What counting wants to know about an instruction.
+/// The properties of an instruction that are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kind {
-    /// It reads, changes and writes memory as one step that other cores see whole.
+    /// An atomic read-modify-write of memory.
     pub(super) locked: bool,
     /// It waits until all earlier stores of the core are visible, and changes nothing: an `mfence`,
     /// or a locked `or` of 0 to the own stack, which compilers take instead.
@@ -19,11 +19,11 @@ pub(super) struct Kind {
     pub(super) syscall: bool,
     /// It repeats itself, and every repetition is a step of its own.
     pub(super) repeats: bool,
-    /// It is one of our marks.
+    /// It is a mark.
     pub(super) mark: Option<u16>,
 }
 
-/// Decodes the instruction at the start of `bytes`; `None` when there is none.
+/// Decodes the instruction at the start of `bytes`; `None` if they are not an instruction.
 pub(super) fn kind(bytes: &[u8]) -> Option<Kind> {
     if let [0x0f, 0x1f, 0x80, a, b, c, d, ..] = *bytes {
         let operand = u32::from_le_bytes([a, b, c, d]);
@@ -50,7 +50,7 @@ pub(super) fn kind(bytes: &[u8]) -> Option<Kind> {
     })
 }
 
-/// Whether a locked instruction is there for the lock alone.
+/// Whether a locked instruction serves as a full fence only.
 fn is_fence(instruction: &Instruction) -> bool {
     instruction.mnemonic() == Mnemonic::Or
         && instruction.memory_base() == Register::RSP

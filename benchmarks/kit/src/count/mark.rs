@@ -1,8 +1,8 @@
 //! The marks that a counted workload leaves in its instruction stream.
 //!
 //! A mark is the seven bytes `0f 1f 80 xx xx 55 7a`: a `nop` with a 32-bit displacement of which
-//! the upper half says "mark" and the lower half says which one. As inline assembly that may touch
-//! memory it also keeps the compiler from moving loads and stores across it.
+//! the upper half identifies a mark and the lower half is its number. As inline assembly that may
+//! touch memory it also keeps the compiler from moving loads and stores across it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::arch::asm;
@@ -54,14 +54,14 @@ pub fn end() {
 /// up and before the first phase.
 ///
 /// # Panics
-/// When the process is not traced by its parent: outside of [`count`](super::count) it would
-/// never be woken.
+/// Panics if its parent cannot trace it: outside of [`count`](super::count) it would never be
+/// resumed.
 pub fn begin() {
     ptrace::traceme().expect("the parent must be able to trace this process");
     raise(Signal::SIGSTOP).expect("a process may stop itself");
 }
 
-/// The system's allocator with marks, so that counting sees allocations wherever they come from.
+/// The system's allocator with marks, so that all allocations are counted.
 /// Programs that run workloads make it their global allocator.
 #[derive(Debug)]
 pub struct MarkedAlloc;

@@ -1,12 +1,12 @@
 //! Exact counts of what a request executes, by stepping a process through it one instruction at a
 //! time.
 //!
-//! Clocks say what something costs on a good day; this says what it does on every day. A workload
-//! runs in a process of its own: this program, started again. It sets itself up at full speed, asks
-//! to be [begun](mark::begin), and marks where its phases start. The counting process steps it,
-//! looks at every instruction before it runs, and adds it to the current phase: instructions in
-//! all, instructions that lock a cache line (a `lock` prefix, or an `xchg` with memory, which locks
-//! without one), full fences, system calls, and allocations (the marks in [`mark::MarkedAlloc`]).
+//! Times vary from run to run; these counts do not. A workload runs in a process of its own: this
+//! program, started again. It sets itself up at full speed, asks to be [begun](mark::begin), and
+//! marks where its phases start. The counting process steps it, reads every instruction before it
+//! runs, and adds it to the current phase: instructions in all, instructions that lock a cache line
+//! (a `lock` prefix, or an `xchg` with memory, which locks without one), full fences, system calls,
+//! and allocations (the marks in [`mark::MarkedAlloc`]).
 //!
 //! ```text
 //!   counting process                        counted process

@@ -19,9 +19,9 @@ use super::mark::{ALLOCATED, END, FREED, PAUSE};
 use crate::measure::cores::on_core;
 
 const VARIABLE: &str = "BENCH_COUNTED";
-/// More steps than this are a workload that does not end; stepping them would take minutes.
+/// The most instructions of a workload: stepping more would take minutes.
 const MOST_STEPS: u64 = 50_000_000;
-/// Places remembered per phase; the first few name the culprit.
+/// Locations recorded per phase, from the first on.
 const MOST_OFFENCES: usize = 8;
 
 /// Something to count, and the names of its phases.
@@ -59,7 +59,7 @@ pub struct Phase {
     pub offences: Vec<Offence>,
 }
 
-/// One place that executed something a hot path should not.
+/// The location of an instruction that a hot path should not execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offence {
     /// "locked", "syscall", "allocation" or "free".
@@ -76,7 +76,7 @@ impl Counted {
     /// The phase of this name.
     ///
     /// # Panics
-    /// When the workload has none: that is a slip of the caller's pen.
+    /// Panics if the workload has no such phase, which is a mistake of the caller.
     pub fn phase(&self, name: &str) -> &Phase {
         let found = self.0.iter().find(|phase| phase.name == name);
         found.unwrap_or_else(|| panic!("the workload has no phase `{name}`"))
@@ -89,9 +89,9 @@ pub enum CountError {
     /// The counted process could not be started or read.
     #[error("cannot {what} the counted process: {source}")]
     Process {
-        /// The attempted act.
+        /// The operation that failed.
         what: &'static str,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// The counted process ended, or was ended, before the last mark.
@@ -99,11 +99,11 @@ pub enum CountError {
     Ended {
         /// Its name.
         workload: &'static str,
-        /// What became of it.
+        /// How it ended.
         state: String,
     },
     /// A phase was entered that has no name.
-    #[error("workload `{workload}` marks phase {index}, and names only {named}")]
+    #[error("workload `{workload}` marks phase {index}, but names only {named} phases")]
     UnknownPhase {
         /// Its name.
         workload: &'static str,
@@ -112,14 +112,14 @@ pub enum CountError {
         /// How many it names.
         named: usize,
     },
-    /// Bytes that are no instruction.
-    #[error("no instruction can be read at {address:#x}")]
+    /// Bytes that are not an instruction.
+    #[error("invalid instruction at {address:#x}")]
     NoInstruction {
-        /// Where it was to execute.
+        /// Its address.
         address: u64,
     },
-    /// The workload runs on and on.
-    #[error("workload `{workload}` was not at its end mark after {MOST_STEPS} instructions")]
+    /// The workload does not reach its end mark.
+    #[error("workload `{workload}` did not reach its end mark within {MOST_STEPS} instructions")]
     Endless {
         /// Its name.
         workload: &'static str,
@@ -168,7 +168,7 @@ pub fn count(
         if counted.is_err() {
             let _ = child.kill();
         }
-        // Its own wait may have reaped it already; a second wait then has nothing to say.
+        // If it was reaped already, a second wait returns an error without meaning.
         let _ = child.wait();
         counted
     });
@@ -199,7 +199,8 @@ impl<'a> Stepper<'a> {
     fn run(mut self) -> Result<Counted, CountError> {
         let mut repeating = None;
         for _ in 0..MOST_STEPS {
-            let at = ptrace::getregs(self.pid).map_err(CountError::during("look at"))?.rip;
+            let at =
+                ptrace::getregs(self.pid).map_err(CountError::during("read the registers of"))?.rip;
             let kind = self.look(at)?;
             match kind.mark {
                 Some(END) => return self.finish(),
@@ -281,12 +282,12 @@ impl<'a> Stepper<'a> {
     }
 
     fn finish(self) -> Result<Counted, CountError> {
-        ptrace::detach(self.pid, None).map_err(CountError::during("let go of"))?;
+        ptrace::detach(self.pid, None).map_err(CountError::during("detach from"))?;
         match waitpid(self.pid, Some(WaitPidFlag::__WALL)) {
             Ok(WaitStatus::Exited(_, 0)) => Ok(Counted(self.phases)),
             Ok(other) => Err(CountError::Process {
                 what: "finish",
-                source: io::Error::other(format!("after its end mark it was {other:?}")),
+                source: io::Error::other(format!("unexpected state after its end mark: {other:?}")),
             }),
             Err(errno) => Err(CountError::during("wait for")(errno)),
         }
@@ -300,13 +301,14 @@ fn wait_for(wanted: Signal, workload: &Workload, pid: Pid) -> Result<(), CountEr
             format!("got {signal}")
         }
         Ok(WaitStatus::Exited(_, code)) => format!("exited with {code}"),
-        Ok(other) => format!("was seen as {other:?}"),
+        Ok(other) => format!("had the unexpected state {other:?}"),
         Err(errno) => return Err(CountError::during("wait for")(errno)),
     };
     Err(CountError::Ended { workload: workload.name, state })
 }
 
-/// The file that is mapped at `at` and the offset in it; the bare address when there is none.
+/// The file that is mapped at `at` and the offset in it; the address alone if no file is mapped
+/// there.
 fn place(pid: Pid, at: u64) -> String {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let found = maps.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! What a run says: rows for machines, a table for people.
+//! The report of a run: rows in JSON for programs, a table for readers.
 
 mod rows;
 mod table;

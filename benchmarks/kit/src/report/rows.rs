@@ -24,17 +24,18 @@ pub struct Row {
     pub min: f64,
     /// Largest sample.
     pub max: f64,
-    /// Samples that count here.
+    /// Samples in this placement.
     pub rounds: usize,
-    /// Samples of this case thrown away, over all placements.
+    /// Discarded samples of this case, over all placements.
     pub discarded: usize,
     /// The case it is compared with.
     pub peer: Option<String>,
     /// Median divided by the peer's in the same placement.
     pub ratio: Option<f64>,
-    /// What must come out, in words.
+    /// The required result, in words.
     pub bar: Option<String>,
-    /// Whether it did; absent when there is no bar or its peer has no figure in this placement.
+    /// Whether the result is as required; absent if there is no bar, or no figure of its peer in
+    /// this placement.
     pub holds: Option<bool>,
 }
 
@@ -110,7 +111,7 @@ fn compare(
     }
 }
 
-/// The peer's name and median; figures in another unit are no peers.
+/// The peer's name and median; a figure in another unit is not compared.
 fn find(
     peer: &Peer,
     unit: Unit,

@@ -1,4 +1,4 @@
-//! The table for people: near and far apart, one line per comparison, what was thrown away.
+//! The table for readers: one per distance class, a line per comparison, and the discarded samples.
 
 use std::fmt::Write;
 
@@ -61,7 +61,7 @@ fn comparison(row: &Row) -> String {
     text
 }
 
-/// Three or more significant digits, without a tail of them.
+/// The value with three or more significant digits, rounded.
 fn figure(number: f64) -> String {
     match number.abs() {
         n if n >= 1_000.0 => format!("{number:.0}"),
@@ -80,7 +80,7 @@ pub fn absences(suite: &Suite, outcomes: &[Outcome]) -> Vec<String> {
     outcomes.iter().filter_map(absent).collect()
 }
 
-/// One line per case that was given up or had rounds without a sample; empty when none.
+/// One line per case that failed or had rounds without a sample; empty if there are none.
 pub fn failures(suite: &Suite, outcomes: &[Outcome]) -> Vec<String> {
     let mut lines = Vec::new();
     for outcome in outcomes {
@@ -102,7 +102,7 @@ pub fn failures(suite: &Suite, outcomes: &[Outcome]) -> Vec<String> {
     lines
 }
 
-/// Every sample that counts, one a line: suite, case, round, value, unit, class, one-way latency.
+/// Every valid sample, one per line: suite, case, round, value, unit, class, one-way latency.
 pub fn raw(suite: &Suite, outcomes: &[Outcome]) -> String {
     let mut text = String::new();
     for outcome in outcomes {

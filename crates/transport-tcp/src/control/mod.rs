@@ -1,4 +1,4 @@
-//! The control plane of this host ([`transport_control`]), shared by its threads, and how they act on
+//! What threads of this host ask of its control plane ([`transport_control`]), and how they act on
 //! its outputs.
 //!
 //! Threads of the program call it under its lock and then wake the service thread, which alone polls
@@ -6,51 +6,23 @@
 //! plane.
 
 pub(crate) mod conn;
-pub(crate) mod export;
 
-use crate::{control::export::Exported, host::Host, lane::Handle};
+use crate::{
+    export::Exported,
+    host::Host,
+    lane::Handle,
+    plane::TcpMedium,
+};
 use primitive::SharedBytes;
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc},
+    sync::{Arc, Weak, mpsc},
     time::{Duration, Instant},
 };
 use transport_api::{
     Access, Event, HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion,
 };
-use transport_control::{
-    ANSWER_GRACE, Config, Control, Descriptor, ImportId, Importer, Medium, Output, Requester,
-};
-
-/// The types of the control plane over TCP, where nothing comes beside a message.
-pub(crate) struct TcpMedium;
-
-impl Medium for TcpMedium {
-    type Export = Arc<Exported>;
-    type Attachment = ();
-    type Requester = Requester;
-}
-
-/// The control plane, and whether the service thread polls it.
-pub(crate) struct Plane {
-    pub(crate) control: Control<TcpMedium>,
-    has_service_ended: bool,
-}
-
-/// The control plane as the threads of this host share it.
-pub(crate) struct SharedPlane(Mutex<Plane>);
-
-impl SharedPlane {
-    pub(crate) fn new(config: Config) -> Self {
-        let control = Control::new(Instant::now(), config);
-        Self(Mutex::new(Plane { control, has_service_ended: false }))
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Plane> {
-        // The state machine has no code of others in it: a panic with this lock is a bug in it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+use transport_control::{ANSWER_GRACE, Descriptor, ImportId, Importer, Output, Requester};
 
 /// Revokes a region when its last [`Region`] is dropped.
 struct Guard {

@@ -164,7 +164,7 @@ impl Joining {
     fn wait(&self) -> io::Result<Vec<bool>> {
         let mut polled = vec![PollFd::new(&self.config.listener, PollFlags::IN)];
         polled.extend(self.pending.iter().map(|pending| PollFd::new(pending, pending.waits_for())));
-        match poll(&mut polled, Some(&crate::service::queue::timespec(AGAIN))) {
+        match poll(&mut polled, Some(&crate::service_queue::timespec(AGAIN))) {
             Ok(_) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
             Err(Errno::INTR) => Ok(vec![false; polled.len()]),
             Err(error) => Err(error.into()),

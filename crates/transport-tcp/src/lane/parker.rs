@@ -2,7 +2,7 @@
 
 use crate::{
     host::{ALARM, Host, WAKEUP},
-    service::queue::{clear, timespec},
+    service_queue::{clear, timespec},
 };
 use primitive::sync::Ordering;
 use rustix::{buffer::spare_capacity, event::epoll};

@@ -2,7 +2,7 @@
 //! to this side's own.
 
 use crate::{
-    control::export::Exported,
+    export::Exported,
     machine::{ANSWER_WINDOW, Asked, Machine, Name, Port},
     wire::frame::{BODY_BYTES, Header, Kind, violation},
 };

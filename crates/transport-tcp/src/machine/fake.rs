@@ -1,7 +1,7 @@
 //! A process as a machine sees it, for tests and fuzzing: regions, and what has happened.
 
 use crate::{
-    control::export::Exported,
+    export::Exported,
     machine::{Name, Port},
 };
 use primitive::SharedBytes;

@@ -25,7 +25,7 @@ pub(crate) mod fake;
 mod tests;
 
 use crate::{
-    control::export::Exported,
+    export::Exported,
     machine::bulk::{Inbound, Outbound},
     wire::frame::{BODY_BYTES, Frames, HEADER, Header, Kind},
 };

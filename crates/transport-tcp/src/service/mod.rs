@@ -4,13 +4,11 @@
 //! While some thread is awake, it looks every [tick](transport_api::PollTracker::TICK) whether that
 //! thread still polls; when all sleep, it wakes for heartbeats alone.
 
-pub(crate) mod queue;
-
 use crate::{
     conn,
     control::conn::ControlConn,
     host::Host,
-    service::queue::{QUEUE, Task, timespec},
+    service_queue::{QUEUE, Task, timespec},
     wire::WireError,
 };
 use primitive::sync::Ordering;
