@@ -5,18 +5,18 @@ mod commands;
 mod output;
 mod rack;
 
-use crate::causes::with_causes;
-use crate::cli::{
-    args::{Command, DaemonArgs, DeployArgs, Gossamer, Gossamerd},
-    output::{CommandError, complain_as, print},
-    rack::rack,
-};
 use crate::{
+    causes::with_causes,
+    cli::{
+        args::{Command, DaemonArgs, DeployArgs, Gossamer, Gossamerd},
+        output::{CommandError, complain_as, print},
+        rack::rack,
+    },
     controller::verdict::NO_JOB,
     files,
     host::{
         config::{Config, ConfigError},
-        run::{self},
+        run,
     },
     process::supervisor,
 };

@@ -1,12 +1,14 @@
 //! The controller's connection to one host of a job: two tasks, one for each direction.
 //!
-//! A controller trusts daemons no more than they trust it: [`Conduct`] checks the order of a daemon's
+//! A controller trusts daemons no more than they trust it: [`SessionState`] checks the order of a daemon's
 //! messages and its window, so that a daemon can neither fill the controller's memory nor confuse it.
 //! A violation closes the connection.
 
-use crate::controller::conduct::{Conduct, Windows};
 use crate::{
-    controller::call::{CallError, Caller, FromHost, ToHost},
+    controller::{
+        call::{CallError, Caller, FromHost, ToHost},
+        session_state::{SessionState, Windows},
+    },
     protocol::{
         CHUNK, FromController, FromDaemon, HEARTBEAT_INTERVAL, Request, SILENCE_TIMEOUT,
         connection::ConnectionError,
@@ -48,7 +50,13 @@ impl Link {
         let (send, queue) = mpsc::unbounded_channel();
         let windows = Arc::new(Windows::default());
         let sending = tokio::spawn(send_loop(to, queue)).abort_handle();
-        tokio::spawn(receive_loop(number, from, incoming, Conduct::new(windows.clone()), sending));
+        tokio::spawn(receive_loop(
+            number,
+            from,
+            incoming,
+            SessionState::new(windows.clone()),
+            sending,
+        ));
         Ok(Self { queue: send, windows })
     }
 
@@ -76,12 +84,11 @@ async fn receive_loop(
     number: usize,
     mut from: FromHost,
     incoming: mpsc::Sender<HostMessage>,
-    mut conduct: Conduct,
+    mut state: SessionState,
     sending: AbortHandle,
 ) {
     loop {
-        let message =
-            from.receive(SILENCE_TIMEOUT).await.and_then(|message| conduct.check(message));
+        let message = from.receive(SILENCE_TIMEOUT).await.and_then(|message| state.check(message));
         if matches!(message, Ok(FromDaemon::Heartbeat)) {
             continue;
         }

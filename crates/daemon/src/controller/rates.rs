@@ -1,7 +1,11 @@
 //! What `gossamer top` shows: from counts at two times, how much there is of it in a second.
 
-use crate::controller::tables::{size, table};
-use crate::{escape, protocol::JobStatistics, security::member::Name};
+use crate::{
+    controller::tables::{size, table},
+    escape,
+    protocol::JobStatistics,
+    security::member::Name,
+};
 use gossamer_job::{JobId, ThreadStatistics};
 use serde::Serialize;
 

@@ -6,14 +6,14 @@
 //! 3. Output is printed, input and signals are forwarded, until all processes have ended. When one
 //!    ends badly, all others are ended at once.
 
-use crate::causes::with_causes;
-use crate::controller::program::{digest, find};
 use crate::{
+    causes::with_causes,
     controller::{
         call::{CallError, Caller},
         credentials::{self, Common},
         link::{HostMessage, Link},
         printer::Printer,
+        program::{digest, find},
         signals::{Action, Signals},
         verdict::{Outcome, Verdict},
     },

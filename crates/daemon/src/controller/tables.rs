@@ -1,7 +1,7 @@
 //! What daemons answer, as tables for people and as JSON for programs.
 
-use crate::controller::verdict::{Outcome, Verdict};
 use crate::{
+    controller::verdict::{Outcome, Verdict},
     escape,
     protocol::{Ending, HostReport, JobSummary, topology::Topology},
     security::member::Name,

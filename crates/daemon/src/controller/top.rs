@@ -1,11 +1,13 @@
 //! `gossamer top`: what the threads of all jobs do, once or until `q`.
 
-use crate::causes::with_causes;
-use crate::controller::{
-    call::{CallError, Caller},
-    rates::{self, HEAD, ThreadRow, cells},
+use crate::{
+    causes::with_causes,
+    controller::{
+        call::{CallError, Caller},
+        rates::{self, HEAD, ThreadRow, cells},
+    },
+    protocol::{Answer, Request},
 };
-use crate::protocol::{Answer, Request};
 use ratatui::{
     Frame,
     crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},

@@ -1,9 +1,9 @@
 //! `gossamerd`: the life of a daemon, from its settings to SIGTERM.
 
-use crate::host::daemon::Daemon;
 use crate::{
     host::{
         config::Config,
+        daemon::Daemon,
         jobs::Jobs,
         metrics::{self, Counts},
         server,

@@ -6,8 +6,8 @@
 //! through. Accepted requests share [`quotas`](crate::host::quotas), so that no member keeps the
 //! others out.
 
-use crate::causes::with_causes;
 use crate::{
+    causes::with_causes,
     host::{
         daemon::Daemon,
         jobs::Job,

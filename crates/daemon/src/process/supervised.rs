@@ -1,6 +1,5 @@
 //! [`Supervised`]: a process of a job with its supervisor, as the daemon holds them.
 
-use crate::protocol::connection::{ConnectionError, Receiver};
 use crate::{
     process::{
         kill::MARK,
@@ -9,7 +8,10 @@ use crate::{
         },
         supervisors::Supervisors,
     },
-    protocol::frame,
+    protocol::{
+        connection::{ConnectionError, Receiver},
+        frame,
+    },
 };
 use gossamer_job::JobDescription;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};

@@ -2,8 +2,13 @@
 //!
 //! [`Request::Run`]: crate::protocol::Request::Run
 
-use crate::protocol::process::{Ending, Process, Stream};
-use crate::{protocol::topology::Topology, security::member::Name};
+use crate::{
+    protocol::{
+        process::{Ending, Process, Stream},
+        topology::Topology,
+    },
+    security::member::Name,
+};
 use gossamer_job::{JobId, ThreadStatistics};
 use serde::{Deserialize, Serialize};
 

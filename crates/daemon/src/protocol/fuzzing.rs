@@ -56,8 +56,8 @@ fn read<T: Serialize + DeserializeOwned>(bytes: &[u8], cut: usize) -> (Vec<Vec<u
 mod tests {
     use super::*;
     use crate::protocol::{EndedBy, Ending, How, Process, Program, RunRequest, Stream};
-    use gossamer_job::{JobId, SecretPem};
     use fuzz_corpus::Corpus;
+    use gossamer_job::{JobId, SecretPem};
 
     const TARGET: &str = "control";
 

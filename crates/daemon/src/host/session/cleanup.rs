@@ -1,8 +1,7 @@
 //! The end of a session: ends the processes that a job has left, and removes its files.
 
-use crate::host::session::peer::Session;
 use crate::{
-    host::state::State,
+    host::{session::peer::Session, state::State},
     process::{cgroup::Cgroup, kill},
 };
 use std::{future::pending, io, time::Duration};

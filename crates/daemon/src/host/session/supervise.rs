@@ -1,11 +1,11 @@
 //! The second half of a session: a process runs until it has ended and all its output is sent.
 
-use crate::causes::with_causes;
-use crate::host::session::peer::{Session, end_requested};
 use crate::{
+    causes::with_causes,
     host::{
         jobs::Admitted,
         pipes::{Input, LAST_OUTPUT, Pump},
+        session::peer::{Session, end_requested},
         statistics,
     },
     process::{
