@@ -106,7 +106,7 @@ pub fn threads() -> impl Iterator<Item = Trustee> {
 }
 
 /// Every thread of the rack that holds properties, host by host: the dedicated trustees, or all
-/// threads if there are none.
+/// threads if the rack has no dedicated ones.
 ///
 /// # Panics
 /// Outside a thread of a rack.

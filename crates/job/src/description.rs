@@ -1,7 +1,7 @@
 //! [`JobDescription`]: what a daemon tells a process that it starts: which host of which job it is,
 //! where the others listen, and the certificates by which they authenticate each other.
 //!
-//! A process is handed descriptors, and told their numbers in its environment: a sealed file in
+//! A process inherits descriptors, and finds their numbers in its environment: a sealed file in
 //! memory with the description as JSON ([`JOB_FD`]), the listening socket at whose address the
 //! other hosts will look for it ([`LISTEN_FD`]), and a socket to which it reports what its threads
 //! do ([`STATISTICS_FD`](crate::STATISTICS_FD)). The private key is nowhere else: not among the
@@ -38,7 +38,7 @@ pub struct JobHost {
     pub threads: u32,
 }
 
-/// What a process of a job is told about itself and the others.
+/// What a process of a job needs to know of itself and the others.
 ///
 /// The certificates are made for this job alone: `ca` signed one for each host, with the DNS name
 /// that [`certificate_name`](crate::certificate_name) says.

@@ -6,7 +6,7 @@ use std::{borrow::Cow, fmt, str::FromStr};
 use thiserror::Error;
 use transport_api::HostId;
 
-/// What the processes of a job know and nobody else does. `Debug` does not show it.
+/// What only the processes of a job know. `Debug` does not show it.
 ///
 /// ```
 /// use gossamer_job::Secret;

@@ -314,11 +314,11 @@ impl Job {
         self.has_ended[number] = true;
         self.outcomes.push((self.names[number].clone(), outcome));
         // Also if another member ended the job there: it does not go on in part.
-        let is_told = matches!(
+        let was_requested = matches!(
             self.outcomes.last(),
             Some((_, Outcome::Ended(Ending { ended_by: Some(_), .. })))
         );
-        if is_bad || is_told {
+        if is_bad || was_requested {
             self.stop(SIGTERM, GRACE_MS);
         }
     }

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_nobody_can_be_shown() {
+    fn a_view_without_answers_or_jobs_can_be_shown() {
         assert!(screen(None).contains("asking the daemons"));
         let empty = screen(Some(&View::default()));
         assert!(empty.contains("0 threads") && empty.contains("THREAD"), "{empty}");

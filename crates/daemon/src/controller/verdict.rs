@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_was_told_to_end_has_no_cause() {
+    fn a_job_that_was_ended_on_request_has_no_cause() {
         let ann = EndedBy::Member("ann".parse().unwrap(), Role::Admin);
         let verdict = judge(vec![ended_by(ann.clone()), ended_by(ann)], None);
         assert_eq!((verdict.cause.is_none(), verdict.status), (true, 143));

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn garbage_endless_and_slow_readers_keep_nobody_out() {
+    async fn garbage_endless_and_slow_readers_block_no_other() {
         let (address, ..) = server().await;
         for garbage in [&[0xff; 3 * LARGEST][..], b"\r\n\r\n", b"", b"GET /metrics"] {
             let answer = ask(address, garbage).await;

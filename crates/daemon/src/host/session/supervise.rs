@@ -139,7 +139,7 @@ impl Session<'_> {
         let all_output = async { while pumps.join_next().await.is_some() {} };
         tokio::pin!(all_output);
         let is_all = timeout(LAST_OUTPUT, &mut all_output).await.is_ok();
-        let (last_lines, panic) = job.log.last_words();
+        let (last_lines, panic) = job.log.last_lines_and_panic();
         let ending = Ending { how: how.unwrap_or(How::Unsupervised), ended_by, panic, last_lines };
         tracing::info!(how = %ending.how, ended_by = ending.ended_by.as_ref().map(display), "the process ended");
         if ending.ended_by.is_none() && ending.how != How::Exited(0) {

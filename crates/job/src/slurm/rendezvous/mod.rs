@@ -94,7 +94,7 @@ pub(crate) struct Endpoints {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Introduction {
     pub(crate) rank: u32,
-    /// How many tasks the step has, as Slurm told this one.
+    /// Tasks of the step, as Slurm reports to this one.
     pub(crate) tasks: u32,
     /// The name of its node.
     pub(crate) node: String,
