@@ -124,7 +124,7 @@ fn manual(command: &clap::Command, page: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `command`, and does not wait for what still waits for a terminal.
+/// Runs `command`, and does not wait for threads that still read a terminal.
 fn on_runtime(command: impl Future<Output = Result<u8, CommandError>>) -> Result<u8, CommandError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(command);

@@ -1,8 +1,8 @@
 //! The controller's connection to one host of a job: two tasks, one for each direction.
 //!
-//! A controller trusts daemons no more than they trust it: [`SessionState`] checks the order of a daemon's
-//! messages and its window, so that a daemon can neither fill the controller's memory nor confuse it.
-//! A violation closes the connection.
+//! A controller trusts daemons no more than they trust it: [`SessionState`] checks the order of a
+//! daemon's messages and its window, so that a daemon can neither fill the controller's memory nor
+//! confuse it. A violation closes the connection.
 
 use crate::{
     controller::{
@@ -21,7 +21,7 @@ use tokio::{fs::File, io::AsyncReadExt, sync::mpsc, task::AbortHandle, time::tim
 /// A message of the host with this number; an error is its last.
 pub(crate) type HostMessage = (usize, Result<FromDaemon, ConnectionError>);
 
-/// What is to be sent to a host.
+/// A message or a file to send to a host.
 #[derive(Debug)]
 pub(crate) enum ToSend {
     Message(FromController),
@@ -122,7 +122,7 @@ async fn send_loop(mut to: ToHost, mut queue: mpsc::UnboundedReceiver<ToSend>) {
 }
 
 async fn send_program(to: &mut ToHost, file: PathBuf) -> Result<(), ConnectionError> {
-    // If the file has changed meanwhile, the host finds that it is not what was announced.
+    // If the file has changed since, the host finds that the digest differs from the announced one.
     let mut file = File::open(file).await.map_err(ConnectionError::Io)?;
     loop {
         let mut chunk = Vec::with_capacity(CHUNK);

@@ -132,7 +132,7 @@ mod tests {
         FromDaemon::Ended(Ending { how, ended_by: None, panic: None, last_lines: vec![] })
     }
 
-    /// What is wrong with the last of `messages`, after the others, which must be fine.
+    /// The violation by the last of `messages`; those before it must be allowed.
     fn wrong(messages: &[FromDaemon]) -> Option<String> {
         let mut state = SessionState::new(Arc::default());
         let (last, before) = messages.split_last().unwrap();

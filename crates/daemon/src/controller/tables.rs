@@ -1,4 +1,4 @@
-//! What daemons answer, as tables for people and as JSON for programs.
+//! The answers of daemons, as tables for people and as JSON for programs.
 
 use crate::{
     controller::verdict::{Outcome, Verdict},

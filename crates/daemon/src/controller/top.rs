@@ -1,4 +1,4 @@
-//! `gossamer top`: what the threads of all jobs do, once or until `q`.
+//! `gossamer top`: the activity of the threads of all jobs, once or until `q`.
 
 use crate::{
     causes::with_causes,
@@ -22,7 +22,7 @@ use tokio::{sync::mpsc, time::sleep};
 /// How often the daemons are queried.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The answers of all daemons, and why others did not answer.
+/// The answers of the daemons, and why some did not answer.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     pub(crate) rows: Vec<ThreadRow>,
@@ -80,7 +80,7 @@ async fn show_on(terminal: &mut ratatui::DefaultTerminal, caller: &Caller) -> io
     Ok(())
 }
 
-/// What the user wants.
+/// A request of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Quit,
@@ -89,7 +89,7 @@ enum Key {
     Redraw,
 }
 
-/// What is pressed. The thread that waits for it ends with the program.
+/// The keys that the user presses. The thread that waits for them ends with the program.
 fn keys() -> mpsc::UnboundedReceiver<io::Result<Key>> {
     let (pressed, keys) = mpsc::unbounded_channel();
     thread::spawn(move || {

@@ -80,9 +80,9 @@ impl Log {
         Position(contents.first + contents.parts.len() as u64)
     }
 
-    /// The part at `position`, which moves behind it; `None` at `last`, and where there is no output
-    /// yet. Parts that were dropped are skipped. One part at a time, so that a
-    /// reader costs no copy of the log.
+    /// The part at `position`, which moves behind it; `None` at `last`, and where there is no
+    /// output yet. Parts that were dropped are skipped. One part at a time, so that a reader costs
+    /// no copy of the log.
     pub(crate) fn next(
         &self,
         position: &mut Position,
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_long_line_is_cut() {
         let log = Log::default();
-        // What is no text grows as it becomes some.
+        // Bytes that are not UTF-8 take more space as text.
         log.append(Stream::Err, "thread 'main' panicked at src/main.rs:\n".as_bytes());
         log.append(Stream::Err, &[0xff; END / 2]);
         let (lines, panic) = log.last_lines_and_panic();

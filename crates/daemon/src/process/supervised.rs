@@ -60,7 +60,7 @@ pub(crate) struct Supervised {
     pub(crate) output: ChildStdout,
     /// The standard error of the process.
     pub(crate) errors: ChildStderr,
-    /// Where it reports what its threads do.
+    /// The socket to which it reports its statistics.
     pub(crate) statistics: UnixDatagram,
     /// The standard input of the process, if it comes from the controller.
     pub(crate) input: Option<pipe::Sender>,

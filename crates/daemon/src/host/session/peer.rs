@@ -1,5 +1,5 @@
-//! [`Session`]: what the parts of a session share, and its messages to and from the controller. Each
-//! direction has a task of its own ([`receive_loop`], [`send_loop`]).
+//! [`Session`]: the state that the parts of a session share, and its messages to and from the
+//! controller. Each direction has a task of its own ([`receive_loop`], [`send_loop`]).
 
 use crate::{
     host::{daemon::Daemon, session::error::SessionError},

@@ -90,7 +90,7 @@ impl Session<'_> {
                     }
                     Some(Err(_)) | None => {
                         has_controller = false;
-                        // There is no receiver for output any more.
+                        // The receiver of output is gone.
                         window.close();
                         input = None;
                         let error = match message {
