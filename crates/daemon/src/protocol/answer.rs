@@ -1,6 +1,5 @@
-//! [`Answer`]: what a daemon answers to every request but [`Request::Run`](crate::protocol::Request::Run).
-//!
-//! [`Request::Run`](crate::protocol::Request::Run): crate::protocol::Request::Run
+//! [`Answer`]: what a daemon answers to every request but
+//! [`Request::Run`](crate::protocol::Request::Run).
 
 use crate::{
     protocol::{

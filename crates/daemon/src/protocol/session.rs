@@ -1,7 +1,5 @@
 //! The messages of a session: what a controller and a daemon send after
 //! [`Request::Run`](crate::protocol::Request::Run).
-//!
-//! [`Request::Run`](crate::protocol::Request::Run): crate::protocol::Request::Run
 
 use crate::protocol::process::{Ending, Stream};
 use gossamer_job::SecretPem;
