@@ -1,8 +1,9 @@
-//! Escapes text from others for a terminal, which control sequences in it would otherwise drive.
+//! Escapes untrusted text for a terminal: control sequences in it would otherwise control the
+//! terminal.
 //!
 //! Programs, users and hosts choose names, messages and output. Control characters among them could
-//! move the cursor and rewrite what stands there, set the clipboard or the window's title; characters
-//! that change the direction of text make it read as something else.
+//! move the cursor and rewrite what stands there, set the clipboard or the window's title;
+//! characters that change the direction of text make it read as something else.
 //!
 //! | Function | For | What stays |
 //! |---|---|---|
@@ -17,7 +18,7 @@ use std::{borrow::Cow, fmt::Write};
 /// Bytes of the longest sequence that is taken for a colour.
 const LONGEST_COLOUR: usize = 32;
 const ESCAPE: u8 = 0x1b;
-/// Ends what sequences for colours have begun.
+/// Ends the effect of sequences for colours.
 const RESET: &[u8] = b"\x1b[0m";
 
 /// A name or a message, in one line: control characters (the end of a line among them) and changes
@@ -122,8 +123,8 @@ fn show(character: char, shown: &mut String) {
     };
 }
 
-/// Control characters (C0, DEL and C1), those that end lines, and those that change the direction of
-/// text.
+/// Control characters (C0, DEL and C1), those that end lines, and those that change the direction
+/// of text.
 fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -132,8 +133,8 @@ fn is_unsafe(character: char) -> bool {
         )
 }
 
-/// JSON with its strings as [`name`] would show them, but escaped as JSON does, so that it means the
-/// same. Only strings have such characters.
+/// JSON with its strings as [`name`] would show them, but escaped as JSON does, so that it means
+/// the same. Only strings have such characters.
 pub(crate) fn json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {

@@ -14,7 +14,7 @@ pub(crate) fn private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// A file beside `path`, under a name that nothing else has; it is to be renamed when it is whole.
+/// A file beside `path` with a unique name, to be renamed when it is complete.
 pub(crate) fn temporary(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{:032x}.part", random_number()?));
@@ -44,7 +44,7 @@ pub(crate) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     written
 }
 
-/// Fails if others than the owner of a file can read it.
+/// Fails if users other than the owner of a file can read it.
 pub(crate) fn only_for_owner(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.mode();
     if mode & 0o077 == 0 {

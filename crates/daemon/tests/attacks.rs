@@ -1,5 +1,5 @@
-//! Whoever is not of the rack, or may not: nothing gets in, nothing dies, memory stays bounded, and
-//! those who may are served meanwhile.
+//! Attackers without a certificate, and members without the right: nothing gets in, nothing dies,
+//! memory stays bounded, and other members are served meanwhile.
 
 mod common;
 
@@ -63,7 +63,7 @@ fn what_is_revoked_is_refused_at_once() {
     let revoked = revoke("viewer");
     assert_eq!(revoked.status, Some(0), "{revoked:?}");
     assert!(revoked.out.contains("ca/revoked.pem"), "{revoked:?}");
-    assert_ne!(revoke("nobody").status, Some(0));
+    assert_ne!(revoke("unknown").status, Some(0));
     let list = rack.path("rack/ca/revoked.pem");
     for host in ["a", "b"] {
         fs::copy(&list, rack.path(&format!("rack/{host}/revoked.pem"))).unwrap();
@@ -167,7 +167,7 @@ fn strangers_are_turned_away() {
         };
         let ours = member(&rack, "admin");
 
-        refused("nobody", with_version(trusted(&ours.ca).with_no_client_auth())).await;
+        refused("no certificate", with_version(trusted(&ours.ca).with_no_client_auth())).await;
 
         let other = tempfile::tempdir().unwrap();
         let name = "testrack".parse().unwrap();
@@ -361,7 +361,7 @@ fn slow_talkers_are_turned_away() {
 }
 
 #[test]
-fn ten_thousand_connections_cost_little_and_keep_nobody_out() {
+fn ten_thousand_connections_cost_little_and_block_no_other() {
     let rack = Rack::new(&["a"]);
     let pid = rack.daemon_pid(0);
     assert_serves(&rack, pid);

@@ -40,7 +40,7 @@ fn a_panic_is_reported_with_its_message() {
 #[test]
 fn a_process_that_is_killed_takes_the_job_with_it() {
     let rack = Rack::new(&["a", "b", "c"]);
-    let script = format!("{}{HIDDEN_CHILD}echo last words; {FOR_EVER}", rack.ready());
+    let script = format!("{}{HIDDEN_CHILD}echo last line; {FOR_EVER}", rack.ready());
     let child = rack.start("a,b,c", &script);
     rack.wait_ready(3);
     let program = program(&rack, 2);
@@ -51,7 +51,7 @@ fn a_process_that_is_killed_takes_the_job_with_it() {
         ran.err.contains("because of c: the program was killed by signal 9 (SIGKILL)"),
         "{ran:?}"
     );
-    assert!(ran.err.contains("last lines of c:\n  | last words\n"), "{ran:?}");
+    assert!(ran.err.contains("last lines of c:\n  | last line\n"), "{ran:?}");
     rack.assert_nothing_left();
 }
 
@@ -131,7 +131,7 @@ fn a_daemon_that_is_killed_takes_its_processes_and_the_job_with_it() {
 }
 
 #[test]
-fn a_daemon_that_is_told_to_stop_ends_its_jobs() {
+fn a_daemon_that_is_stopped_ends_its_jobs() {
     let mut rack = Rack::new(&["a", "b"]);
     let child = rack.start("a,b", &format!("{}{HIDDEN_CHILD}{FOR_EVER}", rack.ready()));
     rack.wait_ready(2);

@@ -113,7 +113,7 @@ fn the_processes_of_a_host_share_its_memory() {
     rack.assert_nothing_left();
 }
 
-/// The outputs of the processes of one host are told apart, when printed and in the job's log.
+/// The printed output and the job's log name the process of each line.
 #[test]
 fn each_process_of_a_host_speaks_under_its_own_name() {
     let rack = Rack::new(&["a", "b"]);

@@ -1,4 +1,4 @@
-//! Whoever looks at the hosts sees what jobs over RDMA cost them. It needs devices: `cargo xtask
+//! `gossamer hosts` shows the queue pairs of jobs over RDMA. The test needs devices: `cargo xtask
 //! rdma-test` runs it in a guest that has some.
 
 mod common;

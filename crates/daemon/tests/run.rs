@@ -27,7 +27,7 @@ fn output_comes_back_with_the_names_of_the_hosts() {
 }
 
 #[test]
-fn the_program_runs_where_and_with_what_it_was_told() {
+fn the_program_runs_on_its_hosts_with_its_arguments() {
     let rack = Rack::new(&["a"]);
     let ran = Ran::from(
         rack.gossamer(&["run", "--hosts", "a", "--env", "GREETING=hello world", "--cwd", "/usr"])
@@ -290,7 +290,7 @@ fn jobs_run_side_by_side_and_can_be_listed_read_and_killed() {
 }
 
 #[test]
-fn jobs_are_listed_however_long_their_last_words_are() {
+fn jobs_are_listed_however_long_their_last_lines_are() {
     let rack = Rack::new(&["a"]);
     let script = "{ echo \"thread 'main' panicked at src/main.rs:\"; \
                   head -c 16000 /dev/zero | tr '\\0' '\\377'; } >&2; exit 101";
@@ -367,7 +367,7 @@ fn what_cannot_be_signed_is_no_host() {
 }
 
 #[test]
-fn a_host_that_is_signed_at_another_address_is_told_of() {
+fn a_host_that_is_signed_at_another_address_is_reported() {
     let rack = Rack::new(&["a"]);
     let (dir, request) = (rack.path("rack"), rack.path("request"));
     let asked =

@@ -10,23 +10,19 @@
 //!
 //! # What must not wait
 //!
-//! While a fiber waits, the other fibers of its thread run, in the middle of what it was doing. The
-//! standard library and most crates do not expect that: for them, what is further up the stack of a
-//! thread goes on before anything else happens on that thread. So do not wait (park, sleep, yield,
-//! join, or call what does so) in:
-//!
-//! | Where | What happens | Use instead |
-//! |---|---|---|
-//! | the initialiser of a [`std::thread_local!`] | **undefined behaviour**: another fiber of the thread finds the key empty and initialises it too; then one value replaces the other, which may be borrowed | [`ThreadLocal`], [`fiber_local!`] |
-//! | the initialiser of a [`std::sync::LazyLock`], [`std::sync::OnceLock`] or [`std::sync::Once`] | a deadlock: the next fiber of the thread that comes blocks the thread | [`LazyLock`], [`OnceLock`] |
-//! | the initialiser of a [`std::cell::LazyCell`] or [`std::cell::OnceCell`] that fibers share | a panic in the other fiber, or in this one | [`OnceLock`] |
-//! | the closure of a scoped thread-local (`scoped_thread_local!` and the like) | **undefined behaviour** in some crates: scopes end in another order than they nest, and a reference to a dead value is left in the key | an argument, [`fiber_local!`] |
-//! | while a [`std::cell::RefCell`] that fibers share is borrowed, in a thread-local or not | a panic in the fiber that borrows it next | borrow it again after the wait |
-//! | while a [`std::sync::MutexGuard`] is alive | a deadlock: the next fiber of the thread that locks it blocks the thread | a value that one fiber owns |
+//! While a fiber waits (parks, sleeps, yields or joins), the other fibers of its thread run. The
+//! standard library and most crates expect instead that the code further up a thread's stack
+//! continues before anything else happens on that thread. So a wait is undefined behaviour in the
+//! initialiser of a [`std::thread_local!`] and inside some scoped thread-locals, and a hang or a
+//! panic in other initialisers and under guards. The README has [the table of all such places][table]
+//! and of what to use instead, such as [`ThreadLocal`], [`LazyLock`], [`OnceLock`] and
+//! [`fiber_local!`].
 //!
 //! This crate cannot detect such a wait: `std` does not report that an initialiser runs, and the
-//! fiber that blocks the thread does so inside `std`. So there is no error, and code without
-//! `unsafe` that waits in a place of the first or the fourth row has undefined behaviour.
+//! fiber that blocks the thread does so inside `std`. So there is no error, and code without `unsafe`
+//! that waits in a `thread_local!` or a scoped thread-local has undefined behaviour.
+//!
+//! [table]: https://github.com/gossamer-rack/gossamer#where-a-fiber-must-not-wait
 //!
 //! # Panics and fibers
 //!

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::panic::Location;
 use trust_core::{Chain, Trust};
 
-/// Who waits at a barrier: fibers of the thread that keeps it.
+/// The state of a barrier, on the thread where it was made: the fibers that wait.
 struct State {
     parties: usize,
     waiting: Vec<FiberId>,
@@ -14,7 +14,7 @@ struct State {
 }
 
 impl State {
-    /// A fiber has come. If it is the last, the round ends.
+    /// Adds an arriving fiber. The last one ends the round.
     fn come(&mut self, fiber: u64) -> Come {
         let round = self.round;
         if self.waiting.len() + 1 < self.parties {
@@ -33,8 +33,8 @@ struct Come {
     opened: bool,
 }
 
-/// A barrier for a fixed number of fibers, wherever in the rack they are. Clone it for each, or
-/// send it along.
+/// A barrier for a fixed number of fibers on any threads of the rack. Clone it for each fiber, or
+/// send it as an argument.
 ///
 /// ```
 /// # gossamer::Rack::new().threads(2).run(|| {
@@ -53,7 +53,8 @@ struct Come {
 pub struct Barrier(Trust<State>);
 
 impl Barrier {
-    /// A barrier that opens when `parties` fibers wait at it; kept by the current thread.
+    /// A barrier that opens when `parties` fibers wait at it. Its state lives on the current
+    /// thread.
     ///
     /// # Panics
     /// Outside a thread of a rack.
@@ -63,8 +64,8 @@ impl Barrier {
         Barrier(trust_core::local_trustee().entrust(state))
     }
 
-    /// Waits until as many fibers wait as the barrier is for; true for the one that came last. The
-    /// barrier can be used again at once.
+    /// Waits until all parties wait; returns true to the one that arrived last. The barrier can be
+    /// used again at once.
     ///
     /// # Panics
     /// Outside a fiber of a rack, in delegated context, and when the barrier's host is lost. While
@@ -85,7 +86,7 @@ impl Barrier {
         }
     }
 
-    /// Waits, on the thread that keeps the barrier.
+    /// Waits, on the thread that has the state of the barrier.
     #[track_caller]
     fn wait_here(&self) -> bool {
         let me = fiber::current().expect("fibers wait at barriers").to_bits();

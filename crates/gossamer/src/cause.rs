@@ -1,13 +1,12 @@
 //! Which loss to report when one host's end follows from another's.
 //!
-//! A process that is killed takes others along: a host that has lost it while the rack starts fails,
-//! leaves the rack and exits. Host 0 may notice that exit first. Two sources show which process
-//! failed by itself:
+//! One killed process ends others: a host that loses it while the rack starts fails, leaves the
+//! rack and exits. Host 0 may notice that exit first. Two sources show which process failed first:
 //!
-//! 1. The transport: a host that failed because of another has left the rack in order, the other has not
+//! 1. The transport: a host that failed because of another says goodbye, the other does not
 //!    ([`of_wiring`]). This works for every transport.
-//! 2. The exit status of the processes that host 0 started itself: one that was ended by a signal is
-//!    the cause ([`of_failure`]).
+//! 2. The exit status of the processes that host 0 started itself: one that a signal ended is the
+//!    cause ([`of_failure`]).
 
 use crate::RackError;
 use std::{
@@ -19,11 +18,11 @@ use std::{
 use transport_api::{Event, HostId, LossReason, PeerEvent, RegionError, Transport};
 use trust_core::WiringError;
 
-/// How long after one host's end the loss of another may be noticed, which is then the cause: a
-/// closed connection is seen at once, another only when its process has ended.
+/// Time after the end of one host in which the loss of another counts as its cause: host 0 sees a
+/// closed connection at once, other losses only when the process has ended.
 pub(crate) const WAIT: Duration = Duration::from_millis(200);
 
-/// Between two looks.
+/// Time between two checks.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The error to report when sharing slots failed with `error`: if a host left, the loss of another
@@ -65,8 +64,8 @@ fn lost_in(error: &WiringError) -> Option<HostId> {
 }
 
 /// The error to report when the rack of host 0 and `children`, the processes of hosts 1 and up,
-/// failed with `error`: if a host is lost, the child that was ended by a signal, should one be found
-/// within [`WAIT`].
+/// failed with `error`: if a host is lost, the child that was ended by a signal, should one be
+/// found within [`WAIT`].
 pub(crate) fn of_failure(error: RackError, children: &mut [Child]) -> RackError {
     let is_loss = match &error {
         RackError::PeerLost { .. } => true,

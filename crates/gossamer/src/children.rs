@@ -1,4 +1,4 @@
-//! [`Children`]: the processes of the other hosts, if this one has started them.
+//! [`Children`]: the processes of the other hosts, if this host has started them.
 
 use std::{
     process::Child,
@@ -9,13 +9,13 @@ use std::{
 /// How long the other hosts of an ended rack may take to exit before they are killed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// The processes of the other hosts, if this one has started them; killed on drop.
+/// The processes of the other hosts, if this host has started them; killed on drop.
 #[derive(Default)]
 pub(crate) struct Children(pub(crate) Vec<Child>);
 
 impl Children {
-    /// Waits for the processes to exit; kills those that do not in time, or all of them when the
-    /// rack has failed.
+    /// Waits for the processes to exit, and kills those that do not exit in time; kills all of them
+    /// at once if the rack has failed.
     pub(crate) fn shut_down(&mut self, ended_well: bool) {
         let deadline = Instant::now() + if ended_well { SHUTDOWN_GRACE } else { Duration::ZERO };
         for child in &mut self.0 {

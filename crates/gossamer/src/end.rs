@@ -1,11 +1,11 @@
 //! How a rack ends: wait until nothing is under way, then stop every thread.
 //!
 //! When `main` has returned there may still be requests in flight, above all drops of trusts. The
-//! fiber that ran `main` asks every thread how many of its requests have no reply yet, and goes on
-//! when no thread has any, twice in a row, and nothing was sent in between (two rounds, because a
-//! request may travel behind the first).
+//! fiber that ran `main` asks every thread how many of its requests have no reply yet. It continues
+//! when no thread has one in two rounds in a row, and no thread sent a request in between: a
+//! request may travel behind the first round.
 //!
-//! A host may be lost at any moment of this. It has no requests in flight then, and gets no message.
+//! A host may be lost at any time. A lost host has no requests in flight and gets no message.
 
 use crate::{RackError, shared::Shared, worker};
 use transport_api::HostId;
@@ -52,7 +52,7 @@ pub(crate) fn end_rack(shared: &Shared, check_leaks: bool) {
 
 /// Collects the failures of fire-and-forget requests of the other hosts: host 0 reports them.
 fn collect_unobserved(shared: &Shared, here: HostId) {
-    // Every thread hands over what it knows; the last of a host finds all that its host knows.
+    // Every thread hands over its failures; the last of a host collects those of the whole host.
     let ask = |node: &Node, last: bool| {
         let shared = worker::shared()?;
         shared.handle(node.take_incidents());
@@ -64,7 +64,7 @@ fn collect_unobserved(shared: &Shared, here: HostId) {
             continue;
         }
         let last = thread.thread + 1 == shared.transport.threads();
-        // One that is lost meanwhile cannot answer.
+        // A thread whose host was lost cannot answer.
         if let Ok(Some((count, first))) = trustee.try_visit(ask, last) {
             shared.unobserved_at(thread.host, count, first);
         }
@@ -85,7 +85,7 @@ fn settle(shared: &Shared, me: Trustee) {
             if shared.is_lost(trustee.thread().host) {
                 continue;
             }
-            // One that is lost meanwhile has no requests in flight.
+            // A thread whose host was lost has no requests in flight.
             if let Ok((mine, not_done)) =
                 trustee.try_visit(|node: &Node, ()| node.outstanding(), ())
             {

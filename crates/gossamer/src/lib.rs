@@ -24,18 +24,14 @@
 //! the thread's other fibers run instead. So does [`apply`] on a property of the same thread, after
 //! about 50 microseconds of such calls; and [`apply_then`], in the same case or when its queue is full.
 //!
-//! Because they do, such calls must not be made where code relies on having the thread for itself:
-//! - in the initialiser of a [`std::thread_local!`], which is undefined behaviour: another fiber
-//!   initialises the same key meanwhile. Use [`ThreadLocal`] or [`fiber_local!`].
-//! - in the initialiser of a [`std::sync::LazyLock`] or [`std::sync::OnceLock`], which hangs the
-//!   thread as soon as another fiber of it needs the value. Use [`LazyLock`] or [`OnceLock`] of this
-//!   crate.
-//! - while a scoped thread-local is set, or a [`RefCell`](std::cell::RefCell) that fibers share is
-//!   borrowed, or a `std::sync::MutexGuard` is held.
+//! Do not make such calls where code relies on having the thread for itself: in the initialisers of
+//! `std`'s `thread_local!`, `LazyLock` and `OnceLock`, inside scoped thread-locals, or while a guard
+//! or a borrow is alive that another fiber needs. Some of these are undefined behaviour that the
+//! runtime cannot detect. The README has [the table of such places][table] and of what to use
+//! instead. The initialisers of [`ThreadLocal`], [`LazyLock`] and [`OnceLock`] of this crate may
+//! wait. [`entrust`], [`Trustee::entrust_moved`] and the drop of a trust never wait.
 //!
-//! The table in the documentation of the `gossamer-fiber` crate has every such place and what happens
-//! there. [`entrust`], [`Trustee::entrust_moved`] and the drop of a trust do not wait, so they may be
-//! used in all of them.
+//! [table]: https://github.com/gossamer-rack/gossamer#where-a-fiber-must-not-wait
 //!
 //! ```
 //! use gossamer::{LazyLock, Rack, Trust, entrust};
@@ -76,8 +72,8 @@
 //! 5. `reporter.rs` (statistics for the daemon), `end.rs` (how the rack ends), `run.rs`
 //!    ([`Rack::run`]).
 //!
-//! What is delegated and how is `trust-core`, re-exported here. What a daemon or Slurm tells a
-//! process is the crate `gossamer-job`.
+//! The crate `trust-core` implements delegation, re-exported here; the crate `gossamer-job` defines
+//! what a daemon or Slurm hands a process.
 
 #![forbid(unsafe_code)]
 

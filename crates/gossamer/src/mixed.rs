@@ -1,12 +1,11 @@
 //! [`Mixed`]: a rack of several machines of which some run several processes. Those of one machine
-//! share memory, all others are connected over TCP, and each peer is reached by the transport that
-//! knows it.
+//! share memory, all others connect over TCP, and one transport serves each peer.
 //!
-//! The two transports know the hosts by the same numbers, each its own part of them, so lanes and
-//! imports are theirs, unchanged: nothing stands between a thread and the lane that it has opened.
-//! Only what concerns both is done here:
+//! Both transports use the rack's host numbers, each for its own part of the rack. So lanes and
+//! imports are theirs, unchanged: a thread uses the lane of a transport directly. This module does
+//! what concerns both:
 //!
-//! - A region is exported by the one, and its memory, which is shared, by the other, too.
+//! - A region: the shared-memory transport exports it, and TCP exports the same memory.
 //! - A thread sleeps where its connections are; its neighbours, which share its memory, wake it
 //!   there by a socket.
 
@@ -21,17 +20,17 @@ use transport_tcp::TcpTransport;
 
 /// A process's place in a rack whose hosts are processes of several machines.
 pub(crate) struct Mixed {
-    /// To the hosts of this machine, this one included.
+    /// The transport to the hosts of this machine, including this host.
     near: Arc<ShmTransport>,
-    /// To all others.
+    /// The transport to all other hosts.
     far: Arc<TcpTransport>,
     /// By thread; taken with its parker.
     alarms: Mutex<Vec<Option<Alarm>>>,
 }
 
 impl Mixed {
-    /// Puts together the two parts of one rack: each knows the hosts that the other does not, and
-    /// both know this one. `alarms` are those of `near`.
+    /// Combines the two parts of one rack: each has the hosts that the other lacks, and both have
+    /// this host. `alarms` are those of `near`.
     pub(crate) fn new(
         near: Arc<ShmTransport>,
         alarms: Vec<Alarm>,
@@ -42,7 +41,7 @@ impl Mixed {
         Arc::new(Self { near, far, alarms })
     }
 
-    /// The transport that reaches `host`; one that does not exist is known to neither.
+    /// The transport that reaches `host`; for a host that does not exist, one that refuses it.
     fn to(&self, host: HostId) -> &dyn Transport {
         if self.near.maps(host) { &*self.near } else { &*self.far }
     }
@@ -134,8 +133,8 @@ struct MixedParker {
 impl Parker for MixedParker {
     fn park(&mut self, timeout: Duration, ready: &mut dyn FnMut() -> bool) {
         let Self { near, far } = self;
-        // Both park words are announced before the last look for work: work that is visible by then is
-        // found, and a thread that makes work visible later sees an announcement.
+        // Both park words are announced before the last look for work: work that is visible by then
+        // is found, and a thread that makes work visible later sees an announcement.
         near.announce();
         far.park(timeout, &mut || ready() || near.has_events());
         near.cancel();
@@ -181,7 +180,7 @@ mod tests {
         joins.into_iter().map(|join| join.join().expect("no panic")).collect()
     }
 
-    /// Of such a rack the suite sees hosts 0 and 1, which it takes for all.
+    /// The suite uses hosts 0 and 1 of such a rack as if it had no others.
     fn rack(machines: [[u32; 2]; 2], threads: u32) -> Rack {
         let all = hosts(machines, threads);
         let seen = all[..2].iter().map(|host| host.clone() as Arc<dyn Transport>).collect();

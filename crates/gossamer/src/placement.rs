@@ -2,8 +2,8 @@
 //! (thesis 2.3.2, 2.3.3).
 //!
 //! A fiber is started on this thread, on another one or on another host through one interface:
-//! [`spawn_on`] with the trustee of that thread. [`spawn`] leaves the thread to the pool and, since
-//! that is of this process, takes any closure. All of them return a [`JoinHandle`].
+//! [`spawn_on`] with the trustee of that thread. [`spawn`] lets the pool choose a thread of this
+//! process, so it takes any closure. All of them return a [`JoinHandle`].
 
 use crate::{shared::Shared, worker};
 use fiber::JoinHandle;
@@ -35,7 +35,7 @@ pub fn entrust<T: Send + 'static>(value: T) -> Trust<T> {
 }
 
 /// Starts a fiber on a thread of this host; fibers are spread over the threads in turn. The
-/// closure may capture whatever can be sent to another thread, trusts among it.
+/// closure may capture any value that can be sent to another thread, such as a trust.
 ///
 /// # Panics
 /// Outside a thread of a rack.
@@ -63,7 +63,7 @@ where
     trustee.into().spawn_with(move |()| closure(), ())
 }
 
-/// Starts a fiber at `trustee`'s thread, on whatever host that is, with `arguments`.
+/// Starts a fiber at `trustee`'s thread, on any host of the rack, with `arguments`.
 ///
 /// ```
 /// # gossamer::Rack::new().threads(2).run(|| {
@@ -106,7 +106,7 @@ pub fn threads() -> impl Iterator<Item = Trustee> {
 }
 
 /// Every thread of the rack that holds properties, host by host: the dedicated trustees, or all
-/// threads if there are none.
+/// threads if the rack has no dedicated ones.
 ///
 /// # Panics
 /// Outside a thread of a rack.
@@ -124,7 +124,7 @@ pub fn trustees() -> impl Iterator<Item = Trustee> {
 pub fn trustee(thread: ThreadId) -> Trustee {
     let transport = &shared().transport;
     let (hosts, threads) = (transport.hosts(), transport.threads());
-    // Not in a closure, where a panic would be one of this line.
+    // Not in a closure, whose panic would name this line instead of the caller's.
     match Trustee::of(thread) {
         Some(trustee) => trustee,
         None => {

@@ -1,5 +1,5 @@
-//! Which processor a runtime thread is pinned to: a core for each thread as long as there are some,
-//! those of one NUMA node first, and only then the second processors of cores.
+//! Which processor a runtime thread is pinned to: the cores of one NUMA node first, then those of
+//! the others, and the second processors of cores last.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::{collections::HashMap, fs, path::Path};
@@ -11,15 +11,15 @@ const SYSFS_CPUS: &str = "/sys/devices/system/cpu";
 pub(crate) struct Processors(Vec<usize>);
 
 impl Processors {
-    /// Those that the current thread may use; none if the system does not report them.
+    /// The processors that the current thread may use; empty if the system does not report them.
     pub(crate) fn allowed() -> Self {
         let Ok(allowed) = sched_getaffinity(None) else { return Self(Vec::new()) };
         let all: Vec<_> = (0..CpuSet::MAX_CPU).filter(|one| allowed.is_set(*one)).collect();
         Self::in_order(&all, Path::new(SYSFS_CPUS))
     }
 
-    /// `all` in the order that follows from their descriptions in `sysfs`. One without a description
-    /// counts as a core of the first node.
+    /// `all` in the order that follows from their descriptions in `sysfs`. One without a
+    /// description counts as a core of the first node.
     fn in_order(all: &[usize], sysfs: &Path) -> Self {
         let mut threads: HashMap<[String; 3], u32> = HashMap::new();
         let mut places: Vec<_> = all
@@ -38,20 +38,20 @@ impl Processors {
         Self(places.into_iter().map(|(.., number)| number).collect())
     }
 
-    /// Pins the current thread to the processor for thread `number` of this machine; they are
-    /// counted round.
+    /// Pins the current thread to the processor for thread `number` of this machine, modulo the
+    /// number of processors.
     pub(crate) fn pin(&self, number: u32) {
         if self.0.is_empty() {
             return;
         }
         let mut one = CpuSet::new();
         one.set(self.0[number as usize % self.0.len()]);
-        // A thread that may not be pinned runs where it is.
+        // A thread that may not be pinned stays unpinned.
         let _ = sched_setaffinity(None, &one);
     }
 }
 
-/// What the core of a processor is known by.
+/// What identifies the core of a processor.
 fn core_of(folder: &Path) -> Option<[String; 3]> {
     let text = |name| fs::read_to_string(folder.join("topology").join(name)).ok();
     // Not every machine has dies.
@@ -92,7 +92,7 @@ mod tests {
         let machine = machine();
         let order = |all: &[usize]| Processors::in_order(all, machine.path()).0;
         assert_eq!(order(&[0, 1, 2, 3, 4, 5, 6, 7]), [0, 2, 1, 3, 4, 6, 5, 7]);
-        // What may not be used takes no place: the only processor of a core comes first.
+        // Unusable processors take no place: the only usable processor of a core comes first.
         assert_eq!(order(&[4, 1, 5]), [4, 1, 5]);
     }
 

@@ -90,10 +90,10 @@ impl Rack {
         }
     }
 
-    /// A rack as the command line and the environment set it: `--hosts N` (or
-    /// `GOSSAMER_HOSTS`), `--threads M` for each host (or `GOSSAMER_THREADS`). Other arguments are
-    /// the program's own and are left alone, and so is all that follows `--`. In a job, hosts and
-    /// threads are those of the job, whatever the command line sets.
+    /// A rack as the command line and the environment set it: `--hosts N` (or `GOSSAMER_HOSTS`),
+    /// `--threads M` for each host (or `GOSSAMER_THREADS`). Other arguments are the program's own
+    /// and are ignored, and so is all that follows `--`. In a job, the job sets hosts and threads,
+    /// and the command line does not count.
     ///
     /// # Errors
     /// [`RackError::Settings`] if a number is missing or malformed.
@@ -112,8 +112,8 @@ impl Rack {
         Ok(rack)
     }
 
-    /// How jobs use RDMA. Usually the address of this host in the job determines the device; otherwise
-    /// name it here or in the environment, as `GOSSAMER_RDMA_DEVICE`.
+    /// How jobs use RDMA. Usually the address of this host in the job determines the device;
+    /// otherwise name it here or in the environment, as `GOSSAMER_RDMA_DEVICE`.
     #[cfg(feature = "rdma")]
     #[must_use]
     pub fn rdma(mut self, config: crate::RdmaConfig) -> Self {
@@ -121,15 +121,15 @@ impl Rack {
         self
     }
 
-    /// How many hosts: processes that share nothing but what they delegate. A job replaces it by its
-    /// own number.
+    /// How many hosts: processes that share only what they delegate. A job sets its own
+    /// number.
     #[must_use]
     pub fn hosts(mut self, hosts: u32) -> Self {
         self.hosts = hosts;
         self
     }
 
-    /// How many runtime threads each host has. A job replaces it by its own number. Under Slurm all
+    /// How many runtime threads each host has. A job sets its own number. Under Slurm all
     /// hosts have the same number, by default as many as the task has processors.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Self {
@@ -138,18 +138,17 @@ impl Rack {
         self
     }
 
-    /// How many threads at the end of each host only serve: the pool gives them properties and no
-    /// fibers, and gives properties to no others. Zero (the default): every thread does both.
+    /// The number of dedicated trustees of each host, its last threads: the pool gives them all
+    /// properties and no fibers. Zero (the default): every thread gets both.
     #[must_use]
     pub fn dedicated_trustees(mut self, threads: u32) -> Self {
         self.dedicated = threads;
         self
     }
 
-    /// How long a thread that has nothing to do goes on looking for work before it sleeps (75
-    /// microseconds if not set). A wait that takes a little longer costs a sleep and a wake each time.
-    /// A thread that looks for work keeps its core busy, but yields it to any other thread that
-    /// needs it.
+    /// How long an idle thread polls before it sleeps (75 microseconds if not set). A wait that
+    /// takes a little longer costs a sleep and a wake each time. A thread that polls keeps its core
+    /// busy, but yields it to any other thread that needs it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -172,11 +171,11 @@ impl Rack {
         self
     }
 
-    /// Bytes of the stack of each runtime thread: the OS threads on which the closures run that other
-    /// threads delegate, their callbacks, and the code that encodes and decodes what they are given.
-    /// If not set it is the standard library's default for threads: 2 MiB, or what the environment
-    /// variable `RUST_MIN_STACK` sets. Only touched pages take memory. Closures on a fiber's own
-    /// thread run on the stack of [the fiber](Self::stack_bytes).
+    /// Bytes of the stack of each runtime thread: the OS threads on which the closures run that
+    /// other threads delegate, their callbacks, and the code that encodes and decodes what they are
+    /// given. If not set it is the standard library's default for threads: 2 MiB, or what the
+    /// environment variable `RUST_MIN_STACK` sets. Only touched pages take memory. Closures on a
+    /// fiber's own thread run on the stack of [the fiber](Self::stack_bytes).
     ///
     /// ```
     /// let rack = gossamer::Rack::new().worker_stack_bytes(16 << 20);
@@ -189,8 +188,9 @@ impl Rack {
     }
 
     /// Whether the hosts of a job may have processors with different features (they may not if not
-    /// set, and a host that differs is refused when the rack starts). Only for programs that delegate
-    /// no closure which captures the proof of a feature, as [`Delegable`](crate::Delegable) explains.
+    /// set, and a host that differs is refused when the rack starts). Only for programs that
+    /// delegate no closure which captures a token that asserts a feature, as
+    /// [`Delegable`](crate::Delegable) explains.
     ///
     /// ```
     /// let rack = gossamer::Rack::new().mixed_processors(true);

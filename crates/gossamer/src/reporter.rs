@@ -1,10 +1,11 @@
 //! [`Reporter`]: reports to the daemon about once a second what the threads of this process do.
 //!
-//! Nothing on the path of a request knows of it. The threads count by the batch anyhow; when the
-//! reporter asks, by a word that every thread looks at in each round, each publishes its counts on
-//! the board, and the reporter sends the board to the daemon in one datagram. No thread is woken for
-//! it: a sleeping thread looks at the word at least five times a second, and counts that stand still
-//! show a thread that is stuck. A daemon that does not read costs datagrams, not time.
+//! The path of a request does not change: threads count per batch anyway. The reporter requests the
+//! counts through a word that every thread checks in each round; each thread then publishes its
+//! counts on the board, and the reporter sends the board to the daemon in one datagram. It wakes no
+//! thread: a sleeping thread checks the word at least five times a second, and counts that do not
+//! change show a thread that is stuck. A daemon that does not read loses datagrams, and no thread
+//! waits for it.
 
 use crate::shared::Shared;
 use gossamer_job::{ProcessStatistics, REPORT_INTERVAL};
@@ -26,7 +27,7 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// Reports what the threads of `shared` do to `socket`.
+    /// Reports the counts of the threads of `shared` to `socket`.
     ///
     /// # Errors
     /// The error of the system, if it starts no thread.
@@ -80,7 +81,8 @@ mod tests {
             let mut buffer = vec![0; LARGEST_REPORT];
             sent.recv().unwrap();
             let mut report = ProcessStatistics::default();
-            // An earlier report does not count yet, nor one that a thread was late for.
+            // Skips reports from before the requests, and reports that lack the counts of a late
+            // thread.
             while report.threads.first().is_none_or(|client| client.requests_out < 1000)
                 || report.threads[1].idle_ns == 0
             {

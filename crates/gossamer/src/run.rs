@@ -1,10 +1,10 @@
 //! [`Rack::run`]: how a program becomes a rack, runs, and ends.
 //!
 //! With one host, `run` starts the runtime threads in this process. With more, the program starts
-//! itself again for each further host; those copies come to `run` as this one does, and there they
-//! serve until the rack ends, and exit. In a job, a daemon has started the program once on each of
-//! its machines, and the same holds. So the code before `run` runs in every process, and the closure
-//! given to it runs once, on host 0 (thesis 3.2.2, `gsm_main`).
+//! itself again for each further host; these processes call `run` too, serve there until the rack
+//! ends, and exit. In a job, daemons start the processes, and the same holds. So the code before
+//! `run` runs in every process, and the closure given to it runs once, on host 0 (thesis 3.2.2,
+//! `gsm_main`).
 
 #[cfg(feature = "tcp")]
 use crate::reporter::Reporter;
@@ -76,7 +76,7 @@ impl Rack {
     }
 
     /// As [`run`](Self::run), on a transport of the caller: for transports that this crate does not
-    /// know. Hosts and threads are those of the transport, whatever the settings are. `main` runs on
+    /// know. The transport sets hosts and threads, not the settings. `main` runs on
     /// host 0 only; on the others the call returns `None` when the rack has ended.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Rack {
                 }
             }))
         };
-        // A host that fails because it has lost another leaves in order: it is not the cause.
+        // A host that fails because it has lost another says goodbye: it is not the cause.
         let wiring = Wiring::connect(transport.clone(), registered.number(), WIRING_TIMEOUT)
             .map_err(|error| cause::of_wiring(&*transport, error))
             .inspect_err(|_| transport.leave())?;

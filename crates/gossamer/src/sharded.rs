@@ -9,10 +9,10 @@ use std::{
 };
 use trust_core::{Delegable, Portable, Trust};
 
-/// One `T` for every trustee of the rack; each key belongs to one of them. What a key-value store
-/// or a graph is made of.
+/// One `T` for every trustee of the rack; each key belongs to one of them. Key-value stores
+/// and graphs are built on it.
 ///
-/// Clone it for other fibers, or send it along; every host finds the same shard for a key.
+/// Clone it for other fibers, or send it as an argument; every host finds the same shard for a key.
 ///
 /// ```
 /// use gossamer::{Rack, Sharded};
@@ -57,7 +57,7 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
         F: FnOnce(A) -> T + Delegable + Clone,
     {
         let mut shards = Vec::new();
-        // Not in a closure, where a panic would be one of this line.
+        // Not in a closure, whose panic would name this line instead of the caller's.
         for trustee in placement::trustees() {
             shards.push(trustee.entrust_with(make.clone(), arguments.clone()));
         }

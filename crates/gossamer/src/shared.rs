@@ -24,14 +24,14 @@ pub(crate) struct Shared {
     pub(crate) fibers: Config,
     /// Threads at the end of every host that hold properties and run no spawned fibers.
     pub(crate) dedicated: u32,
-    /// How long a thread without work looks for some before it sleeps.
+    /// How long a thread without work polls before it sleeps.
     pub(crate) sleep_after: Duration,
     on_peer_loss: OnPeerLoss,
     /// The threads of this process, once all are up.
     pub(crate) remotes: OnceLock<Vec<Remote>>,
     next_fiber: AtomicUsize,
     next_property: AtomicUsize,
-    /// What every thread looks at in every round: [`STOP`], or how many statistics were requested.
+    /// Every thread checks it in every round: [`STOP`], or how many statistics were requested.
     attention: AtomicU32,
     #[cfg(feature = "tcp")]
     pub(crate) board: crate::board::Board,
@@ -112,13 +112,13 @@ impl Shared {
         self.attention() == STOP
     }
 
-    /// What every thread looks at in every round; something is to be done when it has changed.
+    /// The word that every thread checks in every round; a change requests an action.
     #[inline]
     pub(crate) fn attention(&self) -> u32 {
         self.attention.load(Ordering::Relaxed)
     }
 
-    /// Has every thread put what it does on the board, when it next comes round.
+    /// Has every thread publish its counts on the board in its next round.
     #[cfg(feature = "tcp")]
     pub(crate) fn request_statistics(&self) {
         let next = |count| (count != STOP).then(|| (count + 1) % STOP);
@@ -158,12 +158,12 @@ impl Shared {
         }
     }
 
-    /// Host 0 leaves when the rack has ended. If it could not notify the others before, the rack has
-    /// failed, and host 0 reports that: the other hosts just stop.
+    /// Host 0 leaves when the rack has ended. If it could not notify the others before, the rack
+    /// has failed, and host 0 reports that: the other hosts just stop.
     ///
-    /// Another host leaves when host 0 ends the rack. One that leaves before has failed by itself, and
-    /// counts as lost; most likely because it
-    /// has lost another, so there is a little time for that to be noticed here.
+    /// Another host leaves when host 0 ends the rack. One that leaves earlier has failed and counts
+    /// as lost. It most likely failed because it lost a third host, so this host waits a little for
+    /// that loss, to report it instead.
     pub(crate) fn peer_left(self: &Arc<Self>, host: HostId) {
         if host == HostId(0) {
             self.stop();
@@ -207,7 +207,7 @@ impl Shared {
             .or_else(|| self.unobserved_of_others.lock().take())
     }
 
-    /// As [`take_unobserved`](Self::take_unobserved), for the journey to host 0.
+    /// As [`take_unobserved`](Self::take_unobserved), in a form that travels to host 0.
     pub(crate) fn report_unobserved(&self) -> Option<(usize, String)> {
         let (count, first) = std::mem::take(&mut *self.unobserved.lock());
         first.map(|first| (count, Chain(&first).to_string()))

@@ -66,8 +66,8 @@ pub(crate) fn assemble(rack: &mut Rack, children: &mut Children) -> Result<Joine
     Ok(start(rack, children)?.into())
 }
 
-/// Takes this process's place in its job: hosts that share a machine with this one are joined over
-/// memory, all others over TCP; or, if the program was built so, all of them over RDMA.
+/// Joins this process's job: over shared memory to the hosts of this machine and over TCP to all
+/// others; or, if the program was built for RDMA, over RDMA to all of them.
 #[cfg(feature = "tcp")]
 fn join(
     rack: &mut Rack,
@@ -111,7 +111,7 @@ fn join(
     connect(rack, config)
 }
 
-/// The hosts on the machine of `host`, if there are others than it.
+/// The hosts on the machine of `host`, if there is more than one.
 #[cfg(all(feature = "tcp", feature = "shm", not(feature = "rdma")))]
 fn neighbours(hosts: &[JobHost], host: HostId) -> Option<Vec<HostId>> {
     let here = &hosts[host.0 as usize].name;
@@ -126,7 +126,7 @@ fn connect(_: &Rack, config: TcpConfig) -> Result<Arc<dyn Transport>, RackError>
     Ok(TcpTransport::join(config)?)
 }
 
-/// Connects the hosts of a job over TCP, and on that over RDMA, which has a thread of its own there.
+/// Connects the hosts of a job over TCP, with one thread more for RDMA, and over RDMA on top of it.
 #[cfg(feature = "rdma")]
 fn connect(rack: &Rack, mut config: TcpConfig) -> Result<Arc<dyn Transport>, RackError> {
     use transport_rdma::{RdmaConfig, RdmaTransport};

@@ -16,12 +16,12 @@ use trust_core::{
     idle::{Idle, Step},
 };
 
-/// Fibers resumed between two polls, at most: what bounds the wait of a request at a thread whose
+/// Fibers resumed between two polls, at most: it bounds how long a request waits at a thread whose
 /// own fibers never wait.
 const FIBERS_PER_POLL: usize = 128;
-/// Rounds between two looks at the clock while there is work and some fiber sleeps.
+/// Rounds between two readings of the clock while there is work and some fiber sleeps.
 const ROUNDS_PER_CLOCK: u32 = 64;
-/// The longest sleep: parkers ring for everything that matters, so this is only a safety net.
+/// The longest sleep. Parkers wake for everything that matters, so this is only a safety net.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 
 thread_local! {
@@ -136,7 +136,7 @@ impl Worker {
             }
             // No fiber waits for a reply after this, so that fibers can be unwound.
             self.node.close();
-            // A round may end early, by a fiber that gives way.
+            // A round may end early, when a fiber yields.
             let mut left = FIBERS_PER_POLL;
             while left > 0 {
                 match scheduler.run(left) {

@@ -21,7 +21,7 @@ type Shelf = Vec<Trust<Counted>>;
 enum Step {
     Clone(usize),
     Drop(usize),
-    /// Drops it on a thread that is none of the rack's.
+    /// Drops it on a thread outside the rack.
     DropOutside(usize),
     Apply(usize),
     ApplyThen(usize),

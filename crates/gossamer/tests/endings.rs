@@ -1,4 +1,4 @@
-//! How racks end: failures that nobody waits for, leaks, panics of `main`, settings that make no
+//! How racks end: failures of requests without a waiter, leaks, panics of `main`, settings that make no
 //! sense, dedicated trustees, and trusts that outlive their rack.
 
 #[allow(unused_macros)]
@@ -34,16 +34,16 @@ fn is_unobserved(ended: Result<(), RackError>, said: &str) {
 }
 
 #[test]
-fn failures_that_nobody_waits_for_fail_the_rack() {
-    within_deadline("failures_that_nobody_waits_for_fail_the_rack", || {
+fn unobserved_failures_fail_the_rack() {
+    within_deadline("unobserved_failures_fail_the_rack", || {
         for kind in KINDS {
             is_unobserved(
                 run(kind, || {
                     let remote = another().entrust(0u8);
-                    remote.apply_then(|_| panic!("nobody waits"), |()| unreachable!());
+                    remote.apply_then(|_| panic!("no waiter"), |()| unreachable!());
                     assert_eq!(remote.apply(|value| *value), 0);
                 }),
-                "nobody waits",
+                "no waiter",
             );
         }
     });
@@ -84,7 +84,7 @@ fn a_closure_that_gets_no_stack_is_an_error_of_its_caller() {
                 assert!(matches!(error, DelegateError::Refused { .. }), "{error:?}");
                 assert!(error.to_string().contains("no stack of"), "{error}");
                 let free = latch.apply(|latch| latch.try_lock().is_some());
-                assert!(free, "the latch of a closure that never ran is held by nobody");
+                assert!(free, "the latch of a closure that never ran is free");
             }
         });
         ended.unwrap();
@@ -172,24 +172,24 @@ fn panics_of_callbacks_of_launches_fail_the_rack() {
     });
 }
 
-/// Where `main` runs is who is told, also of the requests of others.
+/// The host of `main` reports failures, also those of requests of other hosts.
 #[test]
-fn failures_of_other_hosts_that_nobody_waits_for_fail_the_rack() {
-    within_deadline("failures_of_other_hosts_that_nobody_waits_for_fail_the_rack", || {
+fn unobserved_failures_of_other_hosts_fail_the_rack() {
+    within_deadline("unobserved_failures_of_other_hosts_fail_the_rack", || {
         for kind in KINDS.into_iter().filter(|kind| *kind != Kind::Threads) {
             for sender in [2, 3] {
                 let ended = run(kind, move || {
                     let here = gossamer::local_trustee().entrust(0u8);
                     let sender = gossamer::threads().nth(sender).expect("the other host's");
                     let send = |here: Trust<u8>| {
-                        here.apply_then(|_| panic!("nobody waits"), |()| unreachable!());
+                        here.apply_then(|_| panic!("no waiter"), |()| unreachable!());
                     };
                     gossamer::spawn_on_with(sender, send, here).join().unwrap();
                 });
                 match ended {
                     Err(RackError::UnobservedAt { host, count: 1, first }) => {
                         assert_eq!(host.0, 1);
-                        assert!(first.contains("nobody waits"), "{first}");
+                        assert!(first.contains("no waiter"), "{first}");
                     }
                     other => panic!("{other:?}"),
                 }
@@ -260,23 +260,23 @@ fn a_panic_of_main_is_the_panic_of_run() {
 }
 
 #[test]
-fn fibers_that_nobody_joins_are_unwound() {
-    within_deadline("fibers_that_nobody_joins_are_unwound", || {
-        struct Told(Arc<AtomicU32>);
-        impl Drop for Told {
+fn fibers_without_a_joiner_are_unwound() {
+    within_deadline("fibers_without_a_joiner_are_unwound", || {
+        struct CountsDrop(Arc<AtomicU32>);
+        impl Drop for CountsDrop {
             fn drop(&mut self) {
                 self.0.fetch_add(1, Ordering::SeqCst);
             }
         }
         for kind in KINDS {
             let unwound = Arc::new(AtomicU32::new(0));
-            let told = unwound.clone();
+            let drops = unwound.clone();
             run(kind, move || {
                 let begun = gossamer::local_trustee().entrust(0u32);
                 for i in 0..8 {
-                    let (told, begun) = (Told(told.clone()), begun.clone());
+                    let (drops, begun) = (CountsDrop(drops.clone()), begun.clone());
                     drop(gossamer::spawn(move || {
-                        let _told = told;
+                        let _drops = drops;
                         begun.apply(|begun| *begun += 1);
                         drop(begun);
                         if i % 2 == 0 {
@@ -359,8 +359,8 @@ fn dedicated_trustees_hold_properties_and_run_no_fibers() {
 }
 
 #[test]
-fn a_trust_that_outlives_its_rack_is_nobody_elses() {
-    within_deadline("a_trust_that_outlives_its_rack_is_nobody_elses", || {
+fn a_trust_that_outlives_its_rack_is_of_no_other() {
+    within_deadline("a_trust_that_outlives_its_rack_is_of_no_other", || {
         let kept: Trust<u32> =
             Rack::new().threads(2).run(|| gossamer::local_trustee().entrust(1u32)).unwrap();
         let said = panic_in(|| kept.apply(|value| *value));

@@ -44,7 +44,7 @@ fn failures_are_panics_of_the_line_that_delegated() {
     }));
     common::within_deadline("places", || {
         let (number, latch) = Rack::new().threads(2).run(inside).expect("a rack");
-        // The rack has ended, and this thread is none of one.
+        // The rack has ended, and this thread belongs to none.
         raises_here!(number.apply(|n| *n));
         raises_here!(number.apply_with(|n, m: u8| *n = m, 2));
         raises_here!(number.apply_then(|n| *n, |_| {}));

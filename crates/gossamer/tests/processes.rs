@@ -171,7 +171,7 @@ fn every_pair_of_processes_talks() {
     assert_eq!(ids[0].len(), TASKS as usize, "each process is one host: {ids:?}");
 }
 
-/// Lets `host` die; what became of it, as the rack says.
+/// Kills `host`; returns the reason of the loss that the rack reports.
 fn death_of(host: usize) -> LossReason {
     let ended = rack().run(move || {
         // All are up: one that is not yet can only say that it was left alone.

@@ -1,5 +1,5 @@
-//! Delegated calls as futures, awaited by tasks of an async runtime whose threads are none of the
-//! rack's.
+//! Delegated calls as futures, awaited by tasks of an async runtime whose threads are outside
+//! the rack.
 
 mod common;
 

@@ -335,7 +335,7 @@ fn arguments_whose_drop_panics_end_their_call() {
                         wait_until("all calls", || value.apply(|n| *n) == 3);
                         wait_until("all launches", || latch.launch(|n| *n) == 2);
                     }
-                    assert!(latch.apply(|latch| latch.try_lock().is_some()), "nobody holds it");
+                    assert!(latch.apply(|latch| latch.try_lock().is_some()), "the latch is free");
                 }
             });
             ended.unwrap();

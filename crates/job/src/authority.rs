@@ -1,6 +1,6 @@
-//! The authority of a job: made for the job and dropped at once, it signs one certificate for each of
-//! its hosts. So a process can authenticate to those of its own job only, and what remains of one job
-//! is of no use in another.
+//! The authority of a job signs one certificate for each of its hosts, and its key is discarded
+//! then. So a process can authenticate only to processes of its own job, and the keys of one job
+//! are useless in another.
 
 use crate::{
     id::{JobId, certificate_name},
@@ -16,8 +16,8 @@ use thiserror::Error;
 use transport_api::HostId;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long certificates are valid. They are checked when processes connect to each other, which they
-/// do when they start.
+/// How long certificates are valid. Processes check them when they connect, which they do when they
+/// start.
 const VALIDITY: Duration = DAY.saturating_mul(30);
 /// By how much the clocks of hosts may differ.
 const SKEW: Duration = Duration::from_secs(60 * 60);

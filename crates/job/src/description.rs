@@ -1,7 +1,7 @@
-//! [`JobDescription`]: what a daemon tells a process that it starts: which host of which job it is,
-//! where the others listen, and the certificates by which they authenticate each other.
+//! [`JobDescription`], which a daemon hands a process that it starts: which host of which job it
+//! is, where the others listen, and the certificates by which they authenticate each other.
 //!
-//! A process is handed descriptors, and told their numbers in its environment: a sealed file in
+//! A process inherits descriptors, and finds their numbers in its environment: a sealed file in
 //! memory with the description as JSON ([`JOB_FD`]), the listening socket at whose address the
 //! other hosts will look for it ([`LISTEN_FD`]), and a socket to which it reports what its threads
 //! do ([`STATISTICS_FD`](crate::STATISTICS_FD)). The private key is nowhere else: not among the
@@ -24,7 +24,7 @@ pub const JOB_FD: &str = "GOSSAMER_JOB_FD";
 /// The environment variable with the number of the descriptor of the listening socket.
 pub const LISTEN_FD: &str = "GOSSAMER_LISTEN_FD";
 
-/// Bytes of the largest description that is read: no daemon is sent a larger one.
+/// Bytes of the largest description that is read: no controller sends a daemon a larger one.
 const LARGEST: u64 = 1 << 20;
 
 /// One host of a job: one process on some machine.
@@ -38,7 +38,7 @@ pub struct JobHost {
     pub threads: u32,
 }
 
-/// What a process of a job is told about itself and the others.
+/// What a process of a job needs to know of itself and the others.
 ///
 /// The certificates are made for this job alone: `ca` signed one for each host, with the DNS name
 /// that [`certificate_name`](crate::certificate_name) says.
@@ -68,8 +68,7 @@ pub struct JobDescription {
     pub key: SecretPem,
     /// The certificate of the authority that signed those of all hosts of this job, in PEM.
     pub ca: String,
-    /// What the processes of this job know and no others do; those of one machine find each other by
-    /// it.
+    /// Known only to the processes of this job; those of one machine find each other by it.
     pub secret: Secret,
     /// Milliseconds without traffic after which a host counts as lost.
     pub loss_bound_ms: u64,
@@ -96,10 +95,10 @@ impl JobDescription {
         Self::from_json(&json).map(Some)
     }
 
-    /// Parses a description and checks that it makes sense.
+    /// Parses and validates a description.
     ///
     /// # Errors
-    /// [`JobError::Invalid`], if it does not.
+    /// [`JobError::Invalid`].
     pub fn from_json(json: &[u8]) -> Result<Self, JobError> {
         let invalid = |what: String| Err(JobError::Invalid(what));
         if json.len() as u64 > LARGEST {

@@ -1,4 +1,4 @@
-//! Descriptors that a process inherits from its daemon: their numbers stand in its environment.
+//! Descriptors that a process inherits from its daemon; its environment has their numbers.
 
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use std::{env, io, os::fd::OwnedFd};
@@ -23,11 +23,11 @@ pub enum JobError {
     Read {
         /// The variable that names the descriptor.
         variable: &'static str,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         error: io::Error,
     },
-    /// The description makes no sense.
+    /// The description is invalid.
     #[error("invalid job description: {0}")]
     Invalid(String),
 }

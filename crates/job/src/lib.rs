@@ -1,4 +1,4 @@
-//! What a daemon or a batch system tells a process of a job, and what the process tells back.
+//! What a daemon or a batch system hands a process of a job, and what the process reports.
 //!
 //! Both sides use this crate: `gossamerd` writes a [`JobDescription`] and reads
 //! [`ProcessStatistics`]; the runtime, or a program that is not a rack, does the opposite. It knows
@@ -8,8 +8,8 @@
 //! 1. [`JobId`], [`certificate_name`]: which job, and the names in its certificates.
 //! 2. [`Secret`], [`SecretPem`]: what only the processes of a job may know.
 //! 3. `environment`: descriptors that a process inherits.
-//! 4. [`JobDescription`]: what a process is told.
-//! 5. [`ProcessStatistics`]: what it tells back.
+//! 4. [`JobDescription`]: what a process needs to know of its job.
+//! 5. [`ProcessStatistics`]: what it reports.
 //! 6. [`JobAuthority`], [`Tls`]: the certificates of a job's hosts, and connections under them.
 //! 7. [`slurm`]: how the tasks of a Slurm step come to a job description without a daemon.
 

@@ -1,12 +1,12 @@
-//! What the processes of a job know and must not show: [`Secret`] and [`SecretPem`]. `Debug` shows
-//! neither, and no error quotes one.
+//! The secrets of a job, [`Secret`] and [`SecretPem`]: `Debug` shows neither, and no error quotes
+//! one.
 
 use serde::{Deserialize, Serialize, de};
 use std::{borrow::Cow, fmt, str::FromStr};
 use thiserror::Error;
 use transport_api::HostId;
 
-/// What the processes of a job know and nobody else does. `Debug` does not show it.
+/// What only the processes of a job know. `Debug` does not show it.
 ///
 /// ```
 /// use gossamer_job::Secret;
@@ -37,8 +37,8 @@ impl Secret {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What the processes of one machine, of which `first` is the first, find each other by; those of
-    /// another machine have another.
+    /// The secret by which the processes of one machine, of which `first` is the first, find each
+    /// other. Each machine has its own.
     pub fn of_neighbours(&self, first: HostId) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_derive_key("gossamer, 2026: neighbours");
         hasher.update(&self.0).update(&first.0.to_le_bytes());

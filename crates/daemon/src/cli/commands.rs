@@ -1,7 +1,7 @@
 //! The commands that call daemons.
 
-use crate::causes::with_causes;
 use crate::{
+    causes::with_causes,
     cli::{
         args::{RunArgs, Who},
         output::{CommandError, complain, print},

@@ -5,18 +5,18 @@ mod commands;
 mod output;
 mod rack;
 
-use crate::causes::with_causes;
-use crate::cli::{
-    args::{Command, DaemonArgs, DeployArgs, Gossamer, Gossamerd},
-    output::{CommandError, complain_as, print},
-    rack::rack,
-};
 use crate::{
+    causes::with_causes,
+    cli::{
+        args::{Command, DaemonArgs, DeployArgs, Gossamer, Gossamerd},
+        output::{CommandError, complain_as, print},
+        rack::rack,
+    },
     controller::verdict::NO_JOB,
     files,
     host::{
         config::{Config, ConfigError},
-        run::{self},
+        run,
     },
     process::supervisor,
 };
@@ -124,7 +124,7 @@ fn manual(command: &clap::Command, page: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `command`, and does not wait for what still waits for a terminal.
+/// Runs `command`, and does not wait for threads that still read a terminal.
 fn on_runtime(command: impl Future<Output = Result<u8, CommandError>>) -> Result<u8, CommandError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(command);

@@ -1,12 +1,14 @@
 //! `gossamer rack`: makes racks and signs their members.
 
-use crate::cli::{
-    args::RackCommand,
-    output::{CommandError, complain, print, read},
-};
-use crate::security::{
-    authority::{self, Authority, AuthorityError, Card},
-    member::Role,
+use crate::{
+    cli::{
+        args::RackCommand,
+        output::{CommandError, complain, print, read},
+    },
+    security::{
+        authority::{self, Authority, AuthorityError, Card},
+        member::Role,
+    },
 };
 
 pub(crate) fn rack(command: RackCommand) -> Result<(), CommandError> {
@@ -40,7 +42,7 @@ pub(crate) fn rack(command: RackCommand) -> Result<(), CommandError> {
             print(text.as_bytes())
         }
         RackCommand::Sign { dir, name, role, address, days, request } => {
-            // Which may take its time, and others wait for the authority.
+            // Slow output must not block other commands that wait for the authority.
             let text = read(&request)?;
             let authority = Authority::open(&dir)?;
             let card = authority.sign(&text, &name, role, authority::good_for(days))?;

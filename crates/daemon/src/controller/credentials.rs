@@ -3,7 +3,7 @@
 
 use gossamer_job::{AuthorityError, HostId, JobAuthority, JobDescription, JobHost, JobId, Secret};
 
-/// What all descriptions of a job have in common.
+/// The fields that all descriptions of a job share.
 pub(crate) struct Common {
     pub(crate) rack: String,
     pub(crate) job: JobId,
@@ -12,7 +12,7 @@ pub(crate) struct Common {
     pub(crate) loss_bound_ms: u64,
 }
 
-/// The description for each host of a job; `pin` says whose threads are pinned.
+/// The description for each host of a job; `pin` lists whether its threads are pinned.
 pub(crate) fn descriptions(
     common: &Common,
     pin: &[bool],

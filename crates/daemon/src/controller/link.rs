@@ -1,12 +1,14 @@
 //! The controller's connection to one host of a job: two tasks, one for each direction.
 //!
-//! A controller trusts daemons no more than they trust it: [`Conduct`] checks the order of a daemon's
-//! messages and its window, so that a daemon can neither fill the controller's memory nor confuse it.
-//! A violation closes the connection.
+//! A controller trusts daemons no more than they trust it: [`SessionState`] checks the order of a
+//! daemon's messages and its window, so that a daemon can neither fill the controller's memory nor
+//! confuse it. A violation closes the connection.
 
-use crate::controller::conduct::{Conduct, Windows};
 use crate::{
-    controller::call::{CallError, Caller, FromHost, ToHost},
+    controller::{
+        call::{CallError, Caller, FromHost, ToHost},
+        session_state::{SessionState, Windows},
+    },
     protocol::{
         CHUNK, FromController, FromDaemon, HEARTBEAT_INTERVAL, Request, SILENCE_TIMEOUT,
         connection::ConnectionError,
@@ -19,7 +21,7 @@ use tokio::{fs::File, io::AsyncReadExt, sync::mpsc, task::AbortHandle, time::tim
 /// A message of the host with this number; an error is its last.
 pub(crate) type HostMessage = (usize, Result<FromDaemon, ConnectionError>);
 
-/// What is to be sent to a host.
+/// A message or a file to send to a host.
 #[derive(Debug)]
 pub(crate) enum ToSend {
     Message(FromController),
@@ -48,7 +50,13 @@ impl Link {
         let (send, queue) = mpsc::unbounded_channel();
         let windows = Arc::new(Windows::default());
         let sending = tokio::spawn(send_loop(to, queue)).abort_handle();
-        tokio::spawn(receive_loop(number, from, incoming, Conduct::new(windows.clone()), sending));
+        tokio::spawn(receive_loop(
+            number,
+            from,
+            incoming,
+            SessionState::new(windows.clone()),
+            sending,
+        ));
         Ok(Self { queue: send, windows })
     }
 
@@ -76,12 +84,11 @@ async fn receive_loop(
     number: usize,
     mut from: FromHost,
     incoming: mpsc::Sender<HostMessage>,
-    mut conduct: Conduct,
+    mut state: SessionState,
     sending: AbortHandle,
 ) {
     loop {
-        let message =
-            from.receive(SILENCE_TIMEOUT).await.and_then(|message| conduct.check(message));
+        let message = from.receive(SILENCE_TIMEOUT).await.and_then(|message| state.check(message));
         if matches!(message, Ok(FromDaemon::Heartbeat)) {
             continue;
         }
@@ -115,7 +122,7 @@ async fn send_loop(mut to: ToHost, mut queue: mpsc::UnboundedReceiver<ToSend>) {
 }
 
 async fn send_program(to: &mut ToHost, file: PathBuf) -> Result<(), ConnectionError> {
-    // If the file has changed meanwhile, the host finds that it is not what was announced.
+    // If the file has changed since, the host finds that the digest differs from the announced one.
     let mut file = File::open(file).await.map_err(ConnectionError::Io)?;
     loop {
         let mut chunk = Vec::with_capacity(CHUNK);

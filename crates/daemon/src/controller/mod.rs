@@ -1,12 +1,10 @@
 //! The `gossamer` command's side: calls daemons, runs jobs on them, and judges how they ended.
 //!
 //! Reading order: [`call`] (one question to one daemon or many), [`run`] (a job, from its program
-//! to its exit status; with `credentials`, `link`, `conduct`, `lines`, `printer`, `signals` and
-//! [`verdict`]),
-//! [`tables`], [`rates`] and `top` (what is shown of jobs, hosts and threads).
+//! to its exit status; with `credentials`, `link`, `session_state`, `lines`, `printer`, `signals`
+//! and [`verdict`]), [`tables`], [`rates`] and `top` (views of jobs, hosts and threads).
 
 pub mod call;
-mod conduct;
 mod credentials;
 pub(crate) mod lines;
 mod link;
@@ -14,6 +12,7 @@ pub(crate) mod printer;
 mod program;
 pub mod rates;
 pub mod run;
+mod session_state;
 mod signals;
 pub mod tables;
 pub(crate) mod top;

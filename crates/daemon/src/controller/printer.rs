@@ -1,5 +1,5 @@
-//! [`Printer`]: prints the output of a job, whole lines with the host's name in front, in a thread of
-//! its own, since the reader of the output may be slow.
+//! [`Printer`]: prints the output of a job, whole lines with the host's name in front, in a thread
+//! of its own, since the reader of the output may be slow.
 
 use crate::{
     controller::{lines::Lines, link::Link},
@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-/// What is to be printed.
+/// Output to print.
 struct Part {
     host: usize,
     stream: Stream,
@@ -28,7 +28,7 @@ pub(crate) struct Printer {
 impl Printer {
     /// Prints for the processes with these names, and acknowledges to their hosts what was printed.
     pub(crate) fn new(hosts: Vec<(String, Link)>) -> io::Result<Self> {
-        // What waits here is bounded by the windows of the hosts.
+        // The windows of the hosts bound this queue.
         let (parts, queue) = mpsc::channel::<Part>();
         let run = move || {
             let mut lines: Vec<_> = hosts.iter().map(|(name, _)| Lines::new(name)).collect();
@@ -51,7 +51,7 @@ impl Printer {
         let _ = self.parts.send(Part { host, stream, bytes });
     }
 
-    /// Prints what is left, and waits until it is printed.
+    /// Prints the rest, and waits until it is printed.
     pub(crate) fn finish(self) {
         drop(self.parts);
         // A panic has been printed already.
@@ -59,9 +59,9 @@ impl Printer {
     }
 }
 
-/// Writes whole lines to the output or error of this process. On a terminal they are escaped, but for
-/// `colours`; files and pipes get every byte as it is. If the reader has closed it the job continues, as
-/// under nohup.
+/// Writes whole lines to the output or error of this process. On a terminal they are escaped, but
+/// for `colours`; files and pipes get every byte as it is. If the reader has closed it the job
+/// continues, as under nohup.
 pub(crate) fn write(stream: Stream, text: &[u8], colours: Colours) {
     fn to(mut to: impl Write + IsTerminal, text: &[u8], colours: Colours) {
         let shown;

@@ -1,14 +1,18 @@
-//! What `gossamer top` shows: from counts at two times, how much there is of it in a second.
+//! Rates per second for `gossamer top`, computed from counts at two times.
 
-use crate::controller::tables::{size, table};
-use crate::{escape, protocol::JobStatistics, security::member::Name};
+use crate::{
+    controller::tables::{size, table},
+    escape,
+    protocol::JobStatistics,
+    security::member::Name,
+};
 use gossamer_job::{JobId, ThreadStatistics};
 use serde::Serialize;
 
 /// A process without a report for this many milliseconds counts as stalled.
 const STILL_MS: u64 = 3000;
 
-/// What one thread of a job does.
+/// The activity of one thread of a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ThreadRow {
     /// The job.
@@ -19,7 +23,7 @@ pub struct ThreadRow {
     pub host: String,
     /// Its number there.
     pub thread: u32,
-    /// What it does in a second; nothing is known when the process has only begun, or stands still.
+    /// Its rates; `None` if the process has just started or has stopped.
     pub rates: Option<Rates>,
     /// Requests that have come to it and are not served yet.
     pub unserved: u64,
@@ -29,16 +33,16 @@ pub struct ThreadRow {
     pub fibers: u64,
 }
 
-/// What a thread does in a second.
+/// Rates of a thread, per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rates {
-    /// Requests of others that it serves.
+    /// Requests that it serves for other threads.
     pub requests_in: f64,
-    /// Requests that it sends to others.
+    /// Requests that it sends to other threads.
     pub requests_out: f64,
-    /// Bytes that come from others.
+    /// Bytes received from other threads.
     pub bytes_in: f64,
-    /// Bytes that go to others.
+    /// Bytes sent to other threads.
     pub bytes_out: f64,
     /// Which part of the time it has something to do, from 0 to 1.
     pub busy: f64,

@@ -6,14 +6,14 @@
 //! 3. Output is printed, input and signals are forwarded, until all processes have ended. When one
 //!    ends badly, all others are ended at once.
 
-use crate::causes::with_causes;
-use crate::controller::program::{digest, find};
 use crate::{
+    causes::with_causes,
     controller::{
         call::{CallError, Caller},
         credentials::{self, Common},
         link::{HostMessage, Link},
         printer::Printer,
+        program::{digest, find},
         signals::{Action, Signals},
         verdict::{Outcome, Verdict},
     },
@@ -45,7 +45,7 @@ const QUEUE: usize = 64;
 
 const SIGTERM: i32 = 15;
 
-/// What to run, and where.
+/// The program to run, and its hosts.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// The hosts; the first is host 0, where `main` runs.
@@ -62,7 +62,7 @@ pub struct RunOptions {
     pub pin: bool,
     /// After how many milliseconds of silence the processes count each other as lost.
     pub loss_bound_ms: u64,
-    /// What each process may use.
+    /// Limits of each process.
     pub limits: Limits,
     /// The program: a path, or a name to be looked for in `PATH`.
     pub program: String,
@@ -73,7 +73,7 @@ pub struct RunOptions {
 /// A job did not start.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// There are no hosts, or one of them twice.
+    /// The list of hosts is empty, or names a host twice.
     #[error("{0}")]
     Hosts(String),
     /// The program could not be read.
@@ -123,7 +123,7 @@ struct Job {
     id: JobId,
     /// On which host each is.
     hosts: Vec<Name>,
-    /// What each is called.
+    /// The name of each process.
     names: Vec<String>,
     links: Vec<Link>,
     incoming: mpsc::Receiver<HostMessage>,
@@ -297,7 +297,7 @@ impl Job {
                 self.note(number, Outcome::Ended(ending));
             }
             Ok(FromDaemon::Refused(reason)) => self.note(number, Outcome::Refused(reason)),
-            // Nothing to be done about the rest.
+            // The rest cannot be sent.
             Ok(_) => {}
             Err(error) => {
                 if !self.has_ended[number] {
@@ -314,11 +314,11 @@ impl Job {
         self.has_ended[number] = true;
         self.outcomes.push((self.names[number].clone(), outcome));
         // Also if another member ended the job there: it does not go on in part.
-        let is_told = matches!(
+        let was_requested = matches!(
             self.outcomes.last(),
             Some((_, Outcome::Ended(Ending { ended_by: Some(_), .. })))
         );
-        if is_bad || is_told {
+        if is_bad || was_requested {
             self.stop(SIGTERM, GRACE_MS);
         }
     }
@@ -349,7 +349,7 @@ fn check_hosts(hosts: &[Name]) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Sends what comes on the standard input to host 0, as far as there is room.
+/// Sends the standard input to host 0, within its window.
 async fn forward_input(link: Link, room: Arc<Semaphore>) {
     let mut input = tokio::io::stdin();
     let mut chunk = vec![0; CHUNK.min(16 << 10)];

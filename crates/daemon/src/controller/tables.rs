@@ -1,7 +1,7 @@
-//! What daemons answer, as tables for people and as JSON for programs.
+//! The answers of daemons, as tables for people and as JSON for programs.
 
-use crate::controller::verdict::{Outcome, Verdict};
 use crate::{
+    controller::verdict::{Outcome, Verdict},
     escape,
     protocol::{Ending, HostReport, JobSummary, topology::Topology},
     security::member::Name,
@@ -243,13 +243,13 @@ mod tests {
             "ended, b was killed by signal 9 (SIGKILL)"
         );
         assert_eq!(state_of(How::Exited(1), How::Exited(3)), "ended, b exited with status 3");
-        let told = |host| {
+        let ended = |host| {
             let mut summary = on(host, How::Killed(15));
             let ann = EndedBy::Member(name("ann"), Role::Admin);
             summary.ended.as_mut().unwrap().ended_by = Some(ann);
             summary
         };
-        assert_eq!(state([told(0), told(1)]), "ended by ann (admin)");
+        assert_eq!(state([ended(0), ended(1)]), "ended by ann (admin)");
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! `gossamer top`: what the threads of all jobs do, once or until `q`.
+//! `gossamer top`: the activity of the threads of all jobs, once or until `q`.
 
-use crate::causes::with_causes;
-use crate::controller::{
-    call::{CallError, Caller},
-    rates::{self, HEAD, ThreadRow, cells},
+use crate::{
+    causes::with_causes,
+    controller::{
+        call::{CallError, Caller},
+        rates::{self, HEAD, ThreadRow, cells},
+    },
+    protocol::{Answer, Request},
 };
-use crate::protocol::{Answer, Request};
 use ratatui::{
     Frame,
     crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
@@ -20,7 +22,7 @@ use tokio::{sync::mpsc, time::sleep};
 /// How often the daemons are queried.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The answers of all daemons, and why others did not answer.
+/// The answers of the daemons, and why some did not answer.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     pub(crate) rows: Vec<ThreadRow>,
@@ -78,7 +80,7 @@ async fn show_on(terminal: &mut ratatui::DefaultTerminal, caller: &Caller) -> io
     Ok(())
 }
 
-/// What the user wants.
+/// A request of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Quit,
@@ -87,7 +89,7 @@ enum Key {
     Redraw,
 }
 
-/// What is pressed. The thread that waits for it ends with the program.
+/// The keys that the user presses. The thread that waits for them ends with the program.
 fn keys() -> mpsc::UnboundedReceiver<io::Result<Key>> {
     let (pressed, keys) = mpsc::unbounded_channel();
     thread::spawn(move || {
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_nobody_can_be_shown() {
+    fn a_view_without_answers_or_jobs_can_be_shown() {
         assert!(screen(None).contains("asking the daemons"));
         let empty = screen(Some(&View::default()));
         assert!(empty.contains("0 threads") && empty.contains("THREAD"), "{empty}");

@@ -1,10 +1,11 @@
 //! [`Verdict`]: which of many endings was the cause of the others.
 //!
 //! When one process of a job ends badly the others end soon after, because they miss it or because
-//! their end is requested. The reports come from many hosts, in no reliable order. A requested ending
-//! is not a cause. Among the rest, the one that is least likely a consequence goes first: a lost host, then a process killed by a signal, then an exit status that the program has
-//! chosen, then a panic, which may be over a process that is missed, and last the status with which
-//! a process ends that misses another.
+//! their end is requested. The reports come from many hosts, in no reliable order. A requested
+//! ending is not a cause. Among the rest, the one that is least likely a consequence goes first: a
+//! lost host, then a process killed by a signal, then an exit status that the program has chosen,
+//! then a panic, which may be over a process that is missed, and last the status with which a
+//! process ends that misses another.
 
 use crate::{
     escape,
@@ -82,7 +83,7 @@ impl Verdict {
         if let Some(signal) = interrupted {
             let status = How::Killed(signal).status();
             let ended_by = Some(format!("signal {signal}"));
-            // What a process does with the signal is its own affair; a host that is lost is not.
+            // How a process reacts to the signal is no failure; the loss of a host is.
             let cause = cause.filter(|(_, outcome)| matches!(outcome, Outcome::Lost(_))).cloned();
             return Self { job, cause, ended_by, status };
         }
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_was_told_to_end_has_no_cause() {
+    fn a_job_that_was_ended_on_request_has_no_cause() {
         let ann = EndedBy::Member("ann".parse().unwrap(), Role::Admin);
         let verdict = judge(vec![ended_by(ann.clone()), ended_by(ann)], None);
         assert_eq!((verdict.cause.is_none(), verdict.status), (true, 143));

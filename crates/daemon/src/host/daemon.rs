@@ -1,4 +1,4 @@
-//! [`Daemon`]: what the tasks of a daemon share.
+//! [`Daemon`]: the state that the tasks of a daemon share.
 
 use crate::{
     host::{config::Config, jobs::Jobs, metrics::Counts, state::State, topology},
@@ -9,10 +9,10 @@ use crate::{
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::Notify;
 
-/// How long what did not end when it was killed may take the next time.
+/// How long processes that survived a kill may take to end at the next attempt.
 const ONCE_MORE: Duration = Duration::from_secs(1);
 
-/// What the tasks of a daemon share.
+/// The state that the tasks of a daemon share.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) identity: Member,
@@ -28,7 +28,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// What this host is made of and does.
+    /// The topology and the load of this host.
     pub(crate) fn report(&self) -> HostReport {
         HostReport {
             name: self.identity.name.clone(),
@@ -39,7 +39,7 @@ impl Daemon {
         }
     }
 
-    /// Removes what jobs have left, and tries again to end what did not end.
+    /// Removes files that jobs left, and tries again to end processes that survived.
     pub(crate) fn sweep(&self) {
         self.state.sweep();
         if let Err(error) = self.supervisors.retry(ONCE_MORE) {

@@ -1,5 +1,5 @@
-//! The processes of jobs that a daemon knows: those that run, and the last of those that have ended.
-//! A job may have several on one host.
+//! The processes of jobs that a daemon knows: those that run, and the last of those that have
+//! ended. A job may have several on one host.
 
 use crate::{
     host::{log::Log, samples::Samples},
@@ -47,7 +47,7 @@ impl Job {
         self.summary.lock().clone()
     }
 
-    /// What its threads do.
+    /// The statistics of its threads.
     pub(crate) fn statistics(&self) -> JobStatistics {
         self.samples.of(self.summary())
     }
@@ -90,7 +90,7 @@ impl Jobs {
     /// Takes a process of a job up.
     ///
     /// # Errors
-    /// If it is known, or there are too many.
+    /// If the job is known, or the daemon has too many.
     pub(crate) fn admit(
         self: &Arc<Self>,
         request: &RunRequest,
@@ -196,7 +196,8 @@ impl Jobs {
     }
 }
 
-/// A process that was taken up. Dropped, it counts as ended; if it was never started, it is forgotten.
+/// A process that was taken up. Dropped, it counts as ended; if it was never started, it is
+/// forgotten.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     jobs: Arc<Jobs>,

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 const CAPACITY: usize = 256 << 10;
 /// The overhead of a part in bytes, roughly.
 const PART: usize = 64;
-/// Bytes at the end in which last words are looked for.
+/// Bytes at the end of a log that are searched for the last lines and a panic.
 const END: usize = 16 << 10;
 /// Lines in a report.
 const LAST_LINES: usize = 10;
@@ -80,9 +80,9 @@ impl Log {
         Position(contents.first + contents.parts.len() as u64)
     }
 
-    /// The part at `position`, which moves behind it; `None` at `last`, and where there is no output
-    /// yet. Parts that were dropped are skipped. One part at a time, so that a
-    /// reader costs no copy of the log.
+    /// The part at `position`, which moves behind it; `None` at `last`, and where there is no
+    /// output yet. Parts that were dropped are skipped. One part at a time, so that a reader costs
+    /// no copy of the log.
     pub(crate) fn next(
         &self,
         position: &mut Position,
@@ -103,9 +103,9 @@ impl Log {
         self.changed.subscribe()
     }
 
-    /// The last lines of the standard error, or of the output if there are none; and the last panic
+    /// The last lines of the standard error, or of the output if it is empty; and the last panic
     /// among them.
-    pub(crate) fn last_words(&self) -> (Vec<String>, Option<String>) {
+    pub(crate) fn last_lines_and_panic(&self) -> (Vec<String>, Option<String>) {
         let of = |wanted| lines(&self.tail(wanted));
         let errors = of(Stream::Err);
         let panic = panic_in(&errors);
@@ -197,7 +197,7 @@ mod tests {
         log.append(Stream::Out, b"result: 7\n");
         log.append(Stream::Err, b"starting\nthread 'main' (7) panicked at src/main.rs:");
         log.append(Stream::Err, b"2:5:\nindex out of bounds\nnote: run with RUST_BACKTRACE=1\n");
-        let (lines, panic) = log.last_words();
+        let (lines, panic) = log.last_lines_and_panic();
         let expected = "thread 'main' (7) panicked at src/main.rs:2:5: index out of bounds";
         assert_eq!(panic.as_deref(), Some(expected));
         assert_eq!(lines.len(), 4);
@@ -206,21 +206,21 @@ mod tests {
     #[test]
     fn a_long_line_is_cut() {
         let log = Log::default();
-        // What is no text grows as it becomes some.
+        // Bytes that are not UTF-8 take more space as text.
         log.append(Stream::Err, "thread 'main' panicked at src/main.rs:\n".as_bytes());
         log.append(Stream::Err, &[0xff; END / 2]);
-        let (lines, panic) = log.last_words();
+        let (lines, panic) = log.last_lines_and_panic();
         assert_eq!(lines[1].chars().count(), LONGEST_LINE / 3, "{lines:?}");
         assert!(panic.unwrap().len() < 2 * LONGEST_LINE);
     }
 
     #[test]
-    fn without_errors_the_output_has_the_last_words() {
+    fn without_errors_the_output_has_the_last_lines_and_panic() {
         let log = Log::default();
         for number in 0..100 {
             log.append(Stream::Out, format!("line {number}\n").as_bytes());
         }
-        let (lines, panic) = log.last_words();
+        let (lines, panic) = log.last_lines_and_panic();
         assert_eq!((lines.len(), lines[9].as_str(), panic), (10, "line 99", None));
     }
 }

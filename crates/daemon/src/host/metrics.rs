@@ -1,4 +1,4 @@
-//! What a daemon counts, and its page `/metrics` in the text format of Prometheus.
+//! The counters of a daemon, and its page `/metrics` in the text format of Prometheus.
 
 use crate::{
     host::jobs::Jobs,
@@ -30,7 +30,7 @@ const LARGEST: usize = 8 << 10;
 /// Readers that are served at a time.
 const AT_A_TIME: usize = 16;
 
-/// What a daemon counts, from its start.
+/// The counters of a daemon, from its start.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// Connections that were accepted.
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn garbage_endless_and_slow_readers_keep_nobody_out() {
+    async fn garbage_endless_and_slow_readers_block_no_other() {
         let (address, ..) = server().await;
         for garbage in [&[0xff; 3 * LARGEST][..], b"\r\n\r\n", b"", b"GET /metrics"] {
             let answer = ask(address, garbage).await;

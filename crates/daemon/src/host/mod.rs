@@ -1,4 +1,5 @@
-//! The daemon of a host: what it has, what it runs, and how it serves the members of its rack.
+//! The daemon of a host: its state, the jobs that it runs, and how it serves the members of its
+//! rack.
 
 pub mod config;
 pub(crate) mod daemon;

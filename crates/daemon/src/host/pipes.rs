@@ -33,7 +33,7 @@ pub(crate) struct Pump {
 }
 
 impl Pump {
-    /// Passes on what comes, until the pipe ends.
+    /// Passes on everything it reads, until the pipe ends.
     pub(crate) async fn run(mut self, mut pipe: impl AsyncRead + Unpin) {
         let mut chunk = vec![0; 16 << 10];
         let mut ended = self.ended.clone();
@@ -67,7 +67,7 @@ impl Pump {
     }
 }
 
-/// What is on its way to the standard input of a process.
+/// Input on its way to a process.
 pub(crate) struct Input {
     queue: mpsc::UnboundedSender<Vec<u8>>,
     /// Bytes that may still come before some are taken.

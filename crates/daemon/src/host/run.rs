@@ -1,9 +1,9 @@
 //! `gossamerd`: the life of a daemon, from its settings to SIGTERM.
 
-use crate::host::daemon::Daemon;
 use crate::{
     host::{
         config::Config,
+        daemon::Daemon,
         jobs::Jobs,
         metrics::{self, Counts},
         server,
@@ -29,7 +29,7 @@ use tracing::Instrument;
 
 /// How long the processes of jobs may take to end when the daemon stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);
-/// How often to try again what could not be ended or removed.
+/// Time between attempts to end processes and remove files that resisted.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// A daemon cannot start.
@@ -46,7 +46,7 @@ pub enum DaemonError {
         /// The name in it.
         name: String,
     },
-    /// Encryption does not work with what it has.
+    /// TLS does not accept its certificate, key or list.
     #[error(transparent)]
     Acceptor(#[from] AcceptorError),
     /// Its directory is not usable.
@@ -60,7 +60,7 @@ pub enum DaemonError {
     System(#[from] io::Error),
 }
 
-/// Removes what jobs have left, whenever there is something to remove.
+/// Removes files that jobs have left, whenever it is notified of some.
 async fn sweep(daemon: Arc<Daemon>) {
     loop {
         let daemon_too = daemon.clone();
@@ -131,7 +131,7 @@ async fn serve(config: Config, identity: Identity) -> Result<(), DaemonError> {
     }
     tracing::info!("stopping");
     daemon.jobs.close(&EndedBy::Daemon("it is stopping".into()), SHUTDOWN_GRACE).await;
-    // What is left is the next daemon's to remove.
+    // The next daemon removes the rest.
     sweeping.abort();
     let _ = timeout(SHUTDOWN_GRACE, spawn_blocking(move || daemon.state.sweep())).await;
     Ok(())

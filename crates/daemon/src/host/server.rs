@@ -1,13 +1,13 @@
 //! The daemon's server: authenticates connections, checks permissions and quotas, answers requests.
 //!
 //! At most [`PENDING`] connections are waiting to authenticate and send a request, each for at most
-//! [`HANDSHAKE_TIMEOUT`], and a new one replaces the oldest. So garbage, slow clients and thousands of
-//! connections cost a bounded amount of memory, while a member, which needs milliseconds, still gets
-//! through. Accepted requests share [`quotas`](crate::host::quotas), so that no member keeps the
-//! others out.
+//! [`HANDSHAKE_TIMEOUT`], and a new one replaces the oldest. So garbage, slow clients and thousands
+//! of connections cost a bounded amount of memory, while a member, which needs milliseconds, still
+//! gets through. Accepted requests share [`quotas`](crate::host::quotas), so that no member keeps
+//! the others out.
 
-use crate::causes::with_causes;
 use crate::{
+    causes::with_causes,
     host::{
         daemon::Daemon,
         jobs::Job,
@@ -215,7 +215,7 @@ async fn timely(
     timeout(ANSWER, sending).await.unwrap_or(Err(ConnectionError::Silent(ANSWER)))
 }
 
-/// Sends what is known of all jobs.
+/// Sends the state of all jobs.
 async fn show_jobs<W: AsyncWrite + Unpin>(
     daemon: &Daemon,
     sender: &mut Sender<W>,
@@ -226,7 +226,7 @@ async fn show_jobs<W: AsyncWrite + Unpin>(
     timely(sender.send(&Answer::JobsEnd)).await
 }
 
-/// Sends what the threads of all jobs do.
+/// Sends the statistics of the threads of all jobs.
 async fn show_statistics<W: AsyncWrite + Unpin>(
     daemon: &Daemon,
     sender: &mut Sender<W>,
@@ -244,7 +244,7 @@ async fn show_logs<W: AsyncWrite + Unpin>(
     sender: &mut Sender<W>,
 ) -> Result<(), ConnectionError> {
     let is_known = !processes.is_empty();
-    // Nothing is read ahead of what is sent: it stays where it is bounded.
+    // Reads nothing ahead of the sending: the rest stays in the log, which is bounded.
     let (log_sender, mut answers) = mpsc::channel(1);
     // They end when this does.
     let mut reading = JoinSet::new();

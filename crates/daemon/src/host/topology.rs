@@ -1,4 +1,4 @@
-//! What a host is made of: cores, NUMA nodes, caches, memory and RDMA devices, as `/proc` and
+//! The topology of a host: cores, NUMA nodes, caches, memory and RDMA devices, as `/proc` and
 //! `/sys` report. What a system does not report is left out; it never makes a report fail.
 
 use crate::protocol::topology::{Cache, Node, RdmaPort, Topology};
@@ -25,7 +25,7 @@ pub(crate) fn read(root: &Path) -> Topology {
     }
 }
 
-/// What the folders of the processors contain.
+/// The contents of the folders of the processors.
 struct Cpus {
     cpus: u32,
     cores: u32,

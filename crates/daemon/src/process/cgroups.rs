@@ -12,8 +12,7 @@
 //! another of the daemon's cgroups; there it is still a descendant of the daemon
 //! ([`processes`](crate::process::kill)), but has no limits.
 
-use crate::process::cgroup::Cgroup;
-use crate::protocol::Limits;
+use crate::{process::cgroup::Cgroup, protocol::Limits};
 use parking_lot::Mutex;
 use std::{
     ffi::OsString,

@@ -1,6 +1,5 @@
 //! [`Supervised`]: a process of a job with its supervisor, as the daemon holds them.
 
-use crate::protocol::connection::{ConnectionError, Receiver};
 use crate::{
     process::{
         kill::MARK,
@@ -9,7 +8,10 @@ use crate::{
         },
         supervisors::Supervisors,
     },
-    protocol::frame,
+    protocol::{
+        connection::{ConnectionError, Receiver},
+        frame,
+    },
 };
 use gossamer_job::JobDescription;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -58,7 +60,7 @@ pub(crate) struct Supervised {
     pub(crate) output: ChildStdout,
     /// The standard error of the process.
     pub(crate) errors: ChildStderr,
-    /// Where it reports what its threads do.
+    /// The socket to which it reports its statistics.
     pub(crate) statistics: UnixDatagram,
     /// The standard input of the process, if it comes from the controller.
     pub(crate) input: Option<pipe::Sender>,

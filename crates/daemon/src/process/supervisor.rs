@@ -13,7 +13,7 @@
 //! - The supervisor is killed: the kernel kills the program (`PR_SET_PDEATHSIG`). The daemon is a
 //!   subreaper too, and kills what it inherits ([`strays`](kill::strays)).
 //! - Where the daemon has a cgroup, the program runs in one of its own, and everything in that is
-//!   killed at once ([`cgroup`]).
+//!   killed at once (`cgroup`).
 //!
 //! The program is started in two steps. The supervisor starts the daemon's binary again as its
 //! [`step`], which makes a session, ties its life to the supervisor's, and becomes the program. So no

@@ -58,7 +58,7 @@ impl Supervisors {
         })
     }
 
-    /// Kills the processes that supervisors left when they ended, until there are none. Ignores those that
+    /// Kills the processes that supervisors left when they ended, until all have ended. Ignores those that
     /// do not end within `timeout` from then on.
     ///
     /// # Errors

@@ -1,34 +1,41 @@
-//! [`Answer`]: what a daemon answers to every request but [`Request::Run`].
-//!
-//! [`Request::Run`]: crate::protocol::Request::Run
+//! [`Answer`]: what a daemon answers to every request but
+//! [`Request::Run`](crate::protocol::Request::Run).
 
-use crate::protocol::process::{Ending, Process, Stream};
-use crate::{protocol::topology::Topology, security::member::Name};
+use crate::{
+    protocol::{
+        process::{Ending, Process, Stream},
+        topology::Topology,
+    },
+    security::member::Name,
+};
 use gossamer_job::{JobId, ThreadStatistics};
 use serde::{Deserialize, Serialize};
 
-/// What a daemon answers to all requests but [`Request::Run`].
+/// What a daemon answers to all requests but [`Request::Run`](crate::protocol::Request::Run).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// It will not.
     Refused(String),
-    /// To [`Request::Describe`].
+    /// To [`Request::Describe`](crate::protocol::Request::Describe).
     Host(Box<HostReport>),
-    /// To [`Request::Jobs`]: one process of a job; one for each.
+    /// To [`Request::Jobs`](crate::protocol::Request::Jobs): one process of a job; one for each.
     Job(Box<JobSummary>),
-    /// To [`Request::Kill`]: whether there was such a job to end.
+    /// To [`Request::Kill`](crate::protocol::Request::Kill): whether there was such a job to end.
     Killed(bool),
-    /// To [`Request::Logs`]: the next output of one of the processes.
+    /// To [`Request::Logs`](crate::protocol::Request::Logs): the next output of one of the
+    /// processes.
     Log(Process, Stream, #[serde(with = "serde_bytes")] Vec<u8>),
-    /// To [`Request::Logs`]: that was all; whether there is such a job.
+    /// To [`Request::Logs`](crate::protocol::Request::Logs): that was all; whether there is such a
+    /// job.
     LogEnd(bool),
     /// Nothing; the daemon is alive.
     Heartbeat,
-    /// To [`Request::Statistics`]: what the threads of one job that runs do; one for each.
+    /// To [`Request::Statistics`](crate::protocol::Request::Statistics): what the threads of one
+    /// job that runs do; one for each.
     Statistics(Box<JobStatistics>),
-    /// To [`Request::Statistics`]: that was all.
+    /// To [`Request::Statistics`](crate::protocol::Request::Statistics): that was all.
     StatisticsEnd,
-    /// To [`Request::Jobs`]: that was all.
+    /// To [`Request::Jobs`](crate::protocol::Request::Jobs): that was all.
     JobsEnd,
 }
 

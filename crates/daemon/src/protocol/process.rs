@@ -42,9 +42,9 @@ pub struct Ending {
     pub how: How,
     /// Who requested its end, if anyone did: such an end is not the cause of another.
     pub ended_by: Option<EndedBy>,
-    /// Where and with what it panicked, if that is among its last words.
+    /// Where and with what it panicked, if that is among its last lines.
     pub panic: Option<String>,
-    /// The last lines of its standard error, or of its output if there are none.
+    /// The last lines of its standard error, or of its output if it is empty.
     pub last_lines: Vec<String>,
 }
 
@@ -125,7 +125,11 @@ mod tests {
         assert_eq!(Process::new(3, 1).name(&host), "a");
         let names: Vec<_> = (0..4).map(|number| Process::new(number, 2).name(&host)).collect();
         assert_eq!(names, ["a/0", "a/1", "a/0", "a/1"]);
-        assert_eq!(Process::new(3, 0).name(&host), "a", "whatever somebody says");
+        assert_eq!(
+            Process::new(3, 0).name(&host),
+            "a",
+            "without processes per host the number does not show"
+        );
     }
 
     #[test]

@@ -1,13 +1,12 @@
-//! The messages of a session: what a controller and a daemon send after [`Request::Run`].
-//!
-//! [`Request::Run`]: crate::protocol::Request::Run
+//! The messages of a session: what a controller and a daemon send after
+//! [`Request::Run`](crate::protocol::Request::Run).
 
 use crate::protocol::process::{Ending, Stream};
 use gossamer_job::SecretPem;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// Messages of a controller after [`Request::Run`].
+/// Messages of a controller after [`Request::Run`](crate::protocol::Request::Run).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromController {
     /// The next bytes of the program.
@@ -35,7 +34,7 @@ pub enum FromController {
     Heartbeat,
 }
 
-/// Messages of a daemon after [`Request::Run`].
+/// Messages of a daemon after [`Request::Run`](crate::protocol::Request::Run).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromDaemon {
     /// It refuses to run it.

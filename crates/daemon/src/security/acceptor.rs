@@ -4,8 +4,8 @@
 //! The list only ever becomes newer. The newest that a daemon has seen is kept in its state directory,
 //! so that this also holds after a restart.
 
-use crate::causes::with_causes;
 use crate::{
+    causes::with_causes,
     files,
     quarantine::Quarantine,
     security::{

@@ -8,8 +8,13 @@
 //! | `revoked.pem` | which certificates the authority has taken back, if it has any |
 //! | `hosts.toml` | where the daemons of the rack's hosts listen, for those who call them |
 
-use crate::security::member::{IdentityError, Member, Name};
-use crate::{files, security::revocation};
+use crate::{
+    files,
+    security::{
+        member::{IdentityError, Member, Name},
+        revocation,
+    },
+};
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer,
     pem::{self, PemObject},

@@ -31,7 +31,7 @@ use tempfile::TempDir;
 /// How long something may take that has to happen. Nothing is asserted about how long it takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// As whom daemons run where the tests are run by root: nobody, on every system.
+/// The user of daemons where root runs the tests: on every system one without rights (65534).
 pub(crate) const USER: u32 = 65534;
 
 pub(crate) fn is_root() -> bool {

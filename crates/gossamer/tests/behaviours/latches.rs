@@ -29,7 +29,7 @@ pub(crate) fn a_launched_closure_may_wait() {
             );
             assert_eq!(sum, 16);
             assert_eq!(latch.launch(|value| *value), 15);
-            assert_eq!(latch.apply(|latch| *latch.lock()), 15, "nobody holds it any more");
+            assert_eq!(latch.apply(|latch| *latch.lock()), 15, "it is free again");
         }
     }
 }
@@ -60,9 +60,9 @@ pub(crate) fn launches_exclude_each_other() {
 pub(crate) fn a_latch_is_given_in_order() {
     for trustee in everywhere() {
         let latch = trustee.entrust_with(|()| Latch::new(Vec::<u32>::new()), ());
-        let told = Rc::new(RefCell::new(Vec::new()));
+        let results = Rc::new(RefCell::new(Vec::new()));
         for i in 0..50 {
-            let told = told.clone();
+            let results = results.clone();
             latch.launch_with_then(
                 |log, i| {
                     gossamer::yield_now();
@@ -71,39 +71,39 @@ pub(crate) fn a_latch_is_given_in_order() {
                     i
                 },
                 i,
-                move |i| told.borrow_mut().push(i),
+                move |i| results.borrow_mut().push(i),
             );
         }
         let ordered: Vec<u32> = (0..50).collect();
         assert_eq!(latch.launch(|log| log.clone()), ordered, "fibers get the latch as they came");
-        wait_until("all callbacks", || told.borrow().len() == 50);
-        assert_eq!(*told.borrow(), ordered);
+        wait_until("all callbacks", || results.borrow().len() == 50);
+        assert_eq!(*results.borrow(), ordered);
     }
     let latch = Rc::new(Latch::new(0));
-    let held = latch.try_lock().expect("nobody holds it");
+    let held = latch.try_lock().expect("it is free");
     assert!(latch.try_lock().is_none());
     assert_eq!(format!("{latch:?}"), "Latch(held)");
     drop(held);
     assert_eq!(format!("{latch:?}"), "Latch(0)");
 }
 
-pub(crate) fn launches_that_nobody_waits_for() {
+pub(crate) fn launches_without_a_waiter() {
     for trustee in everywhere() {
         let latch = latch_at(trustee);
-        let told = Rc::new(RefCell::new(0));
-        let tell = told.clone();
+        let results = Rc::new(RefCell::new(0));
+        let sender = results.clone();
         latch.launch_then(
             |value| {
                 gossamer::sleep(Duration::from_millis(2));
                 *value = 9;
                 *value
             },
-            move |value| *tell.borrow_mut() = value,
+            move |value| *sender.borrow_mut() = value,
         );
         // Requests are served while the launched closure sleeps; its latch is held meanwhile.
         let seen = latch.apply(|latch| latch.try_lock().map(|value| *value));
         assert!(matches!(seen, None | Some(0 | 9)), "{seen:?}");
-        wait_until("the result of a launch", || *told.borrow() == 9);
+        wait_until("the result of a launch", || *results.borrow() == 9);
     }
 }
 
@@ -176,12 +176,12 @@ pub(crate) fn launches_that_wait_for_no_caller_are_not_refused() {
         // The same latch twice, one launch after the other.
         assert_eq!(latch.launch_with(follow, vec![other.clone()]), Ok(1));
         assert_eq!(other.launch_with(follow, vec![latch.clone()]), Ok(2));
-        // Nobody waits for the inner one, which runs when the outer one has ended.
+        // No fiber waits for the inner one, which runs when the outer one has ended.
         latch.launch_with(
             |_, itself: Trust<Latch<u64>>| itself.launch_then(|value| *value += 10, |()| ()),
             latch.clone(),
         );
-        wait_until("the launch that nobody waits for", || latch.launch(|value| *value) == 12);
+        wait_until("the launch without a waiter", || latch.launch(|value| *value) == 12);
         // Nor is another holder a caller: both get it, in turn.
         let fibers: Vec<_> = everywhere()
             .into_iter()

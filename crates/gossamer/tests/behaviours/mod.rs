@@ -35,7 +35,7 @@ macro_rules! behaviours {
             latches: a_launched_closure_may_wait;
             latches: launches_exclude_each_other;
             latches: a_latch_is_given_in_order;
-            latches: launches_that_nobody_waits_for;
+            latches: launches_without_a_waiter;
             latches: a_panic_in_a_launch_opens_the_latch;
             latches: a_launch_that_would_wait_for_its_own_caller_is_refused;
             latches: launches_that_wait_for_no_caller_are_not_refused;

@@ -28,26 +28,26 @@ pub(crate) fn a_panic_reaches_the_caller_and_the_property_goes_on() {
 pub(crate) fn every_panic_of_a_batch_is_its_own() {
     for trustee in others() {
         let counter = trustee.entrust(0u32);
-        let told = Rc::new(RefCell::new(Vec::new()));
+        let results = Rc::new(RefCell::new(Vec::new()));
         for i in 0..200u32 {
-            let told = told.clone();
+            let results = results.clone();
             let odd = |c: &mut u32, i: u32| {
                 assert!(i.is_multiple_of(3), "{i} is refused, {}", "at length ".repeat(20));
                 *c += 1;
                 i
             };
             counter.try_apply_with_then(odd, i, move |result| {
-                told.borrow_mut().push(result.map_err(|error| error.to_string()));
+                results.borrow_mut().push(result.map_err(|error| error.to_string()));
             });
         }
         assert_eq!(counter.apply(|c| *c), 67);
-        for (i, result) in (0..200u32).zip(told.borrow().iter()) {
+        for (i, result) in (0..200u32).zip(results.borrow().iter()) {
             match result {
                 Ok(back) => assert_eq!((*back, i % 3), (i, 0)),
                 Err(message) => assert!(i % 3 != 0 && message.contains(&format!("{i} is refused"))),
             }
         }
-        assert_eq!(told.borrow().len(), 200);
+        assert_eq!(results.borrow().len(), 200);
     }
 }
 
@@ -83,20 +83,20 @@ pub(crate) fn waiting_in_a_delegated_closure_names_both_places() {
 
 thread_local! {
     /// What the callbacks of this thread were called with.
-    static TOLD: RefCell<Vec<Result<u8, DelegateError>>> = const { RefCell::new(Vec::new()) };
+    static RESULTS: RefCell<Vec<Result<u8, DelegateError>>> = const { RefCell::new(Vec::new()) };
 }
 
 fn note(result: Result<u8, DelegateError>) {
-    TOLD.with_borrow_mut(|told| told.push(result));
+    RESULTS.with_borrow_mut(|results| results.push(result));
 }
 
 /// Waits until one callback has been called, and for others that must not be.
-fn the_only_one_told() -> Result<u8, DelegateError> {
-    wait_until("a callback", || TOLD.with_borrow(|told| !told.is_empty()));
+fn the_only_result() -> Result<u8, DelegateError> {
+    wait_until("a callback", || RESULTS.with_borrow(|results| !results.is_empty()));
     gossamer::sleep(std::time::Duration::from_millis(2));
-    let mut told = TOLD.take();
-    assert_eq!(told.len(), 1, "{told:?}");
-    told.remove(0)
+    let mut results = RESULTS.take();
+    assert_eq!(results.len(), 1, "{results:?}");
+    results.remove(0)
 }
 
 /// Fails in as many ways as a request can, on this thread and on others.
@@ -108,16 +108,16 @@ pub(crate) fn a_callback_for_failures_is_called_once() {
         let fall = |unit: &gossamer::Trust<()>| {
             unit.try_apply_then(|()| -> u8 { panic!("the closure fell over") }, note);
         };
-        let is_panic = |told: Result<u8, DelegateError>| match told {
+        let is_panic = |result: Result<u8, DelegateError>| match result {
             Err(DelegateError::Panicked { trustee: at, report }) => {
                 assert_eq!((at, &*report.message), (trustee.thread(), "the closure fell over"));
             }
             other => panic!("{other:?}"),
         };
         unit.try_apply_then(|()| 7, note);
-        assert_eq!(the_only_one_told().unwrap(), 7);
+        assert_eq!(the_only_result().unwrap(), 7);
         fall(&unit);
-        is_panic(the_only_one_told());
+        is_panic(the_only_result());
         // In delegated context, where requests to the own thread are put off.
         here.apply_with(
             |(), unit: gossamer::Trust<()>| {
@@ -125,7 +125,7 @@ pub(crate) fn a_callback_for_failures_is_called_once() {
             },
             unit.clone(),
         );
-        is_panic(the_only_one_told());
+        is_panic(the_only_result());
         for (value, expected) in [
             (Awkward::NotEncoded, "too awkward to encode"),
             (
@@ -136,8 +136,8 @@ pub(crate) fn a_callback_for_failures_is_called_once() {
             (Awkward::DecodingPanics, "decoding fell over"),
         ] {
             unit.try_apply_with_then(|(), _: Awkward| 3, value, note);
-            match the_only_one_told() {
-                Ok(told) => assert!(is_here && told == 3, "what stays here is not encoded"),
+            match the_only_result() {
+                Ok(value) => assert!(is_here && value == 3, "what stays here is not encoded"),
                 Err(error) => assert!(Chain(&error).to_string().contains(expected), "{error:?}"),
             }
         }
@@ -157,8 +157,8 @@ pub(crate) fn a_callback_for_failures_is_called_once() {
                 all.into_iter().nth(number).expect("one of them")
             };
             unit.try_apply_with_then(make, number, |result| note(result.map(|_| 3)));
-            match the_only_one_told() {
-                Ok(told) => assert!(is_here && told == 3, "what stays here is not encoded"),
+            match the_only_result() {
+                Ok(value) => assert!(is_here && value == 3, "what stays here is not encoded"),
                 Err(error) => assert!(Chain(&error).to_string().contains(expected), "{error:?}"),
             }
         }
@@ -166,7 +166,7 @@ pub(crate) fn a_callback_for_failures_is_called_once() {
     }
 }
 
-/// A result whose destructor panics at the trustee, if it is told to.
+/// A result whose destructor panics at the trustee, if `falls` is set.
 #[derive(Serialize, Deserialize)]
 struct Fragile {
     bytes: Vec<u8>,
@@ -183,20 +183,20 @@ impl Drop for Fragile {
 pub(crate) fn a_result_whose_drop_panics_is_a_panic_of_its_own() {
     for trustee in others() {
         let maker = trustee.entrust(());
-        let told = Rc::new(RefCell::new(Vec::new()));
+        let results = Rc::new(RefCell::new(Vec::new()));
         // In the place of the request, behind the requests, by the bulk path.
         let lengths = [0, 3, 8, 200, 0, 90_000, 1, 200, 5, 90_000, 2].repeat(3);
         for (i, len) in lengths.iter().enumerate() {
-            let (told, falls) = (told.clone(), i % 2 == 1);
+            let (results, falls) = (results.clone(), i % 2 == 1);
             let make = |(): &mut (), (len, falls)| Fragile { bytes: vec![7; len], falls };
             maker.try_apply_with_then(make, (*len, falls), move |result| {
                 let made = result.map(|fragile| fragile.bytes.len());
-                told.borrow_mut().push(made.map_err(|error| error.to_string()));
+                results.borrow_mut().push(made.map_err(|error| error.to_string()));
             });
         }
         maker.apply(|()| ());
-        assert_eq!(told.borrow().len(), lengths.len());
-        for (i, (len, result)) in lengths.iter().zip(told.borrow().iter()).enumerate() {
+        assert_eq!(results.borrow().len(), lengths.len());
+        for (i, (len, result)) in lengths.iter().zip(results.borrow().iter()).enumerate() {
             match result {
                 Ok(made) => assert_eq!((made, i % 2), (len, 0)),
                 Err(message) => {

@@ -110,15 +110,15 @@ pub(crate) fn results_of_all_sizes_come_back() {
         let largest = if Some(trustee) == others().last() { usize::MAX } else { 100_000 };
         let sizes: Vec<usize> = SIZES.into_iter().filter(|len| *len <= largest).collect();
         let echo = trustee.entrust(());
-        let told = Rc::new(RefCell::new(Vec::new()));
+        let results = Rc::new(RefCell::new(Vec::new()));
         for len in &sizes {
-            let told = told.clone();
+            let results = results.clone();
             echo.apply_with_then(
                 |_, bytes: ByteBuf| bytes,
                 payload(*len),
                 move |bytes| {
                     check(&bytes, bytes.len());
-                    told.borrow_mut().push(bytes.len());
+                    results.borrow_mut().push(bytes.len());
                 },
             );
         }
@@ -131,8 +131,8 @@ pub(crate) fn results_of_all_sizes_come_back() {
                 },
             );
         }
-        wait_until("all results", || told.borrow().len() == sizes.len());
-        assert_eq!(*told.borrow(), sizes);
+        wait_until("all results", || results.borrow().len() == sizes.len());
+        assert_eq!(*results.borrow(), sizes);
         let fibers: Vec<_> = [0usize, 9_000, 3, 200_000, 100]
             .into_iter()
             .map(|len| {

@@ -122,7 +122,7 @@ pub(crate) fn within_deadline<R: Send + 'static>(
     let thread = thread::Builder::new().name(name.to_owned());
     let running = thread.spawn(move || {
         let result = test();
-        // Nobody waits any more if the deadline has passed.
+        // The receiver is gone if the deadline has passed.
         let _ = done.send(());
         result
     });

@@ -10,7 +10,7 @@ use transport_tcp::TcpTransport;
 /// The names of this machine's RDMA devices.
 ///
 /// # Panics
-/// If there are none: then nothing would be tested.
+/// If the machine has no device: the test would check nothing.
 pub(crate) fn devices() -> Vec<String> {
     const WHERE: &str = "/sys/class/infiniband";
     let entries = fs::read_dir(WHERE).into_iter().flatten().flatten();

@@ -4,8 +4,8 @@
 
 use crate::{id::JobId, secret::Secret};
 
-/// The first port at which tasks may meet, and how many there are: below the range from which Linux
-/// takes the ports of outgoing connections.
+/// The first port of task 0's listener, and how many ports there are: below the range from which
+/// Linux takes the ports of outgoing connections.
 const FIRST_PORT: u16 = 20_480;
 const PORTS: u16 = 12_288;
 /// Ports that are tried, in case another program uses the first.
@@ -16,7 +16,7 @@ pub(crate) struct Derived {
     pub(crate) job: JobId,
     /// The private key of the authority.
     pub(crate) seed: [u8; 32],
-    /// What the processes of the step know and no others do.
+    /// Known only to the processes of the step.
     pub(crate) secret: Secret,
     /// The ports of task 0's listener, the first choice first.
     pub(crate) ports: [u16; PORT_CANDIDATES],

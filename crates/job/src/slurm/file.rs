@@ -1,7 +1,7 @@
 //! The file that holds the secret of a job.
 //!
-//! The file is opened once, and what is checked is the file that was opened: its name may lead to
-//! another one a moment later. The content of a file that is refused never appears in an error.
+//! The file is opened once, and the checks apply to the open file: its name may lead to another one
+//! a moment later. The content of a file that is refused never appears in an error.
 
 use crate::secret::Secret;
 use rustix::{fs::OFlags, process::geteuid};

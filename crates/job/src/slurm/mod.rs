@@ -5,16 +5,16 @@
 //! srun -N 4 ./program
 //! ```
 //!
-//! Slurm tells a process which task of which step it is ([`Step`], `nodes`). All tasks have the secret
-//! in their environment; from it each derives the same authority (`derived`) and signs a certificate
-//! for itself. Then they connect to task 0, under TLS, and exchange their addresses (`rendezvous`).
-//! The rack that follows is the same as in a job of a Gossamer daemon.
+//! Slurm's variables state which task of which step a process is ([`Step`], `nodes`). All tasks
+//! have the secret in their environment; from it each derives the same authority (`derived`) and
+//! signs a certificate for itself. Then they connect to task 0, under TLS, and exchange their
+//! addresses (`rendezvous`). The rack that follows is the same as in a job of a Gossamer daemon.
 //!
-//! A user who can read the environment of the job's processes can join the job: its owner, and root.
-//! Slurm keeps the environment in which `sbatch` was called on its controller's disk; a secret that is
-//! made inside the batch script never gets there. `srun` sends its environment to the nodes over the
-//! network, protected only as Slurm's own configuration protects its messages. A secret in a file
-//! that all nodes can read ([`SECRET_FILE`], `file`) stays out of all of these.
+//! A user who can read the environment of the job's processes can join the job: its owner, and
+//! root. Slurm keeps the environment in which `sbatch` was called on its controller's disk; a
+//! secret that is made inside the batch script never gets there. `srun` sends its environment to
+//! the nodes over the network, protected only as Slurm's own configuration protects its messages. A
+//! secret in a file that all nodes can read ([`SECRET_FILE`], `file`) stays out of all of these.
 
 mod derived;
 mod file;
@@ -61,10 +61,10 @@ const LOSS_BOUND_MS: u64 = 1000;
 /// The tasks of a step did not become a rack.
 #[derive(Debug, Error)]
 pub enum SlurmError {
-    /// What Slurm says about the step makes no sense.
+    /// Slurm's variables about the step are invalid.
     #[error(transparent)]
     Step(#[from] StepError),
-    /// The tasks have no secret to authenticate each other by.
+    /// The tasks have no secret to authenticate each other with.
     #[error(
         "no secret for the {tasks} tasks of this Slurm step: run \
          `export {SECRET}=$(gossamer secret)` before `srun`, or set {SECRET_FILE} to a file that \
@@ -85,7 +85,7 @@ pub enum SlurmError {
     SecretFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it was refused.
         #[source]
         error: SecretFileError,
     },

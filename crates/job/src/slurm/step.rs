@@ -1,4 +1,4 @@
-//! [`Step`]: what Slurm tells a task about its step, in variables of its environment.
+//! [`Step`]: a task's step, as Slurm describes it in variables of the environment.
 
 use crate::slurm::{
     derived::PORT_CANDIDATES,

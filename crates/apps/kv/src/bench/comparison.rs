@@ -39,7 +39,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of `figures`; all zeros if there are none.
+    /// The spread of `figures`; all zeros if it is empty.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Self {
         let mut figures: Vec<f64> = figures.into_iter().collect();
         figures.sort_by(f64::total_cmp);

@@ -1,18 +1,17 @@
 //! The end of a session: ends the processes that a job has left, and removes its files.
 
-use crate::host::session::peer::Session;
 use crate::{
-    host::state::State,
+    host::{session::peer::Session, state::State},
     process::{cgroup::Cgroup, kill},
 };
 use std::{future::pending, io, time::Duration};
 use tokio::task::spawn_blocking;
 
-/// How long what is left of a process may take to be gone when it is killed.
+/// How long the descendants of a process may take to end when they are killed.
 const LEFT: Duration = Duration::from_secs(60);
 
 impl Session<'_> {
-    /// Ends what the supervisor could not end, because it was killed itself.
+    /// Ends the processes that the supervisor left because it was killed itself.
     pub(super) async fn kill_leftovers(&self, mark: &str, cgroup: Option<Cgroup>) {
         let (daemon, mark) = (self.daemon.clone(), mark.to_owned());
         let ended = blocking(move || {
@@ -30,7 +29,7 @@ impl Session<'_> {
         }
     }
 
-    /// Does something with what is on disk of a process, which may make this wait.
+    /// Changes the files of a process on disk, which may block.
     pub(super) async fn on_disk<T: Send + 'static>(
         &self,
         mark: &str,

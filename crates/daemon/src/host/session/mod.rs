@@ -12,13 +12,16 @@ mod peer;
 mod prepare;
 mod supervise;
 
-use crate::causes::with_causes;
-use crate::host::session::{
-    error::SessionError,
-    peer::{Session, receive_loop, send_loop},
-};
 use crate::{
-    host::{daemon::Daemon, state::State},
+    causes::with_causes,
+    host::{
+        daemon::Daemon,
+        session::{
+            error::SessionError,
+            peer::{Session, receive_loop, send_loop},
+        },
+        state::State,
+    },
     protocol::{
         FromDaemon, RunRequest,
         connection::{Receiver, Sender},

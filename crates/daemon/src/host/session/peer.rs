@@ -1,9 +1,8 @@
-//! [`Session`]: what the parts of a session share, and its messages to and from the controller. Each
-//! direction has a task of its own ([`receive_loop`], [`send_loop`]).
+//! [`Session`]: the state that the parts of a session share, and its messages to and from the
+//! controller. Each direction has a task of its own ([`receive_loop`], [`send_loop`]).
 
-use crate::host::session::error::SessionError;
 use crate::{
-    host::daemon::Daemon,
+    host::{daemon::Daemon, session::error::SessionError},
     protocol::{
         EndedBy, FromController, FromDaemon, HEARTBEAT_INTERVAL, RunRequest, SILENCE_TIMEOUT,
         connection::{ConnectionError, Receiver, Sender},

@@ -1,12 +1,15 @@
 //! The first half of a session: limits, program and job description, until the process starts.
 
-use crate::host::session::{
-    cleanup::blocking,
-    error::SessionError,
-    peer::{Session, end_requested},
-};
 use crate::{
-    host::{jobs::Job, store},
+    host::{
+        jobs::Job,
+        session::{
+            cleanup::blocking,
+            error::SessionError,
+            peer::{Session, end_requested},
+        },
+        store,
+    },
     process::{
         cgroup::Cgroup,
         kill,

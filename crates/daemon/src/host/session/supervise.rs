@@ -1,11 +1,11 @@
 //! The second half of a session: a process runs until it has ended and all its output is sent.
 
-use crate::causes::with_causes;
-use crate::host::session::peer::{Session, end_requested};
 use crate::{
+    causes::with_causes,
     host::{
         jobs::Admitted,
         pipes::{Input, LAST_OUTPUT, Pump},
+        session::peer::{Session, end_requested},
         statistics,
     },
     process::{
@@ -90,7 +90,7 @@ impl Session<'_> {
                     }
                     Some(Err(_)) | None => {
                         has_controller = false;
-                        // There is no receiver for output any more.
+                        // The receiver of output is gone.
                         window.close();
                         input = None;
                         let error = match message {
@@ -139,7 +139,7 @@ impl Session<'_> {
         let all_output = async { while pumps.join_next().await.is_some() {} };
         tokio::pin!(all_output);
         let is_all = timeout(LAST_OUTPUT, &mut all_output).await.is_ok();
-        let (last_lines, panic) = job.log.last_words();
+        let (last_lines, panic) = job.log.last_lines_and_panic();
         let ending = Ending { how: how.unwrap_or(How::Unsupervised), ended_by, panic, last_lines };
         tracing::info!(how = %ending.how, ended_by = ending.ended_by.as_ref().map(display), "the process ended");
         if ending.ended_by.is_none() && ending.how != How::Exited(0) {

@@ -4,8 +4,8 @@
 //! Jobs run as that user. So a program is read and compared with its digest each time that it is
 //! started, and what is executed is the file that was read, not what has its name by then. It is
 //! not copied to where nothing can change it: a panic in it could not name lines, which are read
-//! from the file. So a job that runs on the same host at the same time could still write to the file
-//! in the moment between; it could as well change the process that is started.
+//! from the file. So a job that runs on the same host at the same time could still write to the
+//! file in the moment between; it could as well change the process that is started.
 
 #[cfg(test)]
 mod tests;
@@ -39,7 +39,7 @@ pub enum StoreError {
     /// It is larger than allowed, or than announced.
     #[error("the program is larger than {0} bytes")]
     TooLarge(u64),
-    /// What arrived is not what was announced.
+    /// The received program differs from the announced digest.
     #[error(
         "the received program does not match its digest: check that its file is not being changed"
     )]
@@ -94,8 +94,8 @@ impl Store {
     /// its place is quarantined.
     ///
     /// # Errors
-    /// The error of the file system, if that does not show whether the program is intact (out of file
-    /// descriptors, say): the file then stays.
+    /// The error of the file system, if that does not show whether the program is intact (out of
+    /// file descriptors, say): the file then stays.
     pub fn find(&self, program: &Program) -> io::Result<Option<File>> {
         let path = self.path(program);
         let why = match open_program(&path, program) {
@@ -209,7 +209,7 @@ impl Incoming {
         self.file.write_all(bytes).map_err(self.store.failed())
     }
 
-    /// Checks that it is what was announced, gives it its name, and opens it.
+    /// Checks that it has the announced digest, gives it its name, and opens it.
     ///
     /// # Errors
     /// [`StoreError`], if it is something else.
@@ -218,7 +218,7 @@ impl Incoming {
             return Err(StoreError::OtherContent);
         }
         let settle = || {
-            // By the name that nothing else removes.
+            // By the name that no cleanup removes.
             let file = open(&self.temporary)?;
             self.store.quarantine.put_if(&self.path, |kind| !kind.is_file())?;
             files::settle(&self.file, &self.temporary, &self.path)?;
@@ -264,7 +264,7 @@ pub fn is_program(file: &File, program: &Program) -> io::Result<bool> {
     }
 }
 
-/// Opens the file at `path`, not what it may link to; does not wait, should it be a pipe.
+/// Opens the file at `path` without following a link, and without waiting if it is a pipe.
 fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
@@ -272,7 +272,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// Opens the file at `path`, if it is `program`, and marks it as used.
 fn open_program(path: &Path, program: &Program) -> io::Result<Option<File>> {
-    // Opening a socket, for one, fails with an error that shows nothing.
+    // For example, opening a socket fails with an error that does not name the reason.
     if !fs::symlink_metadata(path)?.is_file() {
         return Ok(None);
     }
@@ -286,8 +286,8 @@ fn open_program(path: &Path, program: &Program) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Whether an error shows that a stored program is not as the daemon left it: a link in its place, or
-/// permissions taken away.
+/// Whether an error shows that a stored program is not as the daemon left it: a link in its place,
+/// or permissions taken away.
 fn shows_change(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
         || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())

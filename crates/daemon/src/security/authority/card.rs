@@ -1,12 +1,10 @@
 //! [`Card`]: how a newcomer gets its certificate. [`request`] makes its key and a request to sign;
 //! [`accept`] stores the signed answer beside the key.
 
-use crate::security::authority::error::{
-    AuthorityError, get, in_file, make_directory, put, put_toml,
-};
 use crate::{
     files,
     security::{
+        authority::error::{AuthorityError, get, in_file, make_directory, put, put_toml},
         identity::{self, Hosts},
         member::{Member, Role},
         revocation::{self, REVOKED},

@@ -11,16 +11,15 @@ mod error;
 #[cfg(test)]
 mod tests;
 
-use crate::security::authority::error::{get, in_file, make_directory, put, put_toml};
 pub use crate::security::authority::{
     card::{Card, accept, request},
     error::AuthorityError,
 };
-use crate::security::identity::PORT;
 use crate::{
     files,
     security::{
-        identity::{self, Hosts, Identity},
+        authority::error::{get, in_file, make_directory, put, put_toml},
+        identity::{self, Hosts, Identity, PORT},
         member::{Member, Name, Role},
         revocation::{self, CERTIFICATES, Certificates, REVOKED},
     },

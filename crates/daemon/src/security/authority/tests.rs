@@ -89,7 +89,7 @@ fn what_was_revoked_is_on_the_list_of_every_card_to_come() {
     assert!(sign().revoked.is_some(), "and it may be signed anew");
     assert!(Identity::load(&place.path().join("admin")).unwrap().revoked.is_some());
     authority.revoke(&name("a")).unwrap();
-    assert!(authority.hosts().unwrap().hosts.is_empty(), "nobody looks for it any more");
+    assert!(authority.hosts().unwrap().hosts.is_empty(), "a revoked host is not listed");
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! The rendezvous of the tasks of a step: every task connects to task 0, says where it listens, and
-//! gets the addresses of all. Both sides authenticate by certificate before either looks at a message
-//! of the other. What a stranger can occupy is bounded: a limited number of connections may be
-//! unauthenticated at a time, each for a limited time, and the oldest makes room for the next.
+//! The rendezvous of the tasks of a step: every task connects to task 0, sends the address at which
+//! it listens, and gets the addresses of all. Both sides authenticate by certificate before either
+//! looks at a message of the other. What a stranger can occupy is bounded: a limited number of
+//! connections may be unauthenticated at a time, each for a limited time, and the oldest makes room
+//! for the next.
 
 pub(in crate::slurm) mod channel;
 mod follower;
@@ -16,15 +17,15 @@ use std::{
 };
 use thiserror::Error;
 
-/// The environment variable with the address of task 0, as `HOST` or `HOST:PORT`, if that is not the
-/// step's first node and a port that follows from the secret.
+/// The environment variable with the address of task 0, as `HOST` or `HOST:PORT`, if that is not
+/// the step's first node and a port that follows from the secret.
 pub const RENDEZVOUS: &str = "GOSSAMER_RENDEZVOUS";
 
 /// How long the tasks of a step may take to be started and to connect to task 0.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long one connection may take to authenticate and send its introduction.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two looks at new connections, and two attempts to connect.
+/// Time between two checks for new connections, and between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The tasks of a step did not find each other.
@@ -38,7 +39,7 @@ pub enum RendezvousError {
     Listen {
         /// The ports.
         ports: Vec<u16>,
-        /// What the system says of the last.
+        /// The error for the last port.
         #[source]
         error: io::Error,
     },
@@ -94,7 +95,7 @@ pub(crate) struct Endpoints {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Introduction {
     pub(crate) rank: u32,
-    /// How many tasks the step has, as Slurm told this one.
+    /// Tasks of the step, as Slurm reports to this one.
     pub(crate) tasks: u32,
     /// The name of its node.
     pub(crate) node: String,

@@ -178,9 +178,9 @@ fn an_accepted_connection_is_not_closed() {
         // Its answer still reaches it, or there is nothing more to come.
         assert_eq!(socket.write(&[1]).is_ok(), is_accepted);
         drop(socket);
-        let mut told = Vec::new();
-        task.read_to_end(&mut told).unwrap();
-        assert_eq!(told.len(), usize::from(is_accepted));
+        let mut received = Vec::new();
+        task.read_to_end(&mut received).unwrap();
+        assert_eq!(received.len(), usize::from(is_accepted));
     }
 }
 

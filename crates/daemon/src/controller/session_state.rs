@@ -1,4 +1,4 @@
-//! [`Conduct`]: which message a daemon may send next in a session, as drawn in
+//! [`SessionState`]: which message a daemon may send next in a session, as drawn in
 //! [`protocol`](crate::protocol).
 
 use crate::protocol::{FromDaemon, OUTPUT_WINDOW, connection::ConnectionError};
@@ -40,12 +40,12 @@ enum Stage {
 
 /// Checks the messages of one daemon in one session.
 #[derive(Debug)]
-pub(crate) struct Conduct {
+pub(crate) struct SessionState {
     stage: Stage,
     windows: Arc<Windows>,
 }
 
-impl Conduct {
+impl SessionState {
     pub(crate) fn new(windows: Arc<Windows>) -> Self {
         Self { stage: Stage::Requested, windows }
     }
@@ -132,12 +132,12 @@ mod tests {
         FromDaemon::Ended(Ending { how, ended_by: None, panic: None, last_lines: vec![] })
     }
 
-    /// What is wrong with the last of `messages`, after the others, which must be fine.
+    /// The violation by the last of `messages`; those before it must be allowed.
     fn wrong(messages: &[FromDaemon]) -> Option<String> {
-        let mut conduct = Conduct::new(Arc::default());
+        let mut state = SessionState::new(Arc::default());
         let (last, before) = messages.split_last().unwrap();
-        before.iter().for_each(|message| drop(conduct.check(message.clone()).unwrap()));
-        conduct.check(last.clone()).err().map(|error| error.to_string())
+        before.iter().for_each(|message| drop(state.check(message.clone()).unwrap()));
+        state.check(last.clone()).err().map(|error| error.to_string())
     }
 
     #[test]
@@ -177,23 +177,23 @@ mod tests {
     #[test]
     fn output_keeps_to_its_window() {
         let windows = Arc::new(Windows::default());
-        let mut conduct = Conduct { stage: Stage::Started, windows: windows.clone() };
-        conduct.check(output(OUTPUT_WINDOW)).unwrap();
+        let mut state = SessionState { stage: Stage::Started, windows: windows.clone() };
+        state.check(output(OUTPUT_WINDOW)).unwrap();
         windows.has_printed(10);
-        conduct.check(output(10)).unwrap();
-        let error = conduct.check(output(1)).unwrap_err().to_string();
+        state.check(output(10)).unwrap();
+        let error = state.check(output(1)).unwrap_err().to_string();
         assert!(error.contains("make 1048577 unprinted bytes"), "{error}");
-        let mut conduct = Conduct { stage: Stage::Started, windows: Arc::default() };
-        assert!(conduct.check(output(0)).is_err(), "it would cost memory and no window");
+        let mut state = SessionState { stage: Stage::Started, windows: Arc::default() };
+        assert!(state.check(output(0)).is_err(), "it would cost memory and no window");
     }
 
     #[test]
     fn only_input_that_was_sent_is_taken() {
         let windows = Arc::new(Windows::default());
-        let mut conduct = Conduct { stage: Stage::Started, windows: windows.clone() };
+        let mut state = SessionState { stage: Stage::Started, windows: windows.clone() };
         windows.sends_input(10);
-        conduct.check(FromDaemon::Taken(4)).unwrap();
-        let error = conduct.check(FromDaemon::Taken(7)).unwrap_err().to_string();
+        state.check(FromDaemon::Taken(4)).unwrap();
+        let error = state.check(FromDaemon::Taken(7)).unwrap_err().to_string();
         assert!(
             error.contains("7 bytes of input acknowledged, but only 6 are outstanding"),
             "{error}"
