@@ -10,15 +10,17 @@
 //! `binfmt_misc` makes the kernel run programs of the target with that QEMU; nothing outside it
 //! changes.
 
-use crate::checks::counted;
-use crate::step::Step;
-use crate::workspace::Workspace;
-use anyhow::{Context, Result, ensure};
-use gossamer_guest::apt::{self, Apt, run};
 use std::env;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use gossamer_guest::apt::{self, Apt, run};
+
+use crate::checks::counted;
+use crate::step::Step;
+use crate::workspace::Workspace;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 

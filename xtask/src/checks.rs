@@ -1,12 +1,14 @@
 //! The gates that run cargo's own tools: formatting, clippy, documentation, tests, compile-fail
 //! tests and loom models. They share one build folder wherever the compiler's flags are the same.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+
 use crate::step::{Step, passed};
 use crate::subjects;
 use crate::workspace::Workspace;
-use anyhow::{Result, bail, ensure};
-use std::collections::BTreeSet;
-use std::path::Path;
 
 /// README's test command.
 pub(crate) const TEST_COMMAND: &str = "cargo test --workspace";

@@ -1,10 +1,11 @@
 //! `cargo xtask ci`: all gates in order, timed, stopping at the first that fails. `.ci/run`
 //! installs what they need and starts this.
 
+use anyhow::{Context, Result};
+
 use crate::step::Step;
 use crate::times::Times;
 use crate::workspace::Workspace;
-use anyhow::{Context, Result};
 
 /// The gates, fastest first: what each checks, and the arguments of cargo that run it.
 const GATES: &[(&str, &str)] = &[
@@ -45,11 +46,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
     use crate::Cli;
     use crate::checks::TEST_COMMAND;
     use crate::programs::MAIN_COMMAND;
-    use clap::Parser;
 
     #[test]
     fn every_gate_is_a_command_that_exists() {

@@ -4,11 +4,13 @@
 //! Advisories come from a repository on GitHub; if that cannot be reached, the gate prints that they
 //! were not checked, and passes.
 
-use crate::step::Step;
-use crate::workspace::Workspace;
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+
+use crate::step::Step;
+use crate::workspace::Workspace;
 
 /// The checks that need no network.
 const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];

@@ -3,11 +3,11 @@
 //! that are up to date, that lost a daemon, and that have another program; and checks that hosts
 //! which fail a requirement are refused.
 
-use crate::netns::check::{eventually, working};
-use crate::programs::check_bench;
-use crate::rack_deploy::{build, local_folder, programs};
-use crate::step::Step;
-use crate::workspace::Workspace;
+use std::env;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail, ensure};
 use gossamer_deploy::deployment::{Deployment, Outcome};
 use gossamer_deploy::interrupt::Interrupt;
@@ -15,10 +15,12 @@ use gossamer_deploy::local::{self, PREFIX};
 use gossamer_deploy::mode::Mode;
 use gossamer_deploy::namespaces::Namespaces;
 use gossamer_deploy::rack_file::RackFile;
-use std::env;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+
+use crate::netns::check::{eventually, working};
+use crate::programs::check_bench;
+use crate::rack_deploy::{build, local_folder, programs};
+use crate::step::Step;
+use crate::workspace::Workspace;
 
 /// The time that a deployment with a small bench may take.
 const TIMEOUT: Duration = Duration::from_secs(240);

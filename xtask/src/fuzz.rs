@@ -3,12 +3,14 @@
 //! New inputs go to the build folder, not to the corpus. An input that breaks a target is kept in
 //! `fuzz/artifacts`, and the output has the command that runs it again.
 
-use crate::step::Step;
-use crate::workspace::Workspace;
-use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::time::Duration;
 use std::{fs, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::step::Step;
+use crate::workspace::Workspace;
 
 /// The limits of one allocation and of all, in megabytes: a length from a peer must not cost memory.
 const MEMORY: &str = "-malloc_limit_mb=64 -rss_limit_mb=1024";

@@ -4,11 +4,13 @@
 //! The ledger is the table under the heading "Unsafe ledger": a file in backquotes, then what that
 //! file must uphold.
 
-use crate::unsafety::{self, Kind, Unsafe};
-use crate::workspace::Workspace;
-use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+use anyhow::{Result, bail, ensure};
+
+use crate::unsafety::{self, Kind, Unsafe};
+use crate::workspace::Workspace;
 
 const MAP: &str = "ARCHITECTURE.md";
 const HEADING: &str = "Unsafe ledger";

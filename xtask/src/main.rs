@@ -55,6 +55,8 @@ mod times;
 mod unsafety;
 mod workspace;
 
+use std::process::ExitCode;
+
 use bench::Bench;
 use clap::{Parser, Subcommand};
 use layers::Layers;
@@ -62,7 +64,6 @@ use netns::Netns;
 use rack_deploy::RackDeploy;
 use rdma_test::RdmaTest;
 use rdma_vm::RdmaVm;
-use std::process::ExitCode;
 use workspace::Workspace;
 
 #[derive(Parser)]

@@ -1,10 +1,12 @@
 //! The gates that run the workspace's own programs: README's main command in small, and racks whose
 //! processes are killed.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+
 use crate::step::Step;
 use crate::workspace::Workspace;
-use anyhow::{Context, Result, ensure};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// README's main command.
 pub(crate) const MAIN_COMMAND: &str = "cargo run --release --bin kv -- bench";

@@ -1,8 +1,8 @@
 //! `cargo xtask rack-deploy`: builds a program of this workspace, `gossamer` and `gossamerd`, and
 //! deploys them as `gossamer deploy` does ([`gossamer_deploy`]).
 
-use crate::step::Step;
-use crate::workspace::Workspace;
+use std::path::PathBuf;
+
 use anyhow::{Result, bail};
 use cargo_metadata::TargetKind;
 use clap::Args;
@@ -10,7 +10,9 @@ use gossamer_deploy::Options;
 use gossamer_deploy::deployment::Programs;
 use gossamer_deploy::local::PREFIX;
 use gossamer_deploy::mode::Mode;
-use std::path::PathBuf;
+
+use crate::step::Step;
+use crate::workspace::Workspace;
 
 /// What to deploy, and where.
 #[derive(Args)]

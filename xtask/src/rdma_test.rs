@@ -9,21 +9,23 @@
 //! other's time slices. For the same reason one guest runs after the other. The transport is tested
 //! on both kernels; racks only on 6.12, which reorders writes, unless `--kernel` names the other.
 
-use crate::checks;
-use crate::rdma_vm::cache;
-use crate::step::{Step, passed};
-use crate::times::Times;
-use crate::workspace::Workspace;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{env, fs, thread};
+
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::Message;
 use cargo_metadata::camino::Utf8PathBuf;
 use clap::{Args, ValueEnum};
 use gossamer_deploy::action::quote;
 use gossamer_guest::kernel::Version;
-use std::collections::HashMap;
-use std::path::PathBuf;
-use std::time::Duration;
-use std::{env, fs, thread};
+
+use crate::checks;
+use crate::rdma_vm::cache;
+use crate::step::{Step, passed};
+use crate::times::Times;
+use crate::workspace::Workspace;
 
 /// Tests that need RDMA devices: some test programs of a package.
 struct Suite {
@@ -254,9 +256,10 @@ fn slowest(printed: &TimedLines) -> Vec<(&str, Duration)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::path::Path;
     use std::process::Command;
+
+    use super::*;
 
     #[test]
     fn test_programs_are_found_in_what_cargo_prints() {

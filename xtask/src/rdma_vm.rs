@@ -1,15 +1,17 @@
 //! `cargo xtask rdma-vm`: runs a command in a virtual machine that has RDMA devices
 //! ([`gossamer_guest`]).
 
-use crate::workspace::Workspace;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use clap::Args;
 use gossamer_guest::Vm;
 use gossamer_guest::kernel::Version;
 use gossamer_guest::task::{Layout, Work};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+
+use crate::workspace::Workspace;
 
 /// The part of `--help` beyond the options.
 const HELP: &str = "\
@@ -84,8 +86,9 @@ fn terminal() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser;
+
+    use super::*;
 
     #[derive(Parser)]
     struct Cli {

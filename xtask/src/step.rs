@@ -1,15 +1,15 @@
 //! [`Step`]: one program that a command runs. Its command line is printed before it runs, its output
 //! as it comes (and returned to gates that check it), and it is killed after a timeout.
 
-use anyhow::{Context, Result, anyhow, bail};
-use std::env;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, thread};
+
+use anyhow::{Context, Result, anyhow, bail};
 
 /// One program to run.
 pub(crate) struct Step {

@@ -2,9 +2,10 @@
 //! commits show them whole. Checked are the commits since the last tag; without a tag, the last 50;
 //! without a repository, none.
 
+use anyhow::{Result, bail};
+
 use crate::step::Step;
 use crate::workspace::Workspace;
-use anyhow::{Result, bail};
 
 /// The most characters that a subject may have.
 const LONGEST: usize = 72;

@@ -19,10 +19,12 @@
 //! block are covered by the reason of the block, those of an implemented trait by the trait's
 //! documentation.
 
-use crate::workspace::Source;
+use std::fmt;
+
 use anyhow::Result;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
-use std::fmt;
+
+use crate::workspace::Source;
 
 /// The fewest words of a reason: "SAFETY: fine" is none.
 const WORDS: usize = 3;

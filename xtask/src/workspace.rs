@@ -1,11 +1,13 @@
 //! The workspace: where it is, what cargo says is in it, and its sources as tokens.
 
-use crate::step::Step;
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Metadata, MetadataCommand, TargetKind};
 use proc_macro2::TokenStream;
-use std::fs;
-use std::path::{Path, PathBuf};
+
+use crate::step::Step;
 
 /// Builds the programs that the gates run. It names no package: cargo selects the features of a
 /// dependency for all packages of a build together, so a build of other packages would build most

@@ -2,10 +2,8 @@
 //!
 //! An error prints only its own level; its cause is reached through `source()`.
 
-use std::{
-    error::Error,
-    fmt::{self, Display},
-};
+use std::error::Error;
+use std::fmt::{self, Display};
 
 /// Prints `error` and its causes, separated by colons.
 pub(crate) fn with_causes<E: Error + 'static>(error: &E) -> WithCauses<'_> {
@@ -29,8 +27,9 @@ impl Display for WithCauses<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use thiserror::Error;
+
+    use super::*;
 
     #[derive(Debug, Error)]
     #[error("cannot start")]

@@ -13,7 +13,8 @@
 //! | [`lines`] | output of programs on a terminal | tabs, ends of lines, colours if wanted |
 //! | [`json`] | JSON | all, escaped as JSON does |
 
-use std::{borrow::Cow, fmt::Write};
+use std::borrow::Cow;
+use std::fmt::Write;
 
 /// Bytes of the longest sequence that is taken for a colour.
 const LONGEST_COLOUR: usize = 32;
@@ -150,8 +151,9 @@ pub(crate) fn json(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn shown(output: &[u8], colours: Colours) -> String {
         String::from_utf8(lines(output, colours)).unwrap()

@@ -1,13 +1,12 @@
 //! Files that are whole or absent, whichever process is killed when, and secrets that only their
 //! owner can read.
 
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
 use gossamer_job::Secret;
-use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-};
 
 /// Makes a directory that only its owner may look into, and those above it.
 pub(crate) fn private_directory(path: &Path) -> io::Result<()> {

@@ -11,25 +11,21 @@
 //! 3. moves inner directories up to the outermost, so that there is never a path to follow and two
 //!    descriptors are enough.
 
+use std::ffi::CString;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, Dir, Mode, OFlags, ResolveFlags, open, openat, openat2, renameat, unlinkat,
+};
+use rustix::io::Errno;
+
 use crate::files;
-use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, open, openat, openat2, renameat, unlinkat},
-    io::Errno,
-};
-use std::{
-    ffi::CString,
-    fs::{self, Permissions},
-    io,
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::{
-            ffi::OsStrExt,
-            fs::{MetadataExt, PermissionsExt},
-        },
-    },
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
 
 /// The prefix of the names of quarantined files.
 const ASIDE: &str = "aside.";
@@ -222,9 +218,14 @@ fn names(directory: impl AsFd) -> io::Result<Vec<CString>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::symlink;
+    use std::sync::mpsc;
+    use std::thread;
+
     use rustix::fs::{CWD, FileType, mknodat};
-    use std::{fs::File, os::unix::fs::symlink, sync::mpsc, thread};
+
+    use super::*;
 
     fn place() -> (tempfile::TempDir, Quarantine) {
         let place = tempfile::tempdir().unwrap();

@@ -3,32 +3,24 @@
 
 mod common;
 
-use common::{
-    Rack, Ran,
-    calls::{TIMEOUT, as_member, ask, connect, ends, member, runtime},
-};
-use gossamer_daemon::{
-    protocol::{FromController, FromDaemon, Program, Request, RunRequest},
-    security::{
-        authority::{self, Authority},
-        identity::Identity,
-        member::Role,
-        tls,
-    },
-};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream as StdStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use common::calls::{TIMEOUT, as_member, ask, connect, ends, member, runtime};
+use common::{Rack, Ran};
+use gossamer_daemon::protocol::{FromController, FromDaemon, Program, Request, RunRequest};
+use gossamer_daemon::security::authority::{self, Authority};
+use gossamer_daemon::security::identity::Identity;
+use gossamer_daemon::security::member::Role;
+use gossamer_daemon::security::tls;
 use gossamer_job::JobId;
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-};
-use std::{
-    fs,
-    io::{Read, Write},
-    net::TcpStream as StdStream,
-    path::Path,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn admin(rack: &Rack) -> Arc<ClientConfig> {

@@ -6,14 +6,13 @@
 
 mod common;
 
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
 use common::{Rack, USER, eventually, finish, is_root};
-use std::{
-    fs,
-    os::unix::fs::chown,
-    path::{Path, PathBuf},
-    thread::sleep,
-    time::Duration,
-};
 
 /// A cgroup that belongs to the user of the daemon.
 struct Delegated(PathBuf);

@@ -2,18 +2,16 @@
 
 mod common;
 
-use common::{
-    Rack, Ran, as_user,
-    calls::{Connection, TIMEOUT, as_member, call, runtime},
-    eventually, finish,
-};
-use gossamer_daemon::{
-    protocol::{Answer, Request},
-    security::{authority::Authority, member::Role},
-};
+use std::process::Child;
+use std::sync::Arc;
+
+use common::calls::{Connection, TIMEOUT, as_member, call, runtime};
+use common::{Rack, Ran, as_user, eventually, finish};
+use gossamer_daemon::protocol::{Answer, Request};
+use gossamer_daemon::security::authority::Authority;
+use gossamer_daemon::security::member::Role;
 use gossamer_job::JobId;
 use rustls::ClientConfig;
-use std::{process::Child, sync::Arc};
 use tokio::time::timeout;
 
 /// Starts a job that has printed something and goes on; its number.

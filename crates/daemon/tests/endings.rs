@@ -3,8 +3,9 @@
 
 mod common;
 
-use common::{Rack, Ran, eventually, finish, parent, read_until, send, with_variable};
 use std::fs;
+
+use common::{Rack, Ran, eventually, finish, parent, read_until, send, with_variable};
 
 const FOR_EVER: &str = "while :; do sleep 0.1; done";
 /// Leaves a process in a session of its own, which parents and groups do not reveal.

@@ -3,16 +3,13 @@
 
 mod common;
 
-use common::{
-    Rack, Ran,
-    calls::{TIMEOUT, runtime},
-    false_daemon::{FalseDaemon, prepared},
-    finish,
-};
-use gossamer_daemon::protocol::{
-    CHUNK, FromController, FromDaemon, OUTPUT_WINDOW, Stream, connection::ConnectionError,
-};
 use std::process::Child;
+
+use common::calls::{TIMEOUT, runtime};
+use common::false_daemon::{FalseDaemon, prepared};
+use common::{Rack, Ran, finish};
+use gossamer_daemon::protocol::connection::ConnectionError;
+use gossamer_daemon::protocol::{CHUNK, FromController, FromDaemon, OUTPUT_WINDOW, Stream};
 use tokio::time::timeout;
 
 /// Starts `gossamer run`. Its outputs are pipes that are not read yet.

@@ -3,15 +3,14 @@
 
 mod common;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
 use common::{Rack, as_user, entries, eventually, finish, gossamerd, is_root, parent, send};
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::Command,
-    thread::sleep,
-    time::Duration,
-};
 
 /// Counts what a chain of processes, each of which forks and ends, has done: each adds a byte to
 /// the file.

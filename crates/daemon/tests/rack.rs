@@ -5,8 +5,13 @@
 
 mod common;
 
+use std::collections::HashSet;
+use std::fs;
+use std::process::Child;
+use std::thread::sleep;
+use std::time::Duration;
+
 use common::{ENDLESS, Rack, Ran, eventually, finish, kv, send};
-use std::{collections::HashSet, fs, process::Child, thread::sleep, time::Duration};
 
 const HOSTS: [&str; 3] = ["a", "b", "c"];
 

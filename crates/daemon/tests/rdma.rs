@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::process::Command;
+use std::time::Duration;
+use std::{env, fs};
+
 use common::{Rack, eventually, finish, send};
-use std::{env, fs, process::Command, time::Duration};
 
 /// How many threads each process of the job has, and how many processes there are: their queue
 /// pairs are then neither threads x threads nor threads x hosts.

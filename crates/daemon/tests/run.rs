@@ -2,15 +2,14 @@
 
 mod common;
 
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
 use common::{Rack, Ran, entries, eventually, finish, read_until, send};
 use gossamer_job::JobDescription;
-use std::{
-    ffi::OsStr,
-    fs,
-    io::Write,
-    os::unix::fs::PermissionsExt,
-    process::{Command, Stdio},
-};
 
 #[test]
 fn output_comes_back_with_the_names_of_the_hosts() {

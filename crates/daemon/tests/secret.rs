@@ -1,11 +1,10 @@
 //! `gossamer secret` prints a secret, or writes it to a file that only its owner can read.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+
 use gossamer_job::Secret;
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    process::{Command, Output},
-};
 
 fn secret(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gossamer"));

@@ -2,16 +2,17 @@
 
 mod common;
 
-use common::{Rack, Ran, calls::runtime, false_daemon::FalseDaemon, finish};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Command;
+
+use common::calls::runtime;
+use common::false_daemon::FalseDaemon;
+use common::{Rack, Ran, finish};
 use gossamer_daemon::protocol::FromDaemon;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use std::{
-    ffi::OsStr,
-    fs::{self, File},
-    io::Read,
-    os::unix::ffi::OsStrExt,
-    process::Command,
-};
 
 /// Sets the clipboard of a terminal; colours; text that reads backwards; a control character in one
 /// byte.

@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{ENDLESS, Rack, Ran, eventually, finish, kv, send};
 use std::process::{Child, Stdio};
+
+use common::{ENDLESS, Rack, Ran, eventually, finish, kv, send};
 
 /// Starts a bench on two hosts that goes on until it is ended.
 fn start(rack: &Rack) -> Child {

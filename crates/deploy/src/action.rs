@@ -1,10 +1,12 @@
 //! [`Action`]: one command of a deployment, which is run, or printed as a line for a shell.
 
-use crate::interrupt::Interrupt;
-use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::interrupt::Interrupt;
 
 /// One command, the file it reads and the file it writes.
 #[derive(Debug)]

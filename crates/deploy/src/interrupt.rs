@@ -1,15 +1,16 @@
 //! [`Interrupt`]: whether a signal asked the command to end. While an `Interrupt` exists, Ctrl-C,
 //! SIGTERM and SIGHUP do not end the command at once, so that it can remove what it made.
 
-use anyhow::{Context, Result, ensure};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 
 /// The interval at which a program that runs, and signals, are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

@@ -25,17 +25,18 @@ mod probe;
 pub mod rack_file;
 mod scripts;
 
-use crate::deployment::{Deployment, Programs};
-use crate::interrupt::Interrupt;
-use crate::mode::Mode;
-use crate::rack_file::RackFile;
-use anyhow::{Context, Result, bail};
-use clap::Args;
 use std::env;
 use std::path::{Path, PathBuf};
 
 /// Why a deployment failed; its alternate form (`{:#}`) has all causes.
 pub use anyhow::Error;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::deployment::{Deployment, Programs};
+use crate::interrupt::Interrupt;
+use crate::mode::Mode;
+use crate::rack_file::RackFile;
 
 /// Where to deploy, and how.
 #[derive(Debug, Args)]
@@ -134,8 +135,9 @@ fn home() -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser;
+
+    use super::*;
 
     #[derive(Parser)]
     struct Cli {

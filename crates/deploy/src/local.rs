@@ -1,17 +1,19 @@
 //! A deployment on this machine alone: its hosts are network namespaces, each with its own sshd. The
 //! keys of hosts and user are made for it, and removed with it.
 
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
 use crate::action::{Action, path};
 use crate::deployment::{Deployment, Programs};
 use crate::interrupt::Interrupt;
 use crate::mode::{Mode, print};
 use crate::namespaces::{Namespaces, address, letters};
 use crate::rack_file::RackFile;
-use anyhow::{Context, Result, ensure};
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 /// The prefix of the namespaces.
 pub const PREFIX: &str = "gossamer-deploy";

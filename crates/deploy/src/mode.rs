@@ -1,12 +1,14 @@
 //! [`Mode`]: whether a deployment runs its commands or prints them, and what it prints. A deployment
 //! goes on if its output is closed.
 
-use crate::action::{Action, path};
-use crate::interrupt::Interrupt;
-use anyhow::{Context, Result};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::action::{Action, path};
+use crate::interrupt::Interrupt;
 
 /// Whether commands are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,14 +2,16 @@
 //! own; cables (pairs of virtual interfaces) lead from each to a switch (a bridge in one more
 //! namespace). Needs root and `ip` (iproute2).
 
-use crate::interrupt::signal;
-use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::interrupt::signal;
 
 /// Where `ip` keeps its namespaces.
 const NAMESPACES: &str = "/run/netns";

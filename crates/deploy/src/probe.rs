@@ -1,9 +1,10 @@
 //! What a deployment learns of a host before it changes anything: a script that reports facts, and
 //! the requirements that these must meet.
 
+use std::collections::BTreeMap;
+
 use crate::rack_file::Host;
 use crate::scripts::runs;
-use std::collections::BTreeMap;
 
 /// Memory that must be available on a host, in KiB.
 const MEMORY_KIB: u64 = 256 << 10;
@@ -143,12 +144,12 @@ fn version(text: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::{env, fs};
+
     use super::*;
     use crate::rack_file::host;
     use crate::scripts::put;
-    use std::env;
-    use std::fs;
-    use std::process::Command;
 
     const REPORT: &str =
         "arch=x86_64\nuser=1000\nlibc=glibc 2.36\nmemory=400000\nrdma=\ndisk=90000\n";

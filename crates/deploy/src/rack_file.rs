@@ -1,11 +1,12 @@
 //! [`RackFile`]: the machines of a rack, as the user lists them (`dist/rack.toml` is an example).
 
-use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 
 /// The port of daemons, if the file names none.
 const PORT: u16 = 7474;

@@ -151,12 +151,12 @@ fn root_flag(host: &Host) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::{env, fs};
+
     use super::*;
     use crate::probe::probe;
     use crate::rack_file::host;
-    use std::env;
-    use std::fs;
-    use std::process::Command;
 
     /// The daemon is started as what `starts` says, and noted; `systemctl` and the others are
     /// scripts that say that they were called.

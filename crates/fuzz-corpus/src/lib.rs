@@ -57,8 +57,9 @@ impl Corpus {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::cell::Cell;
+
+    use super::*;
 
     #[test]
     fn every_seed_runs() {

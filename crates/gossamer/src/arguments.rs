@@ -1,7 +1,8 @@
 //! The numbers that a program takes from its command line or its environment.
 
-use crate::RackError;
 use std::env;
+
+use crate::RackError;
 
 /// The number that follows `flag` among the arguments, or that `variable` has in the environment.
 pub(crate) fn number(

@@ -1,8 +1,9 @@
 //! [`Barrier`]: fibers of any hosts that wait for each other.
 
+use std::panic::Location;
+
 use fiber::FiberId;
 use serde::{Deserialize, Serialize};
-use std::panic::Location;
 use trust_core::{Chain, Trust};
 
 /// The state of a barrier, on the thread where it was made: the fibers that wait.

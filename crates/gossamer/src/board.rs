@@ -1,8 +1,9 @@
 //! [`Board`]: where the threads of a process publish what they have done, for the reporter.
 
+use std::time::{Duration, Instant};
+
 use gossamer_job::ThreadStatistics;
 use parking_lot::Mutex;
-use std::time::{Duration, Instant};
 
 /// What each thread of a process has done, as of the last time that it published.
 #[derive(Debug)]

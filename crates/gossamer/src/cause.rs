@@ -8,15 +8,15 @@
 //! 2. The exit status of the processes that host 0 started itself: one that a signal ended is the
 //!    cause ([`of_failure`]).
 
-use crate::RackError;
-use std::{
-    os::unix::process::ExitStatusExt,
-    process::{Child, ExitStatus},
-    thread,
-    time::{Duration, Instant},
-};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use transport_api::{Event, HostId, LossReason, PeerEvent, RegionError, Transport};
 use trust_core::WiringError;
+
+use crate::RackError;
 
 /// Time after the end of one host in which the loss of another counts as its cause: host 0 sees a
 /// closed connection at once, other losses only when the process has ended.
@@ -104,8 +104,9 @@ fn signal(status: ExitStatus) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::process::Command;
+
+    use super::*;
 
     struct Children(Vec<Child>);
 

@@ -1,10 +1,8 @@
 //! [`Children`]: the processes of the other hosts, if this host has started them.
 
-use std::{
-    process::Child,
-    thread,
-    time::{Duration, Instant},
-};
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// How long the other hosts of an ended rack may take to exit before they are killed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);

@@ -7,9 +7,11 @@
 //!
 //! A host may be lost at any time. A lost host has no requests in flight and gets no message.
 
-use crate::{RackError, shared::Shared, worker};
 use transport_api::HostId;
 use trust_core::{Node, Trustee};
+
+use crate::shared::Shared;
+use crate::{RackError, worker};
 
 /// Rounds after which the rack ends although requests are still being sent: fibers that were never
 /// joined may go on for ever.

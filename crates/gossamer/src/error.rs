@@ -1,7 +1,8 @@
 //! [`RackError`]: a rack did not start, or ended with a failure.
 
-use fiber::SpawnError;
 use std::{fmt, io};
+
+use fiber::SpawnError;
 use thiserror::Error;
 use transport_api::{HostId, LossReason};
 use trust_core::{Chain, DelegateError, WiringError};

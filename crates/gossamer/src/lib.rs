@@ -100,13 +100,6 @@ mod start;
 mod unencrypted;
 mod worker;
 
-pub use self::{
-    barrier::Barrier,
-    error::{RackError, StartError},
-    placement::{entrust, spawn, spawn_on, spawn_on_with, threads, trustee, trustees},
-    rack::{OnPeerLoss, Rack},
-    sharded::Sharded,
-};
 pub use fiber::{
     JoinError, JoinHandle, LazyLock, OnceLock, ThreadLocal, fiber_local, sleep, yield_now,
 };
@@ -117,13 +110,18 @@ pub use transport_rdma::RdmaConfig;
 pub use trust_core::Applied;
 #[cfg(feature = "nightly")]
 pub use trust_core::NoRef;
-#[doc(hidden)]
-pub use trust_core::{IsOwned, Listed, uncaptured};
-
 pub use trust_core::{
     CodecError, Delegable, DelegateError, Latch, LatchGuard, LocalTrustee, PanicReport, Portable,
     Trust, Trustee, delegate, local_trustee,
 };
+#[doc(hidden)]
+pub use trust_core::{IsOwned, Listed, uncaptured};
+
+pub use self::barrier::Barrier;
+pub use self::error::{RackError, StartError};
+pub use self::placement::{entrust, spawn, spawn_on, spawn_on_with, threads, trustee, trustees};
+pub use self::rack::{OnPeerLoss, Rack};
+pub use self::sharded::Sharded;
 
 /// The program in the README compiles.
 #[cfg(doctest)]

@@ -9,8 +9,10 @@
 //! - A thread sleeps where its connections are; its neighbours, which share its memory, wake it
 //!   there by a socket.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use parking_lot::Mutex;
-use std::{sync::Arc, time::Duration};
 use transport_api::{
     Access, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
     Transport,
@@ -143,12 +145,16 @@ impl Parker for MixedParker {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+
     use primitive::sync::Ordering;
-    use std::{net::TcpListener, thread};
-    use transport_api::{Event, Rights, conformance::Rack};
+    use transport_api::conformance::Rack;
+    use transport_api::{Event, Rights};
     use transport_shm::Neighbours;
     use transport_tcp::{Credentials, JobId, TcpConfig};
+
+    use super::*;
 
     /// Four hosts on two machines; `machines` says which hosts share one. All are in this process,
     /// with the sockets and memory of separate ones.

@@ -5,11 +5,14 @@
 //! [`spawn_on`] with the trustee of that thread. [`spawn`] lets the pool choose a thread of this
 //! process, so it takes any closure. All of them return a [`JoinHandle`].
 
-use crate::{shared::Shared, worker};
-use fiber::JoinHandle;
 use std::sync::Arc;
+
+use fiber::JoinHandle;
 use transport_api::ThreadId;
 use trust_core::{Delegable, Portable, Trust, Trustee, local_trustee};
+
+use crate::shared::Shared;
+use crate::worker;
 
 #[track_caller]
 fn shared() -> Arc<Shared> {

@@ -1,8 +1,11 @@
 //! Which processor a runtime thread is pinned to: the cores of one NUMA node first, then those of
 //! the others, and the second processors of cores last.
 
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::{collections::HashMap, fs, path::Path};
 
 /// Where Linux describes its processors.
 const SYSFS_CPUS: &str = "/sys/devices/system/cpu";

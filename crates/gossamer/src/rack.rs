@@ -1,11 +1,15 @@
 //! [`Rack`]: the settings of a rack. `run.rs` runs it.
 
-use crate::{RackError, arguments::number};
+use std::time::Duration;
+use std::{env, thread};
+
 use fiber::Config;
 #[cfg(feature = "tcp")]
 use gossamer_job::{JobDescription, JobHost};
-use std::{env, thread, time::Duration};
 use trust_core::idle::YIELD_FOR;
+
+use crate::RackError;
+use crate::arguments::number;
 
 /// What happens when a host of the rack ends unexpectedly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

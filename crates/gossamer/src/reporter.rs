@@ -7,15 +7,14 @@
 //! change show a thread that is stuck. A daemon that does not read loses datagrams, and no thread
 //! waits for it.
 
-use crate::shared::Shared;
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use std::{io, thread};
+
 use gossamer_job::{ProcessStatistics, REPORT_INTERVAL};
-use std::{
-    io,
-    os::unix::net::UnixDatagram,
-    sync::{Arc, mpsc},
-    thread,
-    time::Duration,
-};
+
+use crate::shared::Shared;
 
 /// How long the threads have to publish their counts: longer than any of them sleeps.
 const ANSWER_TIME: Duration = Duration::from_millis(250);
@@ -65,9 +64,11 @@ impl Drop for Reporter {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{HostId, Rack, ThreadId, start::Joined};
     use gossamer_job::LARGEST_REPORT;
+
+    use super::*;
+    use crate::start::Joined;
+    use crate::{HostId, Rack, ThreadId};
 
     #[test]
     fn a_rack_reports_what_its_threads_do() {

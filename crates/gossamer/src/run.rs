@@ -6,27 +6,23 @@
 //! `run` runs in every process, and the closure given to it runs once, on host 0 (thesis 3.2.2,
 //! `gsm_main`).
 
-#[cfg(feature = "tcp")]
-use crate::reporter::Reporter;
-use crate::{
-    Rack, RackError, StartError, cause,
-    children::Children,
-    end,
-    processors::Processors,
-    shared::Shared,
-    start::{self, Joined},
-    worker::Worker,
-};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use std::{panic, thread};
+
 use fiber::{JoinError, JoinHandle};
 use parking_lot::{Mutex, RwLock};
-use std::{
-    panic,
-    sync::{Arc, mpsc},
-    thread,
-    time::Duration,
-};
 use transport_api::{ThreadId, Transport};
 use trust_core::{Registered, Wiring};
+
+use crate::children::Children;
+use crate::processors::Processors;
+#[cfg(feature = "tcp")]
+use crate::reporter::Reporter;
+use crate::shared::Shared;
+use crate::start::{self, Joined};
+use crate::worker::Worker;
+use crate::{Rack, RackError, StartError, cause, end};
 
 /// How long to wait for another host to share its slots.
 const WIRING_TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,13 +1,13 @@
 //! [`Sharded`]: one property on every trustee of the rack, found by key.
 
-use crate::placement;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
+use std::marker::PhantomData;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::{
-    fmt,
-    hash::{BuildHasher, Hash},
-    marker::PhantomData,
-};
 use trust_core::{Delegable, Portable, Trust};
+
+use crate::placement;
 
 /// One `T` for every trustee of the rack; each key belongs to one of them. Key-value stores
 /// and graphs are built on it.

@@ -1,19 +1,17 @@
 //! What the runtime threads of one process share: the transport, each other's inboxes, and how the
 //! rack ends.
 
-use crate::{OnPeerLoss, RackError, cause};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
 use fiber::{Config, Remote};
 use parking_lot::Mutex;
-use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
-    },
-    thread,
-    time::Duration,
-};
 use transport_api::{HostId, LossReason, Transport};
 use trust_core::{Chain, DelegateError};
+
+use crate::{OnPeerLoss, RackError, cause};
 
 /// The value of [`Shared::attention`] that stops all threads.
 pub(crate) const STOP: u32 = u32::MAX;

@@ -3,21 +3,24 @@
 //! - Slurm has started it as a task of a step, and the tasks find each other;
 //! - or the program starts itself again for each further host, on this machine.
 
-use crate::{Rack, RackError, children::Children};
+use std::sync::Arc;
+#[cfg(feature = "tcp")]
+use std::{net::TcpListener, os::unix::net::UnixDatagram, time::Duration};
+
 #[cfg(all(feature = "tcp", feature = "shm", not(feature = "rdma")))]
 use gossamer_job::JobHost;
 #[cfg(feature = "tcp")]
 use gossamer_job::{JobDescription, JobError, LISTEN_FD, slurm, statistics_socket};
 #[cfg(feature = "tcp")]
 use primitive::CpuFeatures;
-use std::sync::Arc;
-#[cfg(feature = "tcp")]
-use std::{net::TcpListener, os::unix::net::UnixDatagram, time::Duration};
 #[cfg(feature = "tcp")]
 use transport_api::HostId;
 use transport_api::Transport;
 #[cfg(feature = "tcp")]
 use transport_tcp::{TcpConfig, TcpTransport};
+
+use crate::children::Children;
+use crate::{Rack, RackError};
 
 /// Set in the environment of a program that was started for a further host.
 #[cfg(feature = "shm")]
@@ -96,8 +99,9 @@ fn join(
     }
     #[cfg(all(feature = "shm", not(feature = "rdma")))]
     if let Some(members) = neighbours(&job.hosts, host) {
-        use crate::mixed::Mixed;
         use transport_shm::{Neighbours, ShmTransport};
+
+        use crate::mixed::Mixed;
 
         let (secret, hosts) = (job.secret.of_neighbours(members[0]), rack.hosts);
         let near = Neighbours { host, members: members.clone(), hosts, threads, secret, build };
@@ -162,7 +166,9 @@ fn only_once(hosts: u32) -> Result<(), RackError> {
 /// Starts the program again for each further host; or this is one of those.
 #[cfg(feature = "shm")]
 fn start(rack: &Rack, children: &mut Children) -> Result<Arc<dyn Transport>, RackError> {
-    use std::{env, process::Command};
+    use std::env;
+    use std::process::Command;
+
     use transport_shm::{Leader, ShmTransport};
 
     if env::var_os(IS_HOST).is_some() {

@@ -3,10 +3,8 @@
 //! The warning must reach the user of a program that knows nothing about it. It is an event of
 //! `tracing` where the program has a subscriber, and goes to standard error otherwise.
 
-use std::{
-    io::{self, Write},
-    sync::Once,
-};
+use std::io::{self, Write};
+use std::sync::Once;
 
 /// The warning of every host.
 const WARNING: &str = "data that travels by RDMA is neither encrypted nor authenticated: \
@@ -34,14 +32,14 @@ fn warn_once(warned: &Once, errors: &mut impl Write) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fmt;
+    use std::sync::Arc;
+
     use parking_lot::Mutex;
-    use std::{fmt, sync::Arc};
-    use tracing::{
-        Event, Level, Metadata, Subscriber,
-        field::{Field, Visit},
-        span,
-    };
+    use tracing::field::{Field, Visit};
+    use tracing::{Event, Level, Metadata, Subscriber, span};
+
+    use super::*;
 
     /// Keeps the level and the text of every event.
     #[derive(Clone, Default)]

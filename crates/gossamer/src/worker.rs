@@ -1,20 +1,16 @@
 //! One runtime thread: runs fibers, polls its node, and waits when there is nothing to do.
 
-use crate::{
-    StartError,
-    shared::{STOP, Shared},
-};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use fiber::{Config, Scheduler};
-use std::{
-    cell::RefCell,
-    sync::Arc,
-    time::{Duration, Instant},
-};
 use transport_api::{Parker, PeerEvent};
-use trust_core::{
-    Incident, Node, Wiring, WiringError,
-    idle::{Idle, Step},
-};
+use trust_core::idle::{Idle, Step};
+use trust_core::{Incident, Node, Wiring, WiringError};
+
+use crate::StartError;
+use crate::shared::{STOP, Shared};
 
 /// Fibers resumed between two polls, at most: it bounds how long a request waits at a thread whose
 /// own fibers never wait.
@@ -158,8 +154,9 @@ impl Worker {
 #[cfg(feature = "tcp")]
 #[cold]
 fn publish(shared: &Shared, thread: u32, node: &Node, scheduler: &Scheduler, idle: &Idle) {
-    use crate::board::nanoseconds;
     use gossamer_job::ThreadStatistics;
+
+    use crate::board::nanoseconds;
 
     let traffic = node.traffic();
     let done = ThreadStatistics {

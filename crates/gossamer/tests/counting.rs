@@ -5,14 +5,15 @@
 
 mod common;
 
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+
 use common::{Counted, KINDS, run, within_deadline};
 use gossamer::Trust;
-use proptest::{prelude::*, test_runner::TestRunner};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use serde::{Deserialize, Serialize};
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-};
 
 type Shelf = Vec<Trust<Counted>>;
 

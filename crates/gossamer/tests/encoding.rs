@@ -1,19 +1,15 @@
 //! What cannot cross the rack is an error at the caller, and never another value; and only the
 //! rack's own encoding makes trusts.
 
+use std::fmt::{self, Debug};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+
 use gossamer::{DelegateError, HostId, Rack, ThreadId, Trust, local_trustee, trustee};
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{
-        DeserializeOwned, IntoDeserializer, Visitor,
-        value::{Error, SeqDeserializer, UnitDeserializer},
-    },
-    ser::{Impossible, SerializeTuple},
-};
-use std::{
-    fmt::{self, Debug},
-    sync::atomic::{AtomicU32, Ordering::SeqCst},
-};
+use serde::de::value::{Error, SeqDeserializer, UnitDeserializer};
+use serde::de::{DeserializeOwned, IntoDeserializer, Visitor};
+use serde::ser::{Impossible, SerializeTuple};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Runs `main` with a property on another thread.
 fn with_another_thread(main: impl FnOnce(Trust<u32>) + Send + 'static) {

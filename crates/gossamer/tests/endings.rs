@@ -4,15 +4,12 @@
 #[allow(unused_macros)]
 mod common;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use common::{KINDS, Kind, panic_in, run, run_as, wait_until, within_deadline};
 use gossamer::{Barrier, DelegateError, Latch, Rack, RackError, Trust, Trustee};
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
 use transport_shm::{JoinError, ShmTransport};
 
 fn another() -> Trustee {

@@ -4,10 +4,11 @@
 #[allow(unused_macros)]
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use common::within_deadline;
 use fiber::spawn_local;
 use gossamer::{Rack, ThreadLocal, Trust, entrust};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Runs `work` in four fibers of thread 0 of a rack of two threads, whose next property goes to
 /// thread 1.

@@ -4,9 +4,11 @@
 #[allow(unused_macros)]
 mod common;
 
+use std::sync::Arc;
+use std::thread;
+
 use common::{tcp, wait_until, within_deadline};
 use gossamer::{DelegateError, HostId, OnPeerLoss, Rack, RackError, Trust};
-use std::{sync::Arc, thread};
 use transport_api::Transport;
 use transport_tcp::TcpTransport;
 

@@ -2,12 +2,12 @@
 
 mod common;
 
+use std::panic::panic_any;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+
 use common::{KINDS, run, wait_until, within_deadline};
 use gossamer::{RackError, Trustee};
-use std::{
-    panic::panic_any,
-    sync::atomic::{AtomicU32, Ordering::SeqCst},
-};
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 static FREED: AtomicU32 = AtomicU32::new(0);

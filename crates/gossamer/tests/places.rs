@@ -3,9 +3,11 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::panic;
+
 use gossamer::{Barrier, Latch, Rack, Sharded, Trustee, delegate, local_trustee};
 use serde::{Deserialize, Serialize, Serializer, ser};
-use std::{cell::Cell, panic};
 
 thread_local! {
     /// Where the last panic of this thread was.

@@ -8,22 +8,18 @@
 mod behaviours;
 mod common;
 
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
 #[cfg(feature = "tcp")]
 use gossamer::{LossReason, Rack, RackError};
 use gossamer_job::Secret;
-use std::{
-    env,
-    fs::File,
-    io::{self, Read, Seek, SeekFrom},
-    os::{
-        linux::net::SocketAddrExt,
-        unix::net::{SocketAddr, UnixListener},
-    },
-    process::{Child, Command, ExitCode, ExitStatus, Stdio},
-    sync::Mutex,
-    thread,
-    time::{Duration, Instant},
-};
 
 /// Which case a started process is; unset in the process that runs the tests.
 const CASE: &str = "GOSSAMER_TEST_CASE";

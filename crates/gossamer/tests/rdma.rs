@@ -5,11 +5,11 @@
 mod behaviours;
 mod common;
 
-use gossamer::{Rack, slurm::Secret};
-use std::{
-    env,
-    process::{Command, Stdio},
-};
+use std::env;
+use std::process::{Command, Stdio};
+
+use gossamer::Rack;
+use gossamer::slurm::Secret;
 
 macro_rules! over_rdma {
     ($($module:ident: $name:ident;)*) => {

@@ -3,10 +3,12 @@
 #[allow(unused_macros)]
 mod common;
 
+use std::env;
+use std::process::Command;
+
 use common::within_deadline;
 use gossamer::{Rack, RackError};
 use rustix::process::{Resource, Rlimit, setrlimit};
-use std::{env, process::Command};
 
 /// Set in the process that gets too few threads.
 const IS_SHORT: &str = "GOSSAMER_TEST_SHORT";

@@ -3,14 +3,13 @@
 //!
 //! This program starts itself again for each task, with the one test that is the task's program.
 
+use std::env;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Output, Stdio};
+
 use gossamer::{Rack, RackError};
 use gossamer_job::Secret;
-use std::{
-    env,
-    fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
-    process::{Child, Command, Output, Stdio},
-};
 
 /// Tells the program of the tasks that it is one.
 const TASK: &str = "GOSSAMER_TEST_TASK";

@@ -3,9 +3,10 @@
 #[allow(unused_macros)]
 mod common;
 
+use std::hint::black_box;
+
 use common::within_deadline;
 use gossamer::{Rack, RackError, entrust};
-use std::hint::black_box;
 
 /// Much more than the standard library's 2 MiB.
 const DEEP: usize = 24 << 20;

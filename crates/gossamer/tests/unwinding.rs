@@ -5,14 +5,13 @@
 #[allow(unused_macros)]
 mod common;
 
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use common::{KINDS, Kind, panic_in, run_as, wait_until, within_deadline};
 use gossamer::{Barrier, DelegateError, JoinHandle, Latch, Rack, Trust, Trustee};
 use serde::{Deserialize, Serialize};
-use std::{
-    rc::Rc,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
 
 /// A thread of another host if there is one, else another thread.
 fn another() -> Trustee {

@@ -2,18 +2,18 @@
 //! then. So a process can authenticate only to processes of its own job, and the keys of one job
 //! are useless in another.
 
-use crate::{
-    id::{JobId, certificate_name},
-    secret::SecretPem,
-};
+use std::time::{Duration, SystemTime};
+
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use std::time::{Duration, SystemTime};
 use thiserror::Error;
 use transport_api::HostId;
+
+use crate::id::{JobId, certificate_name};
+use crate::secret::SecretPem;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long certificates are valid. Processes check them when they connect, which they do when they

@@ -7,17 +7,15 @@
 //! do ([`STATISTICS_FD`](crate::STATISTICS_FD)). The private key is nowhere else: not among the
 //! arguments, not in the environment, not on a disk.
 
-use crate::{
-    environment::{JobError, descriptor, take_descriptor},
-    id::JobId,
-    secret::{Secret, SecretPem},
-};
+use std::fs::File;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
+
 use serde::{Deserialize, Serialize};
-use std::{
-    fs::File,
-    io::Read,
-    net::{SocketAddr, TcpListener},
-};
+
+use crate::environment::{JobError, descriptor, take_descriptor};
+use crate::id::JobId;
+use crate::secret::{Secret, SecretPem};
 
 /// The environment variable with the number of the descriptor of the job description.
 pub const JOB_FD: &str = "GOSSAMER_JOB_FD";
@@ -151,8 +149,9 @@ impl JobDescription {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn job() -> JobDescription {
         let host = |name: &str, port| JobHost {

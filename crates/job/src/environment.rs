@@ -1,7 +1,9 @@
 //! Descriptors that a process inherits from its daemon; its environment has their numbers.
 
+use std::os::fd::OwnedFd;
+use std::{env, io};
+
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-use std::{env, io, os::fd::OwnedFd};
 use thiserror::Error;
 
 /// The environment names a description, or a socket, that cannot be used.

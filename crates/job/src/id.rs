@@ -1,7 +1,10 @@
 //! [`JobId`]: the number of a job, and the names that its hosts have in their certificates.
 
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize, de};
-use std::{borrow::Cow, fmt, str::FromStr};
 use thiserror::Error;
 use transport_api::HostId;
 

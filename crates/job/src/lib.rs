@@ -24,16 +24,15 @@ pub mod slurm;
 mod statistics;
 mod tls;
 
-pub use crate::{
-    authority::{AuthorityError, JobAuthority},
-    description::{JOB_FD, JobDescription, JobHost, LISTEN_FD},
-    environment::JobError,
-    id::{JobId, JobIdError, certificate_name},
-    secret::{Secret, SecretError, SecretPem},
-    statistics::{
-        LARGEST_REPORT, ProcessStatistics, REPORT_INTERVAL, STATISTICS_FD, ThreadStatistics,
-        statistics_socket,
-    },
-    tls::{Tls, TlsError},
-};
 pub use transport_api::HostId;
+
+pub use crate::authority::{AuthorityError, JobAuthority};
+pub use crate::description::{JOB_FD, JobDescription, JobHost, LISTEN_FD};
+pub use crate::environment::JobError;
+pub use crate::id::{JobId, JobIdError, certificate_name};
+pub use crate::secret::{Secret, SecretError, SecretPem};
+pub use crate::statistics::{
+    LARGEST_REPORT, ProcessStatistics, REPORT_INTERVAL, STATISTICS_FD, ThreadStatistics,
+    statistics_socket,
+};
+pub use crate::tls::{Tls, TlsError};

@@ -1,8 +1,11 @@
 //! The secrets of a job, [`Secret`] and [`SecretPem`]: `Debug` shows neither, and no error quotes
 //! one.
 
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize, de};
-use std::{borrow::Cow, fmt, str::FromStr};
 use thiserror::Error;
 use transport_api::HostId;
 

@@ -1,10 +1,13 @@
 //! What a process of a job reports to its daemon about once a second: what each of its runtime
 //! threads has done, in one datagram.
 
-use crate::environment::{JobError, take_descriptor};
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
 use primitive::limits::THREADS_PER_HOST;
 use serde::{Deserialize, Serialize};
-use std::{os::unix::net::UnixDatagram, time::Duration};
+
+use crate::environment::{JobError, take_descriptor};
 
 /// The environment variable with the number of the descriptor of the socket for reports.
 pub const STATISTICS_FD: &str = "GOSSAMER_STATISTICS_FD";
@@ -85,8 +88,9 @@ pub fn statistics_socket() -> Result<Option<UnixDatagram>, JobError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn the_largest_report_has_room() {

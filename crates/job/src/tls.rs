@@ -2,22 +2,23 @@
 //! authority, and a host can be only the one that its certificate names. Used by the transports over
 //! sockets, and by the tasks of a Slurm step before they have a transport.
 
-use crate::id::{JobId, certificate_name};
+use std::fmt::{self, Display};
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::version::TLS13;
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig,
     ServerConnection,
-    client::Resumption,
-    crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
-    server::{ParsedCertificate, WebPkiClientVerifier},
-    version::TLS13,
-};
-use std::{
-    fmt::{self, Display},
-    sync::Arc,
 };
 use thiserror::Error;
 use transport_api::HostId;
+
+use crate::id::{JobId, certificate_name};
 
 /// The TLS configuration of a process of a job, for connections with the others.
 #[derive(Clone)]

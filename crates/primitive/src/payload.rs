@@ -1,9 +1,7 @@
 //! What a caught panic leaves behind.
 
-use std::{
-    any::Any,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Frees the payload of a caught panic, where a panic of the payload's own destructor must not
 /// escape either. What such a second panic carries is not freed: it could panic again.
@@ -18,11 +16,10 @@ pub fn drop_payload(payload: Box<dyn Any + Send>) {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::panic_any;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
-    use std::{
-        panic::panic_any,
-        sync::atomic::{AtomicU32, Ordering},
-    };
 
     static DROPS: AtomicU32 = AtomicU32::new(0);
 

@@ -1,15 +1,14 @@
 //! Shared memory as words, for the loops that touch many of them: [`Words`] reads and writes any of
 //! them, [`WordWriter`] one behind the other. Each costs one comparison an access.
 
-use crate::{
-    SharedBytes,
-    shared::outside,
-    sync::{AtomicU64, Ordering},
-};
-use std::{cell::Cell, hint::cold_path};
-
+use std::cell::Cell;
+use std::hint::cold_path;
 #[cfg(not(loom))]
 use std::{marker::PhantomData, ptr::NonNull};
+
+use crate::SharedBytes;
+use crate::shared::outside;
+use crate::sync::{AtomicU64, Ordering};
 
 /// The words of a run of shared memory: two registers, and one comparison for an access.
 #[derive(Clone, Copy)]

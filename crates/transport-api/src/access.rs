@@ -3,8 +3,11 @@
 //! As the protection of Thekkath, Levy and Lazowska 1994, section 3: the owner of a segment grants
 //! rights to each importer, and what carries the operation out checks them, not the importer.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::BitOr;
+
 use crate::HostId;
-use std::{collections::BTreeMap, fmt, ops::BitOr};
 
 /// What a host may do to a region.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

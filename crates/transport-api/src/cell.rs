@@ -11,9 +11,11 @@
 //!
 //! Both cases are the same calls: a `write` from the memory that it is to reach does nothing.
 
-use crate::{HostId, Region, RegionError, RegionKey, RemoteRegion, Rights, Transport};
-use primitive::SharedBytes;
 use std::time::Duration;
+
+use primitive::SharedBytes;
+
+use crate::{HostId, Region, RegionError, RegionKey, RemoteRegion, Rights, Transport};
 
 /// One side's view of memory that two hosts hand back and forth.
 pub struct Cell {

@@ -1,8 +1,9 @@
 //! What can go wrong with a transport: one enum per kind of call.
 
-use crate::{HostId, PeerEvent, RegionKey, Rights};
 use primitive::limits::MESSAGE_BYTES;
 use thiserror::Error;
+
+use crate::{HostId, PeerEvent, RegionKey, Rights};
 
 /// Why a peer is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

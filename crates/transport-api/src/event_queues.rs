@@ -19,12 +19,12 @@
 //! 3. The receiver clears the flag before it takes events, and the sender sets it after it delivers;
 //!    the lock between orders the two. So what comes meanwhile sets the flag again.
 
-use crate::{Event, HostId, LaneError, LossReason, OpError, PeerEvent};
+use std::mem;
+use std::sync::{Arc, PoisonError};
+
 use primitive::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering};
-use std::{
-    mem,
-    sync::{Arc, PoisonError},
-};
+
+use crate::{Event, HostId, LaneError, LossReason, OpError, PeerEvent};
 
 /// Events beyond which failures without a token are no longer delivered. Everything else that
 /// waits is bounded by what this host has asked for, or by the windows of its peers.

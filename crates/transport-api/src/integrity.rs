@@ -14,7 +14,8 @@
 //! equal. This is no protection against a malicious peer, which can write any words with their
 //! checksum.
 
-use primitive::{SharedBytes, sync::Ordering};
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
 
 /// Two words without pattern, so that small numbers, which most words are, become large ones.
 const SALT: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03];

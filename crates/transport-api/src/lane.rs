@@ -1,8 +1,10 @@
 //! [`Lane`]: one thread's ordered path to one host; [`Parker`]: where an idle thread sleeps.
 
-use crate::{HostId, LossReason, OpError, RegionError, RegionKey, RemoteRegion, Tag, ThreadId};
-use primitive::SharedBytes;
 use std::time::Duration;
+
+use primitive::SharedBytes;
+
+use crate::{HostId, LossReason, OpError, RegionError, RegionKey, RemoteRegion, Tag, ThreadId};
 
 /// Something that a lane reports when it is polled.
 #[derive(Debug)]

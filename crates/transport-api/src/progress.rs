@@ -15,11 +15,10 @@
 //!     service thread                        a thread is no longer away: goes on
 //! ```
 
-use primitive::{
-    CachePadded,
-    sync::{AtomicBool, AtomicU64, Ordering, fence},
-};
 use std::time::{Duration, Instant};
+
+use primitive::CachePadded;
+use primitive::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// Ticks that a service thread goes on after the last thread has gone to sleep, so that a thread
 /// which sleeps and wakes all the time need not wake it each time.
@@ -132,8 +131,9 @@ impl ProgressThread {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
     use std::cell::Cell;
+
+    use super::*;
 
     /// A service thread, its clock, and a thread that is away or not.
     struct Fixture {

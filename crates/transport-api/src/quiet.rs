@@ -18,11 +18,10 @@
 //! what its earlier operations did. This is quiescent-state-based reclamation with polls as quiescent
 //! states: a poll pays one load.
 
-use primitive::{
-    CachePadded,
-    sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence},
-};
 use std::sync::PoisonError;
+
+use primitive::CachePadded;
+use primitive::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 
 /// For backends: the quiet points of a process's threads, and the revocations that wait for them.
 pub struct QuietPoints {

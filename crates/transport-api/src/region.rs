@@ -5,9 +5,13 @@
 //! that the owner grants to each importer, and a generation number that makes descriptors of a
 //! revoked export useless. Their names come with a later layer.
 
-use crate::{Access, HostId, OpError, RegionKey, Rights, Window};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
 use primitive::SharedBytes;
-use std::{any::Any, fmt, sync::Arc};
+
+use crate::{Access, HostId, OpError, RegionKey, Rights, Window};
 
 /// Memory that this host exports. Clones are the same region; dropping the last one revokes it.
 #[derive(Clone)]

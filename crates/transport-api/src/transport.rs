@@ -1,13 +1,13 @@
 //! [`HostId`], [`ThreadId`]: the names of hosts and threads; [`Transport`]: one process's place in a
 //! rack.
 
-use crate::{Access, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
 use primitive::SharedBytes;
-use std::{
-    fmt, io,
-    os::fd::AsFd,
-    time::{Duration, Instant},
-};
+
+use crate::{Access, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion};
 
 /// A timeout that outlives every process.
 const FOREVER: Duration = Duration::from_secs(1 << 32);

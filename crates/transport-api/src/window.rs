@@ -1,7 +1,9 @@
 //! [`Window`]: another's region where it is mapped, and the operations on it.
 
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
+
 use crate::{HostId, OpError, RegionKey, Rights};
-use primitive::{SharedBytes, sync::Ordering};
 
 /// For backends that map regions into the importing process: what their lanes need of one, found
 /// without a detour, because every signal passes here.

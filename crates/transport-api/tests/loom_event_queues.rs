@@ -2,12 +2,12 @@
 //! Run by `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
-use gossamer_transport_api::{
-    Event, EventQueue, EventQueues, HostId, LossReason, PeerEvent, park_word::ParkWord,
-};
+use std::sync::Arc;
+
+use gossamer_transport_api::park_word::ParkWord;
+use gossamer_transport_api::{Event, EventQueue, EventQueues, HostId, LossReason, PeerEvent};
 use loom::sync::{Condvar, Mutex};
 use primitive::sync::{AtomicU32, Ordering};
-use std::sync::Arc;
 
 const PEER: HostId = HostId(1);
 

@@ -2,10 +2,11 @@
 //! notices the other. Run by `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
+use std::time::Instant;
+
 use gossamer_transport_api::{PollTracker, ProgressThread};
 use loom::sync::Arc;
 use primitive::sync::{AtomicBool, Ordering};
-use std::time::Instant;
 
 #[test]
 fn a_thread_that_wakes_is_watched_or_rings() {

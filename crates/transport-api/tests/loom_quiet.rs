@@ -4,7 +4,8 @@
 
 use gossamer_transport_api::{HostId, QuietPoints, RegionKey, Rights, Window};
 use loom::sync::Arc;
-use primitive::{SharedBytes, sync::Ordering};
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
 
 const TOKEN: u64 = 7;
 

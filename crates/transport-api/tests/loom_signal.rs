@@ -3,7 +3,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release --test 'loom_*'`.
 #![cfg(loom)]
 
-use primitive::{SharedBytes, sync::Ordering};
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
 
 /// Copies `bytes` in with relaxed stores and signals with one release store.
 fn write_and_signal(memory: &SharedBytes, bytes: &[u8], word: u64) {

@@ -1,9 +1,12 @@
 //! [`Config`]: what a control plane must know of its transport. [`Medium`], [`Export`]: what the
 //! transport attaches to exports, messages and requests.
 
-use crate::message::Opaque;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
+
 use transport_api::{HostId, Rights};
+
+use crate::message::Opaque;
 
 /// Heartbeats in the time of a loss bound.
 pub const HEARTBEATS_PER_BOUND: u32 = 8;

@@ -3,16 +3,16 @@
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run it on its committed corpus, `fuzz/corpus/control_plane`.
 
-use crate::{
-    config::{Config, Goodbye, Reach},
-    control::Control,
-    message::Message,
-    output::Output,
-    testing::{SimExport, SimMedium},
-};
-use primitive::limits::PENDING_REQUESTS;
 use std::time::{Duration, Instant};
+
+use primitive::limits::PENDING_REQUESTS;
 use transport_api::{HostId, RegionKey};
+
+use crate::config::{Config, Goodbye, Reach};
+use crate::control::Control;
+use crate::message::Message;
+use crate::output::Output;
+use crate::testing::{SimExport, SimMedium};
 
 const LOCAL: HostId = HostId(0);
 const PEERS: [HostId; 2] = [HostId(1), HostId(2)];
@@ -165,11 +165,15 @@ impl<'a> Script<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use transport_api::Rights;
+
     use super::*;
     use crate::message::{Descriptor, Opaque, Refusal};
-    use proptest::{collection::vec, prelude::*};
-    use std::{fs, path::PathBuf};
-    use transport_api::Rights;
 
     fn corpus() -> PathBuf {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/control_plane")

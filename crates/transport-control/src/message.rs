@@ -7,10 +7,12 @@
 //! A message is decoded whole or refused: nothing may be missing or left over, and every field is
 //! checked. Descriptors of files that belong to a message (shared memory) travel beside it.
 
-use crate::violation::Violation;
-use primitive::limits::{OPAQUE_BYTES, REASON_BYTES};
 use std::fmt;
+
+use primitive::limits::{OPAQUE_BYTES, REASON_BYTES};
 use transport_api::{RegionKey, Rights};
+
+use crate::violation::Violation;
 
 /// Bytes of the longest message.
 pub const MESSAGE_BYTES: usize = 1 + REASON_BYTES;
@@ -270,8 +272,10 @@ impl<'a> Fields<'a> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
-    use proptest::{collection::vec, prelude::*};
 
     fn encoded(message: &Message) -> Vec<u8> {
         let mut bytes = Vec::new();

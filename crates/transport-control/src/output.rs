@@ -1,8 +1,10 @@
 //! [`Output`]: what a control plane wants its transport to do, or has to report.
 
-use crate::{config::Medium, message::Descriptor, message::Message};
 use thiserror::Error;
 use transport_api::{HostId, LossReason, PeerEvent, RegionError, RegionKey};
+
+use crate::config::Medium;
+use crate::message::{Descriptor, Message};
 
 /// What [`Control::poll`](crate::Control::poll) returns.
 pub enum Output<M: Medium> {

@@ -1,8 +1,10 @@
 //! [`Requester`], [`Importer`]: what waits for the end of a request, and how a transport answers it.
 
-use crate::output::ImportError;
 use std::sync::mpsc;
+
 use transport_api::{Event, HostId, PeerEvent, RegionError, RegionKey, RemoteRegion};
+
+use crate::output::ImportError;
 
 /// What waits for the end of a request to the control plane.
 #[derive(Debug)]
@@ -67,8 +69,9 @@ impl Importer {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use transport_api::LossReason;
+
+    use super::*;
 
     #[test]
     fn a_lane_hears_of_a_failure_unless_it_reports_the_end_of_its_peer() {

@@ -1,6 +1,7 @@
 //! [`RdmaConfig`]: which device, and the timeouts and sizes of its queue pairs.
 
-use std::{net::IpAddr, time::Duration};
+use std::net::IpAddr;
+use std::time::Duration;
 
 /// Registered blocks through which one lane offers payloads.
 pub(crate) const BLOCKS: usize = 8;

@@ -1,6 +1,8 @@
 //! [`RdmaError`]: why a host cannot join the others over RDMA.
 
-use std::{io, time::Duration};
+use std::io;
+use std::time::Duration;
+
 use thiserror::Error;
 use transport_api::{HostId, LaneError, PeerEvent};
 

@@ -1,18 +1,20 @@
 //! What goes wrong with devices, forced from within: each is an error in words, soon, and nothing
 //! hangs. (What goes wrong with processes and connections is in `tests/`.)
 
-use crate::{RdmaConfig, RdmaTransport, common, verbs::Pair};
-use primitive::{SharedBytes, sync::Ordering};
-use std::{
-    env,
-    process::Command,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::env;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
 use transport_api::{
     Event, HostId, Lane, LossReason, OpError, PeerEvent, RegionError, RegionKey, Rights, Tag,
     Transport,
 };
+
+use crate::verbs::Pair;
+use crate::{RdmaConfig, RdmaTransport, common};
 
 /// Within this, everything must happen. The bound on this machine's own is [`RdmaConfig::timeout`].
 const SOON: Duration = Duration::from_secs(20);

@@ -3,11 +3,12 @@
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run them on the committed corpus, `fuzz/corpus/rdma`.
 
-use crate::{
-    control::message::Message,
-    qp::immediate::{Immediate, NOTIFICATION_CREDITS, Notifications, RECORD, Record, WINDOW},
-};
 use transport_api::{Event, HostId, RegionKey, ThreadId};
+
+use crate::control::message::Message;
+use crate::qp::immediate::{
+    Immediate, NOTIFICATION_CREDITS, Notifications, RECORD, Record, WINDOW,
+};
 
 /// Runtime threads of this host.
 const THREADS: u32 = 3;
@@ -89,10 +90,12 @@ fn notifications(mut bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{memory::descriptor::MemoryDescriptor, verbs::Endpoint};
     use fuzz_corpus::Corpus;
     use transport_api::Rights;
+
+    use super::*;
+    use crate::memory::descriptor::MemoryDescriptor;
+    use crate::verbs::Endpoint;
 
     const TARGET: &str = "rdma";
 

@@ -1,21 +1,24 @@
 //! [`RdmaTransport`]: one host of a rack whose machines have RDMA devices.
 
-use crate::{
-    RdmaConfig, RdmaError, control::host::Host, control::join::join, control::medium::Requester,
-    control::service::Service, lane::local::LocalLane, lane::parker::RdmaParker,
-    lane::remote::RdmaLane,
-};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
 use primitive::sync::Ordering;
-use std::{
-    sync::{Arc, Mutex, PoisonError, mpsc},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
 use transport_api::{
     Access, Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
     Transport,
 };
 use transport_control::Importer;
+
+use crate::control::host::Host;
+use crate::control::join::join;
+use crate::control::medium::Requester;
+use crate::control::service::Service;
+use crate::lane::local::LocalLane;
+use crate::lane::parker::RdmaParker;
+use crate::lane::remote::RdmaLane;
+use crate::{RdmaConfig, RdmaError};
 
 /// How long a goodbye waits for requests of this host to complete.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -4,16 +4,14 @@
 
 mod common;
 
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
 use gossamer_transport_rdma::{RdmaConfig, RdmaTransport};
 use primitive::SharedBytes;
-use std::{
-    env,
-    net::{SocketAddr, TcpListener},
-    process::{Child, Command},
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
 use transport_api::{Carrier, Event, HostId, PeerEvent, RegionError, RegionKey, Rights, Transport};
 use transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
 

@@ -5,13 +5,11 @@
 
 mod common;
 
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
 use primitive::SharedBytes;
-use std::{
-    fs,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
 use transport_api::{Event, HostId, PeerEvent, RegionKey, Rights, Transport};
 
 const SOON: Duration = Duration::from_secs(30);

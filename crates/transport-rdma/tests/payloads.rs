@@ -4,8 +4,10 @@
 
 mod common;
 
+use std::fs;
+use std::time::{Duration, Instant};
+
 use gossamer_transport_rdma::RdmaConfig;
-use std::{fs, time::Duration, time::Instant};
 use transport_api::{Event, HostId, Tag, Transport};
 
 /// Bytes that are sent.

@@ -19,10 +19,11 @@ pub fn packet(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use fuzz_corpus::Corpus;
     use transport_api::{HostId, RegionKey, Rights};
     use transport_control::{Descriptor, Message, Opaque, Refusal};
+
+    use super::*;
 
     const TARGET: &str = "shm";
 

@@ -28,9 +28,7 @@ mod transport;
 mod wire;
 
 pub use data::alarm::Alarm;
-pub use handshake::{
-    error::{HANDSHAKE, JoinError, Party},
-    leader::Leader,
-    rendezvous::Neighbours,
-};
+pub use handshake::error::{HANDSHAKE, JoinError, Party};
+pub use handshake::leader::Leader;
+pub use handshake::rendezvous::Neighbours;
 pub use transport::ShmTransport;

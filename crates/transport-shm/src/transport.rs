@@ -1,16 +1,20 @@
 //! [`ShmTransport`]: one process's place in a rack of processes of one machine.
 
-use crate::{
-    control::host::Host,
-    data::{alarm::Alarm, lane::ShmLane, parker::ShmParker},
-};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
 use parking_lot::Mutex;
-use std::{sync::Arc, thread::JoinHandle, time::Duration};
 use transport_api::{
     Access, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
     Transport,
 };
 use transport_control::{Importer, Requester};
+
+use crate::control::host::Host;
+use crate::data::alarm::Alarm;
+use crate::data::lane::ShmLane;
+use crate::data::parker::ShmParker;
 
 /// One process's place in a rack whose hosts are processes of one machine (or threads of one).
 ///

@@ -1,9 +1,11 @@
 //! The conformance suite over two hosts in one process, which share sealed files in memory and
 //! speak over sockets exactly as two processes do.
 
-use gossamer_transport_shm::ShmTransport;
 use std::sync::Arc;
-use transport_api::{HostId, Transport, conformance::Rack};
+
+use gossamer_transport_shm::ShmTransport;
+use transport_api::conformance::Rack;
+use transport_api::{HostId, Transport};
 
 fn rack(hosts: u32, threads: u32) -> Rack {
     let rack = ShmTransport::in_process(hosts, threads).expect("a rack");

@@ -2,26 +2,22 @@
 //! they did, or are not harmed. This program starts itself again as such processes, so it has a
 //! `main` of its own.
 
+use std::io::stdin;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::panic::catch_unwind;
+use std::process::{Child, Command, ExitCode};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
 use gossamer_transport_shm::{Leader, Neighbours, ShmTransport};
 use primitive::limits::PENDING_REQUESTS;
-use rustix::{
-    buffer::spare_capacity,
-    event::{PollFd, PollFlags, Timespec, epoll, poll},
-    fs::{OFlags, fcntl_setfl},
-    io::Errno,
-    net::{SendFlags, SocketType, send, sockopt},
-    process::{PidfdFlags, PidfdGetfdFlags, getpid, getppid, pidfd_getfd, pidfd_open},
-};
-use std::{
-    env, fs,
-    io::stdin,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
-    panic::catch_unwind,
-    process::{Child, Command, ExitCode},
-    sync::{Arc, mpsc},
-    thread,
-    time::{Duration, Instant},
-};
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketType, send, sockopt};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, getppid, pidfd_getfd, pidfd_open};
 use transport_api::{Event, HostId, LossReason, PeerEvent, RegionKey, Rights, Tag, Transport};
 use transport_control::Message;
 

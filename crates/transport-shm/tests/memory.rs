@@ -1,12 +1,11 @@
 //! Regions cost what is touched of them: one test, in a process of its own, because it watches the
 //! memory of the whole process.
 
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
 use gossamer_transport_shm::ShmTransport;
 use primitive::sync::Ordering;
-use std::{
-    fs, thread,
-    time::{Duration, Instant},
-};
 use transport_api::{HostId, Region, RegionKey, Rights, Transport};
 
 const LARGE: usize = 256 << 20;

@@ -6,20 +6,18 @@ mod neighbours;
 #[path = "processes/starting.rs"]
 mod starting;
 
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Child, Command, ExitCode, Stdio, abort};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
 use gossamer_transport_shm::{JoinError, Leader, ShmTransport};
-use primitive::{SharedBytes, sync::Ordering};
-use std::{
-    collections::BTreeSet,
-    env,
-    error::Error,
-    fs,
-    io::Read,
-    panic::{AssertUnwindSafe, catch_unwind},
-    process::{Child, Command, ExitCode, Stdio, abort},
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
 use transport_api::{
     Event, HostId, Lane, LossReason, OpError, PeerEvent, Region, RegionKey, RemoteRegion, Rights,
     Tag, Transport,

@@ -1,12 +1,11 @@
 //! Revocation that holds: it ends when no thread of any host can be in the middle of an operation on
 //! the region any more, and waits for no thread that is gone.
 
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use gossamer_transport_shm::ShmTransport;
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
 use transport_api::{Event, HostId, Lane, RegionError, RegionKey, Rights, Transport};
 
 /// How long anything here may take before it counts as hung.

@@ -1,13 +1,13 @@
 //! [`TcpConfig`]: what a process must know to take its place in a rack.
 
-use crate::JobId;
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
 use primitive::CpuFeatures;
-use std::{
-    fmt,
-    net::{SocketAddr, TcpListener},
-    time::Duration,
-};
 use transport_api::HostId;
+
+use crate::JobId;
 
 /// A hash that tells one build of a program from every other.
 pub type Build = [u8; 32];

@@ -7,13 +7,14 @@
 //! among them. So one push writes a bounded number of bytes, also into a socket that is emptied as
 //! fast as it is filled; the rest counts as waiting for room, which is reported at once.
 
-use crate::{
-    machine::{Machine, Port},
-    wire::{Wire, WireError},
-};
+use std::io;
+use std::os::fd::OwnedFd;
+
 use rustix::event::epoll::{self, EventData, EventFlags};
-use std::{io, os::fd::OwnedFd};
 use transport_api::HostId;
+
+use crate::machine::{Machine, Port};
+use crate::wire::{Wire, WireError};
 
 /// Bytes that one push writes, at most.
 const PUSH_BYTES: usize = 1 << 20;
@@ -127,12 +128,12 @@ impl Conn {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use std::{
-        io::{ErrorKind, Read},
-        net::{TcpListener, TcpStream},
-    };
+    use std::io::{ErrorKind, Read};
+    use std::net::{TcpListener, TcpStream};
+
     use transport_api::ThreadId;
+
+    use super::*;
 
     #[test]
     fn a_push_is_short_however_much_there_is_room_for() {

@@ -1,8 +1,11 @@
 //! What can go wrong when a process joins a rack.
 
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use gossamer_job::TlsError;
 use primitive::limits::{HOSTS, THREADS_PER_HOST};
-use std::{io, net::SocketAddr, time::Duration};
 use thiserror::Error;
 use transport_api::HostId;
 

@@ -1,6 +1,7 @@
 //! [`Exported`]: a region of this host, and how operations that arrive find it.
 
-use primitive::{SharedBytes, sync::Ordering};
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
 use transport_api::{Access, HostId, RegionKey, Rights, Window};
 use transport_control::{Description, Export, Opaque};
 

@@ -3,16 +3,16 @@
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run every target on its committed corpus, `fuzz/corpus`.
 
-use crate::{
-    JobId,
-    join::hello::{ConnectionKind, HELLO, Hello, VERDICT, VERSION, Verdict},
-    machine::bulk,
-    machine::{Machine, Name, fake::Fake},
-    wire::frame::{Frames, Header, Kind},
-};
-use primitive::{CpuFeatures, SharedBytes, sync::Ordering::Relaxed};
+use primitive::sync::Ordering::Relaxed;
+use primitive::{CpuFeatures, SharedBytes};
 use transport_api::{Event, HostId, RegionKey, Rights, ThreadId};
 use transport_control::Violation;
+
+use crate::JobId;
+use crate::join::hello::{ConnectionKind, HELLO, Hello, VERDICT, VERSION, Verdict};
+use crate::machine::fake::Fake;
+use crate::machine::{Machine, Name, bulk};
+use crate::wire::frame::{Frames, Header, Kind};
 
 /// Bytes of a region.
 const LEN: usize = 256;
@@ -209,8 +209,9 @@ impl<'a> Script<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use fuzz_corpus::Corpus;
+
+    use super::*;
 
     #[test]
     fn the_corpus_does_no_harm() {

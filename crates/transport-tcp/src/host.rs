@@ -7,28 +7,25 @@
 //! thread, until it polls again. So on the paths that matter no byte changes threads, and no thread
 //! delays a peer for longer than two [ticks](PollTracker::TICK) and one [push](Conn::push).
 
-use crate::{
-    conn::Conn,
-    export::Exported,
-    machine::Port,
-    machine::bulk,
-    plane::SharedPlane,
-    service_queue::{ServiceQueue, Task, eventfd, notify},
-    wire::WireError,
-};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use primitive::sync::{AtomicBool, AtomicU32, Ordering};
 use rustix::event::epoll;
-use std::{
-    collections::BTreeMap,
-    io,
-    os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use transport_api::park_word::ParkWord;
 use transport_api::{
     Event, EventQueue, EventQueues, HostId, PeerEvent, PollTracker, QuietPoints, RegionKey,
-    park_word::ParkWord,
 };
 use transport_control::Config;
+
+use crate::conn::Conn;
+use crate::export::Exported;
+use crate::machine::{Port, bulk};
+use crate::plane::SharedPlane;
+use crate::service_queue::{ServiceQueue, Task, eventfd, notify};
+use crate::wire::WireError;
 
 /// What the epoll of a thread calls its eventfd, and the alarm of another transport; connections have
 /// the number of their peer.

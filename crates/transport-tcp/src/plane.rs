@@ -1,12 +1,12 @@
 //! [`SharedPlane`]: the control plane of this host ([`transport_control`]) under its lock, and the
 //! types that it has over TCP.
 
-use crate::export::Exported;
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
 use transport_control::{Config, Control, Medium, Requester};
+
+use crate::export::Exported;
 
 /// The types of the control plane over TCP, where nothing comes beside a message.
 pub(crate) struct TcpMedium;

@@ -1,17 +1,15 @@
 //! [`ServiceQueue`]: what threads of this process leave for the service thread, and how they wake it.
 
-use crate::wire::WireError;
-use rustix::event::{
-    EventfdFlags, Timespec,
-    epoll::{self, EventData, EventFlags},
-};
-use std::{
-    io,
-    os::fd::OwnedFd,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec};
 use transport_api::HostId;
+
+use crate::wire::WireError;
 
 /// What the epoll calls the eventfd of the queue.
 pub(crate) const QUEUE: u64 = u64::MAX;

@@ -1,27 +1,14 @@
 //! [`TcpTransport`]: one process's place in a rack of machines.
 
-use crate::{
-    JoinError, TcpConfig,
-    conn::Conn,
-    control::conn::{ControlConn, UNACKNOWLEDGED},
-    host::{ALARM, Host, Peer, ThreadState},
-    join::Joining,
-    lane::TcpLane,
-    lane::local::LocalLane,
-    lane::parker::TcpParker,
-    machine::Machine,
-    service::Service,
-    service_queue::{ServiceQueue, Task},
-};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
 use primitive::SharedBytes;
-use rustix::{event::epoll, net::sockopt};
-use std::{
-    io,
-    os::fd::AsFd,
-    sync::{Arc, Mutex, PoisonError, mpsc},
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use rustix::event::epoll;
+use rustix::net::sockopt;
 use transport_api::{
     Access, Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
     ThreadId, Transport, deadline,
@@ -29,6 +16,18 @@ use transport_api::{
 use transport_control::{
     Config, Goodbye, HEARTBEATS_PER_BOUND, Importer, LEAVE_GRACE, Reach, Requester,
 };
+
+use crate::conn::Conn;
+use crate::control::conn::{ControlConn, UNACKNOWLEDGED};
+use crate::host::{ALARM, Host, Peer, ThreadState};
+use crate::join::Joining;
+use crate::lane::TcpLane;
+use crate::lane::local::LocalLane;
+use crate::lane::parker::TcpParker;
+use crate::machine::Machine;
+use crate::service::Service;
+use crate::service_queue::{ServiceQueue, Task};
+use crate::{JoinError, TcpConfig};
 
 /// One process's place in a rack whose hosts are connected over TCP.
 ///

@@ -3,15 +3,14 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use common::{JOB, configs, hello};
 use gossamer_transport_tcp::{Credentials, TcpTransport};
-use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
 use transport_api::{Event, HostId, LossReason, PeerEvent, Region, RegionKey, Rights, Transport};
 
 const DEADLINE: Duration = Duration::from_secs(60);

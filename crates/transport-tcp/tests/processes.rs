@@ -3,18 +3,16 @@
 
 mod common;
 
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
 use common::{BUILD, JOB, listeners};
 use gossamer_transport_tcp::{Credentials, TcpConfig, TcpTransport};
-use std::{
-    env,
-    io::{self, Read},
-    net::{SocketAddr, TcpListener},
-    os::fd::{AsFd, OwnedFd},
-    process::{Child, Command, Stdio},
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
 use transport_api::{Event, HostId, Lane, LossReason, PeerEvent, Tag, Transport};
 
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -2,14 +2,14 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use common::{configs, join_all};
 use gossamer_transport_tcp::{Credentials, TcpTransport};
-use primitive::{SharedBytes, sync::Ordering};
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
 use transport_api::{
     Event, HostId, Lane, RegionError, RegionKey, RemoteRegion, Rights, Tag, Transport,
 };

@@ -3,17 +3,14 @@
 
 mod common;
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use common::{Authority, configs, join_all};
-use std::{
-    io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
 use transport_api::{Event, HostId, Lane, LossReason, PeerEvent, Transport};
 
 const DEADLINE: Duration = Duration::from_secs(60);

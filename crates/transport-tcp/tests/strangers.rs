@@ -5,25 +5,22 @@ mod common;
 #[path = "strangers/settings.rs"]
 mod settings;
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{fs, iter, thread};
+
 use common::{Authority, BUILD, JOB, Joined, configs, hello, join_all};
 use gossamer_transport_tcp::{
     Credentials, JobId, JoinError, TcpConfig, TcpTransport, certificate_name,
 };
-use primitive::{CpuFeatures, sync::Ordering};
+use primitive::CpuFeatures;
+use primitive::sync::Ordering;
 use rcgen::CertificateParams;
-use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
-};
-use std::{
-    fs,
-    io::{ErrorKind, Read, Write},
-    iter,
-    net::{SocketAddr, TcpListener, TcpStream},
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use transport_api::{HostId, RegionKey, Rights, Transport};
 
 /// Nothing takes longer unless it hangs.

@@ -2,13 +2,14 @@
 //! with lists and a cache of its own, and unpacks them into a folder; no list or cache of this
 //! machine's apt changes.
 
-use anyhow::{Context, Result, bail, ensure};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, iter, thread};
+
+use anyhow::{Context, Result, bail, ensure};
 
 /// Checks that this machine has these programs, each given with the Debian package that has it.
 ///

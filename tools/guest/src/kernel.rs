@@ -1,14 +1,16 @@
 //! The kernel of a guest: Debian's, out of its package, prepared to start fast where it is emulated. It is unpacked (a kernel that unpacks itself does that slowly), and its modules lose
 //! their signatures (checking them is slow, and nothing requires it).
 
-use crate::apt::{Apt, make_empty, run};
-use crate::archive::Archive;
-use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+
+use crate::apt::{Apt, make_empty, run};
+use crate::archive::Archive;
 
 /// The modules that a guest uses; those that they depend on are found.
 const MODULES: [&str; 14] = [

@@ -21,20 +21,21 @@ pub mod apt;
 pub mod kernel;
 pub mod task;
 
-use crate::apt::Apt;
-use crate::kernel::{Kernel, Version};
-use crate::qemu::{Accelerator, utf8};
-use crate::run::Run;
-use crate::task::{Layout, Task, Work};
-use anyhow::{Context, Result};
-use gossamer_deploy::interrupt::Interrupt;
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context, Result};
+use gossamer_deploy::interrupt::Interrupt;
+
+use crate::apt::Apt;
+use crate::kernel::{Kernel, Version};
 pub use crate::packages::check;
+use crate::qemu::{Accelerator, utf8};
+use crate::run::Run;
+use crate::task::{Layout, Task, Work};
 
 /// What to run, and in which guests.
 #[derive(Debug)]

@@ -2,11 +2,13 @@
 //! libraries and tools of RDMA. They are downloaded and unpacked; nothing is installed, and no list
 //! or cache of this machine's apt changes.
 
-use crate::apt::{self, Apt, run};
-use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::apt::{self, Apt, run};
 
 /// Downloaded even where this machine has them installed, so that versions agree with each other.
 /// What these depend on is downloaded only where it is missing.

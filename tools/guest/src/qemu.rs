@@ -1,9 +1,11 @@
 //! The machine that a guest runs on, as arguments of QEMU.
 
-use crate::task::hardware_address;
-use anyhow::{Context, Result};
 use std::fs::File;
 use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::task::hardware_address;
 
 /// Memory of a guest in MiB, which is also where what it writes to its file system goes.
 const MEMORY: u32 = 3072;

@@ -1,13 +1,6 @@
 //! Guests from start to end: their files, the QEMU of each, and its ports. However this process
 //! ends, its guests end too, and the folder with their files is removed.
 
-use crate::kernel::Kernel;
-use crate::packages::qemu;
-use crate::qemu::{Accelerator, CABLE, Machine, PORTS, file};
-use crate::task::{Task, Work};
-use crate::watch::{Event, Guest, last_lines, supervise};
-use anyhow::{Context, Result, bail, ensure};
-use gossamer_deploy::interrupt::Interrupt;
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -18,6 +11,15 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, process};
+
+use anyhow::{Context, Result, bail, ensure};
+use gossamer_deploy::interrupt::Interrupt;
+
+use crate::kernel::Kernel;
+use crate::packages::qemu;
+use crate::qemu::{Accelerator, CABLE, Machine, PORTS, file};
+use crate::task::{Task, Work};
+use crate::watch::{Event, Guest, last_lines, supervise};
 
 /// The time that a QEMU has to connect its ports.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -179,8 +181,9 @@ fn accept(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::process::Command;
+
+    use super::*;
 
     #[test]
     fn what_killed_processes_left_is_removed() {

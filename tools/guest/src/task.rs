@@ -2,12 +2,14 @@
 //! environment of the command. Everything travels as small shell scripts, in the archive that the
 //! guest's kernel starts from.
 
-use crate::archive::Archive;
-use crate::kernel::Kernel;
-use anyhow::{Context, Result};
-use gossamer_deploy::action::quote;
 use std::fs;
 use std::path::Path;
+
+use anyhow::{Context, Result};
+use gossamer_deploy::action::quote;
+
+use crate::archive::Archive;
+use crate::kernel::Kernel;
 
 /// Huge pages of 2 MiB that are set aside in a guest.
 const HUGE_PAGES: u32 = 64;
@@ -195,8 +197,9 @@ fn is_for_guests(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::process::Command;
+
+    use super::*;
 
     fn task(hosts: u32, guests: u32, work: Work) -> Task {
         let environment = [

@@ -8,9 +8,6 @@
 //! guest.sh   status NUMBER   the work is done
 //! ```
 
-use anyhow::{Context, Result, bail, ensure};
-use gossamer_deploy::interrupt::Interrupt;
-use gossamer_deploy::interrupt::signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -19,6 +16,9 @@ use std::process::Child;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use gossamer_deploy::interrupt::{Interrupt, signal};
 
 /// The time that guests have to get ready. Emulated ones take four seconds on an idle machine.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
@@ -215,9 +215,10 @@ pub(crate) fn last_lines(file: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::process::{Command, Stdio};
     use std::sync::mpsc;
+
+    use super::*;
 
     /// Guests without machines: each is a shell whose standard input and output are its control
     /// port.

@@ -3,12 +3,14 @@
 
 mod rdma;
 
-use crate::step::Step;
-use crate::workspace::Workspace;
-use anyhow::Result;
-use clap::{Args, Subcommand};
 use std::env;
 use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::step::Step;
+use crate::workspace::Workspace;
 
 /// The commands of `cargo xtask bench`.
 #[derive(Subcommand)]

@@ -1,13 +1,15 @@
 //! `cargo xtask bench rdma`: the measurements that need RDMA devices. Their program is built on this
 //! machine and runs in a guest ([`rdma_vm`](crate::rdma_vm)) that has two, on Debian's kernel 6.1.
 
+use std::path::PathBuf;
+use std::{env, fs};
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::Message;
+
 use crate::bench::RdmaMeasuring;
 use crate::step::Step;
 use crate::workspace::Workspace;
-use anyhow::{Context, Result, bail};
-use cargo_metadata::Message;
-use std::path::PathBuf;
-use std::{env, fs};
 
 /// The program.
 const PROGRAM: &str = "rdma-bench";

@@ -5,9 +5,10 @@
 //! Clippy's bans cannot say this: they see through re-exports (`primitive::sync::AtomicU64` is the
 //! banned original) and do not tell tests from the rest. So names are read as they are written.
 
+use anyhow::{Result, ensure};
+
 use crate::layers::names::{Name, is_test_file, names};
 use crate::workspace::{Source, Workspace};
-use anyhow::{Result, ensure};
 
 /// Names that the sources of some crates may not use outside their tests.
 struct Ban {

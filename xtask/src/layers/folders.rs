@@ -7,11 +7,13 @@
 //! It is an error if a folder of the table does not exist, if a module is missing in it, and if nothing
 //! was checked.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+
 use crate::layers::names::{Name, is_test_file, names, test_modules};
 use crate::layers::order::FOLDERS;
 use crate::workspace::{Source, Workspace};
-use anyhow::{Context, Result, ensure};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// The place of a module in the path of one: its names from the root of the crate.
 type ModulePath = Vec<String>;

@@ -15,11 +15,12 @@ mod folders;
 mod names;
 mod order;
 
-use crate::layers::order::{LAYERS, PICKS_TRANSPORTS, TESTED_OVER, TRANSPORTS};
-use crate::workspace::Workspace;
 use anyhow::{Result, bail, ensure};
 use cargo_metadata::DependencyKind;
 use clap::Args;
+
+use crate::layers::order::{LAYERS, PICKS_TRANSPORTS, TESTED_OVER, TRANSPORTS};
+use crate::workspace::Workspace;
 
 /// `user` has `used` among its dependencies.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,9 +4,10 @@
 //! Tokens are read, not a syntax tree, so that names inside macros count as well. Names in comments
 //! and documentation do not.
 
-use crate::workspace::Source;
 use anyhow::Result;
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
+use crate::workspace::Source;
 
 /// A name as it is written.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,13 +2,15 @@
 //! All processes of the job must end on all hosts within a second, and the report and the exit status
 //! must name the first.
 
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use fastrand::Rng;
+
 use crate::netns::check::{HOSTS, Moment, kill_one, with_rack};
 use crate::netns::rack::Rack;
 use crate::programs::seed_or_new;
 use crate::workspace::Workspace;
-use anyhow::{Context, Result};
-use fastrand::Rng;
-use std::time::Duration;
 
 /// Runs `rounds` rounds.
 pub(crate) fn run(workspace: &Workspace, rounds: u32, seed: Option<u64>) -> Result<()> {

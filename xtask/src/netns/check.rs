@@ -1,17 +1,19 @@
 //! `cargo xtask netns test`: runs a bench on three hosts, with one process on each and with two that
 //! share memory; kills and stops its processes and unplugs a cable, and checks how the job ends.
 
-use crate::netns::rack::Rack;
-use crate::programs::check_bench;
-use crate::workspace::Workspace;
-use anyhow::{Context, Result, ensure};
-use gossamer_deploy::interrupt::signal;
-use gossamer_deploy::namespaces::Namespaces;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use gossamer_deploy::interrupt::signal;
+use gossamer_deploy::namespaces::Namespaces;
+
+use crate::netns::rack::Rack;
+use crate::programs::check_bench;
+use crate::workspace::Workspace;
 
 const PREFIX: &str = "gossamer-test";
 pub(super) const HOSTS: [&str; 3] = ["a", "b", "c"];

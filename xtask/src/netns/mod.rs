@@ -9,11 +9,13 @@ mod chaos;
 pub(crate) mod check;
 pub(crate) mod rack;
 
-use crate::workspace::Workspace;
+use std::process::Stdio;
+
 use anyhow::{Result, bail, ensure};
 use clap::Subcommand;
 use rack::Rack;
-use std::process::Stdio;
+
+use crate::workspace::Workspace;
 
 /// The commands of `cargo xtask netns`.
 #[derive(Subcommand)]

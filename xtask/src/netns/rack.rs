@@ -1,14 +1,16 @@
 //! [`Rack`]: network namespaces with the identities of a rack and a daemon in each.
 
-use crate::workspace::Workspace;
-use anyhow::{Context, Result, ensure};
-use gossamer_deploy::namespaces::{Namespaces, address, letters};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use gossamer_deploy::namespaces::{Namespaces, address, letters};
+
+use crate::workspace::Workspace;
 
 /// The time that a daemon has to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(30);

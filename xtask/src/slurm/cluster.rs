@@ -1,16 +1,19 @@
 //! [`Cluster`]: a Slurm whose nodes are all on this machine.
 
-use crate::slurm::{POLL_INTERVAL, until};
-use anyhow::{Context, Result, bail, ensure};
-use gossamer_deploy::interrupt::{Interrupt, signal};
 use std::fs::{self, File};
+use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use std::{env, io::Read, process};
+use std::{env, process};
+
+use anyhow::{Context, Result, bail, ensure};
+use gossamer_deploy::interrupt::{Interrupt, signal};
+
+use crate::slurm::{POLL_INTERVAL, until};
 
 const NODES: u16 = 4;
 /// The time that daemons have to end after SIGTERM, and processes after SIGKILL.

@@ -7,15 +7,17 @@
 
 mod cluster;
 
-use crate::programs::check_bench;
-use crate::workspace::Workspace;
-use anyhow::{Context, Result, ensure};
-use cluster::Cluster;
-use gossamer_deploy::interrupt::{Interrupt, signal};
 use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use cluster::Cluster;
+use gossamer_deploy::interrupt::{Interrupt, signal};
+
+use crate::programs::check_bench;
+use crate::workspace::Workspace;
 
 /// The time that any step may take.
 const TIMEOUT: Duration = Duration::from_secs(120);

@@ -1,9 +1,12 @@
 //! `chaos`: kills processes of racks at random moments and checks that nothing hangs, nothing is
 //! left behind, and every survivor reports the right host as lost.
 
+use std::process::ExitCode;
+use std::time::Duration;
+
 use clap::Parser;
-use gossamer_chaos::{Plan, RoundReport, rack, round::Runner};
-use std::{process::ExitCode, time::Duration};
+use gossamer_chaos::round::Runner;
+use gossamer_chaos::{Plan, RoundReport, rack};
 
 /// Kill processes of racks at random moments and check the survivors.
 ///

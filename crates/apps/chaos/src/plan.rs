@@ -1,8 +1,10 @@
 //! [`Plan`]: what happens in a round, derived from its seed, so that rounds can be repeated.
 
+use std::fmt;
+use std::time::Duration;
+
 use fastrand::Rng;
 use gossamer::OnPeerLoss;
-use std::{fmt, time::Duration};
 
 /// The planned moment of the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

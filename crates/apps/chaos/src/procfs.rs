@@ -1,11 +1,9 @@
 //! Processes in `/proc`: members of a group, open descriptors, shared memory.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    env, fs, io,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
 
 /// A process as `/proc` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,12 @@
 //!   ended                    `Rack::run` has returned
 //! ```
 
-use crate::{Plan, procfs};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Instant;
+
 use fastrand::Rng;
 use gossamer::{
     DelegateError, JoinError, Latch, OnPeerLoss, Rack, Trust, Trustee, local_trustee, spawn,
@@ -20,7 +25,8 @@ use gossamer::{
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::{cell::RefCell, collections::BTreeSet, process::ExitCode, rc::Rc, time::Instant};
+
+use crate::{Plan, procfs};
 
 /// Fibers per thread.
 const FIBERS: usize = 4;

@@ -1,11 +1,10 @@
 //! [`RoundReport`]: the outcome of a round, and its summary line.
 
+use std::fmt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
 use crate::Plan;
-use std::{
-    fmt,
-    process::ExitStatus,
-    time::{Duration, Instant},
-};
 
 /// The outcome of a round.
 #[derive(Debug)]

@@ -1,9 +1,11 @@
 //! The command lines of `gossamer` and `gossamerd`.
 
-use crate::security::member::{Name, Role};
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand};
 use gossamer_job::JobId;
-use std::path::PathBuf;
+
+use crate::security::member::{Name, Role};
 
 /// Run programs on the hosts of a rack
 #[derive(Debug, Parser)]

@@ -1,33 +1,24 @@
 //! The commands that call daemons.
 
-use crate::{
-    causes::with_causes,
-    cli::{
-        args::{RunArgs, Who},
-        output::{CommandError, complain, print},
-    },
-    controller::{
-        call::{CallError, Caller, Next},
-        lines::Lines,
-        printer::write,
-        rates,
-        run::{self, RunOptions},
-        tables, top,
-    },
-    escape::{self, Colours},
-    protocol::{Answer, Limits, Request},
-    security::{
-        identity::{self, Identity},
-        member::{Name, Role},
-    },
-};
+use std::collections::BTreeMap;
+use std::env;
+use std::io::{self, IsTerminal};
+use std::time::{Duration, SystemTime};
+
 use gossamer_job::JobId;
-use std::{
-    collections::BTreeMap,
-    env,
-    io::{self, IsTerminal},
-    time::{Duration, SystemTime},
-};
+
+use crate::causes::with_causes;
+use crate::cli::args::{RunArgs, Who};
+use crate::cli::output::{CommandError, complain, print};
+use crate::controller::call::{CallError, Caller, Next};
+use crate::controller::lines::Lines;
+use crate::controller::printer::write;
+use crate::controller::run::{self, RunOptions};
+use crate::controller::{rates, tables, top};
+use crate::escape::{self, Colours};
+use crate::protocol::{Answer, Limits, Request};
+use crate::security::identity::{self, Identity};
+use crate::security::member::{Name, Role};
 
 /// Processes that a job may have on one host: no daemon runs more.
 const PROCESSES: usize = 256;

@@ -5,30 +5,24 @@ mod commands;
 mod output;
 mod rack;
 
-use crate::{
-    causes::with_causes,
-    cli::{
-        args::{Command, DaemonArgs, DeployArgs, Gossamer, Gossamerd},
-        output::{CommandError, complain_as, print},
-        rack::rack,
-    },
-    controller::verdict::NO_JOB,
-    files,
-    host::{
-        config::{Config, ConfigError},
-        run,
-    },
-    process::supervisor,
-};
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
 use clap::{CommandFactory, Parser};
-use std::{
-    env,
-    ffi::OsString,
-    io::{self, Write},
-    path::Path,
-    process::ExitCode,
-};
 use tracing_subscriber::EnvFilter;
+
+use crate::causes::with_causes;
+use crate::cli::args::{Command, DaemonArgs, DeployArgs, Gossamer, Gossamerd};
+use crate::cli::output::{CommandError, complain_as, print};
+use crate::cli::rack::rack;
+use crate::controller::verdict::NO_JOB;
+use crate::files;
+use crate::host::config::{Config, ConfigError};
+use crate::host::run;
+use crate::process::supervisor;
 
 /// The `gossamer` command.
 pub fn gossamer() -> ExitCode {

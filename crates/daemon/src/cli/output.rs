@@ -1,17 +1,18 @@
 //! What commands print, and their errors.
 
-use crate::{
-    controller::{call::CallError, run::RunError},
-    escape,
-    host::{config::ConfigError, run::DaemonError},
-    security::{authority::AuthorityError, member::IdentityError},
-};
-use std::{
-    fmt, fs,
-    io::{self, Read, Write},
-    path::{Path, PathBuf},
-};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
 use thiserror::Error;
+
+use crate::controller::call::CallError;
+use crate::controller::run::RunError;
+use crate::escape;
+use crate::host::config::ConfigError;
+use crate::host::run::DaemonError;
+use crate::security::authority::AuthorityError;
+use crate::security::member::IdentityError;
 
 /// Why a command failed.
 #[derive(Debug, Error)]

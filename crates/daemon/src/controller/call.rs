@@ -1,28 +1,25 @@
 //! Calling daemons.
 
-use crate::{
-    escape,
-    protocol::{
-        Answer, Request,
-        connection::{ConnectionError, Receiver, Sender},
-    },
-    security::{
-        identity::{Hosts, Identity},
-        member::Name,
-        tls::{self, TlsError},
-    },
-};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
 use rustls::pki_types::ServerName;
-use std::{io, sync::Arc, time::Duration};
 use thiserror::Error;
-use tokio::{
-    io::{ReadHalf, WriteHalf, split},
-    net::TcpStream,
-    sync::Semaphore,
-    task::JoinSet,
-    time::timeout,
-};
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio::io::{ReadHalf, WriteHalf, split};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::escape;
+use crate::protocol::connection::{ConnectionError, Receiver, Sender};
+use crate::protocol::{Answer, Request};
+use crate::security::identity::{Hosts, Identity};
+use crate::security::member::Name;
+use crate::security::tls::{self, TlsError};
 
 /// How long a daemon may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);

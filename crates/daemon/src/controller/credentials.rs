@@ -38,15 +38,16 @@ pub(crate) fn descriptions(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use gossamer_job::certificate_name;
+    use rustls::RootCertStore;
+    use rustls::crypto::ring;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
     use super::*;
     use crate::security::tls;
-    use gossamer_job::certificate_name;
-    use rustls::{
-        RootCertStore,
-        crypto::ring,
-        pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
-    };
-    use std::sync::Arc;
 
     fn job(number: u128) -> Vec<JobDescription> {
         let host = |port| JobHost {

@@ -4,19 +4,23 @@
 //! daemon's messages and its window, so that a daemon can neither fill the controller's memory nor
 //! confuse it. A violation closes the connection.
 
-use crate::{
-    controller::{
-        call::{CallError, Caller, FromHost, ToHost},
-        session_state::{SessionState, Windows},
-    },
-    protocol::{
-        CHUNK, FromController, FromDaemon, HEARTBEAT_INTERVAL, Request, SILENCE_TIMEOUT,
-        connection::ConnectionError,
-    },
-    security::member::Name,
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::fs::File;
+use tokio::io::AsyncReadExt;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use crate::controller::call::{CallError, Caller, FromHost, ToHost};
+use crate::controller::session_state::{SessionState, Windows};
+use crate::protocol::connection::ConnectionError;
+use crate::protocol::{
+    CHUNK, FromController, FromDaemon, HEARTBEAT_INTERVAL, Request, SILENCE_TIMEOUT,
 };
-use std::{io, path::PathBuf, sync::Arc};
-use tokio::{fs::File, io::AsyncReadExt, sync::mpsc, task::AbortHandle, time::timeout};
+use crate::security::member::Name;
 
 /// A message of the host with this number; an error is its last.
 pub(crate) type HostMessage = (usize, Result<FromDaemon, ConnectionError>);

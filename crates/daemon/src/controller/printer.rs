@@ -1,16 +1,14 @@
 //! [`Printer`]: prints the output of a job, whole lines with the host's name in front, in a thread
 //! of its own, since the reader of the output may be slow.
 
-use crate::{
-    controller::{lines::Lines, link::Link},
-    escape::{self, Colours},
-    protocol::Stream,
-};
-use std::{
-    io::{self, IsTerminal, Write},
-    sync::mpsc,
-    thread,
-};
+use std::io::{self, IsTerminal, Write};
+use std::sync::mpsc;
+use std::thread;
+
+use crate::controller::lines::Lines;
+use crate::controller::link::Link;
+use crate::escape::{self, Colours};
+use crate::protocol::Stream;
 
 /// Output to print.
 struct Part {

@@ -1,13 +1,11 @@
 //! The file of a program: where it is, and its digest.
 
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::{env, io};
+
 use crate::protocol::Program;
-use std::{
-    env,
-    ffi::OsStr,
-    io,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-};
 
 /// The file of a program: a path if it has a slash, else looked for in `PATH`.
 pub(crate) fn find(program: &str) -> io::Result<PathBuf> {

@@ -1,13 +1,12 @@
 //! Rates per second for `gossamer top`, computed from counts at two times.
 
-use crate::{
-    controller::tables::{size, table},
-    escape,
-    protocol::JobStatistics,
-    security::member::Name,
-};
 use gossamer_job::{JobId, ThreadStatistics};
 use serde::Serialize;
+
+use crate::controller::tables::{size, table};
+use crate::escape;
+use crate::protocol::JobStatistics;
+use crate::security::member::Name;
 
 /// A process without a report for this many milliseconds counts as stalled.
 const STILL_MS: u64 = 3000;

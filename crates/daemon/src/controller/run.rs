@@ -6,33 +6,33 @@
 //! 3. Output is printed, input and signals are forwarded, until all processes have ended. When one
 //!    ends badly, all others are ended at once.
 
-use crate::{
-    causes::with_causes,
-    controller::{
-        call::{CallError, Caller},
-        credentials::{self, Common},
-        link::{HostMessage, Link},
-        printer::Printer,
-        program::{digest, find},
-        signals::{Action, Signals},
-        verdict::{Outcome, Verdict},
-    },
-    escape, files,
-    protocol::{
-        CHUNK, Ending, FromController, FromDaemon, How, Limits, OUTPUT_WINDOW, Process, Request,
-        RunRequest, SIGKILL,
-    },
-    security::member::Name,
-};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{io, iter};
+
 use gossamer_job::{AuthorityError, JobHost, JobId, SecretPem};
-use std::{io, iter, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use thiserror::Error;
-use tokio::{
-    io::AsyncReadExt,
-    sync::{Semaphore, mpsc},
-    task::JoinSet,
-    time::{Instant, sleep_until},
+use tokio::io::AsyncReadExt;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::causes::with_causes;
+use crate::controller::call::{CallError, Caller};
+use crate::controller::credentials::{self, Common};
+use crate::controller::link::{HostMessage, Link};
+use crate::controller::printer::Printer;
+use crate::controller::program::{digest, find};
+use crate::controller::signals::{Action, Signals};
+use crate::controller::verdict::{Outcome, Verdict};
+use crate::protocol::{
+    CHUNK, Ending, FromController, FromDaemon, How, Limits, OUTPUT_WINDOW, Process, Request,
+    RunRequest, SIGKILL,
 };
+use crate::security::member::Name;
+use crate::{escape, files};
 
 /// How long the other hosts may take to end after host 0 has ended well.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);

@@ -1,11 +1,12 @@
 //! [`SessionState`]: which message a daemon may send next in a session, as drawn in
 //! [`protocol`](crate::protocol).
 
-use crate::protocol::{FromDaemon, OUTPUT_WINDOW, connection::ConnectionError};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::protocol::connection::ConnectionError;
+use crate::protocol::{FromDaemon, OUTPUT_WINDOW};
 
 /// Bytes that are on their way between a controller and a process.
 #[derive(Debug, Default)]

@@ -1,7 +1,9 @@
 //! The signals that are sent to `gossamer run`: some end the job, others are forwarded to its
 //! processes.
 
-use std::{io, task::Poll};
+use std::io;
+use std::task::Poll;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The signals that are sent to the command.

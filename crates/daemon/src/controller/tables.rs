@@ -1,14 +1,16 @@
 //! The answers of daemons, as tables for people and as JSON for programs.
 
-use crate::{
-    controller::verdict::{Outcome, Verdict},
-    escape,
-    protocol::{Ending, HostReport, JobSummary, topology::Topology},
-    security::member::Name,
-};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
 use gossamer_job::JobId;
 use serde::Serialize;
-use std::{collections::BTreeMap, fmt::Write};
+
+use crate::controller::verdict::{Outcome, Verdict};
+use crate::escape;
+use crate::protocol::topology::Topology;
+use crate::protocol::{Ending, HostReport, JobSummary};
+use crate::security::member::Name;
 
 /// A job, put together from the answers of its hosts.
 #[derive(Clone, Debug, Serialize)]

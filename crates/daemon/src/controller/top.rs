@@ -1,23 +1,21 @@
 //! `gossamer top`: the activity of the threads of all jobs, once or until `q`.
 
-use crate::{
-    causes::with_causes,
-    controller::{
-        call::{CallError, Caller},
-        rates::{self, HEAD, ThreadRow, cells},
-    },
-    protocol::{Answer, Request},
-};
-use ratatui::{
-    Frame,
-    crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
-    layout::{Constraint, Layout},
-    style::{Modifier, Style},
-    text::Line,
-    widgets::{Row, Table, TableState},
-};
-use std::{io, thread, time::Duration};
-use tokio::{sync::mpsc, time::sleep};
+use std::time::Duration;
+use std::{io, thread};
+
+use ratatui::Frame;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::{Row, Table, TableState};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::causes::with_causes;
+use crate::controller::call::{CallError, Caller};
+use crate::controller::rates::{self, HEAD, ThreadRow, cells};
+use crate::protocol::{Answer, Request};
 
 /// How often the daemons are queried.
 const EVERY: Duration = Duration::from_secs(1);
@@ -158,9 +156,11 @@ fn draw(frame: &mut Frame<'_>, view: Option<&View>, selected: usize) {
 
 #[cfg(test)]
 mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
     use super::*;
     use crate::controller::rates::tests::said;
-    use ratatui::{Terminal, backend::TestBackend};
 
     fn screen(view: Option<&View>) -> String {
         let mut terminal = Terminal::new(TestBackend::new(110, 6)).unwrap();

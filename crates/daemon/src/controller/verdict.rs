@@ -7,12 +7,12 @@
 //! then a panic, which may be over a process that is missed, and last the status with which a
 //! process ends that misses another.
 
-use crate::{
-    escape,
-    protocol::{EndedBy, Ending, How},
-};
-use gossamer_job::JobId;
 use std::fmt;
+
+use gossamer_job::JobId;
+
+use crate::escape;
+use crate::protocol::{EndedBy, Ending, How};
 
 /// The exit status for a job that did not run, or whose host was lost.
 pub const NO_JOB: u8 = 125;

@@ -1,14 +1,14 @@
 //! The settings of a daemon: `gossamer.toml`.
 
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde::Deserialize;
+use thiserror::Error;
+
 #[cfg(test)]
 use crate::security::identity::PORT;
-use serde::Deserialize;
-use std::{
-    fs, io,
-    net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
-};
-use thiserror::Error;
 
 /// The settings of a daemon.
 ///

@@ -1,13 +1,20 @@
 //! [`Daemon`]: the state that the tasks of a daemon share.
 
-use crate::{
-    host::{config::Config, jobs::Jobs, metrics::Counts, state::State, topology},
-    process::{cgroups::Cgroups, supervisors::Supervisors},
-    protocol::HostReport,
-    security::member::Member,
-};
-use std::{path::Path, sync::Arc, time::Duration};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
 use tokio::sync::Notify;
+
+use crate::host::config::Config;
+use crate::host::jobs::Jobs;
+use crate::host::metrics::Counts;
+use crate::host::state::State;
+use crate::host::topology;
+use crate::process::cgroups::Cgroups;
+use crate::process::supervisors::Supervisors;
+use crate::protocol::HostReport;
+use crate::security::member::Member;
 
 /// How long processes that survived a kill may take to end at the next attempt.
 const ONCE_MORE: Duration = Duration::from_secs(1);

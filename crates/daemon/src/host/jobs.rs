@@ -1,20 +1,19 @@
 //! The processes of jobs that a daemon knows: those that run, and the last of those that have
 //! ended. A job may have several on one host.
 
-use crate::{
-    host::{log::Log, samples::Samples},
-    protocol::{EndedBy, Ending, JobStatistics, JobSummary, OverRdma, RunRequest},
-    security::member::Name,
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
 use gossamer_job::JobId;
 use parking_lot::Mutex;
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-    time::{Duration, Instant, SystemTime},
-};
 use thiserror::Error;
 use tokio::sync::watch;
+
+use crate::host::log::Log;
+use crate::host::samples::Samples;
+use crate::protocol::{EndedBy, Ending, JobStatistics, JobSummary, OverRdma, RunRequest};
+use crate::security::member::Name;
 
 /// Processes that a daemon runs at a time.
 const RUNNING: usize = 256;

@@ -1,10 +1,12 @@
 //! [`Log`]: the recent output of a process of a job, for `gossamer logs` and for the report of its
 //! end.
 
-use crate::protocol::Stream;
-use parking_lot::Mutex;
 use std::collections::VecDeque;
+
+use parking_lot::Mutex;
 use tokio::sync::watch;
+
+use crate::protocol::Stream;
 
 /// Bytes of output that a log holds, including the overhead of its parts.
 const CAPACITY: usize = 256 << 10;

@@ -1,27 +1,22 @@
 //! The counters of a daemon, and its page `/metrics` in the text format of Prometheus.
 
-use crate::{
-    host::jobs::Jobs,
-    protocol::{JobStatistics, Process},
-    security::member::Name,
-};
+use std::collections::VecDeque;
+use std::fmt::{Display, Write as _};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
 use gossamer_job::ThreadStatistics;
-use std::{
-    collections::VecDeque,
-    fmt::{Display, Write as _},
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    task::AbortHandle,
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use crate::host::jobs::Jobs;
+use crate::protocol::{JobStatistics, Process};
+use crate::security::member::Name;
 
 /// How long a request may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -189,10 +184,12 @@ async fn answer(mut stream: TcpStream, page: impl FnOnce() -> String) -> io::Res
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use gossamer_job::{JobId, ProcessStatistics};
+
     use super::*;
     use crate::protocol::{Program, RunRequest};
-    use gossamer_job::{JobId, ProcessStatistics};
-    use std::net::SocketAddr;
 
     /// A page that is served, with one job.
     async fn server() -> (SocketAddr, Arc<Jobs>, crate::host::jobs::Admitted) {

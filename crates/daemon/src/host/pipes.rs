@@ -4,20 +4,18 @@
 //! other end has acknowledged some. So a slow end delays no other task, and nothing grows without
 //! bound.
 
-use crate::{
-    host::{jobs::Job, metrics::Counts},
-    protocol::{FromDaemon, OUTPUT_WINDOW, Stream},
-};
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    net::unix::pipe,
-    sync::{Semaphore, mpsc, watch},
-    time::sleep,
-};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::sleep;
+
+use crate::host::jobs::Job;
+use crate::host::metrics::Counts;
+use crate::protocol::{FromDaemon, OUTPUT_WINDOW, Stream};
 
 /// How long the last output may take from a process that has ended.
 pub(crate) const LAST_OUTPUT: Duration = Duration::from_millis(500);

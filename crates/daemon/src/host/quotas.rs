@@ -9,13 +9,14 @@
 //! So viewers always leave `TOTAL - VIEWERS` places to administrators. A request to kill a job takes
 //! no place: it is always served.
 
-use crate::security::member::{Member, Name, Role};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
 use parking_lot::Mutex;
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::Arc,
-};
 use thiserror::Error;
+
+use crate::security::member::{Member, Name, Role};
 
 /// Requests served at a time.
 const TOTAL: usize = 1024;

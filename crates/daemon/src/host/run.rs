@@ -1,31 +1,29 @@
 //! `gossamerd`: the life of a daemon, from its settings to SIGTERM.
 
-use crate::{
-    host::{
-        config::Config,
-        daemon::Daemon,
-        jobs::Jobs,
-        metrics::{self, Counts},
-        server,
-        state::{State, StateError},
-    },
-    process::{cgroups::Cgroups, supervisors::Supervisors},
-    protocol::EndedBy,
-    security::{
-        acceptor::{Acceptor, AcceptorError},
-        identity::Identity,
-        member::{IdentityError, Member, Role},
-    },
-};
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
 use thiserror::Error;
-use tokio::{
-    net::TcpListener,
-    sync::Notify,
-    task::spawn_blocking,
-    time::{sleep, timeout},
-};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 use tracing::Instrument;
+
+use crate::host::config::Config;
+use crate::host::daemon::Daemon;
+use crate::host::jobs::Jobs;
+use crate::host::metrics::{self, Counts};
+use crate::host::server;
+use crate::host::state::{State, StateError};
+use crate::process::cgroups::Cgroups;
+use crate::process::supervisors::Supervisors;
+use crate::protocol::EndedBy;
+use crate::security::acceptor::{Acceptor, AcceptorError};
+use crate::security::identity::Identity;
+use crate::security::member::{IdentityError, Member, Role};
 
 /// How long the processes of jobs may take to end when the daemon stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(3);

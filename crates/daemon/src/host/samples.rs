@@ -1,9 +1,12 @@
 //! [`Samples`]: the last two reports of a process.
 
-use crate::protocol::{JobStatistics, JobSummary};
+use std::collections::VecDeque;
+use std::time::Instant;
+
 use gossamer_job::ProcessStatistics;
 use parking_lot::Mutex;
-use std::{collections::VecDeque, time::Instant};
+
+use crate::protocol::{JobStatistics, JobSummary};
 
 /// The last two reports of a process, the older one first.
 #[derive(Debug, Default)]

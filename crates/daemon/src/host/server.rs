@@ -6,43 +6,35 @@
 //! gets through. Accepted requests share [`quotas`](crate::host::quotas), so that no member keeps
 //! the others out.
 
-use crate::{
-    causes::with_causes,
-    host::{
-        daemon::Daemon,
-        jobs::Job,
-        log::Position,
-        quotas::{Permit, QuotaReached, Quotas},
-        session,
-    },
-    protocol::{
-        Answer, EndedBy, HEARTBEAT_INTERVAL, Request,
-        connection::{ConnectionError, Receiver, Sender},
-    },
-    security::{
-        acceptor::Acceptor,
-        member::Member,
-        tls::{self, TlsError},
-    },
-};
-use std::{
-    collections::VecDeque,
-    convert::Infallible,
-    io,
-    net::SocketAddr,
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
 use thiserror::Error;
-use tokio::{
-    io::{AsyncWrite, ReadHalf, WriteHalf, split},
-    net::{TcpListener, TcpStream},
-    sync::mpsc,
-    task::{AbortHandle, JoinSet},
-    time::{sleep, timeout},
-};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio::io::{AsyncWrite, ReadHalf, WriteHalf, split};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tracing::Instrument;
+
+use crate::causes::with_causes;
+use crate::host::daemon::Daemon;
+use crate::host::jobs::Job;
+use crate::host::log::Position;
+use crate::host::quotas::{Permit, QuotaReached, Quotas};
+use crate::host::session;
+use crate::protocol::connection::{ConnectionError, Receiver, Sender};
+use crate::protocol::{Answer, EndedBy, HEARTBEAT_INTERVAL, Request};
+use crate::security::acceptor::Acceptor;
+use crate::security::member::Member;
+use crate::security::tls::{self, TlsError};
 
 /// Connections that have not sent a request yet.
 const PENDING: usize = 64;

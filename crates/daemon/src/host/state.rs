@@ -14,23 +14,21 @@
 //! Jobs run as the daemon's user and may do anything to this. Nothing that they leave keeps a
 //! daemon from starting: a file in the way is quarantined, and what does not end is left running.
 
-use crate::{
-    files,
-    host::store::Store,
-    process::kill,
-    quarantine::{self, Quarantine},
-};
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
-use std::{
-    fs::{self, File, Permissions},
-    io,
-    net::SocketAddr,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    time::{Duration, Instant},
-};
 use thiserror::Error;
+
+use crate::files;
+use crate::host::store::Store;
+use crate::process::kill;
+use crate::quarantine::{self, Quarantine};
 
 /// How long all that an earlier daemon has left may take to be gone when it is killed.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -218,8 +216,9 @@ fn lock_file(path: &Path, quarantine: &Quarantine) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::process::Command;
+
+    use super::*;
 
     #[test]
     fn one_daemon_at_a_time() {

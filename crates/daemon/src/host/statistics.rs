@@ -1,10 +1,14 @@
 //! Receives the reports of the processes of jobs. The daemon trusts nothing in them, keeps the last
 //! two, and spends the same small time on a process however much that sends.
 
-use crate::host::jobs::Job;
+use std::sync::Arc;
+use std::time::Duration;
+
 use gossamer_job::{LARGEST_REPORT, ProcessStatistics, REPORT_INTERVAL};
-use std::{sync::Arc, time::Duration};
-use tokio::{net::UnixDatagram, time::sleep};
+use tokio::net::UnixDatagram;
+use tokio::time::sleep;
+
+use crate::host::jobs::Job;
 
 /// The shortest time between two reports of a process that are looked at.
 const PAUSE: Duration = REPORT_INTERVAL.checked_div(4).expect("four is not zero");
@@ -23,12 +27,11 @@ pub(crate) async fn take(socket: UnixDatagram, job: Arc<Job>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{
-        host::jobs::Jobs,
-        protocol::{Program, RunRequest},
-    };
     use gossamer_job::{JobId, ThreadStatistics};
+
+    use super::*;
+    use crate::host::jobs::Jobs;
+    use crate::protocol::{Program, RunRequest};
 
     fn report(requests_in: u64) -> ProcessStatistics {
         let thread = ThreadStatistics { requests_in, ..ThreadStatistics::default() };

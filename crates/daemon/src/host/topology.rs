@@ -1,13 +1,12 @@
 //! The topology of a host: cores, NUMA nodes, caches, memory and RDMA devices, as `/proc` and
 //! `/sys` report. What a system does not report is left out; it never makes a report fail.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
 use crate::protocol::topology::{Cache, Node, RdmaPort, Topology};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-    str::FromStr,
-};
 
 /// Reads the topology under `root`, which is `/` but for tests.
 pub(crate) fn read(root: &Path) -> Topology {
@@ -158,8 +157,9 @@ fn bytes(size: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::path::PathBuf;
+
+    use super::*;
 
     /// Lays out a recorded tree: `path|content` on each line.
     fn tree(recorded: &str) -> (tempfile::TempDir, Topology) {

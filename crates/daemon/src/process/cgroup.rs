@@ -1,18 +1,16 @@
 //! [`Cgroup`]: the cgroup of one process of a job, which the kernel kills at once.
 
-use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, unlinkat},
-    io::Errno,
-};
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, unlinkat};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::{
-    ffi::CString,
-    fs, io,
-    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
-    path::{Path, PathBuf},
-    thread::sleep,
-    time::{Duration, Instant},
-};
 
 /// Between two looks at a cgroup that is being killed.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -12,15 +12,16 @@
 //! another of the daemon's cgroups; there it is still a descendant of the daemon
 //! ([`processes`](crate::process::kill)), but has no limits.
 
-use crate::{process::cgroup::Cgroup, protocol::Limits};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
 use parking_lot::Mutex;
-use std::{
-    ffi::OsString,
-    fs, io,
-    os::unix::ffi::OsStringExt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+
+use crate::process::cgroup::Cgroup;
+use crate::protocol::Limits;
 
 /// The cgroup of the daemon itself.
 const DAEMON: &str = "daemon";

@@ -9,18 +9,15 @@
 //! becomes its child, and a child stays, if only as a zombie, until it is reaped. So as long as any
 //! descendant is left, there is a child; see [`strays`].
 
-use rustix::{
-    io::Errno,
-    process::{
-        Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, pidfd_send_signal,
-        waitpid,
-    },
-};
-use std::{
-    collections::{BTreeSet, HashMap},
-    fs, io,
-    thread::sleep,
-    time::{Duration, Instant},
+use std::collections::{BTreeSet, HashMap};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, pidfd_send_signal,
+    waitpid,
 };
 
 /// The variable that marks the processes of a job on a host: `JOB.HOST`.
@@ -263,8 +260,9 @@ pub(crate) fn kill_all(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::process::{Child, Command, Stdio};
+
+    use super::*;
 
     fn sleeper(mark: &str) -> Child {
         let mut command = Command::new("sleep");

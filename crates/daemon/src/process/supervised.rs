@@ -1,36 +1,30 @@
 //! [`Supervised`]: a process of a job with its supervisor, as the daemon holds them.
 
-use crate::{
-    process::{
-        kill::MARK,
-        supervisor::{
-            self, Descriptors, FromSupervisor, Launch, SUPERVISOR, THIS_PROGRAM, ToSupervisor,
-        },
-        supervisors::Supervisors,
-    },
-    protocol::{
-        connection::{ConnectionError, Receiver},
-        frame,
-    },
-};
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::time::Duration;
+
 use gossamer_job::JobDescription;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use std::{
-    fs::File,
-    io::{self, Write},
-    net::TcpListener,
-    os::{fd::OwnedFd, unix::net::UnixStream},
-    process::Stdio,
-    time::Duration,
-};
 use thiserror::Error;
-use tokio::{
-    io::AsyncWriteExt,
-    net::{UnixDatagram, unix::pipe},
-    process::{ChildStderr, ChildStdout, Command},
-    sync::mpsc,
-    task::{JoinHandle, spawn_blocking},
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixDatagram;
+use tokio::net::unix::pipe;
+use tokio::process::{ChildStderr, ChildStdout, Command};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use crate::process::kill::MARK;
+use crate::process::supervisor::{
+    self, Descriptors, FromSupervisor, Launch, SUPERVISOR, THIS_PROGRAM, ToSupervisor,
 };
+use crate::process::supervisors::Supervisors;
+use crate::protocol::connection::{ConnectionError, Receiver};
+use crate::protocol::frame;
 
 /// How long a supervisor may take to start a program. It waits for nothing but the disk.
 const TIMEOUT: Duration = Duration::from_secs(30);

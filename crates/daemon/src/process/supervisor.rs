@@ -19,38 +19,33 @@
 //! [`step`], which makes a session, ties its life to the supervisor's, and becomes the program. So no
 //! code runs between `fork` and `exec`, where almost nothing is allowed, and no `unsafe` is needed.
 
-use crate::{
-    process::{
-        cgroup::Cgroup,
-        kill::{self, Look, Process},
-    },
-    protocol::frame::{self, Decoder},
-};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use gossamer_job::{JOB_FD, LISTEN_FD, STATISTICS_FD};
-use rustix::{
-    cmsg_space,
-    io::FdFlags,
-    net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-    },
-    process::{Pid, Signal, WaitOptions},
+use rustix::cmsg_space;
+use rustix::io::FdFlags;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::{
-    ffi::{OsStr, OsString},
-    fs::File,
-    io::{self, IoSlice, IoSliceMut, Read, Write},
-    mem::MaybeUninit,
-    os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::{fs::FileExt, net::UnixStream, process::CommandExt},
-    },
-    path::Path,
-    process::{Command, ExitCode, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use rustix::process::{Pid, Signal, WaitOptions};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::process::cgroup::Cgroup;
+use crate::process::kill::{self, Look, Process};
+use crate::protocol::frame::{self, Decoder};
 
 /// The hidden command that makes a daemon's binary a supervisor.
 pub(crate) const SUPERVISOR: &str = "supervisor";

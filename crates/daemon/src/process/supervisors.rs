@@ -1,13 +1,16 @@
 //! [`Supervisors`]: the supervisors that a daemon has started, and so which of its children are not: the
 //! processes of jobs whose supervisors have ended.
 
-use crate::process::kill::{self, Look};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
 use parking_lot::Mutex;
-use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
-use tokio::{
-    process::{Child, Command},
-    task::JoinHandle,
-};
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+
+use crate::process::kill::{self, Look};
 
 /// The supervisors of a daemon, which is a subreaper: processes that they leave become its children.
 #[derive(Clone, Debug, Default)]

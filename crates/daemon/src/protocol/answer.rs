@@ -1,15 +1,12 @@
 //! [`Answer`]: what a daemon answers to every request but
 //! [`Request::Run`](crate::protocol::Request::Run).
 
-use crate::{
-    protocol::{
-        process::{Ending, Process, Stream},
-        topology::Topology,
-    },
-    security::member::Name,
-};
 use gossamer_job::{JobId, ThreadStatistics};
 use serde::{Deserialize, Serialize};
+
+use crate::protocol::process::{Ending, Process, Stream};
+use crate::protocol::topology::Topology;
+use crate::security::member::Name;
 
 /// What a daemon answers to all requests but [`Request::Run`](crate::protocol::Request::Run).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,13 +1,15 @@
 //! Messages over a stream: the two ends of a connection, each with a limit on how long it waits.
 
-use crate::protocol::frame::{self, Decoder, FrameError};
-use serde::{Serialize, de::DeserializeOwned};
-use std::{io, time::Duration};
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    time::timeout,
-};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::protocol::frame::{self, Decoder, FrameError};
 
 /// A connection cannot be used any more.
 #[derive(Debug, Error)]

@@ -5,7 +5,8 @@
 //! refused when its four bytes are there.
 
 use bincode::config;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 /// Bytes of the largest message.
@@ -100,9 +101,10 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::protocol::{FromController, FromDaemon, Request};
-    use proptest::prelude::*;
 
     #[test]
     fn four_gibibytes_are_refused_by_their_header() {

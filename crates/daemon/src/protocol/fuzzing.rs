@@ -3,11 +3,11 @@
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run it on its committed corpus, `fuzz/corpus/control`.
 
-use crate::protocol::{
-    Answer, FromController, FromDaemon, Request,
-    frame::{Decoder, encode},
-};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::protocol::frame::{Decoder, encode};
+use crate::protocol::{Answer, FromController, FromDaemon, Request};
 
 /// Messages come out however their bytes are cut, and mean what they are encoded as again; or the
 /// stream ends.
@@ -54,10 +54,11 @@ fn read<T: Serialize + DeserializeOwned>(bytes: &[u8], cut: usize) -> (Vec<Vec<u
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::protocol::{EndedBy, Ending, How, Process, Program, RunRequest, Stream};
     use fuzz_corpus::Corpus;
     use gossamer_job::{JobId, SecretPem};
+
+    use super::*;
+    use crate::protocol::{EndedBy, Ending, How, Process, Program, RunRequest, Stream};
 
     const TARGET: &str = "control";
 

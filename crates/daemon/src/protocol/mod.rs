@@ -32,14 +32,13 @@ mod request;
 mod session;
 pub mod topology;
 
-pub(crate) use crate::protocol::process::SIGKILL;
-pub use crate::protocol::{
-    answer::{Answer, HostReport, JobStatistics, JobSummary, OverRdma},
-    process::{EndedBy, Ending, How, Process, Stream},
-    request::{Limits, Program, Request, RunRequest},
-    session::{FromController, FromDaemon},
-};
 use std::time::Duration;
+
+pub use crate::protocol::answer::{Answer, HostReport, JobStatistics, JobSummary, OverRdma};
+pub(crate) use crate::protocol::process::SIGKILL;
+pub use crate::protocol::process::{EndedBy, Ending, How, Process, Stream};
+pub use crate::protocol::request::{Limits, Program, Request, RunRequest};
+pub use crate::protocol::session::{FromController, FromDaemon};
 
 /// How often a side with nothing else to send sends a heartbeat.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);

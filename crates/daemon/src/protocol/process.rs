@@ -1,8 +1,10 @@
 //! One process of a job: which of several it is, where it writes, and how it ends.
 
-use crate::security::member::{Name, Role};
-use serde::{Deserialize, Serialize};
 use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::security::member::{Name, Role};
 
 /// One of the processes that a job has on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,8 +1,9 @@
 //! [`Request`]: the first message of a connection, and who may send it.
 
-use crate::security::member::Role;
 use gossamer_job::JobId;
 use serde::{Deserialize, Serialize};
+
+use crate::security::member::Role;
 
 /// The first message of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,10 +1,12 @@
 //! The messages of a session: what a controller and a daemon send after
 //! [`Request::Run`](crate::protocol::Request::Run).
 
-use crate::protocol::process::{Ending, Stream};
+use std::net::SocketAddr;
+
 use gossamer_job::SecretPem;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+
+use crate::protocol::process::{Ending, Stream};
 
 /// Messages of a controller after [`Request::Run`](crate::protocol::Request::Run).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

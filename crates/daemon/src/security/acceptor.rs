@@ -4,28 +4,24 @@
 //! The list only ever becomes newer. The newest that a daemon has seen is kept in its state directory,
 //! so that this also holds after a restart.
 
-use crate::{
-    causes::with_causes,
-    files,
-    quarantine::Quarantine,
-    security::{
-        identity::Identity,
-        member::IdentityError,
-        revocation::{self, List, ListError, REVOKED},
-        tls::{self, TlsError},
-    },
-};
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
 use rustix::fs::OFlags;
 use rustls::pki_types::CertificateDer;
-use std::{
-    fs,
-    io::{self, Read},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
 use thiserror::Error;
 use tokio_rustls::TlsAcceptor;
+
+use crate::causes::with_causes;
+use crate::files;
+use crate::quarantine::Quarantine;
+use crate::security::identity::Identity;
+use crate::security::member::IdentityError;
+use crate::security::revocation::{self, List, ListError, REVOKED};
+use crate::security::tls::{self, TlsError};
 
 /// The newest list that a daemon has seen, in its state directory, as DER.
 const NEWEST: &str = "revoked.crl";
@@ -239,12 +235,11 @@ fn stamp(directory: &Path) -> Option<Stamp> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::security::{
-        authority::{Authority, good_for, init_rack},
-        member::Role,
-    };
     use tempfile::TempDir;
+
+    use super::*;
+    use crate::security::authority::{Authority, good_for, init_rack};
+    use crate::security::member::Role;
 
     /// A rack with a host and two lists of its authority, in the order in which they were signed.
     struct Rack {

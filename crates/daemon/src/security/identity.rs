@@ -8,19 +8,17 @@
 //! | `revoked.pem` | which certificates the authority has taken back, if it has any |
 //! | `hosts.toml` | where the daemons of the rack's hosts listen, for those who call them |
 
-use crate::{
-    files,
-    security::{
-        member::{IdentityError, Member, Name},
-        revocation,
-    },
-};
-use rustls::pki_types::{
-    CertificateDer, CertificateRevocationListDer, PrivateKeyDer,
-    pem::{self, PemObject},
-};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt, path::Path};
+
+use crate::files;
+use crate::security::member::{IdentityError, Member, Name};
+use crate::security::revocation;
 
 /// Where the daemons of a rack's hosts listen, as `host:port`, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

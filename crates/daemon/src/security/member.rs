@@ -1,10 +1,14 @@
 //! [`Member`]: a name and a role in a rack, as a certificate states them.
 
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::{fmt, io};
+
 use rustls::pki_types::{CertificateDer, DnsName};
 use serde::{Deserialize, Serialize};
-use std::{fmt, io, path::PathBuf, str::FromStr};
 use thiserror::Error;
-use x509_parser::{extensions::GeneralName, prelude::FromDer, prelude::X509Certificate};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The name of a rack, a host or a person: a DNS name in lower case that starts with a letter.
 ///

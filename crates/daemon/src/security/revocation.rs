@@ -8,28 +8,22 @@
 //! Each list has a number (RFC 5280, section 5.2.3) that is higher than those of all lists before, so
 //! that an old list does not replace a newer one ([`List::is_older_than`]).
 
-use crate::{
-    files,
-    security::member::{IdentityError, Name, Role},
-};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+use std::{fmt, io};
+
 use rcgen::{
     CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
 };
-use rustls::pki_types::{
-    CertificateDer, CertificateRevocationListDer,
-    pem::{self, PemObject},
-};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use serde::{Deserialize, Serialize};
-use std::{
-    fmt, io,
-    path::Path,
-    time::{Duration, SystemTime},
-};
 use thiserror::Error;
-use x509_parser::{
-    num_bigint::BigUint,
-    prelude::{CertificateRevocationList, FromDer, X509Certificate},
-};
+use x509_parser::num_bigint::BigUint;
+use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
+
+use crate::files;
+use crate::security::member::{IdentityError, Name, Role};
 
 /// The list in the directory of a member, and in that of the authority.
 pub(crate) const REVOKED: &str = "revoked.pem";
@@ -217,9 +211,11 @@ pub(crate) fn has_newer(directory: &Path, list: &str, ca: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
     use super::*;
     use crate::security::authority::{Authority, good_for, init_rack, request};
-    use std::{fs, path::PathBuf};
 
     /// A rack whose authority has signed two lists, in this order.
     fn two_lists(place: &Path) -> [List; 2] {

@@ -3,20 +3,18 @@
 //! The version of the protocol is negotiated with the connection (ALPN), so that programs of
 //! different versions part before they exchange a message.
 
-use crate::security::{
-    identity::Identity,
-    member::{IdentityError, Member},
-};
-use rustls::{
-    ClientConfig, RootCertStore, ServerConfig,
-    client::WebPkiServerVerifier,
-    crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer},
-    server::{VerifierBuilderError, WebPkiClientVerifier},
-    sign::CertifiedKey,
-};
 use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use thiserror::Error;
+
+use crate::security::identity::Identity;
+use crate::security::member::{IdentityError, Member};
 
 /// The version of the messages on the control plane.
 const PROTOCOL: &[u8] = b"gossamer-control/1";

@@ -1,21 +1,21 @@
 //! Connections to daemons without the `gossamer` command, for what it would never send, and daemons
 //! that are not `gossamerd`.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use gossamer_daemon::protocol::connection::{ConnectionError, Receiver, Sender};
+use gossamer_daemon::protocol::{Answer, Request};
+use gossamer_daemon::security::identity::Identity;
+use gossamer_daemon::security::tls;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf, split};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
 use super::Rack;
-use gossamer_daemon::{
-    protocol::{
-        Answer, Request,
-        connection::{ConnectionError, Receiver, Sender},
-    },
-    security::{identity::Identity, tls},
-};
-use rustls::{ClientConfig, pki_types::ServerName};
-use std::{sync::Arc, time::Duration};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf, split},
-    net::TcpStream,
-};
-use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// How long an answer may take that has to come.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);

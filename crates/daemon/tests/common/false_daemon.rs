@@ -1,19 +1,17 @@
 //! A daemon that has the certificate of a host, and says what a test wants.
 
-use super::{
-    Rack,
-    calls::{TIMEOUT, ends, member},
-};
-use gossamer_daemon::{
-    protocol::{FromController, FromDaemon, Request},
-    security::{identity::Identity, tls},
-};
 use std::fs;
-use tokio::{
-    io::{ReadHalf, WriteHalf},
-    net::{TcpListener, TcpStream},
-};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use gossamer_daemon::protocol::{FromController, FromDaemon, Request};
+use gossamer_daemon::security::identity::Identity;
+use gossamer_daemon::security::tls;
+use tokio::io::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::Rack;
+use super::calls::{TIMEOUT, ends, member};
 
 type Receiver = gossamer_daemon::protocol::connection::Receiver<ReadHalf<TlsStream<TcpStream>>>;
 type Sender = gossamer_daemon::protocol::connection::Sender<WriteHalf<TlsStream<TcpStream>>>;

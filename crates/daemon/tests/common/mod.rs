@@ -12,20 +12,17 @@
 pub(crate) mod calls;
 pub(crate) mod false_daemon;
 
-use std::{
-    fs,
-    io::{Read, Write},
-    net::TcpStream,
-    os::unix::{
-        fs::{PermissionsExt, chown},
-        process::CommandExt,
-    },
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::OnceLock,
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use tempfile::TempDir;
 
 /// How long something may take that has to happen. Nothing is asserted about how long it takes.

@@ -1,16 +1,18 @@
 //! What a deployment does on one host: programs, card, settings, daemon. Files are compared by their
 //! digests, and sent only if they differ.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
 use crate::action::{Action, path};
 use crate::deployment::{Deployment, Outcome, PROGRAMS};
 use crate::probe::Facts;
 use crate::rack_file::Host;
 use crate::scripts;
-use anyhow::{Context, Result};
-use serde::Deserialize;
-use std::collections::BTreeMap;
-use std::fs;
-use std::time::{Duration, SystemTime};
 
 /// The age at which a host gets a new certificate; certificates are valid for a year.
 const RENEW_AFTER: Duration = Duration::from_secs(180 * 24 * 60 * 60);

@@ -3,19 +3,20 @@
 
 mod install;
 
+use std::env::consts::ARCH;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fs, thread};
+
+use anyhow::{Context, Result, ensure};
+
 use crate::action::{Action, path};
 use crate::interrupt::Interrupt;
 use crate::mode::{Mode, print};
 use crate::probe::{Facts, Requirements, glibc_of, probe};
 use crate::rack_file::{Host, RackFile};
-use anyhow::{Context, Result, ensure};
-use std::env::consts::ARCH;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 /// Free space on disk beside the programs that are sent, in KiB: for logs, the programs of jobs, and
 /// what these write.
@@ -281,8 +282,9 @@ impl<'a> Deployment<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::sync::Barrier;
+
+    use super::*;
 
     fn on_three<T: Send>(work: impl Fn(usize, &Host) -> Result<T> + Sync) -> Result<Vec<T>> {
         let host = |number: u32, name: &str| {

@@ -1,8 +1,12 @@
 //! `apply` and its relatives: results, order, errors, and sending more than there is room for.
 
-use crate::common::{panic_in, wait_until};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use gossamer::{DelegateError, Trust, Trustee, delegate};
-use std::{cell::RefCell, collections::HashMap, rc::Rc};
+
+use crate::common::{panic_in, wait_until};
 
 fn everywhere() -> Vec<Trustee> {
     let all: Vec<_> = gossamer::threads().collect();

@@ -1,13 +1,13 @@
 //! Fibers on every thread, barriers, timers, and where the pool puts things.
 
-use crate::common::wait_until;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
 use gossamer::{Barrier, JoinError, Sharded, Trust, Trustee};
-use std::{
-    cell::Cell,
-    collections::HashMap,
-    rc::Rc,
-    time::{Duration, Instant},
-};
+
+use crate::common::wait_until;
 
 fn everywhere() -> Vec<Trustee> {
     gossamer::threads().collect()

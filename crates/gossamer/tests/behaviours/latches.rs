@@ -1,9 +1,13 @@
 //! `launch`: closures that may wait, one at a time.
 
-use crate::common::{panic_in, wait_until};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
 use gossamer::{DelegateError, Latch, Trust, Trustee};
 use serde::{Deserialize, Serialize};
-use std::{cell::RefCell, rc::Rc, time::Duration};
+
+use crate::common::{panic_in, wait_until};
 
 fn everywhere() -> Vec<Trustee> {
     gossamer::threads().collect()

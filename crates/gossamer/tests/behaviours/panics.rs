@@ -1,10 +1,13 @@
 //! What goes wrong in delegated closures, and who learns of it.
 
-use crate::common::{message_of, panic_in, wait_until};
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use gossamer::{DelegateError, Trustee};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
-use std::{cell::RefCell, rc::Rc};
 use trust_core::Chain;
+
+use crate::common::{message_of, panic_in, wait_until};
 
 fn others() -> Vec<Trustee> {
     let me = gossamer::local_trustee().trustee();

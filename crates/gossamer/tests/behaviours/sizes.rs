@@ -1,9 +1,12 @@
 //! Arguments and results of all sizes: in the slot, behind it, and by the bulk path.
 
-use crate::common::wait_until;
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use gossamer::Trustee;
 use serde_bytes::ByteBuf;
-use std::{cell::RefCell, rc::Rc};
+
+use crate::common::wait_until;
 
 /// Around every limit: words, what is encoded on the stack, what travels inside a slot, batches and
 /// slots; and some far beyond, with small ones between them.

@@ -1,8 +1,10 @@
 //! Trusts that are cloned, sent, kept and dropped anywhere: the property dies once, after the last.
 
-use crate::common::{Counted, wait_until};
-use gossamer::{Trust, Trustee};
 use std::time::{Duration, Instant};
+
+use gossamer::{Trust, Trustee};
+
+use crate::common::{Counted, wait_until};
 
 fn everywhere() -> Vec<Trustee> {
     gossamer::threads().collect()

@@ -3,8 +3,11 @@
 //! write arrives piece by piece, with time to look in between. It stands for TCP and RDMA, so that
 //! what delegation does on those runs in every test.
 
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
 use primitive::SharedBytes;
-use std::{sync::Arc, thread, time::Duration};
 use transport_api::{
     Access, Event, HostId, Lane, LaneError, OpError, Parker, Region, RegionError, RegionKey,
     RemoteRegion, Tag, Transport,

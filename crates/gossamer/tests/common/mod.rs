@@ -10,14 +10,12 @@ pub(crate) mod rdma;
 #[cfg(feature = "tcp")]
 pub(crate) mod tcp;
 
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use std::{panic, thread};
+
 use copying::Copying;
 use gossamer::{Rack, RackError, Trust};
-use std::{
-    panic,
-    sync::{Arc, mpsc},
-    thread,
-    time::{Duration, Instant},
-};
 use transport_api::Transport;
 use transport_shm::ShmTransport;
 #[cfg(feature = "tcp")]

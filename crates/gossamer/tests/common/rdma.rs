@@ -1,11 +1,14 @@
 //! Hosts of one process that are joined over RDMA, on carriers with TLS as in a job.
 
-use super::tcp;
+use std::sync::Arc;
+use std::{fs, thread};
+
 use gossamer::RdmaConfig;
-use std::{fs, sync::Arc, thread};
 use transport_api::{Carrier, Transport};
 use transport_rdma::RdmaTransport;
 use transport_tcp::TcpTransport;
+
+use super::tcp;
 
 /// The names of this machine's RDMA devices.
 ///

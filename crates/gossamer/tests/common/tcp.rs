@@ -1,8 +1,12 @@
 //! Hosts of one process that are joined over TCP, with TLS as in a job, or without.
 
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
 use gossamer_job::{JobId, certificate_name};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use std::{net::TcpListener, sync::Arc, thread, time::Duration};
 use transport_api::HostId;
 use transport_tcp::{Credentials, TcpConfig, TcpTransport};
 

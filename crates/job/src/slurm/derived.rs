@@ -2,7 +2,8 @@
 //! its authority, and the ports where they look for each other. Each step of a job has others, so
 //! that nothing of one step can be used in another.
 
-use crate::{id::JobId, secret::Secret};
+use crate::id::JobId;
+use crate::secret::Secret;
 
 /// The first port of task 0's listener, and how many ports there are: below the range from which
 /// Linux takes the ports of outgoing connections.
@@ -47,8 +48,9 @@ impl Derived {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use transport_api::HostId;
+
+    use super::*;
 
     #[test]
     fn all_tasks_of_a_step_derive_the_same_and_no_others_do() {

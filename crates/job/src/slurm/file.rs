@@ -3,15 +3,16 @@
 //! The file is opened once, and the checks apply to the open file: its name may lead to another one
 //! a moment later. The content of a file that is refused never appears in an error.
 
-use crate::secret::Secret;
-use rustix::{fs::OFlags, process::geteuid};
-use std::{
-    fs::OpenOptions,
-    io::{self, Read},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::Path,
-};
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
 use thiserror::Error;
+
+use crate::secret::Secret;
 
 /// Bytes that are read at most: a secret and white space around it.
 const LARGEST: u64 = 256;
@@ -82,13 +83,13 @@ fn check(owner: u32, user: u32, mode: u32) -> Result<(), SecretFileError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use std::{
-        fs::{self, Permissions},
-        os::unix::fs::PermissionsExt,
-        path::PathBuf,
-    };
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
     use tempfile::TempDir;
+
+    use super::*;
 
     fn directory() -> TempDir {
         tempfile::tempdir().expect("a directory")

@@ -3,11 +3,11 @@
 //! Only there when the crate is built for fuzzing (`cargo xtask fuzz`), and in its own tests, which
 //! run it on its committed corpus, `fuzz/corpus/slurm`.
 
-use crate::slurm::{
-    nodes,
-    rendezvous::{Answer, Introduction, channel},
-};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::slurm::nodes;
+use crate::slurm::rendezvous::{Answer, Introduction, channel};
 
 /// A message of the rendezvous is decoded whole or refused, and encodes to what decodes to the same;
 /// a list of nodes is expanded to names that are not empty.
@@ -41,9 +41,10 @@ fn message<T: Serialize + DeserializeOwned>(mut bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use fuzz_corpus::Corpus;
+
     use super::*;
     use crate::description::JobHost;
-    use fuzz_corpus::Corpus;
 
     const TARGET: &str = "slurm";
 

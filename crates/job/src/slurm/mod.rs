@@ -24,28 +24,24 @@ mod nodes;
 mod rendezvous;
 mod step;
 
-pub use crate::slurm::{
-    file::SecretFileError,
-    nodes::NodesError,
-    rendezvous::{RENDEZVOUS, RendezvousError},
-    step::{Step, StepError},
-};
-use crate::{
-    authority::{AuthorityError, JobAuthority},
-    description::JobDescription,
-    secret::{Secret, SecretError},
-    slurm::{derived::Derived, rendezvous::Introduction},
-    tls::{Tls, TlsError},
-};
-use std::{
-    env,
-    ffi::OsString,
-    io,
-    net::TcpListener,
-    path::{Path, PathBuf},
-};
+use std::ffi::OsString;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::{env, io};
+
 use thiserror::Error;
 use transport_api::HostId;
+
+use crate::authority::{AuthorityError, JobAuthority};
+use crate::description::JobDescription;
+use crate::secret::{Secret, SecretError};
+use crate::slurm::derived::Derived;
+pub use crate::slurm::file::SecretFileError;
+pub use crate::slurm::nodes::NodesError;
+use crate::slurm::rendezvous::Introduction;
+pub use crate::slurm::rendezvous::{RENDEZVOUS, RendezvousError};
+pub use crate::slurm::step::{Step, StepError};
+use crate::tls::{Tls, TlsError};
 
 /// The environment variable with the secret of a job; `gossamer secret` makes one.
 pub const SECRET: &str = "GOSSAMER_SECRET";

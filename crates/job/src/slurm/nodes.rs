@@ -99,8 +99,9 @@ fn numbers(list: &str, most: usize) -> Result<Vec<String>, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     #[test]
     fn lists_are_read_as_slurm_writes_them() {

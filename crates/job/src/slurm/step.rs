@@ -1,12 +1,12 @@
 //! [`Step`]: a task's step, as Slurm describes it in variables of the environment.
 
-use crate::slurm::{
-    derived::PORT_CANDIDATES,
-    nodes::{self, NodesError},
-    rendezvous::{Endpoints, RENDEZVOUS},
-};
 use std::env;
+
 use thiserror::Error;
+
+use crate::slurm::derived::PORT_CANDIDATES;
+use crate::slurm::nodes::{self, NodesError};
+use crate::slurm::rendezvous::{Endpoints, RENDEZVOUS};
 
 /// What Slurm says about the step makes no sense.
 #[derive(Debug, Error)]
@@ -162,9 +162,11 @@ fn nth(list: &str, mut index: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use proptest::prelude::*;
     use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
 
     /// A task as `srun -N 4 -n 7` makes it.
     const TASK: [(&str, &str); 11] = [

@@ -22,19 +22,18 @@ mod raw;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use std::sync::Arc;
+#[cfg(not(loom))]
+use std::{any::Any, ops::Range, ptr::NonNull};
+
+use crate::Words;
 #[cfg(not(loom))]
 use crate::limits::CACHE_LINE;
 #[cfg(not(loom))]
 use crate::shared::raw::{
     copy_opaque, copy_words_in, copy_words_out, lines_differ, prefetch_for_write,
 };
-use crate::{
-    Words,
-    sync::{AtomicU64, Ordering},
-};
-use std::sync::Arc;
-#[cfg(not(loom))]
-use std::{any::Any, ops::Range, ptr::NonNull};
+use crate::sync::{AtomicU64, Ordering};
 
 /// A run of memory that another thread, process or device may write at any moment.
 ///

@@ -1,12 +1,12 @@
 //! Shared memory under loom: a vector of loom's atomics, so that a missing acquire or release in a
 //! protocol shows as a stale word.
 
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::limits::CACHE_LINE;
 use crate::shared::SharedBytes;
-use crate::{
-    limits::CACHE_LINE,
-    sync::{AtomicU64, Ordering},
-};
-use std::{ops::Range, sync::Arc};
+use crate::sync::{AtomicU64, Ordering};
 
 const WORD: usize = 8;
 

@@ -1,7 +1,10 @@
 //! Tests of [`SharedBytes`]: bounds, lifetime, copies and words that are never torn.
 
-use crate::{SharedBytes, limits::CACHE_LINE, sync::Ordering};
 use proptest::prelude::*;
+
+use crate::SharedBytes;
+use crate::limits::CACHE_LINE;
+use crate::sync::Ordering;
 
 #[test]
 #[should_panic(expected = "access to bytes 60..68 of a shared memory of 64 bytes")]

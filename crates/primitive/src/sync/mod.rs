@@ -13,12 +13,13 @@ pub use std::sync::{
 };
 
 #[cfg(loom)]
-pub use self::model::OnceLock;
-#[cfg(loom)]
 pub use loom::sync::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
+
+#[cfg(loom)]
+pub use self::model::OnceLock;
 
 /// Tells the processor that this is a spin loop (about 25 ns of PAUSE on current x86 parts); under
 /// loom, lets another thread run.

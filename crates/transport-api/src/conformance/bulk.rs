@@ -1,9 +1,12 @@
 //! Bulk payloads and notifications.
 
+use std::collections::HashMap;
+use std::thread;
+
+use primitive::limits::MESSAGE_BYTES;
+
 use crate::conformance::{DEADLINE, Make, Port, bounded, bytes, filled, together};
 use crate::{Event, OpError, RegionKey, Rights, Tag, ThreadId};
-use primitive::limits::MESSAGE_BYTES;
-use std::{collections::HashMap, thread};
 
 /// A payload that says where it comes from: its bytes follow from its length and `seed`.
 fn payload(seed: u64, len: usize) -> Vec<u8> {

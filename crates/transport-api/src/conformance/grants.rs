@@ -1,14 +1,15 @@
 //! Rights per host, regions that are revoked while they are used, and imports that do not block.
 
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
+
 use crate::conformance::{DEADLINE, Make, Port, bounded, bytes, filled, together};
 use crate::{
     Access, Event, HostId, Lane, OpError, RegionError, RegionKey, RemoteRegion, Rights, Transport,
-};
-use primitive::{SharedBytes, sync::Ordering};
-use std::{
-    sync::atomic::AtomicBool,
-    thread,
-    time::{Duration, Instant},
 };
 
 fn export(b: &Port, key: u64, access: Access) -> crate::Region {

@@ -1,13 +1,13 @@
 //! Sleeping and waking, goodbyes and losses, and cells.
 
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use primitive::sync::Ordering;
+
 use crate::conformance::{DEADLINE, Make, Port, Rack, bounded, bytes, filled, together};
 use crate::{Cell, Event, HostId, Lane, OpError, PeerEvent, RegionError, RegionKey, Rights, Tag};
-use primitive::sync::Ordering;
-use std::{
-    sync::atomic::{AtomicBool, AtomicU64},
-    thread,
-    time::{Duration, Instant},
-};
 
 /// Signal and wake, answered by signal and wake, both sides asleep between: a lost wake hangs.
 pub fn no_wake_is_lost(make: Make) {

@@ -1,14 +1,14 @@
 //! Exported memory: what operations may reach, and until when.
 
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use primitive::SharedBytes;
+
 use crate::conformance::{DEADLINE, Make, Port, bounded, bytes, filled, together};
 use crate::{
     HostId, Lane, LaneError, OpError, RegionError, RegionKey, RemoteRegion, Rights, Transport,
-};
-use primitive::SharedBytes;
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
 };
 
 /// An operation on eight bytes of a region.

@@ -21,14 +21,14 @@ pub mod life;
 pub mod memory;
 pub mod order;
 
-use crate::{Event, HostId, Lane, OpError, Region, RegionKey, RemoteRegion, Rights, Transport};
+use std::panic::resume_unwind;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use primitive::SharedBytes;
-use std::{
-    panic::resume_unwind,
-    sync::{Arc, mpsc},
-    thread,
-    time::{Duration, Instant},
-};
+
+use crate::{Event, HostId, Lane, OpError, Region, RegionKey, RemoteRegion, Rights, Transport};
 
 /// How long a test may take before it counts as hung.
 pub const DEADLINE: Duration = Duration::from_secs(60);

@@ -1,12 +1,12 @@
 //! What a signal and a fence cover, what atomics promise, and what is never torn.
 
+use std::collections::HashSet;
+
+use primitive::SharedBytes;
+use primitive::sync::{AtomicBool, Ordering};
+
 use crate::conformance::{Make, Port, bounded, bytes, filled, together};
 use crate::{Event, HostId, OpError, RegionKey, Rights};
-use primitive::{
-    SharedBytes,
-    sync::{AtomicBool, Ordering},
-};
-use std::collections::HashSet;
 
 /// Writes a payload and signals, and checks at the other side that the signal's sight is the sight
 /// of the payload; `len` bytes, `rounds` times, each answered by a signal the other way. The word of

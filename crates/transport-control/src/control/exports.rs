@@ -1,17 +1,15 @@
 //! What this host exports, and the imports that wait for it: the owner's side of an import.
 
-use crate::control::{Control, Timer};
-use crate::{
-    config::{Export, Medium},
-    message::{Descriptor, Message, Refusal},
-    violation::Violation,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
 use primitive::limits::PENDING_REQUESTS;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
-};
 use transport_api::{HostId, RegionError, RegionKey, deadline};
+
+use crate::config::{Export, Medium};
+use crate::control::{Control, Timer};
+use crate::message::{Descriptor, Message, Refusal};
+use crate::violation::Violation;
 
 /// A region that this host exports.
 pub(super) struct Exported<M: Medium> {

@@ -1,16 +1,14 @@
 //! Goodbyes: how this host leaves, and how it sees that a peer has left.
 
-use crate::control::{
-    Control, Timer,
-    peer::{Leave, Peer},
-};
-use crate::{
-    config::{Goodbye, LEAVE_GRACE, Medium},
-    output::Output,
-    violation::Violation,
-};
 use std::time::Instant;
+
 use transport_api::{HostId, PeerEvent, deadline};
+
+use crate::config::{Goodbye, LEAVE_GRACE, Medium};
+use crate::control::peer::{Leave, Peer};
+use crate::control::{Control, Timer};
+use crate::output::Output;
+use crate::violation::Violation;
 
 /// For the service thread and for threads of the program: goodbyes.
 impl<M: Medium> Control<M> {

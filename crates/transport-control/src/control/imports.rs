@@ -1,17 +1,16 @@
 //! What this host imports: the requester's side of an import. Each ends exactly once.
 
-use crate::control::{Control, Request, Timer, peer::Link};
-use crate::{
-    config::{ANSWER_GRACE, Medium, Reach},
-    message::{Descriptor, Message, Refusal},
-    output::{ImportError, Output},
-    violation::Violation,
-};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
 use transport_api::{HostId, LossReason, RegionKey, deadline};
+
+use crate::config::{ANSWER_GRACE, Medium, Reach};
+use crate::control::peer::Link;
+use crate::control::{Control, Request, Timer};
+use crate::message::{Descriptor, Message, Refusal};
+use crate::output::{ImportError, Output};
+use crate::violation::Violation;
 
 /// Names an import that has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,9 +1,11 @@
 //! Heartbeats, and the judgement of peers that are silent.
 
+use std::time::{Duration, Instant};
+
+use transport_api::{HostId, LossReason, deadline};
+
 use crate::config::{HEARTBEATS_PER_BOUND, Medium};
 use crate::control::Control;
-use std::time::{Duration, Instant};
-use transport_api::{HostId, LossReason, deadline};
 
 /// When heartbeats are due.
 pub(super) struct Heartbeats {

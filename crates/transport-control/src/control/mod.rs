@@ -10,26 +10,21 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
-use crate::control::{
-    exports::Exports,
-    imports::Imports,
-    liveness::Heartbeats,
-    peer::{Link, Peer, Request},
-    revocations::Revocations,
-};
-use crate::{
-    config::{CLOSING_GRACE, Config, Goodbye, Medium},
-    message::Message,
-    output::Output,
-    violation::Violation,
-};
-use std::{
-    collections::{BTreeSet, VecDeque},
-    time::Instant,
-};
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Instant;
+
 use transport_api::{HostId, LossReason, PeerEvent};
 
+use crate::config::{CLOSING_GRACE, Config, Goodbye, Medium};
+use crate::control::exports::Exports;
 pub use crate::control::imports::ImportId;
+use crate::control::imports::Imports;
+use crate::control::liveness::Heartbeats;
+use crate::control::peer::{Link, Peer, Request};
+use crate::control::revocations::Revocations;
+use crate::message::Message;
+use crate::output::Output;
+use crate::violation::Violation;
 
 /// Something that happens when a time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,13 +3,14 @@
 //! Order of what is sent: answers, then requests, then single messages. An answer that describes a
 //! region is thus in front of the revocation of that region, whichever of them waited longer.
 
-use crate::{config::Medium, message::Message};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
 use primitive::limits::PENDING_REQUESTS;
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Instant,
-};
 use transport_api::{PeerEvent, RegionKey};
+
+use crate::config::Medium;
+use crate::message::Message;
 
 /// A request of this host that waits to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

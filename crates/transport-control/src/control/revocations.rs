@@ -12,18 +12,16 @@
 //!   Output::Revoked: the memory is free
 //! ```
 
-use crate::control::{Control, Request, Timer};
-use crate::{
-    config::{Medium, Reach},
-    message::Message,
-    output::Output,
-    violation::Violation,
-};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Instant,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
 use transport_api::{HostId, RegionKey, deadline};
+
+use crate::config::{Medium, Reach};
+use crate::control::{Control, Request, Timer};
+use crate::message::Message;
+use crate::output::Output;
+use crate::violation::Violation;
 
 /// A revocation of this host.
 struct Revocation<M: Medium> {

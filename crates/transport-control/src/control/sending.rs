@@ -1,12 +1,14 @@
 //! Which message is sent next, to which peer: every peer has its turn.
 
-use crate::control::{
-    Control,
-    peer::{Leave, Request},
-};
-use crate::{config::Medium, message::Message, output::Output};
 use std::time::Instant;
+
 use transport_api::HostId;
+
+use crate::config::Medium;
+use crate::control::Control;
+use crate::control::peer::{Leave, Request};
+use crate::message::Message;
+use crate::output::Output;
 
 impl<M: Medium> Control<M> {
     /// Notes that there may be something to send to `peer`.

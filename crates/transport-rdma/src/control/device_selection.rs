@@ -1,10 +1,11 @@
 //! [`SelectedDevice`]: the device that this host uses, and its address.
 
-use crate::{
-    RdmaConfig, RdmaError,
-    verbs::{Capabilities, ConnectionParams, Device, Endpoint, Gid},
-};
-use std::{io, net::IpAddr, sync::Arc};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::verbs::{Capabilities, ConnectionParams, Device, Endpoint, Gid};
+use crate::{RdmaConfig, RdmaError};
 
 /// The opened device of this host, and its address.
 pub(crate) struct SelectedDevice {
@@ -158,8 +159,9 @@ fn choose(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
 
     fn gid(index: u8, address: &str, is_routable: bool) -> Gid {
         let bytes = match address.parse().expect("an address") {

@@ -4,18 +4,16 @@
 //! one registration for each class of rights: a host knows the remote key of its class only, so the
 //! device refuses it everything else.
 
-use crate::{
-    error::advice,
-    memory::pool::Memory,
-    verbs::{Mr, Pd},
-};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use primitive::SharedBytes;
-use std::{
-    io,
-    sync::{Arc, Mutex, PoisonError},
-};
 use transport_api::{Access, Event, HostId, OpError, Region, RegionError, RegionKey, Rights};
 use transport_control::{Description, Export, Opaque};
+
+use crate::error::advice;
+use crate::memory::pool::Memory;
+use crate::verbs::{Mr, Pd};
 
 /// Memory that is registered, and not exported yet.
 pub(crate) struct Registered {

@@ -1,28 +1,27 @@
 //! [`Host`]: what all threads, lanes and parkers of one process share: its queue pairs, its peers and
 //! its regions.
 
-use crate::{
-    config::RdmaConfig,
-    control::device_selection::SelectedDevice,
-    control::imports::Imports,
-    control::medium::{Plane, Rdma},
-    control::revocations::Revocations,
-    control::sleep_flags::SleepFlags,
-    memory::descriptor::MemoryDescriptor,
-    memory::pool::Memory,
-    qp::connection::{Connection, Incident},
-    qp::thread::{Connections, ThreadState},
-    verbs::{Mr, Pd},
-};
-use primitive::{SharedBytes, sync::AtomicBool};
-use std::{
-    io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use primitive::SharedBytes;
+use primitive::sync::AtomicBool;
 use transport_api::{
     Carrier, Event, EventQueues, HostId, LossReason, PeerEvent, PollTracker, Rights,
 };
 use transport_control::Control;
+
+use crate::config::RdmaConfig;
+use crate::control::device_selection::SelectedDevice;
+use crate::control::imports::Imports;
+use crate::control::medium::{Plane, Rdma};
+use crate::control::revocations::Revocations;
+use crate::control::sleep_flags::SleepFlags;
+use crate::memory::descriptor::MemoryDescriptor;
+use crate::memory::pool::Memory;
+use crate::qp::connection::{Connection, Incident};
+use crate::qp::thread::{Connections, ThreadState};
+use crate::verbs::{Mr, Pd};
 
 /// What all threads of one process of the rack share.
 pub(crate) struct Host {

@@ -1,11 +1,11 @@
 //! [`Imports`]: the regions of other hosts that this host has imported, so that they can be revoked.
 
-use crate::memory::remote::RemoteMemory;
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
 use transport_api::{HostId, RegionKey};
+
+use crate::memory::remote::RemoteMemory;
 
 type Name = (HostId, RegionKey, u32);
 

@@ -1,27 +1,25 @@
 //! The handshake: each host sends every other the addresses of its queue pairs over the carrier, in
 //! the lanes of the service threads, then connects its own and reports that they are ready.
 
-use crate::{
-    RdmaConfig, RdmaError,
-    control::device_selection::{SelectedDevice, refused},
-    control::host::Host,
-    control::message::{Message, TAG},
-    control::sleep_flags::SleepFlags,
-    memory::descriptor::MemoryDescriptor,
-    memory::remote::RemoteMemory,
-    qp::connection::Connection,
-    qp::payloads,
-    qp::thread::{ThreadState, completion_queue},
-    verbs::{Endpoint, Pd},
-};
-use std::{
-    collections::hash_map::RandomState,
-    hash::BuildHasher,
-    io,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use transport_api::{Carrier, Event, HostId, Lane, Parker, ThreadId};
+
+use crate::control::device_selection::{SelectedDevice, refused};
+use crate::control::host::Host;
+use crate::control::message::{Message, TAG};
+use crate::control::sleep_flags::SleepFlags;
+use crate::memory::descriptor::MemoryDescriptor;
+use crate::memory::remote::RemoteMemory;
+use crate::qp::connection::Connection;
+use crate::qp::payloads;
+use crate::qp::thread::{ThreadState, completion_queue};
+use crate::verbs::{Endpoint, Pd};
+use crate::{RdmaConfig, RdmaError};
 
 /// How long the service thread sleeps between polls while hosts join.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

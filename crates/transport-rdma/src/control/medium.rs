@@ -1,12 +1,12 @@
 //! [`Plane`]: the control plane of `transport-control`, with what this transport attaches to it.
 
-use crate::control::exports::Exported;
-use std::{
-    sync::mpsc,
-    time::{Duration, Instant},
-};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
 use transport_api::HostId;
 use transport_control::{Config, Control, Goodbye, Importer, Medium, Reach};
+
+use crate::control::exports::Exported;
 
 /// How long a revocation waits for importers. The device then stops those that still use the region,
 /// which ends their queue pairs.

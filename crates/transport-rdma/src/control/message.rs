@@ -4,9 +4,11 @@
 //! remote keys are secrets. Numbers are little-endian; the first byte is the kind of the message, and
 //! a decoder refuses missing or extra bytes.
 
-use crate::{memory::descriptor::MemoryDescriptor, verbs::Endpoint};
 use primitive::limits::THREADS_PER_HOST;
 use transport_api::{Rights, Tag, ThreadId};
+
+use crate::memory::descriptor::MemoryDescriptor;
+use crate::verbs::Endpoint;
 
 /// The tag of messages at the carrier.
 pub(crate) const TAG: Tag = Tag(0);
@@ -172,8 +174,9 @@ impl Rest<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn memory(address: u64, len: u64) -> MemoryDescriptor {
         MemoryDescriptor { rights: Rights::READ | Rights::ATOMIC, len, address, remote_key: 99 }

@@ -3,18 +3,16 @@
 //! The control plane knows what peers use; this host's own threads use the carrier's export. A
 //! revocation is quiet when both are.
 
-use crate::control::{
-    exports::{Exported, Registered},
-    host::Host,
-    medium::Requester,
-    revocations::Revocations,
-};
-use std::{
-    sync::{Arc, MutexGuard, PoisonError, Weak, mpsc},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak, mpsc};
+use std::time::{Duration, Instant};
+
 use transport_api::{Access, Event, HostId, Region, RegionError, RegionKey};
 use transport_control::Importer;
+
+use crate::control::exports::{Exported, Registered};
+use crate::control::host::Host;
+use crate::control::medium::Requester;
+use crate::control::revocations::Revocations;
 
 impl Host {
     /// Exports `len` bytes, at the carrier and to peers.

@@ -14,20 +14,11 @@
 //!   Revoked: the registrations end
 //! ```
 
-use crate::{
-    control::exports::{Exported, from_opaque},
-    control::host::Host,
-    control::join::Joined,
-    control::medium::Requester,
-    control::message::{Message, TAG},
-    memory::remote::RemoteMemory,
-};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use primitive::sync::Ordering;
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
 use transport_api::{
     Event, HostId, Lane, LossReason, Parker, PeerEvent, ProgressThread, RegionError, RegionKey,
     RemoteRegion,
@@ -35,6 +26,13 @@ use transport_api::{
 use transport_control::{
     Descriptor, ImportError, Importer, Message as ControlMessage, Output, Violation,
 };
+
+use crate::control::exports::{Exported, from_opaque};
+use crate::control::host::Host;
+use crate::control::join::Joined;
+use crate::control::medium::Requester;
+use crate::control::message::{Message, TAG};
+use crate::memory::remote::RemoteMemory;
 
 /// How long it sleeps while it waits for requests of this host to complete.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);

@@ -19,18 +19,16 @@
 //! that of the next, so the number of them does not matter. For a writer that does not poll, the
 //! service thread checks all; a sleeping writer remembers none. `control::progress` does all that.
 
-use crate::{
-    memory::descriptor::MemoryDescriptor,
-    memory::pool::Memory,
-    memory::remote::RemoteMemory,
-    verbs::{Mr, Pd},
-};
+use std::io;
+use std::sync::{Arc, OnceLock};
+
 use primitive::sync::Ordering;
-use std::{
-    io,
-    sync::{Arc, OnceLock},
-};
 use transport_api::{HostId, Rights, ThreadId};
+
+use crate::memory::descriptor::MemoryDescriptor;
+use crate::memory::pool::Memory;
+use crate::memory::remote::RemoteMemory;
+use crate::verbs::{Mr, Pd};
 
 /// Bytes of a flag.
 const FLAG: usize = 8;

@@ -4,15 +4,21 @@
 //! the device must be changed by the device from here, too: through a queue pair of the thread that is
 //! connected to itself, created when it is first needed.
 
-use crate::{
-    control::exports::Exported, control::host::Host, error::advice, memory::remote::RemoteMemory,
-    qp::connection::Connection, verbs::Verb,
-};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
 use primitive::SharedBytes;
-use std::{collections::VecDeque, io, sync::Arc};
 use transport_api::{
     Event, EventQueue, HostId, Lane, LossReason, OpError, RemoteRegion, Rights, Tag, ThreadId,
 };
+
+use crate::control::exports::Exported;
+use crate::control::host::Host;
+use crate::error::advice;
+use crate::memory::remote::RemoteMemory;
+use crate::qp::connection::Connection;
+use crate::verbs::Verb;
 
 /// A lane within a process.
 pub(crate) struct LocalLane {

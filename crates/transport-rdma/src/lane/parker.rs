@@ -4,13 +4,13 @@
 //! The sleeper then passes it on and sleeps on, instead of polling without work and taking the
 //! processor from threads that have some.
 
-use crate::control::host::Host;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use primitive::sync::Ordering;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
 use transport_api::Parker;
+
+use crate::control::host::Host;
 
 /// The parker of one thread.
 pub(crate) struct RdmaParker {

@@ -4,17 +4,18 @@
 //! ends the queue pair. The peer's device reads bulk payloads, or the carrier carries them, as the
 //! settings say.
 
-use crate::{
-    control::host::Host,
-    memory::remote::RemoteMemory,
-    qp::connection::{Connection, Incident},
-    verbs::Verb,
-};
-use primitive::{SharedBytes, sync::Ordering};
 use std::sync::Arc;
+
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
 use transport_api::{
     Event, EventQueue, HostId, Lane, OpError, PeerEvent, RemoteRegion, Rights, Tag, ThreadId,
 };
+
+use crate::control::host::Host;
+use crate::memory::remote::RemoteMemory;
+use crate::qp::connection::{Connection, Incident};
+use crate::verbs::Verb;
 
 /// Polls between two polls of the carrier's lane, each of which costs a system call. After a sleep the
 /// carrier's lane is polled at once.

@@ -1,8 +1,10 @@
 //! [`MemoryDescriptor`]: registered memory of a host, as it describes it to a peer.
 
-use crate::verbs::Mr;
 use std::fmt;
+
 use transport_api::Rights;
+
+use crate::verbs::Mr;
 
 /// Registered memory as its owner describes it to a peer.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,17 +5,14 @@
 //! 2. Else transparent huge pages (`madvise`), if the system has them.
 //! 3. Else ordinary ones.
 
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::{fmt, io};
+
 use primitive::SharedBytes;
-use rustix::{
-    io::Errno,
-    mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap},
-};
-use std::{
-    ffi::c_void,
-    fmt, io,
-    ptr::{NonNull, null_mut},
-    sync::Arc,
-};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Bytes of a huge page.
 pub(crate) const HUGE: usize = 2 << 20;
@@ -114,9 +111,11 @@ fn from_pool(len: usize) -> io::Result<SharedBytes> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use primitive::sync::Ordering;
     use std::fs;
+
+    use primitive::sync::Ordering;
+
+    use super::*;
 
     /// Free huge pages in the system's pool.
     fn free() -> usize {

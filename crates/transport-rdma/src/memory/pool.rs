@@ -8,12 +8,12 @@
 //! Each region has a registration of its own, of exactly its bytes. A piece is never reused, so that
 //! memory is always zeroed; a block is unmapped when all its pieces are dropped.
 
-use crate::memory::pages;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
 use primitive::SharedBytes;
-use std::{
-    io,
-    sync::{Mutex, PoisonError},
-};
+
+use crate::memory::pages;
 
 /// Alignment of pieces: two cache lines, which processors fetch together.
 const ALIGN: usize = 128;
@@ -58,9 +58,10 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use primitive::sync::Ordering;
+
     use super::*;
     use crate::memory::pages::HUGE;
-    use primitive::sync::Ordering;
 
     #[test]
     fn small_pieces_are_cut_from_one_block_and_do_not_overlap() {

@@ -22,6 +22,7 @@
 //! of the protocol, which the error describes.
 
 use std::collections::VecDeque;
+
 use transport_api::{Event, RegionKey, ThreadId};
 
 /// Receives of a queue pair.

@@ -73,9 +73,11 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use proptest::prelude::*;
     use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
 
     proptest! {
         #[test]

@@ -6,19 +6,17 @@
 //! service thread does it at every [tick](transport_api::PollTracker::TICK), and then also wakes the
 //! sleepers that the thread remembers. So the lock of a thread's connections is rarely contended.
 
-use crate::{
-    config::RdmaConfig,
-    qp::connection::{Connection, Incident},
-    qp::immediate::RECEIVES,
-    verbs::{AT_ONCE, Cq, Found, Pd},
-};
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use primitive::sync::{AtomicBool, AtomicU64};
-use std::{
-    collections::HashMap,
-    io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
 use transport_api::{HostId, LossReason, ThreadId};
+
+use crate::config::RdmaConfig;
+use crate::qp::connection::{Connection, Incident};
+use crate::qp::immediate::RECEIVES;
+use crate::verbs::{AT_ONCE, Cq, Found, Pd};
 
 /// The queue pairs of a thread.
 #[derive(Default)]

@@ -1,17 +1,15 @@
 //! [`Cq`]: a completion queue, where the device reports the end of work requests and wakes sleepers.
 
-use super::{
-    Device,
-    device::{check, made},
-};
+use std::ffi::{CStr, c_void};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::{fmt, io};
+
 use ibverbs_sys as ffi;
-use std::{
-    ffi::{CStr, c_void},
-    fmt, io,
-    os::fd::{AsFd, BorrowedFd},
-    ptr::{self, NonNull},
-    sync::Arc,
-};
+
+use super::Device;
+use super::device::{check, made};
 
 /// Completions that one poll returns, at most.
 pub(crate) const AT_ONCE: usize = 32;
@@ -234,8 +232,9 @@ fn done(code: u32, len: usize, word: u32) -> Result<Done, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use ffi::ibv_wc_opcode::*;
+
+    use super::*;
 
     #[test]
     fn unrequested_work_is_a_failure() {

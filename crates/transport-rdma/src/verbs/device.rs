@@ -1,14 +1,13 @@
 //! [`Device`]: an opened RDMA device and its port.
 
+use std::ffi::CStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::{io, mem};
+
 use ibverbs_sys as ffi;
 use primitive::sync::{AtomicU32, Ordering};
-use std::{
-    ffi::CStr,
-    io, mem,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    ptr::{self, NonNull},
-    sync::Arc,
-};
 
 /// GIDs of a port that are considered, at most.
 const GIDS: usize = 256;

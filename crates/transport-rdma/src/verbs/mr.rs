@@ -1,10 +1,15 @@
 //! [`Mr`]: memory that the device may access, and what peers may do to it.
 
-use super::{Pd, device::made};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::{io, mem};
+
 use ibverbs_sys as ffi;
 use primitive::SharedBytes;
-use std::{io, mem, ptr::NonNull, sync::Arc};
 use transport_api::Rights;
+
+use super::Pd;
+use super::device::made;
 
 /// Registered memory, or a part of it. The registration ends when all parts are dropped, before the
 /// memory can go.

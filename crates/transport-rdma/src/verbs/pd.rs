@@ -1,8 +1,12 @@
 //! [`Pd`]: a protection domain, within which queue pairs access registered memory.
 
-use super::device::{Device, made};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
 use ibverbs_sys as ffi;
-use std::{io, ptr::NonNull, sync::Arc};
+
+use super::device::{Device, made};
 
 /// A protection domain.
 pub(crate) struct Pd {

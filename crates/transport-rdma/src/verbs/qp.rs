@@ -1,16 +1,14 @@
 //! [`Qp`]: a reliable connected queue pair, and its work requests.
 
-use super::{
-    Cq, Gid, Mr,
-    device::{check, made},
-};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::{io, mem};
+
 use ibverbs_sys::{self as ffi, ibv_qp_attr_mask as Set};
 use primitive::sync::Ordering;
-use std::{
-    io, mem,
-    ptr::{self, NonNull},
-    sync::Arc,
-};
+
+use super::device::{check, made};
+use super::{Cq, Gid, Mr};
 
 /// The sizes of a queue pair.
 #[derive(Clone, Copy, Debug)]

@@ -2,9 +2,14 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, thread};
+
 use gossamer_transport_rdma::{RdmaConfig, RdmaError, RdmaTransport};
-use std::{fs, net::TcpListener, sync::Arc, thread, time::Duration};
-use transport_api::{Carrier, HostId, Transport, conformance::Rack};
+use transport_api::conformance::Rack;
+use transport_api::{Carrier, HostId, Transport};
 use transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
 
 /// The names of this machine's devices.

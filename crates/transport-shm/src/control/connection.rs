@@ -1,21 +1,17 @@
 //! [`Connection`]: the socket to one peer, and the handle of its process.
 
-use crate::{
-    control::exported::Exported,
-    wire::{
-        packet::Packet,
-        process::{has_ended, how_it_ended},
-        socket::{self, NoPacket, Sender},
-    },
-};
-use std::{
-    collections::VecDeque,
-    io,
-    os::fd::{AsFd, OwnedFd},
-    sync::Arc,
-};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
 use transport_api::{HostId, LossReason};
 use transport_control::{Message, Violation};
+
+use crate::control::exported::Exported;
+use crate::wire::packet::Packet;
+use crate::wire::process::{has_ended, how_it_ended};
+use crate::wire::socket::{self, NoPacket, Sender};
 
 /// Packets of one peer that are read before the others have their turn.
 const PACKETS_PER_TURN: usize = 256;

@@ -14,11 +14,16 @@
 //! reading; that holds back errors, and other users, but not a malicious process of the same user,
 //! which could open it anew.
 
-use crate::memory::mapping;
-use primitive::{SharedBytes, sync::Ordering};
-use std::{io, os::fd::OwnedFd, sync::Arc};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
 use transport_api::{Access, HostId, RegionKey, Rights, Window};
 use transport_control::{Description, Descriptor, Export, Opaque};
+
+use crate::memory::mapping;
 
 /// Bytes before a region's first byte: a page, so that regions are page-aligned.
 pub(crate) const REGION_HEADER: usize = 4096;

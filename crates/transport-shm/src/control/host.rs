@@ -1,22 +1,18 @@
 //! [`Host`]: what all threads, lanes and parkers of one process share.
 
-use crate::{
-    control::{
-        plane::{Plane, ShmMedium},
-        waker::Waker,
-    },
-    memory::host_memory::{HostMemory, HostSet, Layout},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::thread::Thread;
+use std::time::Instant;
+
 use parking_lot::Mutex;
 use primitive::sync::{AtomicU64, Ordering};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Weak},
-    thread::Thread,
-    time::Instant,
-};
 use transport_api::{Event, EventQueues, HostId, PeerEvent, QuietPoints, RegionKey, Window};
 use transport_control::{Config, Control, Goodbye, Reach};
+
+use crate::control::plane::{Plane, ShmMedium};
+use crate::control::waker::Waker;
+use crate::memory::host_memory::{HostMemory, HostSet, Layout};
 
 /// What the lanes and the parker of one runtime thread share.
 #[derive(Default)]

@@ -1,22 +1,18 @@
 //! How this host acts on the outputs of its control plane, except messages, which the service thread
 //! sends.
 
-use crate::{
-    control::{
-        exported::{REGION_HEADER, is_writable, window},
-        host::Host,
-        plane::ShmMedium,
-    },
-    memory::mapping,
-};
-use std::{
-    io,
-    os::fd::OwnedFd,
-    sync::{Arc, Weak},
-    time::Instant,
-};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
 use transport_api::{Event, HostId, LossReason, RegionError, RegionKey, RemoteRegion};
 use transport_control::{Descriptor, Importer, Output, Requester};
+
+use crate::control::exported::{REGION_HEADER, is_writable, window};
+use crate::control::host::Host;
+use crate::control::plane::ShmMedium;
+use crate::memory::mapping;
 
 impl Host {
     /// The next output of the control plane.

@@ -3,16 +3,14 @@
 //! Threads of the program call it under its lock and then wake the service thread, which alone polls
 //! it while there is one. Otherwise they poll it themselves.
 
-use crate::control::{
-    exported::{Exported, window},
-    host::Host,
-};
-use std::{
-    sync::{Arc, Weak, mpsc},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, Weak, mpsc};
+use std::time::{Duration, Instant};
+
 use transport_api::{Access, HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion};
 use transport_control::{ANSWER_GRACE, Control, Importer, LEAVE_GRACE, Medium, Requester};
+
+use crate::control::exported::{Exported, window};
+use crate::control::host::Host;
 
 /// The types of the control plane over shared memory.
 pub(crate) struct ShmMedium;

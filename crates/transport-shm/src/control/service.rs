@@ -5,21 +5,19 @@
 //! doing. A connection that closes without a goodbye is a loss, too: the control plane gives the
 //! process a moment to end, so that the report can say how it ended.
 
-use crate::{
-    control::{
-        connection::{Broken, Connection},
-        host::Host,
-        waker::Waker,
-    },
-    wire::socket::timespec,
-};
-use rustix::{
-    event::{PollFd, PollFlags, poll},
-    io::Errno,
-};
-use std::{io, mem, sync::Arc, time::Instant};
+use std::sync::Arc;
+use std::time::Instant;
+use std::{io, mem};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use transport_api::{HostId, LossReason};
 use transport_control::Output;
+
+use crate::control::connection::{Broken, Connection};
+use crate::control::host::Host;
+use crate::control::waker::Waker;
+use crate::wire::socket::timespec;
 
 /// Serves the connections of one host.
 pub(crate) struct Service {

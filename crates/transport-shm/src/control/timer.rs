@@ -2,12 +2,11 @@
 //! an import may wait for an export. A thread waits for them, from the first timeout until there is
 //! none.
 
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Instant;
+
 use crate::control::host::Host;
-use std::{
-    sync::{Arc, Weak},
-    thread,
-    time::Instant,
-};
 
 impl Host {
     /// Has the control plane polled at its next timeout, if there is one.

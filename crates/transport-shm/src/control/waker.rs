@@ -1,11 +1,10 @@
 //! [`Waker`]: how threads wake the service thread, and end it.
 
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rustix::event::{EventfdFlags, eventfd};
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::atomic::{AtomicBool, Ordering},
-};
 
 /// Wakes the service thread of a host.
 pub(crate) struct Waker {

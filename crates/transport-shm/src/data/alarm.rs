@@ -6,11 +6,11 @@
 //! park word is the same: the thread announces its sleep, looks once more, and only then sleeps; a
 //! waker that finds the announcement must ring.
 
-use crate::{control::host::Host, memory::alarm_sockets::take};
-use std::{
-    os::fd::{AsFd, BorrowedFd},
-    sync::Arc,
-};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use crate::control::host::Host;
+use crate::memory::alarm_sockets::take;
 
 /// What one thread needs to be woken by its neighbours wherever it sleeps: a descriptor that becomes
 /// readable anew with each ring. Wait for it edge-triggered, and read nothing from it: a ring stays

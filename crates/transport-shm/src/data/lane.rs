@@ -5,19 +5,17 @@
 //! payloads and notifications, and what the service thread has left. An idle poll is two loads: of
 //! this thread's attention word, and of the lane itself.
 
-use crate::{
-    control::host::Host,
-    memory::{
-        host_memory::HostMemory,
-        ring::{Arrival, Frame, Notice, Place, Receiver, Sender},
-    },
-};
-use primitive::SharedBytes;
 use std::sync::Arc;
+
+use primitive::SharedBytes;
 use transport_api::{
     Event, EventQueue, HostId, Lane, LossReason, OpError, PeerEvent, RemoteRegion, Tag, ThreadId,
     Window,
 };
+
+use crate::control::host::Host;
+use crate::memory::host_memory::HostMemory;
+use crate::memory::ring::{Arrival, Frame, Notice, Place, Receiver, Sender};
 
 /// A lane over shared memory.
 pub(crate) struct ShmLane {
@@ -312,10 +310,11 @@ impl Lane for ShmLane {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::ShmTransport;
     use primitive::sync::Ordering;
     use transport_api::Transport;
+
+    use super::*;
+    use crate::ShmTransport;
 
     fn end(lane: &mut dyn Lane) -> PeerEvent {
         let start = std::time::Instant::now();

@@ -1,8 +1,11 @@
 //! [`ShmParker`]: a futex in the memory of the host.
 
-use crate::control::host::Host;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
+
 use transport_api::Parker;
+
+use crate::control::host::Host;
 
 /// The parker of one thread.
 pub(crate) struct ShmParker {

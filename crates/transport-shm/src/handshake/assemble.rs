@@ -1,25 +1,24 @@
 //! How a process enters its rack once it is connected with all others of its machine: it exchanges
 //! [`HostMemory`] with each, and starts its service thread. Racks within one process begin here.
 
-use crate::{
-    control::{connection::Connection, host::Host, service::Service, waker::Waker},
-    handshake::{
-        end::{End, cause},
-        error::{JoinError, Party, check_size},
-    },
-    memory::{
-        alarm_sockets::AlarmSockets,
-        host_memory::{HostMemory, Layout, Waking},
-        mapping,
-    },
-    transport::ShmTransport,
-    wire::{
-        packet::{MAX_FILES, Packet},
-        socket,
-    },
-};
-use std::{io, os::fd::OwnedFd, sync::Arc, thread};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::{io, thread};
+
 use transport_api::HostId;
+
+use crate::control::connection::Connection;
+use crate::control::host::Host;
+use crate::control::service::Service;
+use crate::control::waker::Waker;
+use crate::handshake::end::{End, cause};
+use crate::handshake::error::{JoinError, Party, check_size};
+use crate::memory::alarm_sockets::AlarmSockets;
+use crate::memory::host_memory::{HostMemory, Layout, Waking};
+use crate::memory::mapping;
+use crate::transport::ShmTransport;
+use crate::wire::packet::{MAX_FILES, Packet};
+use crate::wire::socket;
 
 impl ShmTransport {
     /// A rack of one host: `threads` threads of this process, which delegate to each other over
@@ -149,8 +148,9 @@ fn exchange(rank: Rank, ends: &[End]) -> Result<Vec<Option<HostMemory>>, JoinErr
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use primitive::limits::HOSTS;
+
+    use super::*;
 
     #[test]
     fn sizes_beyond_the_limits_are_refused() {

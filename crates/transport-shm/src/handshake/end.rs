@@ -4,25 +4,19 @@
 //! other than the one that was started (or that started this one), and another build: closures are
 //! named by their place in the executable, so only processes of one build understand each other.
 
-use crate::{
-    handshake::error::{HANDSHAKE, JoinError, Party},
-    wire::{
-        packet::{Packet, VERSION},
-        process::{STATUS_UNKNOWN, how_it_ended, is_running_child, was_killed},
-        socket::{self, NoPacket, Sender, readable, timespec},
-    },
-};
-use rustix::{
-    event::{PollFd, PollFlags, poll},
-    io::Errno,
-    process::{Pid, PidfdFlags, getppid, pidfd_open},
-};
-use std::{
-    io,
-    os::fd::{AsFd, OwnedFd},
-    time::{Duration, Instant},
-};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use transport_api::HostId;
+
+use crate::handshake::error::{HANDSHAKE, JoinError, Party};
+use crate::wire::packet::{Packet, VERSION};
+use crate::wire::process::{STATUS_UNKNOWN, how_it_ended, is_running_child, was_killed};
+use crate::wire::socket::{self, NoPacket, Sender, readable, timespec};
 
 /// How long a process may take to end after its sockets have closed, and how long a process may
 /// take to be reported as killed after another has failed because of it. The kernel closes the

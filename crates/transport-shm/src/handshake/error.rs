@@ -1,10 +1,13 @@
 //! [`JoinError`]: what can go wrong while processes become a rack; [`Party`]: with whom.
 
-use crate::wire::packet::VERSION;
+use std::time::Duration;
+use std::{fmt, io};
+
 use primitive::limits::{HOSTS, THREADS_PER_HOST};
-use std::{fmt, io, time::Duration};
 use thiserror::Error;
 use transport_api::HostId;
+
+use crate::wire::packet::VERSION;
 
 /// How long a process may take from one packet of the handshake to the next, its start included.
 pub const HANDSHAKE: Duration = Duration::from_secs(20);

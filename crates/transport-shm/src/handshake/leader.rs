@@ -11,22 +11,19 @@
 //!                                              and the same between every two children
 //! ```
 
-use crate::{
-    handshake::{
-        assemble::{Rank, assemble},
-        end::{End, cause},
-        error::{JoinError, Party, check_size},
-    },
-    transport::ShmTransport,
-    wire::{packet::Packet, socket},
-};
-use std::{
-    io,
-    os::fd::{AsFd, OwnedFd},
-    process::{Child, Command},
-    sync::Arc,
-};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command};
+use std::sync::Arc;
+
 use transport_api::HostId;
+
+use crate::handshake::assemble::{Rank, assemble};
+use crate::handshake::end::{End, cause};
+use crate::handshake::error::{JoinError, Party, check_size};
+use crate::transport::ShmTransport;
+use crate::wire::packet::Packet;
+use crate::wire::socket;
 
 /// The leader's side of making a rack of processes: it starts the other hosts and leads them.
 ///

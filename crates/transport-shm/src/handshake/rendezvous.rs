@@ -18,36 +18,27 @@
 //! a stranger: it is refused, and delays no host. A process that listens is a host, because no stranger
 //! could have known the name before.
 
-use crate::{
-    data::alarm::Alarm,
-    handshake::{
-        assemble::{Rank, assemble},
-        end::{End, cause},
-        error::{HANDSHAKE, JoinError, Party, check_size},
-        leader::introduce,
-    },
-    transport::ShmTransport,
-    wire::{
-        packet::Packet,
-        socket::{self, NoPacket, Sender},
-    },
-};
-use rustix::{
-    event::{PollFd, PollFlags, poll},
-    io::Errno,
-    net::{
-        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-        socket_with, sockopt,
-    },
-};
-use std::{
-    io,
-    os::fd::OwnedFd,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with, sockopt,
 };
 use transport_api::HostId;
+
+use crate::data::alarm::Alarm;
+use crate::handshake::assemble::{Rank, assemble};
+use crate::handshake::end::{End, cause};
+use crate::handshake::error::{HANDSHAKE, JoinError, Party, check_size};
+use crate::handshake::leader::introduce;
+use crate::transport::ShmTransport;
+use crate::wire::packet::Packet;
+use crate::wire::socket::{self, NoPacket, Sender};
 
 /// Connections that may be undecided at a time, beside those of the hosts.
 const STRANGERS: usize = 16;
@@ -247,9 +238,11 @@ fn connect_to_first(neighbours: &Neighbours, first: HostId) -> Result<End, JoinE
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::os::fd::AsFd;
+
     use transport_api::Transport;
+
+    use super::*;
 
     fn neighbours(host: u32, members: &[u32], secret: u8) -> Neighbours {
         let members = members.iter().copied().map(HostId).collect();

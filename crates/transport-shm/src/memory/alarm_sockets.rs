@@ -4,12 +4,11 @@
 //! asks for each send by itself not to block (`MSG_DONTWAIT`), which no other process can undo; an
 //! eventfd or a pipe has only the flag that all share.
 
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
-};
-use std::{
-    io,
-    os::fd::{AsFd, OwnedFd},
 };
 
 /// Rings that one [`take`] takes, at most: more than wait unless a peer floods the alarm.

@@ -12,15 +12,18 @@
 //! Rings are address space until they are used: a pair of threads that never exchanges a payload
 //! costs no memory.
 
-use crate::{memory::alarm_sockets, wire::socket::timespec};
-use primitive::{
-    SharedBytes,
-    limits::HOSTS,
-    sync::{AtomicU32, Ordering},
-};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use primitive::SharedBytes;
+use primitive::limits::HOSTS;
+use primitive::sync::{AtomicU32, Ordering};
 use rustix::thread::futex;
-use std::{os::fd::OwnedFd, sync::Arc};
-use transport_api::{HostId, park_word::ParkWord};
+use transport_api::HostId;
+use transport_api::park_word::ParkWord;
+
+use crate::memory::alarm_sockets;
+use crate::wire::socket::timespec;
 
 const THREAD_BYTES: usize = 256;
 const ATTENTION: usize = 128;

@@ -6,21 +6,18 @@
 //! SIGBUS, so a peer's file is mapped only if it can never shrink again. So does touching a huge
 //! page when the pool of them is empty, so it is mapped only if it is of ordinary pages.
 
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
 use primitive::SharedBytes;
-use rustix::{
-    fs::{
-        FsWord, MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals,
-        fstat, fstatfs, ftruncate, memfd_create, open,
-    },
-    io::Errno,
-    mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap},
+use rustix::fs::{
+    FsWord, MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat,
+    fstatfs, ftruncate, memfd_create, open,
 };
-use std::{
-    io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
-    ptr::{NonNull, null_mut},
-    sync::Arc,
-};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// Seals without which a peer's file is not mapped: its size is final, and so are the seals.
 const FIXED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);

@@ -17,14 +17,15 @@
 //!    no peer of this build writes is an error in words, never a panic and never a wild access:
 //!    positions are taken modulo the ring, which both sides know from the rack's size.
 
-use crate::memory::host_memory::RING_HEADER;
-use primitive::{
-    SharedBytes,
-    limits::MESSAGE_BYTES,
-    sync::{AtomicU32, Ordering},
-};
 use std::collections::VecDeque;
-use transport_api::{RegionKey, park_word::ParkWord};
+
+use primitive::SharedBytes;
+use primitive::limits::MESSAGE_BYTES;
+use primitive::sync::{AtomicU32, Ordering};
+use transport_api::RegionKey;
+use transport_api::park_word::ParkWord;
+
+use crate::memory::host_memory::RING_HEADER;
 
 const TAIL: usize = 0;
 const HEAD: usize = 128;
@@ -303,8 +304,9 @@ impl Receiver {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn ring(bytes: usize) -> (Sender, Receiver, SharedBytes) {
         let memory = SharedBytes::heap(RING_HEADER + bytes);

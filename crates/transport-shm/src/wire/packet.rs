@@ -147,9 +147,10 @@ impl Fields<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use transport_api::{RegionKey, Rights};
     use transport_control::{Descriptor, Opaque};
+
+    use super::*;
 
     fn all() -> Vec<Packet> {
         let region =

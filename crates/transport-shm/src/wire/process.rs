@@ -1,11 +1,10 @@
 //! Whether the process of a pidfd has ended, and how.
 
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
 use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, waitid};
-use std::{
-    io,
-    os::fd::{AsFd, OwnedFd},
-    time::Instant,
-};
 
 use crate::wire::socket::readable;
 

@@ -4,24 +4,22 @@
 //! The leader makes them in pairs, and children inherit them or get them handed over, so they have
 //! no name under which another process could find them.
 
-use crate::wire::packet::{MAX_FILES, PACKET_BYTES, Packet};
-use rustix::{
-    cmsg_space,
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-    net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
-        sendmsg, socketpair, sockopt,
-    },
-};
-use std::{
-    io::{self, IoSlice, IoSliceMut},
-    mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    time::{Duration, Instant},
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair, sockopt,
 };
 use transport_control::Violation;
+
+use crate::wire::packet::{MAX_FILES, PACKET_BYTES, Packet};
 
 /// Who sent a packet, as the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,9 +163,10 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use transport_api::HostId;
     use transport_control::Message;
+
+    use super::*;
 
     #[test]
     fn packets_sent_before_a_reset_are_received() {

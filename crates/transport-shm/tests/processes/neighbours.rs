@@ -1,9 +1,11 @@
 //! Hosts of one machine that join without a leader.
 
-use crate::{BUILD, Children, lane_to, this, until};
-use gossamer_transport_shm::{Neighbours, ShmTransport};
 use std::thread;
+
+use gossamer_transport_shm::{Neighbours, ShmTransport};
 use transport_api::{Event, HostId, LossReason, PeerEvent};
+
+use crate::{BUILD, Children, lane_to, this, until};
 
 /// Host 1 or 3, which share a machine, in a rack of five; all by the secret of the
 /// process that runs the tests, which is `tester`, or the parent of this one.

@@ -1,19 +1,17 @@
 //! Racks of which a process dies while they start: the errors of the others name that process, and
 //! no other that it took along.
 
-use crate::{BUILD, Children, LOOK, refused, this};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ExitCode, Stdio, abort};
+use std::thread;
+use std::time::Duration;
+
 use gossamer_transport_shm::{JoinError, Leader};
 use rustix::net::RecvFlags;
-use std::{
-    io::{self, Read, Write},
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::net::UnixStream,
-    },
-    process::{Child, ExitCode, Stdio, abort},
-    thread,
-    time::Duration,
-};
+
+use crate::{BUILD, Children, LOOK, refused, this};
 
 /// Plays a part in one of the tests below, if `role` is one.
 pub(crate) fn play(role: &str) -> Option<ExitCode> {

@@ -6,14 +6,15 @@
 //! that may be some hundred milliseconds late. A peer whose kernel acknowledges them but whose
 //! process sends nothing has the whole bound.
 
-use crate::{
-    wire::frame::{Frames, Header, Kind, violation},
-    wire::{Wire, WireError},
-};
+use std::io;
+use std::os::fd::OwnedFd;
+
 use rustix::event::epoll::{self, EventData, EventFlags};
-use std::{io, os::fd::OwnedFd};
 use transport_api::HostId;
 use transport_control::{Message, Violation};
+
+use crate::wire::frame::{Frames, Header, Kind, violation};
+use crate::wire::{Wire, WireError};
 
 /// Of the heartbeats in the time of the loss bound, how many the peer's kernel may leave
 /// unacknowledged.

@@ -7,22 +7,20 @@
 
 pub(crate) mod conn;
 
-use crate::{
-    export::Exported,
-    host::Host,
-    lane::Handle,
-    plane::TcpMedium,
-};
+use std::io;
+use std::sync::{Arc, Weak, mpsc};
+use std::time::{Duration, Instant};
+
 use primitive::SharedBytes;
-use std::{
-    io,
-    sync::{Arc, Weak, mpsc},
-    time::{Duration, Instant},
-};
 use transport_api::{
     Access, Event, HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion,
 };
 use transport_control::{ANSWER_GRACE, Descriptor, ImportId, Importer, Output, Requester};
+
+use crate::export::Exported;
+use crate::host::Host;
+use crate::lane::Handle;
+use crate::plane::TcpMedium;
 
 /// Revokes a region when its last [`Region`] is dropped.
 struct Guard {

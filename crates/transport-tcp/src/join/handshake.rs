@@ -5,20 +5,19 @@
 //!   accepted:                 Securing --> Hearing (hello)    --> Speaking (verdict) --> complete
 //! ```
 
-use crate::{
-    join::hello::{ConnectionKind, HELLO, Hello, VERDICT, Verdict},
-    wire::{Wire, WireError},
-};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
 use gossamer_job::Tls;
-use rustix::{event::PollFlags, net::sockopt};
-use std::{
-    io,
-    net::SocketAddr,
-    os::fd::{AsFd, BorrowedFd},
-    time::Instant,
-};
+use rustix::event::PollFlags;
+use rustix::net::sockopt;
 use transport_api::HostId;
 use transport_control::Violation;
+
+use crate::join::hello::{ConnectionKind, HELLO, Hello, VERDICT, Verdict};
+use crate::wire::{Wire, WireError};
 
 /// Which side of it this process is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

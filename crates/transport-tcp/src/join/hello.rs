@@ -11,9 +11,10 @@
 //!                                          <---  Verdict: welcome, or why not, in words
 //! ```
 
-use crate::{Build, JobId};
 use primitive::CpuFeatures;
 use transport_api::HostId;
+
+use crate::{Build, JobId};
 
 /// The version of the protocol of this crate; hosts of one rack have the same, as they are one build.
 pub(crate) const VERSION: u32 = 3;
@@ -179,8 +180,9 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn hello() -> Hello {
         let (from, to) = (HostId(2), HostId(1));

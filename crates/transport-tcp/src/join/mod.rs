@@ -8,28 +8,24 @@
 mod handshake;
 pub(crate) mod hello;
 
-use crate::{
-    Credentials, JoinError, TcpConfig,
-    join::handshake::{Failure, Pending, Role},
-    join::hello::{ConnectionKind, Hello, VERSION},
-    wire::{Wire, WireError},
-};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
 use gossamer_job::Tls;
 use primitive::limits::{HOSTS, THREADS_PER_HOST};
-use rustix::{
-    event::{PollFd, PollFlags, poll},
-    io::Errno,
-    net::{
-        AddressFamily, Shutdown, SocketFlags, SocketType, connect, listen, shutdown, socket_with,
-    },
-};
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    io,
-    net::{SocketAddr, TcpStream},
-    time::{Duration, Instant},
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, Shutdown, SocketFlags, SocketType, connect, listen, shutdown, socket_with,
 };
 use transport_api::HostId;
+
+use crate::join::handshake::{Failure, Pending, Role};
+use crate::join::hello::{ConnectionKind, Hello, VERSION};
+use crate::wire::{Wire, WireError};
+use crate::{Credentials, JoinError, TcpConfig};
 
 /// Connections that a host dials to one other at a time.
 const AT_ONCE: usize = 2;

@@ -4,12 +4,14 @@
 //! what is left for [`poll`](Lane::poll) are completions, and what other threads have left for this
 //! one.
 
-use crate::host::Host;
-use primitive::SharedBytes;
 use std::sync::Arc;
+
+use primitive::SharedBytes;
 use transport_api::{
     Event, EventQueue, HostId, Lane, OpError, RemoteRegion, Tag, ThreadId, Window,
 };
+
+use crate::host::Host;
 
 /// A lane within a process.
 pub(crate) struct LocalLane {

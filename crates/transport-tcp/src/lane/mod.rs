@@ -7,13 +7,13 @@
 pub(crate) mod local;
 pub(crate) mod parker;
 
-use crate::{
-    host::Host,
-    machine::{Machine, Name},
-};
-use primitive::SharedBytes;
 use std::sync::Arc;
+
+use primitive::SharedBytes;
 use transport_api::{Event, EventQueue, HostId, Lane, OpError, RemoteRegion, Rights, Tag};
+
+use crate::host::Host;
+use crate::machine::{Machine, Name};
 
 /// Bytes of operations that are sent without waiting for the flush.
 const EARLY_BYTES: usize = 256 << 10;

@@ -1,13 +1,15 @@
 //! [`TcpParker`]: where a thread sleeps, which is where its connections are.
 
-use crate::{
-    host::{ALARM, Host, WAKEUP},
-    service_queue::{clear, timespec},
-};
+use std::sync::Arc;
+use std::time::Duration;
+
 use primitive::sync::Ordering;
-use rustix::{buffer::spare_capacity, event::epoll};
-use std::{sync::Arc, time::Duration};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
 use transport_api::{HostId, Parker};
+
+use crate::host::{ALARM, Host, WAKEUP};
+use crate::service_queue::{clear, timespec};
 
 /// Connections that one wake reads, at most; the others are read by the next poll.
 const READY: usize = 64;

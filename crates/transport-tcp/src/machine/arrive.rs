@@ -1,15 +1,15 @@
 //! What arrives at a [`Machine`]: operations of the peer, which are carried out here, and answers
 //! to this side's own.
 
-use crate::{
-    export::Exported,
-    machine::{ANSWER_WINDOW, Asked, Machine, Name, Port},
-    wire::frame::{BODY_BYTES, Header, Kind, violation},
-};
-use primitive::sync::Ordering;
 use std::sync::Arc;
+
+use primitive::sync::Ordering;
 use transport_api::{Event, HostId, OpError, RegionKey, Rights, Tag};
 use transport_control::Violation;
+
+use crate::export::Exported;
+use crate::machine::{ANSWER_WINDOW, Asked, Machine, Name, Port};
+use crate::wire::frame::{BODY_BYTES, Header, Kind, violation};
 
 /// Regions that a connection remembers, so that most operations look nothing up.
 const RECENT: usize = 8;

@@ -7,10 +7,12 @@
 //! one payload of any stream are in the receiver's memory. The streams of a connection take turns,
 //! one frame each, and so does everything else that is to be sent.
 
-use crate::wire::frame::{BODY_BYTES, Header, Kind, violation};
-use primitive::limits::MESSAGE_BYTES;
 use std::collections::{BTreeMap, VecDeque};
+
+use primitive::limits::MESSAGE_BYTES;
 use transport_control::Violation;
+
+use crate::wire::frame::{BODY_BYTES, Header, Kind, violation};
 
 /// What may be charged to a stream before it must wait, in bytes.
 pub(crate) const WINDOW: u64 = 1 << 20;

@@ -1,12 +1,12 @@
 //! A process as a machine sees it, for tests and fuzzing: regions, and what has happened.
 
-use crate::{
-    export::Exported,
-    machine::{Name, Port},
-};
-use primitive::SharedBytes;
 use std::sync::Arc;
+
+use primitive::SharedBytes;
 use transport_api::{Event, RegionKey, Rights};
+
+use crate::export::Exported;
+use crate::machine::{Name, Port};
 
 /// Regions, and what a machine has reported.
 pub(crate) struct Fake {

@@ -24,14 +24,15 @@ pub(crate) mod fake;
 #[cfg(test)]
 mod tests;
 
-use crate::{
-    export::Exported,
-    machine::bulk::{Inbound, Outbound},
-    wire::frame::{BODY_BYTES, Frames, HEADER, Header, Kind},
-};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use primitive::SharedBytes;
-use std::{collections::VecDeque, sync::Arc};
 use transport_api::{Event, RegionKey, ThreadId};
+
+use crate::export::Exported;
+use crate::machine::bulk::{Inbound, Outbound};
+use crate::wire::frame::{BODY_BYTES, Frames, HEADER, Header, Kind};
 
 /// Bytes of answers that may be outstanding before this side holds its operations back.
 const ANSWER_WINDOW: usize = 1 << 20;

@@ -1,12 +1,16 @@
 //! Two machines, joined by hand: whatever the operations and however their bytes are cut, memory
 //! and events end as the order of the lanes says. And one machine whose peer breaks the protocol.
 
-use super::{fake::Fake, *};
-use crate::{machine::bulk, wire::frame::tests::frame};
 use primitive::sync::Ordering;
-use proptest::{collection::vec, prelude::*};
+use proptest::collection::vec;
+use proptest::prelude::*;
 use transport_api::{HostId, OpError, Rights, Tag};
 use transport_control::Violation;
+
+use super::fake::Fake;
+use super::*;
+use crate::machine::bulk;
+use crate::wire::frame::tests::frame;
 
 const LEN: usize = 256;
 const THREADS: u32 = 3;

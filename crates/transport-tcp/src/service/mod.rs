@@ -4,25 +4,21 @@
 //! While some thread is awake, it looks every [tick](transport_api::PollTracker::TICK) whether that
 //! thread still polls; when all sleep, it wakes for heartbeats alone.
 
-use crate::{
-    conn,
-    control::conn::ControlConn,
-    host::Host,
-    service_queue::{QUEUE, Task, timespec},
-    wire::WireError,
-};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use primitive::sync::Ordering;
-use rustix::{
-    buffer::spare_capacity,
-    event::epoll::{self, EventFlags},
-};
-use std::{
-    io,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, EventFlags};
 use transport_api::{HostId, LossReason, ProgressThread};
 use transport_control::{Message, Output};
+
+use crate::conn;
+use crate::control::conn::ControlConn;
+use crate::host::Host;
+use crate::service_queue::{QUEUE, Task, timespec};
+use crate::wire::WireError;
 
 /// Events that one wait returns, at most.
 const READY: usize = 256;

@@ -208,8 +208,10 @@ impl Frames {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
-    use proptest::{collection::vec, prelude::*};
 
     /// Any frame that keeps the rules of its header.
     pub(crate) fn frame() -> impl Strategy<Value = (Header, Vec<u8>)> {

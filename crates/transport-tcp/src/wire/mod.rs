@@ -5,14 +5,13 @@
 
 pub(crate) mod frame;
 
+use std::cell::RefCell;
+use std::fmt;
+use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+
 use rustls::Connection;
-use std::{
-    cell::RefCell,
-    fmt,
-    io::{self, BufRead, ErrorKind, IoSlice, Read, Write},
-    net::TcpStream,
-    os::fd::{AsFd, BorrowedFd},
-};
 use transport_api::LossReason;
 use transport_control::Violation;
 

@@ -2,18 +2,18 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
 use gossamer_transport_tcp::{
     Build, Credentials, JobId, JoinError, TcpConfig, TcpTransport, certificate_name,
 };
 use primitive::CpuFeatures;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use std::{
-    net::{SocketAddr, TcpListener},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
-use transport_api::{HostId, Transport, conformance::Rack};
+use transport_api::conformance::Rack;
+use transport_api::{HostId, Transport};
 
 pub(crate) const JOB: JobId = JobId(0x1234);
 pub(crate) const BUILD: Build = [7; 32];

@@ -1,10 +1,15 @@
 //! Racks by their settings: which are refused, and which hosts find each other.
 
+use std::error::Error;
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+use gossamer_transport_tcp::{Credentials, JoinError, TcpConfig, TcpTransport};
+use transport_api::HostId;
+
 use crate::attacked;
 use crate::common::{Authority, BUILD, JOB, configs};
-use gossamer_transport_tcp::{Credentials, JoinError, TcpConfig, TcpTransport};
-use std::{error::Error, net::TcpListener, thread, time::Duration};
-use transport_api::HostId;
 
 #[test]
 fn a_rack_of_one_host_follows_another_with_the_same_listener() {

@@ -218,9 +218,9 @@ impl Completion for Unawaited {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use transport_api::HostId;
 
+    use super::*;
     use crate::node::state::Parts;
 
     fn node() -> std::rc::Rc<Node> {

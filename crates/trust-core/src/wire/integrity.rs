@@ -79,7 +79,6 @@ impl Landing {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use proptest::prelude::*;
-
     use transport_api::integrity::checksum;
 
     use super::*;

@@ -1,8 +1,9 @@
 //! The checks at the end of a round: the rack's reports must match the kill.
 
+use std::collections::BTreeSet;
+
 use crate::Moment;
 use crate::round::running::RunningRound;
-use std::collections::BTreeSet;
 
 impl RunningRound {
     /// Checks the outcome of the round.

@@ -7,9 +7,14 @@
 mod checks;
 mod running;
 
-use crate::{Plan, RoundReport, procfs, round::running::RunningRound};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::{env, fs, io};
+
 use rustix::process::set_child_subreaper;
-use std::{collections::BTreeSet, env, fs, io, path::PathBuf};
+
+use crate::round::running::RunningRound;
+use crate::{Plan, RoundReport, procfs};
 
 /// Runs rounds and checks that each leaves the system as it was.
 pub struct Runner {

@@ -1,25 +1,22 @@
 //! A round in progress: starts the rack, reads its output, kills one process and waits for the end
 //! of the others.
 
-use crate::{
-    Kill, Moment, Plan, RoundReport,
-    procfs::{self, Process},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
     pidfd_send_signal, test_kill_process_group, waitid,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    env, fs,
-    io::{self, BufRead, BufReader, Read},
-    os::unix::process::CommandExt,
-    path::Path,
-    process::{Child, Command, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
-    thread,
-    time::{Duration, Instant},
-};
+
+use crate::procfs::{self, Process};
+use crate::{Kill, Moment, Plan, RoundReport};
 
 /// Time limit for each step of a round.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);

@@ -72,8 +72,9 @@ fn responses(bytes: &[u8], chunk: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use fuzz_corpus::Corpus;
+
+    use super::*;
 
     const TARGET: &str = "memcached";
 

@@ -1,8 +1,9 @@
 //! [`Store`]: lookup, memory accounting and eviction.
 
+use std::hash::BuildHasher;
+
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use std::hash::BuildHasher;
 
 use crate::store::item::{Item, Seconds};
 use crate::store::lru::Lru;

@@ -1,11 +1,15 @@
 //! The end of a session: ends the processes that a job has left, and removes its files.
 
-use crate::{
-    host::{session::peer::Session, state::State},
-    process::{cgroup::Cgroup, kill},
-};
-use std::{future::pending, io, time::Duration};
+use std::future::pending;
+use std::io;
+use std::time::Duration;
+
 use tokio::task::spawn_blocking;
+
+use crate::host::session::peer::Session;
+use crate::host::state::State;
+use crate::process::cgroup::Cgroup;
+use crate::process::kill;
 
 /// How long the descendants of a process may take to end when they are killed.
 const LEFT: Duration = Duration::from_secs(60);

@@ -1,12 +1,13 @@
 //! [`SessionError`]: why a process was not run.
 
-use crate::{
-    process::supervised::SuperviseError,
-    protocol::{EndedBy, connection::ConnectionError},
-};
-use gossamer_job::JobError;
 use std::io;
+
+use gossamer_job::JobError;
 use thiserror::Error;
+
+use crate::process::supervised::SuperviseError;
+use crate::protocol::EndedBy;
+use crate::protocol::connection::ConnectionError;
 
 /// Why a process was not run.
 #[derive(Debug, Error)]

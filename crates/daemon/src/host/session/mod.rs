@@ -12,27 +12,20 @@ mod peer;
 mod prepare;
 mod supervise;
 
-use crate::{
-    causes::with_causes,
-    host::{
-        daemon::Daemon,
-        session::{
-            error::SessionError,
-            peer::{Session, receive_loop, send_loop},
-        },
-        state::State,
-    },
-    protocol::{
-        FromDaemon, RunRequest,
-        connection::{Receiver, Sender},
-    },
-    security::member::Member,
-};
-use std::sync::{Arc, atomic::Ordering::Relaxed};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    sync::mpsc,
-};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+
+use crate::causes::with_causes;
+use crate::host::daemon::Daemon;
+use crate::host::session::error::SessionError;
+use crate::host::session::peer::{Session, receive_loop, send_loop};
+use crate::host::state::State;
+use crate::protocol::connection::{Receiver, Sender};
+use crate::protocol::{FromDaemon, RunRequest};
+use crate::security::member::Member;
 
 /// Messages of the controller that wait to be handled.
 const QUEUE: usize = 16;

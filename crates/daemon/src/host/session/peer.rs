@@ -1,18 +1,18 @@
 //! [`Session`]: the state that the parts of a session share, and its messages to and from the
 //! controller. Each direction has a task of its own ([`receive_loop`], [`send_loop`]).
 
-use crate::{
-    host::{daemon::Daemon, session::error::SessionError},
-    protocol::{
-        EndedBy, FromController, FromDaemon, HEARTBEAT_INTERVAL, RunRequest, SILENCE_TIMEOUT,
-        connection::{ConnectionError, Receiver, Sender},
-    },
-};
-use std::{future::pending, sync::Arc};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    sync::{mpsc, watch},
-    time::timeout,
+use std::future::pending;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use crate::host::daemon::Daemon;
+use crate::host::session::error::SessionError;
+use crate::protocol::connection::{ConnectionError, Receiver, Sender};
+use crate::protocol::{
+    EndedBy, FromController, FromDaemon, HEARTBEAT_INTERVAL, RunRequest, SILENCE_TIMEOUT,
 };
 
 /// Messages of the controller; an error is the last.

@@ -1,26 +1,25 @@
 //! The first half of a session: limits, program and job description, until the process starts.
 
-use crate::{
-    host::{
-        jobs::Job,
-        session::{
-            cleanup::blocking,
-            error::SessionError,
-            peer::{Session, end_requested},
-        },
-        store,
-    },
-    process::{
-        cgroup::Cgroup,
-        kill,
-        supervised::{Supervised, start},
-        supervisor::Launch,
-    },
-    protocol::{FromController, FromDaemon, Limits, connection::ConnectionError},
-};
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
 use gossamer_job::JobDescription;
-use std::{fs::File, io, path::Path, sync::atomic::Ordering::Relaxed, time::Duration};
 use tokio::time::timeout;
+
+use crate::host::jobs::Job;
+use crate::host::session::cleanup::blocking;
+use crate::host::session::error::SessionError;
+use crate::host::session::peer::{Session, end_requested};
+use crate::host::store;
+use crate::process::cgroup::Cgroup;
+use crate::process::kill;
+use crate::process::supervised::{Supervised, start};
+use crate::process::supervisor::Launch;
+use crate::protocol::connection::ConnectionError;
+use crate::protocol::{FromController, FromDaemon, Limits};
 
 /// How long a controller may take from preparing a host to starting it: others may be receiving a
 /// large program.

@@ -1,30 +1,23 @@
 //! The second half of a session: a process runs until it has ended and all its output is sent.
 
-use crate::{
-    causes::with_causes,
-    host::{
-        jobs::Admitted,
-        pipes::{Input, LAST_OUTPUT, Pump},
-        session::peer::{Session, end_requested},
-        statistics,
-    },
-    process::{
-        cgroup::Cgroup,
-        supervised::Supervised,
-        supervisor::{FromSupervisor, ToSupervisor},
-    },
-    protocol::{
-        EndedBy, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream,
-        connection::ConnectionError,
-    },
-};
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
-use tokio::{
-    sync::{Semaphore, mpsc, watch},
-    time::{Instant, sleep_until, timeout},
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::causes::with_causes;
+use crate::host::jobs::Admitted;
+use crate::host::pipes::{Input, LAST_OUTPUT, Pump};
+use crate::host::session::peer::{Session, end_requested};
+use crate::host::statistics;
+use crate::process::cgroup::Cgroup;
+use crate::process::supervised::Supervised;
+use crate::process::supervisor::{FromSupervisor, ToSupervisor};
+use crate::protocol::connection::ConnectionError;
+use crate::protocol::{
+    EndedBy, Ending, FromController, FromDaemon, How, OUTPUT_WINDOW, SIGKILL, Stream,
 };
 
 /// How long a process may take to end when its controller is lost or a member kills the job.

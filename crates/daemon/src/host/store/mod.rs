@@ -10,25 +10,24 @@
 #[cfg(test)]
 mod tests;
 
-use crate::{
-    files,
-    protocol::Program,
-    quarantine::{self, Quarantine},
-};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::SystemTime;
+
 use parking_lot::Mutex;
-use rustix::{fs::OFlags, io::Errno};
-use std::{
-    collections::HashMap,
-    ffi::OsStr,
-    fs::{self, File, OpenOptions, Permissions},
-    io::{self, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt},
-    path::{Path, PathBuf},
-    sync::{Arc, Weak},
-    time::SystemTime,
-};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use thiserror::Error;
 use tokio::sync::OwnedMutexGuard;
+
+use crate::files;
+use crate::protocol::Program;
+use crate::quarantine::{self, Quarantine};
 
 /// Bytes of the largest program.
 pub const LARGEST_PROGRAM: u64 = 4 << 30;

@@ -1,7 +1,8 @@
 //! Stores in temporary directories, and what jobs may do to their files.
 
-use super::*;
 use rustix::process::{Resource, Rlimit};
+
+use super::*;
 
 fn program(content: &[u8]) -> Program {
     let digest = *blake3::hash(content).as_bytes();

@@ -1,20 +1,21 @@
 //! [`Card`]: how a newcomer gets its certificate. [`request`] makes its key and a request to sign;
 //! [`accept`] stores the signed answer beside the key.
 
-use crate::{
-    files,
-    security::{
-        authority::error::{AuthorityError, get, in_file, make_directory, put, put_toml},
-        identity::{self, Hosts},
-        member::{Member, Role},
-        revocation::{self, REVOKED},
-        tls,
-    },
-};
-use rcgen::{CertificateParams, KeyPair};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use serde::{Deserialize, Serialize};
 use std::path::Path;
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
+
+use crate::files;
+use crate::security::authority::error::{
+    AuthorityError, get, in_file, make_directory, put, put_toml,
+};
+use crate::security::identity::{self, Hosts};
+use crate::security::member::{Member, Role};
+use crate::security::revocation::{self, REVOKED};
+use crate::security::tls;
 
 /// The answer to a request: what a newcomer puts beside its key.
 #[derive(Clone, Debug, Serialize, Deserialize)]

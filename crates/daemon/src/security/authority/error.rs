@@ -1,16 +1,14 @@
 //! [`AuthorityError`], and the files of an authority, whose errors name them.
 
-use crate::{
-    files,
-    security::member::{IdentityError, Name},
-};
+use std::fs::{self};
+use std::io;
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
-use std::{
-    fs::{self},
-    io,
-    path::{Path, PathBuf},
-};
 use thiserror::Error;
+
+use crate::files;
+use crate::security::member::{IdentityError, Name};
 
 /// Why no certificate was made.
 #[derive(Debug, Error)]

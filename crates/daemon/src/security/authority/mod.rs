@@ -11,32 +11,26 @@ mod error;
 #[cfg(test)]
 mod tests;
 
-pub use crate::security::authority::{
-    card::{Card, accept, request},
-    error::AuthorityError,
-};
-use crate::{
-    files,
-    security::{
-        authority::error::{get, in_file, make_directory, put, put_toml},
-        identity::{self, Hosts, Identity, PORT},
-        member::{Member, Name, Role},
-        revocation::{self, CERTIFICATES, Certificates, REVOKED},
-    },
-};
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use std::{
-    fs::{self, File},
-    io,
-    net::Ipv6Addr,
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime},
-};
+
+use crate::files;
+pub use crate::security::authority::card::{Card, accept, request};
+pub use crate::security::authority::error::AuthorityError;
+use crate::security::authority::error::{get, in_file, make_directory, put, put_toml};
+use crate::security::identity::{self, Hosts, Identity, PORT};
+use crate::security::member::{Member, Name, Role};
+use crate::security::revocation::{self, CERTIFICATES, Certificates, REVOKED};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long the authority itself is good for: longer than a rack lasts.

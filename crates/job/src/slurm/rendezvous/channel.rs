@@ -1,13 +1,13 @@
 //! [`Channel`]: messages under TLS between two tasks, with one deadline for a whole message, which
 //! a peer that sends a byte now and then does not extend.
 
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
 use rustls::Connection;
-use serde::{Serialize, de::DeserializeOwned};
-use std::{
-    io::{self, ErrorKind, Read, Write},
-    net::TcpStream,
-    time::Instant,
-};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// Bytes of the largest message: where all hosts of a rack listen.
 const LARGEST: usize = 1 << 18;

@@ -1,20 +1,17 @@
 //! The other tasks' side of the rendezvous: tries every endpoint of task 0 until one answers.
 
-use crate::{
-    description::JobHost,
-    slurm::rendezvous::{
-        Answer, Endpoints, HANDSHAKE_TIMEOUT, Introduction, PAUSE, RendezvousError, TIMEOUT,
-        channel::{Channel, receive, send},
-    },
-    tls::Tls,
-};
-use std::{
-    io,
-    net::{TcpStream, ToSocketAddrs},
-    thread,
-    time::Instant,
-};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Instant;
+use std::{io, thread};
+
 use transport_api::HostId;
+
+use crate::description::JobHost;
+use crate::slurm::rendezvous::channel::{Channel, receive, send};
+use crate::slurm::rendezvous::{
+    Answer, Endpoints, HANDSHAKE_TIMEOUT, Introduction, PAUSE, RendezvousError, TIMEOUT,
+};
+use crate::tls::Tls;
 
 /// Connects to task 0, as another task, and waits for the addresses of all.
 pub(crate) fn follow(

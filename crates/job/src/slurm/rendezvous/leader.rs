@@ -1,28 +1,21 @@
 //! Task 0's side of the rendezvous: accepts connections, authenticates each on a thread of its own,
 //! and answers when every task has connected.
 
-use crate::{
-    description::JobHost,
-    slurm::rendezvous::{
-        Answer, Endpoints, HANDSHAKE_TIMEOUT, Introduction, PAUSE, RendezvousError, TIMEOUT,
-        channel::{Channel, receive, send},
-        listen,
-    },
-    tls::Tls,
-};
-use std::{
-    collections::VecDeque,
-    io,
-    net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    thread,
-    time::Instant,
-};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+use std::{io, thread};
+
 use transport_api::HostId;
+
+use crate::description::JobHost;
+use crate::slurm::rendezvous::channel::{Channel, receive, send};
+use crate::slurm::rendezvous::{
+    Answer, Endpoints, HANDSHAKE_TIMEOUT, Introduction, PAUSE, RendezvousError, TIMEOUT, listen,
+};
+use crate::tls::Tls;
 
 /// Unauthenticated connections that strangers may hold, beside those of the tasks.
 pub(super) const MAX_UNAUTHENTICATED: usize = 64;

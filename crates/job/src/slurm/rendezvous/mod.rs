@@ -8,14 +8,15 @@ pub(in crate::slurm) mod channel;
 mod follower;
 mod leader;
 
-use crate::{description::JobHost, tls::Tls};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
-use std::{
-    io,
-    net::{Ipv4Addr, Ipv6Addr, TcpListener},
-    time::Duration,
-};
 use thiserror::Error;
+
+use crate::description::JobHost;
+use crate::tls::Tls;
 
 /// The environment variable with the address of task 0, as `HOST` or `HOST:PORT`, if that is not
 /// the step's first node and a port that follows from the secret.

@@ -1,31 +1,24 @@
 //! The rendezvous of tasks in one process, among strangers.
 
-use crate::{
-    authority::JobAuthority,
-    description::JobHost,
-    secret::Secret,
-    slurm::{
-        derived::Derived,
-        rendezvous::{
-            Answer, Endpoints, HANDSHAKE_TIMEOUT, Introduction, RendezvousError,
-            channel::{Channel, receive},
-            follower::request_hosts,
-            join,
-            leader::{Claim, MAX_UNAUTHENTICATED, PendingConnection},
-            listen,
-        },
-    },
-    tls::Tls,
-};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use std::{iter, thread};
+
 use proptest::prelude::*;
-use std::{
-    io::{self, Read, Write},
-    iter,
-    net::{Ipv4Addr, SocketAddr, TcpStream},
-    thread,
-    time::{Duration, Instant},
-};
 use transport_api::HostId;
+
+use crate::authority::JobAuthority;
+use crate::description::JobHost;
+use crate::secret::Secret;
+use crate::slurm::derived::Derived;
+use crate::slurm::rendezvous::channel::{Channel, receive};
+use crate::slurm::rendezvous::follower::request_hosts;
+use crate::slurm::rendezvous::leader::{Claim, MAX_UNAUTHENTICATED, PendingConnection};
+use crate::slurm::rendezvous::{
+    Answer, Endpoints, HANDSHAKE_TIMEOUT, Introduction, RendezvousError, join, listen,
+};
+use crate::tls::Tls;
 
 fn tls(secret: u8, step: &str, rank: u32) -> Tls {
     let derived = Derived::new(&Secret::new([secret; 32]), "1", step);

@@ -3,14 +3,15 @@
 
 mod scenarios;
 
-use crate::{
-    config::{Goodbye, Reach},
-    testing::{Ended, Network, Rack},
-};
-use primitive::limits::PENDING_REQUESTS;
-use proptest::{collection::vec, prelude::*};
 use std::time::{Duration, Instant};
+
+use primitive::limits::PENDING_REQUESTS;
+use proptest::collection::vec;
+use proptest::prelude::*;
 use transport_api::{HostId, LossReason, PeerEvent};
+
+use crate::config::{Goodbye, Reach};
+use crate::testing::{Ended, Network, Rack};
 
 const BOUND: Duration = Duration::from_millis(800);
 const SECOND: Duration = Duration::from_secs(1);

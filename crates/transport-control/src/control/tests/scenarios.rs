@@ -1,16 +1,18 @@
 //! Single scenarios, each with what the hosts report at its end.
 
-use crate::control::tests::{A, B, BOUND, C, LONG, RACK, SECOND, new_network};
-use crate::{
-    config::{ANSWER_GRACE, CLOSING_GRACE, Config, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach},
-    control::Control,
-    message::Message,
-    output::{ImportError, Output},
-    testing::{Ended, Rack, SimExport, SimMedium},
-};
-use primitive::limits::PENDING_REQUESTS;
 use std::time::{Duration, Instant};
+
+use primitive::limits::PENDING_REQUESTS;
 use transport_api::{LossReason, PeerEvent, RegionKey};
+
+use crate::config::{
+    ANSWER_GRACE, CLOSING_GRACE, Config, Goodbye, HEARTBEATS_PER_BOUND, LEAVE_GRACE, Reach,
+};
+use crate::control::Control;
+use crate::control::tests::{A, B, BOUND, C, LONG, RACK, SECOND, new_network};
+use crate::message::Message;
+use crate::output::{ImportError, Output};
+use crate::testing::{Ended, Rack, SimExport, SimMedium};
 
 #[test]
 fn a_silent_peer_is_lost_also_by_a_host_that_is_always_held_up() {

@@ -2,18 +2,16 @@
 
 mod service;
 
-use crate::testing::random::Random;
-use crate::{
-    config::{Config, Description, Export, Goodbye, Medium, Reach},
-    control::Control,
-    message::Opaque,
-    output::ImportError,
-};
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
 use transport_api::{HostId, PeerEvent, RegionKey, Rights};
+
+use crate::config::{Config, Description, Export, Goodbye, Medium, Reach};
+use crate::control::Control;
+use crate::message::Opaque;
+use crate::output::ImportError;
+use crate::testing::random::Random;
 
 /// Messages on their way from one host to another, at most.
 const ROOM: usize = 8;

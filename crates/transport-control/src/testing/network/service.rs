@@ -1,14 +1,14 @@
 //! One round of a host's service thread: it reads what has arrived, polls the control plane, and acts
 //! on the outputs, as a transport does; and what [`Network`] checks meanwhile.
 
-use crate::testing::network::{Ended, Host, Network, Packet, ROOM, SimMedium, Use};
-use crate::{
-    config::Reach,
-    message::{MESSAGE_BYTES, Message},
-    output::Output,
-};
 use std::collections::BTreeSet;
+
 use transport_api::{HostId, LossReason, PeerEvent};
+
+use crate::config::Reach;
+use crate::message::{MESSAGE_BYTES, Message};
+use crate::output::Output;
+use crate::testing::network::{Ended, Host, Network, Packet, ROOM, SimMedium, Use};
 
 impl Network {
     pub(super) fn serve(&mut self, host: HostId) {

@@ -4,10 +4,14 @@
 //! A thread handles its own completions at each poll and when its parker wakes; the service thread
 //! does it for threads that do neither.
 
-use crate::{control::host::Host, qp::payloads::cost_of, qp::thread::Connections};
-use primitive::sync::Ordering;
 use std::collections::BTreeMap;
+
+use primitive::sync::Ordering;
 use transport_api::{Event, EventQueue, HostId, ThreadId};
+
+use crate::control::host::Host;
+use crate::qp::payloads::cost_of;
+use crate::qp::thread::Connections;
 
 #[cfg(test)]
 mod tests;

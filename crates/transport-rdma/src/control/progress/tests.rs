@@ -1,15 +1,13 @@
 //! Which threads are woken when, on devices.
 
-use crate::{RdmaTransport, common};
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use transport_api::{Event, HostId, Lane, Parker, ThreadId, Transport};
+
+use crate::{RdmaTransport, common};
 
 /// Within this, everything must happen.
 const SOON: Duration = Duration::from_secs(20);

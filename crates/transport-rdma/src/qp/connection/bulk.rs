@@ -1,15 +1,14 @@
 //! Payloads that do not fit a slot: how a queue pair carries out
 //! [`Offers`](crate::qp::payloads::Offers) and [`Fetches`](crate::qp::payloads::Fetches).
 
-use crate::{
-    config::BLOCKS,
-    memory::remote::RemoteMemory,
-    qp::connection::{Connection, Incident},
-    qp::immediate::{self, RECORD},
-    qp::send_queue::{Destination, Source},
-    verbs::{Pair, Verb},
-};
 use std::sync::Arc;
+
+use crate::config::BLOCKS;
+use crate::memory::remote::RemoteMemory;
+use crate::qp::connection::{Connection, Incident};
+use crate::qp::immediate::{self, RECORD};
+use crate::qp::send_queue::{Destination, Source};
+use crate::verbs::{Pair, Verb};
 
 impl<P: Pair> Connection<P> {
     /// The peer offers its payloads in `blocks`, which has `len` bytes.

@@ -1,18 +1,19 @@
 //! [`Connection`]: one queue pair with its memory: what a lane starts on it, and how completions are
 //! handled.
 
-use crate::{
-    config::RdmaConfig,
-    memory::pool::Memory,
-    memory::remote::RemoteMemory,
-    qp::immediate::{Immediate, Notifications, RECEIVES, RECORD, Record},
-    qp::payloads::{Fetches, Offers, PIECE},
-    qp::send_queue::{Destination, Outcome, SendQueue, Source},
-    verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Qp, Receive, Verb},
-};
+use std::io;
+use std::sync::Arc;
+
 use primitive::SharedBytes;
-use std::{io, sync::Arc};
 use transport_api::{Event, LossReason, RegionKey, ThreadId};
+
+use crate::config::RdmaConfig;
+use crate::memory::pool::Memory;
+use crate::memory::remote::RemoteMemory;
+use crate::qp::immediate::{Immediate, Notifications, RECEIVES, RECORD, Record};
+use crate::qp::payloads::{Fetches, Offers, PIECE};
+use crate::qp::send_queue::{Destination, Outcome, SendQueue, Source};
+use crate::verbs::{Completion, Cq, Done, Failure, Limits, Local, Mr, Pair, Qp, Receive, Verb};
 
 mod bulk;
 #[cfg(test)]

@@ -1,15 +1,17 @@
 //! Connections without a device: what their ends send each other, peers and devices that violate the
 //! protocol.
 
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use transport_api::HostId;
+
 use super::*;
 use crate::config::BLOCKS;
 use crate::qp::immediate::{FETCHED, NOTIFICATION_CREDITS, WINDOW, payload_credits};
 use crate::qp::payloads;
 use crate::qp::payloads::Piece;
 use crate::verbs::Work;
-use proptest::prelude::*;
-use std::collections::VecDeque;
-use transport_api::HostId;
 
 /// Threads of every host.
 const THREADS: u32 = 2;

@@ -20,10 +20,15 @@
 //! whole window, and its charge is returned as credits when it is taken. Payloads to different threads
 //! take turns, a piece each.
 
-use crate::{config::BLOCKS, memory::descriptor::MemoryDescriptor, qp::immediate::RECORD};
-use primitive::{SharedBytes, limits::MESSAGE_BYTES};
 use std::collections::{BTreeMap, VecDeque};
+
+use primitive::SharedBytes;
+use primitive::limits::MESSAGE_BYTES;
 use transport_api::{Event, Rights, Tag, ThreadId};
+
+use crate::config::BLOCKS;
+use crate::memory::descriptor::MemoryDescriptor;
+use crate::qp::immediate::RECORD;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! Both ends of a queue pair, without the queue pair: messages arrive in order, on demand.
 
-use super::*;
 use proptest::prelude::*;
 use transport_api::HostId;
+
+use super::*;
 
 const THREADS: u32 = 3;
 const BLOCK: usize = 256;

@@ -20,15 +20,17 @@
 //!    of a payload, whose sender leaves it alone until it is acknowledged: Soft-RoCE seems to lose
 //!    the end of a fence now and then, and all behind it waits until more is posted.
 
-use crate::{
-    config::{MIN_DEPTH, PART},
-    memory::remote::RemoteMemory,
-    qp::ring::Ring,
-    verbs::{Local, Verb, Work},
-};
-use primitive::{SharedBytes, sync::Ordering};
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
 use transport_api::{Event, OpError};
+
+use crate::config::{MIN_DEPTH, PART};
+use crate::memory::remote::RemoteMemory;
+use crate::qp::ring::Ring;
+use crate::verbs::{Local, Verb, Work};
 
 #[cfg(test)]
 mod tests;

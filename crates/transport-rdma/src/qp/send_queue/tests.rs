@@ -1,8 +1,9 @@
 //! Send queues over a device that carries out its requests in order, on demand.
 
-use super::*;
 use proptest::prelude::*;
 use transport_api::RegionKey;
+
+use super::*;
 
 const DEPTH: usize = 16;
 const STAGING: usize = 4096;
