@@ -21,14 +21,14 @@
 //! `clang-devel` and `rdma-core-devel`. `gossamer-rdma-needs` looks for them first.
 //!
 //! Reading order; a folder uses only those above it:
-//! 1. [`RdmaConfig`], [`RdmaError`]: what a process may set, and why it may fail.
+//! 1. `RdmaConfig`, `RdmaError`: what a process may set, and why it may fail.
 //! 2. `verbs/`: the objects of libibverbs, made safe.
 //! 3. `memory/`: where registered memory comes from.
 //! 4. `qp/`: queue pairs, without and with the device.
 //! 5. `control/`: device selection, regions, what all threads of a process share, and the service
 //!    thread.
 //! 6. `lane/`: what runtime threads hold.
-//! 7. [`RdmaTransport`]: puts them together.
+//! 7. `RdmaTransport`: puts them together.
 //! 8. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
 
 #![cfg(feature = "verbs")]

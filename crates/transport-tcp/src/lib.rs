@@ -15,7 +15,7 @@
 //! Reading order:
 //! 1. [`JobId`], [`certificate_name`], [`TcpConfig`], [`Credentials`], [`JoinError`]: what a
 //!    process must know to join.
-//! 2. `wire`: the socket, `tls` on it, and `frame`: what travels, as bytes.
+//! 2. `wire`: the socket, with or without TLS, and `frame`: what travels, as bytes.
 //! 3. `machine`: a data connection without its socket, `bulk` included; `conn`: one with it.
 //! 4. `host`: what all threads share, and which thread reads which connection when.
 //! 5. `lane`: what runtime threads hold, `local` and `parker` included.
@@ -25,8 +25,7 @@
 //! 7. `service`: the thread that polls the control plane and looks after what no other thread does;
 //!    `service_queue`: how others wake it.
 //! 8. `join`: how processes become a rack, and strangers do not.
-//! 9. [`TcpTransport`]: puts them together. [`Tls`] is also for processes that meet before they are
-//!    a rack.
+//! 9. [`TcpTransport`]: puts them together.
 //! 10. `fuzzing`: what must hold for any bytes, for `cargo xtask fuzz`.
 
 #![forbid(unsafe_code)]

@@ -175,7 +175,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["message"],
             &["config"],
             &["output"],
-            &["control"],
+            &["control", "requester"],
             &["testing"],
             &["fuzzing"],
         ],

@@ -24,7 +24,7 @@ use transport_api::{
     RemoteRegion,
 };
 use transport_control::{
-    Descriptor, ImportError, Importer, Message as ControlMessage, Output, Violation,
+    Descriptor, Importer, Message as ControlMessage, Output, Violation,
 };
 
 use crate::control::exports::{Exported, from_opaque};
