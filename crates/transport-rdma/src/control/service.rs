@@ -23,9 +23,7 @@ use transport_api::{
     Event, HostId, Lane, LossReason, Parker, PeerEvent, ProgressThread, RegionError, RegionKey,
     RemoteRegion,
 };
-use transport_control::{
-    Descriptor, Importer, Message as ControlMessage, Output, Violation,
-};
+use transport_control::{Descriptor, Importer, Message as ControlMessage, Output, Violation};
 
 use crate::control::exports::{Exported, from_opaque};
 use crate::control::host::Host;
