@@ -30,6 +30,7 @@ pub(crate) struct RackDeploy {
 /// `cargo xtask rack-deploy`; returns the exit status of the program.
 pub(crate) fn run(workspace: &Workspace, deploy: &RackDeploy) -> Result<u8> {
     let RackDeploy { options, bin, arguments } = deploy;
+    options.check()?;
     build(workspace, bin, options.mode())?;
     let programs = programs(workspace);
     let program = workspace.target().join("release").join(bin);

@@ -66,6 +66,14 @@ impl Options {
     pub fn mode(&self) -> Mode {
         if self.dry_run { Mode::DryRun } else { Mode::Run }
     }
+
+    /// Checks what can be checked before programs are built: that the rack file can be used.
+    ///
+    /// # Errors
+    /// If it cannot be read or is invalid.
+    pub fn check(&self) -> Result<()> {
+        self.hosts.as_deref().map(RackFile::load).transpose().map(drop)
+    }
 }
 
 /// Deploys `programs` to the hosts of `options` and runs `program` there; returns its exit status.

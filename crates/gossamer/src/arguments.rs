@@ -1,6 +1,7 @@
 //! The numbers that a program takes from its command line or its environment.
 
 use std::env;
+use std::num::IntErrorKind;
 
 use crate::RackError;
 
@@ -22,10 +23,12 @@ pub(crate) fn number(
         }
     }
     found
-        .map(|(name, value)| match value.parse() {
+        .map(|(name, value)| match value.parse::<u32>() {
             Ok(number) if number > 0 => Ok(number),
+            // Larger than any rack: its size is checked when it starts.
+            Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(u32::MAX),
             _ => Err(RackError::Settings(format!(
-                "invalid {name} {value:?}: expected a number above zero"
+                "invalid {name} {value:?}: expected a positive number"
             ))),
         })
         .transpose()

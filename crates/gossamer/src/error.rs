@@ -89,7 +89,7 @@ fn requests(count: usize) -> String {
 
 impl fmt::Debug for RackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Chain(self).fmt(f)
+        fmt::Display::fmt(&Chain(self), f)
     }
 }
 

@@ -257,8 +257,8 @@ impl Rack {
         }
         if self.dedicated >= threads {
             return Err(RackError::Settings(format!(
-                "{} dedicated trustees leave no thread for fibers: give each host more than {threads} \
-                 threads",
+                "{0} dedicated trustees leave no thread for fibers: give each host more than {0} \
+                 threads, got {threads}",
                 self.dedicated
             )));
         }

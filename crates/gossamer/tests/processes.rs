@@ -17,8 +17,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-#[cfg(feature = "tcp")]
 use gossamer::{LossReason, Rack, RackError};
+#[cfg(feature = "tcp")]
 use gossamer_job::Secret;
 
 /// Which case a started process is; unset in the process that runs the tests.

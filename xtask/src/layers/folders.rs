@@ -69,7 +69,9 @@ pub(super) fn print_order(workspace: &Workspace, path: &str) -> Result<()> {
 impl Folder {
     /// Reads the sources of the folder `path`, which is `src` of a crate or a folder in it.
     fn read(path: &str, sources: &[Source]) -> Result<Self> {
-        let inside = path.split_once("/src").context("the folder is src of a crate, or in it")?.1;
+        let inside = path.split_once("/src").with_context(|| {
+            format!("invalid folder {path:?}: expected src of a crate or a folder in it, as crates/fiber/src")
+        })?.1;
         let prefix: ModulePath = inside.split('/').skip(1).map(str::to_owned).collect();
         let root = &path[..path.len() - inside.len()];
         let mut for_tests = BTreeSet::new();

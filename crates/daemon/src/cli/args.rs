@@ -1,5 +1,6 @@
 //! The command lines of `gossamer` and `gossamerd`.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -110,7 +111,7 @@ pub(crate) enum RackCommand {
         #[arg(long, requires = "address")]
         host: Option<Name>,
         /// The address at which its daemon will listen
-        #[arg(long, value_name = "ADDRESS[:PORT]", requires = "host")]
+        #[arg(long, value_name = "ADDRESS[:PORT]", requires = "host", value_parser = address)]
         address: Option<String>,
     },
     /// Request to join a rack: make a key here and print the request to sign; with --card, store the
@@ -136,6 +137,7 @@ pub(crate) enum RackCommand {
         role: Role,
         /// The address at which the daemon of a new host will listen
         #[arg(long, value_name = "ADDRESS[:PORT]", required_if_eq("role", "host"))]
+        #[arg(value_parser = address)]
         address: Option<String>,
         /// The days for which the certificate is valid
         #[arg(long, default_value_t = 365)]
@@ -169,7 +171,7 @@ pub(crate) struct RunArgs {
     #[arg(long, required = true, value_delimiter = ',')]
     pub(crate) hosts: Vec<Name>,
     /// Processes on each host; they share its memory
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) processes_per_host: u32,
     /// Threads of each process
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -192,7 +194,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) pids: Option<u64>,
     /// Declare a peer lost after MS milliseconds without traffic
-    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
     pub(crate) loss_bound: u64,
     /// The program and its arguments; it is sent to hosts that do not have it
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -239,5 +241,46 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
         _ => Err(format!("invalid variable {text:?}: expected NAME=VALUE")),
+    }
+}
+
+/// An address at which a daemon listens: a name or an IP address, and a port if there is one.
+fn address(text: &str) -> Result<String, String> {
+    let is_ip = |host: &str| host.parse::<IpAddr>().is_ok();
+    let is_name = |host: &str| {
+        let labels = || host.trim_end_matches('.').split('.');
+        let is_label = |label: &str| {
+            let is_inside = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            !label.is_empty() && label.len() <= 63 && label.chars().all(is_inside)
+        };
+        // A name whose last part is a number would be a malformed IPv4 address.
+        labels().all(is_label)
+            && labels().next_back().is_some_and(|last| last.parse::<u64>().is_err())
+    };
+    let is_valid = text.parse::<SocketAddr>().is_ok()
+        || is_ip(text)
+        || is_name(text)
+        || text.rsplit_once(':').is_some_and(|(host, port)| {
+            port.parse::<u16>().is_ok_and(|port| port > 0) && is_name(host)
+        });
+    if is_valid {
+        return Ok(text.to_owned());
+    }
+    Err("expected a name or an IP address, and a port from 1 to 65535 if any".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_name_or_an_ip_address_with_or_without_a_port() {
+        for good in ["node-1.rack", "node1:7474", "10.0.0.1", "10.0.0.1:80", "fe80::1", "[::1]:80"]
+        {
+            assert_eq!(address(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "not an address", "10.0.0.1:99999", "1.2.3", "a..b", "a:0", "a:b", ":80"] {
+            assert!(address(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -147,7 +147,7 @@ fn run_daemon(args: &DaemonArgs) -> Result<u8, CommandError> {
         .init();
     let config = Config::load(&args.config).map_err(|error| match error {
         ConfigError::Read { .. } => CommandError::Unread(error),
-        error => error.into(),
+        error => CommandError::Misconfigured { path: args.config.clone(), error },
     })?;
     on_runtime(async {
         run::run(config).await?;

@@ -21,10 +21,14 @@ pub(crate) enum CommandError {
     Identity(#[from] IdentityError),
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    #[error(transparent)]
-    Config(#[from] ConfigError),
     #[error("cannot load the configuration (set its path with --config)")]
     Unread(#[source] ConfigError),
+    #[error("invalid configuration {}", path.display())]
+    Misconfigured {
+        path: PathBuf,
+        #[source]
+        error: ConfigError,
+    },
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     #[error(transparent)]

@@ -34,7 +34,9 @@ impl fmt::Display for Party {
 #[derive(Debug, Error)]
 pub enum JoinError {
     /// More or fewer hosts or threads than a rack can have.
-    #[error("a rack has 1 to {HOSTS} hosts of 1 to {THREADS_PER_HOST} threads, got {0} of {1}")]
+    #[error(
+        "invalid rack of {0} hosts of {1} threads: use 1 to {HOSTS} hosts of 1 to {THREADS_PER_HOST} threads"
+    )]
     Size(u32, u32),
     /// More or fewer processes were started than the rack has hosts.
     #[error(
