@@ -100,7 +100,7 @@ fn a_host_that_leaves_a_starting_rack_is_not_blamed_for_the_one_that_died() {
         hosts[1].leave();
         hosts[2].sever();
         let ended = Rack::new().run_on(hosts.remove(0) as Arc<dyn Transport>, || ());
-        let error = ended.expect_err("two of three hosts are gone").to_string();
+        let error = format!("{:?}", ended.expect_err("two of three hosts are gone"));
         assert!(error.contains("host 2 is gone"), "{error}");
     });
 }

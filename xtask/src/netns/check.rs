@@ -130,7 +130,7 @@ fn unplug_a_cable(rack: &Rack) -> Result<Duration> {
         errors.contains("host 2 was lost and the rack ended"),
         "no host reported the loss of host 2:\n{errors}"
     );
-    ensure!(errors.contains("because of c: its daemon was lost"), "cause not reported:\n{errors}");
+    ensure!(errors.contains("because of c: lost its daemon"), "cause not reported:\n{errors}");
     ensure!(status.code() == Some(125), "the job ended with {status}");
     // The loss bound, and the time to end after it.
     ensure!(
