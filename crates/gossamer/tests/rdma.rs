@@ -9,7 +9,7 @@ use std::env;
 use std::process::{Command, Stdio};
 
 use gossamer::Rack;
-use gossamer::slurm::Secret;
+use gossamer_job::Secret;
 
 macro_rules! over_rdma {
     ($($module:ident: $name:ident;)*) => {

@@ -484,6 +484,7 @@ fn the_end_of_the_rack_ends_every_operation() {
     thread.fibers.run(100);
     for fence in fences.into_iter().chain([late]) {
         let error = fence.join().unwrap().expect_err("the rack has ended");
-        assert!(error.to_string().contains("the rack has ended"), "{error}");
+        let error = format!("{error:?}");
+        assert!(error.contains("the rack has ended"), "{error}");
     }
 }
