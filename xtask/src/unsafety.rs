@@ -26,7 +26,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::workspace::Source;
 
-/// The fewest words of a reason: "SAFETY: fine" is none.
+/// The fewest words of a reason: "SAFETY: fine" does not count.
 const WORDS: usize = 3;
 
 /// A kind of use.

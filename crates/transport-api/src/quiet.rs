@@ -83,7 +83,7 @@ impl QuietPoints {
     }
 
     /// `thread`, which calls this, has no operation under way. Call it at every poll; true if a
-    /// revocation may have waited for it, and [`reached`](Self::reached) is to be asked.
+    /// revocation may have waited for it, so call [`reached`](Self::reached) then.
     #[inline]
     pub fn pass(&self, thread: u32) -> bool {
         let epoch = self.epoch.load(Ordering::Acquire);

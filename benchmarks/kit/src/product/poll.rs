@@ -23,7 +23,7 @@ pub fn idle_clients(hosts: u32, threads: u32) -> Case {
         sampler.try_single_thread(|thread| {
             let trustee = Trustee::new(hosts, threads)?;
             let node = Node::enter(trustee.node.clone());
-            thread.measure(|n| (0..n).for_each(|_| assert!(!node.poll(), "nobody asks")));
+            thread.measure(|n| (0..n).for_each(|_| assert!(!node.poll(), "no client sends")));
             Ok(())
         })
     })
