@@ -41,7 +41,7 @@ fn a_panic_is_reported_with_its_message() {
 #[test]
 fn a_process_that_is_killed_takes_the_job_with_it() {
     let rack = Rack::new(&["a", "b", "c"]);
-    let script = format!("{}{HIDDEN_CHILD}echo last line; {FOR_EVER}", rack.ready());
+    let script = format!("{HIDDEN_CHILD}echo last line; {}{FOR_EVER}", rack.ready());
     let child = rack.start("a,b,c", &script);
     rack.wait_ready(3);
     let program = program(&rack, 2);
@@ -91,7 +91,7 @@ fn what_a_program_leaves_behind_is_ended_with_it() {
 #[test]
 fn ctrl_c_ends_the_job_everywhere() {
     let rack = Rack::new(&["a", "b"]);
-    let child = rack.start("a,b", &format!("{}{HIDDEN_CHILD}{FOR_EVER}", rack.ready()));
+    let child = rack.start("a,b", &format!("{HIDDEN_CHILD}{}{FOR_EVER}", rack.ready()));
     rack.wait_ready(2);
     send(child.id(), "INT");
     let ran = finish(child);
@@ -112,7 +112,7 @@ fn who_ignores_ctrl_c_is_killed() {
 #[test]
 fn a_job_does_not_outlive_its_controller() {
     let rack = Rack::new(&["a", "b"]);
-    let mut child = rack.start("a,b", &format!("{}{HIDDEN_CHILD}{FOR_EVER}", rack.ready()));
+    let mut child = rack.start("a,b", &format!("{HIDDEN_CHILD}{}{FOR_EVER}", rack.ready()));
     rack.wait_ready(2);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -122,7 +122,7 @@ fn a_job_does_not_outlive_its_controller() {
 #[test]
 fn a_daemon_that_is_killed_takes_its_processes_and_the_job_with_it() {
     let mut rack = Rack::new(&["a", "b"]);
-    let child = rack.start("a,b", &format!("{}{HIDDEN_CHILD}{FOR_EVER}", rack.ready()));
+    let child = rack.start("a,b", &format!("{HIDDEN_CHILD}{}{FOR_EVER}", rack.ready()));
     rack.wait_ready(2);
     rack.end_daemon(1, "KILL");
     let ran = finish(child);
@@ -134,7 +134,7 @@ fn a_daemon_that_is_killed_takes_its_processes_and_the_job_with_it() {
 #[test]
 fn a_daemon_that_is_stopped_ends_its_jobs() {
     let mut rack = Rack::new(&["a", "b"]);
-    let child = rack.start("a,b", &format!("{}{HIDDEN_CHILD}{FOR_EVER}", rack.ready()));
+    let child = rack.start("a,b", &format!("{HIDDEN_CHILD}{}{FOR_EVER}", rack.ready()));
     rack.wait_ready(2);
     rack.end_daemon(1, "TERM");
     let ran = finish(child);
@@ -156,7 +156,7 @@ fn program(rack: &Rack, host: u32) -> u32 {
 #[test]
 fn a_supervisor_that_is_killed_leaves_nothing() {
     let rack = Rack::new(&["a", "b"]);
-    let child = rack.start("a,b", &format!("{}{HIDDEN_CHILD}{FOR_EVER}", rack.ready()));
+    let child = rack.start("a,b", &format!("{HIDDEN_CHILD}{}{FOR_EVER}", rack.ready()));
     rack.wait_ready(2);
     send(parent(program(&rack, 0)), "KILL");
     let ran = finish(child);
@@ -168,7 +168,7 @@ fn a_supervisor_that_is_killed_leaves_nothing() {
 #[test]
 fn a_daemon_that_is_restarted_ends_what_was_left() {
     let mut rack = Rack::new(&["a"]);
-    let child = rack.start("a", &format!("{}{HIDDEN_CHILD}{FOR_EVER}", rack.ready()));
+    let child = rack.start("a", &format!("{HIDDEN_CHILD}{}{FOR_EVER}", rack.ready()));
     rack.wait_ready(1);
     let supervisor = parent(program(&rack, 0));
     // The supervisor is stopped, so that it cannot act before it is killed, too.
@@ -192,7 +192,7 @@ fn a_daemon_that_is_restarted_ends_what_was_left() {
 #[test]
 fn a_daemon_that_hangs_is_lost_and_cleans_up_when_it_goes_on() {
     let rack = Rack::new(&["a", "b"]);
-    let child = rack.start("a,b", &format!("{}{HIDDEN_CHILD}{FOR_EVER}", rack.ready()));
+    let child = rack.start("a,b", &format!("{HIDDEN_CHILD}{}{FOR_EVER}", rack.ready()));
     rack.wait_ready(2);
     send(rack.daemon_pid(1), "STOP");
     let ran = finish(child);
