@@ -235,17 +235,24 @@ impl Port {
         self.lane.read(&probe, 0, &SharedBytes::heap(8), PROBE_TOKEN)?;
         self.lane.flush()?;
         // Up to the probe's own end, which would otherwise be taken for that of the next operation.
-        let until_then: Vec<_> = self.until("the end of an operation", |events| {
+        let mut until_then: Vec<_> = self.until("the end of an operation", |events| {
             let is_probe = |event: &Event| {
                 matches!(event, Event::Completed { token, .. } if *token == PROBE_TOKEN)
             };
             let ended = events.iter().position(is_probe)?;
             Some(events.drain(..=ended).collect())
         });
-        let failure = until_then.into_iter().find_map(|event| match event {
-            Event::Failed { error, .. } => Some(error),
-            _ => None,
+        until_then.pop();
+        let mut failure = None;
+        // What has arrived for others, such as the end of an import, is theirs.
+        let others = until_then.into_iter().filter_map(|event| match event {
+            Event::Failed { error, .. } => {
+                failure.get_or_insert(error);
+                None
+            }
+            other => Some(other),
         });
+        self.events.splice(..0, others);
         failure.map_or(Ok(()), Err)
     }
 }
