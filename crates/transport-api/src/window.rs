@@ -153,6 +153,36 @@ impl Window {
         Ok(())
     }
 
+    /// Stores `word` at byte `at`; false, without a reason, if that is refused. As
+    /// [`write_from`](Self::write_from) of eight bytes, in as few instructions as possible.
+    #[inline(always)]
+    pub fn store_word(&self, at: usize, word: u64) -> bool {
+        let place = self.place_of(at, Rights::WRITE);
+        if let Some(place) = place {
+            self.memory.words().store(place, word, Ordering::Relaxed);
+        }
+        place.is_some()
+    }
+
+    /// The word at byte `at`; `None`, without a reason, if that is refused. As
+    /// [`read_into`](Self::read_into) of eight bytes.
+    #[inline(always)]
+    pub fn load_word(&self, at: usize) -> Option<u64> {
+        let place = self.place_of(at, Rights::READ)?;
+        Some(self.memory.words().load(place, Ordering::Relaxed))
+    }
+
+    /// Which word is at byte `at`, if it may be used.
+    #[inline(always)]
+    fn place_of(&self, at: usize, needs: Rights) -> Option<usize> {
+        let place = at / 8;
+        let fine = self.is_live()
+            && self.rights.allow(needs)
+            && at.is_multiple_of(8)
+            && place < self.memory.words().len();
+        fine.then_some(place)
+    }
+
     /// If the word at byte `at` is `expected`, makes it `new`, atomically; the old value.
     ///
     /// # Errors
