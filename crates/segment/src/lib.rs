@@ -41,6 +41,8 @@
 mod clerk;
 mod engine;
 mod error;
+#[cfg(all(any(test, fuzzing), not(loom)))]
+pub mod fuzzing;
 mod local;
 mod lookup;
 mod name;
