@@ -37,7 +37,13 @@ const SALT: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03];
 #[inline]
 pub fn checksum(memory: &SharedBytes, start: usize, count: usize) -> u64 {
     let words = memory.words();
-    let word = |at: usize| words.load(start + at, Ordering::Relaxed);
+    checksum_of(count, |at| words.load(start + at, Ordering::Relaxed))
+}
+
+/// As [`checksum`], of `count` words that are elsewhere: `word` is asked for each of them once, in
+/// order.
+#[inline(always)]
+pub fn checksum_of(count: usize, mut word: impl FnMut(usize) -> u64) -> u64 {
     let mut state = count as u64;
     let mut at = 0;
     while at + 1 < count {

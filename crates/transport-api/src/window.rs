@@ -174,9 +174,13 @@ impl Window {
         Ok(self.memory.word(at).fetch_add(addend, Ordering::AcqRel))
     }
 
-    /// Whether `count` bytes at `at` may be done to what needs `needs`.
+    /// Whether an operation that needs `needs` may be done to the `count` bytes at byte `at`. Every
+    /// operation asks this itself: it is for those made of several, which are refused as a whole.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
     #[inline(always)]
-    fn check(&self, at: usize, count: usize, needs: Rights) -> Result<(), OpError> {
+    pub fn check(&self, at: usize, count: usize, needs: Rights) -> Result<(), OpError> {
         let len = self.memory.len();
         let fine = self.is_live() && self.rights.allow(needs) && count <= len && at <= len - count;
         if fine { Ok(()) } else { Err(self.refusal(at, count, needs)) }

@@ -9,7 +9,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     TRANSPORTS,
     &["gossamer-fiber"],
     &["gossamer-progress"],
-    &["gossamer-trust-core"],
+    &["gossamer-segment", "gossamer-trust-core"],
     &[PICKS_TRANSPORTS],
     &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest"],
     &["gossamer-chaos", "gossamer-kv"],

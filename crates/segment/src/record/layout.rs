@@ -1,0 +1,205 @@
+//! [`Record`]: the layout of a record, and what makes and checks its bytes. Nothing here repeats
+//! anything; `reader.rs` does.
+
+use std::convert::Infallible;
+use std::hint::cold_path;
+use std::marker::PhantomData;
+
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
+use transport_api::integrity::checksum_of;
+use transport_api::{OpError, Rights, Window};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::Torn;
+
+pub(super) const WORD: usize = size_of::<u64>();
+
+/// What a writer of version 0 is told.
+const NEVER_WRITTEN: &str = "version 0 is that of a record that was never written: begin with 1";
+
+/// A record of one `T`: its layout and the functions on it. There are no values of this type: a
+/// record is [`BYTES`](Self::BYTES) bytes of memory at a multiple of 8.
+///
+/// | Caller | Calls |
+/// |---|---|
+/// | owner that writes | [`RecordWriter`](crate::RecordWriter) |
+/// | reader of memory that is mapped | [`read_window`](Self::read_window), or [`read_mapped`](Self::read_mapped) |
+/// | reader of memory that is not | one READ of [`BYTES`](Self::BYTES), then [`decode`](Self::decode); if it is [`Torn`], again |
+/// | the one writer, if its memory is not mapped | [`encode`](Self::encode) or [`encode_into`](Self::encode_into), then one WRITE |
+/// | the one writer, if it is mapped | [`write_window`](Self::write_window) |
+///
+/// A caller that gets version n from mapped memory sees all that the writer did before it wrote
+/// version n, and never gets an older version later.
+///
+/// ```
+/// use gossamer_segment::{Record, RecordWriter};
+/// use primitive::SharedBytes;
+/// use zerocopy::{FromBytes, Immutable, IntoBytes};
+///
+/// #[derive(FromBytes, IntoBytes, Immutable, Debug, PartialEq)]
+/// #[repr(C)]
+/// struct Quote {
+///     bid: u64,
+///     ask: u64,
+///     volume: u64,
+/// }
+///
+/// let memory = SharedBytes::heap(2 * Record::<Quote>::BYTES);
+/// let at = Record::<Quote>::BYTES; // the second of two
+/// assert_eq!(Record::<Quote>::read_mapped(&memory, at)?, None);
+/// let mut writer = RecordWriter::<Quote>::new(memory.clone(), at);
+/// writer.write(&Quote { bid: 99, ask: 101, volume: 7 });
+/// let quote = Quote { bid: 99, ask: 101, volume: 7 };
+/// assert_eq!(Record::<Quote>::read_mapped(&memory, at)?, Some((1, quote)));
+/// # Ok::<(), gossamer_segment::Torn>(())
+/// ```
+pub struct Record<T>(PhantomData<fn() -> T>);
+
+impl<T> Record<T> {
+    /// Bytes of a record, a multiple of 8: in an array of records, the distance between two. Those
+    /// of a `T` of up to 48 bytes fit in a cache line; an array of them is read and written fastest
+    /// if it begins at one.
+    pub const BYTES: usize = Self::CHECKSUM + WORD;
+
+    /// Where the payload begins.
+    const PAYLOAD: usize = WORD;
+
+    /// Where the checksum is.
+    const CHECKSUM: usize = WORD + size_of::<T>().next_multiple_of(WORD);
+}
+
+impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
+    /// The version and value of a record at byte `at` of a copy, such as one READ of
+    /// [`BYTES`](Self::BYTES) brings; `None` if it was never written. Call it once the READ has
+    /// completed. If the memory is still written meanwhile, use [`read_mapped`](Self::read_mapped).
+    ///
+    /// # Errors
+    /// [`Torn`] if the copy was made while the record was written: make another.
+    ///
+    /// # Panics
+    /// If the record is not inside `copy`.
+    #[inline]
+    pub fn decode(copy: &SharedBytes, at: usize) -> Result<Option<(u64, T)>, Torn> {
+        let Ok(copied) = Self::take(|start, out| {
+            copy.read_words(at + start, out);
+            Ok::<(), Infallible>(())
+        });
+        copied.ok_or(Torn { attempts: 1 })
+    }
+
+    /// As [`decode`](Self::decode), of a record that is all of `bytes`.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    ///
+    /// # Panics
+    /// If `bytes` are not [`BYTES`](Self::BYTES) bytes.
+    #[inline]
+    pub fn decode_bytes(bytes: &[u8]) -> Result<Option<(u64, T)>, Torn> {
+        let (len, expected) = (bytes.len(), Self::BYTES);
+        assert!(len == expected, "a record has {expected} bytes, got {len}");
+        let Ok(copied) = Self::take(|start, out| {
+            out.copy_from_slice(&bytes[start..start + out.len()]);
+            Ok::<(), Infallible>(())
+        });
+        copied.ok_or(Torn { attempts: 1 })
+    }
+
+    /// All of a record that holds `value`, for one WRITE by the one writer.
+    ///
+    /// ```
+    /// use gossamer_segment::Record;
+    /// let bytes = Record::<[u32; 3]>::encode(&[1, 2, 3], 7);
+    /// assert_eq!(bytes.len(), Record::<[u32; 3]>::BYTES);
+    /// assert_eq!(Record::decode(&bytes, 0), Ok(Some((7, [1_u32, 2, 3]))));
+    /// ```
+    ///
+    /// # Panics
+    /// If `version` is zero, which says that a record was never written.
+    #[must_use]
+    pub fn encode(value: &T, version: u64) -> SharedBytes {
+        let memory = SharedBytes::heap(Self::BYTES);
+        Self::encode_into(&memory, 0, value, version);
+        memory
+    }
+
+    /// As [`encode`](Self::encode), at byte `at` of `memory`. Memory that readers map may be
+    /// written like this: a reader that gets this version sees what the caller did before.
+    ///
+    /// # Panics
+    /// As [`encode`](Self::encode); if the record is not inside `memory`, or `at` is no multiple of
+    /// 8.
+    #[inline]
+    pub fn encode_into(memory: &SharedBytes, at: usize, value: &T, version: u64) {
+        let checksum = Self::checksum(version, value);
+        assert!(version != 0, "{NEVER_WRITTEN}");
+        memory.store(at, version, Ordering::Relaxed);
+        memory.write_words(at + Self::PAYLOAD, value.as_bytes());
+        memory.store(at + Self::CHECKSUM, checksum, Ordering::Release);
+    }
+
+    /// As [`encode_into`](Self::encode_into), to a region that is mapped.
+    ///
+    /// # Errors
+    /// As [`Window::signal`]. A record that is not allowed or not inside the region is not touched;
+    /// a revocation meanwhile may leave one that is [`Torn`].
+    ///
+    /// # Panics
+    /// If `version` is zero.
+    #[inline]
+    pub fn write_window(
+        window: &Window,
+        at: usize,
+        value: &T,
+        version: u64,
+    ) -> Result<(), OpError> {
+        let checksum = Self::checksum(version, value);
+        assert!(version != 0, "{NEVER_WRITTEN}");
+        Self::check(window, at, Rights::WRITE)?;
+        window.write_from(at, version.as_bytes())?;
+        window.write_from(at + Self::PAYLOAD, value.as_bytes())?;
+        window.signal(at + Self::CHECKSUM, checksum)
+    }
+
+    /// Whether an operation that needs `needs` may be done to a record at byte `at` of a region.
+    #[inline]
+    pub(super) fn check(window: &Window, at: usize, needs: Rights) -> Result<(), OpError> {
+        window.check(at, Self::BYTES, needs)?;
+        if at.is_multiple_of(WORD) { Ok(()) } else { Err(OpError::Misaligned(at)) }
+    }
+
+    /// One attempt at a record that `copy` copies piece by piece: it fills what it is handed with
+    /// what is at a byte of the record. `None` if the record is torn.
+    #[inline(always)]
+    pub(super) fn take<E>(
+        mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<Option<Option<(u64, T)>>, E> {
+        let (mut version, mut checksum, mut value) = (0_u64, 0_u64, T::new_zeroed());
+        copy(0, version.as_mut_bytes())?;
+        copy(Self::PAYLOAD, value.as_mut_bytes())?;
+        copy(Self::CHECKSUM, checksum.as_mut_bytes())?;
+        if version == 0 {
+            cold_path();
+            let is_fresh = checksum == 0 && value.as_bytes().iter().all(|byte| *byte == 0);
+            return Ok(is_fresh.then_some(None));
+        }
+        let is_intact = checksum == Self::checksum(version, &value);
+        Ok(is_intact.then_some(Some((version, value))))
+    }
+
+    /// The checksum of a record.
+    #[inline(always)]
+    fn checksum(version: u64, value: &T) -> u64 {
+        let (words, rest) = value.as_bytes().as_chunks::<WORD>();
+        checksum_of(Self::CHECKSUM / WORD, |at| match at.checked_sub(1) {
+            None => version,
+            Some(at) if at < words.len() => u64::from_ne_bytes(words[at]),
+            Some(_) => {
+                let mut last = [0; WORD];
+                last[..rest.len()].copy_from_slice(rest);
+                u64::from_ne_bytes(last)
+            }
+        })
+    }
+}

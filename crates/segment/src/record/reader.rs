@@ -1,0 +1,100 @@
+//! Reading a record that its writer may be writing: attempts until one is not torn, and the end of
+//! them if the writer died in the middle.
+
+use std::convert::Infallible;
+
+use primitive::SharedBytes;
+use primitive::sync::{Ordering, fence, spin_hint};
+use transport_api::{OpError, Rights, Window};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::Record;
+
+/// Attempts between which a reader pauses for a moment. A write takes some ten nanoseconds, so more
+/// are needed only if the writer was interrupted or writes without pause.
+const SPINS: u32 = if cfg!(loom) { 3 } else { 128 };
+
+/// Attempts between which it yields the processor, which a writer may need that was interrupted.
+const YIELDS: u32 = if cfg!(loom) { 0 } else { 4096 };
+
+/// A record that was torn each time it was read.
+///
+/// A writer that writes without pause can cause it, so that reading again may help. If its writer
+/// died in the middle of a write, a record stays torn until another writer writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "record torn in each of {attempts} attempts to read it, expected one between two writes: \
+     read it again, and if its writer has died, write it anew"
+)]
+pub struct Torn {
+    /// How often it was read.
+    pub attempts: u32,
+}
+
+impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
+    /// The version and value of the record at byte `at` of memory that is mapped; `None` if it was
+    /// never written. Its caller sees all that the writer did before it wrote this version (see the
+    /// table in the module's documentation), and never reads an older version later.
+    ///
+    /// It waits for a write to end: by spinning, then by yielding the thread (not the fiber), some
+    /// thousand times.
+    ///
+    /// # Errors
+    /// [`Torn`] if no attempt found the record between two writes.
+    ///
+    /// # Panics
+    /// If the record is not inside `memory`.
+    #[inline]
+    pub fn read_mapped(memory: &SharedBytes, at: usize) -> Result<Option<(u64, T)>, Torn> {
+        let Ok(read) = Self::read_by(|start, out| {
+            memory.read_words(at + start, out);
+            Ok::<(), Infallible>(())
+        });
+        read
+    }
+
+    /// As [`read_mapped`](Self::read_mapped), of a region that is mapped. Each copy is checked as
+    /// [`Window::read_into`] checks it.
+    ///
+    /// # Errors
+    /// As [`Window::read_into`], and [`OpError::Misaligned`]; inside, as
+    /// [`read_mapped`](Self::read_mapped).
+    #[inline]
+    pub fn read_window(
+        window: &Window,
+        at: usize,
+    ) -> Result<Result<Option<(u64, T)>, Torn>, OpError> {
+        Self::check(window, at, Rights::READ)?;
+        Self::read_by(|start, out| window.read_into(at + start, out))
+    }
+
+    /// As [`read_mapped`](Self::read_mapped), of a record that `copy` copies piece by piece: it is
+    /// given a byte of the record and fills what it is handed with what is there.
+    ///
+    /// # Errors
+    /// Those of `copy`, which end the read; inside, as [`read_mapped`](Self::read_mapped).
+    #[inline]
+    pub fn read_by<E>(
+        mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<Result<Option<(u64, T)>, Torn>, E> {
+        let mut attempts = 0;
+        loop {
+            if let Some(found) = Self::take(&mut copy)? {
+                // Pairs with the release store of the checksum that was just loaded.
+                fence(Ordering::Acquire);
+                return Ok(Ok(found));
+            }
+            attempts += 1;
+            if attempts == SPINS + YIELDS {
+                return Ok(Err(Torn { attempts }));
+            }
+            pause(attempts);
+        }
+    }
+}
+
+/// Lets some time pass before the next attempt.
+#[cold]
+fn pause(attempts: u32) {
+    if attempts < SPINS { spin_hint() } else { std::thread::yield_now() }
+}
