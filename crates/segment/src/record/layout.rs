@@ -1,5 +1,5 @@
-//! [`Record`]: the layout of a record, and what makes and checks its bytes. Nothing here repeats
-//! anything; `reader.rs` does.
+//! [`Record`]: the layout of a record, and what makes and checks its bytes. Each attempt to read one
+//! ends here with a value or [`Torn`]; `reader.rs` tries again.
 
 use std::convert::Infallible;
 use std::hint::cold_path;
@@ -11,12 +11,24 @@ use transport_api::integrity::checksum_of;
 use transport_api::{OpError, Rights, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Torn;
-
 pub(super) const WORD: usize = size_of::<u64>();
 
 /// What a writer of version 0 is told.
 const NEVER_WRITTEN: &str = "version 0 is that of a record that was never written: begin with 1";
+
+/// A record that was torn each time it was read.
+///
+/// A writer that writes without pause can cause it, so that reading again may help. If its writer
+/// died in the middle of a write, a record stays torn until another writer writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "record torn in each of {attempts} attempts to read it, expected one between two writes: \
+     read it again, and if its writer has died, write it anew"
+)]
+pub struct Torn {
+    /// How often it was read.
+    pub attempts: u32,
+}
 
 /// A record of one `T`: its layout and the functions on it. There are no values of this type: a
 /// record is [`BYTES`](Self::BYTES) bytes of memory at a multiple of 8.

@@ -1,8 +1,8 @@
 //! [`Record`]: a value larger than a word in shared memory, with one writer and any number of
 //! readers, which never see it torn.
 //!
-//! Reading order: [`Record`] (the layout, encoding and decoding), [`RecordWriter`] (the owner's
-//! side), [`Torn`] and the retries of a reader of mapped memory.
+//! Reading order: [`Record`] and [`Torn`] in `layout.rs` (the layout, encoding and decoding),
+//! [`RecordWriter`] (the owner's side), and the retries of a reader of mapped memory in `reader.rs`.
 //!
 //! # Layout
 //! ```text
@@ -43,6 +43,5 @@ mod writer;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use self::layout::Record;
-pub use self::reader::Torn;
+pub use self::layout::{Record, Torn};
 pub use self::writer::RecordWriter;

@@ -8,7 +8,7 @@ use primitive::sync::{Ordering, fence, spin_hint};
 use transport_api::{OpError, Rights, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Record;
+use super::{Record, Torn};
 
 /// Attempts between which a reader pauses for a moment. A write takes some ten nanoseconds, so more
 /// are needed only if the writer was interrupted or writes without pause.
@@ -17,24 +17,10 @@ const SPINS: u32 = if cfg!(loom) { 3 } else { 128 };
 /// Attempts between which it yields the processor, which a writer may need that was interrupted.
 const YIELDS: u32 = if cfg!(loom) { 0 } else { 4096 };
 
-/// A record that was torn each time it was read.
-///
-/// A writer that writes without pause can cause it, so that reading again may help. If its writer
-/// died in the middle of a write, a record stays torn until another writer writes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "record torn in each of {attempts} attempts to read it, expected one between two writes: \
-     read it again, and if its writer has died, write it anew"
-)]
-pub struct Torn {
-    /// How often it was read.
-    pub attempts: u32,
-}
-
 impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     /// The version and value of the record at byte `at` of memory that is mapped; `None` if it was
-    /// never written. Its caller sees all that the writer did before it wrote this version (see the
-    /// table in the module's documentation), and never reads an older version later.
+    /// never written. Its caller sees all that the writer did before it wrote this version, and never
+    /// gets an older version later.
     ///
     /// It waits for a write to end: by spinning, then by yielding the thread (not the fiber), some
     /// thousand times.
