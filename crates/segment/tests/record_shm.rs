@@ -78,10 +78,7 @@ fn read_all(
 }
 
 /// Lets `write` write every version on a thread of its own while `read` reads.
-fn hammer(
-    mut write: impl FnMut(u64) + Send,
-    read: impl Fn() -> Result<Option<(u64, Value)>, u32>,
-) {
+fn hammer(mut write: impl FnMut(u64) + Send, read: impl Fn() -> Result<Option<(u64, Value)>, u32>) {
     let seen = AtomicU64::new(0);
     thread::scope(|scope| {
         // Dropped in front of the end of the scope, so that the writer never waits for a reader
@@ -123,9 +120,7 @@ fn an_importer_writes_and_the_owner_sees_nothing_torn() {
         Record::write_window(window, AT, &value(version), version).expect("a write");
     };
     let memory = region.memory();
-    hammer(write, || {
-        Record::<Value>::read_mapped(memory, AT).map_err(|torn| torn.attempts)
-    });
+    hammer(write, || Record::<Value>::read_mapped(memory, AT).map_err(|torn| torn.attempts));
 }
 
 /// As the two above, but each write is one copy and each read another, as without mapped memory:
@@ -134,10 +129,8 @@ fn an_importer_writes_and_the_owner_sees_nothing_torn() {
 fn copies_that_are_made_while_it_is_written_are_refused() {
     let (_hosts, region, remote) = rack(Rights::READ | Rights::WRITE);
     let window = mapped(&remote);
-    let (staging, copy) = (
-        SharedBytes::heap(Record::<Value>::BYTES),
-        SharedBytes::heap(Record::<Value>::BYTES),
-    );
+    let (staging, copy) =
+        (SharedBytes::heap(Record::<Value>::BYTES), SharedBytes::heap(Record::<Value>::BYTES));
     let write = |version| {
         Record::encode_into(&staging, 0, &value(version), version);
         region.memory().copy_from(AT, &staging);
