@@ -1,14 +1,13 @@
 //! [`Record`]: the layout of a record, and what makes and checks its bytes. Each attempt to read one
 //! ends here with a value or [`Torn`]; `reader.rs` tries again.
 
-use std::convert::Infallible;
 use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use transport_api::integrity::checksum_of;
-use transport_api::{OpError, Rights, Window};
+use transport_api::{OpError, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub(super) const WORD: usize = size_of::<u64>();
@@ -74,8 +73,8 @@ impl<T> Record<T> {
     /// if it begins at one.
     pub const BYTES: usize = Self::CHECKSUM + WORD;
 
-    /// Where the payload begins.
-    const PAYLOAD: usize = WORD;
+    /// Words of a record.
+    pub(super) const WORDS: usize = Self::BYTES / WORD;
 
     /// Where the checksum is.
     const CHECKSUM: usize = WORD + size_of::<T>().next_multiple_of(WORD);
@@ -90,14 +89,10 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     /// [`Torn`] if the copy was made while the record was written: make another.
     ///
     /// # Panics
-    /// If the record is not inside `copy`.
+    /// If the record is not inside `copy`, or `at` is no multiple of 8.
     #[inline]
     pub fn decode(copy: &SharedBytes, at: usize) -> Result<Option<(u64, T)>, Torn> {
-        let Ok(copied) = Self::take(|start, out| {
-            copy.read_words(at + start, out);
-            Ok::<(), Infallible>(())
-        });
-        copied.ok_or(Torn { attempts: 1 })
+        Attempt::at(copy, at).end().ok_or(Torn { attempts: 1 })
     }
 
     /// As [`decode`](Self::decode), of a record that is all of `bytes`.
@@ -111,11 +106,11 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     pub fn decode_bytes(bytes: &[u8]) -> Result<Option<(u64, T)>, Torn> {
         let (len, expected) = (bytes.len(), Self::BYTES);
         assert!(len == expected, "a record has {expected} bytes, got {len}");
-        let Ok(copied) = Self::take(|start, out| {
-            out.copy_from_slice(&bytes[start..start + out.len()]);
-            Ok::<(), Infallible>(())
-        });
-        copied.ok_or(Torn { attempts: 1 })
+        let mut attempt = Attempt::new();
+        for (index, word) in bytes.as_chunks().0.iter().enumerate() {
+            attempt.put(index, u64::from_ne_bytes(*word));
+        }
+        attempt.end().ok_or(Torn { attempts: 1 })
     }
 
     /// All of a record that holds `value`, for one WRITE by the one writer.
@@ -144,11 +139,12 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     /// 8.
     #[inline]
     pub fn encode_into(memory: &SharedBytes, at: usize, value: &T, version: u64) {
-        let checksum = Self::checksum(version, value);
-        assert!(version != 0, "{NEVER_WRITTEN}");
-        memory.store(at, version, Ordering::Relaxed);
-        memory.write_words(at + Self::PAYLOAD, value.as_bytes());
-        memory.store(at + Self::CHECKSUM, checksum, Ordering::Release);
+        let start = place(memory, at, Self::BYTES);
+        let (words, record) = (memory.words(), Encoder::new(value, version));
+        for index in 0..Self::WORDS - 1 {
+            words.store(start + index, record.word(index), Ordering::Relaxed);
+        }
+        words.store(start + Self::WORDS - 1, record.word(Self::WORDS - 1), Ordering::Release);
     }
 
     /// As [`encode_into`](Self::encode_into), to a region that is mapped.
@@ -166,52 +162,119 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
         value: &T,
         version: u64,
     ) -> Result<(), OpError> {
-        let checksum = Self::checksum(version, value);
-        assert!(version != 0, "{NEVER_WRITTEN}");
-        Self::check(window, at, Rights::WRITE)?;
-        window.write_from(at, version.as_bytes())?;
-        window.write_from(at + Self::PAYLOAD, value.as_bytes())?;
-        window.signal(at + Self::CHECKSUM, checksum)
+        let record = Encoder::new(value, version);
+        window.store_words(at, Self::WORDS, |index| record.word(index))
     }
+}
 
-    /// Whether an operation that needs `needs` may be done to a record at byte `at` of a region.
-    #[inline]
-    pub(super) fn check(window: &Window, at: usize, needs: Rights) -> Result<(), OpError> {
-        window.check(at, Self::BYTES, needs)?;
-        if at.is_multiple_of(WORD) { Ok(()) } else { Err(OpError::Misaligned(at)) }
-    }
+/// The first word of a record of `bytes` bytes at byte `at` of `memory`.
+#[inline(always)]
+pub(super) fn place(memory: &SharedBytes, at: usize, bytes: usize) -> usize {
+    let len = memory.len();
+    assert!(
+        at.is_multiple_of(WORD) && bytes <= len && at <= len - bytes,
+        "invalid place {at} of a record of {bytes} bytes in a memory of {len} bytes: \
+         expected a multiple of 8 that leaves room for it"
+    );
+    at / WORD
+}
 
-    /// One attempt at a record that `copy` copies piece by piece: it fills what it is handed with
-    /// what is at a byte of the record. `None` if the record is torn.
+/// Word `index` of a payload; the bytes behind its end are zero.
+#[inline(always)]
+fn payload_word(bytes: &[u8], index: usize) -> u64 {
+    let (words, rest) = bytes.as_chunks::<WORD>();
+    u64::from_ne_bytes(words.get(index).copied().unwrap_or_else(|| {
+        let mut last = [0; WORD];
+        last[..rest.len()].copy_from_slice(rest);
+        last
+    }))
+}
+
+/// The checksum of a record.
+#[inline(always)]
+fn checksum<T: IntoBytes + Immutable>(version: u64, value: &T) -> u64 {
+    let bytes = value.as_bytes();
+    checksum_of(Record::<T>::WORDS - 1, |index| match index {
+        0 => version,
+        _ => payload_word(bytes, index - 1),
+    })
+}
+
+/// The words of a record that is written.
+struct Encoder<'a, T> {
+    version: u64,
+    value: &'a T,
+    checksum: u64,
+}
+
+impl<'a, T: IntoBytes + Immutable> Encoder<'a, T> {
     #[inline(always)]
-    pub(super) fn take<E>(
-        mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
-    ) -> Result<Option<Option<(u64, T)>>, E> {
-        let (mut version, mut checksum, mut value) = (0_u64, 0_u64, T::new_zeroed());
-        copy(0, version.as_mut_bytes())?;
-        copy(Self::PAYLOAD, value.as_mut_bytes())?;
-        copy(Self::CHECKSUM, checksum.as_mut_bytes())?;
+    fn new(value: &'a T, version: u64) -> Self {
+        assert!(version != 0, "{NEVER_WRITTEN}");
+        Self { version, value, checksum: checksum(version, value) }
+    }
+
+    #[inline(always)]
+    fn word(&self, index: usize) -> u64 {
+        match index {
+            0 => self.version,
+            _ if index == Record::<T>::WORDS - 1 => self.checksum,
+            _ => payload_word(self.value.as_bytes(), index - 1),
+        }
+    }
+}
+
+/// The words of a record that is read, each of which is put once.
+pub(super) struct Attempt<T> {
+    version: u64,
+    value: T,
+    checksum: u64,
+}
+
+impl<T: FromBytes + IntoBytes + Immutable> Attempt<T> {
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Self { version: 0, value: T::new_zeroed(), checksum: 0 }
+    }
+
+    /// All words of the record at byte `at` of `memory`.
+    #[inline(always)]
+    pub(super) fn at(memory: &SharedBytes, at: usize) -> Self {
+        let start = place(memory, at, Record::<T>::BYTES);
+        let (words, mut attempt) = (memory.words(), Self::new());
+        for index in 0..Record::<T>::WORDS {
+            attempt.put(index, words.load(start + index, Ordering::Relaxed));
+        }
+        attempt
+    }
+
+    /// Puts word `index` of the record.
+    #[inline(always)]
+    pub(super) fn put(&mut self, index: usize, word: u64) {
+        let bytes = word.to_ne_bytes();
+        match index {
+            0 => self.version = word,
+            _ if index == Record::<T>::WORDS - 1 => self.checksum = word,
+            _ => {
+                let (words, rest) = self.value.as_mut_bytes().as_chunks_mut::<WORD>();
+                match words.get_mut(index - 1) {
+                    Some(word) => *word = bytes,
+                    None => rest.copy_from_slice(&bytes[..rest.len()]),
+                }
+            }
+        }
+    }
+
+    /// What was read; `None` if it is torn.
+    #[inline(always)]
+    pub(super) fn end(self) -> Option<Option<(u64, T)>> {
+        let Self { version, value, checksum: expected } = self;
         if version == 0 {
             cold_path();
-            let is_fresh = checksum == 0 && value.as_bytes().iter().all(|byte| *byte == 0);
-            return Ok(is_fresh.then_some(None));
+            let is_fresh = expected == 0 && value.as_bytes().iter().all(|byte| *byte == 0);
+            return is_fresh.then_some(None);
         }
-        let is_intact = checksum == Self::checksum(version, &value);
-        Ok(is_intact.then_some(Some((version, value))))
-    }
-
-    /// The checksum of a record.
-    #[inline(always)]
-    fn checksum(version: u64, value: &T) -> u64 {
-        let (words, rest) = value.as_bytes().as_chunks::<WORD>();
-        checksum_of(Self::CHECKSUM / WORD, |at| match at.checked_sub(1) {
-            None => version,
-            Some(at) if at < words.len() => u64::from_ne_bytes(words[at]),
-            Some(_) => {
-                let mut last = [0; WORD];
-                last[..rest.len()].copy_from_slice(rest);
-                u64::from_ne_bytes(last)
-            }
-        })
+        let is_intact = expected == checksum(version, &value);
+        is_intact.then_some(Some((version, value)))
     }
 }

@@ -12,8 +12,8 @@
 //!
 //! 1. Version 0 is "never written": such a record is all zero, as fresh memory is. Each write has a
 //!    version above the last.
-//! 2. The checksum covers the version and the payload ([`transport_api::integrity`]). It takes the
-//!    padding behind the payload as zeros: readers do not look at it, and writers do not write it.
+//! 2. The checksum covers the version and the payload ([`transport_api::integrity`]). The padding
+//!    behind the payload is zero, and readers ignore it.
 //! 3. Only the writer writes. If there are two at the same time, a reader gets a value of one of
 //!    them or [`Torn`], never a mixture.
 //!

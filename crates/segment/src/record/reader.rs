@@ -5,9 +5,10 @@ use std::convert::Infallible;
 
 use primitive::SharedBytes;
 use primitive::sync::{Ordering, fence, spin_hint};
-use transport_api::{OpError, Rights, Window};
+use transport_api::{OpError, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::layout::Attempt;
 use super::{Record, Torn};
 
 /// Attempts between which a reader pauses for a moment. A write takes some ten nanoseconds, so more
@@ -29,53 +30,51 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     /// [`Torn`] if no attempt found the record between two writes.
     ///
     /// # Panics
-    /// If the record is not inside `memory`.
+    /// If the record is not inside `memory`, or `at` is no multiple of 8.
     #[inline]
     pub fn read_mapped(memory: &SharedBytes, at: usize) -> Result<Option<(u64, T)>, Torn> {
-        let Ok(read) = Self::read_by(|start, out| {
-            memory.read_words(at + start, out);
-            Ok::<(), Infallible>(())
-        });
+        let Ok(read) = until_intact(|| Ok::<_, Infallible>(Attempt::at(memory, at)));
         read
     }
 
-    /// As [`read_mapped`](Self::read_mapped), of a region that is mapped. Each copy is checked as
-    /// [`Window::read_into`] checks it.
+    /// As [`read_mapped`](Self::read_mapped), of a region that is mapped. Each attempt is checked as
+    /// other operations on the region are.
     ///
     /// # Errors
-    /// As [`Window::read_into`], and [`OpError::Misaligned`]; inside, as
-    /// [`read_mapped`](Self::read_mapped).
+    /// As [`Window::load_words`]; inside, as [`read_mapped`](Self::read_mapped).
     #[inline]
     pub fn read_window(
         window: &Window,
         at: usize,
     ) -> Result<Result<Option<(u64, T)>, Torn>, OpError> {
-        Self::check(window, at, Rights::READ)?;
-        Self::read_by(|start, out| window.read_into(at + start, out))
+        until_intact(|| {
+            let mut attempt = Attempt::new();
+            window.load_words(at, Self::WORDS, |index, word| attempt.put(index, word))?;
+            Ok(attempt)
+        })
     }
+}
 
-    /// As [`read_mapped`](Self::read_mapped), of a record that `copy` copies piece by piece: it is
-    /// given a byte of the record and fills what it is handed with what is there.
-    ///
-    /// # Errors
-    /// Those of `copy`, which end the read; inside, as [`read_mapped`](Self::read_mapped).
-    #[inline]
-    pub fn read_by<E>(
-        mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
-    ) -> Result<Result<Option<(u64, T)>, Torn>, E> {
-        let mut attempts = 0;
-        loop {
-            if let Some(found) = Self::take(&mut copy)? {
-                // Pairs with the release store of the checksum that was just loaded.
-                fence(Ordering::Acquire);
-                return Ok(Ok(found));
-            }
-            attempts += 1;
-            if attempts == SPINS + YIELDS {
-                return Ok(Err(Torn { attempts }));
-            }
-            pause(attempts);
+/// Attempts to read a record until one is not torn, there were too many, or one fails.
+#[inline(always)]
+pub(super) fn until_intact<T, E>(
+    mut attempt: impl FnMut() -> Result<Attempt<T>, E>,
+) -> Result<Result<Option<(u64, T)>, Torn>, E>
+where
+    T: FromBytes + IntoBytes + Immutable,
+{
+    let mut attempts = 0;
+    loop {
+        if let Some(found) = attempt()?.end() {
+            // Pairs with the release store of the checksum that was just loaded.
+            fence(Ordering::Acquire);
+            return Ok(Ok(found));
         }
+        attempts += 1;
+        if attempts == SPINS + YIELDS {
+            return Ok(Err(Torn { attempts }));
+        }
+        pause(attempts);
     }
 }
 

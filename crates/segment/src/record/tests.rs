@@ -9,6 +9,8 @@ use proptest::prelude::*;
 use transport_api::{HostId, OpError, RegionKey, Rights, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::layout::Attempt;
+use super::reader::until_intact;
 use super::{Record, RecordWriter, Torn};
 
 /// A type with fields of several sizes, which leave no padding.
@@ -128,18 +130,27 @@ fn a_record_whose_writer_died_is_torn_until_the_next_write() {
 #[test]
 fn a_read_ends_as_soon_as_an_attempt_is_intact_or_refused() {
     let (old, new) = (Record::<Words>::encode(&[1; 6], 1), Record::<Words>::encode(&[2; 6], 2));
-    let mut copies = 0;
-    let read = Record::<Words>::read_by(|start, out| {
-        // The first piece of each of two attempts is old, what follows is new.
-        let memory = if start == 0 && copies < 4 { &old } else { &new };
-        memory.read_into(start, out);
-        copies += 1;
-        Ok::<(), Infallible>(())
+    let mut attempts = 0;
+    let read = until_intact(|| {
+        attempts += 1;
+        // The first word of each of two attempts is old, what follows is new.
+        let mut attempt = Attempt::<Words>::at(&new, 0);
+        attempt.put(0, if attempts < 3 { 1 } else { 2 });
+        Ok::<_, Infallible>(attempt)
     });
     assert_eq!(read, Ok(Ok(Some((2, [2; 6])))));
-    assert_eq!(copies, 9, "three attempts of three pieces");
-    let refused = Record::<Words>::read_by(|start, _| if start == 0 { Ok(()) } else { Err(start) });
-    assert_eq!(refused, Err(8));
+    assert_eq!(attempts, 3);
+    let refused = until_intact(|| {
+        attempts -= 1;
+        let mut attempt = Attempt::<Words>::at(&old, 0);
+        attempt.put(0, 2);
+        if attempts > 0 { Ok(attempt) } else { Err("refused") }
+    });
+    assert_eq!(refused, Err("refused"));
+    assert_eq!(
+        until_intact(|| Ok::<_, Infallible>(Attempt::at(&old, 0))),
+        Ok(Ok(Some((1, [1; 6]))))
+    );
 }
 
 #[test]

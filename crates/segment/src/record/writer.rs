@@ -7,7 +7,7 @@ use primitive::sync::Ordering;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Record;
-use super::layout::WORD;
+use super::layout::{WORD, place};
 
 /// The one writer of a record in memory of this process, or in memory that is mapped.
 ///
@@ -43,12 +43,7 @@ impl<T: FromBytes + IntoBytes + Immutable> RecordWriter<T> {
     /// # Panics
     /// If the record is not inside `memory`, or `at` is no multiple of 8.
     pub fn new(memory: SharedBytes, at: usize) -> Self {
-        let (record, len) = (Record::<T>::BYTES, memory.len());
-        assert!(
-            at.is_multiple_of(WORD) && record <= len && at <= len - record,
-            "invalid place {at} of a record of {record} bytes in a memory of {len} bytes: \
-             expected a multiple of 8 that leaves room for it"
-        );
+        place(&memory, at, Record::<T>::BYTES);
         let version = memory.load(at, Ordering::Relaxed);
         Self { memory, at, version, _value: PhantomData }
     }
