@@ -147,10 +147,8 @@ fn a_read_ends_as_soon_as_an_attempt_is_intact_or_refused() {
         if attempts > 0 { Ok(attempt) } else { Err("refused") }
     });
     assert_eq!(refused, Err("refused"));
-    assert_eq!(
-        until_intact(|| Ok::<_, Infallible>(Attempt::at(&old, 0))),
-        Ok(Ok(Some((1, [1; 6]))))
-    );
+    let read = until_intact(|| Ok::<_, Infallible>(Attempt::<Words>::at(&old, 0)));
+    assert_eq!(read, Ok(Ok(Some((1, [1; 6])))));
 }
 
 #[test]
