@@ -18,6 +18,8 @@ impl Namespace {
     pub const TRANSPORT: Namespace = Namespace(255);
     /// Delegation.
     pub const DELEGATION: Namespace = Namespace(1);
+    /// Named memory: segments and the registries of their names.
+    pub const SEGMENTS: Namespace = Namespace(2);
 }
 
 impl fmt::Debug for Namespace {
@@ -26,6 +28,7 @@ impl fmt::Debug for Namespace {
             Namespace::BARE => f.write_str("bare"),
             Namespace::TRANSPORT => f.write_str("transport"),
             Namespace::DELEGATION => f.write_str("delegation"),
+            Namespace::SEGMENTS => f.write_str("segments"),
             Namespace(other) => write!(f, "namespace {other}"),
         }
     }
@@ -90,4 +93,24 @@ named! {
 named! {
     /// What a bulk payload is, for the layer that its name space belongs to.
     Tag
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_layer_has_a_name_space_of_its_own() {
+        let spaces = [
+            (Namespace::BARE, 0, "bare"),
+            (Namespace::DELEGATION, 1, "delegation"),
+            (Namespace::SEGMENTS, 2, "segments"),
+            (Namespace::TRANSPORT, 255, "transport"),
+        ];
+        for (space, byte, name) in spaces {
+            let key = RegionKey::new(space, 5);
+            assert_eq!((key.namespace(), key.0 >> NUMBER_BITS), (space, byte));
+            assert_eq!(format!("{key:?}"), format!("{name}/0x5"));
+        }
+    }
 }
