@@ -157,7 +157,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["rack"],
             &["shared", "start"],
             &["reporter", "worker"],
-            &["end", "placement"],
+            &["end", "placement", "segments"],
             &["run", "sharded"],
         ],
     ),
