@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 use primitive::SharedBytes;
-use primitive::sync::{Ordering, fence, spin_hint};
+use primitive::sync::spin_hint;
 use transport_api::{OpError, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -31,9 +31,12 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     ///
     /// # Panics
     /// If the record is not inside `memory`, or `at` is no multiple of 8.
-    #[inline]
+    #[inline(always)]
     pub fn read_mapped(memory: &SharedBytes, at: usize) -> Result<Option<(u64, T)>, Torn> {
-        let Ok(read) = until_intact(|| Ok::<_, Infallible>(Attempt::at(memory, at)));
+        if let Some(found) = Attempt::at(memory, at).end() {
+            return Ok(found);
+        }
+        let Ok(read) = Self::retry(|| Ok::<_, Infallible>(Attempt::at(memory, at)));
         read
     }
 
@@ -42,44 +45,33 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     ///
     /// # Errors
     /// As [`Window::load_words`]; inside, as [`read_mapped`](Self::read_mapped).
-    #[inline]
+    #[inline(always)]
     pub fn read_window(
         window: &Window,
         at: usize,
     ) -> Result<Result<Option<(u64, T)>, Torn>, OpError> {
-        until_intact(|| {
-            let mut attempt = Attempt::new();
-            window.load_words(at, Self::WORDS, |index, word| attempt.put(index, word))?;
-            Ok(attempt)
-        })
-    }
-}
-
-/// Attempts to read a record until one is not torn, there were too many, or one fails.
-#[inline(always)]
-pub(super) fn until_intact<T, E>(
-    mut attempt: impl FnMut() -> Result<Attempt<T>, E>,
-) -> Result<Result<Option<(u64, T)>, Torn>, E>
-where
-    T: FromBytes + IntoBytes + Immutable,
-{
-    let mut attempts = 0;
-    loop {
-        if let Some(found) = attempt()?.end() {
-            // Pairs with the release store of the checksum that was just loaded.
-            fence(Ordering::Acquire);
-            return Ok(Ok(found));
+        match Attempt::through(window, at)?.end() {
+            Some(found) => Ok(Ok(found)),
+            None => Self::retry(|| Attempt::through(window, at)),
         }
-        attempts += 1;
-        if attempts == SPINS + YIELDS {
-            return Ok(Err(Torn { attempts }));
-        }
-        pause(attempts);
     }
-}
 
-/// Lets some time pass before the next attempt.
-#[cold]
-fn pause(attempts: u32) {
-    if attempts < SPINS { spin_hint() } else { std::thread::yield_now() }
+    /// Attempts after one that was torn. Apart from the first, so that only that one is inlined.
+    #[cold]
+    #[inline(never)]
+    fn retry<E>(
+        attempt: impl Fn() -> Result<Attempt<T>, E>,
+    ) -> Result<Result<Option<(u64, T)>, Torn>, E> {
+        for attempts in 1..SPINS + YIELDS {
+            if attempts < SPINS {
+                spin_hint()
+            } else {
+                std::thread::yield_now()
+            }
+            if let Some(found) = attempt()?.end() {
+                return Ok(Ok(found));
+            }
+        }
+        Ok(Err(Torn { attempts: SPINS + YIELDS }))
+    }
 }
