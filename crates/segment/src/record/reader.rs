@@ -1,8 +1,6 @@
 //! Reading a record that its writer may be writing: attempts until one is not torn, and the end of
 //! them if the writer died in the middle.
 
-use std::convert::Infallible;
-
 use primitive::SharedBytes;
 use primitive::sync::spin_hint;
 use transport_api::{OpError, Window};
@@ -33,11 +31,13 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     /// If the record is not inside `memory`, or `at` is no multiple of 8.
     #[inline(always)]
     pub fn read_mapped(memory: &SharedBytes, at: usize) -> Result<Option<(u64, T)>, Torn> {
-        if let Some(found) = Attempt::at(memory, at).end() {
-            return Ok(found);
+        let mut attempts = 0;
+        loop {
+            if let Some(found) = Attempt::at(memory, at).end() {
+                return Ok(found);
+            }
+            attempts = next(attempts)?;
         }
-        let Ok(read) = Self::retry(|| Ok::<_, Infallible>(Attempt::at(memory, at)));
-        read
     }
 
     /// As [`read_mapped`](Self::read_mapped), of a region that is mapped. Each attempt is checked as
@@ -50,28 +50,28 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
         window: &Window,
         at: usize,
     ) -> Result<Result<Option<(u64, T)>, Torn>, OpError> {
-        match Attempt::through(window, at)?.end() {
-            Some(found) => Ok(Ok(found)),
-            None => Self::retry(|| Attempt::through(window, at)),
-        }
-    }
-
-    /// Attempts after one that was torn. Apart from the first, so that only that one is inlined.
-    #[cold]
-    #[inline(never)]
-    fn retry<E>(
-        attempt: impl Fn() -> Result<Attempt<T>, E>,
-    ) -> Result<Result<Option<(u64, T)>, Torn>, E> {
-        for attempts in 1..SPINS + YIELDS {
-            if attempts < SPINS {
-                spin_hint()
-            } else {
-                std::thread::yield_now()
-            }
-            if let Some(found) = attempt()?.end() {
+        let mut attempts = 0;
+        loop {
+            if let Some(found) = Attempt::through(window, at)?.end() {
                 return Ok(Ok(found));
             }
+            attempts = match next(attempts) {
+                Ok(attempts) => attempts,
+                Err(torn) => return Ok(Err(torn)),
+            };
         }
-        Ok(Err(Torn { attempts: SPINS + YIELDS }))
     }
+}
+
+/// Lets some time pass after one more attempt that was torn, unless that was the last; the number of
+/// attempts.
+#[cold]
+#[inline(never)]
+fn next(attempts: u32) -> Result<u32, Torn> {
+    match attempts + 1 {
+        attempts if attempts >= SPINS + YIELDS => return Err(Torn { attempts }),
+        ..SPINS => spin_hint(),
+        _ => std::thread::yield_now(),
+    }
+    Ok(attempts + 1)
 }
