@@ -35,7 +35,7 @@
 //! 3. `engine/` (the lanes of an attached thread: operations, windows, waiting).
 //! 4. `lookup.rs` (finding a name by READs), `published.rs` (names of what other layers keep).
 //! 5. `local/` ([`Segment`]), `remote/` ([`RemoteSegment`]).
-//! 6. `segments.rs` ([`Segments`]).
+//! 6. `segments.rs` ([`Segments`]), `tasks.rs` (operations as futures, with the feature `tokio`).
 
 #![forbid(unsafe_code)]
 
@@ -53,6 +53,8 @@ mod record;
 mod remote;
 mod segments;
 mod shared;
+#[cfg(feature = "tokio")]
+mod tasks;
 pub mod table;
 
 pub use transport_api::{Access, HostId, Rights};
@@ -69,3 +71,5 @@ pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteSegment};
 pub use self::segments::Segments;
 pub use self::shared::{Job, Spawn};
 pub use self::table::{Notify, Strategy};
+#[cfg(feature = "tokio")]
+pub use self::tasks::Pending;

@@ -112,6 +112,11 @@ impl OpenOptions {
         })
     }
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     #[track_caller]
     fn open_here(&self, engine: &Engine, name: &Name) -> Result<RemoteSegment, SegmentError> {
         self.retry(engine, |query| self.try_open(engine, name, query))
