@@ -197,12 +197,7 @@ impl RemoteSegment {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn write_over_lane(
-        &self,
-        at: usize,
-        bytes: &[u8],
-        wanted: Notify,
-    ) -> Result<(), SegmentError> {
+    fn write_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
         if bytes.len() > MAX_OPERATION {
             return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
         }
@@ -215,12 +210,7 @@ impl RemoteSegment {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn block_over_lane(
-        &self,
-        at: usize,
-        bytes: &[u8],
-        wanted: Notify,
-    ) -> Result<(), SegmentError> {
+    fn block_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
         let thread = self.told(wanted);
         self.with_bytes(at, bytes, Rights::WRITE, move |engine, region, bytes| {
             match region.window() {
@@ -283,11 +273,11 @@ impl RemoteSegment {
     #[track_caller]
     fn read_block_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
         if is_attached(&self.shared) {
-            return self.with_engine((at, out.len(), Rights::READ), |engine, region| {
-                match region.window() {
-                    Some(window) => window.read_into(at, out),
-                    None => engine.read_block(region, at, out),
-                }
+            return self.with_engine((at, out.len(), Rights::READ), |engine, region| match region
+                .window()
+            {
+                Some(window) => window.read_into(at, out),
+                None => engine.read_block(region, at, out),
             });
         }
         // Another thread reads, into memory of its own.
@@ -417,9 +407,8 @@ impl RemoteSegment {
         let (shared, owner, own) = (self.shared.clone(), self.owner(), self.info.label.clone());
         run(&self.shared, move |engine| {
             engine.fence(owner).map_err(|error| {
-                let name = error.key().and_then(|key| {
-                    shared.opened.lock().get(&(owner, key)).cloned()
-                });
+                let name =
+                    error.key().and_then(|key| shared.opened.lock().get(&(owner, key)).cloned());
                 let label = name.map_or(own, |name| Label { name, host: owner });
                 SegmentError::refused(label, error)
             })
@@ -483,8 +472,7 @@ impl RemoteSegment {
     ) -> Result<(), SegmentError> {
         let place = (at, bytes.len(), needs);
         if is_attached(&self.shared) {
-            return self
-                .with_engine(place, |engine, region| operation(engine, region, bytes));
+            return self.with_engine(place, |engine, region| operation(engine, region, bytes));
         }
         let (segment, bytes) = (self.clone(), bytes.to_vec());
         run(&self.shared, move |_| {
@@ -533,9 +521,9 @@ impl RemoteSegment {
             return Ok(None);
         }
         let imported = engine.import(self.owner(), region.key(), std::time::Duration::ZERO);
-        Ok(imported.ok().filter(|new| {
-            new.generation() != region.generation() && new.len() == region.len()
-        }))
+        Ok(imported
+            .ok()
+            .filter(|new| new.generation() != region.generation() && new.len() == region.len()))
     }
 }
 
