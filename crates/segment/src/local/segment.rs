@@ -69,6 +69,11 @@ impl Segment {
         Ok(Segment { shared: shared.clone(), label, key, generation, memory, export, exported })
     }
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Its name.
     pub fn name(&self) -> &Name {
         &self.label.name
