@@ -39,6 +39,8 @@
 #![forbid(unsafe_code)]
 
 mod clerk;
+#[cfg(feature = "testing")]
+pub mod conformance;
 mod engine;
 mod error;
 mod local;
