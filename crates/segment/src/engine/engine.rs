@@ -3,24 +3,24 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use primitive::SharedBytes;
 use progress::{Import, Notification as Arrived, Operation, Owner, Progress, Violation};
 use transport_api::{
-    HostId, LossReason, Namespace, OpError, Parker, PeerEvent, RegionError, RegionKey, RemoteRegion, Tag,
-    ThreadId,
+    HostId, LossReason, Namespace, OpError, Parker, PeerEvent, RegionError, RegionKey,
+    RemoteRegion, Tag, ThreadId,
 };
 
 use crate::clerk::requests::Requests;
-use crate::name::Name;
-use crate::table::Entry;
 use crate::engine::windows::Windows;
-use crate::notification::Notification;
+use crate::name::Name;
+use crate::notification::{Notification, callback};
 use crate::shared::Shared;
+use crate::table::Entry;
 
 /// Bytes of one operation, at most: larger ones are cut.
 pub(crate) const PIECE: usize = 64 << 10;
@@ -112,6 +112,9 @@ impl Engine {
     /// Waits for an operation: parks the fiber, or polls where there are none.
     #[track_caller]
     pub(crate) fn wait(&self, operation: Operation) -> Result<u64, OpError> {
+        if !operation.has_ended() {
+            callback::check_may_wait("the wait for an operation", Location::caller());
+        }
         if let Some(parker) = &self.parker {
             self.poll_until(parker, || operation.has_ended());
         }
@@ -121,6 +124,9 @@ impl Engine {
     /// Waits for an import, as [`wait`](Self::wait).
     #[track_caller]
     pub(crate) fn wait_import(&self, import: Import) -> Result<RemoteRegion, RegionError> {
+        if !import.has_ended() {
+            callback::check_may_wait("the wait for an import", Location::caller());
+        }
         if let Some(parker) = &self.parker {
             self.poll_until(parker, || import.has_ended());
         }
@@ -182,6 +188,11 @@ impl Engine {
         lane.flush()
     }
 
+    /// Whether writes of so many bytes to segments of `host` need not wait.
+    pub(crate) fn has_room(&self, host: HostId, bytes: usize) -> bool {
+        self.windows.has_room(host, bytes)
+    }
+
     #[track_caller]
     fn reserve(&self, host: HostId, bytes: usize) -> Result<(), OpError> {
         self.windows.reserve(host, bytes, || self.begin_fence(host), |fence| self.wait(fence))
@@ -226,9 +237,8 @@ impl Engine {
         len: usize,
     ) -> Result<(Operation, SharedBytes), OpError> {
         let into = SharedBytes::heap(len.max(8)).slice(0, len);
-        let read = self
-            .progress
-            .begin(from.owner(), |lane, token| lane.read(from, at, &into, token))?;
+        let read =
+            self.progress.begin(from.owner(), |lane, token| lane.read(from, at, &into, token))?;
         Ok((read, into))
     }
 
@@ -265,9 +275,9 @@ impl Engine {
         at: usize,
         (expected, new): (u64, u64),
     ) -> Result<u64, OpError> {
-        let swap = self.progress.begin(on.owner(), |lane, token| {
-            lane.compare_swap(on, at, expected, new, token)
-        })?;
+        let swap = self
+            .progress
+            .begin(on.owner(), |lane, token| lane.compare_swap(on, at, expected, new, token))?;
         self.wait(swap)
     }
 
@@ -279,9 +289,8 @@ impl Engine {
         at: usize,
         addend: u64,
     ) -> Result<u64, OpError> {
-        let add = self
-            .progress
-            .begin(on.owner(), |lane, token| lane.fetch_add(on, at, addend, token))?;
+        let add =
+            self.progress.begin(on.owner(), |lane, token| lane.fetch_add(on, at, addend, token))?;
         self.wait(add)
     }
 
@@ -295,12 +304,13 @@ impl Engine {
         thread: u32,
         name: &Name,
     ) -> Result<Option<Entry>, OpError> {
+        let place = Location::caller();
+        callback::check_may_wait("a lookup", place);
         let number = self.requests.ask(&self.progress, host, thread, name)?;
         if let Some(parker) = &self.parker {
             self.poll_until(parker, || self.requests.has_ended(number));
         }
         let lost = |host| OpError::PeerLost(host, LossReason::Connection("it has left".into()));
-        let place = Location::caller();
         loop {
             if let Some(answer) = self.requests.take(number, fiber::current()) {
                 return answer.map_err(lost);
@@ -316,6 +326,7 @@ impl Engine {
     /// Lets the thread do other things for a while.
     #[track_caller]
     pub(crate) fn sleep(&self, duration: Duration) {
+        callback::check_may_wait("a sleep", Location::caller());
         let Some(parker) = &self.parker else { return fiber::sleep(duration) };
         let end = Instant::now() + duration;
         while let Some(left) = end.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) {

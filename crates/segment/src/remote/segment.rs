@@ -9,14 +9,16 @@
 //! ```
 
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use transport_api::{HostId, OpError, RemoteRegion, Rights, Window};
 
-use crate::engine::{Engine, is_attached, run};
+use crate::engine::{Engine, attached, is_attached, run};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
+use crate::notification::callback;
 use crate::remote::element::Element;
 use crate::shared::Shared;
 use crate::table::Notify;
@@ -196,12 +198,7 @@ impl RemoteSegment {
 
     #[cold]
     #[track_caller]
-    fn write_over_lane(
-        &self,
-        at: usize,
-        bytes: &[u8],
-        wanted: Notify,
-    ) -> Result<(), SegmentError> {
+    fn write_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
         if bytes.len() > MAX_OPERATION {
             return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
         }
@@ -213,12 +210,7 @@ impl RemoteSegment {
 
     #[cold]
     #[track_caller]
-    fn block_over_lane(
-        &self,
-        at: usize,
-        bytes: &[u8],
-        wanted: Notify,
-    ) -> Result<(), SegmentError> {
+    fn block_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
         let thread = self.told(wanted);
         self.with_bytes(at, bytes, Rights::WRITE, move |engine, region, bytes| {
             match region.window() {
@@ -279,11 +271,11 @@ impl RemoteSegment {
     #[track_caller]
     fn read_block_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
         if is_attached(&self.shared) {
-            return self.with_engine((at, out.len(), Rights::READ), |engine, region| {
-                match region.window() {
-                    Some(window) => window.read_into(at, out),
-                    None => engine.read_block(region, at, out),
-                }
+            return self.with_engine((at, out.len(), Rights::READ), |engine, region| match region
+                .window()
+            {
+                Some(window) => window.read_into(at, out),
+                None => engine.read_block(region, at, out),
             });
         }
         // Another thread reads, into memory of its own.
@@ -412,9 +404,8 @@ impl RemoteSegment {
         let (shared, owner, own) = (self.shared.clone(), self.owner(), self.info.label.clone());
         run(&self.shared, move |engine| {
             engine.fence(owner).map_err(|error| {
-                let name = error.key().and_then(|key| {
-                    shared.opened.lock().get(&(owner, key)).cloned()
-                });
+                let name =
+                    error.key().and_then(|key| shared.opened.lock().get(&(owner, key)).cloned());
                 let label = name.map_or(own, |name| Label { name, host: owner });
                 SegmentError::refused(label, error)
             })
@@ -458,8 +449,11 @@ impl RemoteSegment {
     ) -> Result<(), SegmentError> {
         let place = (at, bytes.len(), needs);
         if is_attached(&self.shared) {
-            return self
-                .with_engine(place, |engine, region| operation(engine, region, bytes));
+            let has_room = |engine: Rc<Engine>| engine.has_room(self.owner(), bytes.len());
+            if callback::is_running() && !attached(&self.shared).is_some_and(has_room) {
+                return Err(SegmentError::WouldWait(self.label()));
+            }
+            return self.with_engine(place, |engine, region| operation(engine, region, bytes));
         }
         let (segment, bytes) = (self.clone(), bytes.to_vec());
         run(&self.shared, move |_| {
@@ -475,7 +469,7 @@ impl RemoteSegment {
         (at, count, needs): (usize, usize, Rights),
         mut operation: impl FnMut(&Engine, &RemoteRegion) -> Result<R, OpError>,
     ) -> Result<R, SegmentError> {
-        let engine = crate::engine::attached(&self.shared).ok_or(SegmentError::NotAttached)?;
+        let engine = attached(&self.shared).ok_or(SegmentError::NotAttached)?;
         let renewed = self.info.renewed.lock().clone();
         let region = renewed.as_ref().unwrap_or(&self.region);
         let mut attempt = |region: &RemoteRegion| {
@@ -487,7 +481,9 @@ impl RemoteSegment {
             Err(refused @ (OpError::Revoked(_) | OpError::Rights { .. })) => refused,
             other => return other.map_err(|error| SegmentError::refused(self.label(), error)),
         };
-        let Some(region) = self.renew(&engine, region)? else {
+        // To look for other rights is to wait.
+        let renewed = if callback::is_running() { None } else { self.renew(&engine, region)? };
+        let Some(region) = renewed else {
             return Err(SegmentError::refused(self.label(), refused));
         };
         let result = attempt(&region);
@@ -508,9 +504,9 @@ impl RemoteSegment {
             return Ok(None);
         }
         let imported = engine.import(self.owner(), region.key(), std::time::Duration::ZERO);
-        Ok(imported.ok().filter(|new| {
-            new.generation() != region.generation() && new.len() == region.len()
-        }))
+        Ok(imported
+            .ok()
+            .filter(|new| new.generation() != region.generation() && new.len() == region.len()))
     }
 }
 
