@@ -171,7 +171,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/transport-control/src",
         &[
-            &["violation"],
+            &["export_guard", "violation"],
             &["message"],
             &["config"],
             &["output"],
