@@ -129,13 +129,13 @@ impl RemoteSegment {
     /// assert_eq!(prices.at::<u64>(3).read()?, 70);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn at<T>(&self, index: usize) -> Element<'_, T> {
         Element::new(self, index.saturating_mul(size_of::<T>()))
     }
 
     /// The `T` at byte `offset`, which must be a multiple of `T`'s alignment.
-    #[inline]
+    #[inline(always)]
     pub fn at_byte<T>(&self, offset: usize) -> Element<'_, T> {
         Element::new(self, offset)
     }
@@ -197,6 +197,7 @@ impl RemoteSegment {
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
     fn write_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
         if bytes.len() > MAX_OPERATION {
@@ -209,6 +210,7 @@ impl RemoteSegment {
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
     fn block_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
         let thread = self.told(wanted);
@@ -259,6 +261,7 @@ impl RemoteSegment {
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
     fn read_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
         if out.len() > MAX_OPERATION {
@@ -268,6 +271,7 @@ impl RemoteSegment {
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
     fn read_block_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
         if is_attached(&self.shared) {
@@ -364,6 +368,7 @@ impl RemoteSegment {
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
     fn atomic_over_lane(
         &self,
@@ -420,6 +425,18 @@ impl RemoteSegment {
 
     pub(super) fn label(&self) -> Label {
         self.info.label.clone()
+    }
+
+    /// Stores a word where memory is mapped; false if that cannot be done here, for any reason.
+    #[inline(always)]
+    pub(super) fn store_word(&self, at: usize, word: u64) -> bool {
+        self.is_silent && self.mapped().is_some_and(|window| window.store_word(at, word))
+    }
+
+    /// The word at a place where memory is mapped; `None` if that cannot be read here, for any reason.
+    #[inline(always)]
+    pub(super) fn load_word(&self, at: usize) -> Option<u64> {
+        self.mapped()?.load_word(at)
     }
 
     /// What is mapped, for a thread that may use it directly.
