@@ -62,7 +62,7 @@ pub use self::engine::{Attached, Server};
 pub use self::error::{Label, SegmentError};
 pub use self::local::{Builder, Segment};
 pub use self::name::{InvalidName, Name};
-pub use self::notification::{Notification, Notifications};
+pub use self::notification::{Next, Notification, Notifications};
 pub use self::record::{Record, RecordWriter, Torn};
 pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteSegment};
 pub use self::segments::Segments;
