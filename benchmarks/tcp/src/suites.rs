@@ -7,7 +7,7 @@ use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use bench_kit::measure::sampling::{CaseError, Reading, Sampler};
 use bench_kit::product::two_process::Sender;
 use bench_kit::roles::Role;
-use bench_kit::ucx;
+use bench_kit::ucx::{Run, Test};
 
 use crate::peer::{self, tarpc, tonic};
 use crate::rack::{self, Security};
@@ -38,9 +38,9 @@ fn round_trip() -> Suite {
     };
     suite.push(micros("sockets/write and read, polled", sockets::round_trips));
     suite.push(Case::new("ucx/ucp_am_lat over tcp, twice", Unit::Microseconds, |sampler| {
-        let expected_us = 20.0;
-        let iterations = sampler.time.as_secs_f64() * 1e6 / expected_us;
-        Ok(Reading::of(2.0 * ucx::half_round_trip_us(sampler, "tcp", iterations)?))
+        let expected = Duration::from_micros(20);
+        let run = Run { test: Test::AmLatency, over: "tcp", bytes: 8, expected };
+        Ok(Reading::of(2.0 * run.microseconds(sampler)?))
     }));
     suite.push(micros("tarpc", |sampler| peer::per_second::<tarpc::Client>(sampler, 1)));
     suite.push(micros("tonic", |sampler| peer::per_second::<tonic::Client>(sampler, 1)));
@@ -70,9 +70,8 @@ fn rate() -> Suite {
     let mut suite = Suite::new("tcp-rate", about, Placement::Pair);
     suite.time = TIME;
     suite.push(mops("ucx/ucp_am_bw over tcp, one way", |sampler| {
-        let expected_us = 0.5;
-        let iterations = sampler.time.as_secs_f64() * 1e6 / expected_us;
-        ucx::messages_per_second(sampler, "tcp", iterations)
+        let expected = Duration::from_nanos(500);
+        Run { test: Test::AmRate, over: "tcp", bytes: 8, expected }.per_second(sampler)
     }));
     suite.push(mops("tarpc", |sampler| peer::per_second::<tarpc::Client>(sampler, WINDOW)));
     suite.push(mops("tonic", |sampler| peer::per_second::<tonic::Client>(sampler, WINDOW)));
