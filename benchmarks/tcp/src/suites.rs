@@ -11,10 +11,12 @@ use bench_kit::ucx::{Run, Test};
 
 use crate::peer::{self, tarpc, tonic};
 use crate::rack::{self, Security};
+use crate::segment;
 use crate::sockets;
 
 /// The roles that cases start this program in.
-pub(crate) const ROLES: [Role; 4] = [rack::HOST, sockets::SERVER, tarpc::SERVER, tonic::SERVER];
+pub(crate) const ROLES: [Role; 5] =
+    [rack::HOST, segment::HOST, sockets::SERVER, tarpc::SERVER, tonic::SERVER];
 
 /// How long a sample takes: long enough for some thousand round trips.
 const TIME: Duration = Duration::from_millis(200);
@@ -22,9 +24,11 @@ const TIME: Duration = Duration::from_millis(200);
 /// Requests under way when the rate is measured.
 const WINDOW: u64 = 64;
 
-/// The suites `tcp-round-trip` and `tcp-rate`.
+/// The suites `tcp-round-trip`, `tcp-rate` and `segment-tcp*`.
 pub(crate) fn all() -> Vec<Suite> {
-    vec![round_trip(), rate()]
+    let mut suites = vec![round_trip(), rate()];
+    suites.extend(segment::suites());
+    suites
 }
 
 fn round_trip() -> Suite {
