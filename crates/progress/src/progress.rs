@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
 
-use transport_api::{Event, HostId, Lane, LossReason, Namespace, OpError, PeerEvent, RegionKey};
+use transport_api::{Event, HostId, Lane, LossReason, Namespace, PeerEvent};
 
 use crate::owner::{Notification, Owner, Owners, Violation};
 use crate::tokens::{Kind, Outcome, Token, Tokens};
@@ -190,7 +190,7 @@ impl Progress {
             }
             Event::Imported { token, result } => self.end(host, token, Outcome::Import(result)),
             Event::Failed { token: None, error } => {
-                let owner = region_of(&error).and_then(|key| self.owners.of(key.namespace()));
+                let owner = error.key().and_then(|key| self.owners.of(key.namespace()));
                 if let Some(owner) = owner {
                     owner.refused(host, &error);
                 }
@@ -286,19 +286,5 @@ impl std::fmt::Debug for Progress {
             .field("hosts", &self.hosts())
             .field("under_way", &self.under_way())
             .finish_non_exhaustive()
-    }
-}
-
-/// The region that an operation was refused on, if the error names one.
-fn region_of(error: &OpError) -> Option<RegionKey> {
-    match error {
-        OpError::OutOfBounds { key, .. }
-        | OpError::Rights { key, .. }
-        | OpError::Revoked(key)
-        | OpError::Foreign(key) => Some(*key),
-        OpError::Misaligned(_)
-        | OpError::TooLarge(..)
-        | OpError::NoSuchThread(..)
-        | OpError::PeerLost(..) => None,
     }
 }

@@ -143,6 +143,20 @@ pub enum OpError {
 }
 
 impl OpError {
+    /// The region that the operation was refused on, if that is what it is about.
+    pub fn key(&self) -> Option<RegionKey> {
+        match self {
+            Self::OutOfBounds { key, .. }
+            | Self::Rights { key, .. }
+            | Self::Revoked(key)
+            | Self::Foreign(key) => Some(*key),
+            Self::Misaligned(_)
+            | Self::TooLarge(..)
+            | Self::NoSuchThread(..)
+            | Self::PeerLost(..) => None,
+        }
+    }
+
     /// For backends: whether `count` bytes at `at` of a region with these rights and this length
     /// may be done to what needs `needs`.
     ///

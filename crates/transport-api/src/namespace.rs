@@ -18,6 +18,8 @@ impl Namespace {
     pub const TRANSPORT: Namespace = Namespace(255);
     /// Delegation.
     pub const DELEGATION: Namespace = Namespace(1);
+    /// Named memory: segments and the registries of their names.
+    pub const SEGMENTS: Namespace = Namespace(2);
 }
 
 impl fmt::Debug for Namespace {
@@ -26,6 +28,7 @@ impl fmt::Debug for Namespace {
             Namespace::BARE => f.write_str("bare"),
             Namespace::TRANSPORT => f.write_str("transport"),
             Namespace::DELEGATION => f.write_str("delegation"),
+            Namespace::SEGMENTS => f.write_str("segments"),
             Namespace(other) => write!(f, "namespace {other}"),
         }
     }

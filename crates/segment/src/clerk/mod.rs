@@ -1,0 +1,124 @@
+//! [`Clerk`]: the names that this process publishes, and what it knows of those of others (section 4
+//! of the paper). There is one in each process and no central server.
+//!
+//! ```text
+//!   add, remove --> table in the registry region <--- READ by other hosts, one entry at a time
+//!                             ^
+//!   find (this host)  --------+-- answers to requests (requests.rs), for those who do not probe
+//!   cache: entries of other hosts, until they are found dead
+//! ```
+
+pub(crate) mod requests;
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use transport_api::{HostId, Namespace, Region, RegionKey, RemoteRegion, Rights, Transport};
+
+use crate::error::{Label, SegmentError};
+use crate::name::Name;
+use crate::table::{Entry, REGISTRY_BYTES, Table, TableError};
+
+/// The key of every host's registry.
+pub(crate) const REGISTRY: RegionKey = RegionKey::new(Namespace::SEGMENTS, 0);
+
+/// The names that this process publishes.
+struct Registry {
+    table: Table,
+    _region: Region,
+}
+
+/// The names that this process publishes, and what it knows of those of others.
+#[derive(Default)]
+pub(crate) struct Clerk {
+    /// `None` until the first name is published.
+    registry: Mutex<Option<Registry>>,
+    /// Entries of other hosts.
+    cache: Mutex<HashMap<(HostId, Name), Entry>>,
+    /// The registries of other hosts that were imported.
+    registries: Mutex<HashMap<HostId, RemoteRegion>>,
+}
+
+/// ADDNAME, DELETENAME, and LOOKUPNAME of this host's own names.
+impl Clerk {
+    /// Publishes a name.
+    ///
+    /// # Errors
+    /// [`SegmentError::NameTaken`], [`SegmentError::NamesFull`]; [`SegmentError::Region`], if the
+    /// registry cannot be exported.
+    pub(crate) fn add(&self, transport: &dyn Transport, entry: Entry) -> Result<(), SegmentError> {
+        let mut registry = self.registry.lock();
+        if registry.is_none() {
+            let label = Label { name: entry.name, host: transport.local() };
+            let region = transport
+                .export(REGISTRY, REGISTRY_BYTES, Rights::READ.into())
+                .map_err(|error| SegmentError::region(label, error))?;
+            let table = Table::new(region.memory().clone());
+            *registry = Some(Registry { table, _region: region });
+        }
+        let Some(Registry { table, .. }) = &mut *registry else { return Ok(()) };
+        table.insert(entry).map_err(|error| match error {
+            TableError::Full { slots, .. } => SegmentError::NamesFull(slots),
+            _ => SegmentError::NameTaken(entry.name),
+        })
+    }
+
+    /// Whether a name may be published.
+    ///
+    /// # Errors
+    /// [`SegmentError::NameTaken`].
+    pub(crate) fn check_free(&self, name: &Name) -> Result<(), SegmentError> {
+        match self.find(name) {
+            None => Ok(()),
+            Some(_) => Err(SegmentError::NameTaken(*name)),
+        }
+    }
+
+    /// Takes a name back, if it is still this export of it.
+    pub(crate) fn remove(&self, name: &Name, generation: u32) {
+        if let Some(Registry { table, .. }) = &mut *self.registry.lock()
+            && table.find(name).is_some_and(|entry| entry.generation == generation)
+        {
+            table.remove(name);
+        }
+    }
+
+    /// What this host publishes under a name.
+    pub(crate) fn find(&self, name: &Name) -> Option<Entry> {
+        self.registry.lock().as_ref()?.table.find(name).copied()
+    }
+}
+
+/// What is known of other hosts.
+impl Clerk {
+    pub(crate) fn cached(&self, host: HostId, name: &Name) -> Option<Entry> {
+        self.cache.lock().get(&(host, *name)).copied()
+    }
+
+    /// Every host whose entry of a name is known.
+    pub(crate) fn all_cached(&self) -> Vec<(HostId, Entry)> {
+        self.cache.lock().iter().map(|((host, _), entry)| (*host, *entry)).collect()
+    }
+
+    pub(crate) fn learn(&self, host: HostId, entry: Entry) {
+        self.cache.lock().insert((host, entry.name), entry);
+    }
+
+    pub(crate) fn forget(&self, host: HostId, name: &Name) {
+        self.cache.lock().remove(&(host, *name));
+    }
+
+    /// `host` is gone, with its names.
+    pub(crate) fn forget_host(&self, host: HostId) {
+        self.cache.lock().retain(|(of, _), _| *of != host);
+        self.registries.lock().remove(&host);
+    }
+
+    pub(crate) fn registry_of(&self, host: HostId) -> Option<RemoteRegion> {
+        self.registries.lock().get(&host).cloned()
+    }
+
+    pub(crate) fn learn_registry(&self, host: HostId, region: RemoteRegion) {
+        self.registries.lock().insert(host, region);
+    }
+}

@@ -1,0 +1,402 @@
+//! [`Engine`]: the lanes of an attached thread, as segments use them. All of this is for memory that
+//! is not mapped, and for what needs a lane anyway: notifications, imports, revocations.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use primitive::SharedBytes;
+use progress::{Import, Notification as Arrived, Operation, Owner, Progress, Violation};
+use transport_api::{
+    HostId, LossReason, Namespace, OpError, Parker, PeerEvent, RegionError, RegionKey, RemoteRegion, Tag,
+    ThreadId,
+};
+
+use crate::clerk::requests::Requests;
+use crate::name::Name;
+use crate::table::Entry;
+use crate::engine::windows::Windows;
+use crate::notification::Notification;
+use crate::shared::Shared;
+
+/// Bytes of one operation, at most: larger ones are cut.
+pub(crate) const PIECE: usize = 64 << 10;
+
+/// Reads of one block that are under way, at most.
+const READS: usize = 8;
+
+/// Rounds without progress before a thread without fibers sleeps.
+const SPINS: u32 = 2_000;
+
+/// How long a thread without fibers sleeps while it waits, at most: its parker wakes for everything.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+
+/// The lanes of an attached thread, as segments use them.
+pub(crate) struct Engine {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) thread: u32,
+    pub(crate) progress: Rc<Progress>,
+    /// Where the thread sleeps, if it has no fibers and so waits here itself.
+    parker: Option<RefCell<Box<dyn Parker>>>,
+    windows: Windows,
+    /// What a write is copied to until it is flushed.
+    staging: SharedBytes,
+    pub(crate) requests: Requests,
+}
+
+impl Engine {
+    /// The engine of the calling thread. `parker` is there if it has no fibers.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        thread: u32,
+        progress: Rc<Progress>,
+        parker: Option<Box<dyn Parker>>,
+    ) -> Rc<Engine> {
+        let engine = Rc::new(Engine {
+            shared,
+            thread,
+            windows: Windows::new(progress.hosts()),
+            progress,
+            parker: parker.map(RefCell::new),
+            staging: SharedBytes::heap(PIECE),
+            requests: Requests::default(),
+        });
+        let owner: Rc<dyn Owner> = engine.clone();
+        engine.progress.add_owner(Namespace::SEGMENTS, Rc::downgrade(&owner));
+        engine
+    }
+
+    // ---- waiting -------------------------------------------------------------------------------
+
+    /// Waits until `has_ended`: for a thread without fibers, which polls.
+    fn poll_until(&self, parker: &RefCell<Box<dyn Parker>>, has_ended: impl Fn() -> bool) {
+        let mut idle = 0;
+        while !has_ended() {
+            if self.progress.poll() {
+                idle = 0;
+            } else if idle < SPINS {
+                idle += 1;
+                std::hint::spin_loop();
+            } else {
+                self.park(parker, LONGEST_SLEEP, || has_ended());
+            }
+        }
+    }
+
+    fn park(
+        &self,
+        parker: &RefCell<Box<dyn Parker>>,
+        timeout: Duration,
+        is_ready: impl Fn() -> bool,
+    ) {
+        parker.borrow_mut().park(timeout, &mut || is_ready() || self.progress.poll());
+    }
+
+    /// For a thread without fibers: polls; if there is nothing, sleeps until there may be.
+    pub(crate) fn poll_or_park(&self, timeout: Duration, is_ready: impl Fn() -> bool) {
+        if let Some(parker) = &self.parker
+            && !self.progress.poll()
+        {
+            self.park(parker, timeout, is_ready);
+        }
+    }
+
+    /// Whether this thread has no fibers, and so waits by polling.
+    pub(crate) fn has_no_fibers(&self) -> bool {
+        self.parker.is_some()
+    }
+
+    /// Waits for an operation: parks the fiber, or polls where there are none.
+    #[track_caller]
+    pub(crate) fn wait(&self, operation: Operation) -> Result<u64, OpError> {
+        if let Some(parker) = &self.parker {
+            self.poll_until(parker, || operation.has_ended());
+        }
+        operation.wait()
+    }
+
+    /// Waits for an import, as [`wait`](Self::wait).
+    #[track_caller]
+    pub(crate) fn wait_import(&self, import: Import) -> Result<RemoteRegion, RegionError> {
+        if let Some(parker) = &self.parker {
+            self.poll_until(parker, || import.has_ended());
+        }
+        import.wait()
+    }
+
+    // ---- writing -------------------------------------------------------------------------------
+
+    /// Writes at most [`PIECE`] bytes, which are on their way when this returns; `notify` names the
+    /// thread of the owner that is to be told.
+    #[track_caller]
+    pub(crate) fn write(
+        &self,
+        to: &RemoteRegion,
+        at: usize,
+        bytes: &[u8],
+        notify: Option<u32>,
+    ) -> Result<(), OpError> {
+        let host = to.owner();
+        self.reserve(host, bytes.len())?;
+        let staging = self.staging.slice(0, bytes.len());
+        staging.write_from(0, bytes);
+        let mut lane = self.progress.lane(host).borrow_mut();
+        match notify {
+            None => lane.write(to, at, &staging)?,
+            Some(thread) => lane.write_notify(to, at, &staging, thread, 0)?,
+        }
+        // The staging memory may change once this has returned.
+        lane.flush()
+    }
+
+    /// Writes any number of bytes.
+    #[track_caller]
+    pub(crate) fn write_block(
+        &self,
+        to: &RemoteRegion,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<(), OpError> {
+        for (number, piece) in bytes.chunks(PIECE).enumerate() {
+            self.write(to, at + number * PIECE, piece, None)?;
+        }
+        Ok(())
+    }
+
+    /// Tells `thread` of the owner that `len` bytes at `at` have changed, behind every earlier
+    /// operation of this thread on the region.
+    pub(crate) fn announce(
+        &self,
+        on: &RemoteRegion,
+        at: usize,
+        len: usize,
+        thread: u32,
+    ) -> Result<(), OpError> {
+        let nothing = self.staging.slice(0, 0);
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let mut lane = self.progress.lane(on.owner()).borrow_mut();
+        lane.write_notify(on, at, &nothing, thread, len)?;
+        lane.flush()
+    }
+
+    #[track_caller]
+    fn reserve(&self, host: HostId, bytes: usize) -> Result<(), OpError> {
+        self.windows.reserve(host, bytes, || self.begin_fence(host), |fence| self.wait(fence))
+    }
+
+    fn begin_fence(&self, host: HostId) -> Result<Operation, OpError> {
+        self.progress.begin(host, |lane, token| lane.fence(token))
+    }
+
+    /// Waits until every earlier operation of this thread on segments of `host` has taken effect, and
+    /// returns the first that was refused.
+    #[track_caller]
+    pub(crate) fn fence(&self, host: HostId) -> Result<(), OpError> {
+        let before = self.windows.take_fence(host);
+        let last = self.begin_fence(host)?;
+        let before = before.map_or(Ok(0), |before| self.wait(before));
+        let last = self.wait(last);
+        let refused = self.windows.take_refused(host).map_or(Ok(0), Err);
+        refused.and(before).and(last).map(drop)
+    }
+
+    // ---- reading -------------------------------------------------------------------------------
+
+    /// Reads at most [`PIECE`] bytes.
+    #[track_caller]
+    pub(crate) fn read(
+        &self,
+        from: &RemoteRegion,
+        at: usize,
+        len: usize,
+    ) -> Result<SharedBytes, OpError> {
+        let (read, into) = self.begin_read(from, at, len)?;
+        self.wait(read)?;
+        Ok(into)
+    }
+
+    /// Begins to read at most [`PIECE`] bytes. The lane keeps the memory until the read has ended.
+    pub(crate) fn begin_read(
+        &self,
+        from: &RemoteRegion,
+        at: usize,
+        len: usize,
+    ) -> Result<(Operation, SharedBytes), OpError> {
+        let into = SharedBytes::heap(len.max(8)).slice(0, len);
+        let read = self
+            .progress
+            .begin(from.owner(), |lane, token| lane.read(from, at, &into, token))?;
+        Ok((read, into))
+    }
+
+    /// Reads any number of bytes into `out`, several pieces at a time.
+    #[track_caller]
+    pub(crate) fn read_block(
+        &self,
+        from: &RemoteRegion,
+        at: usize,
+        out: &mut [u8],
+    ) -> Result<(), OpError> {
+        let mut under_way = VecDeque::with_capacity(READS);
+        let mut pieces = out.chunks_mut(PIECE).enumerate();
+        loop {
+            while under_way.len() < READS
+                && let Some((number, piece)) = pieces.next()
+            {
+                let (read, bytes) = self.begin_read(from, at + number * PIECE, piece.len())?;
+                under_way.push_back((read, bytes, piece));
+            }
+            let Some((read, bytes, piece)) = under_way.pop_front() else { return Ok(()) };
+            self.wait(read)?;
+            bytes.read_into(0, piece);
+        }
+    }
+
+    // ---- atomics -------------------------------------------------------------------------------
+
+    /// If the word at `at` is `expected`, makes it `new`; the old value.
+    #[track_caller]
+    pub(crate) fn compare_swap(
+        &self,
+        on: &RemoteRegion,
+        at: usize,
+        (expected, new): (u64, u64),
+    ) -> Result<u64, OpError> {
+        let swap = self.progress.begin(on.owner(), |lane, token| {
+            lane.compare_swap(on, at, expected, new, token)
+        })?;
+        self.wait(swap)
+    }
+
+    /// Adds to the word at `at`; the old value.
+    #[track_caller]
+    pub(crate) fn fetch_add(
+        &self,
+        on: &RemoteRegion,
+        at: usize,
+        addend: u64,
+    ) -> Result<u64, OpError> {
+        let add = self
+            .progress
+            .begin(on.owner(), |lane, token| lane.fetch_add(on, at, addend, token))?;
+        self.wait(add)
+    }
+
+    // ---- names ---------------------------------------------------------------------------------
+
+    /// Asks `thread` of `host` what that publishes under a name.
+    #[track_caller]
+    pub(crate) fn ask(
+        &self,
+        host: HostId,
+        thread: u32,
+        name: &Name,
+    ) -> Result<Option<Entry>, OpError> {
+        let number = self.requests.ask(&self.progress, host, thread, name)?;
+        if let Some(parker) = &self.parker {
+            self.poll_until(parker, || self.requests.has_ended(number));
+        }
+        let lost = |host| OpError::PeerLost(host, LossReason::Connection("it has left".into()));
+        let place = Location::caller();
+        loop {
+            if let Some(answer) = self.requests.take(number, fiber::current()) {
+                return answer.map_err(lost);
+            }
+            fiber::check_may_wait("a lookup", place);
+            if !fiber::park_or_give_up() && !self.requests.has_ended(number) {
+                self.requests.abandon(number);
+                return Err(lost(host));
+            }
+        }
+    }
+
+    /// Lets the thread do other things for a while.
+    #[track_caller]
+    pub(crate) fn sleep(&self, duration: Duration) {
+        let Some(parker) = &self.parker else { return fiber::sleep(duration) };
+        let end = Instant::now() + duration;
+        while let Some(left) = end.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) {
+            if !self.progress.poll() {
+                self.park(parker, left, || false);
+            }
+        }
+    }
+
+    // ---- regions -------------------------------------------------------------------------------
+
+    /// Imports a region, waiting up to `timeout` for its export.
+    #[track_caller]
+    pub(crate) fn import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+    ) -> Result<RemoteRegion, RegionError> {
+        self.wait_import(self.begin_import(owner, key, timeout)?)
+    }
+
+    /// Begins to import a region.
+    pub(crate) fn begin_import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+    ) -> Result<Import, RegionError> {
+        let transport = &self.shared.transport;
+        self.progress.begin_import(owner, |token| {
+            transport.begin_import(self.thread, owner, key, timeout, token)
+        })
+    }
+
+    /// Revokes a region of this host, and waits until no operation touches its memory.
+    #[track_caller]
+    pub(crate) fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
+        let (transport, local) = (&self.shared.transport, self.shared.local());
+        let revocation = self
+            .progress
+            .begin_with(local, |token| transport.begin_revoke(self.thread, key, token))?;
+        // It ends otherwise only if the rack does, and then no peer is left.
+        let _ = self.wait(revocation);
+        Ok(())
+    }
+}
+
+impl Owner for Engine {
+    fn bulk(&self, from: ThreadId, tag: Tag, payload: Vec<u8>) -> Result<(), Violation> {
+        self.requests.arrived(&self.shared.clerk, &self.progress, from, tag, &payload)
+    }
+
+    fn notified(&self, arrived: Arrived) -> Result<(), Violation> {
+        let Arrived { from, key, at, len, value } = arrived;
+        let exported = self.shared.exports.lock().find(key).map_err(|()| {
+            Violation(format!("a notification of segment {key:?}, which was never exported"))
+        })?;
+        // Revoked meanwhile.
+        let Some(exported) = exported else { return Ok(()) };
+        // What has no bytes of its own tells of an earlier operation.
+        let len = if len == 0 { u64::from(value) } else { len };
+        let total = exported.len as u64;
+        if len > total || at > total - len {
+            return Err(Violation(format!(
+                "a notification of bytes {at}..{} of segment {key:?}, which has {total}",
+                at.saturating_add(len)
+            )));
+        }
+        exported.queue.push(Notification {
+            from: from.host,
+            offset: at as usize,
+            len: len as usize,
+            missed: 0,
+        });
+        Ok(())
+    }
+
+    fn peer_gone(&self, event: &PeerEvent) {
+        let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
+        self.shared.clerk.forget_host(*host);
+        self.requests.peer_gone(*host);
+    }
+}

@@ -1,0 +1,12 @@
+//! What one attached thread has: its progress engine, and how it starts operations on the segments of
+//! other hosts and waits for them.
+
+mod attach;
+// The engine of this folder.
+#[allow(clippy::module_inception)]
+mod engine;
+mod windows;
+
+pub use self::attach::{Attached, Server};
+pub(crate) use self::attach::{attached, is_attached, run};
+pub(crate) use self::engine::{Engine, PIECE};

@@ -1,0 +1,226 @@
+//! [`SegmentError`]: why an operation on a segment, or on a name, failed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thiserror::Error;
+use transport_api::{HostId, LaneError, LossReason, OpError, RegionError, Rights};
+
+use crate::name::{InvalidName, Name};
+use crate::table::Malformed;
+
+/// Which segment an error is about: its name, and the host that exports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// The segment's name.
+    pub name: Name,
+    /// The host that exports it.
+    pub host: HostId,
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "segment \"{}\" of {}", self.name, self.host)
+    }
+}
+
+/// Why an operation on a segment, or on a name, failed.
+#[derive(Clone, Debug, Error)]
+pub enum SegmentError {
+    /// The text is not a name.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// The calling thread is attached to no rack.
+    #[error("this thread is not attached to a rack: call it in a fiber, or attach the thread first")]
+    NotAttached,
+    /// Operations of threads that are not attached are carried out already.
+    #[error("a thread already serves the segments of this process")]
+    Served,
+    /// The rack has ended, or the threads that carry out operations have.
+    #[error("the rack has ended")]
+    RackEnded,
+    /// No host that was asked publishes the name.
+    #[error("no segment \"{name}\" on {}", Hosts(hosts))]
+    NotFound {
+        /// The name.
+        name: Name,
+        /// The host that was asked; all of them if empty.
+        hosts: Vec<HostId>,
+    },
+    /// Several hosts publish the name.
+    #[error("\"{name}\" is published by {}; name the host to open it at", Hosts(hosts))]
+    Ambiguous {
+        /// The name.
+        name: Name,
+        /// The hosts that publish it.
+        hosts: Vec<HostId>,
+    },
+    /// The name is published, but not as what was asked for.
+    #[error("\"{name}\" of {host} is not a {expected}")]
+    OtherKind {
+        /// The name.
+        name: Name,
+        /// The host that publishes it.
+        host: HostId,
+        /// What was asked for.
+        expected: &'static str,
+    },
+    /// This host publishes the name already.
+    #[error("this host already publishes \"{0}\"; drop that first or choose another name")]
+    NameTaken(Name),
+    /// The registry of this host has no room for another name.
+    #[error("this host already publishes {0} names, which is the limit")]
+    NamesFull(usize),
+    /// The registry of a peer has what no host of this build writes.
+    #[error("the registry of {host} is malformed where \"{name}\" would be")]
+    Malformed {
+        /// The name.
+        name: Name,
+        /// The host.
+        host: HostId,
+        /// What is wrong.
+        #[source]
+        reason: Malformed,
+    },
+    /// The rack has no such host.
+    #[error("no {0} in this rack")]
+    NoSuchHost(HostId),
+    /// A segment without bytes.
+    #[error("{0} has no bytes; give it a length of at least 1")]
+    Empty(Label),
+    /// The operation reaches beyond the segment.
+    #[error("bytes {at}..{} are outside {segment} of {len} bytes", at.saturating_add(*count))]
+    OutOfBounds {
+        /// The segment.
+        segment: Label,
+        /// First byte of the operation.
+        at: usize,
+        /// Bytes of the operation.
+        count: usize,
+        /// Bytes of the segment.
+        len: usize,
+    },
+    /// The owner does not allow it.
+    #[error("{segment} allows this host {has:?}, the operation needs {needs:?}")]
+    Rights {
+        /// The segment.
+        segment: Label,
+        /// What the owner allows this host.
+        has: Rights,
+        /// What the operation needs.
+        needs: Rights,
+    },
+    /// A value at a place that its type or operation does not allow.
+    #[error("byte {at} of {segment} is not a multiple of {align}")]
+    Misaligned {
+        /// The segment.
+        segment: Label,
+        /// The place.
+        at: usize,
+        /// What it must be a multiple of.
+        align: usize,
+    },
+    /// More bytes than one operation moves.
+    #[error("{len} bytes exceed the {max} bytes of one operation; use the block operation")]
+    TooLarge {
+        /// Bytes of the operation.
+        len: usize,
+        /// Bytes of an operation, at most.
+        max: usize,
+    },
+    /// The owner has revoked the segment since it was opened.
+    #[error("{0} was revoked by its owner; open it again")]
+    Revoked(Label),
+    /// A record never became readable: its writer has ended in the middle of a write.
+    #[error("the record at byte {at} of {segment} is torn: its writer did not finish")]
+    Torn {
+        /// The segment.
+        segment: Label,
+        /// Where the record begins.
+        at: usize,
+    },
+    /// The owner is gone.
+    #[error("{0} is gone")]
+    PeerLost(HostId, #[source] LossReason),
+    /// Memory could not be exported or imported.
+    #[error("cannot share {segment}")]
+    Region {
+        /// The segment.
+        segment: Label,
+        /// Why.
+        source: Arc<RegionError>,
+    },
+    /// A lane could not be opened.
+    #[error("cannot attach this thread")]
+    Lane(#[source] Arc<LaneError>),
+    /// The system refused something.
+    #[error("{what}")]
+    System {
+        /// What was to be done.
+        what: String,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
+    /// The transport refused an operation for a reason that no correct program meets.
+    #[error("the transport refused an operation on {segment}")]
+    Refused {
+        /// The segment.
+        segment: Label,
+        /// Why.
+        source: OpError,
+    },
+}
+
+impl SegmentError {
+    /// The error of an operation on `segment` that the transport has refused.
+    #[cold]
+    pub(crate) fn refused(segment: Label, error: OpError) -> Self {
+        match error {
+            OpError::OutOfBounds { at, count, len, .. } => {
+                Self::OutOfBounds { segment, at, count, len }
+            }
+            OpError::Rights { has, needs, .. } => Self::Rights { segment, has, needs },
+            OpError::Revoked(_) => Self::Revoked(segment),
+            OpError::Misaligned(at) => Self::Misaligned { segment, at, align: 8 },
+            OpError::PeerLost(host, reason) => Self::PeerLost(host, reason),
+            source => Self::Refused { segment, source },
+        }
+    }
+
+    /// The error of an export or an import.
+    #[cold]
+    pub(crate) fn region(segment: Label, error: RegionError) -> Self {
+        match error {
+            RegionError::KeyTaken(_) => Self::NameTaken(segment.name),
+            RegionError::PeerLost(host, reason) => Self::PeerLost(host, reason),
+            error => Self::Region { segment, source: Arc::new(error) },
+        }
+    }
+}
+
+impl SegmentError {
+    pub(crate) fn lane(error: LaneError) -> Self {
+        Self::Lane(Arc::new(error))
+    }
+
+    #[cold]
+    pub(crate) fn io(what: impl Into<String>, error: std::io::Error) -> Self {
+        Self::System { what: what.into(), source: Arc::new(error) }
+    }
+}
+
+/// Hosts in words: `host 1, host 3`, or `any host`.
+struct Hosts<'a>(&'a [HostId]);
+
+impl fmt::Display for Hosts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("any host");
+        }
+        for (number, host) in self.0.iter().enumerate() {
+            let comma = if number == 0 { "" } else { ", " };
+            write!(f, "{comma}{host}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! Named remote memory: segments that other hosts read, write and wait on, one-sidedly.
+//!
+//! A process *exports* memory under a name; any other process of the rack *opens* it and reads,
+//! writes and swaps words there, without the exporter running an instruction for it. Telling the
+//! exporter is a separate act, which the writer asks for: control and data travel apart, as in
+//! Thekkath, Levy and Lazowska 1994, "Separating Data and Control Transfer in Distributed Operating
+//! Systems".
+//!
+//! ```
+//! # let hosts = transport_shm::ShmTransport::in_process(1, 1)?;
+//! # let segments = gossamer_segment::Segments::new(hosts[0].clone());
+//! # let _attached = segments.attach(0)?;
+//! let owner = segments.builder("prices").len(64 << 10).export()?;
+//!
+//! // Any thread of any host:
+//! let prices = segments.open("prices")?;
+//! prices.at::<u64>(3).write(&70)?; //         on its way
+//! prices.fence()?; //                         and there
+//! prices.at::<u64>(4).write_notify(&71)?; //  and the owner is told
+//!
+//! let told = owner.notified()?;
+//! assert_eq!((told.offset, told.len), (32, 8));
+//! assert_eq!(owner.get::<u64>(4)?, 71);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Reading order
+//!
+//! Lowest module first; each uses only those before it.
+//!
+//! 1. `name.rs`, `table/` (the registry's entries and table, pure), `error.rs`.
+//! 2. `clerk/` (the names of this process and what it knows of others'), `notification/` (from the
+//!    thread that a notification arrives at to the one that takes it), `shared.rs`.
+//! 3. `engine/` (the lanes of an attached thread: operations, windows, waiting).
+//! 4. `lookup.rs` (finding a name by READs).
+//! 5. `local/` ([`Segment`]), `remote/` ([`RemoteSegment`]).
+//! 6. `segments.rs` ([`Segments`]).
+
+#![forbid(unsafe_code)]
+
+mod clerk;
+mod engine;
+mod error;
+mod local;
+mod lookup;
+mod name;
+mod notification;
+mod remote;
+mod segments;
+mod shared;
+pub mod table;
+
+pub use transport_api::{Access, HostId, Rights};
+
+pub use self::engine::{Attached, Server};
+pub use self::error::{Label, SegmentError};
+pub use self::local::{Builder, Segment};
+pub use self::name::{InvalidName, Name};
+pub use self::notification::{Notification, Notifications};
+pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteSegment};
+pub use self::segments::Segments;
+pub use self::shared::{Job, Spawn};
+pub use self::table::{Notify, Strategy};

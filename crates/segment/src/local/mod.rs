@@ -1,0 +1,7 @@
+//! The exporter's side: [`Segment`], and how one is made.
+
+mod builder;
+mod segment;
+
+pub use self::builder::Builder;
+pub use self::segment::Segment;

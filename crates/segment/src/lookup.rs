@@ -1,0 +1,234 @@
+//! Lookups of names (section 4.1 of the paper): here, in the cache, or by READs of other hosts'
+//! registries, all hosts at once if none is named.
+
+use std::time::Duration;
+
+use progress::Operation;
+use transport_api::{HostId, OpError, RegionError, RemoteRegion};
+
+use crate::clerk::REGISTRY;
+use crate::engine::Engine;
+use crate::error::{Label, SegmentError};
+use crate::name::Name;
+use crate::table::{ENTRY_BYTES, Entry, Lookup, Next, Probe, Strategy};
+
+/// How a name is looked up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Query {
+    /// Whether the cache is passed over.
+    pub(crate) is_forced: bool,
+    pub(crate) strategy: Strategy,
+}
+
+/// A name that was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) host: HostId,
+    pub(crate) entry: Entry,
+}
+
+/// The thread of every host that answers lookups with control transfer.
+const CLERK: u32 = 0;
+
+/// Finds a name at `host`, or at the one host that publishes it.
+///
+/// # Errors
+/// [`SegmentError::NotFound`], [`SegmentError::Ambiguous`], [`SegmentError::Unreadable`],
+/// [`SegmentError::PeerLost`] if it is the named host that is gone.
+#[track_caller]
+pub(crate) fn lookup(
+    engine: &Engine,
+    name: &Name,
+    host: Option<HostId>,
+    query: Query,
+) -> Result<Found, SegmentError> {
+    let all = || (0..engine.progress.hosts()).map(HostId).collect::<Vec<_>>();
+    if let Some(host) = host.filter(|host| host.0 >= engine.progress.hosts()) {
+        return Err(SegmentError::NoSuchHost(host));
+    }
+    let hosts = host.map_or_else(all, |host| vec![host]);
+    let clerk = &engine.shared.clerk;
+    let local = engine.shared.local();
+    if !query.is_forced {
+        // A name of this host goes before those of others only if it is the only one; the cache has
+        // what an earlier lookup has decided.
+        let cached = hosts.iter().filter(|of| **of != local).find_map(|of| {
+            Some(Found { host: *of, entry: clerk.cached(*of, name)? })
+        });
+        if let Some(found) = cached {
+            return Ok(found);
+        }
+    }
+    let mut found = Vec::new();
+    let mut searches = Vec::new();
+    for of in &hosts {
+        if *of == local {
+            found.extend(clerk.find(name).map(|entry| Found { host: local, entry }));
+        } else {
+            clerk.forget(*of, name);
+            searches.push(*of);
+        }
+    }
+    for (of, result) in search(engine, name, &searches, query.strategy) {
+        match result {
+            Ok(Some(entry)) => {
+                clerk.learn(of, entry);
+                found.push(Found { host: of, entry });
+            }
+            Ok(None) => {}
+            // Where any host would do, one that is gone has nothing.
+            Err(SegmentError::PeerLost(..)) if host.is_none() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match *found {
+        [one] => Ok(one),
+        [] => Err(SegmentError::NotFound { name: *name, hosts: host.into_iter().collect() }),
+        _ => {
+            let hosts = found.iter().map(|found| found.host).collect();
+            Err(SegmentError::Ambiguous { name: *name, hosts })
+        }
+    }
+}
+
+/// What `host` publishes under a name now.
+#[track_caller]
+pub(crate) fn at_host(
+    engine: &Engine,
+    name: &Name,
+    host: HostId,
+) -> Result<Option<Entry>, SegmentError> {
+    let query = Query { is_forced: true, ..Query::default() };
+    match lookup(engine, name, Some(host), query) {
+        Ok(found) => Ok(Some(found.entry)),
+        Err(SegmentError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads every cached entry again, and forgets those that have changed (the refresh of section 4.1);
+/// how many are left.
+#[track_caller]
+pub(crate) fn refresh(engine: &Engine) -> Result<usize, SegmentError> {
+    let mut left = 0;
+    for (host, entry) in engine.shared.clerk.all_cached() {
+        match at_host(engine, &entry.name, host) {
+            Ok(now) => left += usize::from(now == Some(entry)),
+            Err(SegmentError::PeerLost(..)) => engine.shared.clerk.forget_host(host),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(left)
+}
+
+type Searched = (HostId, Result<Option<Entry>, SegmentError>);
+
+/// Looks a name up in the registries of `hosts`, side by side.
+#[track_caller]
+fn search(engine: &Engine, name: &Name, hosts: &[HostId], strategy: Strategy) -> Vec<Searched> {
+    let registries = registries(engine, name, hosts);
+    // All first reads are under way before the first is waited for.
+    let begun: Vec<_> = registries
+        .into_iter()
+        .map(|(host, region)| {
+            let search = region.map(|region| region.map(|region| {
+                Search::begin(engine, name, region, strategy)
+            }));
+            (host, search)
+        })
+        .collect();
+    let end = |search: Result<Option<Search>, SegmentError>| match search? {
+        Some(search) => search.finish(engine, name),
+        None => Ok(None),
+    };
+    begun.into_iter().map(|(host, search)| (host, end(search))).collect()
+}
+
+/// The registries of hosts, `None` for one that publishes nothing.
+#[track_caller]
+fn registries(
+    engine: &Engine,
+    name: &Name,
+    hosts: &[HostId],
+) -> Vec<(HostId, Result<Option<RemoteRegion>, SegmentError>)> {
+    let clerk = &engine.shared.clerk;
+    let begun: Vec<_> = hosts
+        .iter()
+        .map(|host| match clerk.registry_of(*host) {
+            Some(region) => (*host, Ok(region)),
+            None => (*host, Err(engine.begin_import(*host, REGISTRY, Duration::ZERO))),
+        })
+        .collect();
+    let end = |(host, known)| {
+        let region = match known {
+            Ok(region) => return (host, Ok(Some(region))),
+            Err(import) => import,
+        };
+        let import: Result<progress::Import, RegionError> = region;
+        let result = match import.and_then(|import| engine.wait_import(import)) {
+            Ok(region) => {
+                clerk.learn_registry(host, region.clone());
+                Ok(Some(region))
+            }
+            Err(RegionError::Unknown { .. }) => Ok(None),
+            Err(error) => Err(SegmentError::region(Label { name: *name, host }, error)),
+        };
+        (host, result)
+    };
+    begun.into_iter().map(end).collect()
+}
+
+/// A lookup in one registry.
+struct Search {
+    region: RemoteRegion,
+    probe: Probe,
+    /// The read of the first entry, if it is not mapped and not asked for otherwise.
+    first: Option<Result<(Operation, primitive::SharedBytes), OpError>>,
+}
+
+impl Search {
+    fn begin(engine: &Engine, name: &Name, region: RemoteRegion, strategy: Strategy) -> Search {
+        let probe = Probe::new(*name, strategy);
+        let first = match probe.next() {
+            Next::Read(bytes) if region.window().is_none() => {
+                Some(engine.begin_read(&region, bytes.start, ENTRY_BYTES))
+            }
+            _ => None,
+        };
+        Search { region, probe, first }
+    }
+
+    #[track_caller]
+    fn finish(mut self, engine: &Engine, name: &Name) -> Result<Option<Entry>, SegmentError> {
+        let host = self.region.owner();
+        let refused =
+            |error| SegmentError::refused(Label { name: *name, host }, error);
+        loop {
+            let at = match self.probe.next() {
+                Next::Read(bytes) => bytes.start,
+                Next::Done(Lookup::Found(entry)) => return Ok(Some(entry)),
+                Next::Done(Lookup::NotFound) => return Ok(None),
+                // The owner knows even if what it writes there never stands still.
+                Next::Done(Lookup::Ask | Lookup::Torn { .. }) => {
+                    return engine.ask(host, CLERK, name).map_err(refused);
+                }
+                Next::Done(Lookup::Malformed { reason, .. }) => {
+                    return Err(SegmentError::Malformed { name: *name, host, reason });
+                }
+            };
+            let mut entry = [0; ENTRY_BYTES];
+            match self.region.window() {
+                Some(window) => window.read_into(at, &mut entry).map_err(refused)?,
+                None => {
+                    let begun = self.first.take();
+                    let begun =
+                        begun.unwrap_or_else(|| engine.begin_read(&self.region, at, ENTRY_BYTES));
+                    let (read, bytes) = begun.map_err(refused)?;
+                    engine.wait(read).map_err(refused)?;
+                    bytes.read_into(0, &mut entry);
+                }
+            }
+            self.probe.take(&entry);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! [`OpenOptions`]: how a segment is found and opened.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use transport_api::HostId;
+
+use crate::engine::{Engine, run};
+use crate::error::{Label, SegmentError};
+use crate::lookup::{self, Found, Query};
+use crate::name::Name;
+use crate::remote::segment::{Info, RemoteSegment};
+use crate::shared::Shared;
+use crate::table::{Published, Strategy};
+
+/// How long the owner may take to answer an import of a segment that its registry lists.
+const IMPORT: Duration = Duration::from_secs(5);
+
+/// How long a waiting open sleeps between two lookups, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
+
+/// How a segment is found and opened: `segments.options().host(h).open("prices")`.
+#[derive(Clone)]
+#[must_use = "options do nothing until `open` is called"]
+pub struct OpenOptions {
+    shared: Arc<Shared>,
+    host: Option<HostId>,
+    timeout: Duration,
+    query: Query,
+}
+
+impl OpenOptions {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, host: None, timeout: Duration::ZERO, query: Query::default() }
+    }
+
+    /// The host that exports it. Otherwise all are asked at once.
+    pub fn host(mut self, host: HostId) -> Self {
+        self.host = Some(host);
+        self
+    }
+
+    /// Waits up to `timeout` for the name to be published. Otherwise a name that is not is an error
+    /// at once.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Asks the registry of its host even if the name was looked up before: the forced lookup of the
+    /// paper's section 4.1.
+    pub fn uncached(mut self) -> Self {
+        self.query.is_forced = true;
+        self
+    }
+
+    /// What to do when the name is not at its first place in a registry (section 4.2).
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.query.strategy = strategy;
+        self
+    }
+
+    /// Opens the segment. A fiber that has to wait parks; a thread that is not attached blocks.
+    ///
+    /// # Errors
+    /// [`SegmentError::InvalidName`], [`SegmentError::NotFound`], [`SegmentError::Ambiguous`],
+    /// [`SegmentError::OtherKind`], [`SegmentError::PeerLost`], [`SegmentError::Region`] if the owner
+    /// allows this host nothing.
+    #[track_caller]
+    pub fn open(&self, name: &str) -> Result<RemoteSegment, SegmentError> {
+        let name = Name::new(name)?;
+        let options = self.clone();
+        run(&self.shared, move |engine| options.open_here(engine, &name))
+    }
+
+    #[track_caller]
+    fn open_here(&self, engine: &Engine, name: &Name) -> Result<RemoteSegment, SegmentError> {
+        let (begin, mut pause) = (Instant::now(), RETRY.0);
+        let mut query = self.query;
+        loop {
+            match self.try_open(engine, name, query) {
+                // What is listed may be gone, or not be there yet.
+                Err(
+                    error @ (SegmentError::NotFound { .. }
+                    | SegmentError::Revoked(_)
+                    | SegmentError::Region { .. }),
+                ) => {
+                    let has_time = begin.elapsed() < self.timeout;
+                    if query.is_forced && !has_time {
+                        return Err(error);
+                    }
+                    if query.is_forced {
+                        engine.sleep(pause);
+                        pause = (pause * 2).min(RETRY.1);
+                    }
+                    query.is_forced = true;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    #[track_caller]
+    fn try_open(
+        &self,
+        engine: &Engine,
+        name: &Name,
+        query: Query,
+    ) -> Result<RemoteSegment, SegmentError> {
+        let Found { host, entry } = lookup::lookup(engine, name, self.host, query)?;
+        let Published::Segment { key, len, notify, thread } = entry.what else {
+            return Err(SegmentError::OtherKind { name: *name, host, expected: "segment" });
+        };
+        let label = Label { name: *name, host };
+        let region = engine
+            .import(host, key, if query.is_forced { IMPORT } else { Duration::ZERO })
+            .map_err(|error| SegmentError::region(label.clone(), error))?;
+        if region.len() as u64 != len {
+            return Err(SegmentError::Revoked(label));
+        }
+        let (generation, renewed) = (entry.generation, Mutex::new(None));
+        let info = Info { label, generation, notify, thread, renewed };
+        Ok(RemoteSegment::new(self.shared.clone(), region, info))
+    }
+}

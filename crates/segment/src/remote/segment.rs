@@ -1,0 +1,527 @@
+//! [`RemoteSegment`]: a segment of another host, or of this one, that was opened: reading, writing,
+//! atomics, notifications and fences.
+//!
+//! ```text
+//!   mapped (shared memory), attached thread      otherwise
+//!   check, then load or store                    Engine: a lane, then wait
+//!                    \                              /
+//!                     refused as Revoked: look whether the same export has other rights now
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use transport_api::{HostId, OpError, RemoteRegion, Rights, Window};
+
+use crate::engine::{Engine, is_attached, run};
+use crate::error::{Label, SegmentError};
+use crate::name::Name;
+use crate::remote::element::Element;
+use crate::shared::Shared;
+use crate::table::Notify;
+
+/// Bytes of one operation, at most: [`RemoteSegment::read_block`] and
+/// [`RemoteSegment::write_block`] move more.
+pub const MAX_OPERATION: usize = crate::engine::PIECE;
+
+/// What never changes about a segment that was opened.
+pub(super) struct Info {
+    pub(super) label: Label,
+    /// How often the name had been exported before.
+    pub(super) generation: u32,
+    pub(super) notify: Notify,
+    /// The thread of the owner that takes notifications.
+    pub(super) thread: u32,
+    /// The region once the owner has changed access since it was opened.
+    pub(super) renewed: Mutex<Option<RemoteRegion>>,
+}
+
+/// A segment that was opened. Clones are the same; any thread may use it, and one that is attached
+/// to the rack, such as a fiber's, does so without a detour.
+///
+/// # What an operation promises
+///
+/// | Operation | When it returns |
+/// |---|---|
+/// | [`write`](Self::write), [`write_block`](Self::write_block) | the bytes are on their way; [`fence`](Self::fence) says when they are there |
+/// | [`read`](Self::read), [`read_block`](Self::read_block) | the bytes are here |
+/// | [`compare_swap`](Self::compare_swap), [`fetch_add`](Self::fetch_add) | it was done, and the old value is here |
+/// | [`fence`](Self::fence) | every earlier operation of this thread on segments of that host has taken effect, or the error names the first that was refused |
+///
+/// Operations of one thread on segments of one host take effect in their order. A word, which is
+/// eight bytes at a multiple of eight, is never torn; the words of one operation have no order among
+/// each other. For more than a word that must never be torn there is [`Record`](crate::Record).
+///
+/// Where the owner's memory is mapped (shared memory), a read or a write by an attached thread is a
+/// checked copy and nothing else. Elsewhere a fiber that has to wait parks, and other fibers of its
+/// thread run.
+///
+/// These are the WRITE, READ and CAS of Thekkath, Levy and Lazowska 1994, section 3.1.
+#[derive(Clone)]
+pub struct RemoteSegment {
+    region: RemoteRegion,
+    /// Whether a write needs no notification.
+    is_silent: bool,
+    shared: Arc<Shared>,
+    info: Arc<Info>,
+}
+
+impl RemoteSegment {
+    pub(super) fn new(shared: Arc<Shared>, region: RemoteRegion, info: Info) -> Self {
+        let key = (region.owner(), region.key());
+        shared.opened.lock().insert(key, info.label.name);
+        Self { region, is_silent: info.notify != Notify::Always, shared, info: Arc::new(info) }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Name {
+        &self.info.label.name
+    }
+
+    /// The host that exports it.
+    pub fn owner(&self) -> HostId {
+        self.info.label.host
+    }
+
+    /// How often its owner had exported the name before this export.
+    pub fn generation(&self) -> u32 {
+        self.info.generation
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.region.is_empty()
+    }
+
+    /// What its owner allowed this host when it was opened.
+    pub fn rights(&self) -> Rights {
+        self.region.rights()
+    }
+
+    /// When writes notify the owner.
+    pub fn notify(&self) -> Notify {
+        self.info.notify
+    }
+
+    /// Whether its memory is mapped into this process, so that attached threads read and write it
+    /// directly.
+    pub fn is_mapped(&self) -> bool {
+        self.region.window().is_some()
+    }
+
+    /// Element `index` of the segment as an array of `T`.
+    ///
+    /// ```
+    /// # let hosts = transport_shm::ShmTransport::in_process(1, 1)?;
+    /// # let segments = gossamer_segment::Segments::new(hosts[0].clone());
+    /// # let _attached = segments.attach(0)?;
+    /// # let _segment = segments.builder("prices").len(4096).export()?;
+    /// let prices = segments.open("prices")?;
+    /// prices.at::<u64>(3).write(&70)?;
+    /// assert_eq!(prices.at::<u64>(3).read()?, 70);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn at<T>(&self, index: usize) -> Element<'_, T> {
+        Element::new(self, index.saturating_mul(size_of::<T>()))
+    }
+
+    /// The `T` at byte `offset`, which must be a multiple of `T`'s alignment.
+    #[inline]
+    pub fn at_byte<T>(&self, offset: usize) -> Element<'_, T> {
+        Element::new(self, offset)
+    }
+
+    // ---- writing -------------------------------------------------------------------------------
+
+    /// Writes `bytes` at byte `at`. They are on their way when this returns.
+    ///
+    /// # Errors
+    /// What is known here: [`SegmentError::OutOfBounds`], [`SegmentError::Rights`],
+    /// [`SegmentError::TooLarge`] above [`MAX_OPERATION`], [`SegmentError::PeerLost`],
+    /// [`SegmentError::Revoked`]. What the owner refuses later is the error of a
+    /// [`fence`](Self::fence).
+    #[inline]
+    #[track_caller]
+    pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+        if self.is_silent
+            && let Some(window) = self.mapped()
+            && bytes.len() <= MAX_OPERATION
+            && window.write_from(at, bytes).is_ok()
+        {
+            return Ok(());
+        }
+        self.write_over_lane(at, bytes, Notify::Conditional)
+    }
+
+    /// As [`write`](Self::write), and notifies the owner of `bytes.len()` bytes at `at`, behind the
+    /// data, unless it never takes notifications ([`Notify::Never`]).
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    #[track_caller]
+    pub fn write_notify(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+        self.write_over_lane(at, bytes, Notify::Always)
+    }
+
+    /// Writes any number of bytes at byte `at`, in parts of which not too many are under way.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), but for [`SegmentError::TooLarge`].
+    #[track_caller]
+    pub fn write_block(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+        if self.is_silent
+            && let Some(window) = self.mapped()
+            && window.write_from(at, bytes).is_ok()
+        {
+            return Ok(());
+        }
+        self.block_over_lane(at, bytes, Notify::Conditional)
+    }
+
+    /// As [`write_block`](Self::write_block), and notifies the owner once, behind all of it.
+    ///
+    /// # Errors
+    /// As [`write_block`](Self::write_block).
+    #[track_caller]
+    pub fn write_block_notify(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+        self.block_over_lane(at, bytes, Notify::Always)
+    }
+
+    #[cold]
+    #[track_caller]
+    fn write_over_lane(
+        &self,
+        at: usize,
+        bytes: &[u8],
+        wanted: Notify,
+    ) -> Result<(), SegmentError> {
+        if bytes.len() > MAX_OPERATION {
+            return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
+        }
+        let thread = self.told(wanted);
+        self.with_bytes(at, bytes, Rights::WRITE, move |engine, region, bytes| {
+            engine.write(region, at, bytes, thread)
+        })
+    }
+
+    #[cold]
+    #[track_caller]
+    fn block_over_lane(
+        &self,
+        at: usize,
+        bytes: &[u8],
+        wanted: Notify,
+    ) -> Result<(), SegmentError> {
+        let thread = self.told(wanted);
+        self.with_bytes(at, bytes, Rights::WRITE, move |engine, region, bytes| {
+            match region.window() {
+                Some(window) => window.write_from(at, bytes)?,
+                None => engine.write_block(region, at, bytes)?,
+            }
+            match thread {
+                Some(thread) => engine.announce(region, at, bytes.len(), thread),
+                None => Ok(()),
+            }
+        })
+    }
+
+    // ---- reading -------------------------------------------------------------------------------
+
+    /// Fills `out` with the bytes at byte `at`. A fiber that has to wait parks; whatever becomes of
+    /// it, nothing writes to `out` after this has returned.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfBounds`], [`SegmentError::Rights`], [`SegmentError::TooLarge`] above
+    /// [`MAX_OPERATION`], [`SegmentError::Revoked`], [`SegmentError::PeerLost`].
+    #[inline]
+    #[track_caller]
+    pub fn read(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
+        if let Some(window) = self.mapped()
+            && out.len() <= MAX_OPERATION
+            && window.read_into(at, out).is_ok()
+        {
+            return Ok(());
+        }
+        self.read_over_lane(at, out)
+    }
+
+    /// Fills `out`, of any length, with the bytes at byte `at`, several parts at a time.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), but for [`SegmentError::TooLarge`].
+    #[track_caller]
+    pub fn read_block(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
+        if let Some(window) = self.mapped()
+            && window.read_into(at, out).is_ok()
+        {
+            return Ok(());
+        }
+        self.read_block_over_lane(at, out)
+    }
+
+    #[cold]
+    #[track_caller]
+    fn read_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
+        if out.len() > MAX_OPERATION {
+            return Err(SegmentError::TooLarge { len: out.len(), max: MAX_OPERATION });
+        }
+        self.read_block_over_lane(at, out)
+    }
+
+    #[cold]
+    #[track_caller]
+    fn read_block_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
+        if is_attached(&self.shared) {
+            return self.with_engine((at, out.len(), Rights::READ), |engine, region| {
+                match region.window() {
+                    Some(window) => window.read_into(at, out),
+                    None => engine.read_block(region, at, out),
+                }
+            });
+        }
+        // Another thread reads, into memory of its own.
+        let (segment, len) = (self.clone(), out.len());
+        let bytes = run(&self.shared, move |_| {
+            let mut bytes = vec![0; len];
+            segment.read_block(at, &mut bytes)?;
+            Ok(bytes)
+        })?;
+        out.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    // ---- atomics -------------------------------------------------------------------------------
+
+    /// If the word at byte `at` is `expected`, makes it `new`, atomically. Returns the old value,
+    /// which is `expected` if it did.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`SegmentError::Misaligned`] if `at` is not a multiple of eight.
+    #[track_caller]
+    pub fn compare_swap(&self, at: usize, expected: u64, new: u64) -> Result<u64, SegmentError> {
+        if let Some(window) = self.mapped()
+            && self.is_silent
+            && let Ok(old) = window.compare_swap(at, expected, new)
+        {
+            return Ok(old);
+        }
+        self.atomic_over_lane(at, Notify::Conditional, move |engine, region| {
+            match region.window() {
+                Some(window) => window.compare_swap(at, expected, new),
+                None => engine.compare_swap(region, at, (expected, new)),
+            }
+        })
+    }
+
+    /// As [`compare_swap`](Self::compare_swap), and notifies the owner of the word, whether or not
+    /// it was swapped. The segment must allow [`Rights::WRITE`], too.
+    ///
+    /// # Errors
+    /// As [`compare_swap`](Self::compare_swap).
+    #[track_caller]
+    pub fn compare_swap_notify(
+        &self,
+        at: usize,
+        expected: u64,
+        new: u64,
+    ) -> Result<u64, SegmentError> {
+        self.atomic_over_lane(at, Notify::Always, move |engine, region| match region.window() {
+            Some(window) => window.compare_swap(at, expected, new),
+            None => engine.compare_swap(region, at, (expected, new)),
+        })
+    }
+
+    /// Adds `addend` (wrapping) to the word at byte `at`, atomically. Returns the old value.
+    ///
+    /// # Errors
+    /// As [`compare_swap`](Self::compare_swap).
+    #[track_caller]
+    pub fn fetch_add(&self, at: usize, addend: u64) -> Result<u64, SegmentError> {
+        if let Some(window) = self.mapped()
+            && self.is_silent
+            && let Ok(old) = window.fetch_add(at, addend)
+        {
+            return Ok(old);
+        }
+        self.atomic_over_lane(at, Notify::Conditional, move |engine, region| {
+            match region.window() {
+                Some(window) => window.fetch_add(at, addend),
+                None => engine.fetch_add(region, at, addend),
+            }
+        })
+    }
+
+    /// As [`fetch_add`](Self::fetch_add), and notifies the owner of the word. The segment must allow
+    /// [`Rights::WRITE`], too.
+    ///
+    /// # Errors
+    /// As [`compare_swap`](Self::compare_swap).
+    #[track_caller]
+    pub fn fetch_add_notify(&self, at: usize, addend: u64) -> Result<u64, SegmentError> {
+        self.atomic_over_lane(at, Notify::Always, move |engine, region| match region.window() {
+            Some(window) => window.fetch_add(at, addend),
+            None => engine.fetch_add(region, at, addend),
+        })
+    }
+
+    #[cold]
+    #[track_caller]
+    fn atomic_over_lane(
+        &self,
+        at: usize,
+        wanted: Notify,
+        operation: impl Fn(&Engine, &RemoteRegion) -> Result<u64, OpError> + Send + 'static,
+    ) -> Result<u64, SegmentError> {
+        let thread = self.told(wanted);
+        let needs = if thread.is_some() { Rights::ATOMIC | Rights::WRITE } else { Rights::ATOMIC };
+        let segment = self.clone();
+        run(&self.shared, move |_| {
+            segment.with_engine((at, 8, needs), |engine, region| {
+                if !at.is_multiple_of(8) {
+                    return Err(OpError::Misaligned(at));
+                }
+                // Nothing is done that could then not be told.
+                region.check(at, 8, needs)?;
+                let old = operation(engine, region)?;
+                if let Some(thread) = thread {
+                    engine.announce(region, at, 8, thread)?;
+                }
+                Ok(old)
+            })
+        })
+    }
+
+    // ---- order ---------------------------------------------------------------------------------
+
+    /// Waits until every earlier operation of this thread on segments of the same host has taken
+    /// effect there. A thread that is not attached waits for those of the thread that carries out
+    /// its operations.
+    ///
+    /// # Errors
+    /// Why the first of them that was refused was: it may have been on another segment of that host,
+    /// which the error names. [`SegmentError::PeerLost`].
+    #[track_caller]
+    pub fn fence(&self) -> Result<(), SegmentError> {
+        let (shared, owner, own) = (self.shared.clone(), self.owner(), self.info.label.clone());
+        run(&self.shared, move |engine| {
+            engine.fence(owner).map_err(|error| {
+                let name = error.key().and_then(|key| {
+                    shared.opened.lock().get(&(owner, key)).cloned()
+                });
+                let label = name.map_or(own, |name| Label { name, host: owner });
+                SegmentError::refused(label, error)
+            })
+        })
+    }
+
+    // ---- what these share ----------------------------------------------------------------------
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(super) fn label(&self) -> Label {
+        self.info.label.clone()
+    }
+
+    /// What is mapped, for a thread that may use it directly.
+    #[inline(always)]
+    pub(super) fn mapped(&self) -> Option<&Window> {
+        if is_attached(&self.shared) { self.region.window() } else { None }
+    }
+
+    /// The thread that is to be told of an operation whose caller wants what `wanted` says.
+    fn told(&self, wanted: Notify) -> Option<u32> {
+        let tell = match self.info.notify {
+            Notify::Always => true,
+            Notify::Never => false,
+            Notify::Conditional => wanted == Notify::Always,
+        };
+        tell.then_some(self.info.thread)
+    }
+
+    /// Carries out an operation with bytes of the caller.
+    #[track_caller]
+    fn with_bytes(
+        &self,
+        at: usize,
+        bytes: &[u8],
+        needs: Rights,
+        operation: impl Fn(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
+    ) -> Result<(), SegmentError> {
+        let place = (at, bytes.len(), needs);
+        if is_attached(&self.shared) {
+            return self
+                .with_engine(place, |engine, region| operation(engine, region, bytes));
+        }
+        let (segment, bytes) = (self.clone(), bytes.to_vec());
+        run(&self.shared, move |_| {
+            segment.with_engine(place, |engine, region| operation(engine, region, &bytes))
+        })
+    }
+
+    /// Carries out an operation on a thread that is attached, once more if the owner has changed
+    /// what it allows since.
+    #[track_caller]
+    fn with_engine<R>(
+        &self,
+        (at, count, needs): (usize, usize, Rights),
+        mut operation: impl FnMut(&Engine, &RemoteRegion) -> Result<R, OpError>,
+    ) -> Result<R, SegmentError> {
+        let engine = crate::engine::attached(&self.shared).ok_or(SegmentError::NotAttached)?;
+        let renewed = self.info.renewed.lock().clone();
+        let region = renewed.as_ref().unwrap_or(&self.region);
+        let mut attempt = |region: &RemoteRegion| {
+            // What would not pass with any rights is said before anything is asked for.
+            OpError::check(region.key(), (Rights::ALL, region.len()), (at, count, needs))?;
+            operation(&engine, region)
+        };
+        let refused = match attempt(region) {
+            Err(refused @ (OpError::Revoked(_) | OpError::Rights { .. })) => refused,
+            other => return other.map_err(|error| SegmentError::refused(self.label(), error)),
+        };
+        let Some(region) = self.renew(&engine, region)? else {
+            return Err(SegmentError::refused(self.label(), refused));
+        };
+        let result = attempt(&region);
+        *self.info.renewed.lock() = Some(region);
+        result.map_err(|error| SegmentError::refused(self.label(), error))
+    }
+
+    /// The region with the rights that its owner gives now, if that has changed them since `region`
+    /// was imported; `None` if they are the same or the segment is gone.
+    #[track_caller]
+    fn renew(
+        &self,
+        engine: &Engine,
+        region: &RemoteRegion,
+    ) -> Result<Option<RemoteRegion>, SegmentError> {
+        let entry = crate::lookup::at_host(engine, &self.info.label.name, self.owner())?;
+        if entry.is_none_or(|entry| entry.generation != self.info.generation) {
+            return Ok(None);
+        }
+        let imported = engine.import(self.owner(), region.key(), std::time::Duration::ZERO);
+        Ok(imported.ok().filter(|new| {
+            new.generation() != region.generation() && new.len() == region.len()
+        }))
+    }
+}
+
+impl fmt::Debug for RemoteSegment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteSegment")
+            .field("name", &self.name())
+            .field("owner", &self.owner())
+            .field("len", &self.len())
+            .field("rights", &self.rights())
+            .field("generation", &self.generation())
+            .finish_non_exhaustive()
+    }
+}

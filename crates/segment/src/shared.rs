@@ -1,0 +1,106 @@
+//! [`Shared`]: what all threads of a process have of the segments of one rack.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+use transport_api::{HostId, Namespace, RegionKey, Transport};
+
+use crate::clerk::Clerk;
+use crate::name::Name;
+use crate::notification::queue::Queue;
+use crate::table::Notify;
+
+/// An operation of a thread that is not attached, to be carried out by one that is.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Has a job run on an attached thread of the process, where it may wait.
+pub type Spawn = Box<dyn Fn(Job) + Send + Sync>;
+
+/// What a runtime thread needs of a segment that this process exports, to take notifications for it.
+pub(crate) struct Exported {
+    pub(crate) len: usize,
+    pub(crate) notify: Notify,
+    pub(crate) queue: Arc<Queue>,
+}
+
+/// The segments that this process exports.
+#[derive(Default)]
+pub(crate) struct Exports {
+    /// By name: the number of its key, for as long as the process lives, so that the generations of
+    /// its region rise; and how often it was exported.
+    numbers: HashMap<Name, (u64, u32)>,
+    /// By the number of their key.
+    live: HashMap<u64, Weak<Exported>>,
+}
+
+impl Exports {
+    /// The key under which `name` is exported, and which export of the name this is, from zero.
+    pub(crate) fn number(&mut self, name: &Name) -> (RegionKey, u32) {
+        // Number 0 is the registry.
+        let next = self.numbers.len() as u64 + 1;
+        let (number, times) = self.numbers.entry(*name).or_insert((next, 0));
+        let generation = *times;
+        *times = times.wrapping_add(1);
+        (RegionKey::new(Namespace::SEGMENTS, *number), generation)
+    }
+
+    pub(crate) fn add(&mut self, key: RegionKey, exported: &Arc<Exported>) {
+        self.live.insert(key.number(), Arc::downgrade(exported));
+    }
+
+    /// Takes a segment out, unless another one has its key now.
+    pub(crate) fn remove(&mut self, key: RegionKey, exported: &Arc<Exported>) {
+        let is_it = |now: &Weak<Exported>| now.as_ptr() == Arc::as_ptr(exported);
+        if self.live.get(&key.number()).is_some_and(is_it) {
+            self.live.remove(&key.number());
+        }
+    }
+
+    /// The segment with this key, if it is exported now; an error if no segment ever had the key.
+    pub(crate) fn find(&self, key: RegionKey) -> Result<Option<Arc<Exported>>, ()> {
+        match self.live.get(&key.number()) {
+            Some(exported) => Ok(exported.upgrade()),
+            None if (1..=self.numbers.len() as u64).contains(&key.number()) => Ok(None),
+            None => Err(()),
+        }
+    }
+}
+
+/// What all threads of a process have of the segments of one rack.
+pub(crate) struct Shared {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) clerk: Clerk,
+    pub(crate) exports: Mutex<Exports>,
+    /// Names of the regions that were opened, for messages.
+    pub(crate) opened: Mutex<HashMap<(HostId, RegionKey), Name>>,
+    /// How a thread that is not attached has something done.
+    pub(crate) spawn: OnceLock<Spawn>,
+    pub(crate) has_ended: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(transport: Arc<dyn Transport>) -> Arc<Shared> {
+        Arc::new(Shared {
+            transport,
+            clerk: Clerk::default(),
+            exports: Mutex::default(),
+            opened: Mutex::default(),
+            spawn: OnceLock::new(),
+            has_ended: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn local(&self) -> HostId {
+        self.transport.local()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,61 @@
+//! What every program does with segments: export, open, read, write, swap, be told, revoke.
+
+use std::sync::Arc;
+use std::thread;
+
+use gossamer_segment::{Rights, SegmentError, Segments};
+use transport_api::Transport;
+use transport_shm::ShmTransport;
+
+fn hosts(count: u32) -> Vec<Segments> {
+    let hosts = ShmTransport::in_process(count, 1).expect("a rack");
+    hosts.iter().map(|host| Segments::new(Arc::clone(host) as Arc<dyn Transport>)).collect()
+}
+
+#[test]
+fn what_one_host_writes_the_other_reads() {
+    let hosts = hosts(2);
+    thread::scope(|scope| {
+        let (exported, is_exported) = std::sync::mpsc::channel();
+        let (done, is_done) = std::sync::mpsc::channel();
+        let owner = hosts[0].clone();
+        scope.spawn(move || {
+            let attached = owner.attach(0).expect("attached");
+            let segment = owner.builder("prices").len(4096).export().expect("a segment");
+            exported.send(()).unwrap();
+            let told = segment.notified().expect("a notification");
+            assert_eq!((told.from.0, told.offset, told.len, told.missed), (1, 16, 8, 0));
+            assert_eq!(segment.get::<u64>(2).unwrap(), 77);
+            segment.put(3, &5u64).unwrap();
+            while is_done.try_recv().is_err() {
+                attached.poll();
+            }
+            segment.revoke().expect("revoked");
+        });
+        let user = hosts[1].clone();
+        scope.spawn(move || {
+            let _attached = user.attach(0).expect("attached");
+            is_exported.recv().unwrap();
+            let prices = user.open("prices").expect("opened");
+            assert_eq!((prices.owner().0, prices.len(), prices.rights()), (0, 4096, Rights::ALL));
+            prices.at::<u64>(2).write_notify(&77).unwrap();
+            prices.fence().unwrap();
+            while prices.at::<u64>(3).read().unwrap() != 5 {
+                thread::yield_now();
+            }
+            assert_eq!(prices.fetch_add(24, 2).unwrap(), 5);
+            assert_eq!(prices.compare_swap(24, 7, 9).unwrap(), 7);
+            let outside = prices.write(4090, &[0; 8]).unwrap_err();
+            assert_eq!(
+                outside.to_string(),
+                "bytes 4090..4098 are outside segment \"prices\" of host 0 of 4096 bytes"
+            );
+            assert!(matches!(user.open("nothing"), Err(SegmentError::NotFound { .. })));
+            done.send(()).unwrap();
+            while prices.write(0, &[1]).is_ok() {
+                _attached.poll();
+            }
+            assert!(matches!(prices.write(0, &[1]), Err(SegmentError::Revoked(_))));
+        });
+    });
+}
