@@ -68,7 +68,7 @@ pub(super) struct Board {
 impl Board {
     /// Attaches the calling thread, exports a segment and opens the other's.
     pub(super) fn new(transport: &Arc<dyn Transport>) -> Result<Board, HostError> {
-        let segments = Segments::new(transport.clone())?;
+        let segments = Segments::new(transport.clone());
         let attached = segments.attach(0)?;
         let (own, other) = if transport.local() == HostId(0) { (BACK, FORTH) } else { (FORTH, BACK) };
         let own = segments.builder(own).len(LEN).export()?;

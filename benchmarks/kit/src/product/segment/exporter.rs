@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use primitive::sync::Ordering::Release;
+use primitive::sync::Ordering::{Acquire, Release};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use segment::Record;
+use segment::Segment;
 
 use super::board::{Board, DATA, HostError, OVER, READY, TIMEOUT};
-use super::plan::{Access, Naming, Plan, Wait};
+use super::plan::{Access, Plan, Wait};
 
 /// How long a host that has nothing to do sleeps, at most.
 const NAP: Duration = Duration::from_millis(100);
@@ -16,9 +16,6 @@ const NAP: Duration = Duration::from_millis(100);
 /// Where the exporter of a plan that wakes it writes how long that took: one more than the number of
 /// the notification, and nanoseconds.
 pub(super) const WOKEN: usize = DATA + 64;
-
-/// The payload of the records that are read.
-pub(super) const VALUE: u64 = 0x0123_4567_89ab_cdef;
 
 /// Serves until the importer says that it is over.
 pub(super) fn serve(board: &Board, plan: Plan) -> Result<(), HostError> {
@@ -48,17 +45,8 @@ fn prepare(board: &Board, plan: Plan) -> Result<(), HostError> {
     };
     match access {
         Access::ReadChain => chain(board),
-        Access::ReadRecord(64) => write_record::<8>(board),
-        Access::ReadRecord(1024) => write_record::<128>(board),
-        Access::ReadRecord(bytes) => Err(HostError::other(format!("no record of {bytes} bytes"))),
         _ => Ok(()),
     }
-}
-
-fn write_record<const WORDS: usize>(board: &Board) -> Result<(), HostError> {
-    let memory = board.own.memory();
-    Record::<[u64; WORDS]>::encode_into(memory, DATA, &[VALUE; WORDS], 1);
-    Ok(())
 }
 
 /// Words of 4 KiB, each of which holds the place of the next, so that all are visited.
@@ -122,28 +110,28 @@ fn report_wake_ups(board: &Board) -> Result<(), HostError> {
     for number in 1u64.. {
         board.own.notified()?;
         let now = now_ns();
-        if !report(board, number, now)? {
+        if !report(&board.own, number, now) {
             break;
         }
     }
     Ok(())
 }
 
-fn report(board: &Board, number: u64, now: u64) -> Result<bool, HostError> {
-    if board.word(OVER) != 0 {
-        return Ok(false);
+/// Writes how long it took; false if it is over.
+fn report(own: &Segment, number: u64, now: u64) -> bool {
+    let memory = own.memory();
+    if memory.load(OVER, Acquire) != 0 {
+        return false;
     }
-    let took = now.saturating_sub(board.word(DATA));
-    let memory = board.own.memory();
-    memory.store(WOKEN + 8, took, Release);
+    memory.store(WOKEN + 8, now.saturating_sub(memory.load(DATA, Acquire)), Release);
     memory.store(WOKEN, number, Release);
-    Ok(true)
+    true
 }
 
 /// A thread of its own waits at the descriptor; this one, which is attached, sleeps until something
 /// arrives.
 fn report_wake_ups_at_descriptor(board: &Board) -> Result<(), HostError> {
-    let notifications = board.own.notifications();
+    let (own, notifications) = (&board.own, board.own.notifications());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| -> Result<(), HostError> {
             let timeout = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
@@ -154,7 +142,7 @@ fn report_wake_ups_at_descriptor(board: &Board) -> Result<(), HostError> {
                 }
                 let now = now_ns();
                 while notifications.try_next()?.is_some() {}
-                if !report(board, number, now)? {
+                if !report(own, number, now) {
                     break;
                 }
             }

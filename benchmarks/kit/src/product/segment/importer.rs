@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use segment::{HostId, Record, SegmentError, Strategy};
+use segment::{HostId, SegmentError, Strategy};
 
 use super::board::{Board, DATA, HostError, PID};
-use super::exporter::{VALUE, WOKEN, notified, now_ns};
+use super::exporter::{WOKEN, notified, now_ns};
 use super::pair::{Counted, Counters};
 use super::plan::{Access, Figure, Naming, Pace, Plan, Request, Wait};
 use crate::measure::watch::{WaitMode, Watch, cpu_of_process};
@@ -234,40 +234,8 @@ fn repeat(
             black_box(at);
             figure
         }
-        Access::ReadRecord(64) => records::<8>(board, pace, time),
-        Access::ReadRecord(1024) => records::<128>(board, pace, time),
         Access::ReadRecord(bytes) => Err(HostError::other(format!("no record of {bytes} bytes"))),
     }
-}
-
-/// Reads a record of so many words.
-fn records<const WORDS: usize>(
-    board: &Board,
-    pace: Pace,
-    time: Duration,
-) -> Result<Figure, HostError> {
-    timed(pace, time, |n| {
-        for _ in 0..n {
-            let read = read_record::<WORDS>(board)?;
-            if read.is_none_or(|(_, words)| words[WORDS - 1] != VALUE) {
-                return Err(HostError::other("the record is not what was written"));
-            }
-        }
-        Ok(())
-    })
-}
-
-fn read_record<const WORDS: usize>(
-    board: &Board,
-) -> Result<Option<(u64, [u64; WORDS])>, HostError> {
-    let torn = |torn: segment::Torn| HostError::other(torn.to_string());
-    if board.remote.is_mapped() {
-        let copy = |at, out: &mut [u8]| board.remote.read(DATA + at, out);
-        return Record::<[u64; WORDS]>::read_by(copy)?.map_err(torn);
-    }
-    let mut bytes = vec![0; Record::<[u64; WORDS]>::BYTES];
-    board.remote.read(DATA, &mut bytes)?;
-    Record::<[u64; WORDS]>::decode_bytes(&bytes).map_err(torn)
 }
 
 /// The median of how long the exporter, which sleeps, took to run.
