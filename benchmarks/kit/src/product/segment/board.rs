@@ -38,7 +38,7 @@ const LOOKS: u32 = 1 << 16;
 
 /// Why a host gave up.
 #[derive(Debug, Error)]
-pub enum HostError {
+pub(super) enum HostError {
     /// A segment refused something.
     #[error(transparent)]
     Segment(#[from] SegmentError),
