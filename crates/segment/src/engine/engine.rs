@@ -1,26 +1,26 @@
 //! [`Engine`]: the lanes of an attached thread, as segments use them. All of this is for memory that
 //! is not mapped, and for what needs a lane anyway: notifications, imports, revocations.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use primitive::SharedBytes;
 use progress::{Import, Notification as Arrived, Operation, Owner, Progress, Violation};
 use transport_api::{
-    HostId, LossReason, Namespace, OpError, Parker, PeerEvent, RegionError, RegionKey, RemoteRegion, Tag,
-    ThreadId,
+    HostId, LossReason, Namespace, OpError, Parker, PeerEvent, RegionError, RegionKey,
+    RemoteRegion, Tag, ThreadId,
 };
 
 use crate::clerk::requests::Requests;
-use crate::name::Name;
-use crate::table::Entry;
 use crate::engine::windows::Windows;
+use crate::name::Name;
 use crate::notification::Notification;
 use crate::shared::Shared;
+use crate::table::Entry;
 
 /// Bytes of one operation, at most: larger ones are cut.
 pub(crate) const PIECE: usize = 64 << 10;
@@ -42,8 +42,9 @@ pub(crate) struct Engine {
     /// Where the thread sleeps, if it has no fibers and so waits here itself.
     parker: Option<RefCell<Box<dyn Parker>>>,
     windows: Windows,
-    /// What a write is copied to until it is flushed.
-    staging: SharedBytes,
+    /// What a write is copied to until it is flushed. `None` until the first: most threads never
+    /// write to memory that is not mapped.
+    staging: OnceCell<SharedBytes>,
     pub(crate) requests: Requests,
 }
 
@@ -61,7 +62,7 @@ impl Engine {
             windows: Windows::new(progress.hosts()),
             progress,
             parker: parker.map(RefCell::new),
-            staging: SharedBytes::heap(PIECE),
+            staging: OnceCell::new(),
             requests: Requests::default(),
         });
         let owner: Rc<dyn Owner> = engine.clone();
@@ -127,6 +128,11 @@ impl Engine {
         import.wait()
     }
 
+    /// `len` bytes of the staging memory.
+    fn staging(&self, len: usize) -> SharedBytes {
+        self.staging.get_or_init(|| SharedBytes::heap(PIECE)).slice(0, len)
+    }
+
     // ---- writing -------------------------------------------------------------------------------
 
     /// Writes at most [`PIECE`] bytes, which are on their way when this returns; `notify` names the
@@ -141,7 +147,7 @@ impl Engine {
     ) -> Result<(), OpError> {
         let host = to.owner();
         self.reserve(host, bytes.len())?;
-        let staging = self.staging.slice(0, bytes.len());
+        let staging = self.staging(bytes.len());
         staging.write_from(0, bytes);
         let mut lane = self.progress.lane(host).borrow_mut();
         match notify {
@@ -175,7 +181,7 @@ impl Engine {
         len: usize,
         thread: u32,
     ) -> Result<(), OpError> {
-        let nothing = self.staging.slice(0, 0);
+        let nothing = self.staging(0);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let mut lane = self.progress.lane(on.owner()).borrow_mut();
         lane.write_notify(on, at, &nothing, thread, len)?;
@@ -205,19 +211,6 @@ impl Engine {
 
     // ---- reading -------------------------------------------------------------------------------
 
-    /// Reads at most [`PIECE`] bytes.
-    #[track_caller]
-    pub(crate) fn read(
-        &self,
-        from: &RemoteRegion,
-        at: usize,
-        len: usize,
-    ) -> Result<SharedBytes, OpError> {
-        let (read, into) = self.begin_read(from, at, len)?;
-        self.wait(read)?;
-        Ok(into)
-    }
-
     /// Begins to read at most [`PIECE`] bytes. The lane keeps the memory until the read has ended.
     pub(crate) fn begin_read(
         &self,
@@ -226,9 +219,8 @@ impl Engine {
         len: usize,
     ) -> Result<(Operation, SharedBytes), OpError> {
         let into = SharedBytes::heap(len.max(8)).slice(0, len);
-        let read = self
-            .progress
-            .begin(from.owner(), |lane, token| lane.read(from, at, &into, token))?;
+        let read =
+            self.progress.begin(from.owner(), |lane, token| lane.read(from, at, &into, token))?;
         Ok((read, into))
     }
 
@@ -265,9 +257,9 @@ impl Engine {
         at: usize,
         (expected, new): (u64, u64),
     ) -> Result<u64, OpError> {
-        let swap = self.progress.begin(on.owner(), |lane, token| {
-            lane.compare_swap(on, at, expected, new, token)
-        })?;
+        let swap = self
+            .progress
+            .begin(on.owner(), |lane, token| lane.compare_swap(on, at, expected, new, token))?;
         self.wait(swap)
     }
 
@@ -279,9 +271,8 @@ impl Engine {
         at: usize,
         addend: u64,
     ) -> Result<u64, OpError> {
-        let add = self
-            .progress
-            .begin(on.owner(), |lane, token| lane.fetch_add(on, at, addend, token))?;
+        let add =
+            self.progress.begin(on.owner(), |lane, token| lane.fetch_add(on, at, addend, token))?;
         self.wait(add)
     }
 
