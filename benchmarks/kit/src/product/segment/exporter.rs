@@ -5,7 +5,7 @@ use std::time::Duration;
 use primitive::sync::Ordering::{Acquire, Release};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use segment::Segment;
+use segment::{Record, Segment};
 
 use super::board::{Board, DATA, HostError, OVER, READY, TIMEOUT};
 use super::plan::{Access, Plan, Wait};
@@ -16,6 +16,9 @@ const NAP: Duration = Duration::from_millis(100);
 /// Where the exporter of a plan that wakes it writes how long that took: one more than the number of
 /// the notification, and nanoseconds.
 pub(super) const WOKEN: usize = DATA + 64;
+
+/// The payload of the records that are read.
+pub(super) const VALUE: u64 = 0x0123_4567_89ab_cdef;
 
 /// Serves until the importer says that it is over.
 pub(super) fn serve(board: &Board, plan: Plan) -> Result<(), HostError> {
@@ -45,8 +48,17 @@ fn prepare(board: &Board, plan: Plan) -> Result<(), HostError> {
     };
     match access {
         Access::ReadChain => chain(board),
+        Access::ReadRecord(64) => write_record::<8>(board),
+        Access::ReadRecord(1024) => write_record::<128>(board),
+        Access::ReadRecord(bytes) => Err(HostError::other(format!("no record of {bytes} bytes"))),
         _ => Ok(()),
     }
+}
+
+fn write_record<const WORDS: usize>(board: &Board) -> Result<(), HostError> {
+    let memory = board.own.memory();
+    Record::<[u64; WORDS]>::encode_into(memory, DATA, &[VALUE; WORDS], 1);
+    Ok(())
 }
 
 /// Words of 4 KiB, each of which holds the place of the next, so that all are visited.

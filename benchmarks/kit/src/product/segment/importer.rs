@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use segment::{HostId, SegmentError, Strategy};
+use segment::{HostId, Record, SegmentError, Strategy};
 
 use super::board::{Board, DATA, HostError, PID};
-use super::exporter::{WOKEN, notified, now_ns};
+use super::exporter::{VALUE, WOKEN, notified, now_ns};
 use super::pair::{Counted, Counters};
 use super::plan::{Access, Figure, Naming, Pace, Plan, Request, Wait};
 use crate::measure::watch::{WaitMode, Watch, cpu_of_process};
@@ -234,8 +234,30 @@ fn repeat(
             black_box(at);
             figure
         }
+        Access::ReadRecord(64) => records::<8>(board, pace, time),
+        Access::ReadRecord(1024) => records::<128>(board, pace, time),
         Access::ReadRecord(bytes) => Err(HostError::other(format!("no record of {bytes} bytes"))),
     }
+}
+
+/// Reads a record of so many words, in one read, and checks it.
+fn records<const WORDS: usize>(
+    board: &Board,
+    pace: Pace,
+    time: Duration,
+) -> Result<Figure, HostError> {
+    let mut bytes = vec![0; Record::<[u64; WORDS]>::BYTES];
+    timed(pace, time, |n| {
+        for _ in 0..n {
+            board.remote.read(DATA, black_box(&mut bytes))?;
+            let read = Record::<[u64; WORDS]>::decode_bytes(&bytes);
+            let read = read.map_err(|torn| HostError::other(torn.to_string()))?;
+            if read.is_none_or(|(_, words)| words[WORDS - 1] != VALUE) {
+                return Err(HostError::other("the record is not what was written"));
+            }
+        }
+        Ok(())
+    })
 }
 
 /// The median of how long the exporter, which sleeps, took to run.
