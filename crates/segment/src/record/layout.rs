@@ -150,8 +150,7 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     /// As [`encode_into`](Self::encode_into), to a region that is mapped.
     ///
     /// # Errors
-    /// As [`Window::signal`]. A record that is not allowed or not inside the region is not touched;
-    /// a revocation meanwhile may leave one that is [`Torn`].
+    /// As [`Window::store_words`], before anything is written.
     ///
     /// # Panics
     /// If `version` is zero.
