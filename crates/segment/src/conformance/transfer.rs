@@ -99,16 +99,7 @@ pub fn values_come_back(make: Make) {
 /// Blocks that are cut, and that exceed what may be under way without a fence.
 pub fn blocks_of_any_length_come_back(make: Make) {
     const LEN: usize = 3 * (512 << 10) + 13;
-    let lengths = [
-        0,
-        1,
-        7,
-        MAX_OPERATION - 1,
-        MAX_OPERATION,
-        MAX_OPERATION + 1,
-        300_001,
-        LEN - 3,
-    ];
+    let lengths = [0, 1, 7, MAX_OPERATION - 1, MAX_OPERATION, MAX_OPERATION + 1, 300_001, LEN - 3];
     let owner = script(move |owner| {
         let segment = owner.export("blocks", LEN);
         for (seed, len) in (1..).zip(lengths) {
