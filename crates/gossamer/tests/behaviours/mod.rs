@@ -6,6 +6,7 @@ pub(crate) mod calls;
 pub(crate) mod fibers;
 pub(crate) mod latches;
 pub(crate) mod panics;
+pub(crate) mod records;
 pub(crate) mod sizes;
 pub(crate) mod trusts;
 
@@ -47,6 +48,10 @@ macro_rules! behaviours {
             panics: a_result_whose_drop_panics_is_a_panic_of_its_own;
             panics: waiting_in_a_delegated_closure_names_both_places;
             panics: values_that_cannot_be_encoded_or_decoded;
+            records: records_are_read_both_ways_from_everywhere;
+            records: readers_of_records_beside_their_writer_see_whole_values;
+            records: records_are_seen_by_whoever_hears_of_them;
+            records: records_of_a_full_shard_are_refused_and_names_are_taken_once;
             sizes: arguments_of_all_sizes_keep_their_order;
             sizes: batches_are_taken_whole_or_not_at_all;
             sizes: results_of_all_sizes_come_back;
