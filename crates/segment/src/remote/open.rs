@@ -139,6 +139,9 @@ impl OpenOptions {
                     | SegmentError::Revoked(_)
                     | SegmentError::Region { .. }),
                 ) => {
+                    if self.shared.has_ended() {
+                        return Err(SegmentError::RackEnded);
+                    }
                     let has_time = begin.elapsed() < self.timeout;
                     if query.is_forced && !has_time {
                         return Err(error);
