@@ -133,6 +133,12 @@ pub enum SegmentError {
     /// The owner has revoked the segment since it was opened.
     #[error("{0} was revoked by its owner; open it again")]
     Revoked(Label),
+    /// A write inside a callback found too many bytes on their way already.
+    #[error(
+        "a write to {0} would wait for earlier ones inside a callback, which must not; \
+         write less there, or in a fiber"
+    )]
+    WouldWait(Label),
     /// A record never became readable: its writer has ended in the middle of a write.
     #[error("the record at byte {at} of {segment} is torn: its writer did not finish")]
     Torn {

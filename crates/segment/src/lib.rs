@@ -40,6 +40,8 @@
 #![forbid(unsafe_code)]
 
 mod clerk;
+#[cfg(feature = "testing")]
+pub mod conformance;
 mod engine;
 mod error;
 #[cfg(all(any(test, fuzzing), not(loom)))]
@@ -64,7 +66,7 @@ pub use self::error::{Label, SegmentError};
 pub use self::local::{Builder, Segment};
 pub use self::lookup::Found;
 pub use self::name::{InvalidName, Name};
-pub use self::notification::{Notification, Notifications};
+pub use self::notification::{Next, Notification, Notifications};
 pub use self::published::PublishedName;
 pub use self::record::{Record, RecordWriter, Torn};
 pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteSegment};

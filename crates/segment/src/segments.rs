@@ -27,7 +27,7 @@ use crate::table::Published;
 /// | a rack of `gossamer` | its runtime threads, so every fiber; `gossamer::segments()` gives this |
 /// | one without fibers | those that call [`attach`](Self::attach); [`serve`](Self::serve) starts one that works for all others |
 #[derive(Clone)]
-pub struct Segments(Arc<Shared>);
+pub struct Segments(pub(crate) Arc<Shared>);
 
 impl Segments {
     /// The place of this process, whose transport this is. There is one for a transport.

@@ -82,6 +82,19 @@ impl OpenOptions {
         self
     }
 
+    /// Looks the name up without opening what it names: the host that publishes it. This is
+    /// LOOKUPNAME of the paper's section 4.1.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but for [`SegmentError::OtherKind`] and [`SegmentError::Region`].
+    #[track_caller]
+    pub fn lookup(&self, name: &str) -> Result<HostId, SegmentError> {
+        let name = Name::new(name)?;
+        let (host, query) = (self.host, self.query);
+        run(&self.shared, move |engine| lookup::lookup(engine, &name, host, query))
+            .map(|found| found.host)
+    }
+
     /// Opens the segment. A fiber that has to wait parks; a thread that is not attached blocks.
     ///
     /// # Errors
