@@ -156,6 +156,9 @@ impl OpenOptions {
             if begin.elapsed() >= timeout {
                 return found;
             }
+            if self.shared.has_ended() {
+                return Err(SegmentError::RackEnded);
+            }
             // A name that is not found was looked up, whether or not that was forced.
             if query.is_forced || matches!(found, Err(SegmentError::NotFound { .. })) {
                 self.sleep(pause);
