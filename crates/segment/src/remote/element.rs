@@ -51,11 +51,7 @@ impl<'a, T> Element<'a, T> {
 
     #[inline(always)]
     fn check_alignment(&self) -> Result<(), SegmentError> {
-        if self.at.is_multiple_of(align_of::<T>()) {
-            Ok(())
-        } else {
-            Err(self.misaligned())
-        }
+        if self.at.is_multiple_of(align_of::<T>()) { Ok(()) } else { Err(self.misaligned()) }
     }
 
     #[cold]

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use transport_api::HostId;
 
 use crate::engine::{Engine, here, run};
 use crate::error::{Label, SegmentError};
 use crate::lookup::{self, Found, Query};
 use crate::name::Name;
-use crate::remote::segment::{Info, RemoteSegment};
+use crate::remote::renewal::Info;
+use crate::remote::segment::RemoteSegment;
 use crate::shared::Shared;
 use crate::table::{Published, Strategy};
 
@@ -140,8 +140,7 @@ impl OpenOptions {
         if region.len() as u64 != len {
             return Err(SegmentError::Revoked(label));
         }
-        let (generation, renewed) = (entry.generation, Mutex::new(None));
-        let info = Info { label, generation, notify, thread, renewed };
+        let info = Info::new(&self.shared, &region, (label, &entry), (notify, thread));
         Ok(RemoteSegment::new(self.shared.clone(), region, info))
     }
 }
