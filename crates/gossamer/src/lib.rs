@@ -66,7 +66,8 @@
 //! 1. `error.rs`, `arguments.rs`, `rack.rs` ([`Rack`], its settings).
 //! 2. `board.rs`, `processors.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
 //!    `worker.rs` (one thread).
-//! 3. `placement.rs` (where fibers and properties go), [`Sharded`], [`Barrier`].
+//! 3. `placement.rs` (where fibers and properties go), `segments.rs` ([`segments`]), [`Sharded`],
+//!    [`Barrier`].
 //! 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
 //!    processes of a rack find each other).
 //! 5. `reporter.rs` (statistics for the daemon), `end.rs` (how the rack ends), `run.rs`
@@ -93,6 +94,7 @@ mod rack;
 #[cfg(feature = "tcp")]
 mod reporter;
 mod run;
+mod segments;
 mod sharded;
 mod shared;
 mod start;
@@ -102,6 +104,9 @@ mod worker;
 
 pub use fiber::{
     JoinError, JoinHandle, LazyLock, OnceLock, ThreadLocal, fiber_local, sleep, yield_now,
+};
+pub use gossamer_segment::{
+    Access, Notify, RemoteSegment, Rights, Segment, SegmentError, Segments,
 };
 pub use transport_api::{HostId, LossReason, ThreadId};
 #[cfg(feature = "rdma")]
@@ -121,7 +126,14 @@ pub use self::barrier::Barrier;
 pub use self::error::{RackError, StartError};
 pub use self::placement::{entrust, spawn, spawn_on, spawn_on_with, threads, trustee, trustees};
 pub use self::rack::{OnPeerLoss, Rack};
+pub use self::segments::segments;
 pub use self::sharded::Sharded;
+
+/// Named remote memory: the crate `gossamer-segment`. Its main names are also at the top of this
+/// crate.
+pub mod segment {
+    pub use gossamer_segment::*;
+}
 
 /// The program in the README compiles.
 #[cfg(doctest)]

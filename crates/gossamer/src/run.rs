@@ -119,6 +119,14 @@ impl Rack {
                 }
             }))
         };
+        shared.segments.set_spawn({
+            let shared = Arc::downgrade(&shared);
+            Box::new(move |job| {
+                if let Some(shared) = shared.upgrade() {
+                    shared.spawn_segment_job(job);
+                }
+            })
+        });
         // A host that fails because it has lost another says goodbye: it is not the cause.
         let wiring = Wiring::connect(transport.clone(), registered.number(), WIRING_TIMEOUT)
             .map_err(|error| cause::of_wiring(&*transport, error))

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use fiber::{Config, Remote};
+use gossamer_segment::Segments;
 use parking_lot::Mutex;
 use transport_api::{HostId, LossReason, Transport};
 use trust_core::{Chain, DelegateError};
@@ -19,6 +20,11 @@ pub(crate) const STOP: u32 = u32::MAX;
 /// What the runtime threads of one process share.
 pub(crate) struct Shared {
     pub(crate) transport: Arc<dyn Transport>,
+    /// This process's place among the segments of the rack.
+    pub(crate) segments: Segments,
+    /// The thread that carries out the segment operations of threads outside the rack: one for all
+    /// of them, so that they keep their order.
+    segment_thread: OnceLock<u32>,
     pub(crate) fibers: Config,
     /// Threads at the end of every host that hold properties and run no spawned fibers.
     pub(crate) dedicated: u32,
@@ -56,6 +62,8 @@ impl Shared {
         Self {
             #[cfg(feature = "tcp")]
             board: crate::board::Board::new(transport.threads()),
+            segments: Segments::new(transport.clone()),
+            segment_thread: OnceLock::new(),
             transport,
             fibers,
             dedicated,
@@ -78,6 +86,15 @@ impl Shared {
     pub(crate) fn thread_for_fiber(&self) -> u32 {
         let workers = self.transport.threads() - self.dedicated;
         self.next_fiber.fetch_add(1, Ordering::Relaxed) as u32 % workers
+    }
+
+    /// Has a fiber carry out a segment operation of a thread outside the rack. The job is dropped if
+    /// the rack has not started or has ended, which its caller notices.
+    pub(crate) fn spawn_segment_job(&self, job: gossamer_segment::Job) {
+        if let Some(remotes) = self.remotes.get() {
+            let thread = *self.segment_thread.get_or_init(|| self.thread_for_fiber());
+            drop(remotes[thread as usize].spawn(job));
+        }
     }
 
     /// The thread of this host that gets the next property.

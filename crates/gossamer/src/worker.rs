@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fiber::{Config, Scheduler};
+use gossamer_segment::Attached;
 use transport_api::{Parker, PeerEvent};
 use trust_core::idle::{Idle, Step};
 use trust_core::{Incident, Node, Wiring, WiringError};
@@ -34,6 +35,8 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     scheduler: Scheduler,
     node: trust_core::EnteredNode,
+    /// Lets fibers of this thread use segments.
+    attached: Attached,
     parker: Box<dyn Parker>,
     #[cfg(feature = "tcp")]
     thread: u32,
@@ -56,11 +59,13 @@ impl Worker {
         let node = Node::enter(wiring.node(thread)?);
         node.keep_time(Instant::now);
         let parker = shared.transport.parker(thread).map_err(WiringError::from)?;
+        let attached = shared.segments.attach_worker(thread, node.progress().clone());
         SHARED.set(Some(shared.clone()));
         Ok(Worker {
             shared,
             scheduler,
             node,
+            attached,
             parker,
             #[cfg(feature = "tcp")]
             thread,
@@ -130,6 +135,9 @@ impl Worker {
                     }
                 }
             }
+            // From here on operations on segments fail: none may begin on a node that is closed.
+            self.shared.segments.end();
+            drop(self.attached);
             // No fiber waits for a reply after this, so that fibers can be unwound.
             self.node.close();
             // A round may end early, when a fiber yields.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use progress::Progress;
 use transport_api::{HostId, Transport};
 
-use crate::engine::{Attached, Server, run};
+use crate::engine::{Attached, Server, here, run};
 use crate::error::SegmentError;
 use crate::local::Builder;
 use crate::lookup;
@@ -30,6 +30,14 @@ impl Segments {
     /// The place of this process, whose transport this is. There is one for a transport.
     pub fn new(transport: Arc<dyn Transport>) -> Segments {
         Segments(Shared::new(transport))
+    }
+
+    /// Those of the rack that the calling thread is attached to.
+    ///
+    /// # Errors
+    /// [`SegmentError::NotAttached`].
+    pub fn current() -> Result<Segments, SegmentError> {
+        here().map(Segments).ok_or(SegmentError::NotAttached)
     }
 
     /// This process's host.
@@ -78,7 +86,8 @@ impl Segments {
     }
 
     /// For runtimes: `spawn` has a job run on an attached thread, where it may wait; so operations of
-    /// threads that are not attached are carried out. Only the first call counts.
+    /// threads that are not attached are carried out. It must have one thread begin all jobs in their
+    /// order, so that operations keep theirs and a fence covers them. Only the first call counts.
     pub fn set_spawn(&self, spawn: Spawn) {
         // The first is as good.
         let _ = self.0.spawn.set(spawn);
@@ -93,7 +102,7 @@ impl Segments {
 
     /// Begins the export of a segment under `name`.
     pub fn builder(&self, name: &str) -> Builder {
-        Builder::new(self.0.clone(), name)
+        Builder::new(Some(self.0.clone()), name)
     }
 
     /// Opens the segment that some host exports under `name`.

@@ -90,6 +90,39 @@ impl Access {
         Self::all(Rights::NONE)
     }
 
+    /// Every host may read.
+    ///
+    /// ```
+    /// use gossamer_transport_api::{Access, HostId, Rights};
+    ///
+    /// let access = Access::read().write_for([HostId(1), HostId(2)]).atomics_for([HostId(2)]);
+    /// assert_eq!(access.of(HostId(0)), Rights::READ);
+    /// assert_eq!(access.of(HostId(1)), Rights::READ | Rights::WRITE);
+    /// assert_eq!(access.of(HostId(2)), Rights::ALL);
+    /// ```
+    pub fn read() -> Self {
+        Self::all(Rights::READ)
+    }
+
+    /// Each of `hosts` may also write and signal.
+    #[must_use]
+    pub fn write_for(self, hosts: impl IntoIterator<Item = HostId>) -> Self {
+        self.also(hosts, Rights::WRITE)
+    }
+
+    /// Each of `hosts` may also compare-and-swap and fetch-and-add.
+    #[must_use]
+    pub fn atomics_for(self, hosts: impl IntoIterator<Item = HostId>) -> Self {
+        self.also(hosts, Rights::ATOMIC)
+    }
+
+    fn also(self, hosts: impl IntoIterator<Item = HostId>, rights: Rights) -> Self {
+        hosts.into_iter().fold(self, |access, host| {
+            let before = access.of(host);
+            access.with(host, before | rights)
+        })
+    }
+
     /// With these rights for `host`, instead of those for all.
     #[must_use]
     pub fn with(mut self, host: HostId, rights: Rights) -> Self {

@@ -156,7 +156,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["rack"],
             &["shared", "start"],
             &["reporter", "worker"],
-            &["end", "placement"],
+            &["end", "placement", "segments"],
             &["run", "sharded"],
         ],
     ),

@@ -33,6 +33,11 @@ pub(crate) fn attached(shared: &Arc<Shared>) -> Option<Rc<Engine>> {
     if is_attached(shared) { ENGINE.with_borrow(Clone::clone) } else { None }
 }
 
+/// What the calling thread has of the segments of the rack that it is attached to.
+pub(crate) fn here() -> Option<Arc<Shared>> {
+    ENGINE.with_borrow(|engine| engine.as_ref().map(|engine| engine.shared.clone()))
+}
+
 /// Has `operation` carried out by the calling thread if it is attached, otherwise by one that is.
 #[track_caller]
 pub(crate) fn run<R: Send + 'static>(

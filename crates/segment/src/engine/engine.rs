@@ -1,7 +1,7 @@
 //! [`Engine`]: the lanes of an attached thread, as segments use them. All of this is for memory that
 //! is not mapped, and for what needs a lane anyway: notifications, imports, revocations.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,8 +42,9 @@ pub(crate) struct Engine {
     /// Where the thread sleeps, if it has no fibers and so waits here itself.
     parker: Option<RefCell<Box<dyn Parker>>>,
     windows: Windows,
-    /// What a write is copied to until it is flushed.
-    staging: SharedBytes,
+    /// What a write is copied to until it is flushed. `None` until the first: most threads never
+    /// write to memory that is not mapped.
+    staging: OnceCell<SharedBytes>,
     pub(crate) requests: Requests,
 }
 
@@ -61,7 +62,7 @@ impl Engine {
             windows: Windows::new(progress.hosts()),
             progress,
             parker: parker.map(RefCell::new),
-            staging: SharedBytes::heap(PIECE),
+            staging: OnceCell::new(),
             requests: Requests::default(),
         });
         let owner: Rc<dyn Owner> = engine.clone();
@@ -127,6 +128,11 @@ impl Engine {
         import.wait()
     }
 
+    /// `len` bytes of the staging memory.
+    fn staging(&self, len: usize) -> SharedBytes {
+        self.staging.get_or_init(|| SharedBytes::heap(PIECE)).slice(0, len)
+    }
+
     // ---- writing -------------------------------------------------------------------------------
 
     /// Writes at most [`PIECE`] bytes, which are on their way when this returns; `notify` names the
@@ -141,7 +147,7 @@ impl Engine {
     ) -> Result<(), OpError> {
         let host = to.owner();
         self.reserve(host, bytes.len())?;
-        let staging = self.staging.slice(0, bytes.len());
+        let staging = self.staging(bytes.len());
         staging.write_from(0, bytes);
         let mut lane = self.progress.lane(host).borrow_mut();
         match notify {
@@ -175,7 +181,7 @@ impl Engine {
         len: usize,
         thread: u32,
     ) -> Result<(), OpError> {
-        let nothing = self.staging.slice(0, 0);
+        let nothing = self.staging(0);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         let mut lane = self.progress.lane(on.owner()).borrow_mut();
         lane.write_notify(on, at, &nothing, thread, len)?;

@@ -8,5 +8,5 @@ mod engine;
 mod windows;
 
 pub use self::attach::{Attached, Server};
-pub(crate) use self::attach::{attached, is_attached, run};
+pub(crate) use self::attach::{attached, here, is_attached, run};
 pub(crate) use self::engine::{Engine, PIECE};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use transport_api::{Access, Rights};
 
-use crate::engine::run;
+use crate::engine::{here, run};
 use crate::error::{Label, SegmentError};
 use crate::local::segment::Segment;
 use crate::name::Name;
@@ -15,7 +15,8 @@ use crate::table::Notify;
 #[derive(Clone)]
 #[must_use = "nothing is exported until `export` is called"]
 pub struct Builder {
-    shared: Arc<Shared>,
+    /// `None` if the thread that made it was attached to no rack.
+    shared: Option<Arc<Shared>>,
     name: String,
     len: usize,
     access: Access,
@@ -23,8 +24,36 @@ pub struct Builder {
     is_pinned: bool,
 }
 
+impl Segment {
+    /// Begins the export of a segment under `name` at the rack that the calling thread is attached to,
+    /// as [`Segments::builder`](crate::Segments::builder) does. Every fiber of a rack is on such a
+    /// thread; elsewhere the export returns [`SegmentError::NotAttached`].
+    ///
+    /// ```
+    /// use gossamer_segment::{Access, Notify, RemoteSegment, Segment};
+    ///
+    /// # let hosts = transport_shm::ShmTransport::in_process(1, 1)?;
+    /// # let segments = gossamer_segment::Segments::new(hosts[0].clone());
+    /// # let _attached = segments.attach(0)?;
+    /// # let writers = [segments.local()];
+    /// let owner = Segment::builder("prices")
+    ///     .len(64 << 10)
+    ///     .access(Access::read().write_for(writers))
+    ///     .notify(Notify::Conditional)
+    ///     .export()?;
+    /// let prices = RemoteSegment::open("prices")?;
+    /// prices.at::<u64>(3).write(&70)?;
+    /// prices.fence()?;
+    /// assert_eq!(owner.get::<u64>(3)?, 70);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder(name: &str) -> Builder {
+        Builder::new(here(), name)
+    }
+}
+
 impl Builder {
-    pub(crate) fn new(shared: Arc<Shared>, name: &str) -> Self {
+    pub(crate) fn new(shared: Option<Arc<Shared>>, name: &str) -> Self {
         Self {
             shared,
             name: name.to_owned(),
@@ -68,13 +97,14 @@ impl Builder {
     #[track_caller]
     pub fn export(self) -> Result<Segment, SegmentError> {
         let name = Name::new(&self.name)?;
-        let label = Label { name, host: self.shared.local() };
-        let shared = self.shared.clone();
+        let shared = self.shared.ok_or(SegmentError::NotAttached)?;
+        let label = Label { name, host: shared.local() };
+        let there = shared.clone();
         let pin = self.is_pinned;
         // Notifications arrive at the thread that exports it.
         let segment = run(&shared, move |engine| {
             Segment::export(
-                &self.shared,
+                &there,
                 label,
                 self.len,
                 self.access,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use transport_api::HostId;
 
-use crate::engine::{Engine, run};
+use crate::engine::{Engine, here, run};
 use crate::error::{Label, SegmentError};
 use crate::lookup::{self, Found, Query};
 use crate::name::Name;
@@ -28,6 +28,27 @@ pub struct OpenOptions {
     host: Option<HostId>,
     timeout: Duration,
     query: Query,
+}
+
+impl RemoteSegment {
+    /// Opens the segment that some host exports under `name`, in the rack that the calling thread is
+    /// attached to, as [`Segments::open`](crate::Segments::open) does.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`]; [`SegmentError::NotAttached`].
+    #[track_caller]
+    pub fn open(name: &str) -> Result<RemoteSegment, SegmentError> {
+        OpenOptions::new(here().ok_or(SegmentError::NotAttached)?).open(name)
+    }
+
+    /// As [`open`](Self::open), but only if `host` exports it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    #[track_caller]
+    pub fn open_at(host: HostId, name: &str) -> Result<RemoteSegment, SegmentError> {
+        OpenOptions::new(here().ok_or(SegmentError::NotAttached)?).host(host).open(name)
+    }
 }
 
 impl OpenOptions {

@@ -1,0 +1,41 @@
+//! Segments from the fibers of a rack: [`segments`].
+
+use gossamer_segment::Segments;
+
+use crate::worker;
+
+/// This process's place among the segments of the rack: where they are exported and opened with
+/// options. Fibers use it, and so may any other thread of the process and tasks of an async runtime
+/// once they have it: a thread of the rack carries out their operations.
+///
+/// ```
+/// use gossamer::{Rack, RemoteSegment, Segment};
+///
+/// Rack::new().threads(2).run(|| {
+///     let owner = Segment::builder("prices").len(4096).export().unwrap();
+///     let segments = gossamer::segments();
+///     let outside = std::thread::spawn(move || {
+///         let prices = segments.open("prices").unwrap();
+///         prices.at::<u64>(3).write_notify(&70).unwrap();
+///     });
+///     let told = owner.notified().unwrap(); // parks this fiber
+///     assert_eq!((told.offset, told.len), (24, 8));
+///     assert_eq!(RemoteSegment::open("prices").unwrap().at::<u64>(3).read().unwrap(), 70);
+///     while !outside.is_finished() {
+///         gossamer::yield_now();
+///     }
+/// })?;
+/// # Ok::<(), gossamer::RackError>(())
+/// ```
+///
+/// # Panics
+/// Outside a thread of a rack.
+#[track_caller]
+pub fn segments() -> Segments {
+    match worker::shared() {
+        Some(shared) => shared.segments.clone(),
+        None => panic!(
+            "this works on threads of a rack only: call it inside `Rack::run`, and pass the result on"
+        ),
+    }
+}
