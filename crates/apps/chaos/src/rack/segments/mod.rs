@@ -73,8 +73,8 @@ fn collect(workers: impl IntoIterator<Item = (Trustee, JoinHandle<Ledger>)>) -> 
         let host = trustee.thread().host.0;
         match worker.join() {
             Ok(ledger) => sum.add(ledger),
-            Err(JoinError::Panicked(report)) => {
-                sum.violations.push(format!("a fiber of host {host} failed: {report}"));
+            Err(error @ JoinError::Panicked { .. }) => {
+                sum.violations.push(format!("a fiber of host {host} failed: {error}"));
             }
             Err(_) => drop(sum.lost.insert(host)),
         }
