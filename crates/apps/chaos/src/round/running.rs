@@ -158,7 +158,7 @@ impl RunningRound {
                 self.report.operations = number(operations).unwrap_or(0);
             }
             ["ended"] => {}
-            _ => self.violation(text.clone()),
+            _ => self.violation(text.trim_start_matches("violation: ")),
         }
         self.report.transcript.push(text);
     }

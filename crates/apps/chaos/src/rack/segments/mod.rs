@@ -54,13 +54,12 @@ pub(super) fn lead(seed: u64, ends: bool, trustees: &[Trustee]) -> Ledger {
         })
         .collect();
     let mut ledger = collect(trustees.iter().copied().zip(workers));
-    // Names of hosts that end do not go before their processes do.
-    if !ends || ledger.lost.is_empty() {
-        let checks = first_threads(trustees)
-            .map(|first| (first, spawn_on_with(first, |()| check_names(), ())));
-        ledger.add(collect(checks.collect::<Vec<_>>()));
-    } else {
-        // The rack has ended under the operations of its fibers.
+    let checks: Vec<_> = first_threads(trustees)
+        .map(|first| (first, spawn_on_with(first, |()| check_names(), ())))
+        .collect();
+    ledger.add(collect(checks));
+    if ends {
+        // A rack that ends because of a loss may do so under the operations of its fibers.
         ledger.violations.clear();
     }
     ledger
@@ -73,9 +72,7 @@ fn collect(workers: impl IntoIterator<Item = (Trustee, JoinHandle<Ledger>)>) -> 
         let host = trustee.thread().host.0;
         match worker.join() {
             Ok(ledger) => sum.add(ledger),
-            Err(error @ JoinError::Panicked { .. }) => {
-                sum.violations.push(format!("a fiber of host {host} failed: {error}"));
-            }
+            // Its host is lost, which must be the one that was killed.
             Err(_) => drop(sum.lost.insert(host)),
         }
     }
@@ -144,6 +141,9 @@ fn check_names() -> Ledger {
             match lookup(&segments, host, &name) {
                 Err(SegmentError::NotFound { .. }) => ledger.operations += 1,
                 Err(SegmentError::PeerLost(lost, _)) if lost == host => ledger.lose(host.0),
+                Err(SegmentError::RackEnded | SegmentError::NotAttached) => {
+                    ledger.violations.push(format!("cannot look up {name}: the rack has ended"));
+                }
                 other => violation(format!("{name} of {host} is not gone: {other:?}")),
             }
         }
