@@ -17,7 +17,7 @@ use transport_api::{
 
 use crate::clerk::requests::Requests;
 use crate::name::Name;
-use crate::table::Entry;
+use crate::table::{Entry, Notify};
 use crate::engine::windows::Windows;
 use crate::notification::Notification;
 use crate::shared::Shared;
@@ -380,8 +380,10 @@ impl Owner for Engine {
         let exported = self.shared.exports.lock().find(key).map_err(|()| {
             Violation(format!("a notification of segment {key:?}, which was never exported"))
         })?;
-        // Revoked meanwhile.
-        let Some(exported) = exported else { return Ok(()) };
+        // Revoked meanwhile, or told of an earlier export of the name that did take notifications.
+        let Some(exported) = exported.filter(|exported| exported.notify != Notify::Never) else {
+            return Ok(());
+        };
         // What has no bytes of its own tells of an earlier operation.
         let len = if len == 0 { u64::from(value) } else { len };
         let total = exported.len as u64;

@@ -60,9 +60,10 @@ impl Segment {
             .map_err(|error| SegmentError::region(label.clone(), error))?;
         let exported = Arc::new(Exported { len, notify, queue: Arc::new(Queue::default()) });
         shared.exports.lock().add(key, &exported);
-        let memory = region.memory().clone();
+        let (memory, region_generation) = (region.memory().clone(), region.generation());
         let export = Export { region: Some(region), first: access.clone(), now: access };
-        let what = Published::Segment { key, len: len as u64, notify, thread };
+        let len = len as u64;
+        let what = Published::Segment { key, len, region_generation, notify, thread };
         let entry = Entry { name: label.name, generation, what };
         clerk.add(&*shared.transport, entry)?;
         let export = Mutex::new(export);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use transport_api::HostId;
+use transport_api::{HostId, RegionError};
 
 use crate::engine::{Engine, here, run};
 use crate::error::{Label, SegmentError};
@@ -14,8 +14,8 @@ use crate::remote::segment::{Info, RemoteSegment};
 use crate::shared::Shared;
 use crate::table::{Published, Strategy};
 
-/// How long the owner may take to answer an import of a segment that its registry lists.
-const IMPORT: Duration = Duration::from_secs(5);
+/// How long a name may be listed without its region, at most: while its owner changes access.
+const UNLISTED: Duration = Duration::from_secs(5);
 
 /// How long a waiting open sleeps between two lookups, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
@@ -100,25 +100,25 @@ impl OpenOptions {
         let (begin, mut pause) = (Instant::now(), RETRY.0);
         let mut query = self.query;
         loop {
-            match self.try_open(engine, name, query) {
-                // What is listed may be gone, or not be there yet.
-                Err(
-                    error @ (SegmentError::NotFound { .. }
-                    | SegmentError::Revoked(_)
-                    | SegmentError::Region { .. }),
-                ) => {
-                    let has_time = begin.elapsed() < self.timeout;
-                    if query.is_forced && !has_time {
-                        return Err(error);
-                    }
-                    if query.is_forced {
-                        engine.sleep(pause);
-                        pause = (pause * 2).min(RETRY.1);
-                    }
-                    query.is_forced = true;
+            let error = match self.try_open(engine, name, query) {
+                Err(error) => error,
+                Ok(segment) => return Ok(segment),
+            };
+            let time = match error {
+                SegmentError::NotFound { .. } | SegmentError::Region { .. } => self.timeout,
+                // It was listed, but what was imported is not what the entry tells of. It is soon
+                // listed otherwise, or not any more.
+                SegmentError::Revoked(_) => self.timeout.max(UNLISTED),
+                error => return Err(error),
+            };
+            if query.is_forced {
+                if begin.elapsed() >= time {
+                    return Err(error);
                 }
-                other => return other,
+                engine.sleep(pause);
+                pause = (pause * 2).min(RETRY.1);
             }
+            query.is_forced = true;
         }
     }
 
@@ -130,14 +130,15 @@ impl OpenOptions {
         query: Query,
     ) -> Result<RemoteSegment, SegmentError> {
         let Found { host, entry } = lookup::lookup(engine, name, self.host, query)?;
-        let Published::Segment { key, len, notify, thread } = entry.what else {
+        let Published::Segment { key, len, region_generation, notify, thread } = entry.what else {
             return Err(SegmentError::OtherKind { name: *name, host, expected: "segment" });
         };
         let label = Label { name: *name, host };
-        let region = engine
-            .import(host, key, if query.is_forced { IMPORT } else { Duration::ZERO })
-            .map_err(|error| SegmentError::region(label.clone(), error))?;
-        if region.len() as u64 != len {
+        let region = match engine.import(host, key, Duration::ZERO) {
+            Err(RegionError::Unknown { .. }) => return Err(SegmentError::Revoked(label)),
+            imported => imported.map_err(|error| SegmentError::region(label.clone(), error))?,
+        };
+        if (region.generation(), region.len() as u64) != (region_generation, len) {
             return Err(SegmentError::Revoked(label));
         }
         let (generation, renewed) = (entry.generation, Mutex::new(None));
