@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use transport_api::{
-    Access, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
+    Access, Carrier, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
     Transport,
 };
 use transport_shm::{Alarm, ShmTransport};
@@ -47,6 +47,21 @@ impl Mixed {
     fn to(&self, host: HostId) -> &dyn Transport {
         if self.near.maps(host) { &*self.near } else { &*self.far }
     }
+
+    /// Exports over TCP, too, what shared memory exports as `near`.
+    fn export_also(&self, near: Region) -> Result<Region, RegionError> {
+        let (key, access, memory) = (near.key(), near.access().clone(), near.memory().clone());
+        let far = self.far.export_memory(key, memory.clone(), access.clone())?;
+        let generation = far.generation();
+        Ok(Region::new(key, access, generation, memory, Arc::new(Both { _far: far, near })))
+    }
+}
+
+/// A region of both transports, which the last clone revokes on both: on TCP first, so that the key is
+/// free there by the time that it is free on the other, with which exports begin.
+struct Both {
+    _far: Region,
+    near: Region,
 }
 
 impl Transport for Mixed {
@@ -67,7 +82,7 @@ impl Transport for Mixed {
     }
 
     fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
-        self.far.export_also(self.near.export(key, len, access)?)
+        self.export_also(self.near.export(key, len, access)?)
     }
 
     fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
@@ -81,6 +96,11 @@ impl Transport for Mixed {
         // of this host use the region over lanes of the other only.
         self.far.revoke(key)?;
         self.near.begin_revoke(thread, key, token)
+    }
+
+    fn reexport(&self, region: &Region, access: Access) -> Result<Region, RegionError> {
+        let both = region.keep::<Both>().ok_or(RegionError::Foreign(region.key()))?;
+        self.export_also(self.near.reexport(&both.near, access)?)
     }
 
     fn import(

@@ -76,3 +76,11 @@ pub const HOSTS: usize = 256;
 /// Launched closures that may wait for each other in one chain, at most: what a launch carries of
 /// them, 12 bytes each, stays far below what travels inside a slot.
 pub const LAUNCH_DEPTH: usize = 256;
+
+/// Bytes of the name of a segment or a published trust, at most: what an entry of a registry has
+/// room for in two cache lines.
+pub const NAME_BYTES: usize = 64;
+
+/// Names that a host publishes at a time, at most: slots of its registry, 512 KiB of address space of
+/// which pages without entries are never touched.
+pub const REGISTRY_SLOTS: usize = 4096;

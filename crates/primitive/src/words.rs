@@ -24,6 +24,21 @@ pub struct Words<'a> {
 }
 
 impl Words<'_> {
+    /// How many there are.
+    #[inline(always)]
+    pub fn len(self) -> usize {
+        #[cfg(not(loom))]
+        return self.count;
+        #[cfg(loom)]
+        return self.memory.len() / 8;
+    }
+
+    /// Whether there are none.
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
     /// Reads word `index`.
     ///
     /// # Panics

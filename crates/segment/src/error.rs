@@ -31,7 +31,9 @@ pub enum SegmentError {
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
     /// The calling thread is attached to no rack.
-    #[error("this thread is not attached to a rack: call it in a fiber, or attach the thread first")]
+    #[error(
+        "this thread is not attached to a rack: call it in a fiber, or attach the thread first"
+    )]
     NotAttached,
     /// Operations of threads that are not attached are carried out already.
     #[error("a thread already serves the segments of this process")]

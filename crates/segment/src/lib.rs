@@ -28,7 +28,8 @@
 //!
 //! Lowest module first; each uses only those before it.
 //!
-//! 1. `name.rs`, `table/` (the registry's entries and table, pure), `error.rs`.
+//! 1. `name.rs`, `table/` (the registry's entries and table, pure), `error.rs`; `record/` ([`Record`],
+//!    pure as well).
 //! 2. `clerk/` (the names of this process and what it knows of others'), `notification/` (from the
 //!    thread that a notification arrives at to the one that takes it), `shared.rs`.
 //! 3. `engine/` (the lanes of an attached thread: operations, windows, waiting).
@@ -41,10 +42,13 @@
 mod clerk;
 mod engine;
 mod error;
+#[cfg(all(any(test, fuzzing), not(loom)))]
+pub mod fuzzing;
 mod local;
 mod lookup;
 mod name;
 mod notification;
+mod record;
 mod remote;
 mod segments;
 mod shared;
@@ -57,6 +61,7 @@ pub use self::error::{Label, SegmentError};
 pub use self::local::{Builder, Segment};
 pub use self::name::{InvalidName, Name};
 pub use self::notification::{Notification, Notifications};
+pub use self::record::{Record, RecordWriter, Torn};
 pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteSegment};
 pub use self::segments::Segments;
 pub use self::shared::{Job, Spawn};

@@ -52,9 +52,10 @@ pub(crate) fn lookup(
     if !query.is_forced {
         // A name of this host goes before those of others only if it is the only one; the cache has
         // what an earlier lookup has decided.
-        let cached = hosts.iter().filter(|of| **of != local).find_map(|of| {
-            Some(Found { host: *of, entry: clerk.cached(*of, name)? })
-        });
+        let cached = hosts
+            .iter()
+            .filter(|of| **of != local)
+            .find_map(|of| Some(Found { host: *of, entry: clerk.cached(*of, name)? }));
         if let Some(found) = cached {
             return Ok(found);
         }
@@ -131,9 +132,8 @@ fn search(engine: &Engine, name: &Name, hosts: &[HostId], strategy: Strategy) ->
     let begun: Vec<_> = registries
         .into_iter()
         .map(|(host, region)| {
-            let search = region.map(|region| region.map(|region| {
-                Search::begin(engine, name, region, strategy)
-            }));
+            let search = region
+                .map(|region| region.map(|region| Search::begin(engine, name, region, strategy)));
             (host, search)
         })
         .collect();
@@ -201,8 +201,7 @@ impl Search {
     #[track_caller]
     fn finish(mut self, engine: &Engine, name: &Name) -> Result<Option<Entry>, SegmentError> {
         let host = self.region.owner();
-        let refused =
-            |error| SegmentError::refused(Label { name: *name, host }, error);
+        let refused = |error| SegmentError::refused(Label { name: *name, host }, error);
         loop {
             let at = match self.probe.next() {
                 Next::Read(bytes) => bytes.start,

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use primitive::limits::NAME_BYTES;
 use thiserror::Error;
 
 /// A valid name: 1 to 64 bytes of ASCII letters, digits, `.`, `-`, `_` and `/`.
@@ -33,7 +34,7 @@ pub struct Name {
 
 impl Name {
     /// Bytes of a name, at most.
-    pub const MAX_LEN: usize = 64;
+    pub const MAX_LEN: usize = NAME_BYTES;
 
     /// Checks that `name` is one.
     ///

@@ -3,7 +3,7 @@
 use primitive::limits::MESSAGE_BYTES;
 use thiserror::Error;
 
-use crate::{HostId, PeerEvent, RegionKey, Rights};
+use crate::{Access, HostId, PeerEvent, RegionKey, Rights};
 
 /// Why a peer is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -30,6 +30,24 @@ pub enum RegionError {
     /// The key is exported already.
     #[error("region {0:?} is already exported by this host; revoke it first or choose another key")]
     KeyTaken(RegionKey),
+    /// A region is exported again with more rights than its first export gave a host.
+    #[error(
+        "region {key:?} cannot be exported again with {asked:?} for {host}, which its first export \
+         allowed {allowed:?}; export new memory instead"
+    )]
+    Broader {
+        /// The region.
+        key: RegionKey,
+        /// The host that would get more.
+        host: HostId,
+        /// What it was to be allowed.
+        asked: Rights,
+        /// What the first export allowed it.
+        allowed: Rights,
+    },
+    /// The region was exported by another transport.
+    #[error("region {0:?} was not exported by this transport; use the transport that exported it")]
+    Foreign(RegionKey),
     /// The owner exports no region under the key.
     #[error("{owner} exports no region {key:?}")]
     Unknown {
@@ -63,6 +81,23 @@ pub enum RegionError {
 }
 
 impl RegionError {
+    /// For backends: whether memory that was first exported with access `first` may be exported
+    /// again under `key` with `access`, in a rack of so many hosts.
+    ///
+    /// # Errors
+    /// [`RegionError::Broader`], if a host would be allowed more.
+    pub fn check_reexport(
+        key: RegionKey,
+        (first, access): (&Access, &Access),
+        hosts: u32,
+    ) -> Result<(), Self> {
+        let broader = (0..hosts).map(HostId).find_map(|host| {
+            let (asked, allowed) = (access.of(host), first.of(host));
+            (!allowed.allow(asked)).then_some(Self::Broader { key, host, asked, allowed })
+        });
+        broader.map_or(Ok(()), Err)
+    }
+
     /// For backends: the error of an import from `owner`, whose end is `event`, if it is known.
     pub fn lost(owner: HostId, event: Option<&PeerEvent>) -> Self {
         let unknown = || LossReason::Connection("its connection is closed".into());
@@ -190,5 +225,29 @@ impl OpError {
     /// [`OpError::TooLarge`], if it may not.
     pub fn check_payload(bytes: usize) -> Result<(), Self> {
         if bytes <= MESSAGE_BYTES { Ok(()) } else { Err(Self::TooLarge(bytes, MESSAGE_BYTES)) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hosts_of_the_rack_count_when_access_is_compared() {
+        let first = Access::all(Rights::READ).with(HostId(1), Rights::ALL);
+        let check = |access: &Access, hosts| {
+            RegionError::check_reexport(RegionKey(4), (&first, access), hosts)
+        };
+        assert!(check(&first, 3).is_ok() && check(&Access::none(), 3).is_ok());
+        let narrower = Access::all(Rights::READ).with(HostId(1), Rights::WRITE);
+        assert!(check(&narrower, 3).is_ok());
+        let every_host = Access::all(Rights::ALL).with(HostId(0), Rights::READ);
+        assert!(check(&every_host, 2).is_ok(), "there is no third host");
+        let broader = check(&every_host, 3).expect_err("host 2 may only read");
+        assert_eq!(
+            broader.to_string(),
+            "region bare/0x4 cannot be exported again with READ | WRITE | ATOMIC for host 2, which \
+             its first export allowed READ; export new memory instead"
+        );
     }
 }

@@ -37,24 +37,13 @@ const SALT: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03];
 #[inline]
 pub fn checksum(memory: &SharedBytes, start: usize, count: usize) -> u64 {
     let words = memory.words();
-    fold(count, |at| words.load(start + at, Ordering::Relaxed))
+    checksum_of(count, |at| words.load(start + at, Ordering::Relaxed))
 }
 
-/// The [`checksum`] of words that were copied out of shared memory, or that are to be written there.
-///
-/// ```
-/// use gossamer_transport_api::integrity::{checksum, checksum_of};
-/// use primitive::SharedBytes;
-/// assert_eq!(checksum_of(&[0; 5]), checksum(&SharedBytes::heap(40), 0, 5));
-/// ```
-#[inline]
-pub fn checksum_of(words: &[u64]) -> u64 {
-    fold(words.len(), |at| words[at])
-}
-
-/// The checksum of `count` words, of which `word` gives one by its position.
+/// As [`checksum`], of `count` words that are elsewhere: `word` is asked for each of them once, in
+/// order.
 #[inline(always)]
-fn fold(count: usize, word: impl Fn(usize) -> u64) -> u64 {
+pub fn checksum_of(count: usize, mut word: impl FnMut(usize) -> u64) -> u64 {
     let mut state = count as u64;
     let mut at = 0;
     while at + 1 < count {

@@ -94,3 +94,23 @@ named! {
     /// What a bulk payload is, for the layer that its name space belongs to.
     Tag
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_layer_has_a_name_space_of_its_own() {
+        let spaces = [
+            (Namespace::BARE, 0, "bare"),
+            (Namespace::DELEGATION, 1, "delegation"),
+            (Namespace::SEGMENTS, 2, "segments"),
+            (Namespace::TRANSPORT, 255, "transport"),
+        ];
+        for (space, byte, name) in spaces {
+            let key = RegionKey::new(space, 5);
+            assert_eq!((key.namespace(), key.0 >> NUMBER_BITS), (space, byte));
+            assert_eq!(format!("{key:?}"), format!("{name}/0x5"));
+        }
+    }
+}

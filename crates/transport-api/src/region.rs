@@ -20,7 +20,7 @@ pub struct Region {
     access: Access,
     generation: u32,
     memory: SharedBytes,
-    _keep: Arc<dyn Any + Send + Sync>,
+    keep: Arc<dyn Any + Send + Sync>,
 }
 
 impl Region {
@@ -32,7 +32,7 @@ impl Region {
         memory: SharedBytes,
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { key, access, generation, memory, _keep: keep }
+        Self { key, access, generation, memory, keep }
     }
 
     /// The key it is exported under.
@@ -53,6 +53,12 @@ impl Region {
     /// The memory itself, which peers write without asking.
     pub fn memory(&self) -> &SharedBytes {
         &self.memory
+    }
+
+    /// For backends: the `keep` given to [`new`](Self::new), if it is a `K`.
+    pub fn keep<K: 'static>(&self) -> Option<&K> {
+        let keep: &(dyn Any + Send + Sync) = &*self.keep;
+        keep.downcast_ref()
     }
 }
 

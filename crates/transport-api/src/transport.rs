@@ -114,6 +114,24 @@ pub trait Transport: Send + Sync + 'static {
     /// [`RegionError::Unknown`].
     fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError>;
 
+    /// Exports the memory of `region` again, under the same key as the next generation, with other
+    /// access: so an owner gives or takes rights without new memory. `region` must have been
+    /// revoked, and its owner must have waited until it is quiet
+    /// ([`begin_revoke`](Self::begin_revoke)): an operation that was under way may otherwise still
+    /// write. The bytes stay as they are. Imports of earlier generations stay revoked; importers
+    /// import the new one. It lives and ends as every export; `region` itself may be dropped.
+    ///
+    /// No host may get more rights than the first export of this memory gave it; within those,
+    /// rights come and go. Where memory is mapped, a process that had rights to write keeps its
+    /// mapping, and only the checks of its lanes hold it back: against a malicious process only new
+    /// memory helps.
+    ///
+    /// # Errors
+    /// [`RegionError::Foreign`] if another transport exported `region`, [`RegionError::Broader`],
+    /// [`RegionError::KeyTaken`] if the key is exported, as it is if `region` was not revoked;
+    /// [`RegionError::NoMemory`].
+    fn reexport(&self, region: &Region, access: Access) -> Result<Region, RegionError>;
+
     /// Gains access to a region that `owner` exports under `key`, waiting up to `timeout` for it
     /// to be exported. A host may import its own regions. This blocks the calling thread, and so is
     /// for set-up; [`begin_import`](Self::begin_import) does not.

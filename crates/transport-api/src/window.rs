@@ -153,6 +153,80 @@ impl Window {
         Ok(())
     }
 
+    /// Stores `word` at byte `at`; false, without a reason, if that is refused. As
+    /// [`write_from`](Self::write_from) of eight bytes, in as few instructions as possible.
+    #[inline(always)]
+    pub fn store_word(&self, at: usize, word: u64) -> bool {
+        let place = self.place_of(at, Rights::WRITE);
+        if let Some(place) = place {
+            self.memory.words().store(place, word, Ordering::Relaxed);
+        }
+        place.is_some()
+    }
+
+    /// The word at byte `at`; `None`, without a reason, if that is refused. As
+    /// [`read_into`](Self::read_into) of eight bytes.
+    #[inline(always)]
+    pub fn load_word(&self, at: usize) -> Option<u64> {
+        let place = self.place_of(at, Rights::READ)?;
+        Some(self.memory.words().load(place, Ordering::Relaxed))
+    }
+
+    /// Which word is at byte `at`, if it may be used.
+    #[inline(always)]
+    fn place_of(&self, at: usize, needs: Rights) -> Option<usize> {
+        let place = at / 8;
+        let fine = self.is_live()
+            && self.rights.allow(needs)
+            && at.is_multiple_of(8)
+            && place < self.memory.words().len();
+        fine.then_some(place)
+    }
+
+    /// Hands each of the `count` words from byte `at` on to `each`, once, in order, with its number
+    /// from 0 on. For callers that do something with each word as they copy it: they save a copy.
+    /// Words are not torn, and have no order among each other.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and [`OpError::Misaligned`].
+    #[inline(always)]
+    pub fn load_words(
+        &self,
+        at: usize,
+        count: usize,
+        mut each: impl FnMut(usize, u64),
+    ) -> Result<(), OpError> {
+        self.check_words(at, count, Rights::READ)?;
+        let (words, start) = (self.memory.words(), at / 8);
+        for index in 0..count {
+            each(index, words.load(start + index, Ordering::Relaxed));
+        }
+        Ok(())
+    }
+
+    /// Stores `count` words from byte `at` on, each of which `word` gives by its number from 0 on.
+    /// No word is torn. A reader that sees the last one (with an acquire load or fence) sees the
+    /// others and every earlier write of this thread.
+    ///
+    /// # Errors
+    /// As [`signal`](Self::signal), before any word is written.
+    #[inline(always)]
+    pub fn store_words(
+        &self,
+        at: usize,
+        count: usize,
+        mut word: impl FnMut(usize) -> u64,
+    ) -> Result<(), OpError> {
+        self.check_words(at, count, Rights::WRITE)?;
+        let (words, start) = (self.memory.words(), at / 8);
+        for index in 0..count {
+            let is_last = index + 1 == count;
+            let order = if is_last { Ordering::Release } else { Ordering::Relaxed };
+            words.store(start + index, word(index), order);
+        }
+        Ok(())
+    }
+
     /// If the word at byte `at` is `expected`, makes it `new`, atomically; the old value.
     ///
     /// # Errors
@@ -185,7 +259,13 @@ impl Window {
     /// As [`check`](Self::check), for a word.
     #[inline(always)]
     fn check_word(&self, at: usize, needs: Rights) -> Result<(), OpError> {
-        self.check(at, 8, needs)?;
+        self.check_words(at, 1, needs)
+    }
+
+    /// As [`check`](Self::check), for `count` words.
+    #[inline(always)]
+    fn check_words(&self, at: usize, count: usize, needs: Rights) -> Result<(), OpError> {
+        self.check(at, count.saturating_mul(8), needs)?;
         if at.is_multiple_of(8) { Ok(()) } else { Err(OpError::Misaligned(at)) }
     }
 
@@ -216,7 +296,9 @@ mod tests {
     /// What an operation on eight bytes at a place ends with.
     type Operation = fn(&Window, usize) -> Result<(), OpError>;
 
-    const OPERATIONS: [(Rights, Operation); 7] = [
+    const OPERATIONS: [(Rights, Operation); 9] = [
+        (Rights::WRITE, |window, at| window.store_words(at, 1, |_| 7)),
+        (Rights::READ, |window, at| window.load_words(at, 1, |_, _| ())),
         (Rights::WRITE, |window, at| window.write_from(at, &[0; 8])),
         (Rights::READ, |window, at| window.read_into(at, &mut [0; 8])),
         (Rights::WRITE, |window, at| window.write(at, &SharedBytes::heap(8))),
@@ -268,6 +350,23 @@ mod tests {
         let mut bytes = [0; 8];
         into.read_into(0, &mut bytes);
         assert_eq!(&bytes, b"anywhere");
+    }
+
+    #[test]
+    fn words_are_stored_and_loaded_in_order_or_not_at_all() {
+        let (window, memory, _) = window(Rights::READ | Rights::WRITE);
+        assert_eq!(window.store_words(8, 3, |index| 10 + index as u64), Ok(()));
+        let mut loaded = Vec::new();
+        assert_eq!(window.load_words(0, 5, |index, word| loaded.push((index, word))), Ok(()));
+        assert_eq!(loaded, [(0, 0), (1, 10), (2, 11), (3, 12), (4, 0)]);
+        assert_eq!(window.store_words(4, 2, |_| 1), Err(OpError::Misaligned(4)));
+        for (at, count) in [(40, 4), (64, 1), (0, usize::MAX)] {
+            let stored = window.store_words(at, count, |_| 1);
+            assert!(matches!(stored, Err(OpError::OutOfBounds { len: 64, .. })), "{count} at {at}");
+            let loaded = window.load_words(at, count, |_, _| panic!("a word outside"));
+            assert!(matches!(loaded, Err(OpError::OutOfBounds { len: 64, .. })), "{count} at {at}");
+        }
+        assert_eq!(memory.load(40, Ordering::Relaxed), 0, "nothing was stored");
     }
 
     #[test]

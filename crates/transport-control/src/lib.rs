@@ -38,7 +38,8 @@
 //! 1. [`Message`], [`Descriptor`]: what control planes send each other, and its encoding.
 //! 2. [`Config`], [`Medium`], [`Export`]: what the transport says of itself, and attaches.
 //! 3. [`Output`]: what the transport is to do. [`Requester`], [`Importer`]: what waits for the end of
-//!    a request, where a transport has no types of its own for that.
+//!    a request, where a transport has no types of its own for that. [`ExportGuard`]: what a region
+//!    keeps.
 //! 4. [`Control`]: the state machine. `control/peer.rs` (what is sent in which order), `exports.rs`
 //!    (the owner's side of an import), `imports.rs` (the requester's side), `revocations.rs`,
 //!    `liveness.rs`.
@@ -49,6 +50,7 @@
 
 mod config;
 mod control;
+mod export_guard;
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub mod fuzzing;
 mod message;
@@ -63,6 +65,7 @@ pub use config::{
     LEAVE_GRACE, Medium, Reach,
 };
 pub use control::{Control, ImportId};
+pub use export_guard::{ExportGuard, Revoker};
 pub use message::{Descriptor, MESSAGE_BYTES, Message, Opaque, Refusal};
 pub use output::{ImportError, Output};
 pub use requester::{Importer, Requester};

@@ -1,9 +1,11 @@
 //! [`Requester`], [`Importer`]: what waits for the end of a request, and how a transport answers it.
 
 use std::sync::mpsc;
+use std::time::Duration;
 
 use transport_api::{Event, HostId, PeerEvent, RegionError, RegionKey, RemoteRegion};
 
+use crate::config::ANSWER_GRACE;
 use crate::output::ImportError;
 
 /// What waits for the end of a request to the control plane.
@@ -39,6 +41,32 @@ pub enum Importer {
 }
 
 impl Importer {
+    /// Imports `owner`'s region `key`, and blocks until it is there or the import has failed.
+    /// `begin` begins the import for the importer that it is given; `cancel` cancels what `begin` has
+    /// returned, if there is no answer when the control plane should have given one. `lost` says how
+    /// `owner` has ended, if the transport ends first.
+    ///
+    /// # Errors
+    /// Those of [`Transport::import`](transport_api::Transport::import).
+    pub fn block<I>(
+        (owner, key, timeout): (HostId, RegionKey, Duration),
+        begin: impl FnOnce(Importer) -> Result<I, RegionError>,
+        cancel: impl FnOnce(I),
+        lost: impl FnOnce() -> RegionError,
+    ) -> Result<RemoteRegion, RegionError> {
+        let (sender, receiver) = mpsc::channel();
+        let import = begin(Importer::Blocked(sender))?;
+        // The control plane ends it by then, unless the service thread has failed.
+        match receiver.recv_timeout(timeout.saturating_add(2 * ANSWER_GRACE)) {
+            Ok(result) => result,
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(lost()),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                cancel(import);
+                Err(RegionError::Unknown { owner, key })
+            }
+        }
+    }
+
     /// Answers the import; `deliver` leaves an event for the lane of a thread to the owner.
     pub fn answer(
         self,

@@ -130,6 +130,10 @@ impl Transport for RdmaTransport {
         self.host.begin_revoke(thread, key, token)
     }
 
+    fn reexport(&self, region: &Region, access: Access) -> Result<Region, RegionError> {
+        self.host.reexport(region, access)
+    }
+
     fn import(
         &self,
         owner: HostId,

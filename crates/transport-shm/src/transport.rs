@@ -90,6 +90,10 @@ impl Transport for ShmTransport {
         is_revoked.then_some(()).ok_or(RegionError::Unknown { owner: self.host.local, key })
     }
 
+    fn reexport(&self, region: &Region, access: Access) -> Result<Region, RegionError> {
+        self.host.reexport(region, access)
+    }
+
     fn import(
         &self,
         owner: HostId,
@@ -107,7 +111,7 @@ impl Transport for ShmTransport {
         timeout: Duration,
         token: u64,
     ) -> Result<(), RegionError> {
-        self.host.begin_import(owner, key, timeout, Importer::Lane { thread, token })
+        self.host.begin_import(owner, key, timeout, Importer::Lane { thread, token }).map(drop)
     }
 
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {

@@ -11,7 +11,7 @@ pub(crate) struct Exported {
     pub(crate) generation: u32,
     pub(crate) access: Access,
     pub(crate) memory: SharedBytes,
-    /// One more than the generation while it is exported, for lanes of this host to itself.
+    /// One more than the generation while it is exported.
     live: SharedBytes,
 }
 
@@ -23,9 +23,14 @@ impl Exported {
         Self { key, generation, access, memory, live }
     }
 
-    /// From now on, lanes of this host to itself refuse it.
+    /// From now on, connections and lanes of this host to itself refuse it.
     pub(crate) fn revoke(&self) {
         self.live.store(0, 0, Ordering::SeqCst);
+    }
+
+    /// Whether it is exported.
+    pub(crate) fn is_live(&self) -> bool {
+        self.live.load(0, Ordering::Acquire) != 0
     }
 
     /// What this host holds of its own region.

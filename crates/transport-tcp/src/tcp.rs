@@ -131,21 +131,6 @@ impl TcpTransport {
         }
     }
 
-    /// Exports memory that another transport exports, so that the hosts of this one reach it, too:
-    /// under the same key and with the same access. The returned region keeps the other; what is
-    /// revoked here is still exported there.
-    ///
-    /// # Errors
-    /// [`RegionError::KeyTaken`].
-    pub fn export_also(&self, region: Region) -> Result<Region, RegionError> {
-        let (key, access, memory) =
-            (region.key(), region.access().clone(), region.memory().clone());
-        let also = self.host.export_memory(key, access.clone(), memory.clone())?;
-        let generation = also.generation();
-        // This transport's goes first: the key is free here by the time it is free there.
-        Ok(Region::new(key, access, generation, memory, Arc::new((also, region))))
-    }
-
     /// The parker of runtime thread `thread`, which `alarm` rings, too: a descriptor that
     /// becomes readable anew each time. The parker does not read it.
     ///
@@ -201,6 +186,10 @@ impl Transport for TcpTransport {
             return Ok(());
         }
         Err(RegionError::Unknown { owner: self.host.local, key })
+    }
+
+    fn reexport(&self, region: &Region, access: Access) -> Result<Region, RegionError> {
+        self.host.reexport(region, access)
     }
 
     fn import(

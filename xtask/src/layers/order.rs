@@ -9,7 +9,7 @@ pub(super) const LAYERS: &[&[&str]] = &[
     TRANSPORTS,
     &["gossamer-fiber"],
     &["gossamer-progress"],
-    &["gossamer-trust-core"],
+    &["gossamer-segment", "gossamer-trust-core"],
     &[PICKS_TRANSPORTS],
     &["gossamer-daemon", "gossamer-compile-fail", "gossamer-guest"],
     &["gossamer-chaos", "gossamer-kv"],
@@ -82,6 +82,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     ("crates/fiber/src/switch", &[&["asan", "portable"], &["x86_64"]]),
     ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
+    ("crates/segment/src/record", &[&["layout"], &["reader", "writer"]]),
     (
         "crates/trust-core/src",
         &[
@@ -171,7 +172,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/transport-control/src",
         &[
-            &["violation"],
+            &["export_guard", "violation"],
             &["message"],
             &["config"],
             &["output"],

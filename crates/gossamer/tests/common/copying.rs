@@ -43,6 +43,9 @@ impl Transport for Copying {
     fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
         self.0.begin_revoke(thread, key, token)
     }
+    fn reexport(&self, region: &Region, access: Access) -> Result<Region, RegionError> {
+        self.0.reexport(region, access)
+    }
     fn begin_import(
         &self,
         thread: u32,

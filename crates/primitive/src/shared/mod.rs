@@ -13,10 +13,12 @@
 //!     ^ read_words/write_words, copy_part/copy_out: copies, no word of which is torn
 //! ```
 //!
-//! The copies themselves are in `raw.rs`. Under loom the memory is another (`model.rs`).
+//! The copies themselves are in `raw.rs`; `pages.rs` pins the pages and asks for huge ones. Under loom the memory is another (`model.rs`).
 
 #[cfg(loom)]
 mod model;
+#[cfg(not(loom))]
+mod pages;
 #[cfg(not(loom))]
 mod raw;
 #[cfg(all(test, not(loom)))]

@@ -1,6 +1,7 @@
 //! Shared memory under loom: a vector of loom's atomics, so that a missing acquire or release in a
 //! protocol shows as a stale word.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -91,6 +92,21 @@ impl SharedBytes {
             self.read_into(at, &mut line);
             line != expected[at..at + CACHE_LINE]
         })
+    }
+
+    /// Nothing: a model has no pages.
+    pub fn pin(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Nothing: a model has no pages.
+    pub fn unpin(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Nothing: a model has no pages.
+    pub fn ask_huge_pages(&self) -> io::Result<()> {
+        Ok(())
     }
 
     /// Nothing, in a model.

@@ -88,6 +88,11 @@ pub(super) unsafe fn copy_opaque(to: *mut u8, from: *const u8, len: usize) {
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
 
+/// Words from which a run is copied by a string instruction; *measured*: at 512 bytes it is as fast as
+/// single words (14 ns), at 4 KiB five times as fast, which is as fast as `memcpy`.
+#[cfg(target_arch = "x86_64")]
+const STRING_WORDS: usize = 64;
+
 /// A word at any address, which is one access where the processor has such; an array of bytes would
 /// be eight.
 #[repr(C, packed)]
@@ -101,34 +106,8 @@ struct Loose(u64);
 /// Both runs are valid for `len` bytes. Where they overlap, what is copied is unspecified.
 #[inline(always)]
 pub(super) unsafe fn copy_words_in(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: `at` never passes `len`, and words are only accessed where a whole one is left; the
-    // target is aligned from `head` on, and so is the source where it is read as `u64`.
-    unsafe {
-        let copy_byte = |at| to.add(at).write_volatile(from.add(at).read_volatile());
-        let head = to.addr().wrapping_neg() % WORD;
-        let mut at = 0;
-        while at < head.min(len) {
-            copy_byte(at);
-            at += 1;
-        }
-        if from.wrapping_add(at).addr().is_multiple_of(WORD) {
-            while at + WORD <= len {
-                let word = from.add(at).cast::<u64>().read_volatile();
-                to.add(at).cast::<u64>().write_volatile(word);
-                at += WORD;
-            }
-        } else {
-            while at + WORD <= len {
-                let Loose(word) = from.add(at).cast::<Loose>().read_volatile();
-                to.add(at).cast::<u64>().write_volatile(word);
-                at += WORD;
-            }
-        }
-        while at < len {
-            copy_byte(at);
-            at += 1;
-        }
-    }
+    // SAFETY: the caller vouches for both runs.
+    unsafe { copy_words(to, from, len, to.addr()) }
 }
 
 /// As [`copy_words_in`], where it is each word of the source that is one load.
@@ -137,33 +116,88 @@ pub(super) unsafe fn copy_words_in(to: *mut u8, from: *const u8, len: usize) {
 /// As [`copy_words_in`].
 #[inline(always)]
 pub(super) unsafe fn copy_words_out(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: `at` never passes `len`, and words are only accessed where a whole one is left; the
-    // source is aligned from `head` on, and so is the target where it is written as `u64`.
+    // SAFETY: the caller vouches for both runs.
+    unsafe { copy_words(to, from, len, from.addr()) }
+}
+
+/// Copies so that each word of that run which begins at `shared` is one access.
+///
+/// # Safety
+/// As [`copy_words_in`].
+#[inline(always)]
+unsafe fn copy_words(to: *mut u8, from: *const u8, len: usize, shared: usize) {
+    // The one case that is to cost next to nothing; the length is a constant in most callers.
+    if len == WORD && shared.is_multiple_of(WORD) {
+        // SAFETY: the caller vouches for both runs.
+        unsafe { copy_one(to, from) };
+        return;
+    }
+    let head = (shared.wrapping_neg() % WORD).min(len);
+    let (words, tail) = ((len - head) / WORD, (len - head) % WORD);
+    // SAFETY: the three parts are inside the runs and follow each other; the words begin where the
+    // shared run is aligned.
     unsafe {
-        let copy_byte = |at| to.add(at).write_volatile(from.add(at).read_volatile());
-        let head = from.addr().wrapping_neg() % WORD;
-        let mut at = 0;
-        while at < head.min(len) {
-            copy_byte(at);
-            at += 1;
+        copy_bytes(to, from, head);
+        copy_whole_words(to.add(head), from.add(head), words);
+        let at = head + words * WORD;
+        copy_bytes(to.add(at), from.add(at), tail);
+    }
+}
+
+/// Copies a word by one load and one store, where the processor has them for any address.
+///
+/// # Safety
+/// Both runs are valid for a word.
+#[inline(always)]
+unsafe fn copy_one(to: *mut u8, from: *const u8) {
+    // SAFETY: the caller vouches for both.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        to.cast::<Loose>().write_volatile(from.cast::<Loose>().read_volatile());
+    }
+    // SAFETY: the caller vouches for both; only aligned runs are accessed as `u64`.
+    #[cfg(not(target_arch = "x86_64"))]
+    unsafe {
+        let word = match from.addr().is_multiple_of(WORD) {
+            true => from.cast::<u64>().read_volatile(),
+            false => from.cast::<Loose>().read_volatile().0,
+        };
+        match to.addr().is_multiple_of(WORD) {
+            true => to.cast::<u64>().write_volatile(word),
+            false => to.cast::<Loose>().write_volatile(Loose(word)),
         }
-        if to.wrapping_add(at).addr().is_multiple_of(WORD) {
-            while at + WORD <= len {
-                let word = from.add(at).cast::<u64>().read_volatile();
-                to.add(at).cast::<u64>().write_volatile(word);
-                at += WORD;
-            }
-        } else {
-            while at + WORD <= len {
-                let word = from.add(at).cast::<u64>().read_volatile();
-                to.add(at).cast::<Loose>().write_volatile(Loose(word));
-                at += WORD;
-            }
+    }
+}
+
+/// # Safety
+/// Both runs are valid for `len` bytes.
+#[inline(always)]
+unsafe fn copy_bytes(to: *mut u8, from: *const u8, len: usize) {
+    for at in 0..len {
+        // SAFETY: inside both runs.
+        unsafe { to.add(at).write_volatile(from.add(at).read_volatile()) };
+    }
+}
+
+/// Copies words, each by one load and one store, whatever the alignment of either run: a word is one
+/// access where it is aligned.
+///
+/// # Safety
+/// Both runs are valid for `count` words.
+#[inline(always)]
+unsafe fn copy_whole_words(to: *mut u8, from: *const u8, count: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if count >= STRING_WORDS {
+        // SAFETY: the caller vouches for both runs; the direction flag is clear by the ABI. The
+        // instruction moves one quadword at a time, and an aligned quadword is one access.
+        unsafe {
+            std::arch::asm!("rep movsq", inout("rcx") count => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
         }
-        while at < len {
-            copy_byte(at);
-            at += 1;
-        }
+        return;
+    }
+    for at in 0..count {
+        // SAFETY: inside both runs.
+        unsafe { copy_one(to.add(at * WORD), from.add(at * WORD)) };
     }
 }
 
@@ -174,8 +208,9 @@ mod tests {
     /// Every alignment of both ends, and every length up to some words.
     #[test]
     fn words_and_the_edges_around_them_are_copied_and_nothing_else() {
-        const ROOM: usize = 64;
-        let from: Vec<u8> = (1..=ROOM as u8).collect();
+        // Some more than what is copied by a string instruction.
+        const ROOM: usize = 600;
+        let from: Vec<u8> = (0..ROOM).map(|byte| byte as u8 | 1).collect();
         for (source, target) in (0..8).flat_map(|source| (0..8).map(move |to| (source, to))) {
             for len in 0..=ROOM - 8 {
                 let to = [0xee_u8; ROOM];

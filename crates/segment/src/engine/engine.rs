@@ -3,24 +3,24 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::panic::Location;
 use std::time::{Duration, Instant};
 
 use primitive::SharedBytes;
 use progress::{Import, Notification as Arrived, Operation, Owner, Progress, Violation};
 use transport_api::{
-    HostId, LossReason, Namespace, OpError, Parker, PeerEvent, RegionError, RegionKey, RemoteRegion, Tag,
-    ThreadId,
+    HostId, LossReason, Namespace, OpError, Parker, PeerEvent, RegionError, RegionKey,
+    RemoteRegion, Tag, ThreadId,
 };
 
 use crate::clerk::requests::Requests;
-use crate::name::Name;
-use crate::table::{Entry, Notify};
 use crate::engine::windows::Windows;
+use crate::name::Name;
 use crate::notification::Notification;
 use crate::shared::Shared;
+use crate::table::{Entry, Notify};
 
 /// Bytes of one operation, at most: larger ones are cut.
 pub(crate) const PIECE: usize = 64 << 10;
@@ -211,19 +211,6 @@ impl Engine {
 
     // ---- reading -------------------------------------------------------------------------------
 
-    /// Reads at most [`PIECE`] bytes.
-    #[track_caller]
-    pub(crate) fn read(
-        &self,
-        from: &RemoteRegion,
-        at: usize,
-        len: usize,
-    ) -> Result<SharedBytes, OpError> {
-        let (read, into) = self.begin_read(from, at, len)?;
-        self.wait(read)?;
-        Ok(into)
-    }
-
     /// Begins to read at most [`PIECE`] bytes. The lane keeps the memory until the read has ended.
     pub(crate) fn begin_read(
         &self,
@@ -232,9 +219,8 @@ impl Engine {
         len: usize,
     ) -> Result<(Operation, SharedBytes), OpError> {
         let into = SharedBytes::heap(len.max(8)).slice(0, len);
-        let read = self
-            .progress
-            .begin(from.owner(), |lane, token| lane.read(from, at, &into, token))?;
+        let read =
+            self.progress.begin(from.owner(), |lane, token| lane.read(from, at, &into, token))?;
         Ok((read, into))
     }
 
@@ -271,9 +257,9 @@ impl Engine {
         at: usize,
         (expected, new): (u64, u64),
     ) -> Result<u64, OpError> {
-        let swap = self.progress.begin(on.owner(), |lane, token| {
-            lane.compare_swap(on, at, expected, new, token)
-        })?;
+        let swap = self
+            .progress
+            .begin(on.owner(), |lane, token| lane.compare_swap(on, at, expected, new, token))?;
         self.wait(swap)
     }
 
@@ -285,9 +271,8 @@ impl Engine {
         at: usize,
         addend: u64,
     ) -> Result<u64, OpError> {
-        let add = self
-            .progress
-            .begin(on.owner(), |lane, token| lane.fetch_add(on, at, addend, token))?;
+        let add =
+            self.progress.begin(on.owner(), |lane, token| lane.fetch_add(on, at, addend, token))?;
         self.wait(add)
     }
 

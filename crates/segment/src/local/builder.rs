@@ -103,13 +103,7 @@ impl Builder {
         let pin = self.is_pinned;
         // Notifications arrive at the thread that exports it.
         let segment = run(&shared, move |engine| {
-            Segment::export(
-                &there,
-                label,
-                self.len,
-                self.access,
-                (self.notify, engine.thread),
-            )
+            Segment::export(&there, label, self.len, self.access, (self.notify, engine.thread))
         })?;
         if pin {
             segment.pin()?;

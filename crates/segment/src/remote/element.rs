@@ -39,7 +39,7 @@ pub struct Element<'a, T> {
 }
 
 impl<'a, T> Element<'a, T> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(segment: &'a RemoteSegment, at: usize) -> Self {
         Self { segment, at, _value: PhantomData }
     }
@@ -49,13 +49,9 @@ impl<'a, T> Element<'a, T> {
         self.at
     }
 
-    #[inline]
+    #[inline(always)]
     fn check_alignment(&self) -> Result<(), SegmentError> {
-        if self.at.is_multiple_of(align_of::<T>()) {
-            Ok(())
-        } else {
-            Err(self.misaligned())
-        }
+        if self.at.is_multiple_of(align_of::<T>()) { Ok(()) } else { Err(self.misaligned()) }
     }
 
     #[cold]
@@ -70,9 +66,22 @@ impl<T: FromBytes + IntoBytes> Element<'_, T> {
     ///
     /// # Errors
     /// As [`RemoteSegment::read`], and [`SegmentError::Misaligned`].
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn read(&self) -> Result<T, SegmentError> {
+        if size_of::<T>() == size_of::<u64>()
+            && let Some(word) = self.segment.load_word(self.at)
+            && let Ok(value) = T::read_from_bytes(&word.to_ne_bytes())
+        {
+            return Ok(value);
+        }
+        self.read_any()
+    }
+
+    // Apart, so that the caller of the one above keeps its word in a register.
+    #[inline(never)]
+    #[track_caller]
+    fn read_any(&self) -> Result<T, SegmentError> {
         self.check_alignment()?;
         let mut value = T::new_zeroed();
         self.segment.read(self.at, value.as_mut_bytes())?;
@@ -85,9 +94,20 @@ impl<T: IntoBytes + Immutable> Element<'_, T> {
     ///
     /// # Errors
     /// As [`RemoteSegment::write`], and [`SegmentError::Misaligned`].
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn write(&self, value: &T) -> Result<(), SegmentError> {
+        if let Ok(word) = <[u8; 8]>::try_from(value.as_bytes())
+            && self.segment.store_word(self.at, u64::from_ne_bytes(word))
+        {
+            return Ok(());
+        }
+        self.write_any(value)
+    }
+
+    #[inline(never)]
+    #[track_caller]
+    fn write_any(&self, value: &T) -> Result<(), SegmentError> {
         self.check_alignment()?;
         self.segment.write(self.at, value.as_bytes())
     }

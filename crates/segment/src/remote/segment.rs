@@ -127,13 +127,13 @@ impl RemoteSegment {
     /// assert_eq!(prices.at::<u64>(3).read()?, 70);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn at<T>(&self, index: usize) -> Element<'_, T> {
         Element::new(self, index.saturating_mul(size_of::<T>()))
     }
 
     /// The `T` at byte `offset`, which must be a multiple of `T`'s alignment.
-    #[inline]
+    #[inline(always)]
     pub fn at_byte<T>(&self, offset: usize) -> Element<'_, T> {
         Element::new(self, offset)
     }
@@ -195,13 +195,9 @@ impl RemoteSegment {
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
-    fn write_over_lane(
-        &self,
-        at: usize,
-        bytes: &[u8],
-        wanted: Notify,
-    ) -> Result<(), SegmentError> {
+    fn write_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
         if bytes.len() > MAX_OPERATION {
             return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
         }
@@ -212,13 +208,9 @@ impl RemoteSegment {
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
-    fn block_over_lane(
-        &self,
-        at: usize,
-        bytes: &[u8],
-        wanted: Notify,
-    ) -> Result<(), SegmentError> {
+    fn block_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
         let thread = self.told(wanted);
         self.with_bytes(at, bytes, Rights::WRITE, move |engine, region, bytes| {
             match region.window() {
@@ -267,6 +259,7 @@ impl RemoteSegment {
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
     fn read_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
         if out.len() > MAX_OPERATION {
@@ -276,14 +269,15 @@ impl RemoteSegment {
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
     fn read_block_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
         if is_attached(&self.shared) {
-            return self.with_engine((at, out.len(), Rights::READ), |engine, region| {
-                match region.window() {
-                    Some(window) => window.read_into(at, out),
-                    None => engine.read_block(region, at, out),
-                }
+            return self.with_engine((at, out.len(), Rights::READ), |engine, region| match region
+                .window()
+            {
+                Some(window) => window.read_into(at, out),
+                None => engine.read_block(region, at, out),
             });
         }
         // Another thread reads, into memory of its own.
@@ -372,6 +366,7 @@ impl RemoteSegment {
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
     fn atomic_over_lane(
         &self,
@@ -412,9 +407,8 @@ impl RemoteSegment {
         let (shared, owner, own) = (self.shared.clone(), self.owner(), self.info.label.clone());
         run(&self.shared, move |engine| {
             engine.fence(owner).map_err(|error| {
-                let name = error.key().and_then(|key| {
-                    shared.opened.lock().get(&(owner, key)).cloned()
-                });
+                let name =
+                    error.key().and_then(|key| shared.opened.lock().get(&(owner, key)).cloned());
                 let label = name.map_or(own, |name| Label { name, host: owner });
                 SegmentError::refused(label, error)
             })
@@ -423,12 +417,20 @@ impl RemoteSegment {
 
     // ---- what these share ----------------------------------------------------------------------
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
     pub(super) fn label(&self) -> Label {
         self.info.label.clone()
+    }
+
+    /// Stores a word where memory is mapped; false if that cannot be done here, for any reason.
+    #[inline(always)]
+    pub(super) fn store_word(&self, at: usize, word: u64) -> bool {
+        self.is_silent && self.mapped().is_some_and(|window| window.store_word(at, word))
+    }
+
+    /// The word at a place where memory is mapped; `None` if that cannot be read here, for any reason.
+    #[inline(always)]
+    pub(super) fn load_word(&self, at: usize) -> Option<u64> {
+        self.mapped()?.load_word(at)
     }
 
     /// What is mapped, for a thread that may use it directly.
@@ -458,8 +460,7 @@ impl RemoteSegment {
     ) -> Result<(), SegmentError> {
         let place = (at, bytes.len(), needs);
         if is_attached(&self.shared) {
-            return self
-                .with_engine(place, |engine, region| operation(engine, region, bytes));
+            return self.with_engine(place, |engine, region| operation(engine, region, bytes));
         }
         let (segment, bytes) = (self.clone(), bytes.to_vec());
         run(&self.shared, move |_| {

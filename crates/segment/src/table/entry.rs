@@ -309,7 +309,7 @@ impl Slot {
         if words.iter().all(|word| *word == 0) {
             return Ok(Self::Empty);
         }
-        if checksum_of(&words[..CHECKSUM]) != words[CHECKSUM] {
+        if checksum_of(CHECKSUM, |at| words[at]) != words[CHECKSUM] {
             return Err(SlotError::Torn);
         }
         Self::decode_intact(words).map_err(SlotError::Malformed)
@@ -342,7 +342,7 @@ impl Slot {
 
 /// The words with their checksum.
 pub(crate) fn sealed(mut words: EntryWords) -> EntryWords {
-    words[CHECKSUM] = checksum_of(&words[..CHECKSUM]);
+    words[CHECKSUM] = checksum_of(CHECKSUM, |at| words[at]);
     words
 }
 

@@ -2,14 +2,15 @@
 
 use std::hash::{BuildHasher, Hasher};
 
+use primitive::limits::REGISTRY_SLOTS;
+
 use crate::name::Name;
 use crate::table::entry::ENTRY_BYTES;
 
-/// Slots of a registry: the names that a host can publish at a time, at most.
-pub const SLOTS: usize = 4096;
+/// Slots of a registry.
+pub const SLOTS: usize = REGISTRY_SLOTS;
 
-/// Bytes of a registry (512 KiB). It is address space: pages that no entry ever reached are not
-/// touched.
+/// Bytes of a registry.
 pub const REGISTRY_BYTES: usize = SLOTS * ENTRY_BYTES;
 
 /// The same in every process of a build. Seed and constants are in the source, nothing is drawn when
@@ -45,7 +46,7 @@ mod tests {
         let long = "n".repeat(Name::MAX_LEN);
         let slots = ["a", "orders", "prices/eur-usd", &long]
             .map(|name| home_slot(&Name::new(name).expect("a name"), SLOTS));
-        assert_eq!(slots, [0, 0, 0, 0]);
+        assert_eq!(slots, [2018, 3505, 2654, 2292]);
     }
 
     #[test]

@@ -33,11 +33,11 @@ mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+#[cfg(all(any(test, fuzzing), not(loom)))]
+pub(crate) use self::entry::sealed;
 pub use self::entry::{
     ENTRY_BYTES, ENTRY_WORDS, Entry, EntryWords, Malformed, Notify, Published, Slot, SlotError,
 };
 pub use self::home::{REGISTRY_BYTES, SLOTS, home_slot};
 pub use self::probe::{Lookup, Next, Probe, Strategy, TORN_READS};
 pub use self::table::{Table, TableError};
-#[cfg(all(any(test, fuzzing), not(loom)))]
-pub(crate) use self::entry::sealed;

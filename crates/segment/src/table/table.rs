@@ -72,7 +72,9 @@ pub enum TableError {
     #[error("name {0} is already published by this host; delete it first or choose another name")]
     Taken(Name),
     /// There is no room for another one.
-    #[error("cannot publish {name}: this host has published {slots} names, the most it can; delete one first")]
+    #[error(
+        "cannot publish {name}: this host has published {slots} names, the most it can; delete one first"
+    )]
     Full {
         /// The name.
         name: Name,
@@ -144,9 +146,10 @@ impl Table {
         for passed in path(home, slot, self.slots.len()) {
             self.slots[passed].passing += 1;
         }
-        self.slots[slot].is_live = true;
         self.live.insert(name, Place { home, slot, entry });
-        self.write(slot, Slot::Entry(entry));
+        let old = self.without_entry(slot);
+        self.slots[slot].is_live = true;
+        self.write(slot, old, Slot::Entry(entry));
         Ok(())
     }
 
@@ -158,7 +161,7 @@ impl Table {
         let place = self.live.get_mut(&entry.name).ok_or(TableError::Unknown(entry.name))?;
         let old = std::mem::replace(&mut place.entry, entry);
         let slot = place.slot;
-        self.write(slot, Slot::Entry(entry));
+        self.write(slot, Slot::Entry(old), Slot::Entry(entry));
         Ok(old)
     }
 
@@ -166,12 +169,12 @@ impl Table {
     pub fn remove(&mut self, name: &Name) -> Option<Entry> {
         let Place { home, slot, entry } = self.live.remove(name)?;
         self.slots[slot].is_live = false;
-        // First of all: while it can be found, lookups must not end in front of it.
-        self.vacate(slot);
+        // Before its path: as long as it can be found, no lookup may end in front of it.
+        self.write(slot, Slot::Entry(entry), self.without_entry(slot));
         for passed in path(home, slot, self.slots.len()) {
             self.slots[passed].passing -= 1;
-            if !self.slots[passed].is_live {
-                self.vacate(passed);
+            if self.slots[passed].passing == 0 && !self.slots[passed].is_live {
+                self.write(passed, Slot::Deleted, Slot::Empty);
             }
         }
         Some(entry)
@@ -183,23 +186,22 @@ impl Table {
         (home..slots).chain(0..home)
     }
 
-    /// Writes to a slot without an entry what it must contain.
-    fn vacate(&mut self, slot: usize) {
-        let is_passed = self.slots[slot].passing > 0;
-        self.write(slot, if is_passed { Slot::Deleted } else { Slot::Empty });
+    /// What a slot contains if it has no entry.
+    fn without_entry(&self, slot: usize) -> Slot {
+        if self.slots[slot].passing > 0 { Slot::Deleted } else { Slot::Empty }
     }
 
-    /// Publishes the content of a slot. Words that are as they should be are not stored, so that
-    /// readers wait for fewer cache lines.
-    fn write(&mut self, slot: usize, content: Slot) {
-        let content = content.encode();
-        debug_assert!(Slot::decode(&content).is_ok(), "an entry that peers refuse: {content:x?}");
+    /// Changes the content of a slot. Only words that differ are stored: readers then wait for fewer
+    /// cache lines.
+    fn write(&mut self, slot: usize, old: Slot, new: Slot) {
+        let (old, new) = (old.encode(), new.encode());
+        debug_assert!(Slot::decode(&new).is_ok(), "an entry that peers refuse: {new:x?}");
         // Whoever reads one of the words below and then has a fence (`Probe::take`) sees everything
         // that was done before: the writes to other slots, and what the name stands for.
         fence(Ordering::Release);
-        for (word, value) in (slot * ENTRY_WORDS..).zip(content) {
-            if self.memory.words().load(word, Ordering::Relaxed) != value {
-                self.memory.words().store(word, value, Ordering::Relaxed);
+        for (at, (old, new)) in old.into_iter().zip(new).enumerate() {
+            if old != new {
+                self.memory.words().store(slot * ENTRY_WORDS + at, new, Ordering::Relaxed);
                 #[cfg(test)]
                 if let Some(after_store) = &mut self.after_store {
                     after_store();

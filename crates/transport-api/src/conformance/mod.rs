@@ -12,14 +12,16 @@
 //! Every test ends within [`DEADLINE`]: what would hang fails.
 //!
 //! Reading order: `order` (what a signal and a fence cover, atomics), `memory` (bounds, rights,
-//! revocation), `grants` (rights per host, quiet regions, imports that do not block), `bulk`
-//! (payloads and notifications), `life` (sleep, goodbye, loss, cells).
+//! revocation), `grants` (rights per host, quiet regions, imports that do not block), `reexport`
+//! (memory that is exported again), `bulk` (payloads and notifications), `life` (sleep, goodbye, loss,
+//! cells).
 
 pub mod bulk;
 pub mod grants;
 pub mod life;
 pub mod memory;
 pub mod order;
+pub mod reexport;
 
 use std::panic::resume_unwind;
 use std::sync::{Arc, mpsc};
@@ -73,6 +75,12 @@ macro_rules! conformance {
         $crate::conformance!(@tests [$(#[$attribute])*] $make: grants {
             rights_are_each_hosts_own, an_inhibited_region_is_not_written,
             a_quiet_region_is_not_written, an_import_does_not_block, an_import_wakes_its_thread,
+        });
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: reexport {
+            reexported_memory_keeps_its_bytes, a_stale_import_of_reexported_memory_is_refused,
+            rights_are_withdrawn_and_given_back, broader_access_is_refused,
+            a_live_region_is_not_reexported, a_region_of_another_transport_is_not_reexported,
+            a_writer_is_inhibited_under_fire,
         });
         $crate::conformance!(@tests [$(#[$attribute])*] $make: bulk {
             payloads_of_every_size_arrive_whole, payloads_keep_their_order_among_many,

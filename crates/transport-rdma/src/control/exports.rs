@@ -12,44 +12,36 @@ use transport_api::{Access, Event, HostId, OpError, Region, RegionError, RegionK
 use transport_control::{Description, Export, Opaque};
 
 use crate::error::advice;
-use crate::memory::pool::Memory;
 use crate::verbs::{Mr, Pd};
 
 /// Memory that is registered, and not exported yet.
 pub(crate) struct Registered {
-    memory: SharedBytes,
     registrations: Vec<(Rights, Mr)>,
 }
 
 impl Registered {
-    /// `len` bytes, registered for each class of rights in `access`.
+    /// `memory`, registered for each class of rights in `access`.
     ///
     /// # Errors
     /// [`RegionError::NoMemory`].
     pub(crate) fn new(
-        (pd, memory): (&Arc<Pd>, &Memory),
-        len: usize,
+        pd: &Arc<Pd>,
+        memory: &SharedBytes,
         access: &Access,
     ) -> Result<Self, RegionError> {
-        let no_memory = |source| RegionError::NoMemory { len, source };
-        let memory = memory.take(len).map_err(no_memory)?;
+        let len = memory.len();
         let mut registrations = Vec::new();
         for rights in access.classes() {
             if len == 0 || rights == Rights::NONE {
                 continue;
             }
-            let mr = Mr::new(pd, &memory, rights).map_err(|error| {
+            let mr = Mr::new(pd, memory, rights).map_err(|error| {
                 let text = format!("the RDMA device refused it: {error}{}", advice(&error));
-                no_memory(io::Error::new(error.kind(), text))
+                RegionError::NoMemory { len, source: io::Error::new(error.kind(), text) }
             })?;
             registrations.push((rights, mr));
         }
-        Ok(Self { memory, registrations })
-    }
-
-    /// The memory.
-    pub(crate) fn memory(&self) -> &SharedBytes {
-        &self.memory
+        Ok(Self { registrations })
     }
 
     /// Exported by the carrier as `region`.

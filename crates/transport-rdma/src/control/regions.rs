@@ -3,11 +3,12 @@
 //! The control plane knows what peers use; this host's own threads use the carrier's export. A
 //! revocation is quiet when both are.
 
-use std::sync::{Arc, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use primitive::SharedBytes;
 use transport_api::{Access, Event, HostId, Region, RegionError, RegionKey};
-use transport_control::Importer;
+use transport_control::{ExportGuard, Importer, Revoker};
 
 use crate::control::exports::{Exported, Registered};
 use crate::control::host::Host;
@@ -28,8 +29,36 @@ impl Host {
         if self.control(|control| control.is_exported(key, None)) {
             return Err(RegionError::KeyTaken(key));
         }
-        let registered = Registered::new((&self.pd, &self.memory), len, &access)?;
-        let memory = registered.memory().clone();
+        let no_memory = |source| RegionError::NoMemory { len, source };
+        let memory = self.memory.take(len).map_err(no_memory)?;
+        self.export_within((key, memory), access.clone(), access)
+    }
+
+    /// Exports the memory of a region that was revoked again, with `access`.
+    ///
+    /// # Errors
+    /// Those of [`Transport::reexport`](transport_api::Transport::reexport).
+    pub(crate) fn reexport(
+        self: &Arc<Self>,
+        region: &Region,
+        access: Access,
+    ) -> Result<Region, RegionError> {
+        let guard = Guard::check_reexport(self, region, &access)?;
+        let key = region.key();
+        if self.control(|control| control.is_exported(key, None)) {
+            return Err(RegionError::KeyTaken(key));
+        }
+        self.export_within((key, region.memory().clone()), guard.first().clone(), access)
+    }
+
+    /// Exports memory with `access`, at the carrier and to peers; its first export had access `first`.
+    fn export_within(
+        self: &Arc<Self>,
+        (key, memory): (RegionKey, SharedBytes),
+        first: Access,
+        access: Access,
+    ) -> Result<Region, RegionError> {
+        let registered = Registered::new(&self.pd, &memory, &access)?;
         // Under one lock, so that the key is taken or free at both.
         let (generation, exported) = self.control(|control| {
             if control.is_exported(key, None) {
@@ -42,7 +71,7 @@ impl Host {
         })?;
         // A peer may be waiting for it.
         self.unpark_service();
-        let guard = Guard { host: Arc::downgrade(self), key, generation, _exported: exported };
+        let guard = Guard::new(self, (key, generation), first, exported);
         Ok(Region::new(key, access, generation, memory, Arc::new(guard)))
     }
 
@@ -143,20 +172,16 @@ impl Host {
     }
 }
 
-/// Revokes a region when its last clone is dropped.
-struct Guard {
-    host: Weak<Host>,
-    key: RegionKey,
-    generation: u32,
-    /// So that the carrier exports it as long.
-    _exported: Exported,
-}
+/// What a region keeps, so that the carrier exports it as long.
+type Guard = ExportGuard<Host, Exported>;
 
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if let Some(host) = self.host.upgrade() {
-            // It may have been revoked already. Does not wait for peers.
-            let _ = host.revoke(self.key, Some(self.generation));
-        }
+impl Revoker for Host {
+    fn hosts(&self) -> u32 {
+        self.event_queues.hosts()
+    }
+
+    fn revoke_generation(self: &Arc<Self>, key: RegionKey, generation: u32) {
+        // It may have been revoked already. Does not wait for peers.
+        let _ = self.revoke(key, Some(generation));
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use transport_api::{HostId, LossReason};
 use transport_control::{Message, Violation};
 
@@ -15,6 +17,9 @@ use crate::wire::socket::{self, NoPacket, Sender};
 
 /// Packets of one peer that are read before the others have their turn.
 const PACKETS_PER_TURN: usize = 256;
+
+/// How long a packet waits that the system had no memory for, or no more descriptors in flight.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Why nothing more is read from a peer.
 pub(crate) enum Broken {
@@ -35,13 +40,16 @@ pub(crate) struct Connection {
     pub(crate) pidfd: OwnedFd,
     /// Packets that had no room in the socket, and the regions that they describe.
     unsent: VecDeque<(Packet, Option<Arc<Exported>>)>,
+    /// When to send again what the system had no means for.
+    pub(crate) retry_at: Option<Instant>,
     /// Whether the peer has closed its end.
     pub(crate) is_closed: bool,
 }
 
 impl Connection {
     pub(crate) fn new(peer: HostId, process: Sender, socket: OwnedFd, pidfd: OwnedFd) -> Self {
-        Self { peer, process, socket, pidfd, unsent: VecDeque::new(), is_closed: false }
+        let unsent = VecDeque::new();
+        Self { peer, process, socket, pidfd, unsent, retry_at: None, is_closed: false }
     }
 
     /// Whether the process of the peer has ended, and how.
@@ -53,9 +61,9 @@ impl Connection {
     }
 
     /// Sends a message, or keeps it until there is room.
-    pub(crate) fn post(&mut self, message: Message, export: Option<Arc<Exported>>) {
+    pub(crate) fn post(&mut self, now: Instant, message: Message, export: Option<Arc<Exported>>) {
         self.unsent.push_back((Packet::Control(message), export));
-        self.flush();
+        self.flush(now);
     }
 
     /// Whether there is room for another message.
@@ -64,14 +72,30 @@ impl Connection {
     }
 
     /// Sends what has room. A closed socket is noticed by reading.
-    pub(crate) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self, now: Instant) {
+        self.flush_by(now, |socket, packet, file| socket::send(socket, packet, file.as_slice()));
+    }
+
+    /// As [`flush`](Self::flush), by `send`.
+    fn flush_by(
+        &mut self,
+        now: Instant,
+        mut send: impl FnMut(&OwnedFd, &Packet, Option<BorrowedFd<'_>>) -> io::Result<()>,
+    ) {
+        self.retry_at = None;
         while let Some((packet, export)) = self.unsent.front() {
             let file = export.as_ref().and_then(|export| export.file_for(self.peer));
-            let file = file.map(|file| file.as_fd());
-            match socket::send(&self.socket, packet, file.as_slice()) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                _ => self.unsent.pop_front(),
-            };
+            let sent = send(&self.socket, packet, file.map(|file| file.as_fd()));
+            match sent.err().as_ref().and_then(Errno::from_io_error) {
+                Some(Errno::AGAIN) => return,
+                Some(Errno::INTR) => {}
+                // The socket may be writable all the same, so only time tells.
+                Some(Errno::NOBUFS | Errno::NOMEM | Errno::TOOMANYREFS) => {
+                    self.retry_at = Some(now + RETRY_INTERVAL);
+                    return;
+                }
+                _ => drop(self.unsent.pop_front()),
+            }
         }
     }
 
@@ -104,5 +128,40 @@ impl Connection {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+    use super::*;
+
+    /// A packet that cannot be sent now is kept, and later sent once, before those behind it.
+    #[test]
+    fn what_the_system_has_no_means_for_is_sent_later() {
+        let (ours, theirs) = socket::pair().expect("a pair of sockets");
+        let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).expect("this process");
+        let mut connection = Connection::new(HostId(1), Sender::this(), ours, pidfd);
+        let start = Instant::now();
+        for refusal in [Errno::NOBUFS, Errno::TOOMANYREFS, Errno::NOMEM, Errno::AGAIN] {
+            connection.unsent.push_back((Packet::Control(Message::Leave), None));
+            connection.unsent.push_back((Packet::Control(Message::LeaveSeen), None));
+            let mut tries = 0;
+            connection.flush_by(start, |_, _, _| {
+                tries += 1;
+                Err(if tries == 1 { Errno::INTR } else { refusal }.into())
+            });
+            assert_eq!((tries, connection.has_room()), (2, false), "{refusal:?}");
+            // Room is awaited; means are not.
+            let is_timed = refusal != Errno::AGAIN;
+            let retry_at = is_timed.then_some(start + RETRY_INTERVAL);
+            assert_eq!(connection.retry_at, retry_at, "{refusal:?}");
+            connection.flush(start);
+            assert!(connection.has_room() && connection.retry_at.is_none(), "{refusal:?}");
+            let received = [(); 2].map(|()| socket::receive(&theirs).expect("a packet").packet);
+            assert_eq!(received, [Message::Leave, Message::LeaveSeen].map(Packet::Control));
+            assert!(matches!(socket::receive(&theirs), Err(NoPacket::NotYet)), "{refusal:?}");
+        }
     }
 }

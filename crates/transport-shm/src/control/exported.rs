@@ -49,10 +49,10 @@ pub(crate) fn window(
     Window::new((issuer, owner), (key, region.rights, region.generation), memory, live)
 }
 
-/// A region that this host exports.
+/// A region that this host exports, or has revoked and may export again.
 pub(crate) struct Exported {
     access: Access,
-    /// The header and the bytes.
+    /// The header and the bytes, which all exports of the memory share.
     whole: SharedBytes,
     /// `None` in a rack of one host.
     files: Option<Files>,
@@ -64,6 +64,27 @@ struct Files {
     readable: Arc<OwnedFd>,
 }
 
+impl Files {
+    /// Those of a new file, for hosts that `access` names.
+    fn new(file: OwnedFd, access: &Access) -> io::Result<Self> {
+        let writable = Arc::new(file);
+        Self { readable: writable.clone(), writable }.with_access(access)
+    }
+
+    /// The same with other access. Hosts that may not write get a descriptor of their own, unless no
+    /// host can write the file, which is sealed then.
+    fn with_access(&self, access: &Access) -> io::Result<Self> {
+        let Self { writable, readable } = self;
+        let is_one = Arc::ptr_eq(writable, readable);
+        let all_write = access.classes().iter().all(|class| is_writable(*class));
+        let readable = match is_one && !all_write && !mapping::is_sealed(writable)? {
+            true => Arc::new(mapping::read_only(writable)?),
+            false => readable.clone(),
+        };
+        Ok(Self { writable: writable.clone(), readable })
+    }
+}
+
 impl Exported {
     /// A region of `len` zeroed bytes, not yet [published](Self::publish). `is_shared` says whether
     /// other processes import it.
@@ -73,16 +94,17 @@ impl Exported {
         if !is_shared {
             return Ok(Self { access, whole: mapping::private(total)?, files: None });
         }
-        let classes = access.classes();
-        let any_writes = classes.iter().any(|class| is_writable(*class));
-        let all_write = classes.iter().all(|class| is_writable(*class));
+        let any_writes = access.classes().iter().any(|class| is_writable(*class));
         let (whole, file) = mapping::shared(total, any_writes)?;
-        let writable = Arc::new(file);
-        let readable = match any_writes && !all_write {
-            true => Arc::new(mapping::read_only(&writable)?),
-            false => writable.clone(),
-        };
-        Ok(Self { access, whole, files: Some(Files { writable, readable }) })
+        let files = Some(Files::new(file, &access)?);
+        Ok(Self { access, whole, files })
+    }
+
+    /// The same memory for hosts that `access` names, each of which has no more rights than in the
+    /// first export. Not yet [published](Self::publish).
+    pub(crate) fn with_access(&self, access: Access) -> io::Result<Self> {
+        let files = self.files.as_ref().map(|files| files.with_access(&access)).transpose()?;
+        Ok(Self { access, whole: self.whole.clone(), files })
     }
 
     /// Operations of importers of `generation` succeed from now on.
@@ -141,5 +163,45 @@ mod tests {
             mapping::of_peer(file, REGION_HEADER + 8, true)
         };
         assert!(map(1).is_ok() && map(0).is_err());
+    }
+
+    #[test]
+    fn exported_again_its_descriptors_are_those_of_the_new_rights() {
+        let can_write = |exported: &Exported, host| {
+            let file = exported.file_for(HostId(host)).expect("a descriptor");
+            mapping::of_peer(file, REGION_HEADER + 8, true).is_ok()
+        };
+        let all = Exported::allocate(8, Access::all(Rights::ALL), true).expect("memory");
+        assert!(can_write(&all, 0) && can_write(&all, 1));
+        let one = all.with_access(Access::all(Rights::READ).with(HostId(1), Rights::ALL));
+        let one = one.expect("another descriptor");
+        assert_eq!((can_write(&one, 0), can_write(&one, 1)), (false, true));
+        let none = one.with_access(Access::all(Rights::READ)).expect("the same");
+        assert_eq!((can_write(&none, 0), can_write(&none, 1)), (false, false));
+        let again = none.with_access(Access::all(Rights::ALL)).expect("the first");
+        assert!(can_write(&again, 0) && can_write(&again, 1));
+        let sealed = Exported::allocate(8, Access::all(Rights::READ), true).expect("memory");
+        let sealed = sealed.with_access(Access::none()).expect("the same");
+        assert!(!can_write(&sealed, 0));
+    }
+
+    #[test]
+    fn what_is_published_again_has_the_bytes_and_the_new_generation() {
+        let first = Exported::allocate(8, Access::all(Rights::ALL), true).expect("memory");
+        first.publish(0);
+        first.memory().store(0, 77, Ordering::Relaxed);
+        let import = |generation| {
+            let region =
+                Descriptor { generation, rights: Rights::ALL, len: 8, opaque: Opaque::EMPTY };
+            window(1, (HostId(0), RegionKey(1)), &region, first.whole())
+        };
+        let stale = import(0);
+        assert!(stale.is_live());
+        first.revoke();
+        let second = first.with_access(Access::all(Rights::READ)).expect("descriptors");
+        assert!(!stale.is_live() && !import(1).is_live(), "not published yet");
+        second.publish(1);
+        assert!(!stale.is_live() && import(1).is_live());
+        assert_eq!(second.memory().load(0, Ordering::Relaxed), 77);
     }
 }

@@ -7,7 +7,9 @@ use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use transport_api::{Access, HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion};
-use transport_control::{ANSWER_GRACE, Control, Importer, LEAVE_GRACE, Medium, Requester};
+use transport_control::{
+    Control, ExportGuard, ImportId, Importer, LEAVE_GRACE, Medium, Requester, Revoker,
+};
 
 use crate::control::exported::{Exported, window};
 use crate::control::host::Host;
@@ -29,18 +31,16 @@ pub(crate) struct Plane {
     pub(crate) has_service: bool,
 }
 
-/// Revokes a region when its last [`Region`] is dropped.
-struct Guard {
-    host: Weak<Host>,
-    key: RegionKey,
-    generation: u32,
-}
+/// What a region keeps: its memory and descriptors, revoked or not.
+type Guard = ExportGuard<Host, Arc<Exported>>;
 
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if let Some(host) = self.host.upgrade() {
-            host.revoke(self.key, Some(self.generation), None);
-        }
+impl Revoker for Host {
+    fn hosts(&self) -> u32 {
+        Host::hosts(self)
+    }
+
+    fn revoke_generation(self: &Arc<Self>, key: RegionKey, generation: u32) {
+        self.revoke(key, Some(generation), None);
     }
 }
 
@@ -61,6 +61,33 @@ impl Host {
         }
         let exported = Exported::allocate(len, access.clone(), self.waker.is_some())
             .map_err(|source| RegionError::NoMemory { len, source })?;
+        self.export_within((key, exported), access.clone(), access)
+    }
+
+    /// Exports the memory of a region that was revoked again, with `access`.
+    ///
+    /// # Errors
+    /// Those of [`Transport::reexport`](transport_api::Transport::reexport).
+    pub(crate) fn reexport(
+        self: &Arc<Self>,
+        region: &Region,
+        access: Access,
+    ) -> Result<Region, RegionError> {
+        let guard = Guard::check_reexport(self, region, &access)?;
+        let exported = guard.memory().with_access(access.clone()).map_err(|source| {
+            let len = region.memory().len();
+            RegionError::NoMemory { len, source }
+        })?;
+        self.export_within((region.key(), exported), guard.first().clone(), access)
+    }
+
+    /// Exports a region with `access`; the first export of its memory had access `first`.
+    fn export_within(
+        self: &Arc<Self>,
+        (key, exported): (RegionKey, Exported),
+        first: Access,
+        access: Access,
+    ) -> Result<Region, RegionError> {
         let exported = Arc::new(exported);
         let publish = |generation| {
             exported.publish(generation);
@@ -69,8 +96,9 @@ impl Host {
         let generation = self.plane.lock().control.export(key, publish)?;
         // A peer or a thread may be waiting for it.
         self.poll_control();
-        let guard = Guard { host: Arc::downgrade(self), key, generation };
-        Ok(Region::new(key, access, generation, exported.memory(), Arc::new(guard)))
+        let memory = exported.memory();
+        let guard = Guard::new(self, (key, generation), first, exported);
+        Ok(Region::new(key, access, generation, memory, Arc::new(guard)))
     }
 
     /// Revokes `key` (only `generation` of it, if given): operations that start after this fail.
@@ -101,19 +129,21 @@ impl Host {
         key: RegionKey,
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        let (sender, receiver) = mpsc::channel();
-        self.begin_import(owner, key, timeout, Importer::Blocked(sender))?;
-        // The control plane ends it by then, unless the service thread has failed.
-        match receiver.recv_timeout(timeout.saturating_add(2 * ANSWER_GRACE)) {
-            Ok(result) => result,
-            Err(mpsc::RecvTimeoutError::Timeout) => Err(RegionError::Unknown { owner, key }),
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                Err(RegionError::lost(owner, self.end_of(owner)))
-            }
-        }
+        Importer::block(
+            (owner, key, timeout),
+            |importer| self.begin_import(owner, key, timeout, importer),
+            |import| {
+                if let Some(import) = import {
+                    self.plane.lock().control.cancel_import(import);
+                    self.poll_control();
+                }
+            },
+            || RegionError::lost(owner, self.end_of(owner)),
+        )
     }
 
-    /// Imports a region, and answers `importer` when it is there or the import has failed.
+    /// Imports a region, and answers `importer` when it is there or the import has failed. Returns
+    /// what names the import, unless it has ended already.
     ///
     /// # Errors
     /// [`RegionError::NoSuchHost`], [`RegionError::PeerLost`].
@@ -123,7 +153,7 @@ impl Host {
         key: RegionKey,
         timeout: Duration,
         importer: Importer,
-    ) -> Result<(), RegionError> {
+    ) -> Result<Option<ImportId>, RegionError> {
         if !self.reaches(owner) {
             return Err(RegionError::NoSuchHost(owner));
         }
@@ -134,7 +164,7 @@ impl Host {
         let known = self.imports.lock().get(&(owner, key)).and_then(Weak::upgrade);
         if let Some(known) = known.filter(|known| known.is_live()) {
             self.answer(importer, owner, Ok(RemoteRegion::mapping(known)));
-            return Ok(());
+            return Ok(None);
         }
         let mut plane = self.plane.lock();
         if owner == self.local
@@ -143,13 +173,13 @@ impl Host {
             drop(plane);
             let window = Arc::new(window(self.id, (owner, key), &region, exported.whole()));
             self.answer(importer, owner, Ok(RemoteRegion::mapping(window)));
-            return Ok(());
+            return Ok(None);
         }
         let requester = Requester::Import(importer);
-        plane.control.begin_import(Instant::now(), requester, owner, key, timeout);
+        let import = plane.control.begin_import(Instant::now(), requester, owner, key, timeout);
         drop(plane);
         self.poll_control();
-        Ok(())
+        Ok(Some(import))
     }
 
     /// Says goodbye to all peers, and blocks until that is said.

@@ -56,7 +56,7 @@ impl Service {
         let end = connection.process_end();
         if !connection.is_closed {
             let had_room = connection.has_room();
-            connection.flush();
+            connection.flush(now);
             if !had_room && connection.has_room() {
                 self.host.plane.lock().control.set_writable(peer, true);
             }
@@ -91,7 +91,7 @@ impl Service {
             match output {
                 Output::Send { to, message, export } => {
                     let Some(connection) = self.connection(to) else { continue };
-                    connection.post(message, export);
+                    connection.post(now, message, export);
                     let has_room = connection.has_room();
                     self.host.plane.lock().control.set_writable(to, has_room);
                 }
@@ -113,12 +113,14 @@ impl Service {
         for connection in &self.connections {
             polled.push(PollFd::new(&connection.pidfd, PollFlags::IN));
             if !connection.is_closed {
-                let has_room = connection.has_room();
-                let out = if has_room { PollFlags::empty() } else { PollFlags::OUT };
+                let waits_for_room = !connection.has_room() && connection.retry_at.is_none();
+                let out = if waits_for_room { PollFlags::OUT } else { PollFlags::empty() };
                 polled.push(PollFd::new(&connection.socket, PollFlags::IN | out));
             }
         }
-        let next = self.host.plane.lock().control.next_timeout();
+        let open = self.connections.iter().filter(|connection| !connection.is_closed);
+        let retries = open.filter_map(|connection| connection.retry_at);
+        let next = retries.chain(self.host.plane.lock().control.next_timeout()).min();
         let left = next.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         match poll(&mut polled, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),

@@ -76,6 +76,11 @@ pub(crate) fn shared(len: usize, peers_write: bool) -> io::Result<(SharedBytes, 
     Ok((memory, file))
 }
 
+/// Whether `file`, which [`shared`] made, can be mapped writable by no process any more.
+pub(crate) fn is_sealed(file: &OwnedFd) -> io::Result<bool> {
+    Ok(fcntl_get_seals(file)?.contains(SealFlags::FUTURE_WRITE))
+}
+
 /// Another descriptor of `file`, which [`shared`] made, that cannot be mapped writable.
 pub(crate) fn read_only(file: &OwnedFd) -> io::Result<OwnedFd> {
     // So that it cannot be opened for writing again, unless its permissions are changed back.

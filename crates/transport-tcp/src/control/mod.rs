@@ -8,32 +8,30 @@
 pub(crate) mod conn;
 
 use std::io;
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use primitive::SharedBytes;
 use transport_api::{
     Access, Event, HostId, LossReason, Region, RegionError, RegionKey, RemoteRegion,
 };
-use transport_control::{ANSWER_GRACE, Descriptor, ImportId, Importer, Output, Requester};
+use transport_control::{Descriptor, ExportGuard, ImportId, Importer, Output, Requester, Revoker};
 
 use crate::export::Exported;
 use crate::host::Host;
 use crate::lane::Handle;
 use crate::plane::TcpMedium;
 
-/// Revokes a region when its last [`Region`] is dropped.
-struct Guard {
-    host: Weak<Host>,
-    key: RegionKey,
-    generation: u32,
-}
+/// What a region keeps; its memory is all that this transport has of it.
+type Guard = ExportGuard<Host, ()>;
 
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if let Some(host) = self.host.upgrade() {
-            host.revoke(self.key, Some(self.generation), None);
-        }
+impl Revoker for Host {
+    fn hosts(&self) -> u32 {
+        self.event_queues.hosts()
+    }
+
+    fn revoke_generation(self: &Arc<Self>, key: RegionKey, generation: u32) {
+        self.revoke(key, Some(generation), None);
     }
 }
 
@@ -61,12 +59,33 @@ impl Host {
         access: Access,
         memory: SharedBytes,
     ) -> Result<Region, RegionError> {
+        self.export_within((key, memory), access.clone(), access)
+    }
+
+    /// Exports the memory of a region that was revoked again, with `access`.
+    pub(crate) fn reexport(
+        self: &Arc<Self>,
+        region: &Region,
+        access: Access,
+    ) -> Result<Region, RegionError> {
+        let guard = Guard::check_reexport(self, region, &access)?;
+        let memory = region.memory().clone();
+        self.export_within((region.key(), memory), guard.first().clone(), access)
+    }
+
+    /// Exports memory with `access`; its first export had access `first`.
+    fn export_within(
+        self: &Arc<Self>,
+        (key, memory): (RegionKey, SharedBytes),
+        first: Access,
+        access: Access,
+    ) -> Result<Region, RegionError> {
         let part =
             |generation| Arc::new(Exported::new((key, generation), access.clone(), memory.clone()));
         let generation = self.plane.lock().control.export(key, part)?;
         // A peer may be waiting for it.
         self.poll_control();
-        let guard = Guard { host: Arc::downgrade(self), key, generation };
+        let guard = Guard::new(self, (key, generation), first, ());
         Ok(Region::new(key, access, generation, memory, Arc::new(guard)))
     }
 
@@ -79,17 +98,23 @@ impl Host {
         generation: Option<u32>,
         requester: Option<Requester>,
     ) -> bool {
-        let mut plane = self.plane.lock();
-        let revoked = plane.control.revoke(Instant::now(), key, generation, requester);
-        let Some(exported) = revoked else { return false };
-        // Before the control plane is polled, which asks whether threads still use it.
+        let plane = self.plane.lock();
+        let found =
+            plane.control.exported(key).filter(|(_, g)| generation.is_none_or(|it| it == *g));
+        let Some((exported, generation)) = found else { return false };
         exported.revoke();
         drop(plane);
+        // Behind this no operation that came over a connection is under way, nor begins.
         for (peer, thread) in self.links() {
             self.link(peer, thread).machine.forget(key);
         }
+        // Only now, because the service thread may report at once that the region is quiet.
+        let mut plane = self.plane.lock();
+        let revoked = plane.control.revoke(Instant::now(), key, Some(generation), requester);
+        drop(plane);
         self.poll_control();
-        true
+        // Another thread may have revoked it meanwhile.
+        revoked.is_some()
     }
 
     /// Imports a region, and blocks until it is there or the import has failed.
@@ -99,21 +124,17 @@ impl Host {
         key: RegionKey,
         timeout: Duration,
     ) -> Result<RemoteRegion, RegionError> {
-        let (sender, receiver) = mpsc::channel();
-        let import = self.begin_import(owner, key, timeout, Importer::Blocked(sender))?;
-        // The control plane ends it by then, unless the service thread has failed.
-        match receiver.recv_timeout(timeout.saturating_add(2 * ANSWER_GRACE)) {
-            Ok(result) => result,
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                Err(RegionError::lost(owner, self.end_of(owner)))
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => {
+        Importer::block(
+            (owner, key, timeout),
+            |importer| self.begin_import(owner, key, timeout, importer),
+            |import| {
                 if let Some(import) = import {
                     self.plane.lock().control.cancel_import(import);
+                    self.poll_control();
                 }
-                Err(RegionError::Unknown { owner, key })
-            }
-        }
+            },
+            || RegionError::lost(owner, self.end_of(owner)),
+        )
     }
 
     /// Imports a region, and answers `importer` when it is there or the import has failed. Returns what

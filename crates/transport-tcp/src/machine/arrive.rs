@@ -103,7 +103,9 @@ impl Machine {
 
     fn region(&mut self, header: &Header, port: &mut impl Port) -> Option<Arc<Exported>> {
         let (key, generation) = (RegionKey(header.key), header.generation);
-        let is_it = |region: &Arc<Exported>| region.key == key && region.generation == generation;
+        let is_it = |region: &Arc<Exported>| {
+            region.key == key && region.generation == generation && region.is_live()
+        };
         if let Some(region) = self.recent.iter().find(|region| is_it(region)) {
             return Some(region.clone());
         }

@@ -341,13 +341,21 @@ fn revoked_regions_are_reported_and_answers_keep_their_order() {
     ];
     assert_eq!(a.take_events(), expected.map(|event| format!("1 {event:?}")));
     assert!(b.take_events().is_empty(), "a notification of nothing");
-    // A revocation while operations are under way.
-    b.fake.regions.clear();
-    b.machine.forget(ALL.key);
-    a.machine.fetch_add(ALL, 0, 1, 4);
-    exchange(&mut a, &mut b, &[usize::MAX]);
-    let failed = Event::Failed { token: Some(4), error: error() };
-    assert_eq!(a.take_events(), [format!("1 {failed:?}")]);
+    // A revocation while operations are under way: first the region is dead, then it is not found.
+    let steps: [fn(&mut End); 2] = [
+        |b| b.fake.regions.iter().for_each(|region| region.revoke()),
+        |b| {
+            b.fake.regions.clear();
+            b.machine.forget(ALL.key);
+        },
+    ];
+    for (token, step) in (4..).zip(steps) {
+        step(&mut b);
+        a.machine.fetch_add(ALL, 0, 1, token);
+        exchange(&mut a, &mut b, &[usize::MAX]);
+        let failed = Event::Failed { token: Some(token), error: error() };
+        assert_eq!(a.take_events(), [format!("1 {failed:?}")]);
+    }
 }
 
 #[test]

@@ -1,0 +1,280 @@
+//! [`Record`]: the layout of a record, and what makes and checks its bytes. Each attempt to read one
+//! ends here with a value or [`Torn`]; `reader.rs` tries again.
+
+use std::hint::cold_path;
+use std::marker::PhantomData;
+
+use primitive::SharedBytes;
+use primitive::sync::Ordering;
+use transport_api::integrity::checksum_of;
+use transport_api::{OpError, Window};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+pub(super) const WORD: usize = size_of::<u64>();
+
+/// What a writer of version 0 is told.
+const NEVER_WRITTEN: &str = "version 0 is that of a record that was never written: begin with 1";
+
+/// A record that was torn each time it was read.
+///
+/// A writer that writes without pause can cause it, so that reading again may help. If its writer
+/// died in the middle of a write, a record stays torn until another writer writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "record torn in each of {attempts} attempts to read it, expected one between two writes: \
+     read it again, and if its writer has died, write it anew"
+)]
+pub struct Torn {
+    /// How often it was read.
+    pub attempts: u32,
+}
+
+/// A record of one `T`: its layout and the functions on it. There are no values of this type: a
+/// record is [`BYTES`](Self::BYTES) bytes of memory at a multiple of 8.
+///
+/// | Caller | Calls |
+/// |---|---|
+/// | owner that writes | [`RecordWriter`](crate::RecordWriter) |
+/// | reader of memory that is mapped | [`read_window`](Self::read_window), or [`read_mapped`](Self::read_mapped) |
+/// | reader of memory that is not | one READ of [`BYTES`](Self::BYTES), then [`decode`](Self::decode); if it is [`Torn`], again |
+/// | the one writer, if its memory is not mapped | [`encode`](Self::encode) or [`encode_into`](Self::encode_into), then one WRITE |
+/// | the one writer, if it is mapped | [`write_window`](Self::write_window) |
+///
+/// A caller that gets version n from mapped memory sees all that the writer did before it wrote
+/// version n, and never gets an older version later.
+///
+/// ```
+/// use gossamer_segment::{Record, RecordWriter};
+/// use primitive::SharedBytes;
+/// use zerocopy::{FromBytes, Immutable, IntoBytes};
+///
+/// #[derive(FromBytes, IntoBytes, Immutable, Debug, PartialEq)]
+/// #[repr(C)]
+/// struct Quote {
+///     bid: u64,
+///     ask: u64,
+///     volume: u64,
+/// }
+///
+/// let memory = SharedBytes::heap(2 * Record::<Quote>::BYTES);
+/// let at = Record::<Quote>::BYTES; // the second of two
+/// assert_eq!(Record::<Quote>::read_mapped(&memory, at)?, None);
+/// let mut writer = RecordWriter::<Quote>::new(memory.clone(), at);
+/// writer.write(&Quote { bid: 99, ask: 101, volume: 7 });
+/// let quote = Quote { bid: 99, ask: 101, volume: 7 };
+/// assert_eq!(Record::<Quote>::read_mapped(&memory, at)?, Some((1, quote)));
+/// # Ok::<(), gossamer_segment::Torn>(())
+/// ```
+pub struct Record<T>(PhantomData<fn() -> T>);
+
+impl<T> Record<T> {
+    /// Bytes of a record, a multiple of 8: in an array of records, the distance between two. Those
+    /// of a `T` of up to 48 bytes fit in a cache line; an array of them is read and written fastest
+    /// if it begins at one.
+    pub const BYTES: usize = Self::CHECKSUM + WORD;
+
+    /// Words of a record.
+    pub(super) const WORDS: usize = Self::BYTES / WORD;
+
+    /// Where the checksum is.
+    const CHECKSUM: usize = WORD + size_of::<T>().next_multiple_of(WORD);
+}
+
+impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
+    /// The version and value of a record at byte `at` of a copy, such as one READ of
+    /// [`BYTES`](Self::BYTES) brings; `None` if it was never written. Call it once the READ has
+    /// completed. If the memory is still written meanwhile, use [`read_mapped`](Self::read_mapped).
+    ///
+    /// # Errors
+    /// [`Torn`] if the copy was made while the record was written: make another.
+    ///
+    /// # Panics
+    /// If the record is not inside `copy`, or `at` is no multiple of 8.
+    #[inline]
+    pub fn decode(copy: &SharedBytes, at: usize) -> Result<Option<(u64, T)>, Torn> {
+        Attempt::at(copy, at).end().ok_or(Torn { attempts: 1 })
+    }
+
+    /// As [`decode`](Self::decode), of a record that is all of `bytes`.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    ///
+    /// # Panics
+    /// If `bytes` are not [`BYTES`](Self::BYTES) bytes.
+    #[inline]
+    pub fn decode_bytes(bytes: &[u8]) -> Result<Option<(u64, T)>, Torn> {
+        let (len, expected) = (bytes.len(), Self::BYTES);
+        assert!(len == expected, "a record has {expected} bytes, got {len}");
+        let mut attempt = Attempt::new();
+        for (index, word) in bytes.as_chunks().0.iter().enumerate() {
+            attempt.put(index, u64::from_ne_bytes(*word));
+        }
+        attempt.end().ok_or(Torn { attempts: 1 })
+    }
+
+    /// All of a record that holds `value`, for one WRITE by the one writer.
+    ///
+    /// ```
+    /// use gossamer_segment::Record;
+    /// let bytes = Record::<[u32; 3]>::encode(&[1, 2, 3], 7);
+    /// assert_eq!(bytes.len(), Record::<[u32; 3]>::BYTES);
+    /// assert_eq!(Record::decode(&bytes, 0), Ok(Some((7, [1_u32, 2, 3]))));
+    /// ```
+    ///
+    /// # Panics
+    /// If `version` is zero, which says that a record was never written.
+    #[must_use]
+    pub fn encode(value: &T, version: u64) -> SharedBytes {
+        let memory = SharedBytes::heap(Self::BYTES);
+        Self::encode_into(&memory, 0, value, version);
+        memory
+    }
+
+    /// As [`encode`](Self::encode), at byte `at` of `memory`. Memory that readers map may be
+    /// written like this: a reader that gets this version sees what the caller did before.
+    ///
+    /// # Panics
+    /// As [`encode`](Self::encode); if the record is not inside `memory`, or `at` is no multiple of
+    /// 8.
+    #[inline]
+    pub fn encode_into(memory: &SharedBytes, at: usize, value: &T, version: u64) {
+        let start = place(memory, at, Self::BYTES);
+        let (words, record) = (memory.words(), Encoder::new(value, version));
+        for index in 0..Self::WORDS - 1 {
+            words.store(start + index, record.word(index), Ordering::Relaxed);
+        }
+        words.store(start + Self::WORDS - 1, record.word(Self::WORDS - 1), Ordering::Release);
+    }
+
+    /// As [`encode_into`](Self::encode_into), to a region that is mapped.
+    ///
+    /// # Errors
+    /// As [`Window::signal`]. A record that is not allowed or not inside the region is not touched;
+    /// a revocation meanwhile may leave one that is [`Torn`].
+    ///
+    /// # Panics
+    /// If `version` is zero.
+    #[inline]
+    pub fn write_window(
+        window: &Window,
+        at: usize,
+        value: &T,
+        version: u64,
+    ) -> Result<(), OpError> {
+        let record = Encoder::new(value, version);
+        window.store_words(at, Self::WORDS, |index| record.word(index))
+    }
+}
+
+/// The first word of a record of `bytes` bytes at byte `at` of `memory`.
+#[inline(always)]
+pub(super) fn place(memory: &SharedBytes, at: usize, bytes: usize) -> usize {
+    let len = memory.len();
+    assert!(
+        at.is_multiple_of(WORD) && bytes <= len && at <= len - bytes,
+        "invalid place {at} of a record of {bytes} bytes in a memory of {len} bytes: \
+         expected a multiple of 8 that leaves room for it"
+    );
+    at / WORD
+}
+
+/// Word `index` of a payload; the bytes behind its end are zero.
+#[inline(always)]
+fn payload_word(bytes: &[u8], index: usize) -> u64 {
+    let (words, rest) = bytes.as_chunks::<WORD>();
+    u64::from_ne_bytes(words.get(index).copied().unwrap_or_else(|| {
+        let mut last = [0; WORD];
+        last[..rest.len()].copy_from_slice(rest);
+        last
+    }))
+}
+
+/// The checksum of a record.
+#[inline(always)]
+fn checksum<T: IntoBytes + Immutable>(version: u64, value: &T) -> u64 {
+    let bytes = value.as_bytes();
+    checksum_of(Record::<T>::WORDS - 1, |index| match index {
+        0 => version,
+        _ => payload_word(bytes, index - 1),
+    })
+}
+
+/// The words of a record that is written.
+struct Encoder<'a, T> {
+    version: u64,
+    value: &'a T,
+    checksum: u64,
+}
+
+impl<'a, T: IntoBytes + Immutable> Encoder<'a, T> {
+    #[inline(always)]
+    fn new(value: &'a T, version: u64) -> Self {
+        assert!(version != 0, "{NEVER_WRITTEN}");
+        Self { version, value, checksum: checksum(version, value) }
+    }
+
+    #[inline(always)]
+    fn word(&self, index: usize) -> u64 {
+        match index {
+            0 => self.version,
+            _ if index == Record::<T>::WORDS - 1 => self.checksum,
+            _ => payload_word(self.value.as_bytes(), index - 1),
+        }
+    }
+}
+
+/// The words of a record that is read, each of which is put once.
+pub(super) struct Attempt<T> {
+    version: u64,
+    value: T,
+    checksum: u64,
+}
+
+impl<T: FromBytes + IntoBytes + Immutable> Attempt<T> {
+    #[inline(always)]
+    pub(super) fn new() -> Self {
+        Self { version: 0, value: T::new_zeroed(), checksum: 0 }
+    }
+
+    /// All words of the record at byte `at` of `memory`.
+    #[inline(always)]
+    pub(super) fn at(memory: &SharedBytes, at: usize) -> Self {
+        let start = place(memory, at, Record::<T>::BYTES);
+        let (words, mut attempt) = (memory.words(), Self::new());
+        for index in 0..Record::<T>::WORDS {
+            attempt.put(index, words.load(start + index, Ordering::Relaxed));
+        }
+        attempt
+    }
+
+    /// Puts word `index` of the record.
+    #[inline(always)]
+    pub(super) fn put(&mut self, index: usize, word: u64) {
+        let bytes = word.to_ne_bytes();
+        match index {
+            0 => self.version = word,
+            _ if index == Record::<T>::WORDS - 1 => self.checksum = word,
+            _ => {
+                let (words, rest) = self.value.as_mut_bytes().as_chunks_mut::<WORD>();
+                match words.get_mut(index - 1) {
+                    Some(word) => *word = bytes,
+                    None => rest.copy_from_slice(&bytes[..rest.len()]),
+                }
+            }
+        }
+    }
+
+    /// What was read; `None` if it is torn.
+    #[inline(always)]
+    pub(super) fn end(self) -> Option<Option<(u64, T)>> {
+        let Self { version, value, checksum: expected } = self;
+        if version == 0 {
+            cold_path();
+            let is_fresh = expected == 0 && value.as_bytes().iter().all(|byte| *byte == 0);
+            return is_fresh.then_some(None);
+        }
+        let is_intact = expected == checksum(version, &value);
+        is_intact.then_some(Some((version, value)))
+    }
+}
