@@ -80,7 +80,8 @@ fn what_a_peer_may_not_write_is_malformed() {
     for len in [0, 1 << 63, u64::MAX] {
         assert_eq!(with(3, len), malformed(Malformed::Len(len)));
     }
-    for word in 4..7 {
+    assert_eq!(with(4, 1 << 32), reserved(4, 1 << 32));
+    for word in 5..7 {
         assert_eq!(with(word, 1), reserved(word, 1));
     }
     for word in 8..15 {

@@ -8,18 +8,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use gossamer::segment::Strategy;
+use gossamer::segment::{Record, Strategy};
 use gossamer::{HostId, RemoteSegment, SegmentError, Segments, yield_now};
 
 use super::super::ledger::Ledger;
 use super::pattern::{
-    COUNTERS, FREE, LEN, OWN, WORDS, addend, first_torn, is_counter, is_sealed, seal, words,
+    COUNTERS, FREE, LEN, OWN, RECORD, Value, WORDS, addend, first_torn, is_counter, is_sealed, seal,
+    value_of, words,
 };
 use super::{SHARED, expect, name_of, violation};
 use crate::Plan;
 
 /// Operations on a segment between two opens, at most.
 const OPERATIONS: u32 = 60;
+
+/// Reads of a torn record before its owner must be gone, and between two looks whether it is.
+const TORN_READS: u32 = 300;
+const TORN_READS_PER_FENCE: u32 = 50;
 
 thread_local! {
     /// How many fences of this thread's fibers have found an operation refused. A fence answers for
@@ -162,7 +167,7 @@ impl Importer {
         segment: &RemoteSegment,
         counts: &mut BTreeMap<usize, u64>,
     ) -> Attempt {
-        match self.rng.u32(..16) {
+        match self.rng.u32(..18) {
             0..4 => self.write(segment),
             4 | 5 => self.write_block(segment),
             6..9 => self.read(segment),
@@ -172,6 +177,7 @@ impl Importer {
             12 => self.write_own(segment),
             13 => fence(segment),
             14 => beyond_the_end(segment),
+            15 | 16 => self.read_record(segment, counts),
             _ => {
                 self.pause();
                 Ok(())
@@ -246,6 +252,37 @@ impl Importer {
         expect(is_sealed(expected) && is_sealed(old), || {
             format!("word {at} of {segment:?} is torn: {expected:#018x}, then {old:#018x}")
         });
+        Ok(())
+    }
+
+    /// A record is whole, and its versions never go back.
+    fn read_record(
+        &mut self,
+        segment: &RemoteSegment,
+        counts: &mut BTreeMap<usize, u64>,
+    ) -> Attempt {
+        for reads in 1.. {
+            let mut bytes = [0; Record::<Value>::BYTES];
+            segment.read(RECORD.start * 8, &mut bytes)?;
+            let Ok(record) = Record::<Value>::decode_bytes(&bytes) else {
+                if reads == TORN_READS {
+                    violation(format!("the record of {segment:?} stays torn"));
+                    break;
+                }
+                if reads % TORN_READS_PER_FENCE == 0 {
+                    // Its owner may have been killed while it wrote.
+                    fence(segment)?;
+                }
+                self.pause();
+                continue;
+            };
+            let (version, value) = record.unwrap_or((0, value_of(0)));
+            let last = counts.insert(RECORD.start, version).unwrap_or(0);
+            expect(version >= last && value == value_of(version), || {
+                format!("the record of {segment:?} has version {version} after {last}: {value:x?}")
+            });
+            break;
+        }
         Ok(())
     }
 

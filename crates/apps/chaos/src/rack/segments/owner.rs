@@ -3,15 +3,13 @@
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use gossamer::segment::RecordWriter;
 use gossamer::{Notify, Segment, SegmentError, Segments, yield_now};
 
 use super::super::ledger::Ledger;
-use super::pattern::{FREE, LEN, first_torn, is_sealed, seal, words};
+use super::pattern::{CANARY, FREE, LEN, RECORD, first_torn, is_sealed, seal, value_of, words};
 use super::{SHARED, expect, name_of, violation};
 use crate::Plan;
-
-/// What the owner fills memory with that is revoked: no word that a peer ever writes.
-const CANARY: u8 = 0xc5;
 
 /// How long a segment lives, at most.
 const LIFE_MICROS: u64 = 6_000;
@@ -52,12 +50,17 @@ pub(super) fn run(mut rng: Rng, segments: &Segments, me: u32, end: Instant) -> L
 fn live(rng: &mut Rng, segment: &Segment, generation: u32, ledger: &mut Ledger) {
     let head = segment.put(0, &seal(generation));
     expect(head.is_ok(), || format!("the owner cannot write to {segment:?}: {head:?}"));
+    let mut record = RecordWriter::new(segment.memory().clone(), RECORD.start * 8);
     let until = Instant::now() + Duration::from_micros(rng.u64(..LIFE_MICROS));
     while Instant::now() < until {
-        match rng.u32(..4) {
+        match rng.u32(..6) {
             0 => look(segment),
             1 => take_notifications(segment, ledger),
             2 => yield_now(),
+            3 | 4 => (0..rng.u32(..200)).for_each(|_| {
+                let next = value_of(record.version() + 1);
+                record.write(&next);
+            }),
             _ => gossamer::sleep(Duration::from_micros(rng.u64(..300))),
         }
         ledger.operations += 1;

@@ -4,10 +4,13 @@
 //!   word 0        the generation, sealed, written by the owner once it has exported
 //!   COUNTERS      fetch_add adds multiples of a number whose halves are equal
 //!   OWN           each importer writes one, which no other writes
+//!   RECORD        a record that the owner writes again and again
 //!   FREE ..       written by all: sealed numbers
 //! ```
 
 use std::ops::Range;
+
+use gossamer::segment::Record;
 
 /// Bytes of a segment: a block operation on it has several parts.
 pub(super) const LEN: usize = 160 << 10;
@@ -17,8 +20,21 @@ pub(super) const WORDS: usize = LEN / 8;
 pub(super) const COUNTERS: Range<usize> = 1..16;
 /// The words that belong to one importer each.
 pub(super) const OWN: Range<usize> = 16..64;
+/// The words of the record.
+pub(super) const RECORD: Range<usize> = OWN.end..OWN.end + Record::<Value>::BYTES / 8;
 /// The words that all write.
-pub(super) const FREE: Range<usize> = 64..WORDS;
+pub(super) const FREE: Range<usize> = RECORD.end..WORDS;
+
+/// The value of the record: larger than a cache line.
+pub(super) type Value = [u64; 12];
+
+/// The value that the owner writes as this version.
+pub(super) fn value_of(version: u64) -> Value {
+    std::array::from_fn(|at| seal(version as u32) + at as u64)
+}
+
+/// Memory that was revoked is filled with this: no word that is ever written to a segment.
+pub(super) const CANARY: u8 = 0xc5;
 
 /// The word of a number and its hash.
 pub(super) fn seal(number: u32) -> u64 {
@@ -47,9 +63,11 @@ pub(super) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
 
 /// The first torn word among `words`, of which the first is word `start` of a segment.
 pub(super) fn first_torn(words: impl Iterator<Item = u64>, start: usize) -> Option<(usize, u64)> {
-    let is_whole = |(at, word): &(usize, u64)| match COUNTERS.contains(at) {
-        true => is_counter(*word),
-        false => is_sealed(*word),
+    let is_whole = |(at, word): &(usize, u64)| match at {
+        at if COUNTERS.contains(at) => is_counter(*word),
+        // It has words of any kind, and a checksum.
+        at if RECORD.contains(at) => *word != u64::from_ne_bytes([CANARY; 8]),
+        _ => is_sealed(*word),
     };
     (start..).zip(words).find(|word| !is_whole(word))
 }
