@@ -138,7 +138,15 @@ impl OpenOptions {
             Err(RegionError::Unknown { .. }) => return Err(SegmentError::Revoked(label)),
             imported => imported.map_err(|error| SegmentError::region(label.clone(), error))?,
         };
-        if (region.generation(), region.len() as u64) != (region_generation, len) {
+        // Either its owner has changed access since it was exported, or this is another export: the
+        // one that was found has been revoked since it was looked up.
+        if region.generation() != region_generation {
+            let now = lookup::at_host(engine, name, host)?;
+            if now.is_none_or(|now| now.generation != entry.generation) {
+                return Err(SegmentError::Revoked(label));
+            }
+        }
+        if region.len() as u64 != len {
             return Err(SegmentError::Revoked(label));
         }
         let (generation, renewed) = (entry.generation, Mutex::new(None));

@@ -19,7 +19,7 @@ use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::remote::element::Element;
 use crate::shared::Shared;
-use crate::table::{Entry, Notify, Published};
+use crate::table::Notify;
 
 /// Bytes of one operation, at most: [`RemoteSegment::read_block`] and
 /// [`RemoteSegment::write_block`] move more.
@@ -505,19 +505,13 @@ impl RemoteSegment {
         region: &RemoteRegion,
     ) -> Result<Option<RemoteRegion>, SegmentError> {
         let entry = crate::lookup::at_host(engine, &self.info.label.name, self.owner())?;
-        let Some(Entry { generation, what: Published::Segment { region_generation, .. }, .. }) = entry
-        else {
-            return Ok(None);
-        };
-        if generation != self.info.generation {
+        if entry.is_none_or(|entry| entry.generation != self.info.generation) {
             return Ok(None);
         }
         let imported = engine.import(self.owner(), region.key(), std::time::Duration::ZERO);
-        Ok(imported.ok().filter(|new| {
-            new.generation() == region_generation
-                && new.generation() != region.generation()
-                && new.len() == region.len()
-        }))
+        Ok(imported
+            .ok()
+            .filter(|new| new.generation() != region.generation() && new.len() == region.len()))
     }
 }
 

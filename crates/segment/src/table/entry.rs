@@ -70,7 +70,8 @@ pub enum Published {
         key: RegionKey,
         /// Its bytes, at least one.
         len: u64,
-        /// The generation of its region: of another one, what is imported is another segment.
+        /// The generation of its region when it was exported. A later one is another segment under
+        /// the name, or this one since its owner has changed access.
         region_generation: u32,
         /// Which writes notify its owner.
         notify: Notify,

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use gossamer::{HostId, RemoteSegment, SegmentError, Segments, yield_now};
 
 use super::super::ledger::Ledger;
 use super::pattern::{
-    COUNTERS, FREE, LEN, OWN, RECORD, Value, WORDS, addend, first_torn, is_counter, is_sealed, seal,
+    CANARY, COUNTERS, FREE, LEN, OWN, RECORD, Value, WORDS, addend, first_torn, is_counter, is_sealed, seal,
     value_of, words,
 };
 use super::{SHARED, expect, name_of, violation};
@@ -168,8 +168,8 @@ impl Importer {
         counts: &mut BTreeMap<usize, u64>,
     ) -> Attempt {
         match self.rng.u32(..18) {
-            0..4 => self.write(segment),
-            4 | 5 => self.write_block(segment),
+            0..3 => self.write(segment),
+            3..6 => self.write_block(segment),
             6..9 => self.read(segment),
             9 => self.check_head(segment),
             10 => self.count(segment, counts),
@@ -193,15 +193,18 @@ impl Importer {
         }
     }
 
-    /// A random part of what all may write.
-    fn part(&mut self) -> std::ops::Range<usize> {
+    /// A random part of what all may write: mostly a small one, unless that is as fast.
+    fn part(&mut self, segment: &RemoteSegment) -> Range<usize> {
+        let large = if segment.is_mapped() { 8 } else { 2 };
+        if self.rng.u32(..16) < large {
+            return FREE;
+        }
         let start = self.rng.usize(FREE);
-        let most = if self.rng.u32(..4) == 0 { WORDS } else { 512 };
-        start..self.rng.usize(start..WORDS.min(start + most)) + 1
+        start..self.rng.usize(start..WORDS.min(start + 512)) + 1
     }
 
     fn write_block(&mut self, segment: &RemoteSegment) -> Attempt {
-        let (part, word) = (self.part(), seal(self.rng.u32(..)));
+        let (part, word) = (self.part(segment), seal(self.rng.u32(..)));
         let bytes = word.to_ne_bytes().repeat(part.len());
         match self.rng.u32(..4) {
             0 => segment.write_block_notify(part.start * 8, &bytes),
@@ -210,11 +213,17 @@ impl Importer {
     }
 
     fn read(&mut self, segment: &RemoteSegment) -> Attempt {
-        let part = if self.rng.u32(..8) == 0 { 0..WORDS } else { self.part() };
+        let part = if self.rng.u32(..16) == 0 { 0..WORDS } else { self.part(segment) };
         let mut bytes = vec![0; part.len() * 8];
         segment.read_block(part.start * 8, &mut bytes)?;
-        if let Some((at, word)) = first_torn(words(&bytes), part.start) {
-            violation(format!("word {at} of {segment:?} was read torn: {word:#018x}"));
+        match first_torn(words(&bytes), part.start) {
+            Some((at, word)) if word == u64::from_ne_bytes([CANARY; 8]) => {
+                violation(format!("word {at} of {segment:?} was read after it was revoked"));
+            }
+            Some((at, word)) => {
+                violation(format!("word {at} of {segment:?} was read torn: {word:#018x}"));
+            }
+            None => {}
         }
         Ok(())
     }

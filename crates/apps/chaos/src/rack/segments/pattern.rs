@@ -12,8 +12,9 @@ use std::ops::Range;
 
 use gossamer::segment::Record;
 
-/// Bytes of a segment: a block operation on it has several parts.
-pub(super) const LEN: usize = 160 << 10;
+/// Bytes of a segment. A block operation on all of it has several parts, and where memory is mapped
+/// takes long enough that revocations come in its midst.
+pub(super) const LEN: usize = 512 << 10;
 /// Words of a segment.
 pub(super) const WORDS: usize = LEN / 8;
 /// The words that are counters.
