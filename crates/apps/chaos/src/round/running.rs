@@ -118,6 +118,10 @@ impl RunningRound {
             // The host's report of its process id may have arrived after the kill.
             let host = self.hosts.iter().find(|(_, pid)| **pid == kill.pid);
             kill.host = host.map(|(host, _)| *host);
+            if kill.host.is_none() && self.hosts.len() + 1 == Plan::HOSTS as usize {
+                // Killed when the rack was complete, but before it said which host it was.
+                kill.host = (0..Plan::HOSTS).find(|host| !self.hosts.contains_key(host));
+            }
             let detected = self.lost.iter().filter(|(host, _)| Some(*host) == kill.host);
             self.report.detected = detected.map(|(_, when)| *when - kill.at).collect();
         }
