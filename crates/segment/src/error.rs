@@ -42,7 +42,7 @@ pub enum SegmentError {
     #[error("the rack has ended")]
     RackEnded,
     /// No host that was asked publishes the name.
-    #[error("no segment \"{name}\" on {}", Hosts(hosts))]
+    #[error("\"{name}\" is not published by {}", Hosts(hosts))]
     NotFound {
         /// The name.
         name: Name,
@@ -133,6 +133,12 @@ pub enum SegmentError {
     /// The owner has revoked the segment since it was opened.
     #[error("{0} was revoked by its owner; open it again")]
     Revoked(Label),
+    /// A write inside a callback found too many bytes on their way already.
+    #[error(
+        "a write to {0} would wait for earlier ones inside a callback, which must not; \
+         write less there, or in a fiber"
+    )]
+    WouldWait(Label),
     /// A record never became readable: its writer has ended in the middle of a write.
     #[error("the record at byte {at} of {segment} is torn: its writer did not finish")]
     Torn {

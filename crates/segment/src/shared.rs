@@ -50,6 +50,11 @@ impl Exports {
         self.live.insert(key.number(), Arc::downgrade(exported));
     }
 
+    /// Those that are exported now.
+    fn all(&self) -> Vec<Arc<Exported>> {
+        self.live.values().filter_map(Weak::upgrade).collect()
+    }
+
     /// Takes a segment out, unless another one has its key now.
     pub(crate) fn remove(&mut self, key: RegionKey, exported: &Arc<Exported>) {
         let is_it = |now: &Weak<Exported>| now.as_ptr() == Arc::as_ptr(exported);
@@ -100,7 +105,21 @@ impl Shared {
         self.has_ended.load(Ordering::Relaxed)
     }
 
+    /// The rack has ended: no job is run any more, and threads that wait for notifications that
+    /// others would bring wait no more.
     pub(crate) fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
+        // Without the lock, because waking runs the program's code.
+        let exported = self.exports.lock().all();
+        exported.iter().for_each(|exported| exported.queue.end());
+    }
+
+    /// A segment is exported now.
+    pub(crate) fn add(&self, key: RegionKey, exported: &Arc<Exported>) {
+        self.exports.lock().add(key, exported);
+        // If the lock came before that of `end`, that finds the segment; otherwise this sees it.
+        if self.has_ended() {
+            exported.queue.end();
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
@@ -13,6 +14,7 @@ use transport_api::Parker;
 
 use crate::engine::Engine;
 use crate::error::SegmentError;
+use crate::notification::callback;
 use crate::shared::{Job, Shared};
 
 thread_local! {
@@ -47,6 +49,7 @@ pub(crate) fn run<R: Send + 'static>(
     if let Some(engine) = attached(shared) {
         return operation(&engine);
     }
+    callback::check_may_wait("an operation of a thread that is not attached", Location::caller());
     let spawn = shared.spawn.get().ok_or(SegmentError::NotAttached)?;
     if shared.has_ended() {
         return Err(SegmentError::RackEnded);

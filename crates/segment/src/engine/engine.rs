@@ -18,7 +18,7 @@ use transport_api::{
 use crate::clerk::requests::Requests;
 use crate::engine::windows::Windows;
 use crate::name::Name;
-use crate::notification::Notification;
+use crate::notification::{Notification, callback};
 use crate::shared::Shared;
 use crate::table::{Entry, Notify};
 
@@ -113,6 +113,9 @@ impl Engine {
     /// Waits for an operation: parks the fiber, or polls where there are none.
     #[track_caller]
     pub(crate) fn wait(&self, operation: Operation) -> Result<u64, OpError> {
+        if !operation.has_ended() {
+            callback::check_may_wait("the wait for an operation", Location::caller());
+        }
         if let Some(parker) = &self.parker {
             self.poll_until(parker, || operation.has_ended());
         }
@@ -122,6 +125,9 @@ impl Engine {
     /// Waits for an import, as [`wait`](Self::wait).
     #[track_caller]
     pub(crate) fn wait_import(&self, import: Import) -> Result<RemoteRegion, RegionError> {
+        if !import.has_ended() {
+            callback::check_may_wait("the wait for an import", Location::caller());
+        }
         if let Some(parker) = &self.parker {
             self.poll_until(parker, || import.has_ended());
         }
@@ -186,6 +192,11 @@ impl Engine {
         let mut lane = self.progress.lane(on.owner()).borrow_mut();
         lane.write_notify(on, at, &nothing, thread, len)?;
         lane.flush()
+    }
+
+    /// Whether writes of so many bytes to segments of `host` need not wait.
+    pub(crate) fn has_room(&self, host: HostId, bytes: usize) -> bool {
+        self.windows.has_room(host, bytes)
     }
 
     #[track_caller]
@@ -286,12 +297,13 @@ impl Engine {
         thread: u32,
         name: &Name,
     ) -> Result<Option<Entry>, OpError> {
+        let place = Location::caller();
+        callback::check_may_wait("a lookup", place);
         let number = self.requests.ask(&self.progress, host, thread, name)?;
         if let Some(parker) = &self.parker {
             self.poll_until(parker, || self.requests.has_ended(number));
         }
         let lost = |host| OpError::PeerLost(host, LossReason::Connection("it has left".into()));
-        let place = Location::caller();
         loop {
             if let Some(answer) = self.requests.take(number, fiber::current()) {
                 return answer.map_err(lost);
@@ -307,6 +319,7 @@ impl Engine {
     /// Lets the thread do other things for a while.
     #[track_caller]
     pub(crate) fn sleep(&self, duration: Duration) {
+        callback::check_may_wait("a sleep", Location::caller());
         let Some(parker) = &self.parker else { return fiber::sleep(duration) };
         let end = Instant::now() + duration;
         while let Some(left) = end.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) {

@@ -54,6 +54,15 @@ impl Windows {
         Ok(())
     }
 
+    /// Whether [`reserve`](Self::reserve) would not wait for `bytes`, in writes of any size.
+    pub(super) fn has_room(&self, host: HostId, bytes: usize) -> bool {
+        let window = &self.0[host.0 as usize];
+        let bytes = window.unfenced.get().saturating_add(bytes);
+        let is_free = || window.fence.borrow().as_ref().is_none_or(Operation::has_ended);
+        // The fence of a second window would wait for that of the first, which begins now.
+        bytes < WINDOW || (bytes < 2 * WINDOW && is_free())
+    }
+
     /// Keeps what a fence has found refused for [`take_refused`](Self::take_refused); the loss of the
     /// peer is returned at once.
     fn note(&self, host: HostId, ended: Result<u64, OpError>) -> Result<(), OpError> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use primitive::SharedBytes;
@@ -58,8 +59,8 @@ impl Segment {
             .transport
             .export(key, len, access.clone())
             .map_err(|error| SegmentError::region(label.clone(), error))?;
-        let exported = Arc::new(Exported { len, notify, queue: Arc::new(Queue::default()) });
-        shared.exports.lock().add(key, &exported);
+        let exported = Arc::new(Exported { len, notify, queue: Arc::new(Queue::new()) });
+        shared.add(key, &exported);
         let (memory, region_generation) = (region.memory().clone(), region.generation());
         let export = Export { region: Some(region), first: access.clone(), now: access };
         let len = len as u64;
@@ -68,6 +69,11 @@ impl Segment {
         clerk.add(&*shared.transport, entry)?;
         let export = Mutex::new(export);
         Ok(Segment { shared: shared.clone(), label, key, generation, memory, export, exported })
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Its name.
@@ -167,6 +173,19 @@ impl Segment {
     #[track_caller]
     pub fn notified(&self) -> Result<Notification, SegmentError> {
         self.notifications().wait()
+    }
+
+    /// As [`notified`](Self::notified), for up to `timeout`: `None` if no notification has come by
+    /// then.
+    ///
+    /// # Errors
+    /// As [`notified`](Self::notified).
+    #[track_caller]
+    pub fn notified_timeout(
+        &self,
+        timeout: Duration,
+    ) -> Result<Option<Notification>, SegmentError> {
+        self.notifications().wait_timeout(timeout)
     }
 
     // ---- access --------------------------------------------------------------------------------

@@ -9,14 +9,16 @@
 //! ```
 
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use transport_api::{HostId, OpError, RemoteRegion, Rights, Window};
 
-use crate::engine::{Engine, is_attached, run};
+use crate::engine::{Engine, attached, is_attached, run};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
+use crate::notification::callback;
 use crate::remote::element::Element;
 use crate::shared::Shared;
 use crate::table::Notify;
@@ -417,6 +419,18 @@ impl RemoteSegment {
 
     // ---- what these share ----------------------------------------------------------------------
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Whether the segment has these bytes.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn check(&self, at: usize, count: usize) -> Result<(), SegmentError> {
+        OpError::check(self.region.key(), (Rights::ALL, self.len()), (at, count, Rights::NONE))
+            .map_err(|error| SegmentError::refused(self.label(), error))
+    }
+
     pub(super) fn label(&self) -> Label {
         self.info.label.clone()
     }
@@ -460,6 +474,10 @@ impl RemoteSegment {
     ) -> Result<(), SegmentError> {
         let place = (at, bytes.len(), needs);
         if is_attached(&self.shared) {
+            let has_room = |engine: Rc<Engine>| engine.has_room(self.owner(), bytes.len());
+            if callback::is_running() && !attached(&self.shared).is_some_and(has_room) {
+                return Err(SegmentError::WouldWait(self.label()));
+            }
             return self.with_engine(place, |engine, region| operation(engine, region, bytes));
         }
         let (segment, bytes) = (self.clone(), bytes.to_vec());
@@ -476,7 +494,7 @@ impl RemoteSegment {
         (at, count, needs): (usize, usize, Rights),
         mut operation: impl FnMut(&Engine, &RemoteRegion) -> Result<R, OpError>,
     ) -> Result<R, SegmentError> {
-        let engine = crate::engine::attached(&self.shared).ok_or(SegmentError::NotAttached)?;
+        let engine = attached(&self.shared).ok_or(SegmentError::NotAttached)?;
         let renewed = self.info.renewed.lock().clone();
         let region = renewed.as_ref().unwrap_or(&self.region);
         let mut attempt = |region: &RemoteRegion| {
@@ -488,7 +506,9 @@ impl RemoteSegment {
             Err(refused @ (OpError::Revoked(_) | OpError::Rights { .. })) => refused,
             other => return other.map_err(|error| SegmentError::refused(self.label(), error)),
         };
-        let Some(region) = self.renew(&engine, region)? else {
+        // To look for other rights is to wait.
+        let renewed = if callback::is_running() { None } else { self.renew(&engine, region)? };
+        let Some(region) = renewed else {
             return Err(SegmentError::refused(self.label(), refused));
         };
         let result = attempt(&region);
