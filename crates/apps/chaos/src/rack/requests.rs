@@ -6,9 +6,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use fastrand::Rng;
-use gossamer::{
-    JoinError, Latch, Trust, Trustee, local_trustee, spawn, spawn_on_with, yield_now,
-};
+use gossamer::{JoinError, Latch, Trust, Trustee, local_trustee, spawn, spawn_on_with, yield_now};
 use serde::{Deserialize, Serialize};
 
 use super::ledger::Ledger;

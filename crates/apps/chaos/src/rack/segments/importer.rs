@@ -13,8 +13,8 @@ use gossamer::{HostId, RemoteSegment, SegmentError, Segments, yield_now};
 
 use super::super::ledger::Ledger;
 use super::pattern::{
-    CANARY, COUNTERS, FREE, LEN, OWN, RECORD, Value, WORDS, addend, first_torn, is_counter, is_sealed, seal,
-    value_of, words,
+    CANARY, COUNTERS, FREE, LEN, OWN, RECORD, Value, WORDS, addend, first_torn, is_counter,
+    is_sealed, seal, value_of, words,
 };
 use super::{SHARED, expect, name_of, violation};
 use crate::Plan;
@@ -156,17 +156,15 @@ impl Importer {
                 self.ledger.violations.push(what);
                 return ControlFlow::Break(());
             }
-            error => violation(format!("cannot {what} {} of host {host}: {error:?}", name_of(owner))),
+            error => {
+                violation(format!("cannot {what} {} of host {host}: {error:?}", name_of(owner)))
+            }
         }
         ControlFlow::Continue(())
     }
 
     /// One random operation; `counts` has what the counters had last.
-    fn operate(
-        &mut self,
-        segment: &RemoteSegment,
-        counts: &mut BTreeMap<usize, u64>,
-    ) -> Attempt {
+    fn operate(&mut self, segment: &RemoteSegment, counts: &mut BTreeMap<usize, u64>) -> Attempt {
         match self.rng.u32(..18) {
             0..3 => self.write(segment),
             3..6 => self.write_block(segment),

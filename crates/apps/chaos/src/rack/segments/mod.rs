@@ -49,7 +49,7 @@ pub(super) fn lead(seed: u64, ends: bool, trustees: &[Trustee]) -> Ledger {
     let workers: Vec<_> = trustees
         .iter()
         .map(|trustee| {
-            let arguments = (seed, trustee.number() as u32);
+            let arguments = (seed, trustee.number());
             spawn_on_with(*trustee, |(seed, me): (u64, u32)| run_thread(seed, me), arguments)
         })
         .collect();

@@ -37,7 +37,11 @@ pub(super) fn run(mut rng: Rng, segments: &Segments, me: u32, end: Instant) -> L
             }
         };
         expect(segment.generation() == generation, || {
-            format!("export {generation} of {} has generation {}", name_of(me), segment.generation())
+            format!(
+                "export {generation} of {} has generation {}",
+                name_of(me),
+                segment.generation()
+            )
         });
         generation += 1;
         live(&mut rng, &segment, generation, &mut ledger);
