@@ -1,4 +1,5 @@
 //! What every program does with segments: export, open, read, write, swap, be told, revoke.
+#![cfg(not(loom))]
 
 use std::sync::Arc;
 use std::thread;

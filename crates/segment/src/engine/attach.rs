@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
@@ -13,6 +14,7 @@ use transport_api::Parker;
 
 use crate::engine::Engine;
 use crate::error::SegmentError;
+use crate::notification::callback;
 use crate::shared::{Job, Shared};
 
 thread_local! {
@@ -47,6 +49,7 @@ pub(crate) fn run<R: Send + 'static>(
     if let Some(engine) = attached(shared) {
         return operation(&engine);
     }
+    callback::check_may_wait("an operation of a thread that is not attached", Location::caller());
     let spawn = shared.spawn.get().ok_or(SegmentError::NotAttached)?;
     if shared.has_ended() {
         return Err(SegmentError::RackEnded);
@@ -98,8 +101,14 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        ATTACHED.set(ptr::null());
-        ENGINE.set(None);
+        // A thread that was attached again since stays so.
+        let is_own = |engine: &Option<Rc<Engine>>| {
+            engine.as_ref().is_some_and(|engine| Rc::ptr_eq(engine, &self.engine))
+        };
+        if ENGINE.with_borrow(is_own) {
+            ATTACHED.set(ptr::null());
+            ENGINE.set(None);
+        }
         if self.engine.has_no_fibers() {
             self.engine.progress.close();
         }
@@ -121,6 +130,9 @@ impl Server {
         number: u32,
         attach: impl FnOnce() -> Result<Attached, SegmentError> + Send + 'static,
     ) -> Result<Server, SegmentError> {
+        if shared.spawn.get().is_some() {
+            return Err(SegmentError::Served);
+        }
         let (jobs, taken) = mpsc::channel::<Job>();
         let transport = shared.transport.clone();
         let spawn = Box::new(move |job| {
@@ -129,9 +141,6 @@ impl Server {
                 transport.unpark(number);
             }
         });
-        if shared.spawn.set(spawn).is_err() {
-            return Err(SegmentError::Served);
-        }
         let (started, is_up) = mpsc::channel();
         let there = shared.clone();
         let serve = move || {
@@ -139,7 +148,12 @@ impl Server {
                 Ok(attached) => attached,
                 Err(error) => return drop(started.send(Err(error))),
             };
-            let _ = started.send(Ok(()));
+            // Only now: no job is given to a thread that could not be attached.
+            let is_first = there.spawn.set(spawn).is_ok();
+            let _ = started.send(if is_first { Ok(()) } else { Err(SegmentError::Served) });
+            if !is_first {
+                return;
+            }
             let next = RefCell::new(None);
             while !there.has_ended() {
                 let has_job = || {
@@ -153,6 +167,8 @@ impl Server {
                 has_job();
                 while let Some(job) = next.take() {
                     job();
+                    // Peers wait for polls, however many jobs there are.
+                    attached.poll();
                     has_job();
                 }
             }
@@ -161,9 +177,8 @@ impl Server {
             .name(format!("segments-{number}"))
             .spawn(serve)
             .map_err(|error| SegmentError::io("cannot start a thread", error))?;
-        let server = Server { shared: shared.clone(), thread: number, serving: Some(serving) };
         is_up.recv().unwrap_or(Err(SegmentError::RackEnded))?;
-        Ok(server)
+        Ok(Server { shared: shared.clone(), thread: number, serving: Some(serving) })
     }
 }
 

@@ -1,86 +1,123 @@
-//! [`Queue`]: the notifications of one segment, from the runtime thread that they arrive at to
-//! whoever takes them.
+//! [`Queue`]: the notifications of one segment, from the runtime thread that they arrive at to the
+//! code that takes them.
+//!
+//! ```text
+//!   runtime thread             takers
+//!   push --> waiting --------> Waiter::take_or_wait: a fiber, a thread or a task, each with a waker
+//!        \           \-------> take, once the file is readable
+//!         \----------------->  callback, on the runtime thread
+//! ```
+//!
+//! 1. Everything is decided under one lock. Wakers and callbacks are called, and dropped, without
+//!    it: they may come back to this queue, or drop the segment.
+//! 2. A push wakes every waiter. Each looks again and, if another one was first, waits again. So a
+//!    waiter that gave up between its wake and its look cannot swallow the wake of another.
+//! 3. A waiter is in the list only while it waits: dropping it takes it out.
+//! 4. If the queue is full, the oldest notification goes, and the next one that is taken says so.
+//!    Thus the last change of a segment is always reported, and a gap is reported with the first
+//!    notification behind it.
+//!
+//! `tests/loom_queue.rs` checks this file for lost wakes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
-use std::thread::Thread;
 
-use fiber::Unparker;
-use parking_lot::{Mutex, MutexGuard};
+use primitive::sync::{Mutex, MutexGuard};
 use rustix::event::EventfdFlags;
 
 use crate::notification::Notification;
+use crate::notification::callback::{self, Callback};
 
-/// Notifications that wait to be taken, at most; further ones are counted as missed.
-const CAPACITY: usize = 1024;
-
-/// Something that waits for a notification.
-pub(crate) enum Waiter {
-    Fiber(Unparker),
-    Thread(Thread),
-    Task(Waker),
-}
-
-impl Waiter {
-    fn wake(self) {
-        match self {
-            Waiter::Fiber(fiber) => fiber.unpark(),
-            Waiter::Thread(thread) => thread.unpark(),
-            Waiter::Task(task) => task.wake(),
-        }
-    }
-}
-
-/// What is called for each notification, on the runtime thread that it arrives at.
-pub(crate) type Callback = Box<dyn FnMut(Notification) + Send>;
+/// Notifications that wait to be taken, at most.
+pub(crate) const CAPACITY: usize = 1024;
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Notification>,
-    /// Dropped since the last one that was kept.
-    missed: u64,
-    waiters: Vec<Waiter>,
+    /// By the number of the waiter.
+    waiters: BTreeMap<u64, Waker>,
+    /// Waiters so far.
+    numbers: u64,
+    /// `None` also while it runs.
+    callback: Option<Callback>,
+    is_calling: bool,
+    /// No notification comes any more.
     is_closed: bool,
+    /// The rack has ended, which takers see elsewhere.
+    has_ended: bool,
+}
+
+impl State {
+    fn keep(&mut self, notification: Notification) {
+        self.waiting.push_back(notification);
+        if self.waiting.len() > CAPACITY
+            && let Some(dropped) = self.waiting.pop_front()
+            && let Some(next) = self.waiting.front_mut()
+        {
+            next.missed += dropped.missed + 1;
+        }
+    }
 }
 
 /// The notifications of one segment.
-#[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    callback: Mutex<Option<Callback>>,
     /// Readable while there are notifications, or none will come.
     file: OnceLock<OwnedFd>,
 }
 
+/// No notification will come any more, and all were taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+/// The next notification, if there is one.
+pub(crate) type Taken = Result<Option<Notification>, Closed>;
+
+/// The side that notifications arrive at.
 impl Queue {
-    /// A notification has arrived. Does not wait.
-    pub(crate) fn push(&self, notification: Notification) {
-        {
-            // What the callback does may notify again, but not from here: this thread is polling.
-            let mut callback = self.callback.lock();
-            if let Some(callback) = &mut *callback {
-                return callback(notification);
-            }
-        }
-        let mut state = self.state.lock();
-        if state.waiting.len() >= CAPACITY {
-            state.missed += 1;
-            return;
-        }
-        let missed = std::mem::take(&mut state.missed);
-        state.waiting.push_back(Notification { missed, ..notification });
-        self.wake(state);
+    pub(crate) fn new() -> Self {
+        Self { state: Mutex::new(State::default()), file: OnceLock::new() }
     }
 
-    /// No notification comes any more.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is locked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A notification has arrived. Does not wait.
+    pub(crate) fn push(&self, notification: Notification) {
+        let mut state = self.lock();
+        if state.is_closed {
+            return;
+        }
+        state.keep(notification);
+        if state.is_calling {
+            // The thread that calls takes this one, too.
+            return;
+        }
+        match state.callback {
+            Some(_) => self.call(state),
+            None => self.wake(state),
+        }
+    }
+
+    /// No notification comes any more, and no callback is called.
     pub(crate) fn close(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.lock();
         state.is_closed = true;
+        let callback = state.callback.take();
         self.wake(state);
-        drop(self.callback.lock().take());
+        callback::discard(callback);
+    }
+
+    /// The rack has ended: all that wait look again, and the file stays readable.
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.has_ended = true;
+        self.wake(state);
     }
 
     /// Wakes all that wait, who look again.
@@ -91,67 +128,146 @@ impl Queue {
         }
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
-        waiters.into_iter().for_each(Waiter::wake);
+        waiters.into_values().for_each(Waker::wake);
     }
 
-    /// Takes the next notification; `Err` if there is none and none will come.
-    pub(crate) fn take(&self) -> Result<Option<Notification>, Closed> {
-        self.take_or_wait(|| None)
-    }
-
-    /// Takes the next notification; if there is none, `waiter` is woken when that changes.
-    pub(crate) fn take_or_wait(
-        &self,
-        waiter: impl FnOnce() -> Option<Waiter>,
-    ) -> Result<Option<Notification>, Closed> {
-        let mut state = self.state.lock();
-        if let Some(notification) = state.waiting.pop_front() {
-            if state.waiting.is_empty() && !state.is_closed {
-                self.clear();
+    /// Has the callback called for each notification that waits.
+    fn call<'a>(&'a self, mut state: MutexGuard<'a, State>) {
+        state.is_calling = true;
+        while !state.waiting.is_empty()
+            && let Some(mut callback) = state.callback.take()
+            && let Some(notification) = state.waiting.pop_front()
+        {
+            drop(state);
+            let is_fine = callback::call(&mut callback, notification);
+            state = self.lock();
+            // It may have set another callback, or dropped the segment.
+            if is_fine && !state.is_closed && state.callback.is_none() {
+                state.callback = Some(callback);
+            } else {
+                drop(state);
+                callback::discard(Some(callback));
+                state = self.lock();
             }
-            return Ok(Some(notification));
         }
-        if state.is_closed {
-            return Err(Closed);
+        state.is_calling = false;
+        if !state.waiting.is_empty() {
+            // The callback has panicked or is gone: others may take them.
+            self.wake(state);
         }
-        state.waiters.extend(waiter());
-        Ok(None)
+    }
+}
+
+/// The side that takes them.
+impl Queue {
+    fn take_from(&self, state: &mut State) -> Taken {
+        let Some(notification) = state.waiting.pop_front() else {
+            return if state.is_closed { Err(Closed) } else { Ok(None) };
+        };
+        let is_quiet = state.waiting.is_empty() && !state.is_closed && !state.has_ended;
+        if is_quiet && let Some(file) = self.file.get() {
+            // It fails if the file was not readable, which does not matter.
+            let _ = rustix::io::read(file, &mut [0; 8]);
+        }
+        Ok(Some(notification))
+    }
+
+    /// Takes the next notification.
+    pub(crate) fn take(&self) -> Taken {
+        self.take_from(&mut self.lock())
     }
 
     /// Whether a notification waits, or none will come.
     pub(crate) fn is_ready(&self) -> bool {
-        let state = self.state.lock();
+        let state = self.lock();
         state.is_closed || !state.waiting.is_empty()
     }
 
-    /// Has `callback` called for each notification from now on, and for those that wait.
-    pub(crate) fn set_callback(&self, mut callback: Callback) {
-        let mut place = self.callback.lock();
-        let waiting = std::mem::take(&mut self.state.lock().waiting);
-        waiting.into_iter().for_each(&mut callback);
-        *place = Some(callback);
-    }
-
-    fn clear(&self) {
-        if let Some(file) = self.file.get() {
-            // It fails if it was not readable, which does not matter.
-            let _ = rustix::io::read(file, &mut [0; 8]);
+    /// Has `callback` called for each notification from now on, and for those that wait, by this
+    /// thread. It replaces an earlier one.
+    pub(crate) fn set_callback(&self, callback: Callback) {
+        let mut state = self.lock();
+        if state.is_closed {
+            drop(state);
+            return callback::discard(Some(callback));
         }
+        let before = state.callback.replace(callback);
+        if state.is_calling {
+            drop(state);
+        } else {
+            self.call(state);
+        }
+        callback::discard(before);
     }
 
     /// A descriptor that is readable while a notification waits, or none will come.
     pub(crate) fn file(&self) -> io::Result<BorrowedFd<'_>> {
         // With the lock, so that nothing is pushed between the look and the first write.
-        let state = self.state.lock();
-        if self.file.get().is_none() {
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            let value = u32::from(state.is_closed || !state.waiting.is_empty());
-            let _ = self.file.set(rustix::event::eventfd(value, flags)?);
-        }
-        Ok(self.file.get().expect("it was set").as_fd())
+        let state = self.lock();
+        let file = match self.file.get() {
+            Some(file) => file,
+            None => {
+                let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+                let is_ready = state.is_closed || state.has_ended || !state.waiting.is_empty();
+                let file = rustix::event::eventfd(u32::from(is_ready), flags)?;
+                self.file.get_or_init(|| file)
+            }
+        };
+        Ok(file.as_fd())
+    }
+
+    /// Notifications that wait.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Waiters in the list.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn waiters(&self) -> usize {
+        self.lock().waiters.len()
     }
 }
 
-/// No notification will come any more.
-#[derive(Debug)]
-pub(crate) struct Closed;
+/// One that waits for notifications. Dropping it takes it out of the list.
+pub(crate) struct Waiter {
+    queue: Arc<Queue>,
+    /// Its number, once it has waited.
+    number: Option<u64>,
+}
+
+impl Waiter {
+    pub(crate) fn new(queue: &Arc<Queue>) -> Self {
+        Self { queue: queue.clone(), number: None }
+    }
+
+    /// Takes the next notification; if there is none, `waker` is woken once when that changes.
+    pub(crate) fn take_or_wait(&mut self, waker: &Waker) -> Taken {
+        // Cloned without the lock: it may be the program's own code.
+        let waker = waker.clone();
+        let mut state = self.queue.lock();
+        let taken = self.queue.take_from(&mut state);
+        let replaced = if taken == Ok(None) {
+            let number = *self.number.get_or_insert_with(|| {
+                state.numbers += 1;
+                state.numbers
+            });
+            state.waiters.insert(number, waker)
+        } else {
+            Some(waker)
+        };
+        drop(state);
+        // Dropping it may be the program's own code, too.
+        drop(replaced);
+        taken
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let waker = self.queue.lock().waiters.remove(&number);
+            drop(waker);
+        }
+    }
+}

@@ -1,22 +1,43 @@
-//! [`Notifications`]: where the owner of a segment takes its notifications: in a fiber, in a thread, by
-//! a callback, or at a file descriptor.
+//! [`Notifications`]: where the owner of a segment takes its notifications: in a fiber, in a thread,
+//! in a task of an async runtime, by a callback, or at a file descriptor.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::Location;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
-use crate::engine::attached;
+use fiber::Unparker;
+
+use crate::engine::{attached, is_attached};
 use crate::error::{Label, SegmentError};
-use crate::notification::Notification;
-use crate::notification::queue::{Callback, Queue, Waiter};
+use crate::notification::callback;
+use crate::notification::queue::{Queue, Taken, Waiter};
+use crate::notification::{Next, Notification};
 use crate::shared::Shared;
 
 /// How long a thread without fibers sleeps between looks, at most; its parker wakes for everything.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The notifications of a segment that this process exports. Clones take from the same queue.
+/// The notifications of a segment that this process exports, oldest first. Clones take from the same
+/// queue, each notification going to one of them.
+///
+/// | Program | Takes notifications by |
+/// |---|---|
+/// | fiber, thread | [`wait`](Self::wait), [`wait_timeout`](Self::wait_timeout) |
+/// | task of an async runtime | [`next`](Self::next) |
+/// | `poll`, `epoll` and what stands on them | [`descriptor`](Self::descriptor), then [`try_next`](Self::try_next) until there is none |
+/// | no thread of its own | [`for_each`](Self::for_each) |
+///
+/// At most 1024 wait. If more arrive, the oldest are dropped, and [`Notification::missed`] of the
+/// next one counts them.
+///
+/// A notification arrives when a thread of this process polls that is attached to the rack: a runtime
+/// thread of `gossamer`, the thread of [`Segments::serve`](crate::Segments::serve), or one that
+/// [`Attached::poll`](crate::Attached::poll)s or waits here.
 #[derive(Clone)]
 pub struct Notifications {
     pub(crate) shared: Arc<Shared>,
@@ -28,9 +49,11 @@ impl Notifications {
     /// The next notification, if one waits.
     ///
     /// # Errors
-    /// [`SegmentError::Revoked`], once the segment is revoked and all were taken.
+    /// [`SegmentError::Revoked`], once the segment is revoked or dropped and all notifications were
+    /// taken; [`SegmentError::RackEnded`], on a thread that is not attached, once the rack has ended
+    /// and all were taken.
     pub fn try_next(&self) -> Result<Option<Notification>, SegmentError> {
-        self.queue.take().map_err(|_| SegmentError::Revoked(self.label.clone()))
+        self.result(self.queue.take())
     }
 
     /// Waits for the next notification: parks the fiber, or blocks the thread. An attached thread
@@ -38,51 +61,151 @@ impl Notifications {
     ///
     /// # Errors
     /// As [`try_next`](Self::try_next).
+    ///
+    /// # Panics
+    /// Inside a callback of [`for_each`](Self::for_each), if no notification waits.
     #[track_caller]
     pub fn wait(&self) -> Result<Notification, SegmentError> {
-        loop {
-            let waiter = || {
-                Some(match fiber::unparker() {
-                    Some(fiber) => Waiter::Fiber(fiber),
-                    None => Waiter::Thread(thread::current()),
-                })
-            };
-            let taken = self.queue.take_or_wait(waiter);
-            let taken = taken.map_err(|_| SegmentError::Revoked(self.label.clone()))?;
-            if let Some(notification) = taken {
-                return Ok(notification);
-            }
-            if fiber::in_fiber() {
-                let place = std::panic::Location::caller();
-                fiber::check_may_wait("the wait for a notification", place);
-                if !fiber::park_or_give_up() && !self.queue.is_ready() {
-                    return Err(SegmentError::RackEnded);
-                }
-            } else if let Some(engine) = attached(&self.shared).filter(|e| e.has_no_fibers()) {
-                while !self.queue.is_ready() {
-                    engine.poll_or_park(LOOK, || self.queue.is_ready());
-                }
-            } else {
-                thread::park();
-            }
-        }
+        self.wait_until(None, Location::caller())?.ok_or(SegmentError::RackEnded)
     }
 
-    /// Has `callback` called for each notification, on the runtime thread that takes it: it must not
-    /// wait, and nothing else takes notifications then.
+    /// As [`wait`](Self::wait), for up to `timeout`: `None` if no notification has come by then.
+    ///
+    /// # Errors
+    /// As [`try_next`](Self::try_next).
+    ///
+    /// # Panics
+    /// As [`wait`](Self::wait).
+    #[track_caller]
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<Notification>, SegmentError> {
+        // A timeout that the clock cannot express is none.
+        self.wait_until(Instant::now().checked_add(timeout), Location::caller())
+    }
+
+    /// The next notification as a future, for tasks of any async runtime.
+    ///
+    /// # Errors
+    /// The future ends as [`try_next`](Self::try_next) does.
+    pub fn next(&self) -> Next {
+        Next::new(self.clone())
+    }
+
+    /// Has `callback` called for each notification, in order: now, for those that wait, and then on
+    /// the runtime thread that each arrives at, inside its poll. It replaces an earlier callback, and
+    /// nothing else takes notifications then.
+    ///
+    /// A callback may use segments, but must not wait: it may read and write mapped memory, write
+    /// elsewhere, and drop the segment. What would wait panics, but for a write that finds too many
+    /// bytes on their way already, which is [`SegmentError::WouldWait`]. A callback that panics is not
+    /// called again; notifications then wait to be taken, as if there were none. Once the segment is
+    /// revoked or dropped, no call begins, but one may be under way.
     pub fn for_each(&self, callback: impl FnMut(Notification) + Send + 'static) {
-        let callback: Callback = Box::new(callback);
-        self.queue.set_callback(callback);
+        self.queue.set_callback(Box::new(callback));
     }
 
     /// A descriptor that is readable while a notification waits, or none will come, for `poll`,
-    /// `epoll` and what stands on them. Take notifications with [`try_next`](Self::try_next) until
-    /// there is none. Some runtime thread of the process, or [`Segments::serve`](crate::Segments::serve)'s, must poll.
+    /// `epoll` and what stands on them, edge-triggered ones as well. Take notifications with
+    /// [`try_next`](Self::try_next) until there is none; do not read the descriptor.
     ///
     /// # Errors
     /// If the system has no descriptor left.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         self.queue.file()
+    }
+
+    /// What a look into the queue means to the calling thread.
+    pub(super) fn result(&self, taken: Taken) -> Result<Option<Notification>, SegmentError> {
+        match taken {
+            Err(_) => Err(SegmentError::Revoked(self.label.clone())),
+            // Nobody polls any more, unless the caller does.
+            Ok(None) if self.shared.has_ended() && !is_attached(&self.shared) => {
+                Err(SegmentError::RackEnded)
+            }
+            Ok(taken) => Ok(taken),
+        }
+    }
+
+    /// Waits up to `deadline`; `None` if that comes first, or the wait is given up because the fiber
+    /// is unwound.
+    fn wait_until(
+        &self,
+        deadline: Option<Instant>,
+        place: &'static Location<'static>,
+    ) -> Result<Option<Notification>, SegmentError> {
+        if let Some(notification) = self.try_next()? {
+            return Ok(Some(notification));
+        }
+        callback::check_may_wait("the wait for a notification", place);
+        fiber::check_may_wait("the wait for a notification", place);
+        let waker = self.waker();
+        let mut waiter = Waiter::new(&self.queue);
+        loop {
+            if let Some(notification) = self.result(waiter.take_or_wait(&waker))? {
+                return Ok(Some(notification));
+            }
+            if !self.sleep(deadline) {
+                return self.try_next();
+            }
+        }
+    }
+
+    /// Sleeps until the waker of this thread or fiber is woken, or returns early; false if the wait
+    /// is over.
+    fn sleep(&self, deadline: Option<Instant>) -> bool {
+        if fiber::in_fiber() {
+            return match deadline {
+                Some(deadline) => fiber::park_until(deadline),
+                None => fiber::park_or_give_up(),
+            };
+        }
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return false;
+        }
+        if let Some(engine) = attached(&self.shared).filter(|engine| engine.has_no_fibers()) {
+            let longest = left.map_or(LOOK, |left| left.min(LOOK));
+            engine.poll_or_park(longest, || self.queue.is_ready());
+        } else {
+            match left {
+                Some(left) => thread::park_timeout(left),
+                None => thread::park(),
+            }
+        }
+        true
+    }
+
+    /// What wakes the calling fiber or thread out of [`sleep`](Self::sleep).
+    fn waker(&self) -> Waker {
+        let sleeper = match fiber::unparker() {
+            Some(fiber) => Sleeper::Fiber(fiber),
+            None => match attached(&self.shared).filter(|engine| engine.has_no_fibers()) {
+                Some(engine) => Sleeper::Attached(self.shared.clone(), engine.thread),
+                None => Sleeper::Thread(thread::current()),
+            },
+        };
+        Waker::from(Arc::new(sleeper))
+    }
+}
+
+/// A fiber or a thread that waits.
+enum Sleeper {
+    Fiber(Unparker),
+    /// A thread that is attached under this number and has no fibers: it sleeps at its parker.
+    Attached(Arc<Shared>, u32),
+    Thread(Thread),
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        match &**self {
+            Sleeper::Fiber(fiber) => fiber.unpark(),
+            Sleeper::Attached(shared, thread) => shared.transport.unpark(*thread),
+            Sleeper::Thread(thread) => thread.unpark(),
+        }
     }
 }
 
@@ -91,5 +214,11 @@ impl Notifications {
 impl AsFd for Notifications {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor().expect("a descriptor for the notifications of a segment")
+    }
+}
+
+impl fmt::Debug for Notifications {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Notifications(of {})", self.label)
     }
 }
