@@ -22,9 +22,11 @@ pub(crate) struct Query {
 
 /// A name that was found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub(crate) host: HostId,
-    pub(crate) entry: Entry,
+pub struct Found {
+    /// The host that publishes it.
+    pub host: HostId,
+    /// What that host publishes.
+    pub entry: Entry,
     /// If the entry is from the cache: the generation of the region that it was opened with.
     pub(crate) region: Option<u32>,
 }

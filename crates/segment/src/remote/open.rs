@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use transport_api::{HostId, RegionError};
 
 use crate::engine::{Engine, attached, here, run};
 use crate::error::{Label, SegmentError};
 use crate::lookup::{self, Found, Query};
 use crate::name::Name;
-use crate::remote::segment::{Info, RemoteSegment};
+use crate::remote::renewal::Info;
+use crate::remote::segment::RemoteSegment;
 use crate::shared::Shared;
 use crate::table::{Published, Strategy};
 
@@ -84,6 +84,19 @@ impl OpenOptions {
         self
     }
 
+    /// Looks the name up without opening what it names: the host that publishes it. This is
+    /// LOOKUPNAME of the paper's section 4.1.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but for [`SegmentError::OtherKind`] and [`SegmentError::Region`].
+    #[track_caller]
+    pub fn lookup(&self, name: &str) -> Result<HostId, SegmentError> {
+        let name = Name::new(name)?;
+        let (host, query) = (self.host, self.query);
+        run(&self.shared, move |engine| lookup::lookup(engine, &name, host, query))
+            .map(|found| found.host)
+    }
+
     /// Opens the segment. A fiber that has to wait parks; a thread that is not attached blocks.
     ///
     /// # Errors
@@ -93,12 +106,43 @@ impl OpenOptions {
     #[track_caller]
     pub fn open(&self, name: &str) -> Result<RemoteSegment, SegmentError> {
         let name = Name::new(name)?;
+        self.retry(move |options, engine, query| options.try_open(engine, &name, query))
+    }
+
+    /// For layers above, which publish other things than segments
+    /// ([`Segments::publish_entry`](crate::Segments::publish_entry)): finds a name, whatever it is the
+    /// name of. The entry may be one of the cache, unless these options are
+    /// [`uncached`](Self::uncached): if what it says is gone, look it up again with that.
+    ///
+    /// # Errors
+    /// [`SegmentError::InvalidName`], [`SegmentError::NotFound`], [`SegmentError::Ambiguous`],
+    /// [`SegmentError::PeerLost`].
+    #[track_caller]
+    pub fn find(&self, name: &str) -> Result<Found, SegmentError> {
+        let name = Name::new(name)?;
+        self.retry(move |options, engine, query| lookup::lookup(engine, &name, options.host, query))
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Tries until there is what was looked for, or the time is over.
+    #[track_caller]
+    fn retry<R: Send + 'static>(
+        &self,
+        attempt: impl Fn(&OpenOptions, &Engine, Query) -> Result<R, SegmentError>
+        + Copy
+        + Send
+        + 'static,
+    ) -> Result<R, SegmentError> {
         let (begin, mut pause) = (Instant::now(), RETRY.0);
         let mut query = self.query;
         loop {
             let options = self.clone();
-            let opened = run(&self.shared, move |engine| options.try_open(engine, &name, query));
-            let timeout = match &opened {
+            let found = run(&self.shared, move |engine| attempt(&options, engine, query));
+            let timeout = match &found {
                 // What the cache said may be long past.
                 Err(SegmentError::OtherKind { .. }) if !query.is_forced => IMPORT,
                 Err(SegmentError::PeerLost(..)) if !query.is_forced && self.host.is_none() => {
@@ -107,13 +151,16 @@ impl OpenOptions {
                 Err(SegmentError::NotFound { .. }) => self.timeout,
                 // What was listed once, and what is listed and gone at the same time.
                 Err(error) if is_outdated(error) => self.timeout.max(IMPORT),
-                _ => return opened,
+                _ => return found,
             };
             if begin.elapsed() >= timeout {
-                return opened;
+                return found;
+            }
+            if self.shared.has_ended() {
+                return Err(SegmentError::RackEnded);
             }
             // A name that is not found was looked up, whether or not that was forced.
-            if query.is_forced || matches!(opened, Err(SegmentError::NotFound { .. })) {
+            if query.is_forced || matches!(found, Err(SegmentError::NotFound { .. })) {
                 self.sleep(pause);
                 pause = (pause * 2).min(RETRY.1);
             }
@@ -155,8 +202,7 @@ impl OpenOptions {
             }
             engine.shared.clerk.learn_region(host, &entry, region.generation());
         }
-        let (generation, renewed) = (entry.generation, Mutex::new(None));
-        let info = Info { label, generation, notify, thread, renewed };
+        let info = Info::new(&self.shared, &region, (label, &entry), (notify, thread));
         Ok(RemoteSegment::new(self.shared.clone(), region, info))
     }
 }
