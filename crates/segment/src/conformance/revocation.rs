@@ -248,7 +248,9 @@ pub fn exports_that_follow_each_other_do_not_mix(make: Make) {
                 .and_then(|()| open.compare_swap(0, 0, own).map(drop))
                 .and_then(|()| open.fence());
             if let Err(error) = written {
-                assert!(matches!(error, SegmentError::Revoked(_)), "{error}");
+                // A fence of this handle may also find a write of the one before refused.
+                let is_stale = matches!(error, SegmentError::Revoked(_));
+                assert!(is_stale || matches!(error, SegmentError::AccessChanged(_)), "{error}");
                 segment = None;
             }
         }
