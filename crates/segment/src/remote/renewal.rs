@@ -196,12 +196,11 @@ impl RemoteSegment {
     /// The error of a fence of this thread on the lane to the owner.
     #[track_caller]
     pub(super) fn fence_error(&self, engine: &Engine, error: OpError) -> SegmentError {
-        // A later export under the same key may be open, too: what was refused is then more likely
-        // this one's.
-        let own = (self.info.label.name, self.info.generation);
-        let others = error.key().filter(|key| *key != self.region.key());
-        let opened = others.and_then(|key| self.shared.opened((self.owner(), key)));
-        let (name, generation) = opened.unwrap_or(own);
+        // Of the exports under one key the one of this handle is meant.
+        let other = error.key().filter(|key| *key != self.region.key());
+        let opened = other.and_then(|key| self.shared.opened((self.owner(), key)));
+        let own = || (self.info.label.name, self.info.generation);
+        let (name, generation) = opened.unwrap_or_else(own);
         let label = Label { name, host: self.owner() };
         let OpError::Revoked(key) = error else { return SegmentError::refused(label, error) };
         self.shared.doubt((self.owner(), key));
