@@ -2,8 +2,10 @@
 
 mod element;
 mod open;
+mod record;
 mod segment;
 
 pub use self::element::Element;
 pub use self::open::OpenOptions;
+pub use self::record::RemoteRecord;
 pub use self::segment::{MAX_OPERATION, RemoteSegment};

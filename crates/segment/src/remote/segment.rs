@@ -419,7 +419,6 @@ impl RemoteSegment {
 
     // ---- what these share ----------------------------------------------------------------------
 
-    #[cfg(feature = "tokio")]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -489,7 +488,7 @@ impl RemoteSegment {
     /// Carries out an operation on a thread that is attached, once more if the owner has changed
     /// what it allows since.
     #[track_caller]
-    fn with_engine<R>(
+    pub(super) fn with_engine<R>(
         &self,
         (at, count, needs): (usize, usize, Rights),
         mut operation: impl FnMut(&Engine, &RemoteRegion) -> Result<R, OpError>,
