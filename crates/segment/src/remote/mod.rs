@@ -3,6 +3,7 @@
 mod element;
 mod open;
 mod record;
+mod renewal;
 mod segment;
 
 pub use self::element::Element;

@@ -37,7 +37,12 @@ impl RunningRound {
                 "expected the rack to continue, but the leader exited with {status}"
             ));
         }
-        let names_it = |line: &String| names(line, kill.pid) && line.contains("SIGKILL");
+        // Only a parent knows how a process has ended; hosts of a job are known by their numbers.
+        let victim = format!("host {} ", self.plan.victim);
+        let names_it = |line: &String| match self.plan.over_tcp() {
+            true => line.contains(&victim),
+            false => names(line, kill.pid) && line.contains("SIGKILL"),
+        };
         if !self.report.transcript.iter().any(names_it) {
             self.violation(format!("no host reports that process {} was killed", kill.pid));
         }
