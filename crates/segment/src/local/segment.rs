@@ -14,6 +14,7 @@ use crate::local::grants::{Change, Grants};
 use crate::name::Name;
 use crate::notification::queue::Queue;
 use crate::notification::{Notification, Notifications};
+use crate::record::{Record, RecordWriter};
 use crate::shared::{Exported, Shared};
 use crate::table::{Entry, Notify, Published};
 
@@ -137,6 +138,20 @@ impl Segment {
     fn check(&self, at: usize, count: usize) -> Result<(), SegmentError> {
         OpError::check(self.key, (Rights::ALL, self.len()), (at, count, Rights::NONE))
             .map_err(|error| SegmentError::refused(self.label.clone(), error))
+    }
+
+    /// The writer of record `index` of the segment as an array of records of `T`, of which there is
+    /// one at a time.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfBounds`].
+    pub fn record_writer<T: FromBytes + IntoBytes + Immutable>(
+        &self,
+        index: usize,
+    ) -> Result<RecordWriter<T>, SegmentError> {
+        let at = index.saturating_mul(Record::<T>::BYTES);
+        self.check(at, Record::<T>::BYTES)?;
+        Ok(RecordWriter::new(self.memory.clone(), at))
     }
 
     // ---- notifications -------------------------------------------------------------------------
