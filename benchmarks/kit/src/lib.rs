@@ -14,7 +14,7 @@
 //! - [`load`]: idle and oversubscribed threads.
 //! - [`work`]: what a critical section does, and what a thread does between two of them.
 //! - [`product`]: Gossamer as a candidate; [`ucx`]: UCX's own benchmark, with which several
-//!   compare.
+//!   compare; [`eventfd`]: how the system itself wakes a process.
 
 #![deny(unsafe_code)]
 
@@ -36,5 +36,6 @@ pub mod load;
 #[allow(unsafe_code)]
 pub mod work;
 
+pub mod eventfd;
 pub mod product;
 pub mod ucx;

@@ -65,6 +65,16 @@ pub fn run_role(roles: &[Role]) -> Option<ExitCode> {
     Some((role.run)(Lifeline::default()))
 }
 
+/// This program, to be started again in `role`.
+///
+/// # Errors
+/// When its executable is gone.
+pub fn command(role: Role) -> io::Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    command.env(VARIABLE, role.name);
+    Ok(command)
+}
+
 /// A process in a role; dropping it closes its lifeline and waits for its end.
 #[derive(Debug)]
 pub struct RoleProcess {
@@ -83,8 +93,8 @@ impl RoleProcess {
         core: Option<usize>,
         variables: &[(&str, OsString)],
     ) -> io::Result<RoleProcess> {
-        let mut command = Command::new(env::current_exe()?);
-        command.env(VARIABLE, role.name).envs(variables.iter().cloned());
+        let mut command = command(role)?;
+        command.envs(variables.iter().cloned());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = match core {
             Some(core) => spawn_on(core, &mut command)?,

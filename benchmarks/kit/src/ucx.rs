@@ -1,4 +1,5 @@
-//! UCX's own benchmark, `ucx_perftest`, between two processes of this host.
+//! UCX's own benchmark, `ucx_perftest`, between two processes of this host: active messages, puts,
+//! gets and atomics, over shared memory or TCP.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,83 +20,137 @@ const WARM_UP: &str = "10000";
 /// How long a server may take to listen, and a run to end.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// One test of `ucx_perftest`, between a client on the first core and a server on the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// An active message and one back: half of it.
+    AmLatency,
+    /// Active messages one way.
+    AmRate,
+    /// A put that the other side polls for, and one back: half of it.
+    PutLatency,
+    /// Puts one way, 32 outstanding.
+    PutRate,
+    /// Gets, one after the other.
+    GetLatency,
+    /// Fetching additions to a word of the other side, one after the other.
+    FetchAdd,
+    /// Comparing swaps of a word of the other side, one after the other.
+    CompareSwap,
+}
+
+impl Test {
+    /// Its name on UCX's command line, which is also its name in the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Test::AmLatency => "ucp_am_lat",
+            Test::AmRate => "ucp_am_bw",
+            Test::PutLatency => "ucp_put_lat",
+            Test::PutRate => "ucp_put_bw",
+            Test::GetLatency => "ucp_get",
+            Test::FetchAdd => "ucp_fadd",
+            Test::CompareSwap => "ucp_cswap",
+        }
+    }
+}
+
+/// One run of a test.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// The test.
+    pub test: Test,
+    /// UCX's transport, such as "posix" or "tcp".
+    pub over: &'static str,
+    /// Bytes of a message; UCX takes 4 or 8 for atomics.
+    pub bytes: usize,
+    /// What an operation may take, from which follows how many fill a sample.
+    pub expected: Duration,
+}
+
+impl Run {
+    /// Microseconds an operation takes, as UCX averages it.
+    ///
+    /// # Errors
+    /// Those of a case.
+    pub fn microseconds(self, sampler: &Sampler) -> Result<f64, CaseError> {
+        column(&self.report(sampler)?, "overall_lat")
+    }
+
+    /// Operations per second.
+    ///
+    /// # Errors
+    /// Those of a case.
+    pub fn per_second(self, sampler: &Sampler) -> Result<f64, CaseError> {
+        column(&self.report(sampler)?, "overall_mr")
+    }
+
+    /// Runs the test; what its client says.
+    fn report(self, sampler: &Sampler) -> Result<String, CaseError> {
+        let Run { test, over, bytes, expected } = self;
+        let test = test.name();
+        let iterations = sampler.time.as_nanos() / expected.as_nanos().max(1);
+        let port = free_port()?;
+        let base = |command: &mut Command| {
+            command.env("UCX_TLS", over).args(["-p", &port.to_string()]).stdin(Stdio::null());
+        };
+        let mut server = Command::new(PROGRAM);
+        base(&mut server);
+        server.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut server = Ended(start(sampler.cores.second, &mut server)?);
+        wait_for(port, &mut server.0)?;
+
+        let mut client = Command::new(PROGRAM);
+        base(&mut client);
+        let (bytes, iterations) = (bytes.to_string(), iterations.max(1).to_string());
+        client.args(["127.0.0.1", "-t", test, "-s", &bytes, "-n", &iterations, "-w", WARM_UP]);
+        client.args(["-f", "-v"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let began = Instant::now();
+        let mut client = Ended(start(sampler.cores.first, &mut client)?);
+        let waited = waited(&client.0)?.max(waited(&server.0)?);
+        let wall = began.elapsed();
+
+        let said = |pipe: &mut dyn io::Read| {
+            let mut text = String::new();
+            pipe.read_to_string(&mut text).map(|_| text)
+        };
+        let report = client.0.stdout.as_mut().map_or(Ok(String::new()), |pipe| said(pipe))?;
+        let status = client.0.wait()?;
+        if !status.success() {
+            let complaint =
+                client.0.stderr.as_mut().map_or(Ok(String::new()), |pipe| said(pipe))?;
+            return Err(CaseError::Failed(format!("{PROGRAM} {test}: {status}: {complaint}")));
+        }
+        undisturbed(waited.as_secs_f64() / wall.as_secs_f64())?;
+        Ok(report)
+    }
+}
+
 /// Half round trip of an 8-byte active message over shared memory, as UCX averages it.
 pub fn latency() -> Case {
     Case::new("ucx/ucp_am_lat, 8 bytes", Unit::Nanoseconds, |sampler| {
-        let expected_ns = 150.0;
-        let iterations = sampler.time.as_nanos() as f64 / expected_ns / 2.0;
-        Ok(Reading::of(half_round_trip_us(sampler, "posix", iterations)? * 1e3))
+        let expected = Duration::from_nanos(300);
+        let run = Run { test: Test::AmLatency, over: "posix", bytes: 8, expected };
+        Ok(Reading::of(run.microseconds(sampler)? * 1e3))
     })
 }
 
 /// One-way rate of 8-byte active messages over shared memory.
 pub fn rate() -> Case {
     Case::new("ucx/ucp_am_bw, 8 bytes", Unit::Mops, |sampler| {
-        let expected_ns = 80.0;
-        let iterations = sampler.time.as_nanos() as f64 / expected_ns;
-        Ok(Reading::of(messages_per_second(sampler, "posix", iterations)? / 1e6))
+        let expected = Duration::from_nanos(80);
+        let run = Run { test: Test::AmRate, over: "posix", bytes: 8, expected };
+        Ok(Reading::of(run.per_second(sampler)? / 1e6))
     })
 }
 
-/// Half round trip of an 8-byte active message over UCX's transport `over`, in microseconds, as UCX
-/// averages it.
-///
-/// # Errors
-/// Those of a case.
-pub fn half_round_trip_us(
-    sampler: &Sampler,
-    over: &str,
-    iterations: f64,
-) -> Result<f64, CaseError> {
-    column(&run(sampler, over, "ucp_am_lat", iterations)?, "overall_lat")
-}
-
-/// One-way rate of 8-byte active messages over UCX's transport `over`.
-///
-/// # Errors
-/// Those of a case.
-pub fn messages_per_second(
-    sampler: &Sampler,
-    over: &str,
-    iterations: f64,
-) -> Result<f64, CaseError> {
-    column(&run(sampler, over, "ucp_am_bw", iterations)?, "overall_mr")
-}
-
-/// Runs one test with a server on the second core and a client on the first; what the client said.
-fn run(sampler: &Sampler, over: &str, test: &str, iterations: f64) -> Result<String, CaseError> {
-    let port = free_port()?;
-    let base = |command: &mut Command| {
-        command.env("UCX_TLS", over).args(["-p", &port.to_string()]).stdin(Stdio::null());
-    };
-    let mut server = Command::new(PROGRAM);
-    base(&mut server);
-    server.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut server = Ended(start(sampler.cores.second, &mut server)?);
-    wait_for(port, &mut server.0)?;
-
-    let mut client = Command::new(PROGRAM);
-    base(&mut client);
-    let iterations = format!("{iterations:.0}");
-    client.args(["127.0.0.1", "-t", test, "-s", "8", "-n", &iterations, "-w", WARM_UP, "-f", "-v"]);
-    client.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let began = Instant::now();
-    let mut client = Ended(start(sampler.cores.first, &mut client)?);
-    let waited = waited(&client.0)?.max(waited(&server.0)?);
-    let wall = began.elapsed();
-
-    let said = |pipe: &mut dyn io::Read| {
-        let mut text = String::new();
-        pipe.read_to_string(&mut text).map(|_| text)
-    };
-    let report = client.0.stdout.as_mut().map_or(Ok(String::new()), |pipe| said(pipe))?;
-    let status = client.0.wait()?;
-    if !status.success() {
-        let complaint = client.0.stderr.as_mut().map_or(Ok(String::new()), |pipe| said(pipe))?;
-        return Err(CaseError::Failed(format!("{PROGRAM} {test}: {status}: {complaint}")));
-    }
-    undisturbed(waited.as_secs_f64() / wall.as_secs_f64())?;
-    Ok(report)
+/// A case of `test` over shared memory, with its name in UCX and the bytes of a message.
+pub fn over_shared_memory(test: Test, bytes: usize) -> Case {
+    let name = format!("ucx/{}, {bytes} bytes", test.name());
+    Case::new(name, Unit::Nanoseconds, move |sampler| {
+        let expected = Duration::from_nanos(300);
+        let run = Run { test, over: "posix", bytes, expected };
+        Ok(Reading::of(run.microseconds(sampler)? * 1e3))
+    })
 }
 
 fn start(core: usize, command: &mut Command) -> Result<Child, CaseError> {

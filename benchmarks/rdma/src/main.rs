@@ -9,7 +9,8 @@
 //! In reading order:
 //! - [`suites`]: the cases and their comparisons.
 //! - [`rack`]: a rack of two hosts over RDMA.
-//! - [`perftest`]: `ib_write_lat`, `ib_send_lat` and `ib_write_bw`.
+//! - [`segment`]: segments over RDMA.
+//! - [`perftest`]: latencies of writes, reads, sends and atomics, and `ib_write_bw`.
 //! - [`lanes`]: bare lanes between two hosts of this process.
 //! - [`payloads`]: payloads that have no room in a slot, between such lanes.
 //! - [`plot`]: the picture of one suite.
@@ -29,6 +30,7 @@ mod payloads;
 mod perftest;
 mod plot;
 mod rack;
+mod segment;
 mod suites;
 
 use std::path::PathBuf;
@@ -64,7 +66,7 @@ struct Host {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = roles::run_role(&[rack::HOST]) {
+    if let Some(code) = roles::run_role(&[rack::HOST, segment::HOST]) {
         return code;
     }
     session::exit_code("rdma-bench", run(&Cli::parse()))

@@ -18,10 +18,22 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// One program of perftest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Test {
-    /// Half a round trip of writes, in microseconds: the median.
+    /// Half a round trip of writes of 8 bytes, in microseconds: the median.
     WriteLatency,
+    /// The same of writes of 4 KiB.
+    BlockWriteLatency,
     /// The same of messages that are sent and received.
     SendLatency,
+    /// Reads of 8 bytes, in microseconds: the median.
+    ReadLatency,
+    /// The same of 4 KiB.
+    BlockReadLatency,
+    /// Fetching additions to a word, in microseconds: the median.
+    FetchAddLatency,
+    /// The same of comparing swaps.
+    CompareSwapLatency,
+    /// Writes of 4 KiB, 128 under way, in GB/s.
+    WriteBandwidth,
     /// Millions of writes a second, 128 under way.
     WriteRate,
 }
@@ -29,6 +41,8 @@ pub(crate) enum Test {
 /// How a test is run and read.
 struct TestSpec {
     program: &'static str,
+    /// What it takes beside its size.
+    further: &'static [&'static str],
     bytes: &'static str,
     /// What an operation may take, from which follows how many fill the time.
     expected: Duration,
@@ -41,27 +55,44 @@ impl Test {
     pub(crate) fn text(self) -> &'static str {
         match self {
             Test::WriteLatency => "ib_write_lat -s 8",
+            Test::BlockWriteLatency => "ib_write_lat -s 4096",
             Test::SendLatency => "ib_send_lat -s 8",
+            Test::ReadLatency => "ib_read_lat -s 8",
+            Test::BlockReadLatency => "ib_read_lat -s 4096",
+            Test::FetchAddLatency => "ib_atomic_lat -A FETCH_AND_ADD",
+            Test::CompareSwapLatency => "ib_atomic_lat -A CMP_AND_SWAP",
+            Test::WriteBandwidth => "ib_write_bw -s 4096",
             Test::WriteRate => "ib_write_bw -s 64",
         }
     }
 
     fn spec(self) -> TestSpec {
-        let latency = |program| TestSpec {
+        let of_bytes = |program, bytes| TestSpec {
             program,
-            bytes: "8",
+            further: &[],
+            bytes,
             expected: Duration::from_micros(40),
             column: ("t_typical[usec]", 4),
         };
+        let latency = |program| of_bytes(program, "8");
+        let atomic = |further| TestSpec { further, ..latency("ib_atomic_lat") };
+        let rate = |bytes| TestSpec {
+            program: "ib_write_bw",
+            further: &[],
+            bytes,
+            expected: Duration::from_micros(20),
+            column: ("MsgRate[Mpps]", 4),
+        };
         match self {
             Test::WriteLatency => latency("ib_write_lat"),
+            Test::BlockWriteLatency => of_bytes("ib_write_lat", "4096"),
             Test::SendLatency => latency("ib_send_lat"),
-            Test::WriteRate => TestSpec {
-                program: "ib_write_bw",
-                bytes: "64",
-                expected: Duration::from_micros(20),
-                column: ("MsgRate[Mpps]", 4),
-            },
+            Test::ReadLatency => latency("ib_read_lat"),
+            Test::BlockReadLatency => of_bytes("ib_read_lat", "4096"),
+            Test::FetchAddLatency => atomic(&["-A", "FETCH_AND_ADD"]),
+            Test::CompareSwapLatency => atomic(&["-A", "CMP_AND_SWAP"]),
+            Test::WriteRate => rate("64"),
+            Test::WriteBandwidth => rate("4096"),
         }
     }
 }
@@ -79,13 +110,17 @@ pub(crate) fn version() -> String {
 
 /// What `test` says of these two hosts.
 pub(crate) fn figure(sampler: &Sampler, hosts: &[Host; 2], test: Test) -> Result<f64, CaseError> {
-    let TestSpec { program, bytes, expected, column: (head, at) } = test.spec();
+    let TestSpec { program, further, bytes, expected, column: (head, at) } = test.spec();
     let port = free_port()?;
     let count = (sampler.time.as_nanos() / expected.as_nanos()).to_string();
     let start = |host: &Host, core| {
         let mut command = Command::new(program);
         command.args(["-F", "-x", "1", "-d", &host.device, "-p", &port.to_string()]);
-        command.args(["-s", bytes, "-n", &count]);
+        command.args(["-n", &count]).args(further);
+        // The bytes of an atomic are always eight, and it takes no option for them.
+        if further.is_empty() {
+            command.args(["-s", bytes]);
+        }
         if core == sampler.cores.first {
             command.arg(&hosts[1].address);
         }
@@ -107,7 +142,12 @@ pub(crate) fn figure(sampler: &Sampler, hosts: &[Host; 2], test: Test) -> Result
     wait_until(&format!("{program} ends"), || {
         Ok(has_ended(&mut client)? && has_ended(&mut server)?)
     })?;
-    read(&said(&mut client)?, bytes, head, at)
+    let value = read(&said(&mut client)?, bytes, head, at)?;
+    Ok(match test {
+        // From millions of messages to gigabytes.
+        Test::WriteBandwidth => value * 4096.0 / 1e3,
+        _ => value,
+    })
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> io::Result<bool>) -> Result<(), CaseError> {

@@ -14,9 +14,10 @@ use crate::lanes::{self, Joining, Telling};
 use crate::payloads;
 use crate::perftest::{self, Test};
 use crate::rack::{self, Plan, Sender};
+use crate::segment;
 
 /// How long a sample takes: long enough for some thousand round trips of an emulated machine.
-const TIME: Duration = Duration::from_millis(500);
+pub(crate) const TIME: Duration = Duration::from_millis(500);
 
 /// The suite whose figures are drawn: [`plot`](crate::plot).
 pub(crate) const QUEUE_PAIRS: &str = "rdma-queue-pairs";
@@ -26,7 +27,10 @@ pub(crate) const THREADS: [u32; 4] = [1, 2, 4, 8];
 
 /// All suites, between these two hosts.
 pub(crate) fn all(hosts: &[Host; 2]) -> Vec<Suite> {
-    vec![half_round_trip(hosts), rate(hosts), signal(hosts), payloads(hosts), queue_pairs(hosts)]
+    let mut suites = vec![half_round_trip(hosts), rate(hosts), signal(hosts), payloads(hosts)];
+    suites.push(queue_pairs(hosts));
+    suites.extend(segment::suites(hosts));
+    suites
 }
 
 fn suite(name: &str, about: &str) -> Suite {

@@ -7,6 +7,7 @@
 //! In reading order:
 //! - [`suites`]: the cases and their comparisons.
 //! - [`rack`]: a rack of two hosts over TCP, with TLS and without.
+//! - [`segment`]: segments over TCP.
 //! - [`peer`]: what the remote procedure calls share, tarpc, tonic.
 //! - [`sockets`]: what the system itself takes.
 //!
@@ -18,6 +19,7 @@
 
 mod peer;
 mod rack;
+mod segment;
 mod sockets;
 mod suites;
 

@@ -21,7 +21,8 @@ use transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport, certificate_nam
 /// One host of the rack.
 pub(crate) const HOST: Role = Role { name: "gossamer-host", run: host };
 
-const NUMBER: &str = "TCP_BENCH_HOST";
+/// Names the host among those of the rack.
+pub(crate) const NUMBER: &str = "TCP_BENCH_HOST";
 const ADDRESSES: &str = "TCP_BENCH_ADDRESSES";
 const SENDER: &str = "TCP_BENCH_SENDER";
 const TIME: &str = "TCP_BENCH_NS";
@@ -59,21 +60,11 @@ pub(crate) fn per_second(
     security: Security,
 ) -> Result<f64, CaseError> {
     let addresses = free_addresses()?.map(|address| address.to_string()).join(" ");
-    let authority = match security {
-        Security::Off => None,
-        Security::Tls => Some(Authority::new().map_err(|e| CaseError::Failed(e.to_string()))?),
-    };
+    let authority = Authority::of(security)?;
     let start = |number: u32, core| {
-        let mut variables: Vec<(&str, OsString)> = vec![
-            (NUMBER, number.to_string().into()),
-            (ADDRESSES, addresses.clone().into()),
-            (SENDER, sender.text().into()),
-            (TIME, sampler.time.as_nanos().to_string().into()),
-        ];
-        if let Some(authority) = &authority {
-            let signed = authority.sign(HostId(number));
-            variables.extend(signed.map_err(|e| CaseError::Failed(e.to_string()))?);
-        }
+        let mut variables = variables(number, &addresses, authority.as_ref())?;
+        variables.push((SENDER, sender.text().into()));
+        variables.push((TIME, sampler.time.as_nanos().to_string().into()));
         Ok::<_, CaseError>(RoleProcess::spawn(HOST, Some(core), &variables)?)
     };
     let _server = start(1, sampler.cores.second)?;
@@ -85,20 +76,63 @@ pub(crate) fn per_second(
     }
 }
 
+/// What host `number` is told in its environment to join the other at these addresses.
+pub(crate) fn variables(
+    number: u32,
+    addresses: &str,
+    authority: Option<&Authority>,
+) -> Result<Vec<(&'static str, OsString)>, CaseError> {
+    let mut variables: Vec<(&str, OsString)> =
+        vec![(NUMBER, number.to_string().into()), (ADDRESSES, addresses.into())];
+    if let Some(authority) = authority {
+        let signed = authority.sign(HostId(number));
+        variables.extend(signed.map_err(|e| CaseError::Failed(e.to_string()))?);
+    }
+    Ok(variables)
+}
+
+/// The addresses of all hosts, as this one was told them.
+pub(crate) fn addresses() -> Result<Vec<SocketAddr>, Box<dyn std::error::Error>> {
+    Ok(env::var(ADDRESSES)?.split(' ').map(str::parse).collect::<Result<_, _>>()?)
+}
+
+/// How host `number` joins the others, with the credentials that it was told.
+pub(crate) fn config(
+    number: u32,
+    addresses: Vec<SocketAddr>,
+    listener: TcpListener,
+) -> Result<TcpConfig, env::VarError> {
+    let credentials = match env::var(CERTIFICATE) {
+        Ok(certificate) => Credentials::Tls { certificate, key: env::var(KEY)?, ca: env::var(CA)? },
+        Err(_) => Credentials::InsecureLoopback,
+    };
+    Ok(TcpConfig::new((JOB, BUILD), HostId(number), addresses, listener, 1, credentials))
+}
+
 /// Two addresses of the loopback interface that were free a moment ago.
-fn free_addresses() -> io::Result<[SocketAddr; 2]> {
+pub(crate) fn free_addresses() -> io::Result<[SocketAddr; 2]> {
     let listen = || TcpListener::bind(("127.0.0.1", 0));
     let listeners = [listen()?, listen()?];
     Ok([listeners[0].local_addr()?, listeners[1].local_addr()?])
 }
 
 /// Signs the certificates of one sample, as `gossamer run` does for a job.
-struct Authority {
+pub(crate) struct Authority {
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
+    /// The authority of hosts that encrypt, and none for others.
+    pub(crate) fn of(security: Security) -> Result<Option<Authority>, CaseError> {
+        match security {
+            Security::Off => Ok(None),
+            Security::Tls => {
+                Authority::new().map(Some).map_err(|e| CaseError::Failed(e.to_string()))
+            }
+        }
+    }
+
     fn new() -> Result<Authority, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -138,15 +172,9 @@ fn take_part() -> Result<Option<Throughput>, Box<dyn std::error::Error>> {
     let time = Duration::from_nanos(env::var(TIME)?.parse()?);
     let sender = Sender::named(&env::var(SENDER)?).ok_or("unknown sender")?;
     let host: u32 = env::var(NUMBER)?.parse()?;
-    let addresses = env::var(ADDRESSES)?;
-    let addresses = addresses.split(' ').map(str::parse).collect::<Result<Vec<SocketAddr>, _>>()?;
-    let credentials = match env::var(CERTIFICATE) {
-        Ok(certificate) => Credentials::Tls { certificate, key: env::var(KEY)?, ca: env::var(CA)? },
-        Err(_) => Credentials::InsecureLoopback,
-    };
+    let addresses = addresses()?;
     let listener = TcpListener::bind(addresses.get(host as usize).ok_or("no such host")?)?;
-    let config = TcpConfig::new((JOB, BUILD), HostId(host), addresses, listener, 1, credentials);
-    let transport = TcpTransport::join(config)?;
+    let transport = TcpTransport::join(config(host, addresses, listener)?)?;
     let throughput = Rack::new().hosts(2).threads(1).run_on(transport, move || {
         let other = gossamer::threads().nth(1).expect("a rack of two");
         measure_load(sender.start(other.entrust_with(|()| Adder::fresh(), ())), time)

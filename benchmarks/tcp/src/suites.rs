@@ -7,14 +7,16 @@ use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use bench_kit::measure::sampling::{CaseError, Reading, Sampler};
 use bench_kit::product::two_process::Sender;
 use bench_kit::roles::Role;
-use bench_kit::ucx;
+use bench_kit::ucx::{Run, Test};
 
 use crate::peer::{self, tarpc, tonic};
 use crate::rack::{self, Security};
+use crate::segment;
 use crate::sockets;
 
 /// The roles that cases start this program in.
-pub(crate) const ROLES: [Role; 4] = [rack::HOST, sockets::SERVER, tarpc::SERVER, tonic::SERVER];
+pub(crate) const ROLES: [Role; 5] =
+    [rack::HOST, segment::HOST, sockets::SERVER, tarpc::SERVER, tonic::SERVER];
 
 /// How long a sample takes: long enough for some thousand round trips.
 const TIME: Duration = Duration::from_millis(200);
@@ -22,9 +24,11 @@ const TIME: Duration = Duration::from_millis(200);
 /// Requests under way when the rate is measured.
 const WINDOW: u64 = 64;
 
-/// The suites `tcp-round-trip` and `tcp-rate`.
+/// The suites `tcp-round-trip`, `tcp-rate` and `segment-tcp*`.
 pub(crate) fn all() -> Vec<Suite> {
-    vec![round_trip(), rate()]
+    let mut suites = vec![round_trip(), rate()];
+    suites.extend(segment::suites());
+    suites
 }
 
 fn round_trip() -> Suite {
@@ -38,9 +42,9 @@ fn round_trip() -> Suite {
     };
     suite.push(micros("sockets/write and read, polled", sockets::round_trips));
     suite.push(Case::new("ucx/ucp_am_lat over tcp, twice", Unit::Microseconds, |sampler| {
-        let expected_us = 20.0;
-        let iterations = sampler.time.as_secs_f64() * 1e6 / expected_us;
-        Ok(Reading::of(2.0 * ucx::half_round_trip_us(sampler, "tcp", iterations)?))
+        let expected = Duration::from_micros(20);
+        let run = Run { test: Test::AmLatency, over: "tcp", bytes: 8, expected };
+        Ok(Reading::of(2.0 * run.microseconds(sampler)?))
     }));
     suite.push(micros("tarpc", |sampler| peer::per_second::<tarpc::Client>(sampler, 1)));
     suite.push(micros("tonic", |sampler| peer::per_second::<tonic::Client>(sampler, 1)));
@@ -70,9 +74,8 @@ fn rate() -> Suite {
     let mut suite = Suite::new("tcp-rate", about, Placement::Pair);
     suite.time = TIME;
     suite.push(mops("ucx/ucp_am_bw over tcp, one way", |sampler| {
-        let expected_us = 0.5;
-        let iterations = sampler.time.as_secs_f64() * 1e6 / expected_us;
-        ucx::messages_per_second(sampler, "tcp", iterations)
+        let expected = Duration::from_nanos(500);
+        Run { test: Test::AmRate, over: "tcp", bytes: 8, expected }.per_second(sampler)
     }));
     suite.push(mops("tarpc", |sampler| peer::per_second::<tarpc::Client>(sampler, WINDOW)));
     suite.push(mops("tonic", |sampler| peer::per_second::<tonic::Client>(sampler, WINDOW)));

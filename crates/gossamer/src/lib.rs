@@ -64,10 +64,10 @@
 //! Lowest module first; each uses only those before it.
 //!
 //! 1. `error.rs`, `arguments.rs`, `rack.rs` ([`Rack`], its settings).
-//! 2. `board.rs`, `processors.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
+//! 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
 //!    `worker.rs` (one thread).
-//! 3. `placement.rs` (where fibers and properties go), `segments.rs` ([`segments`]), [`Sharded`],
-//!    [`Barrier`].
+//! 3. `placement.rs` (where fibers and properties go), `segments.rs` ([`segments`]), `publish.rs`
+//!    (trusts under names), [`Sharded`], [`Barrier`].
 //! 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
 //!    processes of a rack find each other).
 //! 5. `reporter.rs` (statistics for the daemon), `end.rs` (how the rack ends), `run.rs`
@@ -90,6 +90,8 @@ mod error;
 mod mixed;
 mod placement;
 mod processors;
+mod publications;
+mod publish;
 mod rack;
 #[cfg(feature = "tcp")]
 mod reporter;
@@ -125,6 +127,7 @@ pub use trust_core::{IsOwned, Listed, uncaptured};
 pub use self::barrier::Barrier;
 pub use self::error::{RackError, StartError};
 pub use self::placement::{entrust, spawn, spawn_on, spawn_on_with, threads, trustee, trustees};
+pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};
 pub use self::segments::segments;
 pub use self::sharded::Sharded;

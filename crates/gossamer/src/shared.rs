@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use transport_api::{HostId, LossReason, Transport};
 use trust_core::{Chain, DelegateError};
 
+use crate::publications::Publications;
 use crate::{OnPeerLoss, RackError, cause};
 
 /// The value of [`Shared::attention`] that stops all threads.
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     /// The thread that carries out the segment operations of threads outside the rack: one for all
     /// of them, so that they keep their order.
     segment_thread: OnceLock<u32>,
+    /// The trusts that this process has under names.
+    pub(crate) publications: Publications,
     pub(crate) fibers: Config,
     /// Threads at the end of every host that hold properties and run no spawned fibers.
     pub(crate) dedicated: u32,
@@ -64,6 +67,7 @@ impl Shared {
             board: crate::board::Board::new(transport.threads()),
             segments: Segments::new(transport.clone()),
             segment_thread: OnceLock::new(),
+            publications: Publications::default(),
             transport,
             fibers,
             dedicated,

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::thread;
 
 use common::{tcp, wait_until, within_deadline};
-use gossamer::{DelegateError, HostId, OnPeerLoss, Rack, RackError, Trust};
+use gossamer::{
+    DelegateError, HostId, LookupError, LossReason, OnPeerLoss, Rack, RackError, SegmentError,
+    Trust,
+};
 use transport_api::Transport;
 use transport_tcp::TcpTransport;
 
@@ -103,4 +106,51 @@ fn a_host_that_leaves_a_starting_rack_is_not_blamed_for_the_one_that_died() {
         let error = format!("{:?}", ended.expect_err("two of three hosts are gone"));
         assert!(error.contains("host 2 is gone"), "{error}");
     });
+}
+
+#[test]
+fn the_names_of_a_host_go_with_it() {
+    within_deadline("the_names_of_a_host_go_with_it", || {
+        let ended = run(OnPeerLoss::Return, |other| {
+            let far = gossamer::threads().last().expect("a thread");
+            let publish = |()| {
+                let value = gossamer::local_trustee().entrust(5u64);
+                let publication = gossamer::publish("value", &value).expect("a publication");
+                (publication, gossamer::Segment::builder("words").len(64).export().expect("words"))
+            };
+            let kept = far.entrust_with(publish, ());
+            let value = gossamer::lookup::<u64>("value").expect("a trust");
+            assert_eq!(value.apply(|value| *value), 5);
+            let words = gossamer::RemoteSegment::open("words").expect("a segment");
+            words.at::<u64>(0).write(&7).expect("a write");
+            words.fence().expect("a fence");
+            other.sever();
+            wait_until("the loss", || value.try_apply(|value| *value).is_err());
+            let lost = words.at::<u64>(0).read().expect_err("its owner is gone");
+            assert!(matches!(lost, SegmentError::PeerLost(HostId(1), _)), "{lost}");
+            let gone = gossamer::lookup::<u64>("value").expect_err("its host is gone");
+            let not_found = matches!(gone, LookupError::Segment(SegmentError::NotFound { .. }));
+            assert!(not_found, "{gone}");
+            let gone = gossamer::RemoteSegment::open("words").expect_err("its host is gone");
+            assert!(matches!(gone, SegmentError::NotFound { .. }), "{gone}");
+            let there = gossamer::segments().options().host(HostId(1));
+            let gone = gossamer::lookup_with::<u64>(&there, "value").expect_err("a lost host");
+            let lost = LookupError::Segment(SegmentError::PeerLost(HostId(1), lost_reason(&gone)));
+            assert_eq!(gone.to_string(), lost.to_string());
+            // Its own names are as good as before.
+            let near = gossamer::entrust(6u64);
+            let _publication = gossamer::publish("value", &near).expect("a publication");
+            let near = gossamer::lookup::<u64>("value").expect("a trust");
+            drop(kept);
+            near.apply(|value| *value)
+        });
+        assert_eq!(ended.expect("it ends well"), 6);
+    });
+}
+
+fn lost_reason(error: &LookupError) -> LossReason {
+    match error {
+        LookupError::Segment(SegmentError::PeerLost(_, reason)) => reason.clone(),
+        other => panic!("{other}"),
+    }
 }

@@ -42,7 +42,7 @@ pub enum SegmentError {
     #[error("the rack has ended")]
     RackEnded,
     /// No host that was asked publishes the name.
-    #[error("no segment \"{name}\" on {}", Hosts(hosts))]
+    #[error("\"{name}\" is not published by {}", Hosts(hosts))]
     NotFound {
         /// The name.
         name: Name,

@@ -33,13 +33,15 @@
 //! 2. `clerk/` (the names of this process and what it knows of others'), `notification/` (from the
 //!    thread that a notification arrives at to the one that takes it), `shared.rs`.
 //! 3. `engine/` (the lanes of an attached thread: operations, windows, waiting).
-//! 4. `lookup.rs` (finding a name by READs).
+//! 4. `lookup.rs` (finding a name by READs), `published.rs` (names of what other layers keep).
 //! 5. `local/` ([`Segment`]), `remote/` ([`RemoteSegment`]).
-//! 6. `segments.rs` ([`Segments`]).
+//! 6. `segments.rs` ([`Segments`]), `tasks.rs` (operations as futures, with the feature `tokio`).
 
 #![forbid(unsafe_code)]
 
 mod clerk;
+#[cfg(feature = "testing")]
+pub mod conformance;
 mod engine;
 mod error;
 #[cfg(all(any(test, fuzzing), not(loom)))]
@@ -48,10 +50,13 @@ mod local;
 mod lookup;
 mod name;
 mod notification;
+mod published;
 mod record;
 mod remote;
 mod segments;
 mod shared;
+#[cfg(feature = "tokio")]
+mod tasks;
 pub mod table;
 
 pub use transport_api::{Access, HostId, Rights};
@@ -59,10 +64,14 @@ pub use transport_api::{Access, HostId, Rights};
 pub use self::engine::{Attached, Server};
 pub use self::error::{Label, SegmentError};
 pub use self::local::{Builder, Segment};
+pub use self::lookup::Found;
 pub use self::name::{InvalidName, Name};
 pub use self::notification::{Next, Notification, Notifications};
+pub use self::published::PublishedName;
 pub use self::record::{Record, RecordWriter, Torn};
 pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteSegment};
 pub use self::segments::Segments;
 pub use self::shared::{Job, Spawn};
 pub use self::table::{Notify, Strategy};
+#[cfg(feature = "tokio")]
+pub use self::tasks::Pending;

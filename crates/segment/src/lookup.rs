@@ -22,9 +22,11 @@ pub(crate) struct Query {
 
 /// A name that was found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub(crate) host: HostId,
-    pub(crate) entry: Entry,
+pub struct Found {
+    /// The host that publishes it.
+    pub host: HostId,
+    /// What that host publishes.
+    pub entry: Entry,
 }
 
 /// The thread of every host that answers lookups with control transfer.

@@ -48,8 +48,9 @@ impl Name {
         if len > Self::MAX_LEN {
             return Err(InvalidName::TooLong { start: name.chars().take(SHOWN).collect(), len });
         }
-        let is_allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/');
-        if let Some((at, character)) = name.char_indices().find(|(_, c)| !is_allowed(c)) {
+        if let Some(at) = name.bytes().position(|byte| !is_allowed(byte)) {
+            // All in front of it are ASCII, so it begins a character.
+            let character = name[at..].chars().next().unwrap_or_default();
             return Err(InvalidName::Character { name: name.into(), character, at });
         }
         let mut bytes = [0; Self::MAX_LEN];
@@ -73,6 +74,12 @@ impl Name {
     pub(crate) fn padded(&self) -> &[u8; Self::MAX_LEN] {
         &self.bytes
     }
+}
+
+/// Whether a name may contain `byte`.
+#[inline]
+fn is_allowed(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/')
 }
 
 /// Characters of a name that is too long, as messages show it.

@@ -11,8 +11,11 @@ use crate::engine::{Attached, Server, here, run};
 use crate::error::SegmentError;
 use crate::local::Builder;
 use crate::lookup;
+use crate::name::Name;
+use crate::published::PublishedName;
 use crate::remote::{OpenOptions, RemoteSegment};
 use crate::shared::{Shared, Spawn};
+use crate::table::Published;
 
 /// A process's place among the segments of a rack. Clones are the same; any thread may use it.
 ///
@@ -24,7 +27,7 @@ use crate::shared::{Shared, Spawn};
 /// | a rack of `gossamer` | its runtime threads, so every fiber; `gossamer::segments()` gives this |
 /// | one without fibers | those that call [`attach`](Self::attach); [`serve`](Self::serve) starts one that works for all others |
 #[derive(Clone)]
-pub struct Segments(Arc<Shared>);
+pub struct Segments(pub(crate) Arc<Shared>);
 
 impl Segments {
     /// The place of this process, whose transport this is. There is one for a transport.
@@ -117,6 +120,20 @@ impl Segments {
     /// Options for opening: the host, how long to wait, how to look up.
     pub fn options(&self) -> OpenOptions {
         OpenOptions::new(self.0.clone())
+    }
+
+    /// For layers above: publishes `name` for something that is not a segment and that they keep, such
+    /// as a trust. [`OpenOptions::find`] finds it.
+    ///
+    /// # Errors
+    /// [`SegmentError::InvalidName`], [`SegmentError::NameTaken`], [`SegmentError::NamesFull`];
+    /// [`SegmentError::Region`], if there is no memory for the registry.
+    pub fn publish_entry(
+        &self,
+        name: &str,
+        what: Published,
+    ) -> Result<PublishedName, SegmentError> {
+        PublishedName::publish(&self.0, Name::new(name)?, what)
     }
 
     /// Reads the entries of all names that were looked up again, and forgets those that have changed

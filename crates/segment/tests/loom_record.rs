@@ -6,6 +6,7 @@
 use gossamer_segment::{Record, RecordWriter};
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
+use transport_api::{HostId, RegionKey, Rights, Window};
 
 /// Two words that belong together.
 type Pair = [u64; 2];
@@ -72,6 +73,35 @@ fn versions_do_not_go_back() {
         let versions = [read(&memory), read(&memory)];
         if let [Some(first), Some(second)] = versions {
             assert!(first <= second, "version {second} after {first}");
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// The same through windows: what an importer writes, another importer reads.
+#[test]
+fn a_record_that_is_written_through_a_window_is_as_good() {
+    check(|| {
+        let (memory, live) = (memory(), SharedBytes::heap(8));
+        live.store(0, 1, Ordering::Relaxed);
+        let window = |memory: &SharedBytes| {
+            let named = (RegionKey(1), Rights::ALL, 0);
+            Window::new((0, HostId(0)), named, memory.clone(), live.clone())
+        };
+        let writer = {
+            let (memory, window) = (memory.clone(), window(&memory));
+            loom::thread::spawn(move || {
+                for version in 1..=2 {
+                    memory.store(EFFECT, version, Ordering::Relaxed);
+                    Record::write_window(&window, 0, &pair(version), version).unwrap();
+                }
+            })
+        };
+        if let Ok(Some((version, value))) =
+            Record::<Pair>::read_window(&window(&memory), 0).unwrap()
+        {
+            assert_eq!(value, pair(version), "torn");
+            assert!(memory.load(EFFECT, Ordering::Relaxed) >= version, "not what came before");
         }
         writer.join().unwrap();
     });

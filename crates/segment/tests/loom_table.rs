@@ -24,7 +24,8 @@ fn names<const COUNT: usize>() -> [Name; COUNT] {
 /// An entry of few words that are not zero: what differs between two contents of a slot is what
 /// the model has to mix.
 fn entry(name: Name, generation: u32) -> Entry {
-    Entry { name, generation, what: Published::Trust { thread: 0, id: 0, type_id: 0 } }
+    let id = u64::from(generation);
+    Entry { name, generation, what: Published::Trust { thread: 0, id, type_id: 0 } }
 }
 
 fn table(entries: &[Entry]) -> Table {

@@ -21,10 +21,10 @@ const KEY: RegionKey = RegionKey(1);
 type Value = [u64; 21];
 
 /// Writes of each test.
-const VERSIONS: u64 = 100_000;
+const VERSIONS: u64 = 30_000;
 
 /// Writes after which the writer waits for the reader to have seen one of them.
-const BURST: u64 = 1000;
+const BURST: u64 = 300;
 
 /// Where the record begins.
 const AT: usize = 24;

@@ -53,11 +53,13 @@ pub fn checksum_of(count: usize, mut word: impl FnMut(usize) -> u64) -> u64 {
     if at < count { mix(state ^ word(at), 0) } else { state }
 }
 
-/// Two words into one that depends on every bit of both: the halves of their product.
+/// Two words into one that depends on every bit of both: the halves of their product, and themselves.
+/// Without the words, a `second` that is the salt would make the product zero, and hide every word
+/// before it.
 #[inline(always)]
 fn mix(first: u64, second: u64) -> u64 {
     let product = u128::from(first ^ SALT[0]) * u128::from(second ^ SALT[1]);
-    product as u64 ^ (product >> 64) as u64
+    product as u64 ^ (product >> 64) as u64 ^ (first ^ second)
 }
 
 /// Whether the word behind `count` words from word `start` on is their checksum.
@@ -83,8 +85,11 @@ mod tests {
 
     #[test]
     fn every_word_and_every_bit_counts() {
-        for count in 1..8 {
-            let words = vec![0; count + 1];
+        // Words that are a salt make one factor of the product zero.
+        for (count, word) in
+            (1..8).flat_map(|count| [0, SALT[0], SALT[1]].map(|word| (count, word)))
+        {
+            let words = vec![word; count + 1];
             let whole = checksum(&memory(&words), 1, count);
             for at in 1..=count {
                 for bit in 0..64 {

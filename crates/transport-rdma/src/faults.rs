@@ -14,7 +14,7 @@ use transport_api::{
 };
 
 use crate::verbs::Pair;
-use crate::{RdmaConfig, RdmaTransport, common};
+use crate::{Posted, RdmaConfig, RdmaTransport, common};
 
 /// Within this, everything must happen. The bound on this machine's own is [`RdmaConfig::timeout`].
 const SOON: Duration = Duration::from_secs(20);
@@ -174,6 +174,29 @@ fn a_host_has_one_queue_pair_for_each_thread_and_remote_host() {
     assert_eq!(hosts[0].queue_pairs(), 2 * (3 - 1) + 1);
     let refused = lane.fetch_add(&own, 4, 1, 1);
     assert_eq!(refused, Err(OpError::Misaligned(4)));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn an_operation_that_is_flushed_is_one_work_request_and_one_doorbell() {
+    let hosts = common::hosts(2, 1);
+    let mut lane = hosts[0].lane(0, HostId(1)).unwrap();
+    let _region = hosts[1].export(RegionKey(1), 64, Rights::ALL.into()).unwrap();
+    let remote = hosts[0].import(HostId(1), RegionKey(1), SOON).unwrap();
+    let memory = SharedBytes::heap(8);
+    let operations: [&dyn Fn(&mut dyn Lane) -> Result<(), OpError>; 4] = [
+        &|lane| lane.write(&remote, 0, &memory),
+        &|lane| lane.read(&remote, 0, &memory, 1),
+        &|lane| lane.fetch_add(&remote, 8, 1, 2),
+        &|lane| lane.compare_swap(&remote, 8, 1, 2, 3),
+    ];
+    for (number, operation) in operations.into_iter().enumerate() {
+        let before = hosts[0].posted();
+        operation(&mut *lane).unwrap();
+        lane.flush().unwrap();
+        let posted = hosts[0].posted() - before;
+        assert_eq!(posted, Posted { work_requests: 1, doorbells: 1 }, "operation {number}");
+    }
 }
 
 #[test]

@@ -54,6 +54,7 @@ mod verbs;
 pub use config::RdmaConfig;
 pub use error::RdmaError;
 pub use transport::RdmaTransport;
+pub use verbs::Posted;
 
 // For the tests within, which share what those in `tests/` use.
 #[cfg(test)]

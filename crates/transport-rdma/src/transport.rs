@@ -18,6 +18,7 @@ use crate::control::service::Service;
 use crate::lane::local::LocalLane;
 use crate::lane::parker::RdmaParker;
 use crate::lane::remote::RdmaLane;
+use crate::verbs::Posted;
 use crate::{RdmaConfig, RdmaError};
 
 /// How long a goodbye waits for requests of this host to complete.
@@ -86,6 +87,11 @@ impl RdmaTransport {
             let _ = service.join();
         }
         self.host.carrier.sever();
+    }
+
+    /// Work requests and doorbells of this process so far, on all its queue pairs.
+    pub fn posted(&self) -> Posted {
+        self.host.selected.device.posted()
     }
 
     #[cfg(test)]

@@ -152,12 +152,12 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/gossamer/src",
         &[
-            &["barrier", "board", "children", "error", "mixed", "processors", "unencrypted"],
-            &["arguments", "cause"],
+            &["barrier", "board", "children", "error", "mixed", "processors", "publications"],
+            &["arguments", "cause", "unencrypted"],
             &["rack"],
             &["shared", "start"],
             &["reporter", "worker"],
-            &["end", "placement", "segments"],
+            &["end", "placement", "publish", "segments"],
             &["run", "sharded"],
         ],
     ),

@@ -6,6 +6,7 @@
 //!   clients.
 //! - [`fibers`] with [`raw_fibers`]: stack switches of other crates.
 //! - [`processes`] with [`iceoryx`]: requests between two processes.
+//! - [`segment`]: segments of another process.
 //! - [`idle`]: threads that wait, and more threads than cores.
 //! - [`kv`]: the key-value store beside stores with locks.
 //! - [`prototype`]: an earlier program for the same task, built from a folder and run beside.
@@ -32,12 +33,19 @@ pub(crate) mod prototype;
 #[allow(unsafe_code)]
 mod raw_fibers;
 mod request;
+mod segment;
 mod sharing;
 
 use prototype::Prototype;
 
 /// The roles that suites start this program in.
-pub(crate) const ROLES: [Role; 3] = [iceoryx::SERVER, bench_kit::load::HOG, two_process::PAIR];
+pub(crate) const ROLES: [Role; 5] = [
+    iceoryx::SERVER,
+    bench_kit::load::HOG,
+    two_process::PAIR,
+    bench_kit::product::segment::shm::HOST,
+    bench_kit::eventfd::SLEEPER,
+];
 
 /// What suites have this program step through.
 pub(crate) const WORKLOADS: [Workload; 1] = [single_thread::ONE_REQUEST];
@@ -58,6 +66,7 @@ pub(crate) fn all(programs: &Programs) -> Vec<Suite> {
     suites.extend(request::suites(prototype));
     suites.extend(fibers::suites());
     suites.extend(processes::suites());
+    suites.extend(segment::suites());
     suites.extend(idle::suites());
     suites.push(kv::suite(programs.kv.clone()));
     suites

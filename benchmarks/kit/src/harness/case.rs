@@ -14,6 +14,9 @@ use crate::measure::sampling::{CaseError, Reading, Sampler};
 pub enum Unit {
     /// Millions of operations a second; more is better.
     Mops,
+    /// Gigabytes (10^9 bytes) a second; more is better.
+    #[serde(rename = "GB/s")]
+    GigabytesPerSecond,
     /// Nanoseconds an operation; less is better.
     #[serde(rename = "ns")]
     Nanoseconds,
@@ -40,6 +43,7 @@ impl Unit {
     pub fn name(self) -> &'static str {
         match self {
             Unit::Mops => "Mops",
+            Unit::GigabytesPerSecond => "GB/s",
             Unit::Nanoseconds => "ns",
             Unit::Microseconds => "us",
             Unit::Cycles => "cycles",
@@ -51,7 +55,7 @@ impl Unit {
 
     /// Whether a larger figure is a better one.
     pub fn more_is_better(self) -> bool {
-        self == Unit::Mops
+        matches!(self, Unit::Mops | Unit::GigabytesPerSecond)
     }
 }
 
@@ -181,5 +185,28 @@ impl Suite {
             case.name
         );
         self.cases.push(case);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_is_better_of_rates_only() {
+        for unit in [Unit::Mops, Unit::GigabytesPerSecond] {
+            assert!(unit.more_is_better(), "{}", unit.name());
+        }
+        for unit in [Unit::Nanoseconds, Unit::Microseconds, Unit::Cycles, Unit::Percent] {
+            assert!(!unit.more_is_better(), "{}", unit.name());
+        }
+    }
+
+    #[test]
+    fn a_unit_is_written_to_the_list_as_the_table_shows_it() {
+        for unit in [Unit::GigabytesPerSecond, Unit::Microseconds, Unit::Percent] {
+            let written = serde_json::to_value(unit).expect("json");
+            assert_eq!(written, unit.name());
+        }
     }
 }

@@ -7,12 +7,14 @@
 //!   counter of instructions; [`poll`]: a trustee with many clients that have nothing to ask.
 //! - [`fibers`]: switches, spawns and wake-ups.
 //! - [`two_process`]: a rack of two processes.
+//! - [`segment`]: segments of another process, over every transport.
 //! - [`idle`]: racks that wait, and racks with more threads than cores.
 
 pub mod fibers;
 pub mod idle;
 pub mod poll;
 pub mod sample;
+pub mod segment;
 pub mod share;
 pub mod single_thread;
 pub mod two_process;

@@ -240,19 +240,6 @@ impl Engine {
 
     // ---- reading -------------------------------------------------------------------------------
 
-    /// Reads at most [`PIECE`] bytes.
-    #[track_caller]
-    pub(crate) fn read(
-        &self,
-        from: &RemoteRegion,
-        at: usize,
-        len: usize,
-    ) -> Result<SharedBytes, OpError> {
-        let (read, into) = self.begin_read(from, at, len)?;
-        self.wait(read)?;
-        Ok(into)
-    }
-
     /// Begins to read at most [`PIECE`] bytes. The lane keeps the memory until the read has ended.
     pub(crate) fn begin_read(
         &self,

@@ -88,6 +88,11 @@ impl Builder {
         self
     }
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(&self) -> Option<&Arc<Shared>> {
+        self.shared.as_ref()
+    }
+
     /// Exports it, and publishes its name at this host.
     ///
     /// # Errors

@@ -60,6 +60,11 @@ impl Segment {
         Ok(Segment { shared: shared.clone(), label, key, generation, memory, grants, exported })
     }
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Its name.
     pub fn name(&self) -> &Name {
         &self.label.name

@@ -5,7 +5,7 @@ use std::hint::cold_path;
 use std::marker::PhantomData;
 
 use primitive::SharedBytes;
-use primitive::sync::Ordering;
+use primitive::sync::{Ordering, fence};
 use transport_api::integrity::checksum_of;
 use transport_api::{OpError, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -74,7 +74,7 @@ impl<T> Record<T> {
     pub const BYTES: usize = Self::CHECKSUM + WORD;
 
     /// Words of a record.
-    pub(super) const WORDS: usize = Self::BYTES / WORD;
+    const WORDS: usize = Self::BYTES / WORD;
 
     /// Where the checksum is.
     const CHECKSUM: usize = WORD + size_of::<T>().next_multiple_of(WORD);
@@ -150,8 +150,7 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     /// As [`encode_into`](Self::encode_into), to a region that is mapped.
     ///
     /// # Errors
-    /// As [`Window::signal`]. A record that is not allowed or not inside the region is not touched;
-    /// a revocation meanwhile may leave one that is [`Torn`].
+    /// As [`Window::store_words`], before anything is written.
     ///
     /// # Panics
     /// If `version` is zero.
@@ -233,7 +232,7 @@ pub(super) struct Attempt<T> {
 
 impl<T: FromBytes + IntoBytes + Immutable> Attempt<T> {
     #[inline(always)]
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self { version: 0, value: T::new_zeroed(), checksum: 0 }
     }
 
@@ -248,9 +247,17 @@ impl<T: FromBytes + IntoBytes + Immutable> Attempt<T> {
         attempt
     }
 
+    /// As [`at`](Self::at), of a region that is mapped.
+    #[inline(always)]
+    pub(super) fn through(window: &Window, at: usize) -> Result<Self, OpError> {
+        let mut attempt = Self::new();
+        window.load_words(at, Record::<T>::WORDS, |index, word| attempt.put(index, word))?;
+        Ok(attempt)
+    }
+
     /// Puts word `index` of the record.
     #[inline(always)]
-    pub(super) fn put(&mut self, index: usize, word: u64) {
+    fn put(&mut self, index: usize, word: u64) {
         let bytes = word.to_ne_bytes();
         match index {
             0 => self.version = word,
@@ -275,6 +282,8 @@ impl<T: FromBytes + IntoBytes + Immutable> Attempt<T> {
             return is_fresh.then_some(None);
         }
         let is_intact = expected == checksum(version, &value);
+        // Pairs with the release store of the checksum, which was loaded from mapped memory.
+        fence(Ordering::Acquire);
         is_intact.then_some(Some((version, value)))
     }
 }

@@ -1,10 +1,8 @@
 //! Reading a record that its writer may be writing: attempts until one is not torn, and the end of
 //! them if the writer died in the middle.
 
-use std::convert::Infallible;
-
 use primitive::SharedBytes;
-use primitive::sync::{Ordering, fence, spin_hint};
+use primitive::sync::spin_hint;
 use transport_api::{OpError, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -31,10 +29,15 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     ///
     /// # Panics
     /// If the record is not inside `memory`, or `at` is no multiple of 8.
-    #[inline]
+    #[inline(always)]
     pub fn read_mapped(memory: &SharedBytes, at: usize) -> Result<Option<(u64, T)>, Torn> {
-        let Ok(read) = until_intact(|| Ok::<_, Infallible>(Attempt::at(memory, at)));
-        read
+        let mut attempts = 0;
+        loop {
+            if let Some(found) = Attempt::at(memory, at).end() {
+                return Ok(found);
+            }
+            attempts = next(attempts)?;
+        }
     }
 
     /// As [`read_mapped`](Self::read_mapped), of a region that is mapped. Each attempt is checked as
@@ -42,44 +45,33 @@ impl<T: FromBytes + IntoBytes + Immutable> Record<T> {
     ///
     /// # Errors
     /// As [`Window::load_words`]; inside, as [`read_mapped`](Self::read_mapped).
-    #[inline]
+    #[inline(always)]
     pub fn read_window(
         window: &Window,
         at: usize,
     ) -> Result<Result<Option<(u64, T)>, Torn>, OpError> {
-        until_intact(|| {
-            let mut attempt = Attempt::new();
-            window.load_words(at, Self::WORDS, |index, word| attempt.put(index, word))?;
-            Ok(attempt)
-        })
+        let mut attempts = 0;
+        loop {
+            if let Some(found) = Attempt::through(window, at)?.end() {
+                return Ok(Ok(found));
+            }
+            attempts = match next(attempts) {
+                Ok(attempts) => attempts,
+                Err(torn) => return Ok(Err(torn)),
+            };
+        }
     }
 }
 
-/// Attempts to read a record until one is not torn, there were too many, or one fails.
-#[inline(always)]
-pub(super) fn until_intact<T, E>(
-    mut attempt: impl FnMut() -> Result<Attempt<T>, E>,
-) -> Result<Result<Option<(u64, T)>, Torn>, E>
-where
-    T: FromBytes + IntoBytes + Immutable,
-{
-    let mut attempts = 0;
-    loop {
-        if let Some(found) = attempt()?.end() {
-            // Pairs with the release store of the checksum that was just loaded.
-            fence(Ordering::Acquire);
-            return Ok(Ok(found));
-        }
-        attempts += 1;
-        if attempts == SPINS + YIELDS {
-            return Ok(Err(Torn { attempts }));
-        }
-        pause(attempts);
-    }
-}
-
-/// Lets some time pass before the next attempt.
+/// Lets some time pass after one more attempt that was torn, unless that was the last; the number of
+/// attempts.
 #[cold]
-fn pause(attempts: u32) {
-    if attempts < SPINS { spin_hint() } else { std::thread::yield_now() }
+#[inline(never)]
+fn next(attempts: u32) -> Result<u32, Torn> {
+    match attempts + 1 {
+        attempts if attempts >= SPINS + YIELDS => return Err(Torn { attempts }),
+        ..SPINS => spin_hint(),
+        _ => std::thread::yield_now(),
+    }
+    Ok(attempts + 1)
 }

@@ -1,16 +1,12 @@
 //! What holds of a record's bytes, whoever wrote them, and of its two sides on one thread. Threads
 //! are in `tests/record_shm.rs`, interleavings in `tests/loom_record.rs`.
 
-use std::convert::Infallible;
-
 use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use proptest::prelude::*;
 use transport_api::{HostId, OpError, RegionKey, Rights, Window};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::layout::Attempt;
-use super::reader::until_intact;
 use super::{Record, RecordWriter, Torn};
 
 /// A type with fields of several sizes, which leave no padding.
@@ -125,30 +121,6 @@ fn a_record_whose_writer_died_is_torn_until_the_next_write() {
     assert_eq!(Record::<Words>::decode(&memory, 0), Err(Torn { attempts: 1 }));
     assert_eq!(RecordWriter::<Words>::new(memory.clone(), 0).write(&[3; 6]), 3);
     assert_eq!(Record::<Words>::read_mapped(&memory, 0), Ok(Some((3, [3; 6]))));
-}
-
-#[test]
-fn a_read_ends_as_soon_as_an_attempt_is_intact_or_refused() {
-    let (old, new) = (Record::<Words>::encode(&[1; 6], 1), Record::<Words>::encode(&[2; 6], 2));
-    let mut attempts = 0;
-    let read = until_intact(|| {
-        attempts += 1;
-        // The first word of each of two attempts is old, what follows is new.
-        let mut attempt = Attempt::<Words>::at(&new, 0);
-        attempt.put(0, if attempts < 3 { 1 } else { 2 });
-        Ok::<_, Infallible>(attempt)
-    });
-    assert_eq!(read, Ok(Ok(Some((2, [2; 6])))));
-    assert_eq!(attempts, 3);
-    let refused = until_intact(|| {
-        attempts -= 1;
-        let mut attempt = Attempt::<Words>::at(&old, 0);
-        attempt.put(0, 2);
-        if attempts > 0 { Ok(attempt) } else { Err("refused") }
-    });
-    assert_eq!(refused, Err("refused"));
-    let read = until_intact(|| Ok::<_, Infallible>(Attempt::<Words>::at(&old, 0)));
-    assert_eq!(read, Ok(Ok(Some((1, [1; 6])))));
 }
 
 #[test]

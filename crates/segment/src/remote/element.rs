@@ -44,6 +44,11 @@ impl<'a, T> Element<'a, T> {
         Self { segment, at, _value: PhantomData }
     }
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn segment(&self) -> &'a RemoteSegment {
+        self.segment
+    }
+
     /// Its first byte in the segment.
     pub fn offset(&self) -> usize {
         self.at

@@ -82,6 +82,19 @@ impl OpenOptions {
         self
     }
 
+    /// Looks the name up without opening what it names: the host that publishes it. This is
+    /// LOOKUPNAME of the paper's section 4.1.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but for [`SegmentError::OtherKind`] and [`SegmentError::Region`].
+    #[track_caller]
+    pub fn lookup(&self, name: &str) -> Result<HostId, SegmentError> {
+        let name = Name::new(name)?;
+        let (host, query) = (self.host, self.query);
+        run(&self.shared, move |engine| lookup::lookup(engine, &name, host, query))
+            .map(|found| found.host)
+    }
+
     /// Opens the segment. A fiber that has to wait parks; a thread that is not attached blocks.
     ///
     /// # Errors
@@ -95,12 +108,44 @@ impl OpenOptions {
         run(&self.shared, move |engine| options.open_here(engine, &name))
     }
 
+    /// For layers above, which publish other things than segments
+    /// ([`Segments::publish_entry`](crate::Segments::publish_entry)): finds a name, whatever it is the
+    /// name of. The entry may be one of the cache, unless these options are
+    /// [`uncached`](Self::uncached): if what it says is gone, look it up again with that.
+    ///
+    /// # Errors
+    /// [`SegmentError::InvalidName`], [`SegmentError::NotFound`], [`SegmentError::Ambiguous`],
+    /// [`SegmentError::PeerLost`].
+    #[track_caller]
+    pub fn find(&self, name: &str) -> Result<Found, SegmentError> {
+        let name = Name::new(name)?;
+        let options = self.clone();
+        run(&self.shared, move |engine| {
+            options.retry(engine, |query| lookup::lookup(engine, &name, options.host, query))
+        })
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     #[track_caller]
     fn open_here(&self, engine: &Engine, name: &Name) -> Result<RemoteSegment, SegmentError> {
+        self.retry(engine, |query| self.try_open(engine, name, query))
+    }
+
+    /// Tries until there is what was looked for, or the time is over.
+    #[track_caller]
+    fn retry<R>(
+        &self,
+        engine: &Engine,
+        attempt: impl Fn(Query) -> Result<R, SegmentError>,
+    ) -> Result<R, SegmentError> {
         let (begin, mut pause) = (Instant::now(), RETRY.0);
         let mut query = self.query;
         loop {
-            match self.try_open(engine, name, query) {
+            match attempt(query) {
                 // What is listed may be gone, or not be there yet.
                 Err(
                     error @ (SegmentError::NotFound { .. }

@@ -415,6 +415,18 @@ impl RemoteSegment {
 
     // ---- what these share ----------------------------------------------------------------------
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Whether the segment has these bytes.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn check(&self, at: usize, count: usize) -> Result<(), SegmentError> {
+        OpError::check(self.region.key(), (Rights::ALL, self.len()), (at, count, Rights::NONE))
+            .map_err(|error| SegmentError::refused(self.label(), error))
+    }
+
     pub(super) fn label(&self) -> Label {
         self.info.label.clone()
     }

@@ -9,6 +9,8 @@ use std::{io, mem};
 use ibverbs_sys as ffi;
 use primitive::sync::{AtomicU32, Ordering};
 
+use super::posted::{PostCounters, Posted};
+
 /// GIDs of a port that are considered, at most.
 const GIDS: usize = 256;
 
@@ -69,6 +71,7 @@ pub(crate) struct Device {
     name: String,
     /// Queue pairs of it that exist.
     pub(super) queue_pairs: AtomicU32,
+    pub(super) post_counters: PostCounters,
 }
 
 // SAFETY: libibverbs' contexts may be used from any thread, and from several at once.
@@ -144,7 +147,8 @@ impl Device {
         let (device, name) = found.ok_or(io::ErrorKind::NotFound)?;
         // SAFETY: the device is an entry of a list that has not been freed.
         let context = made(unsafe { ffi::ibv_open_device(device) })?;
-        Ok(Arc::new(Device { context, name, queue_pairs: AtomicU32::new(0) }))
+        let (queue_pairs, post_counters) = (AtomicU32::new(0), PostCounters::default());
+        Ok(Arc::new(Device { context, name, queue_pairs, post_counters }))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -154,6 +158,11 @@ impl Device {
     /// Queue pairs that exist of this opened device.
     pub(crate) fn queue_pairs(&self) -> u32 {
         self.queue_pairs.load(Ordering::Relaxed)
+    }
+
+    /// What the queue pairs of this opened device have posted.
+    pub(crate) fn posted(&self) -> Posted {
+        self.post_counters.sum()
     }
 
     pub(super) fn context(&self) -> *mut ffi::ibv_context {

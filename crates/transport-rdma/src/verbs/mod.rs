@@ -23,10 +23,12 @@ mod cq;
 mod device;
 mod mr;
 mod pd;
+mod posted;
 mod qp;
 
 pub(crate) use cq::{AT_ONCE, Completion, Cq, Done, Failure, Found};
 pub(crate) use device::{Capabilities, Device, Gid};
 pub(crate) use mr::Mr;
 pub(crate) use pd::Pd;
+pub use posted::Posted;
 pub(crate) use qp::{ConnectionParams, Endpoint, Limits, Local, Pair, Qp, Receive, Verb, Work};

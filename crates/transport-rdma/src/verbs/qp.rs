@@ -8,6 +8,7 @@ use ibverbs_sys::{self as ffi, ibv_qp_attr_mask as Set};
 use primitive::sync::Ordering;
 
 use super::device::{check, made};
+use super::posted::PostCounter;
 use super::{Cq, Gid, Mr};
 
 /// The sizes of a queue pair.
@@ -131,6 +132,7 @@ pub(crate) struct Qp {
     sends: Mr,
     /// Memory to receive in.
     receives: Mr,
+    posted: Arc<PostCounter>,
     _cq: Arc<Cq>,
 }
 
@@ -170,7 +172,8 @@ impl Qp {
         let qp = made(unsafe { ffi::ibv_create_qp(pd.pd(), &mut wanted) })?;
         let inline = limits.inline.min(wanted.cap.max_inline_data) as usize;
         let (requests, parts, _cq) = (Vec::new(), Vec::new(), cq.clone());
-        let mut this = Qp { qp, inline, port, requests, parts, sends, receives, _cq };
+        let posted = pd.device().post_counters.counter();
+        let mut this = Qp { qp, inline, port, requests, parts, sends, receives, posted, _cq };
         pd.device().queue_pairs.fetch_add(1, Ordering::Relaxed);
         use ffi::ibv_access_flags as Access;
         let access = Access::IBV_ACCESS_REMOTE_WRITE
@@ -261,7 +264,8 @@ impl Pair for Qp {
         if works.is_empty() {
             return Ok(());
         }
-        let Self { requests, parts, sends, .. } = self;
+        let Self { requests, parts, sends, posted, .. } = self;
+        posted.add(works.len() as u64);
         parts.clear();
         parts.extend(works.iter().map(|work| part(sends, work.local)));
         requests.clear();

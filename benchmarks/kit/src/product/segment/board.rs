@@ -1,0 +1,132 @@
+//! The segments of two hosts: what is where in them, and how each host knows what the other does.
+//!
+//! ```text
+//! | OVER | PID | READY | 5 words | data, from DATA on ... |
+//! ```
+//! Each host exports one: host 1 [`FORTH`], which most measurements use, and host 0 [`BACK`], to
+//! which host 1 answers. The importer says that it is over with a word in [`FORTH`] and a
+//! notification, in case that the exporter sleeps.
+
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use primitive::sync::Ordering::Acquire;
+use segment::{Attached, RemoteSegment, Segment, SegmentError, Segments};
+use thiserror::Error;
+use transport_api::{HostId, Transport};
+
+/// The segment of host 1.
+pub(super) const FORTH: &str = "bench/forth";
+/// The segment of host 0.
+pub(super) const BACK: &str = "bench/back";
+/// Bytes of each.
+pub(super) const LEN: usize = 4 << 20;
+/// Not zero once the importer has what it wants.
+pub(super) const OVER: usize = 0;
+/// The process id of a segment's owner.
+pub(super) const PID: usize = 8;
+/// Not zero once the owner has prepared what the other host is to find.
+pub(super) const READY: usize = 16;
+/// Where data begins.
+pub(super) const DATA: usize = 64;
+/// How long one host waits for the other.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Empty looks after which a host that polls reads the clock.
+const LOOKS: u32 = 1 << 16;
+
+/// Why a host gave up.
+#[derive(Debug, Error)]
+pub(super) enum HostError {
+    /// A segment refused something.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The system did.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+    /// Something that cannot be measured here, or took too long.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl HostError {
+    pub(super) fn other(text: impl Into<String>) -> HostError {
+        HostError::Other(text.into())
+    }
+}
+
+/// What a host has: a thread that is attached, its own segment, and the other's.
+pub(super) struct Board {
+    // Dropped in this order.
+    pub(super) remote: RemoteSegment,
+    pub(super) own: Segment,
+    pub(super) attached: Attached,
+    pub(super) segments: Segments,
+}
+
+impl Board {
+    /// Attaches the calling thread, exports a segment and opens the other's.
+    pub(super) fn new(transport: &Arc<dyn Transport>) -> Result<Board, HostError> {
+        let segments = Segments::new(transport.clone());
+        let attached = segments.attach(0)?;
+        let (own, other) = if transport.local() == HostId(0) { (BACK, FORTH) } else { (FORTH, BACK) };
+        let own = segments.builder(own).len(LEN).export()?;
+        own.put(PID / 8, &u64::from(std::process::id()))?;
+        let host = HostId(1 - transport.local().0);
+        let remote = segments.options().host(host).timeout(TIMEOUT).open(other)?;
+        Ok(Board { remote, own, attached, segments })
+    }
+
+    /// Waits until the other host is ready.
+    pub(super) fn wait_until_ready(&self) -> Result<(), HostError> {
+        let (start, mut word) = (Instant::now(), [0; 8]);
+        while word == [0; 8] {
+            self.remote.read(READY, &mut word)?;
+            if start.elapsed() > TIMEOUT {
+                return Err(HostError::other("the other host was not ready in time"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The word at byte `at` of this host's segment.
+    pub(super) fn word(&self, at: usize) -> u64 {
+        self.own.memory().load(at, Acquire)
+    }
+
+    /// Polls until the word at byte `at` of this host's segment is `value`, or the other host says
+    /// that it is over; false then.
+    pub(super) fn poll_for(&self, at: usize, value: u64) -> Result<bool, HostError> {
+        self.poll_until(|| self.word(at) == value)
+    }
+
+    /// Polls until `is_there`, or the other host says that it is over; false then.
+    pub(super) fn poll_until(&self, is_there: impl Fn() -> bool) -> Result<bool, HostError> {
+        let mut start = None;
+        let mut looks = 0u32;
+        loop {
+            if is_there() {
+                return Ok(true);
+            }
+            if self.word(OVER) != 0 {
+                return Ok(false);
+            }
+            self.attached.poll();
+            spin_loop();
+            looks += 1;
+            if looks.is_multiple_of(LOOKS) {
+                let start = *start.get_or_insert_with(Instant::now);
+                if start.elapsed() > TIMEOUT {
+                    return Err(HostError::other("the other host did not answer in time"));
+                }
+            }
+        }
+    }
+
+    /// Says that it is over, so that the other host ends.
+    pub(super) fn say_over(&self) -> Result<(), HostError> {
+        self.remote.write_notify(OVER, &1u64.to_ne_bytes())?;
+        Ok(self.remote.fence()?)
+    }
+}

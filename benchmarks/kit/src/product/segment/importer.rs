@@ -1,0 +1,393 @@
+//! What host 0 does: it uses the segment of host 1, and measures that.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use segment::{HostId, Record, SegmentError, Strategy};
+
+use super::board::{Board, DATA, HostError, PID};
+use super::exporter::{VALUE, WOKEN, notified, now_ns};
+use super::pair::{Counted, Counters};
+use super::plan::{Access, Figure, Naming, Pace, Plan, Request, Wait};
+use crate::measure::watch::{WaitMode, Watch, cpu_of_process};
+
+/// Bytes within which operations on words go round: they stay in the fastest cache.
+const WINDOW: usize = 4096;
+/// Operations whose requests are counted.
+const COUNTED: u64 = 1000;
+/// How long the exporter gets to fall asleep before it is woken.
+const PAUSE: Duration = Duration::from_micros(1500);
+/// Bytes of a record of the registry.
+const ENTRY: usize = 128;
+
+/// Measures what is asked.
+pub(super) fn measure(
+    board: &Board,
+    counters: &Counters,
+    request: Request,
+) -> Result<Figure, HostError> {
+    let Request { plan, pace, time } = request;
+    board.wait_until_ready()?;
+    match plan {
+        Plan::Repeat(access) | Plan::RepeatAsleep(access) => repeat(board, access, pace, time),
+        Plan::OneWay(bytes) => {
+            let mut buffer = vec![0; bytes];
+            let mut number = 0u64;
+            let figure = timed(pace, time, |n| {
+                for _ in 0..n {
+                    number += 1;
+                    buffer[bytes - 8..].copy_from_slice(&number.to_ne_bytes());
+                    board.remote.write(DATA, &buffer)?;
+                    board.poll_for(DATA + bytes - 8, number)?;
+                }
+                Ok(())
+            });
+            half(figure)
+        }
+        Plan::Notify(wait) => {
+            let mut number = 0u64;
+            let trip = |n| {
+                for _ in 0..n {
+                    number += 1;
+                    board.remote.write_notify(DATA, &number.to_ne_bytes())?;
+                    notified(board, wait)?;
+                }
+                Ok(())
+            };
+            half(match wait {
+                Wait::Polls => timed(pace, time, trip),
+                Wait::Sleeps => watched(WaitMode::Blocks, pace, time, trip),
+            })
+        }
+        Plan::WakeUp | Plan::WakeUpAtDescriptor => wake_up(board, time),
+        Plan::Names(naming) => names(board, naming, pace, time),
+        Plan::OwnerCpu(access) => owner_cpu(board, access, time),
+        Plan::WorkRequests(access) => {
+            counted(board, counters, access, |counted| counted.work_requests)
+        }
+        Plan::Doorbells(access) => counted(board, counters, access, |counted| counted.doorbells),
+    }
+}
+
+/// Of a round trip.
+fn half(figure: Result<Figure, HostError>) -> Result<Figure, HostError> {
+    figure.map(|Figure { value, lost }| Figure { value: value / 2.0, lost })
+}
+
+/// Times `work(n)`, which performs n operations: nanoseconds an operation.
+fn timed(
+    pace: Pace,
+    time: Duration,
+    work: impl FnMut(u64) -> Result<(), HostError>,
+) -> Result<Figure, HostError> {
+    watched(WaitMode::Polls, pace, time, work)
+}
+
+/// As [`timed`], for a thread that may sleep if `wait_mode` says so.
+fn watched(
+    wait_mode: WaitMode,
+    pace: Pace,
+    time: Duration,
+    mut work: impl FnMut(u64) -> Result<(), HostError>,
+) -> Result<Figure, HostError> {
+    let mut n = 16u64;
+    let per_second = loop {
+        let start = Instant::now();
+        work(n)?;
+        let spent = start.elapsed();
+        if spent * 10 > time {
+            break n as f64 / spent.as_secs_f64();
+        }
+        n *= 4;
+    };
+    let n = ((per_second * time.as_secs_f64()) as u64).max(1);
+    let (watch, start) = (Watch::start(wait_mode), Instant::now());
+    let value = match pace {
+        Pace::Mean => {
+            work(n)?;
+            start.elapsed().as_secs_f64() * 1e9 / n as f64
+        }
+        Pace::Median => {
+            let mut took = Vec::new();
+            let mut began = start;
+            while began - start < time {
+                work(1)?;
+                let now = Instant::now();
+                took.push(now - began);
+                began = now;
+            }
+            median_ns(took)
+        }
+    };
+    Ok(Figure { value, lost: watch.stop().lost })
+}
+
+fn median_ns(mut took: Vec<Duration>) -> f64 {
+    took.sort_unstable();
+    took.get(took.len() / 2).map_or(f64::NAN, |took| took.as_secs_f64() * 1e9)
+}
+
+/// Repeats an operation.
+fn repeat(
+    board: &Board,
+    access: Access,
+    pace: Pace,
+    time: Duration,
+) -> Result<Figure, HostError> {
+    let remote = &board.remote;
+    // Beyond the words that the exporter reads.
+    let place = |n: u64| DATA + (n as usize * 8) % WINDOW;
+    match access {
+        Access::Nothing => watched(WaitMode::Blocks, pace, time, |n| {
+            (0..n).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+            Ok(())
+        }),
+        Access::Read(8) => timed(pace, time, |n| {
+            let mut word = [0; 8];
+            for i in 0..n {
+                remote.read(black_box(place(i)), &mut word)?;
+                black_box(u64::from_ne_bytes(word));
+            }
+            Ok(())
+        }),
+        Access::Write(8) => timed(pace, time, |n| {
+            for i in 0..n {
+                remote.write(black_box(place(i)), &black_box(i).to_ne_bytes())?;
+            }
+            Ok(())
+        }),
+        Access::Read(bytes) => {
+            let mut buffer = vec![0; bytes];
+            timed(pace, time, |n| {
+                for _ in 0..n {
+                    remote.read(DATA, black_box(&mut buffer))?;
+                }
+                Ok(())
+            })
+        }
+        Access::Write(bytes) => {
+            let buffer = vec![7; bytes];
+            timed(pace, time, |n| {
+                for _ in 0..n {
+                    remote.write(DATA, black_box(&buffer))?;
+                }
+                Ok(remote.fence()?)
+            })
+        }
+        Access::FencedWrite(bytes) => {
+            let buffer = vec![7; bytes];
+            timed(pace, time, |n| {
+                for _ in 0..n {
+                    remote.write(DATA, black_box(&buffer))?;
+                    remote.fence()?;
+                }
+                Ok(())
+            })
+        }
+        Access::ReadBlock(bytes) => {
+            let mut buffer = vec![0; bytes];
+            timed(pace, time, |n| {
+                for _ in 0..n {
+                    remote.read_block(DATA, black_box(&mut buffer))?;
+                }
+                Ok(())
+            })
+        }
+        Access::WriteBlock(bytes) => {
+            let buffer = vec![7; bytes];
+            timed(pace, time, |n| {
+                for _ in 0..n {
+                    remote.write_block(DATA, black_box(&buffer))?;
+                }
+                Ok(remote.fence()?)
+            })
+        }
+        Access::FetchAdd => timed(pace, time, |n| {
+            for i in 0..n {
+                black_box(remote.fetch_add(black_box(place(i)), 1)?);
+            }
+            Ok(())
+        }),
+        Access::CompareSwap => {
+            let mut value = 0;
+            timed(pace, time, |n| {
+                for _ in 0..n {
+                    let old = remote.compare_swap(DATA, black_box(value), value + 1)?;
+                    if old != value {
+                        return Err(HostError::other(format!("found {old}, expected {value}")));
+                    }
+                    value += 1;
+                }
+                Ok(())
+            })
+        }
+        Access::ReadChain => {
+            let mut at = DATA as u64;
+            let figure = timed(pace, time, |n| {
+                let mut word = [0; 8];
+                for _ in 0..n {
+                    remote.read(at as usize, &mut word)?;
+                    at = u64::from_ne_bytes(word);
+                }
+                Ok(())
+            });
+            black_box(at);
+            figure
+        }
+        Access::ReadRecord(64) => records::<8>(board, pace, time),
+        Access::ReadRecord(1024) => records::<128>(board, pace, time),
+        Access::ReadRecord(bytes) => Err(HostError::other(format!("no record of {bytes} bytes"))),
+    }
+}
+
+/// Reads a record of so many words, in one read, and checks it.
+fn records<const WORDS: usize>(
+    board: &Board,
+    pace: Pace,
+    time: Duration,
+) -> Result<Figure, HostError> {
+    let mut bytes = vec![0; Record::<[u64; WORDS]>::BYTES];
+    timed(pace, time, |n| {
+        for _ in 0..n {
+            board.remote.read(DATA, black_box(&mut bytes))?;
+            let read = Record::<[u64; WORDS]>::decode_bytes(&bytes);
+            let read = read.map_err(|torn| HostError::other(torn.to_string()))?;
+            if read.is_none_or(|(_, words)| words[WORDS - 1] != VALUE) {
+                return Err(HostError::other("the record is not what was written"));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The median of how long the exporter, which sleeps, took to run.
+fn wake_up(board: &Board, time: Duration) -> Result<Figure, HostError> {
+    let (start, watch) = (Instant::now(), Watch::start(WaitMode::Blocks));
+    let mut took = Vec::new();
+    for number in 1u64.. {
+        board.remote.write_notify(DATA, &now_ns().to_ne_bytes())?;
+        // Long enough for it to run, say when that was, and sleep again: reading what it says does
+        // not disturb it then.
+        std::thread::sleep(PAUSE);
+        let mut woken = [0; 16];
+        let answered = Instant::now();
+        while u64::from_ne_bytes(woken[..8].try_into().unwrap_or_default()) != number {
+            board.remote.read(WOKEN, &mut woken)?;
+            if answered.elapsed() > super::board::TIMEOUT {
+                return Err(HostError::other("the other host was not woken in time"));
+            }
+        }
+        let ns = u64::from_ne_bytes(woken[8..].try_into().unwrap_or_default());
+        took.push(Duration::from_nanos(ns));
+        if start.elapsed() > time {
+            break;
+        }
+    }
+    Ok(Figure { value: median_ns(took), lost: watch.stop().lost })
+}
+
+/// What is done with names.
+fn names(
+    board: &Board,
+    naming: Naming,
+    pace: Pace,
+    time: Duration,
+) -> Result<Figure, HostError> {
+    let options = board.segments.options().host(HostId(1));
+    let lookup = |options: &segment::OpenOptions, n: u64| {
+        for _ in 0..n {
+            black_box(options.lookup(super::board::FORTH)?);
+        }
+        Ok::<_, HostError>(())
+    };
+    match naming {
+        Naming::Cached => timed(pace, time, |n| lookup(&options, n)),
+        Naming::Uncached => {
+            let options = options.uncached();
+            timed(pace, time, |n| lookup(&options, n))
+        }
+        Naming::ControlTransfer => {
+            let options = options.uncached().strategy(Strategy::Ask);
+            timed(pace, time, |n| lookup(&options, n))
+        }
+        Naming::CachedAndRead => {
+            let cached = timed(pace, time / 2, |n| lookup(&options, n))?;
+            let read = repeat(board, Access::Read(ENTRY), pace, time / 2)?;
+            let (value, lost) = (cached.value + 1.2 * read.value, cached.lost.max(read.lost));
+            Ok(Figure { value, lost })
+        }
+        Naming::Export => alternate(board, time, |exported, _| exported),
+        Naming::Revoke => alternate(board, time, |_, revoked| revoked),
+    }
+}
+
+/// Exports and revokes segments in turn; the median of what `which` chooses of the time for both.
+fn alternate(
+    board: &Board,
+    time: Duration,
+    which: impl Fn(Duration, Duration) -> Duration,
+) -> Result<Figure, HostError> {
+    let (start, watch) = (Instant::now(), Watch::start(WaitMode::Polls));
+    let mut took = Vec::new();
+    for number in 0.. {
+        let builder = board.segments.builder(&format!("bench/{}", number % 64)).len(4096);
+        let began = Instant::now();
+        let segment = builder.export()?;
+        let exported = began.elapsed();
+        // As a peer that has opened it would.
+        let began = Instant::now();
+        segment.revoke()?;
+        took.push(which(exported, began.elapsed()));
+        if start.elapsed() > time {
+            break;
+        }
+    }
+    Ok(Figure { value: median_ns(took), lost: watch.stop().lost })
+}
+
+/// CPU time of the exporter's process, in percent of a core.
+fn owner_cpu(board: &Board, access: Access, time: Duration) -> Result<Figure, HostError> {
+    let mut pid = [0; 8];
+    board.remote.read(PID, &mut pid)?;
+    let pid = u32::try_from(u64::from_ne_bytes(pid)).unwrap_or(0);
+    // What it does at first is over then.
+    repeat(board, access, Pace::Mean, time / 4)?;
+    let (start, before) = (Instant::now(), cpu_of_process(pid)?);
+    let Figure { lost, .. } = repeat(board, access, Pace::Mean, time)?;
+    let used = cpu_of_process(pid)?.saturating_sub(before);
+    Ok(Figure { value: 100.0 * used.as_secs_f64() / start.elapsed().as_secs_f64(), lost })
+}
+
+/// How much of something there was for each operation.
+fn counted(
+    board: &Board,
+    counters: &Counters,
+    access: Access,
+    which: impl Fn(Counted) -> u64,
+) -> Result<Figure, HostError> {
+    let counters = counters.as_deref().ok_or_else(|| HostError::other("nothing counts here"))?;
+    let before = which(counters());
+    for _ in 0..COUNTED {
+        operate(board, access)?;
+    }
+    let counted = which(counters()) - before;
+    Ok(Figure { value: counted as f64 / COUNTED as f64, lost: 0.0 })
+}
+
+/// One operation, of those whose requests are counted.
+fn operate(board: &Board, access: Access) -> Result<(), SegmentError> {
+    let remote = &board.remote;
+    match access {
+        Access::Read(bytes) => remote.read(DATA, &mut vec![0; bytes]),
+        Access::Write(bytes) => remote.write(DATA, &vec![7; bytes]),
+        Access::FencedWrite(bytes) => {
+            remote.write(DATA, &vec![7; bytes])?;
+            remote.fence()
+        }
+        Access::ReadBlock(bytes) => remote.read_block(DATA, &mut vec![0; bytes]),
+        Access::WriteBlock(bytes) => remote.write_block(DATA, &vec![7; bytes]),
+        Access::FetchAdd => remote.fetch_add(DATA, 1).map(drop),
+        Access::CompareSwap => remote.compare_swap(DATA, 0, 0).map(drop),
+        Access::Nothing | Access::ReadChain | Access::ReadRecord(_) => Ok(()),
+    }
+}

@@ -1,0 +1,145 @@
+//! What two hosts are to do, and what comes out, as it travels between processes.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::sampling::{CaseError, undisturbed};
+
+/// One operation of the importer on the exporter's segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// None: the importer sleeps for a millisecond.
+    Nothing,
+    /// Reads so many bytes.
+    Read(usize),
+    /// Writes so many bytes, without waiting until they are there.
+    Write(usize),
+    /// Writes so many bytes, and waits for a fence.
+    FencedWrite(usize),
+    /// Reads a block of so many bytes.
+    ReadBlock(usize),
+    /// Writes a block of so many bytes.
+    WriteBlock(usize),
+    /// Adds to a word.
+    FetchAdd,
+    /// Swaps a word that is as expected.
+    CompareSwap,
+    /// Reads eight bytes, where the ones read before say.
+    ReadChain,
+    /// Reads a record with so many bytes of payload.
+    ReadRecord(usize),
+}
+
+/// How a host waits for a notification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wait {
+    /// It polls and never sleeps.
+    Polls,
+    /// It sleeps as soon as there is none.
+    Sleeps,
+}
+
+/// Something that is done with names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Naming {
+    /// Exports a segment under a new name.
+    Export,
+    /// Takes the name back, and revokes the segment.
+    Revoke,
+    /// Opens a segment whose name was looked up before.
+    Cached,
+    /// Opens a segment by reading the exporter's registry.
+    Uncached,
+    /// Opens a segment by asking the exporter.
+    ControlTransfer,
+    /// Not an operation: the cost of a cached lookup and 1.2 reads of a registry's record.
+    CachedAndRead,
+}
+
+/// What the hosts do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Plan {
+    /// The importer repeats an operation, while the exporter polls: nanoseconds an operation.
+    Repeat(Access),
+    /// As `Repeat`, while the exporter sleeps.
+    RepeatAsleep(Access),
+    /// Both write so many bytes to each other in turn, and poll for what the other writes: half a
+    /// round trip in nanoseconds.
+    OneWay(usize),
+    /// As `OneWay`, with a word and a notification for which the other waits.
+    Notify(Wait),
+    /// The importer notifies a host that sleeps: nanoseconds until that runs.
+    WakeUp,
+    /// As `WakeUp`, and a thread that is not attached waits at a file descriptor.
+    WakeUpAtDescriptor,
+    /// What is done with names, in nanoseconds.
+    Names(Naming),
+    /// CPU time of the exporter's process, in percent of a core, while the importer repeats an
+    /// operation and the exporter sleeps.
+    OwnerCpu(Access),
+    /// Work requests of the importer for each operation; for devices that have them.
+    WorkRequests(Access),
+    /// Doorbells of the importer for each operation; for devices that have them.
+    Doorbells(Access),
+}
+
+/// Which of many operations counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pace {
+    /// The mean: time divided by operations.
+    Mean,
+    /// The median, for which every operation is timed.
+    Median,
+}
+
+/// What is asked of two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// What they do.
+    pub plan: Plan,
+    /// Which operation counts.
+    pub pace: Pace,
+    /// How long.
+    pub time: Duration,
+}
+
+/// What comes out.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// In the unit of the plan.
+    pub value: f64,
+    /// The share of its time, from 0 to 1, that the importer lost.
+    pub lost: f64,
+}
+
+impl Figure {
+    /// The value, if the importer had its core to itself.
+    ///
+    /// # Errors
+    /// [`CaseError::Disturbed`] if it lost more than 3 % of its time.
+    pub fn undisturbed(self) -> Result<f64, CaseError> {
+        undisturbed(self.lost).map(|()| self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_survives_its_journey() {
+        let plans = [
+            Plan::Repeat(Access::Read(8)),
+            Plan::OneWay(40),
+            Plan::Notify(Wait::Sleeps),
+            Plan::Names(Naming::Uncached),
+        ];
+        for plan in plans {
+            let request = Request { plan, pace: Pace::Median, time: Duration::from_micros(1500) };
+            let text = serde_json::to_string(&request).expect("text");
+            assert!(!text.contains('\n'), "it travels as a line: {text}");
+            assert_eq!(serde_json::from_str::<Request>(&text).expect("a request"), request);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Trusts under names: [`publish`] and [`lookup`].
+//!
+//! The registry of the publisher's host says which of its threads to ask for which publication; the
+//! thread answers with a clone of the trust. So a lookup is a READ of one entry and one delegated
+//! call.
+
+use std::any::{TypeId, type_name};
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Weak};
+
+use gossamer_segment::table::Published;
+use gossamer_segment::{Found, Name, OpenOptions, PublishedName, SegmentError, Segments};
+use thiserror::Error;
+use transport_api::{HostId, ThreadId};
+use trust_core::{DelegateError, Node, Trust, Trustee};
+
+use crate::publications::Unlike;
+use crate::shared::Shared;
+use crate::worker;
+
+/// A trust that is published under a name until this is dropped. It keeps a clone of the trust.
+#[must_use = "the name is taken back when this is dropped"]
+pub struct Publication {
+    /// `None` only while this is dropped.
+    name: Option<PublishedName>,
+    id: u64,
+    shared: Weak<Shared>,
+}
+
+/// Why a name has led to no trust.
+#[derive(Clone, Debug, Error)]
+pub enum LookupError {
+    /// The name was not found, or is not that of a trust.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The trust is one of another type.
+    #[error("\"{name}\" of {host} is a trust of {published}, not of {expected}")]
+    OtherType {
+        /// The name.
+        name: Name,
+        /// The host that publishes it.
+        host: HostId,
+        /// The type of the property.
+        published: String,
+        /// The type that was asked for.
+        expected: &'static str,
+    },
+    /// The host that publishes it could not be asked for it.
+    #[error("cannot ask {host} for \"{name}\"")]
+    Delegate {
+        /// The name.
+        name: Name,
+        /// The host that publishes it.
+        host: HostId,
+        /// Why.
+        source: DelegateError,
+    },
+}
+
+/// Publishes a trust under a name of this host, under which every host of the rack finds it with
+/// [`lookup`]. The result keeps a clone of the trust, and takes the name back when it is dropped;
+/// clones that were looked up before stay good.
+///
+/// A host has one name space for trusts and segments.
+///
+/// ```
+/// use gossamer::Rack;
+///
+/// Rack::new().threads(2).run(|| {
+///     let orders = gossamer::entrust(Vec::<String>::new());
+///     let publication = gossamer::publish("orders", &orders).unwrap();
+///
+///     // On any host:
+///     let found = gossamer::lookup::<Vec<String>>("orders").unwrap();
+///     found.apply_with(|orders, order| orders.push(order), "buy 7".to_owned());
+///
+///     assert_eq!(orders.apply(|orders| orders.len()), 1);
+///     drop(publication);
+///     assert!(gossamer::lookup::<Vec<String>>("orders").is_err());
+/// })?;
+/// # Ok::<(), gossamer::RackError>(())
+/// ```
+///
+/// # Errors
+/// [`SegmentError::InvalidName`], [`SegmentError::NameTaken`], [`SegmentError::NamesFull`];
+/// [`SegmentError::NotAttached`] outside a thread of a rack.
+pub fn publish<T: 'static>(name: &str, trust: &Trust<T>) -> Result<Publication, SegmentError> {
+    let shared = worker::shared().ok_or(SegmentError::NotAttached)?;
+    let thread = trust_core::local_trustee().trustee().thread().thread;
+    // Before its name, so that whoever finds that finds the trust.
+    let id = shared.publications.add(trust.clone());
+    let mut publication = Publication { name: None, id, shared: Arc::downgrade(&shared) };
+    let what = Published::Trust { thread, id, type_id: number_of::<T>() };
+    publication.name = Some(shared.segments.publish_entry(name, what)?);
+    Ok(publication)
+}
+
+/// The number of a type, which is the same in all processes of a build.
+fn number_of<T: 'static>() -> u64 {
+    foldhash::fast::FixedState::with_seed(0).hash_one(TypeId::of::<T>())
+}
+
+impl Publication {
+    /// The name.
+    pub fn name(&self) -> &Name {
+        self.name.as_ref().expect("only its drop takes it").name()
+    }
+}
+
+impl Drop for Publication {
+    fn drop(&mut self) {
+        drop(self.name.take());
+        if let Some(shared) = self.shared.upgrade() {
+            shared.publications.remove(self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Publication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publication").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The trust that some host has [published](publish) under `name`. It waits for that host.
+///
+/// # Errors
+/// [`SegmentError::NotFound`], also if the publication was dropped meanwhile or its host is gone;
+/// [`SegmentError::Ambiguous`], if several hosts publish the name; [`SegmentError::OtherKind`], if it
+/// is the name of a segment; [`LookupError::OtherType`]; [`SegmentError::NotAttached`] outside a
+/// thread of a rack.
+///
+/// # Panics
+/// In delegated context, which must not wait.
+#[track_caller]
+pub fn lookup<T: 'static>(name: &str) -> Result<Trust<T>, LookupError> {
+    lookup_with(&Segments::current()?.options(), name)
+}
+
+/// As [`lookup`], with options: at which host, how long to wait until the name is published.
+///
+/// ```
+/// use std::time::Duration;
+/// use gossamer::Rack;
+///
+/// Rack::new().threads(2).run(|| {
+///     drop(gossamer::spawn(|| {
+///         let orders = gossamer::entrust(Vec::<String>::new());
+///         let publication = gossamer::publish("orders", &orders).unwrap();
+///         gossamer::sleep(Duration::from_secs(3600)); // published until the rack ends
+///         drop(publication);
+///     }));
+///     let options = gossamer::segments().options().timeout(Duration::from_secs(60));
+///     let orders = gossamer::lookup_with::<Vec<String>>(&options, "orders").unwrap();
+///     assert_eq!(orders.apply(|orders| orders.len()), 0);
+/// })?;
+/// # Ok::<(), gossamer::RackError>(())
+/// ```
+///
+/// # Errors
+/// As [`lookup`]; [`SegmentError::PeerLost`], if the options name a host that is gone.
+///
+/// # Panics
+/// As [`lookup`].
+#[track_caller]
+pub fn lookup_with<T: 'static>(options: &OpenOptions, name: &str) -> Result<Trust<T>, LookupError> {
+    let found = options.find(name)?;
+    if let Some(trust) = ask(&found)? {
+        return Ok(trust);
+    }
+    // What the cache says may be out of date.
+    let found = options.clone().uncached().find(name)?;
+    let gone = || SegmentError::NotFound { name: found.entry.name, hosts: vec![found.host] };
+    Ok(ask(&found)?.ok_or_else(gone)?)
+}
+
+/// Asks the thread that publishes a trust for it; `None` if it does not do that any more or is gone.
+#[track_caller]
+fn ask<T: 'static>(found: &Found) -> Result<Option<Trust<T>>, LookupError> {
+    let (host, name) = (found.host, found.entry.name);
+    let Published::Trust { thread, id, .. } = found.entry.what else {
+        return Err(SegmentError::OtherKind { name, host, expected: "trust" }.into());
+    };
+    // No host of this build publishes a trust of a thread that it does not have.
+    let Some(trustee) = Trustee::of(ThreadId { host, thread }) else { return Ok(None) };
+    match trustee.try_visit(|_: &Node, id: u64| find::<T>(id), id) {
+        Ok(Ok(trust)) => Ok(Some(trust)),
+        Ok(Err(None)) | Err(DelegateError::PeerLost { .. }) => Ok(None),
+        Ok(Err(Some(published))) => {
+            Err(LookupError::OtherType { name, host, published, expected: type_name::<T>() })
+        }
+        Err(source) => Err(LookupError::Delegate { name, host, source }),
+    }
+}
+
+/// At the host that publishes it.
+fn find<T: 'static>(id: u64) -> Result<Trust<T>, Unlike> {
+    worker::shared().ok_or(None)?.publications.find(id)
+}

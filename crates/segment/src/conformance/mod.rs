@@ -1,0 +1,251 @@
+//! The suite that segments pass on every transport, instantiated by one macro.
+//!
+//! ```text
+//!   // a test program of a crate that has a transport
+//!   fn rack(hosts: u32, threads: u32) -> transport_api::conformance::Rack { .. }
+//!   gossamer_segment::conformance!(rack);
+//! ```
+//!
+//! A test is a play: each player is a thread, attached as a thread of its number to a host of the
+//! rack, and has a script. Players are in step where they [meet](Player::meet); while one waits it
+//! polls, as runtime threads do, because revocation waits for that. A rack may have fewer hosts than a
+//! play wants: players then share hosts, and what is about different hosts is left out.
+//! Every test ends within [`DEADLINE`]: what would hang fails.
+//!
+//! Reading order: `transfer` (bytes, words, fences, atomics), `refusals` (what is refused before
+//! anything is sent), `notification`, `revocation`, `names`, `life` (lost hosts, threads that are not
+//! attached, sleep).
+
+pub mod life;
+pub mod names;
+pub mod notification;
+pub mod refusals;
+pub mod revocation;
+pub mod transfer;
+
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use transport_api::HostId;
+use transport_api::conformance::{Make, Rack};
+
+use crate::{Attached, RemoteSegment, Segment, SegmentError, Segments};
+
+/// How long a test may take before it counts as hung.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Instantiates the whole suite for the racks that a [`Make`] makes. Attributes in front of it are
+/// those of every test: a transport that needs a device says so with `#[ignore = ".."]`. `one_host`
+/// behind it leaves out what is about several hosts.
+#[macro_export]
+macro_rules! conformance {
+    ($(#[$attribute:meta])* $make:path) => {
+        $crate::conformance!($(#[$attribute])* $make, one_host);
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: refusals {
+            access_is_per_host,
+        });
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: names {
+            a_name_of_two_hosts_is_ambiguous, a_cached_name_is_checked_when_it_is_opened,
+            a_refresh_forgets_what_is_gone, colliding_names_are_found_by_every_strategy,
+            an_entry_is_never_torn,
+        });
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
+            a_lost_host_is_reported_and_its_names_go,
+        });
+    };
+    ($(#[$attribute:meta])* $make:path, one_host) => {
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: transfer {
+            bytes_come_back, values_come_back, blocks_of_any_length_come_back,
+            a_word_is_never_torn, a_fence_covers_earlier_writes,
+            a_fence_covers_all_segments_of_a_host, atomics_of_several_hosts_add_up,
+            a_host_opens_its_own_segment,
+        });
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: refusals {
+            operations_stay_inside_the_segment, words_are_aligned, operations_have_a_largest_size,
+            operations_need_their_rights, bad_exports_and_opens_are_refused,
+        });
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: notification {
+            a_notification_follows_its_data, the_segment_says_when_its_owner_is_notified,
+            a_block_notifies_once, no_bytes_notify_too, untaken_notifications_are_counted,
+            a_sleeping_owner_is_notified, a_callback_may_notify_again,
+            a_notification_of_an_earlier_export_costs_nothing, waiting_ends_with_the_segment,
+        });
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: revocation {
+            nothing_is_written_after_a_revocation, a_stale_handle_is_refused,
+            a_fence_names_the_segment_that_refused, a_new_export_is_out_of_reach_of_old_handles,
+            exports_that_follow_each_other_do_not_mix, a_dropped_segment_is_revoked,
+        });
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: names {
+            a_name_that_is_not_published_is_not_found, an_open_waits_for_a_later_export,
+            a_host_has_room_for_so_many_names,
+        });
+        $crate::conformance!(@tests [$(#[$attribute])*] $make: life {
+            threads_that_are_not_attached_use_segments, an_open_that_waits_keeps_nobody_waiting,
+            a_server_that_cannot_start_can_be_started_again, operations_need_an_attached_thread,
+            a_write_without_notification_takes_no_time_of_the_owner,
+        });
+    };
+    (@tests $attributes:tt $make:path: $module:ident { $($test:ident),* $(,)? }) => {
+        $($crate::conformance!(@test $attributes $make: $module $test);)*
+    };
+    (@test [$(#[$attribute:meta])*] $make:path: $module:ident $test:ident) => {
+        #[test]
+        $(#[$attribute])*
+        fn $test() { $crate::conformance::$module::$test($make) }
+    };
+}
+
+/// Runs `test`, and fails if it takes longer than [`DEADLINE`].
+fn bounded(test: impl FnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let body = thread::spawn(move || {
+        test();
+        // The watchdog that this is for may have given up by now.
+        let _ = done.send(());
+    });
+    if let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(DEADLINE) {
+        panic!("the test did not end within {DEADLINE:?}");
+    }
+    if let Err(panic) = body.join() {
+        resume_unwind(panic)
+    }
+}
+
+/// What the players of a play have in common.
+#[derive(Default)]
+struct Stage {
+    /// Meetings that players have come to, all together.
+    arrived: AtomicUsize,
+    has_failed: AtomicBool,
+}
+
+/// A thread of a host that takes part in a test.
+struct Player {
+    segments: Segments,
+    attached: Attached,
+    stage: Arc<Stage>,
+    players: usize,
+    meetings: std::cell::Cell<usize>,
+}
+
+/// What a player does.
+type Script = Box<dyn FnOnce(&Player) + Send>;
+
+/// A script, so that scripts of different types can be in one list.
+fn script(script: impl FnOnce(&Player) + Send + 'static) -> Script {
+    Box::new(script)
+}
+
+/// Plays in a rack that `make` makes: player `n` is thread `n` of host `n`, or of the last host if
+/// there are not as many.
+fn play<const N: usize>(make: Make, scripts: [Script; N]) {
+    bounded(move || play_in(&make(N as u32, N as u32), scripts));
+}
+
+/// As [`play`], in a rack that is there already.
+fn play_in<const N: usize>(rack: &Rack, scripts: [Script; N]) {
+    let hosts = places(rack);
+    let stage = Arc::new(Stage::default());
+    thread::scope(|scope| {
+        for (number, script) in scripts.into_iter().enumerate() {
+            let segments = hosts[number.min(hosts.len() - 1)].clone();
+            let stage = stage.clone();
+            scope.spawn(move || {
+                let _failure = NoteFailure(stage.clone());
+                let attached = segments.attach(number as u32).expect("a thread of the rack");
+                let meetings = std::cell::Cell::new(0);
+                let player = Player { segments, attached, stage, players: N, meetings };
+                script(&player);
+                // Others may still need this thread's polls.
+                player.meet();
+            });
+        }
+    });
+}
+
+/// The place of every host among the segments of a rack.
+fn places(rack: &Rack) -> Vec<Segments> {
+    rack.hosts.iter().map(|host| Segments::new(host.clone())).collect()
+}
+
+/// Tells the other players if this one panics.
+struct NoteFailure(Arc<Stage>);
+
+impl Drop for NoteFailure {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.has_failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Player {
+    /// Polls until `done`.
+    fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !done() {
+            let has_failed = self.stage.has_failed.load(Ordering::Relaxed);
+            assert!(!has_failed, "another player failed while this one waited for {what}");
+            assert!(start.elapsed() < DEADLINE / 2, "waited in vain for {what}");
+            if !self.attached.poll() {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// Waits until every player has come to as many meetings as this one.
+    fn meet(&self) {
+        let number = self.meetings.get() + 1;
+        self.meetings.set(number);
+        self.stage.arrived.fetch_add(1, Ordering::AcqRel);
+        let all = number * self.players;
+        self.until("the other players", || self.stage.arrived.load(Ordering::Acquire) >= all);
+    }
+
+    /// Whether somebody has come to one meeting more than this player.
+    fn is_awaited(&self) -> bool {
+        self.stage.arrived.load(Ordering::Acquire) > self.meetings.get() * self.players
+    }
+
+    /// Exports a segment that everybody may use.
+    fn export(&self, name: &str, len: usize) -> Segment {
+        self.segments.builder(name).len(len).export().expect("a segment")
+    }
+
+    /// Opens a segment that is exported.
+    fn open(&self, name: &str) -> RemoteSegment {
+        self.segments.open(name).expect("an open segment")
+    }
+
+    /// The host of this player.
+    fn host(&self) -> HostId {
+        self.segments.local()
+    }
+
+    /// Polls for a moment, in which what must not happen could.
+    fn linger(&self) {
+        let start = Instant::now();
+        self.until("a moment", || start.elapsed() > Duration::from_millis(20));
+    }
+}
+
+/// Bytes that differ from those of other seeds, and from their neighbours.
+fn pattern(len: usize, seed: u32) -> Vec<u8> {
+    let byte = |n: u32| (n.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 23) as u8 | 1;
+    (0..len as u32).map(byte).collect()
+}
+
+/// All bytes of a segment, as its owner sees them.
+fn bytes(of: &Segment) -> Vec<u8> {
+    let mut bytes = vec![0; of.len()];
+    of.read(0, &mut bytes).expect("its own memory");
+    bytes
+}
+
+/// Whether an operation was refused because the segment `name` was revoked.
+fn is_revoked<T>(result: &Result<T, SegmentError>, name: &str) -> bool {
+    matches!(result, Err(SegmentError::Revoked(label)) if label.name.as_str() == name)
+}

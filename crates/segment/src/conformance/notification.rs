@@ -1,0 +1,344 @@
+//! What the owner learns of writes: what was asked for, after the data, in order, once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use transport_api::conformance::Make;
+
+use crate::conformance::{Player, bytes, pattern, play, script};
+use crate::{HostId, Notification, Notify, RemoteSegment, Segment, SegmentError};
+
+/// Polls until a notification is there, and takes it.
+fn next(player: &Player, of: &Segment) -> Notification {
+    let (notifications, mut told) = (of.notifications(), None);
+    player.until("a notification", || {
+        told = notifications.try_next().expect("a segment");
+        told.is_some()
+    });
+    told.expect("it was waited for")
+}
+
+/// Takes what is there now.
+fn rest(of: &Segment) -> Vec<Notification> {
+    let notifications = of.notifications();
+    std::iter::from_fn(|| notifications.try_next().expect("a segment")).collect()
+}
+
+/// Notifications say who wrote what where, arrive in order, and not before their data.
+pub fn a_notification_follows_its_data(make: Make) {
+    const COUNT: usize = 300;
+    const LEN: usize = 700;
+    let owner = script(|owner| {
+        let segment = owner.export("followed", COUNT * LEN);
+        owner.meet();
+        // Player 1 is on host 1, if there is one.
+        let writer = HostId(owner.segments.hosts().min(2) - 1);
+        for n in 0..COUNT {
+            let told = segment.notified().expect("a notification");
+            let len = LEN - n;
+            let expected = Notification { from: writer, offset: n * LEN, len, missed: 0 };
+            assert_eq!(told, expected);
+            let mut data = vec![0; len];
+            segment.read(told.offset, &mut data).expect("its own memory");
+            assert!(data == pattern(len, n as u32), "notification {n} was ahead of its data");
+        }
+        owner.meet();
+        assert_eq!(rest(&segment), []);
+        owner.meet();
+    });
+    let user = script(|user| {
+        user.meet();
+        let segment = user.open("followed");
+        assert_eq!(segment.notify(), Notify::Conditional);
+        for n in 0..COUNT {
+            let len = LEN - n;
+            segment.write_notify(n * LEN, &pattern(len, n as u32)).expect("a write");
+        }
+        user.meet();
+        user.meet();
+    });
+    play(make, [owner, user]);
+}
+
+/// What every operation does, with and without the wish to notify.
+fn every_operation(on: &RemoteSegment) {
+    on.write(8, &[1; 8]).expect("a write");
+    on.at::<u32>(4).write(&2).expect("a write");
+    on.write_block(24, &[3; 40]).expect("a block");
+    on.compare_swap(64, 0, 1).expect("a swap");
+    on.fetch_add(72, 1).expect("an addition");
+    on.read(0, &mut [0; 80]).expect("a read");
+    on.read_block(0, &mut [0; 80]).expect("a block");
+}
+
+fn every_operation_notifying(on: &RemoteSegment) {
+    on.write_notify(8, &[1; 8]).expect("a write");
+    on.at::<u32>(4).write_notify(&2).expect("a write");
+    on.write_block_notify(24, &[3; 40]).expect("a block");
+    on.compare_swap_notify(64, 9, 1).expect("a swap that finds another value");
+    on.fetch_add_notify(72, 1).expect("an addition");
+}
+
+/// Never, always, or when the writer asks for it.
+pub fn the_segment_says_when_its_owner_is_notified(make: Make) {
+    const NAMES: [(&str, Notify); 3] = [
+        ("never", Notify::Never),
+        ("always", Notify::Always),
+        ("conditional", Notify::Conditional),
+    ];
+    let owner = script(|owner| {
+        let segments = NAMES.map(|(name, notify)| {
+            let builder = owner.segments.builder(name).len(80).notify(notify);
+            builder.export().expect("a segment")
+        });
+        let last = owner.export("last", 8);
+        owner.meet();
+        next(owner, &last);
+        let told = segments.each_ref().map(|segment| {
+            let told = rest(segment);
+            assert!(told.iter().all(|told| told.missed == 0));
+            told.iter().map(|told| (told.offset, told.len)).collect::<Vec<_>>()
+        });
+        let each = [(8, 8), (16, 4), (24, 40), (64, 8), (72, 8)];
+        assert_eq!(told, [vec![], [each, each].concat(), each.to_vec()]);
+        for segment in &segments {
+            assert_eq!(segment.get::<u64>(9).expect("a word"), 2);
+            assert_eq!(segment.get::<u64>(8).expect("a word"), 1);
+        }
+        owner.meet();
+    });
+    let user = script(|user| {
+        user.meet();
+        for (name, notify) in NAMES {
+            let segment = user.open(name);
+            assert_eq!(segment.notify(), notify);
+            every_operation(&segment);
+            every_operation_notifying(&segment);
+        }
+        // Behind all of these on the same lane.
+        user.open("last").write_notify(0, &[1]).expect("a write");
+        user.meet();
+    });
+    play(make, [owner, user]);
+}
+
+/// However many parts a block is cut into, the owner hears of it once, behind all of it.
+pub fn a_block_notifies_once(make: Make) {
+    const LEN: usize = 700_001;
+    let owner = script(|owner| {
+        let segment = owner.export("block", LEN + 5);
+        owner.meet();
+        for seed in 0..3 {
+            let told = next(owner, &segment);
+            assert_eq!((told.offset, told.len, told.missed), (5, LEN, 0));
+            assert!(bytes(&segment)[5..] == pattern(LEN, seed), "block {seed}");
+            owner.meet();
+            owner.linger();
+            assert_eq!(rest(&segment), []);
+        }
+    });
+    let user = script(|user| {
+        user.meet();
+        let segment = user.open("block");
+        for seed in 0..3 {
+            segment.write_block_notify(5, &pattern(LEN, seed)).expect("a block");
+            user.meet();
+        }
+    });
+    play(make, [owner, user]);
+}
+
+/// A notification need not have data.
+pub fn no_bytes_notify_too(make: Make) {
+    let owner = script(|owner| {
+        let segment = owner.export("bare", 64);
+        owner.meet();
+        for at in [0, 7, 64] {
+            let told = segment.notified().expect("a notification");
+            assert_eq!((told.offset, told.len), (at, 0));
+        }
+        let told = segment.notified().expect("a notification");
+        assert_eq!((told.offset, told.len), (3, 0));
+        assert_eq!(bytes(&segment), [0; 64]);
+        owner.meet();
+    });
+    let user = script(|user| {
+        user.meet();
+        let segment = user.open("bare");
+        for at in [0, 7, 64] {
+            segment.write_notify(at, &[]).expect("a notification");
+        }
+        segment.write_block_notify(3, &[]).expect("a notification");
+        let outside = segment.write_notify(65, &[]);
+        assert!(matches!(outside, Err(SegmentError::OutOfBounds { .. })), "{outside:?}");
+        user.meet();
+    });
+    play(make, [owner, user]);
+}
+
+/// An owner that takes none is told how many it missed, and of the last one in any case.
+pub fn untaken_notifications_are_counted(make: Make) {
+    const COUNT: usize = 1_500;
+    let owner = script(|owner| {
+        let segment = owner.export("missed", COUNT);
+        let last = owner.export("last", 8);
+        owner.meet();
+        next(owner, &last);
+        let told = rest(&segment);
+        assert!(told.len() < COUNT, "they are not kept without bound");
+        let mut expected = 0;
+        for Notification { offset, len, missed, .. } in told {
+            expected += missed as usize;
+            assert_eq!((offset, len), (expected, 1), "in order");
+            expected += 1;
+        }
+        assert_eq!(expected, COUNT, "each was taken or counted, and the last one was not dropped");
+        owner.meet();
+        let again = next(owner, &segment);
+        assert_eq!((again.offset, again.missed), (5, 0));
+    });
+    let user = script(|user| {
+        user.meet();
+        let segment = user.open("missed");
+        for at in 0..COUNT {
+            segment.write_notify(at, &[1]).expect("a write");
+        }
+        user.open("last").write_notify(0, &[1]).expect("a write");
+        user.meet();
+        segment.write_notify(5, &[1]).expect("a write");
+    });
+    play(make, [owner, user]);
+}
+
+/// Both sides sleep until the other's notification.
+pub fn a_sleeping_owner_is_notified(make: Make) {
+    const ROUNDS: u64 = 200;
+    let turn = |own: Segment, theirs: RemoteSegment, is_first: bool| {
+        for round in 0..ROUNDS {
+            if is_first {
+                theirs.at::<u64>(0).write_notify(&round).expect("a write");
+            }
+            let told = own.notified().expect("a notification");
+            assert_eq!((told.offset, told.len), (0, 8));
+            assert_eq!(own.get::<u64>(0).expect("a word"), round);
+            if !is_first {
+                theirs.at::<u64>(0).write_notify(&round).expect("a write");
+            }
+        }
+    };
+    let first = script(move |first| {
+        let own = first.export("first", 8);
+        first.meet();
+        turn(own, first.open("second"), true);
+    });
+    let second = script(move |second| {
+        let own = second.export("second", 8);
+        second.meet();
+        turn(own, second.open("first"), false);
+    });
+    play(make, [first, second]);
+}
+
+/// A callback runs on the thread that takes the notification, and may notify another segment.
+pub fn a_callback_may_notify_again(make: Make) {
+    const ROUNDS: u64 = 200;
+    let owner = script(|owner| {
+        let question = owner.export("question", 8);
+        owner.meet();
+        let answer = owner.open("answer");
+        let (asked, counter) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (count, memory) = (counter.clone(), question.memory().clone());
+        let last = asked.clone();
+        question.notifications().for_each(move |told| {
+            assert_eq!((told.offset, told.len), (0, 8));
+            let word = memory.load(0, primitive::sync::Ordering::Acquire);
+            last.store(word, Ordering::Relaxed);
+            count.fetch_add(1, Ordering::Relaxed);
+            answer.at::<u64>(0).write_notify(&(word + 1)).expect("a write");
+        });
+        owner.meet();
+        owner.meet();
+        assert_eq!(counter.load(Ordering::Relaxed), ROUNDS);
+        assert_eq!(asked.load(Ordering::Relaxed), 2 * ROUNDS);
+        assert_eq!(rest(&question), [], "the callback has taken them");
+    });
+    let user = script(|user| {
+        let answer = user.export("answer", 8);
+        user.meet();
+        let question = user.open("question");
+        user.meet();
+        for round in 1..=ROUNDS {
+            question.at::<u64>(0).write_notify(&(2 * round)).expect("a write");
+            let told = answer.notified().expect("a notification");
+            assert_eq!((told.offset, told.len), (0, 8));
+            assert_eq!(answer.get::<u64>(0).expect("a word"), 2 * round + 1);
+        }
+        user.meet();
+    });
+    play(make, [owner, user]);
+}
+
+/// Notifications may arrive when the segment is exported anew, and is shorter.
+pub fn a_notification_of_an_earlier_export_costs_nothing(make: Make) {
+    const ROUNDS: usize = 30;
+    let owner = script(|owner| {
+        for _ in 0..ROUNDS {
+            let long = owner.export("shrinks", 4_000);
+            owner.meet();
+            next(owner, &long);
+            drop(long);
+            let short = owner.export("shrinks", 8);
+            // Those that are on their way.
+            owner.meet();
+            owner.linger();
+            for told in rest(&short) {
+                assert!(told.offset + told.len <= 8, "{told:?}");
+            }
+        }
+        owner.meet();
+        let last = owner.export("last", 8);
+        owner.meet();
+        next(owner, &last);
+    });
+    let user = script(|user| {
+        for _ in 0..ROUNDS {
+            user.meet();
+            let segment = user.open("shrinks");
+            while !user.is_awaited() {
+                // It is revoked at some time.
+                let _ = segment.write_notify(3_990, &[1; 10]);
+            }
+            user.meet();
+            let _ = segment.fence();
+        }
+        user.meet();
+        user.meet();
+        // The owner still talks to this host.
+        user.open("last").write_notify(0, &[1]).expect("a write");
+    });
+    play(make, [owner, user]);
+}
+
+/// Who waits for a notification learns that none will come.
+pub fn waiting_ends_with_the_segment(make: Make) {
+    let owner = script(|owner| {
+        for is_revoked in [false, true] {
+            let segment = owner.export("ending", 8);
+            let notifications = segment.notifications();
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(|| notifications.wait());
+                owner.linger();
+                if is_revoked {
+                    segment.revoke().expect("a revocation");
+                } else {
+                    drop(segment);
+                }
+                let ended = waiting.join().expect("no panic");
+                assert!(matches!(ended, Err(SegmentError::Revoked(_))), "{ended:?}");
+            });
+            let after = notifications.try_next();
+            assert!(matches!(after, Err(SegmentError::Revoked(_))), "{after:?}");
+        }
+    });
+    play(make, [owner]);
+}

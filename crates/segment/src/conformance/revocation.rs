@@ -1,0 +1,284 @@
+//! Revocation that holds, and generations: an old handle never reaches a later export.
+
+use primitive::sync::Ordering;
+use transport_api::conformance::Make;
+
+use crate::conformance::{Player, bytes, is_revoked, play, script};
+use crate::{RemoteSegment, Segment, SegmentError};
+
+/// A writer, which goes on until it is refused.
+type Writer = fn(&RemoteSegment) -> Result<(), SegmentError>;
+
+const WRITERS: [Writer; 6] = [
+    |on| on.write(64, &[0xff; 4_000]),
+    |on| on.write(13, &[0xff; 40_000]),
+    |on| on.write_block(1, &[0xff; 200_001]),
+    |on| on.write_notify(8, &[0xff; 8]),
+    |on| on.fetch_add(0, 1).map(drop),
+    |on| on.write_block_notify(100_000, &[0xff; 100_000]),
+];
+
+/// Two hosts write as fast as they can. Once `revoke` has returned, the owner's memory is its own.
+pub fn nothing_is_written_after_a_revocation(make: Make) {
+    const LEN: usize = 200_002;
+    let owner = script(|owner| {
+        for _ in WRITERS {
+            let segment = owner.export("fire", LEN);
+            let memory = segment.memory().clone();
+            owner.meet();
+            owner.until("both writers", || segment.notifications().try_next().is_ok_and(|n| n.is_some()));
+            owner.until("both writers", || segment.notifications().try_next().is_ok_and(|n| n.is_some()));
+            owner.linger();
+            segment.revoke().expect("a revocation");
+            let own = [0x55; LEN];
+            memory.write_from(0, &own);
+            // The writers run on until they are refused.
+            owner.meet();
+            owner.linger();
+            let mut now = [0; LEN];
+            memory.read_into(0, &mut now);
+            let written = now.iter().position(|byte| *byte != 0x55);
+            assert_eq!(written, None, "a byte was written after the revocation");
+            owner.meet();
+        }
+    });
+    let writer = |number: usize| {
+        script(move |writer: &Player| {
+            for round in 0..WRITERS.len() {
+                writer.meet();
+                let segment = writer.open("fire");
+                segment.write_notify(0, &[]).expect("it begins");
+                let write = WRITERS[(round + number) % WRITERS.len()];
+                let refused = loop {
+                    // One that never waits for an answer is refused at a fence.
+                    let written = write(&segment);
+                    let ended = if writer.is_awaited() { segment.fence() } else { Ok(()) };
+                    if let Err(error) = written.and(ended) {
+                        break error;
+                    }
+                };
+                assert!(matches!(refused, SegmentError::Revoked(_)), "{refused}");
+                let _ = segment.fence();
+                writer.meet();
+                writer.meet();
+            }
+        })
+    };
+    play(make, [owner, writer(0), writer(1)]);
+}
+
+/// Every operation on a handle of a segment that is gone.
+fn is_stale(segment: &RemoteSegment, name: &str) {
+    let read = segment.read(0, &mut [0; 8]);
+    assert!(is_revoked(&read, name), "{read:?}");
+    let block = segment.read_block(0, &mut [0; 8]);
+    assert!(is_revoked(&block, name), "{block:?}");
+    let add = segment.fetch_add(0, 1);
+    assert!(is_revoked(&add, name), "{add:?}");
+    let swap = segment.compare_swap_notify(0, 0, 1);
+    assert!(is_revoked(&swap, name), "{swap:?}");
+    let writes: [Writer; 4] = [
+        |on| on.write(0, &[1]),
+        |on| on.write_block(0, &[1]),
+        |on| on.write_notify(0, &[1]),
+        |on| on.write_block_notify(0, &[1]),
+    ];
+    for write in writes {
+        // At the next fence at the latest, and then said once.
+        let refused = write(segment).and_then(|()| segment.fence());
+        assert!(is_revoked(&refused, name), "{refused:?}");
+        segment.fence().expect("a fence says it once");
+    }
+}
+
+/// A handle of a segment that was revoked, whether it was used before or not.
+pub fn a_stale_handle_is_refused(make: Make) {
+    let owner = script(|owner| {
+        let segment = owner.export("stale", 64);
+        owner.meet();
+        owner.meet();
+        let memory = segment.memory().clone();
+        segment.revoke().expect("a revocation");
+        owner.meet();
+        owner.meet();
+        assert_eq!(memory.load(0, Ordering::Acquire), 0);
+    });
+    let user = script(|user| {
+        user.meet();
+        let (unused, used) = (user.open("stale"), user.open("stale"));
+        used.write(8, &[1]).expect("a write");
+        used.fence().expect("a fence");
+        user.meet();
+        user.meet();
+        is_stale(&unused, "stale");
+        is_stale(&used, "stale");
+        let gone = user.segments.open("stale").map(drop);
+        assert!(matches!(gone, Err(SegmentError::NotFound { .. })), "{gone:?}");
+        user.meet();
+    });
+    play(make, [owner, user]);
+}
+
+/// Of two segments of a host, the error names the one that refused, and the other one's writes are
+/// there.
+pub fn a_fence_names_the_segment_that_refused(make: Make) {
+    const ROUNDS: u64 = 20;
+    let owner = script(|owner| {
+        let kept = owner.export("kept", 64);
+        for round in 1..=ROUNDS {
+            let lost = owner.export("lost", 64);
+            owner.meet();
+            owner.meet();
+            // The user's writes may be under way.
+            drop(lost);
+            owner.meet();
+            assert_eq!(kept.get::<u64>(0).expect("a word"), round);
+        }
+    });
+    let user = script(|user| {
+        for round in 1..=ROUNDS {
+            user.meet();
+            let (kept, lost) = (user.open("kept"), user.open("lost"));
+            user.meet();
+            // Until the owner's drop is known, which may be after any number of writes.
+            let refused = loop {
+                let write = lost.at::<u64>(0).write(&round);
+                kept.at::<u64>(0).write(&round).expect("a write");
+                let fence = kept.fence();
+                if let Err(refused) = write.and(fence) {
+                    break refused;
+                }
+            };
+            assert!(is_revoked::<()>(&Err(refused.clone()), "lost"), "{refused}");
+            kept.fence().expect("a refusal is said once");
+            user.meet();
+        }
+    });
+    play(make, [owner, user]);
+}
+
+/// A name that is exported again is another segment.
+pub fn a_new_export_is_out_of_reach_of_old_handles(make: Make) {
+    let owner = script(|owner| {
+        let mut old = None;
+        for generation in 0..4 {
+            let segment = owner.export("again", 64);
+            assert_eq!(segment.generation(), generation);
+            owner.meet();
+            owner.meet();
+            assert!(bytes(&segment)[..8] == [0; 8], "an old handle reached generation {generation}");
+            assert_eq!(segment.get::<u64>(1).expect("a word"), u64::from(generation) + 1);
+            if generation.is_multiple_of(2) {
+                segment.revoke().expect("a revocation");
+            } else {
+                // A drop behind the next export's back would take that along.
+                old = Some(segment.memory().clone());
+                drop(segment);
+            }
+        }
+        assert!(old.is_some());
+    });
+    let user = script(|user| {
+        let mut old: Vec<RemoteSegment> = Vec::new();
+        for generation in 0..4 {
+            user.meet();
+            let segment = user.open("again");
+            assert_eq!(segment.generation(), generation);
+            for stale in &old {
+                is_stale(stale, "again");
+            }
+            segment.at::<u64>(1).write(&(u64::from(generation) + 1)).expect("a write");
+            segment.fence().expect("a fence");
+            old.push(segment);
+            user.meet();
+        }
+    });
+    play(make, [owner, user]);
+}
+
+/// Exports of one name and one length, in quick succession: what a handle writes is only ever in the
+/// export that its generation names.
+pub fn exports_that_follow_each_other_do_not_mix(make: Make) {
+    const ROUNDS: u32 = 100;
+    const LEN: usize = 256;
+    let is_own = |segment: &Segment| {
+        let own = u64::from(segment.generation()) + 1;
+        for index in 0..LEN / 8 {
+            let word = segment.get::<u64>(index).expect("a word");
+            assert!(word == 0 || word == own, "word {index} of export {own} is {word}");
+        }
+    };
+    let owner = script(move |owner| {
+        owner.meet();
+        for round in 0..ROUNDS {
+            let segment = owner.export("quick", LEN);
+            for _ in 0..20 {
+                owner.attached.poll();
+                is_own(&segment);
+            }
+            if round.is_multiple_of(3) {
+                drop(segment);
+            } else {
+                segment.revoke().expect("a revocation");
+            }
+        }
+        let last = owner.export("quick", LEN);
+        owner.meet();
+        is_own(&last);
+        assert_eq!(last.get::<u64>(31).expect("a word"), u64::from(ROUNDS) + 1);
+    });
+    let user = script(|user| {
+        user.meet();
+        let mut segment = None;
+        while !user.is_awaited() {
+            let Some(open) = &segment else {
+                // Between two exports there is none.
+                segment = user.segments.open("quick").ok();
+                user.attached.poll();
+                continue;
+            };
+            let open: &RemoteSegment = open;
+            let own = u64::from(open.generation()) + 1;
+            let written = open
+                .at::<[u64; 8]>(1)
+                .write(&[own; 8])
+                .and_then(|()| open.compare_swap(0, 0, own).map(drop))
+                .and_then(|()| open.fence());
+            if let Err(error) = written {
+                assert!(matches!(error, SegmentError::Revoked(_)), "{error}");
+                segment = None;
+            }
+        }
+        let last = user.open("quick");
+        last.at::<u64>(31).write(&(u64::from(last.generation()) + 1)).expect("a write");
+        last.fence().expect("a fence");
+        user.meet();
+    });
+    play(make, [owner, user]);
+}
+
+/// Dropping a segment takes its name back and revokes it; that does not wait for peers.
+pub fn a_dropped_segment_is_revoked(make: Make) {
+    let owner = script(|owner| {
+        let segment = owner.export("dropped", 64);
+        owner.meet();
+        owner.meet();
+        drop(segment);
+        owner.meet();
+        owner.meet();
+        let again = owner.export("dropped", 64);
+        assert_eq!(again.generation(), 1);
+    });
+    let user = script(|user| {
+        user.meet();
+        let segment = user.open("dropped");
+        user.meet();
+        user.meet();
+        let gone = user.segments.open("dropped").map(drop);
+        assert!(matches!(gone, Err(SegmentError::NotFound { .. })), "{gone:?}");
+        user.until("the revocation", || segment.write(0, &[1]).and(segment.fence()).is_err());
+        is_stale(&segment, "dropped");
+        user.meet();
+    });
+    play(make, [owner, user]);
+}

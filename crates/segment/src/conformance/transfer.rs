@@ -1,0 +1,307 @@
+//! Bytes, words, fences and atomics: what is written is read, whole and in order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use transport_api::conformance::Make;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::MAX_OPERATION;
+use crate::conformance::{bytes, pattern, play, script};
+
+/// A segment starts zeroed; what is written anywhere in it is read there, by both sides.
+pub fn bytes_come_back(make: Make) {
+    const LEN: usize = 10_001;
+    let owner = script(|owner| {
+        let segment = owner.export("bytes", LEN);
+        assert_eq!(bytes(&segment), [0; LEN]);
+        owner.meet();
+        owner.meet();
+        let expected = [pattern(1_001, 1), pattern(7_999, 2), pattern(1_001, 3)].concat();
+        assert!(bytes(&segment) == expected, "a fence covers what was written");
+        segment.write(5, &pattern(77, 4)).expect("a write");
+        assert!(segment.write(LEN - 3, &[0; 4]).is_err());
+        owner.meet();
+        owner.meet();
+    });
+    let user = script(|user| {
+        user.meet();
+        let segment = user.open("bytes");
+        let mut all = vec![9; LEN];
+        segment.read(0, &mut all).expect("a read");
+        assert_eq!(all, [0; LEN]);
+        segment.write(0, &pattern(1_001, 1)).expect("a write");
+        segment.write(1_001, &pattern(7_999, 2)).expect("a write");
+        segment.write(9_000, &pattern(1_001, 3)).expect("a write up to the end");
+        // Nothing, and nothing behind the last byte.
+        segment.write(0, &[]).expect("a write of nothing");
+        segment.write(LEN, &[]).expect("a write of nothing");
+        segment.read(LEN, &mut []).expect("a read of nothing");
+        let mut middle = [0; 333];
+        segment.read(1_003, &mut middle).expect("a read");
+        assert_eq!(middle, pattern(7_999, 2)[2..335], "a read follows earlier writes");
+        segment.fence().expect("a fence");
+        user.meet();
+        user.meet();
+        let mut part = [0; 77];
+        segment.read(5, &mut part).expect("a read");
+        assert_eq!(part[..], pattern(77, 4));
+        user.meet();
+    });
+    play(make, [owner, user]);
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+struct Quote {
+    bid: u64,
+    ask: u32,
+    size: u32,
+}
+
+/// Elements of several types, from the first to the last.
+pub fn values_come_back(make: Make) {
+    const COUNT: usize = 64;
+    let quote = |n: usize| Quote { bid: n as u64, ask: !n as u32, size: 7 };
+    let owner = script(move |owner| {
+        let segment = owner.export("values", COUNT * size_of::<Quote>());
+        owner.meet();
+        owner.meet();
+        for n in 0..COUNT - 1 {
+            assert_eq!(segment.get::<Quote>(n).expect("a value"), quote(n));
+        }
+        assert_eq!(segment.get::<u8>(COUNT * 16 - 1).expect("a byte"), 0xab);
+        segment.put(0, &quote(99)).expect("a value");
+        assert!(segment.put(COUNT, &quote(0)).is_err());
+        owner.meet();
+        owner.meet();
+    });
+    let user = script(move |user| {
+        user.meet();
+        let segment = user.open("values");
+        for n in 0..COUNT {
+            segment.at(n).write(&quote(n)).expect("a write");
+        }
+        assert_eq!(segment.at::<Quote>(COUNT - 1).read().expect("a read"), quote(COUNT - 1));
+        segment.at::<u8>(COUNT * 16 - 1).write(&0xab).expect("a write of the last byte");
+        let last = segment.at_byte::<u32>(COUNT * 16 - 4).read().expect("a read");
+        assert_eq!(last.to_ne_bytes()[3], 0xab);
+        assert_eq!(segment.at::<[u64; 4]>(3).offset(), 96);
+        segment.fence().expect("a fence");
+        user.meet();
+        user.meet();
+        assert_eq!(segment.at::<Quote>(0).read().expect("a read"), quote(99));
+        user.meet();
+    });
+    play(make, [owner, user]);
+}
+
+/// Blocks that are cut, and that exceed what may be under way without a fence.
+pub fn blocks_of_any_length_come_back(make: Make) {
+    const LEN: usize = 3 * (512 << 10) + 13;
+    let lengths = [
+        0,
+        1,
+        7,
+        MAX_OPERATION - 1,
+        MAX_OPERATION,
+        MAX_OPERATION + 1,
+        300_001,
+        LEN - 3,
+    ];
+    let owner = script(move |owner| {
+        let segment = owner.export("blocks", LEN);
+        for (seed, len) in (1..).zip(lengths) {
+            owner.meet();
+            owner.meet();
+            let expected = pattern(len, seed);
+            let now = bytes(&segment);
+            assert!(now[3..3 + len] == expected, "{len} bytes as the owner sees them");
+            assert_eq!(now[..3], [0; 3], "before {len} bytes");
+        }
+    });
+    let user = script(move |user| {
+        let mut segment = None;
+        for (seed, len) in (1..).zip(lengths) {
+            user.meet();
+            let segment = segment.get_or_insert_with(|| user.open("blocks"));
+            let sent = pattern(len, seed);
+            segment.write_block(3, &sent).expect("a block");
+            let mut back = vec![0; len];
+            segment.read_block(3, &mut back).expect("a block");
+            assert!(back == sent, "{len} bytes read back");
+            segment.fence().expect("a fence");
+            user.meet();
+        }
+    });
+    play(make, [owner, user]);
+}
+
+/// One hammers words, of which readers on both sides never see a part.
+pub fn a_word_is_never_torn(make: Make) {
+    const ROUNDS: u64 = 3_000;
+    const WORDS: usize = 9;
+    let is_whole = |word: u64| {
+        let bytes = word.to_ne_bytes();
+        bytes.iter().all(|byte| *byte == bytes[0])
+    };
+    let owner = script(move |owner| {
+        let segment = owner.export("words", WORDS * 8);
+        owner.meet();
+        let mut seen = 0;
+        while !owner.is_awaited() {
+            for n in 0..WORDS {
+                let word = segment.get::<u64>(n).expect("a word");
+                assert!(is_whole(word), "{word:#x}");
+                seen += u64::from(word != 0);
+            }
+            owner.attached.poll();
+        }
+        owner.meet();
+        assert!(seen > 0, "the owner saw no write");
+    });
+    let writer = script(move |writer| {
+        writer.meet();
+        let segment = writer.open("words");
+        for round in 0..ROUNDS {
+            let byte = round as u8 | 1;
+            // Words that are written by themselves, and as part of more, not all of it aligned.
+            segment.at::<u64>(0).write(&u64::from_ne_bytes([byte; 8])).expect("a write");
+            segment.write(8, &[byte; (WORDS - 1) * 8]).expect("a write");
+        }
+        segment.fence().expect("a fence");
+        writer.meet();
+    });
+    let reader = script(move |reader| {
+        reader.meet();
+        let segment = reader.open("words");
+        loop {
+            let words = segment.at::<[u64; WORDS]>(0).read().expect("a read");
+            assert!(words.into_iter().all(is_whole), "{words:x?}");
+            if reader.is_awaited() {
+                break;
+            }
+        }
+        reader.meet();
+    });
+    play(make, [owner, writer, reader]);
+}
+
+/// After a fence the owner sees everything, without a notification.
+pub fn a_fence_covers_earlier_writes(make: Make) {
+    const ROUNDS: u32 = 60;
+    const LEN: usize = 40_000;
+    let owner = script(|owner| {
+        let segment = owner.export("fenced", LEN);
+        owner.meet();
+        for round in 0..ROUNDS {
+            owner.meet();
+            assert!(bytes(&segment) == pattern(LEN, round), "round {round}");
+            owner.meet();
+        }
+    });
+    let user = script(|user| {
+        user.meet();
+        let segment = user.open("fenced");
+        for round in 0..ROUNDS {
+            let all = pattern(LEN, round);
+            // Parts of different lengths, the last of which are the shortest.
+            let mut at = 0;
+            for len in [20_000, 10_001, 5_000, 4_000, 900, 90, 8, 1] {
+                segment.write(at, &all[at..at + len]).expect("a write");
+                at += len;
+            }
+            assert_eq!(at, LEN);
+            segment.fence().expect("a fence");
+            user.meet();
+            user.meet();
+        }
+    });
+    play(make, [owner, user]);
+}
+
+/// A fence is for a host, not for a segment; segments of a host do not mix.
+pub fn a_fence_covers_all_segments_of_a_host(make: Make) {
+    const LEN: usize = 5_000;
+    let owner = script(|owner| {
+        let (first, second) = (owner.export("first", LEN), owner.export("second", LEN));
+        owner.meet();
+        owner.meet();
+        assert!(bytes(&first) == pattern(LEN, 1));
+        assert!(bytes(&second) == pattern(LEN, 2));
+    });
+    let user = script(|user| {
+        user.meet();
+        let (first, second) = (user.open("first"), user.open("second"));
+        for (at, (one, two)) in pattern(LEN, 1).into_iter().zip(pattern(LEN, 2)).enumerate() {
+            first.write(at, &[one]).expect("a write");
+            second.write(at, &[two]).expect("a write");
+        }
+        second.fence().expect("a fence");
+        user.meet();
+    });
+    play(make, [owner, user]);
+}
+
+/// Additions and swaps of all hosts, the owner's among them, lose nothing.
+pub fn atomics_of_several_hosts_add_up(make: Make) {
+    const EACH: u64 = 300;
+    let swapped = Arc::new(AtomicU64::new(0));
+    let all_swapped = swapped.clone();
+    let count = move |segment: &crate::RemoteSegment| {
+        let mut seen = 0;
+        for _ in 0..EACH {
+            segment.fetch_add(8, 3).expect("an addition");
+            let old = segment.compare_swap(16, seen, seen + 1).expect("a swap");
+            if old == seen {
+                swapped.fetch_add(1, Ordering::Relaxed);
+                seen += 1;
+            } else {
+                seen = old;
+            }
+        }
+    };
+    let counts = [count.clone(), count.clone(), count];
+    let [owner_counts, counts @ ..] = counts;
+    let owner = script(move |owner| {
+        let segment = owner.export("sum", 64);
+        owner.meet();
+        owner_counts(&owner.open("sum"));
+        owner.meet();
+        assert_eq!(segment.get::<u64>(1).expect("a word"), 3 * 3 * EACH);
+        let swapped = all_swapped.load(Ordering::Relaxed);
+        assert_eq!(segment.get::<u64>(2).expect("a word"), swapped);
+        assert!(swapped >= EACH, "{swapped} swaps succeeded: somebody's always do");
+        let others = [0, 3, 4, 5, 6, 7].map(|n| segment.get::<u64>(n).expect("a word"));
+        assert_eq!(others, [0; 6]);
+    });
+    let [one, two] = counts.map(|count| {
+        script(move |user: &super::Player| {
+            user.meet();
+            count(&user.open("sum"));
+            user.meet();
+        })
+    });
+    play(make, [owner, one, two]);
+}
+
+/// The owner's own view is a segment like any other.
+pub fn a_host_opens_its_own_segment(make: Make) {
+    let owner = script(|owner| {
+        let segment = owner.export("own", 100_000);
+        let own = owner.open("own");
+        assert_eq!((own.owner(), own.len(), own.generation()), (owner.host(), 100_000, 0));
+        own.write_block(1, &pattern(99_999, 1)).expect("a block");
+        assert_eq!(own.fetch_add(0, 0).expect("an addition") >> 8, {
+            let first = [&[0][..], &pattern(7, 1)].concat();
+            u64::from_le_bytes(first.try_into().expect("eight bytes")) >> 8
+        });
+        own.fence().expect("a fence");
+        assert!(bytes(&segment)[1..] == pattern(99_999, 1));
+        own.write_notify(8, &[5; 8]).expect("a write");
+        let told = segment.notified().expect("a notification");
+        assert_eq!((told.from, told.offset, told.len), (owner.host(), 8, 8));
+        assert_eq!(segment.get::<u64>(1).expect("a word"), 0x0505_0505_0505_0505);
+    });
+    play(make, [owner]);
+}

@@ -1,0 +1,12 @@
+//! The suite of segments over TLS, each host with a certificate of its own.
+
+mod tcp;
+
+use transport_api::conformance::Rack;
+
+fn rack(hosts: u32, threads: u32) -> Rack {
+    let authority = tcp::Authority::new();
+    tcp::rack(hosts, threads, |host| authority.of(host))
+}
+
+gossamer_segment::conformance!(rack);

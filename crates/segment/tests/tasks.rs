@@ -1,0 +1,95 @@
+//! Segments used by tasks of an async runtime with a single thread, which no operation may block.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gossamer_segment::{Access, HostId, Rights, SegmentError, Segments};
+use transport_api::Transport;
+use transport_shm::ShmTransport;
+
+fn hosts() -> [Segments; 2] {
+    let hosts = ShmTransport::in_process(2, 1).expect("a rack");
+    let segments = |host: &Arc<ShmTransport>| Segments::new(host.clone() as Arc<dyn Transport>);
+    [segments(&hosts[0]), segments(&hosts[1])]
+}
+
+fn run<R>(task: impl Future<Output = R>) -> R {
+    let builder = || tokio::runtime::Builder::new_current_thread().enable_time().build();
+    builder().expect("a runtime").block_on(task)
+}
+
+#[test]
+fn an_operation_that_waits_does_not_block_the_thread() {
+    let [owner, user] = hosts();
+    let _servers = [owner.serve(0).expect("served"), user.serve(0).expect("served")];
+    run(async {
+        // It waits for a name that a task of the same thread publishes later.
+        let wait = user.options().timeout(Duration::from_secs(600)).open_async("later");
+        tokio::task::yield_now().await;
+        let segment = owner.builder("later").len(1 << 20).export_async().await.expect("a segment");
+        let later = wait.await.expect("opened");
+
+        later.at::<u64>(1).write_async(70).await.expect("a write");
+        later.at::<u64>(2).write_notify_async(71).await.expect("a write");
+        later.fence_async().await.expect("a fence");
+        assert_eq!(segment.get::<u64>(1).expect("a word"), 70);
+        let told = segment.notified().expect("it was notified");
+        assert_eq!((told.from, told.offset, told.len), (HostId(1), 16, 8));
+        assert_eq!(later.at::<u64>(1).read_async().await.expect("a read"), 70);
+        assert_eq!(later.compare_swap_async(8, 70, 75).await.expect("a swap"), 70);
+        assert_eq!(later.fetch_add_async(8, 5).await.expect("an addition"), 75);
+
+        // Operations that are under way side by side, each with its own buffer.
+        let block = |n: u8| vec![n; 100_000];
+        let writes = [1, 2, 3].map(|n| later.write_async(usize::from(n) << 17, block(n)));
+        for write in writes {
+            write.await.expect("a write");
+        }
+        later.fence_async().await.expect("a fence");
+        let reads = [1, 2, 3].map(|n: u8| (n, later.read_async(usize::from(n) << 17, 100_000)));
+        for (n, read) in reads {
+            assert_eq!(read.await.expect("a read"), block(n));
+        }
+
+        // One that is given up goes on.
+        drop(later.fetch_add_async(0, 1));
+        later.fence_async().await.expect("a fence");
+        assert_eq!(later.fetch_add_async(0, 1).await.expect("an addition"), 1);
+
+        segment.revoke_async().await.expect("revoked");
+        let late = later.read_async(0, 1).await.expect_err("it was revoked");
+        assert!(matches!(late, SegmentError::Revoked(_)), "{late}");
+    });
+}
+
+#[test]
+fn errors_reach_the_task() {
+    let [owner, user] = hosts();
+    let unserved = run(user.open_async("words")).expect_err("no thread works for it");
+    assert!(matches!(unserved, SegmentError::NotAttached), "{unserved}");
+    let _server = owner.serve(0).expect("served");
+    let server = user.serve(0).expect("served");
+    run(async {
+        let access = Access::all(Rights::READ);
+        let builder = owner.builder("words").len(64).access(access);
+        let _segment = builder.export_async().await.expect("a segment");
+        let taken = owner.builder("words").len(64).export_async().await.expect_err("two of them");
+        assert!(matches!(taken, SegmentError::NameTaken(_)), "{taken}");
+        let invalid = user.open_async("not a name").await.expect_err("no name");
+        assert!(matches!(invalid, SegmentError::InvalidName(_)), "{invalid}");
+        let words = user.open_async("words").await.expect("opened");
+        let outside = words.read_async(8, usize::MAX).await.expect_err("too much");
+        assert!(matches!(outside, SegmentError::OutOfBounds { .. }), "{outside}");
+        let refused = words.write_async(0, [1]).await.expect_err("not allowed");
+        assert!(matches!(refused, SegmentError::Rights { .. }), "{refused}");
+        let misaligned = words.at_byte::<u64>(4).read_async().await.expect_err("misaligned");
+        assert!(matches!(misaligned, SegmentError::Misaligned { .. }), "{misaligned}");
+        // What is under way when the threads end that carry operations out.
+        let wait = user.options().timeout(Duration::from_secs(600)).open_async("never");
+        drop(server);
+        let ended = wait.await.expect_err("nothing carries it out");
+        assert!(matches!(ended, SegmentError::RackEnded | SegmentError::NotFound { .. }), "{ended}");
+        let late = words.read_async(0, 1).await.expect_err("nothing carries it out");
+        assert!(matches!(late, SegmentError::RackEnded), "{late}");
+    });
+}
