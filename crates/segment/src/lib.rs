@@ -55,9 +55,9 @@ mod record;
 mod remote;
 mod segments;
 mod shared;
+pub mod table;
 #[cfg(feature = "tokio")]
 mod tasks;
-pub mod table;
 
 pub use transport_api::{Access, HostId, Rights};
 

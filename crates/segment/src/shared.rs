@@ -31,6 +31,8 @@ pub(crate) struct Exports {
     /// By name: the number of its key, for as long as the process lives, so that the generations of
     /// its region rise; and how often it was exported.
     numbers: HashMap<Name, (u64, u32)>,
+    /// By the number of their key: the bytes of the longest segment that had it.
+    longest: HashMap<u64, usize>,
     /// By the number of their key.
     live: HashMap<u64, Weak<Exported>>,
 }
@@ -47,6 +49,8 @@ impl Exports {
     }
 
     pub(crate) fn add(&mut self, key: RegionKey, exported: &Arc<Exported>) {
+        let longest = self.longest.entry(key.number()).or_default();
+        *longest = exported.len.max(*longest);
         self.live.insert(key.number(), Arc::downgrade(exported));
     }
 
@@ -63,13 +67,12 @@ impl Exports {
         }
     }
 
-    /// The segment with this key, if it is exported now; an error if no segment ever had the key.
-    pub(crate) fn find(&self, key: RegionKey) -> Result<Option<Arc<Exported>>, ()> {
-        match self.live.get(&key.number()) {
-            Some(exported) => Ok(exported.upgrade()),
-            None if (1..=self.numbers.len() as u64).contains(&key.number()) => Ok(None),
-            None => Err(()),
-        }
+    /// The segment with this key, if it is exported now, and the bytes of the longest one that ever
+    /// had the key; `None` if none ever had it.
+    pub(crate) fn find(&self, key: RegionKey) -> Option<(Option<Arc<Exported>>, usize)> {
+        let longest = self.longest.get(&key.number())?;
+        let live = self.live.get(&key.number()).and_then(Weak::upgrade);
+        Some((live, *longest))
     }
 }
 

@@ -88,7 +88,10 @@ fn errors_reach_the_task() {
         let wait = user.options().timeout(Duration::from_secs(600)).open_async("never");
         drop(server);
         let ended = wait.await.expect_err("nothing carries it out");
-        assert!(matches!(ended, SegmentError::RackEnded | SegmentError::NotFound { .. }), "{ended}");
+        assert!(
+            matches!(ended, SegmentError::RackEnded | SegmentError::NotFound { .. }),
+            "{ended}"
+        );
         let late = words.read_async(0, 1).await.expect_err("nothing carries it out");
         assert!(matches!(late, SegmentError::RackEnded), "{late}");
     });

@@ -19,8 +19,8 @@ use crate::clerk::requests::Requests;
 use crate::engine::windows::Windows;
 use crate::name::Name;
 use crate::notification::{Notification, callback};
-use crate::shared::Shared;
-use crate::table::Entry;
+use crate::shared::{Exported, Shared};
+use crate::table::{Entry, Notify};
 
 /// Bytes of one operation, at most: larger ones are cut.
 pub(crate) const PIECE: usize = 64 << 10;
@@ -299,6 +299,10 @@ impl Engine {
     ) -> Result<Option<Entry>, OpError> {
         let place = Location::caller();
         callback::check_may_wait("a lookup", place);
+        // Its loss is reported once, and may have been.
+        if let Some(reason) = self.progress.loss(host) {
+            return Err(OpError::PeerLost(host, reason));
+        }
         let number = self.requests.ask(&self.progress, host, thread, name)?;
         if let Some(parker) = &self.parker {
             self.poll_until(parker, || self.requests.has_ended(number));
@@ -375,20 +379,24 @@ impl Owner for Engine {
 
     fn notified(&self, arrived: Arrived) -> Result<(), Violation> {
         let Arrived { from, key, at, len, value } = arrived;
-        let exported = self.shared.exports.lock().find(key).map_err(|()| {
-            Violation(format!("a notification of segment {key:?}, which was never exported"))
-        })?;
-        // Revoked meanwhile.
-        let Some(exported) = exported else { return Ok(()) };
+        let Some((exported, longest)) = self.shared.exports.lock().find(key) else {
+            return Err(Violation(format!(
+                "a notification of segment {key:?}, which was never exported"
+            )));
+        };
         // What has no bytes of its own tells of an earlier operation.
         let len = if len == 0 { u64::from(value) } else { len };
-        let total = exported.len as u64;
-        if len > total || at > total - len {
+        let is_inside = |total: usize| len <= total as u64 && at <= total as u64 - len;
+        if !is_inside(longest) {
             return Err(Violation(format!(
-                "a notification of bytes {at}..{} of segment {key:?}, which has {total}",
+                "a notification of bytes {at}..{} of segment {key:?}, which has {longest}",
                 at.saturating_add(len)
             )));
         }
+        // Revoked meanwhile, and perhaps exported again; or of no interest to this process.
+        let is_wanted =
+            |exported: &Arc<Exported>| is_inside(exported.len) && exported.notify != Notify::Never;
+        let Some(exported) = exported.filter(is_wanted) else { return Ok(()) };
         exported.queue.push(Notification {
             from: from.host,
             offset: at as usize,

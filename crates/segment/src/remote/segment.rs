@@ -131,7 +131,9 @@ impl RemoteSegment {
     /// ```
     #[inline(always)]
     pub fn at<T>(&self, index: usize) -> Element<'_, T> {
-        Element::new(self, index.saturating_mul(size_of::<T>()))
+        // An index beyond all memory is out of bounds, and not misaligned.
+        let last = usize::MAX - usize::MAX % align_of::<T>();
+        Element::new(self, index.checked_mul(size_of::<T>()).unwrap_or(last))
     }
 
     /// The `T` at byte `offset`, which must be a multiple of `T`'s alignment.
@@ -388,7 +390,9 @@ impl RemoteSegment {
                 region.check(at, 8, needs)?;
                 let old = operation(engine, region)?;
                 if let Some(thread) = thread {
-                    engine.announce(region, at, 8, thread)?;
+                    // It was done and must not be done again. Who revokes the segment, or is gone,
+                    // meanwhile is not told of it.
+                    let _ = engine.announce(region, at, 8, thread);
                 }
                 Ok(old)
             })
@@ -524,14 +528,21 @@ impl RemoteSegment {
         engine: &Engine,
         region: &RemoteRegion,
     ) -> Result<Option<RemoteRegion>, SegmentError> {
-        let entry = crate::lookup::at_host(engine, &self.info.label.name, self.owner())?;
-        if entry.is_none_or(|entry| entry.generation != self.info.generation) {
+        let is_there = || -> Result<bool, SegmentError> {
+            let entry = crate::lookup::at_host(engine, &self.info.label.name, self.owner())?;
+            Ok(entry.is_some_and(|entry| entry.generation == self.info.generation))
+        };
+        if !is_there()? {
             return Ok(None);
         }
         let imported = engine.import(self.owner(), region.key(), std::time::Duration::ZERO);
-        Ok(imported
-            .ok()
-            .filter(|new| new.generation() != region.generation() && new.len() == region.len()))
+        let is_other = |new: &RemoteRegion| {
+            new.generation() != region.generation() && new.len() == region.len()
+        };
+        let Some(new) = imported.ok().filter(is_other) else { return Ok(None) };
+        // The name may have been exported anew since the look, and the region is then another
+        // segment's.
+        Ok(is_there()?.then_some(new))
     }
 }
 
