@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use transport_api::{HostId, RegionError};
 
 use crate::engine::{Engine, attached, here, run};
 use crate::error::{Label, SegmentError};
 use crate::lookup::{self, Found, Query};
 use crate::name::Name;
-use crate::remote::segment::{Info, RemoteSegment};
+use crate::remote::renewal::Info;
+use crate::remote::segment::RemoteSegment;
 use crate::shared::Shared;
 use crate::table::{Published, Strategy};
 
@@ -156,6 +156,9 @@ impl OpenOptions {
             if begin.elapsed() >= timeout {
                 return found;
             }
+            if self.shared.has_ended() {
+                return Err(SegmentError::RackEnded);
+            }
             // A name that is not found was looked up, whether or not that was forced.
             if query.is_forced || matches!(found, Err(SegmentError::NotFound { .. })) {
                 self.sleep(pause);
@@ -199,8 +202,7 @@ impl OpenOptions {
             }
             engine.shared.clerk.learn_region(host, &entry, region.generation());
         }
-        let (generation, renewed) = (entry.generation, Mutex::new(None));
-        let info = Info { label, generation, notify, thread, renewed };
+        let info = Info::new(&self.shared, &region, (label, &entry), (notify, thread));
         Ok(RemoteSegment::new(self.shared.clone(), region, info))
     }
 }
