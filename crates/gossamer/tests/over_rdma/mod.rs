@@ -1,6 +1,7 @@
 //! Segments over RDMA beyond their suite: what an operation posts and costs, and records that a
 //! device shows in parts.
 
+mod access;
 mod cost;
 mod records;
 
