@@ -130,7 +130,8 @@ pub enum SegmentError {
         /// Bytes of an operation, at most.
         max: usize,
     },
-    /// The owner has revoked the segment since it was opened.
+    /// The owner has revoked the segment since it was opened, or its access has been changing for
+    /// longer than an operation waits.
     #[error("{0} was revoked by its owner; open it again")]
     Revoked(Label),
     /// A write inside a callback found too many bytes on their way already.
@@ -158,6 +159,35 @@ pub enum SegmentError {
         /// Why.
         source: Arc<RegionError>,
     },
+    /// A host would be allowed more than when the segment was exported.
+    #[error(
+        "{segment} cannot give {host} {asked:?}: its export allowed {allowed:?}; export a new \
+         segment instead"
+    )]
+    Broader {
+        /// The segment.
+        segment: Label,
+        /// The host that would get more.
+        host: HostId,
+        /// What it was to be allowed.
+        asked: Rights,
+        /// What it was allowed when the segment was exported.
+        allowed: Rights,
+    },
+    /// A change of access has failed behind the point of no return.
+    #[error("{segment} is not exported: no host can use it until its access is changed again")]
+    NotExported {
+        /// The segment.
+        segment: Label,
+        /// Why it could not be exported again.
+        source: Arc<RegionError>,
+    },
+    /// The owner has changed what hosts may do to the segment.
+    #[error(
+        "the owner of {0} has changed what hosts may do while writes were on their way: some since \
+         the last fence were refused; write them again"
+    )]
+    AccessChanged(Label),
     /// A lane could not be opened.
     #[error("cannot attach this thread")]
     Lane(#[source] Arc<LaneError>),
@@ -200,6 +230,9 @@ impl SegmentError {
     pub(crate) fn region(segment: Label, error: RegionError) -> Self {
         match error {
             RegionError::KeyTaken(_) => Self::NameTaken(segment.name),
+            RegionError::Broader { host, asked, allowed, .. } => {
+                Self::Broader { segment, host, asked, allowed }
+            }
             RegionError::PeerLost(host, reason) => Self::PeerLost(host, reason),
             error => Self::Region { segment, source: Arc::new(error) },
         }

@@ -102,9 +102,7 @@ mod tests {
             Corpus::of("registry").write(name, [&[first], table].concat());
         };
         let key = RegionKey::new(Namespace::SEGMENTS, 5);
-        let segment = |notify| {
-            Published::Segment { key, len: 4096, region_generation: 3, notify, thread: 1 }
-        };
+        let segment = |notify| Published::Segment { key, len: 4096, notify, thread: 1 };
         let entry = |name: &str, what| Entry {
             name: Name::new(name).expect("a name"),
             generation: 3,

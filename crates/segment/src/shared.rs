@@ -1,7 +1,7 @@
 //! [`Shared`]: what all threads of a process have of the segments of one rack.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -31,6 +31,8 @@ pub(crate) struct Exports {
     /// By name: the number of its key, for as long as the process lives, so that the generations of
     /// its region rise; and how often it was exported.
     numbers: HashMap<Name, (u64, u32)>,
+    /// By the number of their key: the bytes of the longest segment that had it.
+    longest: HashMap<u64, usize>,
     /// By the number of their key.
     live: HashMap<u64, Weak<Exported>>,
 }
@@ -47,6 +49,8 @@ impl Exports {
     }
 
     pub(crate) fn add(&mut self, key: RegionKey, exported: &Arc<Exported>) {
+        let longest = self.longest.entry(key.number()).or_default();
+        *longest = exported.len.max(*longest);
         self.live.insert(key.number(), Arc::downgrade(exported));
     }
 
@@ -63,12 +67,51 @@ impl Exports {
         }
     }
 
-    /// The segment with this key, if it is exported now; an error if no segment ever had the key.
-    pub(crate) fn find(&self, key: RegionKey) -> Result<Option<Arc<Exported>>, ()> {
-        match self.live.get(&key.number()) {
-            Some(exported) => Ok(exported.upgrade()),
-            None if (1..=self.numbers.len() as u64).contains(&key.number()) => Ok(None),
-            None => Err(()),
+    /// The segment with this key, if it is exported now, and the bytes of the longest one that ever
+    /// had the key; `None` if none ever had it.
+    pub(crate) fn find(&self, key: RegionKey) -> Option<(Option<Arc<Exported>>, usize)> {
+        let longest = self.longest.get(&key.number())?;
+        let live = self.live.get(&key.number()).and_then(Weak::upgrade);
+        Some((live, *longest))
+    }
+}
+
+/// How often operations on a region were refused as revoked that nobody waits for, such as writes.
+/// Clones count the same.
+#[derive(Clone, Default)]
+pub(crate) struct Doubts(Arc<AtomicU32>);
+
+impl Doubts {
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A region of some host that was opened.
+struct Opened {
+    name: Name,
+    /// How often its owner had exported the name before.
+    generation: u32,
+    doubts: Doubts,
+}
+
+/// The regions that were opened. One that no [`RemoteSegment`](crate::RemoteSegment) uses any more
+/// goes when there are twice as many as were left the last time.
+#[derive(Default)]
+struct Openings {
+    regions: HashMap<(HostId, RegionKey), Opened>,
+    left: usize,
+}
+
+impl Openings {
+    /// Fewer are not worth the work.
+    const FEW: usize = 64;
+
+    fn forget_unused(&mut self) {
+        if self.regions.len() >= 2 * self.left.max(Self::FEW) {
+            self.regions.retain(|_, opened| Arc::strong_count(&opened.doubts.0) > 1);
+            self.left = self.regions.len();
         }
     }
 }
@@ -78,8 +121,7 @@ pub(crate) struct Shared {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) clerk: Clerk,
     pub(crate) exports: Mutex<Exports>,
-    /// Names of the regions that were opened, for messages.
-    pub(crate) opened: Mutex<HashMap<(HostId, RegionKey), Name>>,
+    opened: Mutex<Openings>,
     /// How a thread that is not attached has something done.
     pub(crate) spawn: OnceLock<Spawn>,
     pub(crate) has_ended: AtomicBool,
@@ -95,6 +137,29 @@ impl Shared {
             spawn: OnceLock::new(),
             has_ended: AtomicBool::new(false),
         })
+    }
+
+    /// A region was opened under this name, which its owner had exported so often before.
+    pub(crate) fn open(&self, region: (HostId, RegionKey), named: (Name, u32)) -> Doubts {
+        let mut opened = self.opened.lock();
+        opened.forget_unused();
+        let (name, generation) = named;
+        let fresh = || Opened { name, generation, doubts: Doubts::default() };
+        let entry = opened.regions.entry(region).or_insert_with(fresh);
+        (entry.name, entry.generation) = named;
+        entry.doubts.clone()
+    }
+
+    /// The name of a region that was opened, and how often its owner had exported that before.
+    pub(crate) fn opened(&self, region: (HostId, RegionKey)) -> Option<(Name, u32)> {
+        self.opened.lock().regions.get(&region).map(|opened| (opened.name, opened.generation))
+    }
+
+    /// An operation on a region was refused as revoked: the next one imports it again.
+    pub(crate) fn doubt(&self, region: (HostId, RegionKey)) {
+        if let Some(opened) = self.opened.lock().regions.get(&region) {
+            opened.doubts.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn local(&self) -> HostId {

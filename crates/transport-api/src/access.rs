@@ -130,6 +130,21 @@ impl Access {
         self
     }
 
+    /// Without what `rights` does not contain.
+    ///
+    /// ```
+    /// use gossamer_transport_api::{Access, HostId, Rights};
+    ///
+    /// let access = Access::read().write_for([HostId(1)]).limited_to(Rights::READ);
+    /// assert_eq!(access.of(HostId(1)), Rights::READ);
+    /// ```
+    #[must_use]
+    pub fn limited_to(mut self, rights: Rights) -> Self {
+        self.all = Rights(self.all.0 & rights.0);
+        self.named.values_mut().for_each(|named| named.0 &= rights.0);
+        self
+    }
+
     /// The rights of `host`.
     pub fn of(&self, host: HostId) -> Rights {
         self.named.get(&host).copied().unwrap_or(self.all)

@@ -208,9 +208,8 @@ pub fn colliding_names_are_found_by_every_strategy(make: Make) {
                         if missing.contains(&index) {
                             assert!(is_not_found(&found), "{name} by {strategy:?}: {found:?}");
                         } else {
-                            let found = found.unwrap_or_else(|error| {
-                                panic!("{name} by {strategy:?}: {error}")
-                            });
+                            let found = found
+                                .unwrap_or_else(|error| panic!("{name} by {strategy:?}: {error}"));
                             assert_eq!(found.len(), (index + 1) * 8, "{name} by {strategy:?}");
                         }
                     }
@@ -298,7 +297,8 @@ pub fn an_open_waits_for_a_later_export(make: Make) {
     });
     let user = script(|user| {
         user.meet();
-        let brief = user.segments.options().timeout(Duration::from_millis(3)).open("never").map(drop);
+        let brief =
+            user.segments.options().timeout(Duration::from_millis(3)).open("never").map(drop);
         assert!(is_not_found(&brief), "{brief:?}");
         let segment = user.segments.options().timeout(DEADLINE).open("later");
         assert_eq!(segment.expect("an open segment").len(), 8);

@@ -16,14 +16,11 @@ use transport_api::{
 };
 
 use crate::clerk::requests::Requests;
-use crate::engine::windows::Windows;
+use crate::engine::windows::{PIECE, Windows};
 use crate::name::Name;
 use crate::notification::{Notification, callback};
-use crate::shared::Shared;
+use crate::shared::{Exported, Shared};
 use crate::table::{Entry, Notify};
-
-/// Bytes of one operation, at most: larger ones are cut.
-pub(crate) const PIECE: usize = 64 << 10;
 
 /// Reads of one block that are under way, at most.
 const READS: usize = 8;
@@ -156,10 +153,14 @@ impl Engine {
         let staging = self.staging(bytes.len());
         staging.write_from(0, bytes);
         let mut lane = self.progress.lane(host).borrow_mut();
-        match notify {
-            None => lane.write(to, at, &staging)?,
-            Some(thread) => lane.write_notify(to, at, &staging, thread, 0)?,
+        let started = match notify {
+            None => lane.write(to, at, &staging),
+            Some(thread) => lane.write_notify(to, at, &staging, thread, 0),
+        };
+        if started.is_err() {
+            self.windows.take_back(host, bytes.len());
         }
+        started?;
         // The staging memory may change once this has returned.
         lane.flush()
     }
@@ -180,6 +181,7 @@ impl Engine {
 
     /// Tells `thread` of the owner that `len` bytes at `at` have changed, behind every earlier
     /// operation of this thread on the region.
+    #[track_caller]
     pub(crate) fn announce(
         &self,
         on: &RemoteRegion,
@@ -189,8 +191,13 @@ impl Engine {
     ) -> Result<(), OpError> {
         let nothing = self.staging(0);
         let len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.reserve(on.owner(), 0)?;
         let mut lane = self.progress.lane(on.owner()).borrow_mut();
-        lane.write_notify(on, at, &nothing, thread, len)?;
+        let started = lane.write_notify(on, at, &nothing, thread, len);
+        if started.is_err() {
+            self.windows.take_back(on.owner(), 0);
+        }
+        started?;
         lane.flush()
     }
 
@@ -218,6 +225,17 @@ impl Engine {
         let last = self.wait(last);
         let refused = self.windows.take_refused(host).map_or(Ok(0), Err);
         refused.and(before).and(last).map(drop)
+    }
+
+    /// A region of `host` was imported again, because the owner had refused an operation that is
+    /// repeated. The next fence would report that refusal. If no write is on its way, which might have
+    /// been refused as well, that report is taken here.
+    #[track_caller]
+    pub(crate) fn forget_refusals(&self, host: HostId) {
+        if self.windows.is_clean(host) {
+            // Only refusals, and the loss of the host, which every operation reports.
+            let _ = self.fence(host);
+        }
     }
 
     // ---- reading -------------------------------------------------------------------------------
@@ -299,6 +317,10 @@ impl Engine {
     ) -> Result<Option<Entry>, OpError> {
         let place = Location::caller();
         callback::check_may_wait("a lookup", place);
+        // Its loss is reported once, and may have been.
+        if let Some(reason) = self.progress.loss(host) {
+            return Err(OpError::PeerLost(host, reason));
+        }
         let number = self.requests.ask(&self.progress, host, thread, name)?;
         if let Some(parker) = &self.parker {
             self.poll_until(parker, || self.requests.has_ended(number));
@@ -356,15 +378,20 @@ impl Engine {
     }
 
     /// Revokes a region of this host, and waits until no operation touches its memory.
+    ///
+    /// # Errors
+    /// [`RegionError::Unknown`]; [`RegionError::PeerLost`], of this host, if the rack ends first.
     #[track_caller]
     pub(crate) fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
         let (transport, local) = (&self.shared.transport, self.shared.local());
         let revocation = self
             .progress
             .begin_with(local, |token| transport.begin_revoke(self.thread, key, token))?;
-        // It ends otherwise only if the rack does, and then no peer is left.
-        let _ = self.wait(revocation);
-        Ok(())
+        match self.wait(revocation) {
+            Err(OpError::PeerLost(host, reason)) => Err(RegionError::PeerLost(host, reason)),
+            // No other error ends a revocation.
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 }
 
@@ -375,22 +402,24 @@ impl Owner for Engine {
 
     fn notified(&self, arrived: Arrived) -> Result<(), Violation> {
         let Arrived { from, key, at, len, value } = arrived;
-        let exported = self.shared.exports.lock().find(key).map_err(|()| {
-            Violation(format!("a notification of segment {key:?}, which was never exported"))
-        })?;
-        // Revoked meanwhile, or told of an earlier export of the name that did take notifications.
-        let Some(exported) = exported.filter(|exported| exported.notify != Notify::Never) else {
-            return Ok(());
+        let Some((exported, longest)) = self.shared.exports.lock().find(key) else {
+            return Err(Violation(format!(
+                "a notification of segment {key:?}, which was never exported"
+            )));
         };
         // What has no bytes of its own tells of an earlier operation.
         let len = if len == 0 { u64::from(value) } else { len };
-        let total = exported.len as u64;
-        if len > total || at > total - len {
+        let is_inside = |total: usize| len <= total as u64 && at <= total as u64 - len;
+        if !is_inside(longest) {
             return Err(Violation(format!(
-                "a notification of bytes {at}..{} of segment {key:?}, which has {total}",
+                "a notification of bytes {at}..{} of segment {key:?}, which has {longest}",
                 at.saturating_add(len)
             )));
         }
+        // Revoked meanwhile, and perhaps exported again; or of no interest to this process.
+        let is_wanted =
+            |exported: &Arc<Exported>| is_inside(exported.len) && exported.notify != Notify::Never;
+        let Some(exported) = exported.filter(is_wanted) else { return Ok(()) };
         exported.queue.push(Notification {
             from: from.host,
             offset: at as usize,
@@ -398,6 +427,12 @@ impl Owner for Engine {
             missed: 0,
         });
         Ok(())
+    }
+
+    fn refused(&self, host: HostId, error: &OpError) {
+        if let OpError::Revoked(key) = error {
+            self.shared.doubt((host, *key));
+        }
     }
 
     fn peer_gone(&self, event: &PeerEvent) {

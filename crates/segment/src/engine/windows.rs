@@ -9,6 +9,13 @@ use std::cell::{Cell, RefCell};
 use progress::Operation;
 use transport_api::{HostId, OpError};
 
+/// Bytes of one operation, at most: larger ones are cut.
+pub(crate) const PIECE: usize = 64 << 10;
+
+/// What a lane keeps of each write besides its bytes, about: so writes without bytes, which only
+/// notify, do not pile up either.
+const OVERHEAD: usize = 64;
+
 /// Bytes after which a fence is begun.
 pub(super) const WINDOW: usize = 256 << 10;
 
@@ -40,7 +47,7 @@ impl Windows {
         wait: impl FnOnce(Operation) -> Result<u64, OpError>,
     ) -> Result<(), OpError> {
         let window = &self.0[host.0 as usize];
-        window.unfenced.set(window.unfenced.get() + bytes);
+        window.unfenced.set(window.unfenced.get() + bytes + OVERHEAD);
         if window.unfenced.get() < WINDOW {
             return Ok(());
         }
@@ -54,13 +61,29 @@ impl Windows {
         Ok(())
     }
 
+    /// Whether nothing was written to `host` since the last fence that a caller has waited for.
+    pub(super) fn is_clean(&self, host: HostId) -> bool {
+        let window = &self.0[host.0 as usize];
+        window.unfenced.get() == 0
+            && window.fence.borrow().is_none()
+            && window.refused.borrow().is_none()
+    }
+
     /// Whether [`reserve`](Self::reserve) would not wait for `bytes`, in writes of any size.
     pub(super) fn has_room(&self, host: HostId, bytes: usize) -> bool {
         let window = &self.0[host.0 as usize];
-        let bytes = window.unfenced.get().saturating_add(bytes);
+        let overhead = OVERHEAD * (bytes / PIECE + 2);
+        let bytes = window.unfenced.get().saturating_add(bytes).saturating_add(overhead);
         let is_free = || window.fence.borrow().as_ref().is_none_or(Operation::has_ended);
         // The fence of a second window would wait for that of the first, which begins now.
         bytes < WINDOW || (bytes < 2 * WINDOW && is_free())
+    }
+
+    /// A write of `bytes` was not begun after all.
+    pub(super) fn take_back(&self, host: HostId, bytes: usize) {
+        let unfenced = &self.0[host.0 as usize].unfenced;
+        // A fence may have begun meanwhile.
+        unfenced.set(unfenced.get().saturating_sub(bytes + OVERHEAD));
     }
 
     /// Keeps what a fence has found refused for [`take_refused`](Self::take_refused); the loss of the

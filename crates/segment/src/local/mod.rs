@@ -1,6 +1,7 @@
 //! The exporter's side: [`Segment`], and how one is made.
 
 mod builder;
+mod grants;
 mod segment;
 
 pub use self::builder::Builder;

@@ -4,27 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use primitive::SharedBytes;
-use transport_api::{Access, HostId, OpError, Region, RegionKey, Rights};
+use transport_api::{Access, HostId, OpError, RegionKey, Rights};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::engine::run;
 use crate::error::{Label, SegmentError};
+use crate::local::grants::{Change, Grants};
 use crate::name::Name;
 use crate::notification::queue::Queue;
 use crate::notification::{Notification, Notifications};
 use crate::shared::{Exported, Shared};
 use crate::table::{Entry, Notify, Published};
-
-/// What is exported of a segment, and with which access.
-struct Export {
-    /// `None` while its access changes, and once that has failed.
-    region: Option<Region>,
-    /// The access that it was exported with, which later ones never exceed.
-    first: Access,
-    now: Access,
-}
 
 /// Memory of this process that other hosts read and write under a name. Dropping it takes the name
 /// back and revokes it, without waiting; [`revoke`](Self::revoke) waits until no peer touches it.
@@ -34,7 +25,7 @@ pub struct Segment {
     key: RegionKey,
     generation: u32,
     memory: SharedBytes,
-    export: Mutex<Export>,
+    grants: Arc<Grants>,
     exported: Arc<Exported>,
 }
 
@@ -57,18 +48,16 @@ impl Segment {
         let (key, generation) = shared.exports.lock().number(&label.name);
         let region = shared
             .transport
-            .export(key, len, access.clone())
+            .export(key, len, access)
             .map_err(|error| SegmentError::region(label.clone(), error))?;
         let exported = Arc::new(Exported { len, notify, queue: Arc::new(Queue::new()) });
         shared.add(key, &exported);
-        let (memory, region_generation) = (region.memory().clone(), region.generation());
-        let export = Export { region: Some(region), first: access.clone(), now: access };
-        let len = len as u64;
-        let what = Published::Segment { key, len, region_generation, notify, thread };
+        let memory = region.memory().clone();
+        let what = Published::Segment { key, len: len as u64, notify, thread };
         let entry = Entry { name: label.name, generation, what };
         clerk.add(&*shared.transport, entry)?;
-        let export = Mutex::new(export);
-        Ok(Segment { shared: shared.clone(), label, key, generation, memory, export, exported })
+        let grants = Arc::new(Grants::new(label.clone(), region));
+        Ok(Segment { shared: shared.clone(), label, key, generation, memory, grants, exported })
     }
 
     #[cfg(feature = "tokio")]
@@ -192,16 +181,84 @@ impl Segment {
 
     /// What each host may do to it now.
     pub fn access(&self) -> Access {
-        self.export.lock().now.clone()
+        self.grants.now()
     }
+
+    /// Changes what each host may do, and returns once no operation is under way that the new access
+    /// does not allow. The bytes stay as they are. Hosts keep what they have opened: their operations
+    /// meanwhile wait for the change, and what then is not allowed is [`SegmentError::Rights`].
+    /// `access` must allow each host no more than the access that the segment was exported with.
+    ///
+    /// Where memory is mapped, importers check their rights themselves: this is for programs that
+    /// agree, as all of a rack do, and no protection against a process that does not.
+    ///
+    /// # Errors
+    /// [`SegmentError::Broader`], and nothing has changed; [`SegmentError::NotExported`] if the memory
+    /// could not be exported again: no host can use the segment then, until this succeeds.
+    /// [`SegmentError::NotAttached`], [`SegmentError::RackEnded`].
+    #[track_caller]
+    pub fn set_access(&self, access: impl Into<Access>) -> Result<(), SegmentError> {
+        self.change(Change::Access(access.into()))
+    }
+
+    /// Inhibits writes, as section 3.1.1 of the paper has it for synchronisation: once this has
+    /// returned, no host writes to the segment or swaps words there, whatever it had under way, until
+    /// [`allow_writes`](Self::allow_writes). Reads go on, and so do writes of the owner.
+    ///
+    /// ```
+    /// # let hosts = transport_shm::ShmTransport::in_process(1, 1)?;
+    /// # let segments = gossamer_segment::Segments::new(hosts[0].clone());
+    /// # let _attached = segments.attach(0)?;
+    /// use gossamer_segment::SegmentError;
+    ///
+    /// let owner = segments.builder("ledger").len(64).export()?;
+    /// let ledger = segments.open("ledger")?;
+    /// ledger.at::<u64>(0).write(&1)?;
+    /// owner.inhibit_writes()?;
+    /// assert!(matches!(ledger.at::<u64>(0).write(&2), Err(SegmentError::Rights { .. })));
+    /// assert_eq!(ledger.at::<u64>(0).read()?, 1);
+    /// owner.allow_writes()?;
+    /// ledger.at::<u64>(0).write(&3)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`set_access`](Self::set_access).
+    #[track_caller]
+    pub fn inhibit_writes(&self) -> Result<(), SegmentError> {
+        self.change(Change::Inhibited(true))
+    }
+
+    /// Allows again what [`inhibit_writes`](Self::inhibit_writes) has inhibited. Hosts that have
+    /// opened the segment write without opening it again.
+    ///
+    /// # Errors
+    /// As [`set_access`](Self::set_access).
+    #[track_caller]
+    pub fn allow_writes(&self) -> Result<(), SegmentError> {
+        self.change(Change::Inhibited(false))
+    }
+
+    /// Whether writes are inhibited.
+    pub fn is_write_inhibited(&self) -> bool {
+        self.grants.is_inhibited()
+    }
+
+    #[track_caller]
+    fn change(&self, change: Change) -> Result<(), SegmentError> {
+        let grants = self.grants.clone();
+        run(&self.shared, move |engine| grants.change(engine, change))
+    }
+
+    // ---- memory and life -----------------------------------------------------------------------
 
     /// Keeps its pages in memory until [`unpin`](Self::unpin). Memory of RDMA devices always is.
     ///
     /// # Errors
     /// [`SegmentError::System`]: a user may pin only so much (`ulimit -l`).
     pub fn pin(&self) -> Result<(), SegmentError> {
-        let what = || format!("cannot pin {} ({} bytes; see `ulimit -l`)", self.label, self.len());
-        Ok(()).map_err(|error| SegmentError::io(what(), error))
+        let what = || format!("cannot pin {}", self.label);
+        self.memory.pin().map_err(|error| SegmentError::io(what(), error))
     }
 
     /// Lets the system move its pages out of memory again.
@@ -210,19 +267,7 @@ impl Segment {
     /// [`SegmentError::System`].
     pub fn unpin(&self) -> Result<(), SegmentError> {
         let what = || format!("cannot unpin {}", self.label);
-        Ok(()).map_err(|error| SegmentError::io(what(), error))
-    }
-
-    /// Changes what each host may do, and returns once no operation is under way that the new access
-    /// does not allow. Operations of peers meanwhile wait for it. `access` must allow each host no
-    /// more than the access that the segment was exported with.
-    ///
-    /// # Errors
-    /// [`SegmentError::Region`] if it allows more.
-    #[track_caller]
-    pub fn set_access(&self, access: impl Into<Access>) -> Result<(), SegmentError> {
-        let _ = access.into();
-        Err(SegmentError::NotAttached)
+        self.memory.unpin().map_err(|error| SegmentError::io(what(), error))
     }
 
     /// Takes the name back and revokes the segment. Once this has returned, no peer touches the
@@ -233,10 +278,8 @@ impl Segment {
     #[track_caller]
     pub fn revoke(self) -> Result<(), SegmentError> {
         self.shared.clerk.remove(&self.label.name, self.generation);
-        let (key, label) = (self.key, self.label.clone());
-        run(&self.shared, move |engine| {
-            engine.revoke(key).map_err(|error| SegmentError::region(label, error))
-        })
+        let grants = self.grants.clone();
+        run(&self.shared, move |engine| grants.revoke(engine))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod element;
 mod open;
+mod renewal;
 mod segment;
 
 pub use self::element::Element;

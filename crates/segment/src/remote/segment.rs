@@ -12,7 +12,6 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use transport_api::{HostId, OpError, RemoteRegion, Rights, Window};
 
 use crate::engine::{Engine, attached, is_attached, run};
@@ -20,24 +19,13 @@ use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::notification::callback;
 use crate::remote::element::Element;
+use crate::remote::renewal::Info;
 use crate::shared::Shared;
 use crate::table::Notify;
 
 /// Bytes of one operation, at most: [`RemoteSegment::read_block`] and
 /// [`RemoteSegment::write_block`] move more.
 pub const MAX_OPERATION: usize = crate::engine::PIECE;
-
-/// What never changes about a segment that was opened.
-pub(super) struct Info {
-    pub(super) label: Label,
-    /// How often the name had been exported before.
-    pub(super) generation: u32,
-    pub(super) notify: Notify,
-    /// The thread of the owner that takes notifications.
-    pub(super) thread: u32,
-    /// The region once the owner has changed access since it was opened.
-    pub(super) renewed: Mutex<Option<RemoteRegion>>,
-}
 
 /// A segment that was opened. Clones are the same; any thread may use it, and one that is attached
 /// to the rack, such as a fiber's, does so without a detour.
@@ -59,20 +47,24 @@ pub(super) struct Info {
 /// checked copy and nothing else. Elsewhere a fiber that has to wait parks, and other fibers of its
 /// thread run.
 ///
+/// The owner may change what hosts may do ([`Segment::set_access`](crate::Segment::set_access)).
+/// Operations meanwhile wait, for up to five seconds, and then go on with the new rights. From then on
+/// those of an attached thread on mapped memory take a little longer; a segment that is opened again
+/// is as fast as before.
+///
 /// These are the WRITE, READ and CAS of Thekkath, Levy and Lazowska 1994, section 3.1.
 #[derive(Clone)]
 pub struct RemoteSegment {
-    region: RemoteRegion,
+    /// As it was when it was opened; `info` has it as it is now.
+    pub(super) region: RemoteRegion,
     /// Whether a write needs no notification.
     is_silent: bool,
-    shared: Arc<Shared>,
-    info: Arc<Info>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) info: Arc<Info>,
 }
 
 impl RemoteSegment {
     pub(super) fn new(shared: Arc<Shared>, region: RemoteRegion, info: Info) -> Self {
-        let key = (region.owner(), region.key());
-        shared.opened.lock().insert(key, info.label.name);
         Self { region, is_silent: info.notify != Notify::Always, shared, info: Arc::new(info) }
     }
 
@@ -101,7 +93,8 @@ impl RemoteSegment {
         self.region.is_empty()
     }
 
-    /// What its owner allowed this host when it was opened.
+    /// What its owner allowed this host when it was opened. It may change since
+    /// ([`Segment::set_access`](crate::Segment::set_access)).
     pub fn rights(&self) -> Rights {
         self.region.rights()
     }
@@ -131,7 +124,9 @@ impl RemoteSegment {
     /// ```
     #[inline(always)]
     pub fn at<T>(&self, index: usize) -> Element<'_, T> {
-        Element::new(self, index.saturating_mul(size_of::<T>()))
+        // An index beyond all memory is out of bounds, and not misaligned.
+        let last = usize::MAX - usize::MAX % align_of::<T>();
+        Element::new(self, index.checked_mul(size_of::<T>()).unwrap_or(last))
     }
 
     /// The `T` at byte `offset`, which must be a multiple of `T`'s alignment.
@@ -380,15 +375,22 @@ impl RemoteSegment {
         let needs = if thread.is_some() { Rights::ATOMIC | Rights::WRITE } else { Rights::ATOMIC };
         let segment = self.clone();
         run(&self.shared, move |_| {
+            // What was swapped is not swapped again if only the notification is refused.
+            let mut swapped = None;
             segment.with_engine((at, 8, needs), |engine, region| {
                 if !at.is_multiple_of(8) {
                     return Err(OpError::Misaligned(at));
                 }
                 // Nothing is done that could then not be told.
                 region.check(at, 8, needs)?;
-                let old = operation(engine, region)?;
+                let old = match swapped {
+                    Some(old) => old,
+                    None => *swapped.insert(operation(engine, region)?),
+                };
                 if let Some(thread) = thread {
-                    engine.announce(region, at, 8, thread)?;
+                    // It was done and must not be done again. Who revokes the segment, or is gone,
+                    // meanwhile is not told of it.
+                    let _ = engine.announce(region, at, 8, thread);
                 }
                 Ok(old)
             })
@@ -403,17 +405,15 @@ impl RemoteSegment {
     ///
     /// # Errors
     /// Why the first of them that was refused was: it may have been on another segment of that host,
-    /// which the error names. [`SegmentError::PeerLost`].
+    /// which the error names. [`SegmentError::AccessChanged`] if the owner has changed what hosts may
+    /// do while writes were on their way, so that some of them may be lost: write them again.
+    /// [`SegmentError::PeerLost`].
     #[track_caller]
     pub fn fence(&self) -> Result<(), SegmentError> {
-        let (shared, owner, own) = (self.shared.clone(), self.owner(), self.info.label.clone());
+        let segment = self.clone();
         run(&self.shared, move |engine| {
-            engine.fence(owner).map_err(|error| {
-                let name =
-                    error.key().and_then(|key| shared.opened.lock().get(&(owner, key)).cloned());
-                let label = name.map_or(own, |name| Label { name, host: owner });
-                SegmentError::refused(label, error)
-            })
+            let fenced = engine.fence(segment.owner());
+            fenced.map_err(|error| segment.fence_error(engine, error))
         })
     }
 
@@ -484,54 +484,6 @@ impl RemoteSegment {
         run(&self.shared, move |_| {
             segment.with_engine(place, |engine, region| operation(engine, region, &bytes))
         })
-    }
-
-    /// Carries out an operation on a thread that is attached, once more if the owner has changed
-    /// what it allows since.
-    #[track_caller]
-    fn with_engine<R>(
-        &self,
-        (at, count, needs): (usize, usize, Rights),
-        mut operation: impl FnMut(&Engine, &RemoteRegion) -> Result<R, OpError>,
-    ) -> Result<R, SegmentError> {
-        let engine = attached(&self.shared).ok_or(SegmentError::NotAttached)?;
-        let renewed = self.info.renewed.lock().clone();
-        let region = renewed.as_ref().unwrap_or(&self.region);
-        let mut attempt = |region: &RemoteRegion| {
-            // What would not pass with any rights is said before anything is asked for.
-            OpError::check(region.key(), (Rights::ALL, region.len()), (at, count, needs))?;
-            operation(&engine, region)
-        };
-        let refused = match attempt(region) {
-            Err(refused @ (OpError::Revoked(_) | OpError::Rights { .. })) => refused,
-            other => return other.map_err(|error| SegmentError::refused(self.label(), error)),
-        };
-        // To look for other rights is to wait.
-        let renewed = if callback::is_running() { None } else { self.renew(&engine, region)? };
-        let Some(region) = renewed else {
-            return Err(SegmentError::refused(self.label(), refused));
-        };
-        let result = attempt(&region);
-        *self.info.renewed.lock() = Some(region);
-        result.map_err(|error| SegmentError::refused(self.label(), error))
-    }
-
-    /// The region with the rights that its owner gives now, if that has changed them since `region`
-    /// was imported; `None` if they are the same or the segment is gone.
-    #[track_caller]
-    fn renew(
-        &self,
-        engine: &Engine,
-        region: &RemoteRegion,
-    ) -> Result<Option<RemoteRegion>, SegmentError> {
-        let entry = crate::lookup::at_host(engine, &self.info.label.name, self.owner())?;
-        if entry.is_none_or(|entry| entry.generation != self.info.generation) {
-            return Ok(None);
-        }
-        let imported = engine.import(self.owner(), region.key(), std::time::Duration::ZERO);
-        Ok(imported
-            .ok()
-            .filter(|new| new.generation() != region.generation() && new.len() == region.len()))
     }
 }
 

@@ -3,8 +3,7 @@
 //! ```text
 //!   word 0        kind | notify << 8 | bytes of the name << 16 | thread << 32
 //!   word 1        generation
-//!   words 2..7    a segment: region key, length, generation of the region; a trust: its id, the id of
-//!                 its type; then zero
+//!   words 2..7    a segment: region key, length; a trust: its id, the id of its type; then zero
 //!   words 7..15   the name, and zeroes behind it
 //!   word 15       checksum of words 0..15
 //! ```
@@ -70,9 +69,6 @@ pub enum Published {
         key: RegionKey,
         /// Its bytes, at least one.
         len: u64,
-        /// The generation of its region when it was exported. A later one is another segment under
-        /// the name, or this one since its owner has changed access.
-        region_generation: u32,
         /// Which writes notify its owner.
         notify: Notify,
         /// The thread of its owner that is notified.
@@ -212,17 +208,15 @@ impl Published {
         }
     }
 
-    /// Kind, notification, and three words.
-    fn encode(&self) -> (u8, u8, [u64; 3]) {
+    /// Kind, notification, and two words.
+    fn encode(&self) -> (u8, u8, [u64; 2]) {
         match *self {
-            Self::Segment { key, len, region_generation, notify, .. } => {
-                (SEGMENT, notify.code(), [key.0, len, region_generation.into()])
-            }
-            Self::Trust { id, type_id, .. } => (TRUST, 0, [id, type_id, 0]),
+            Self::Segment { key, len, notify, .. } => (SEGMENT, notify.code(), [key.0, len]),
+            Self::Trust { id, type_id, .. } => (TRUST, 0, [id, type_id]),
         }
     }
 
-    fn decode(head: &Head, [first, second, third]: [u64; 3]) -> Result<Self, Malformed> {
+    fn decode(head: &Head, [first, second]: [u64; 2]) -> Result<Self, Malformed> {
         let thread = head.thread;
         if thread as usize >= THREADS_PER_HOST {
             return Err(Malformed::Thread(thread));
@@ -236,12 +230,9 @@ impl Published {
                 if len == 0 || len > MAX_LEN {
                     return Err(Malformed::Len(len));
                 }
-                let region_generation = u32::try_from(third)
-                    .map_err(|_| Malformed::Reserved { word: 4, value: third })?;
-                Ok(Self::Segment { key, len, region_generation, notify, thread })
+                Ok(Self::Segment { key, len, notify, thread })
             }
             TRUST if head.notify != 0 => Err(Malformed::Notify(head.notify)),
-            TRUST if third != 0 => Err(Malformed::Reserved { word: 4, value: third }),
             TRUST => Ok(Self::Trust { thread, id: first, type_id: second }),
             kind => Err(Malformed::Kind(kind)),
         }
@@ -256,7 +247,7 @@ impl Entry {
         let mut words = [0; ENTRY_WORDS];
         words[0] = Head { kind, notify, name_len, thread: self.what.thread() }.word();
         words[1] = u64::from(self.generation);
-        words[2..5].copy_from_slice(&payload);
+        words[2..4].copy_from_slice(&payload);
         let name = self.name.padded().as_chunks().0;
         for (word, bytes) in words[NAME..CHECKSUM].iter_mut().zip(name) {
             *word = u64::from_ne_bytes(*bytes);
@@ -267,8 +258,8 @@ impl Entry {
     fn decode(head: &Head, words: &EntryWords) -> Result<Self, Malformed> {
         let generation = u32::try_from(words[1])
             .map_err(|_| Malformed::Reserved { word: 1, value: words[1] })?;
-        let what = Published::decode(head, [words[2], words[3], words[4]])?;
-        only_zeroes(words, 5..NAME)?;
+        let what = Published::decode(head, [words[2], words[3]])?;
+        only_zeroes(words, 4..NAME)?;
         let mut bytes = [0; Name::MAX_LEN];
         for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(&words[NAME..CHECKSUM]) {
             *bytes = word.to_ne_bytes();

@@ -5,6 +5,7 @@
 
 use std::net::TcpListener;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +13,10 @@ use std::time::{Duration, Instant};
 use fiber::{Config, Scheduler, spawn_local};
 use gossamer_segment::Segments;
 use progress::Progress;
-use transport_api::{HostId, Transport};
+use transport_api::{
+    Access, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
+    Transport,
+};
 use transport_shm::ShmTransport;
 use transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
 
@@ -117,4 +121,74 @@ pub(crate) fn in_fiber<R: 'static>(
     });
     progress.close();
     result.expect("a fiber that ends without a panic")
+}
+
+/// A transport that does not export memory again while it is told to fail.
+struct Failing(Arc<dyn Transport>, Arc<AtomicBool>);
+
+/// The same host, over a transport that does not export memory again while the flag is set.
+pub(crate) fn failing(host: &Host) -> (Host, Arc<AtomicBool>) {
+    let fails = Arc::new(AtomicBool::new(false));
+    (Host::new(Arc::new(Failing(host.transport.clone(), fails.clone()))), fails)
+}
+
+impl Transport for Failing {
+    fn local(&self) -> HostId {
+        self.0.local()
+    }
+    fn hosts(&self) -> u32 {
+        self.0.hosts()
+    }
+    fn threads(&self) -> u32 {
+        self.0.threads()
+    }
+    fn maps(&self, peer: HostId) -> bool {
+        self.0.maps(peer)
+    }
+    fn export(&self, key: RegionKey, len: usize, access: Access) -> Result<Region, RegionError> {
+        self.0.export(key, len, access)
+    }
+    fn revoke(&self, key: RegionKey) -> Result<(), RegionError> {
+        self.0.revoke(key)
+    }
+    fn begin_revoke(&self, thread: u32, key: RegionKey, token: u64) -> Result<(), RegionError> {
+        self.0.begin_revoke(thread, key, token)
+    }
+    fn reexport(&self, region: &Region, access: Access) -> Result<Region, RegionError> {
+        if self.1.load(Ordering::Relaxed) {
+            let (len, source) = (region.memory().len(), std::io::ErrorKind::OutOfMemory.into());
+            return Err(RegionError::NoMemory { len, source });
+        }
+        self.0.reexport(region, access)
+    }
+    fn import(
+        &self,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+    ) -> Result<RemoteRegion, RegionError> {
+        self.0.import(owner, key, timeout)
+    }
+    fn begin_import(
+        &self,
+        thread: u32,
+        owner: HostId,
+        key: RegionKey,
+        timeout: Duration,
+        token: u64,
+    ) -> Result<(), RegionError> {
+        self.0.begin_import(thread, owner, key, timeout, token)
+    }
+    fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
+        self.0.lane(thread, peer)
+    }
+    fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
+        self.0.parker(thread)
+    }
+    fn unpark(&self, thread: u32) {
+        self.0.unpark(thread);
+    }
+    fn leave(&self) {
+        self.0.leave();
+    }
 }

@@ -1,0 +1,211 @@
+//! Operations of a segment whose owner changes what hosts may do: importing it again.
+//!
+//! ```text
+//!   operation --refused--> look the name up --another export, or none--> Revoked
+//!       ^                     ^     | the same export
+//!       |                     |     v
+//!       |                     +-- import, a moment at a time: not exported yet
+//!       |                           | imported
+//!       +------- other rights ------+------- the same rights ----------> Rights
+//! ```
+//!
+//! An operation waits for up to [`RENEWAL_TIMEOUT`] in all. A change of access takes as long as the slowest
+//! thread that maps the memory takes to poll, so that this is much. An operation of another segment,
+//! and one of this segment that is refused because it has no right, need not wait.
+//!
+//! Writes are not acknowledged, so those that were on their way are refused behind the writer's back:
+//! a fence reports that ([`SegmentError::AccessChanged`]), and the next operation imports again
+//! because the refusal has raised a doubt ([`Doubts`](crate::shared::Doubts)).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use transport_api::{OpError, RegionError, RemoteRegion, Rights};
+
+use crate::engine::{Engine, attached};
+use crate::error::{Label, SegmentError};
+use crate::lookup;
+use crate::notification::callback;
+use crate::remote::segment::RemoteSegment;
+use crate::shared::{Doubts, Shared};
+use crate::table::{Entry, Notify};
+
+/// How long an operation waits while the access of its segment changes, at most.
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an import waits for the export before the name is looked up again, at first and at most.
+const SLICE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+
+/// What a segment that was opened has besides its region.
+pub(super) struct Info {
+    pub(super) label: Label,
+    /// How often the name had been exported before.
+    pub(super) generation: u32,
+    pub(super) notify: Notify,
+    /// The thread of the owner that takes notifications.
+    pub(super) thread: u32,
+    /// The region since the owner has changed access.
+    renewed: Mutex<Option<RemoteRegion>>,
+    doubts: Doubts,
+    /// How many of them were looked into.
+    settled: AtomicU32,
+}
+
+impl Info {
+    pub(super) fn new(
+        shared: &Shared,
+        region: &RemoteRegion,
+        (label, entry): (Label, &Entry),
+        (notify, thread): (Notify, u32),
+    ) -> Info {
+        let (generation, name) = (entry.generation, label.name);
+        let doubts = shared.open((label.host, region.key()), (name, generation));
+        let settled = AtomicU32::new(doubts.count());
+        Info { label, generation, notify, thread, renewed: Mutex::new(None), doubts, settled }
+    }
+
+    /// Whether an operation was refused that nobody waited for, once for each. Not inside a callback,
+    /// which must not wait.
+    fn has_doubt(&self) -> bool {
+        let doubts = self.doubts.count();
+        self.settled.load(Ordering::Relaxed) != doubts
+            && !callback::is_running()
+            && self.settled.swap(doubts, Ordering::Relaxed) != doubts
+    }
+
+    /// The region as it was imported last.
+    fn region(&self, opened: &RemoteRegion) -> RemoteRegion {
+        self.renewed.lock().as_ref().unwrap_or(opened).clone()
+    }
+}
+
+/// Why an operation has to look for another export of its segment.
+enum Cause {
+    /// The owner refuses it.
+    Refused(OpError),
+    /// The owner may refuse it: it has refused an earlier one.
+    Doubt,
+}
+
+impl RemoteSegment {
+    /// Carries out an operation on a thread that is attached, again if the owner has changed what it
+    /// allows since the segment was imported. `operation` may be called several times: whatever of it
+    /// has been done before it is refused, it must not do twice.
+    #[track_caller]
+    pub(super) fn with_engine<R>(
+        &self,
+        (at, count, needs): (usize, usize, Rights),
+        mut operation: impl FnMut(&Engine, &RemoteRegion) -> Result<R, OpError>,
+    ) -> Result<R, SegmentError> {
+        let engine = attached(&self.shared).ok_or(SegmentError::NotAttached)?;
+        let mut region = self.info.region(&self.region);
+        // What would not pass with any rights is said before anything is asked for.
+        OpError::check(region.key(), (Rights::ALL, region.len()), (at, count, needs))
+            .map_err(|error| SegmentError::refused(self.label(), error))?;
+        let mut deadline = None;
+        loop {
+            let cause = if self.info.has_doubt() {
+                Cause::Doubt
+            } else {
+                match operation(&engine, &region) {
+                    Ok(result) => return Ok(result),
+                    Err(refused @ (OpError::Revoked(_) | OpError::Rights { .. })) => {
+                        Cause::Refused(refused)
+                    }
+                    Err(error) => return Err(SegmentError::refused(self.label(), error)),
+                }
+            };
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + RENEWAL_TIMEOUT);
+            region = self.renew(&engine, region, (needs, cause), deadline)?;
+        }
+    }
+
+    /// The region as its owner exports it now.
+    ///
+    /// # Errors
+    /// Why the operation fails, if it is not another region.
+    #[track_caller]
+    fn renew(
+        &self,
+        engine: &Engine,
+        region: RemoteRegion,
+        (needs, cause): (Rights, Cause),
+        deadline: Instant,
+    ) -> Result<RemoteRegion, SegmentError> {
+        let (refused, is_doubt) = match cause {
+            Cause::Refused(error) => (error, false),
+            Cause::Doubt => (OpError::Revoked(region.key()), true),
+        };
+        // Where memory is mapped it is known whether these are the rights of now.
+        let is_current = region.window().is_some_and(|window| window.is_live());
+        let refused = SegmentError::refused(self.label(), refused);
+        // To look for other rights is to wait.
+        if callback::is_running() || is_current && !is_doubt {
+            return Err(refused);
+        }
+        let newest = self.info.region(&self.region);
+        if newest.generation() > region.generation() {
+            return Ok(newest);
+        }
+        let mut slice = SLICE.0;
+        loop {
+            self.check_published(engine)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            match engine.import(self.owner(), region.key(), slice.min(left)) {
+                Ok(new) if new.len() != region.len() => {
+                    return Err(SegmentError::Revoked(self.label()));
+                }
+                Ok(new) if new.generation() == region.generation() => {
+                    return if is_doubt { Ok(new) } else { Err(refused) };
+                }
+                Ok(new) => {
+                    // The name may have been exported anew since the look, and the region is then
+                    // another segment's.
+                    self.check_published(engine)?;
+                    engine.forget_refusals(self.owner());
+                    *self.info.renewed.lock() = Some(new.clone());
+                    return Ok(new);
+                }
+                Err(RegionError::Denied { .. }) => {
+                    let (segment, has) = (self.label(), Rights::NONE);
+                    return Err(SegmentError::Rights { segment, has, needs });
+                }
+                Err(RegionError::Unknown { .. }) if left.is_zero() => {
+                    return Err(SegmentError::Revoked(self.label()));
+                }
+                Err(RegionError::Unknown { .. }) => slice = (slice * 2).min(SLICE.1),
+                Err(error) => return Err(SegmentError::region(self.label(), error)),
+            }
+        }
+    }
+
+    /// Whether the name is still that of this export.
+    ///
+    /// # Errors
+    /// [`SegmentError::Revoked`], if it is not.
+    #[track_caller]
+    fn check_published(&self, engine: &Engine) -> Result<(), SegmentError> {
+        let entry = lookup::at_host(engine, self.name(), self.owner())?;
+        match entry.is_some_and(|entry| entry.generation == self.info.generation) {
+            true => Ok(()),
+            false => Err(SegmentError::Revoked(self.label())),
+        }
+    }
+
+    /// The error of a fence of this thread on the lane to the owner.
+    #[track_caller]
+    pub(super) fn fence_error(&self, engine: &Engine, error: OpError) -> SegmentError {
+        let opened = error.key().and_then(|key| self.shared.opened((self.owner(), key)));
+        let own = || (self.info.label.name, self.info.generation);
+        let (name, generation) = opened.unwrap_or_else(own);
+        let label = Label { name, host: self.owner() };
+        let OpError::Revoked(key) = error else { return SegmentError::refused(label, error) };
+        self.shared.doubt((self.owner(), key));
+        let is_same = |entry: Entry| entry.generation == generation;
+        match lookup::at_host(engine, &name, self.owner()) {
+            Ok(Some(entry)) if is_same(entry) => SegmentError::AccessChanged(label),
+            _ => SegmentError::Revoked(label),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! An owner changes what hosts may do to a segment while they use it, over shared memory and TCP.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Host, failing, in_fiber, on_each};
+use gossamer_segment::{
+    Access, Attached, HostId, RemoteSegment, Rights, Segment, SegmentError, Segments,
+};
+
+fn export(host: &Host, len: usize) -> Segment {
+    host.segments.builder("shared").len(len).export().expect("a segment")
+}
+
+fn open(segments: &Segments) -> RemoteSegment {
+    let options = segments.options().timeout(Duration::from_secs(30));
+    options.open("shared").expect("a segment")
+}
+
+fn bytes(segment: &Segment) -> Vec<u8> {
+    let mut bytes = vec![0; segment.len()];
+    segment.read(0, &mut bytes).expect("inside");
+    bytes
+}
+
+/// Polls until `is_over`, as an attached thread must.
+fn poll_until(attached: &Attached, is_over: impl Fn() -> bool) {
+    while !is_over() {
+        attached.park(Duration::from_millis(1));
+    }
+}
+
+fn is_refused(error: &SegmentError) -> bool {
+    matches!(error, SegmentError::Rights { .. } | SegmentError::AccessChanged(_))
+}
+
+/// Writers that never pause, readers, and an owner that inhibits and allows writes.
+#[test]
+fn nothing_changes_while_writes_are_inhibited() {
+    const LEN: usize = 4096;
+    on_each(3, 1, |hosts| {
+        let (is_over, written) = (AtomicBool::new(false), AtomicU64::new(0));
+        let begin = Barrier::new(3);
+        thread::scope(|scope| {
+            let (is_over, written, begin) = (&is_over, &written, &begin);
+            scope.spawn(move || {
+                let _attached = hosts[1].segments.attach(0).expect("attached");
+                begin.wait();
+                let remote = open(&hosts[1].segments);
+                for round in 1_u64.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let block = vec![round as u8; LEN - 8];
+                    let done = remote
+                        .write(0, &block[..64])
+                        .and_then(|()| remote.write_block(0, &block))
+                        .and_then(|()| remote.fetch_add(LEN - 8, 1).map(drop))
+                        .and_then(|()| remote.fence());
+                    match done {
+                        Ok(()) => _ = written.fetch_add(1, Ordering::Relaxed),
+                        Err(error) => assert!(is_refused(&error), "{error}"),
+                    }
+                }
+            });
+            scope.spawn(move || {
+                let _attached = hosts[2].segments.attach(0).expect("attached");
+                begin.wait();
+                let remote = open(&hosts[2].segments);
+                let mut block = vec![0; LEN];
+                while !is_over.load(Ordering::Relaxed) {
+                    // Reads wait for a change and go on.
+                    remote.read_block(0, &mut block).expect("a read");
+                }
+            });
+            let attached = hosts[0].segments.attach(0).expect("attached");
+            let segment = export(&hosts[0], LEN);
+            begin.wait();
+            for _ in 0..8 {
+                // The same segment that was refused writes again.
+                let before = written.load(Ordering::Relaxed);
+                poll_until(&attached, || written.load(Ordering::Relaxed) > before + 2);
+                segment.inhibit_writes().expect("inhibited");
+                assert_eq!(segment.access(), Access::read());
+                assert!(segment.is_write_inhibited());
+                let still = bytes(&segment);
+                for _ in 0..20 {
+                    attached.park(Duration::from_micros(500));
+                    assert!(bytes(&segment) == still, "written while writes are inhibited");
+                }
+                segment.inhibit_writes().expect("it is already");
+                segment.allow_writes().expect("allowed");
+                assert_eq!(segment.access(), Access::all(Rights::ALL));
+            }
+            let before = written.load(Ordering::Relaxed);
+            poll_until(&attached, || written.load(Ordering::Relaxed) > before + 2);
+            is_over.store(true, Ordering::Relaxed);
+            // They may be in the middle of an operation that needs this thread.
+            let end = std::time::Instant::now() + Duration::from_millis(300);
+            poll_until(&attached, || std::time::Instant::now() > end);
+        });
+    });
+}
+
+#[test]
+fn no_host_gets_more_than_at_the_export() {
+    on_each(2, 1, |hosts| {
+        let _attached = hosts[0].segments.attach(0).expect("attached");
+        let at_first = Access::read().write_for([HostId(1)]);
+        let builder = hosts[0].segments.builder("shared").len(64).access(at_first.clone());
+        let segment = builder.export().expect("a segment");
+        let refused = segment.set_access(Access::read().write_for([HostId(0)]));
+        let Err(SegmentError::Broader { host, asked, allowed, .. }) = &refused else {
+            panic!("{refused:?}");
+        };
+        let both = Rights::READ | Rights::WRITE;
+        assert_eq!((*host, *asked, *allowed), (HostId(0), both, Rights::READ));
+        assert_eq!(segment.access(), at_first, "nothing has changed");
+        segment.set_access(Rights::READ).expect("less");
+        segment.set_access(at_first.clone()).expect("what it was");
+        assert_eq!(segment.access(), at_first);
+        // What is granted while writes are inhibited comes with the end of that.
+        segment.inhibit_writes().expect("inhibited");
+        segment.set_access(Access::none().with(HostId(1), both)).expect("less");
+        assert_eq!(segment.access(), Access::none().with(HostId(1), Rights::READ));
+        segment.allow_writes().expect("allowed");
+        assert_eq!(segment.access(), Access::none().with(HostId(1), both));
+    });
+}
+
+#[test]
+fn hosts_lose_rights_and_get_them_back() {
+    on_each(2, 1, |hosts| {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let attached = hosts[1].segments.attach(0).expect("attached");
+                let remote = open(&hosts[1].segments);
+                // Both sides poll meanwhile, which a barrier would not.
+                let next = |round: u64| {
+                    poll_until(&attached, || {
+                        remote.at::<u64>(1).read().is_ok_and(|now| now >= round)
+                    });
+                };
+                next(1);
+                let refused = remote.fetch_add(0, 1);
+                assert!(matches!(refused, Err(SegmentError::Rights { has: Rights::READ, .. })));
+                let refused = remote.write(0, &[1]);
+                assert!(matches!(refused, Err(SegmentError::Rights { has: Rights::READ, .. })));
+                is_over.store(true, Ordering::Relaxed);
+                next(2);
+                assert_eq!(remote.fetch_add(0, 5).expect("allowed"), 0);
+                remote.fence().expect("nothing is lost");
+                is_over.store(true, Ordering::Relaxed);
+                poll_until(&attached, || {
+                    matches!(
+                        remote.at::<u64>(1).read(),
+                        Err(SegmentError::Rights { has: Rights::NONE, .. })
+                    )
+                });
+                is_over.store(true, Ordering::Relaxed);
+                poll_until(&attached, || {
+                    matches!(remote.at::<u64>(1).read(), Err(SegmentError::Revoked(_)))
+                });
+                is_over.store(true, Ordering::Relaxed);
+            });
+            let attached = hosts[0].segments.attach(0).expect("attached");
+            let segment = export(&hosts[0], 64);
+            let answered = || poll_until(&attached, || is_over.swap(false, Ordering::Relaxed));
+            segment.set_access(Rights::READ).expect("changed");
+            segment.put(1, &1u64).expect("inside");
+            answered();
+            segment.set_access(Rights::ALL).expect("changed");
+            segment.put(1, &2u64).expect("inside");
+            answered();
+            assert_eq!(segment.get::<u64>(0).expect("inside"), 5);
+            segment.set_access(Access::none()).expect("changed");
+            answered();
+            segment.revoke().expect("revoked");
+            answered();
+        });
+    });
+}
+
+/// Threads, fibers and jobs that all change it: the last change counts, at the owner and at a user.
+#[test]
+fn many_change_the_access_at_once() {
+    on_each(2, 2, |hosts| {
+        let _server = hosts[0].segments.serve(1).expect("a server");
+        let segment = export(&hosts[0], 64);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let user = scope.spawn(|| {
+                let attached = hosts[1].segments.attach(0).expect("attached");
+                let remote = open(&hosts[1].segments);
+                while !is_over.load(Ordering::Relaxed) {
+                    match remote.at::<u64>(0).write(&1).and_then(|()| remote.fence()) {
+                        Ok(()) => {}
+                        Err(error) => assert!(is_refused(&error), "{error}"),
+                    }
+                    attached.poll();
+                }
+                // The first may have been on its way before this host knew of the last change.
+                let last = || remote.at::<u64>(0).write(&1).and_then(|()| remote.fence());
+                let _ = last();
+                let has = last();
+                assert!(matches!(has, Err(SegmentError::Rights { .. })), "{has:?}");
+            });
+            let changers: Vec<_> = (0..3)
+                .map(|number| {
+                    let segment = &segment;
+                    scope.spawn(move || {
+                        for round in 0..20 {
+                            match (round + number) % 3 {
+                                0 => segment.set_access(Rights::READ),
+                                1 => segment.set_access(Rights::ALL),
+                                _ => segment.set_access(Rights::READ | Rights::WRITE),
+                            }
+                            .expect("a change");
+                        }
+                    })
+                })
+                .collect();
+            changers.into_iter().for_each(|changer| changer.join().expect("no panic"));
+            segment.set_access(Rights::READ).expect("a change");
+            assert_eq!(segment.access(), Access::read());
+            is_over.store(true, Ordering::Relaxed);
+            user.join().expect("no panic");
+        });
+    });
+}
+
+#[test]
+fn fibers_of_one_thread_change_it_in_turn() {
+    on_each(1, 1, |hosts| {
+        let host = hosts[0].clone();
+        in_fiber(&hosts[0], 0, move || {
+            let segment = std::rc::Rc::new(export(&host, 64));
+            let fibers: Vec<_> = (0..8)
+                .map(|number| {
+                    let segment = segment.clone();
+                    fiber::spawn_local(move || {
+                        for _ in 0..5 {
+                            let rights = if number % 2 == 0 { Rights::READ } else { Rights::ALL };
+                            segment.set_access(rights).expect("a change");
+                        }
+                    })
+                })
+                .collect();
+            fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+            segment.set_access(Rights::WRITE).expect("a change");
+            let remote = open(&host.segments);
+            assert!(remote.at::<u64>(0).read().is_err());
+            remote.at::<u64>(0).write(&3).expect("a write");
+            remote.fence().expect("there");
+            assert_eq!(segment.get::<u64>(0).expect("inside"), 3);
+        });
+    });
+}
+
+/// An atomic whose notification is refused is not done twice.
+#[test]
+fn an_atomic_is_done_once_while_access_changes() {
+    on_each(2, 1, |hosts| {
+        let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let (is_over, done) = (&is_over, &done);
+            let user = scope.spawn(move || {
+                let attached = hosts[1].segments.attach(0).expect("attached");
+                let remote = open(&hosts[1].segments);
+                while !is_over.load(Ordering::Relaxed) {
+                    remote.fetch_add_notify(0, 1).expect("it waits for the change");
+                    done.fetch_add(1, Ordering::Relaxed);
+                    attached.poll();
+                }
+            });
+            let attached = hosts[0].segments.attach(0).expect("attached");
+            let segment = export(&hosts[0], 64);
+            for round in 0..60 {
+                let before = done.load(Ordering::Relaxed);
+                poll_until(&attached, || done.load(Ordering::Relaxed) > before);
+                let other = if round % 2 == 0 { Rights::READ } else { Rights::NONE };
+                // What the user may do stays the same.
+                let access = Access::all(Rights::ALL).with(HostId(0), other);
+                segment.set_access(access).expect("a change");
+            }
+            is_over.store(true, Ordering::Relaxed);
+            poll_until(&attached, || user.is_finished());
+            let counted = segment.get::<u64>(0).expect("inside");
+            assert_eq!(counted, done.load(Ordering::Relaxed));
+        });
+    });
+}
+
+#[test]
+fn a_change_that_fails_says_so_and_can_be_repeated() {
+    on_each(1, 1, |hosts| {
+        let (host, fails) = failing(&hosts[0]);
+        let _attached = host.segments.attach(0).expect("attached");
+        let segment = export(&host, 64);
+        let remote = open(&host.segments);
+        remote.at::<u64>(0).write(&7).expect("a write");
+        fails.store(true, Ordering::Relaxed);
+        let failed = segment.set_access(Rights::READ).expect_err("it fails");
+        assert!(matches!(failed, SegmentError::NotExported { .. }), "{failed:?}");
+        assert_eq!(
+            failed.to_string(),
+            "segment \"shared\" of host 0 is not exported: no host can use it until its access is \
+             changed again"
+        );
+        assert_eq!(segment.access(), Access::none(), "no host may do anything");
+        let again = segment.inhibit_writes().expect_err("it fails again");
+        assert!(matches!(again, SegmentError::NotExported { .. }), "{again:?}");
+        assert!(!segment.is_write_inhibited(), "it has not changed");
+        fails.store(false, Ordering::Relaxed);
+        segment.set_access(Rights::READ).expect("a change");
+        assert_eq!(segment.access(), Access::read());
+        assert_eq!(remote.at::<u64>(0).read().expect("a read"), 7);
+        fails.store(true, Ordering::Relaxed);
+        segment.set_access(Rights::ALL).expect_err("it fails");
+        // Its name is taken as long as the segment is there, and free then.
+        let taken = host.segments.builder("shared").len(8).export();
+        assert!(matches!(taken, Err(SegmentError::NameTaken(_))));
+        segment.revoke().expect("nothing to do");
+        host.segments.builder("shared").len(8).export().expect("a new segment");
+        let gone = remote.at::<u64>(0).read();
+        assert!(matches!(gone, Err(SegmentError::Revoked(_))), "{gone:?}");
+    });
+}
+
+#[test]
+fn pages_are_pinned_and_unpinned() {
+    on_each(1, 1, |hosts| {
+        let _attached = hosts[0].segments.attach(0).expect("attached");
+        let builder = hosts[0].segments.builder("shared").len(64 << 10).pin(true);
+        let segment = builder.export().expect("`ulimit -l` of 64 KiB or more");
+        segment.pin().expect("once more");
+        segment.unpin().expect("pinned before");
+    });
+}
