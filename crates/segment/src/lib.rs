@@ -55,9 +55,9 @@ mod record;
 mod remote;
 mod segments;
 mod shared;
+pub mod table;
 #[cfg(feature = "tokio")]
 mod tasks;
-pub mod table;
 
 pub use transport_api::{Access, HostId, Rights};
 
@@ -69,7 +69,7 @@ pub use self::name::{InvalidName, Name};
 pub use self::notification::{Next, Notification, Notifications};
 pub use self::published::PublishedName;
 pub use self::record::{Record, RecordWriter, Torn};
-pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteSegment};
+pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteRecord, RemoteSegment};
 pub use self::segments::Segments;
 pub use self::shared::{Job, Spawn};
 pub use self::table::{Notify, Strategy};

@@ -435,6 +435,12 @@ impl RemoteSegment {
         self.info.label.clone()
     }
 
+    /// Whether a write needs no notification.
+    #[inline(always)]
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
     /// Stores a word where memory is mapped; false if that cannot be done here, for any reason.
     #[inline(always)]
     pub(super) fn store_word(&self, at: usize, word: u64) -> bool {
