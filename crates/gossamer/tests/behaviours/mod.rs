@@ -6,8 +6,8 @@ pub(crate) mod calls;
 pub(crate) mod fibers;
 pub(crate) mod latches;
 pub(crate) mod panics;
-pub(crate) mod segments;
 pub(crate) mod records;
+pub(crate) mod segments;
 pub(crate) mod sizes;
 pub(crate) mod trusts;
 

@@ -40,7 +40,10 @@ impl<K: Plain, V: Plain> RemoteMap<K, V> {
         let slots = slots_in::<K, V>(segment.len());
         let expected = Header::of::<K, V>(slots);
         let is_map = slots > 0
-            && segment.record_at::<Header>(0)?.read()?.is_some_and(|(_, header)| header == expected);
+            && segment
+                .record_at::<Header>(0)?
+                .read()?
+                .is_some_and(|(_, header)| header == expected);
         if !is_map {
             let (name, host) = (*segment.name(), segment.owner());
             let expected = "map with keys and values of these sizes";
