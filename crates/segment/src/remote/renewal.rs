@@ -185,6 +185,7 @@ impl RemoteSegment {
                 Err(RegionError::Unknown { .. }) if left.is_zero() => {
                     return Err(SegmentError::Revoked(self.label()));
                 }
+                Err(RegionError::NoAnswer { .. }) if !left.is_zero() => {}
                 Err(RegionError::Unknown { .. }) => slice = (slice * 2).min(SLICE.1),
                 Err(error) => return Err(SegmentError::region(self.label(), error)),
             }
