@@ -73,6 +73,9 @@ pub(crate) fn lookup(
         }
     }
     for (of, result) in search(engine, name, &searches, query.strategy) {
+        // It may have been lost while others were asked; where its memory is mapped, nothing else
+        // would tell.
+        let result = engine.loss_of(of).map_or(result, Err);
         match result {
             Ok(Some(entry)) => {
                 clerk.learn(of, entry);
@@ -168,10 +171,13 @@ fn registries(
         };
         let import: Result<progress::Import, RegionError> = region;
         let result = match import.and_then(|import| engine.wait_import(import)) {
-            Ok(region) => {
-                clerk.learn_registry(host, region.clone());
-                Ok(Some(region))
-            }
+            Ok(region) => match engine.loss_of(host) {
+                Some(lost) => Err(lost),
+                None => {
+                    clerk.learn_registry(host, region.clone());
+                    Ok(Some(region))
+                }
+            },
             Err(RegionError::Unknown { .. }) => Ok(None),
             Err(error) => Err(SegmentError::region(Label { name: *name, host }, error)),
         };
@@ -211,7 +217,7 @@ impl Search {
                 Next::Done(Lookup::NotFound) => return Ok(None),
                 // The owner knows even if what it writes there never stands still.
                 Next::Done(Lookup::Ask | Lookup::Torn { .. }) => {
-                    return engine.ask(host, CLERK, name).map_err(refused);
+                    return engine.ask(host, CLERK, name);
                 }
                 Next::Done(Lookup::Malformed { reason, .. }) => {
                     return Err(SegmentError::Malformed { name: *name, host, reason });

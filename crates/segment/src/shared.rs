@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use transport_api::{HostId, Namespace, RegionKey, Transport};
+use transport_api::{Access, HostId, Namespace, RegionKey, Transport};
 
 use crate::clerk::Clerk;
 use crate::name::Name;
@@ -22,6 +22,8 @@ pub type Spawn = Box<dyn Fn(Job) + Send + Sync>;
 pub(crate) struct Exported {
     pub(crate) len: usize,
     pub(crate) notify: Notify,
+    /// What it was first exported with: no host may ever do more.
+    pub(crate) access: Access,
     pub(crate) queue: Arc<Queue>,
 }
 
@@ -33,6 +35,16 @@ pub(crate) struct Exports {
     numbers: HashMap<Name, (u64, u32)>,
     /// By the number of their key.
     live: HashMap<u64, Weak<Exported>>,
+    /// By the number of the key: the bytes of the longest segment that had it.
+    longest: HashMap<u64, usize>,
+}
+
+/// What this process knows of a key that one of its segments has or had.
+pub(crate) struct Known {
+    /// The segment that has it now.
+    pub(crate) exported: Option<Arc<Exported>>,
+    /// The bytes of the longest segment that had it.
+    pub(crate) longest: usize,
 }
 
 impl Exports {
@@ -48,6 +60,8 @@ impl Exports {
 
     pub(crate) fn add(&mut self, key: RegionKey, exported: &Arc<Exported>) {
         self.live.insert(key.number(), Arc::downgrade(exported));
+        let longest = self.longest.entry(key.number()).or_default();
+        *longest = exported.len.max(*longest);
     }
 
     /// Those that are exported now.
@@ -63,13 +77,11 @@ impl Exports {
         }
     }
 
-    /// The segment with this key, if it is exported now; an error if no segment ever had the key.
-    pub(crate) fn find(&self, key: RegionKey) -> Result<Option<Arc<Exported>>, ()> {
-        match self.live.get(&key.number()) {
-            Some(exported) => Ok(exported.upgrade()),
-            None if (1..=self.numbers.len() as u64).contains(&key.number()) => Ok(None),
-            None => Err(()),
-        }
+    /// What is known of a key; `None` if no segment ever had it.
+    pub(crate) fn find(&self, key: RegionKey) -> Option<Known> {
+        let longest = *self.longest.get(&key.number())?;
+        let exported = self.live.get(&key.number()).and_then(Weak::upgrade);
+        Some(Known { exported, longest })
     }
 }
 

@@ -101,8 +101,14 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        ATTACHED.set(ptr::null());
-        ENGINE.set(None);
+        // The thread may have been attached to another rack since.
+        let is_last = |last: &Option<Rc<Engine>>| {
+            last.as_ref().is_some_and(|last| Rc::ptr_eq(last, &self.engine))
+        };
+        if ENGINE.with_borrow(is_last) {
+            ATTACHED.set(ptr::null());
+            ENGINE.set(None);
+        }
         if self.engine.has_no_fibers() {
             self.engine.progress.close();
         }
@@ -174,7 +180,9 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.end();
         self.shared.transport.unpark(self.thread);
-        if let Some(serving) = self.serving.take() {
+        // Not by itself, as a callback may that owns this.
+        let own = thread::current().id();
+        if let Some(serving) = self.serving.take().filter(|serving| serving.thread().id() != own) {
             // A panic of it was printed.
             let _ = serving.join();
         }

@@ -47,6 +47,8 @@ pub const MAX_OPERATION: usize = crate::engine::PIECE;
 /// checked copy and nothing else. Elsewhere a fiber that has to wait parks, and other fibers of its
 /// thread run.
 ///
+/// Where memory is mapped, reads and writes do not notice that the owner is gone: a fence does.
+///
 /// The owner may change what hosts may do ([`Segment::set_access`](crate::Segment::set_access)).
 /// Operations meanwhile wait, for up to five seconds, and then go on with the new rights. From then on
 /// those of an attached thread on mapped memory take a little longer; a segment that is opened again
