@@ -208,8 +208,14 @@ mod tests {
 
     /// The suite uses hosts 0 and 1 of such a rack as if it had no others.
     fn rack(machines: [[u32; 2]; 2], threads: u32) -> Rack {
+        let Rack { mut hosts, kill } = whole_rack(machines, threads);
+        hosts.truncate(2);
+        Rack { hosts, kill }
+    }
+
+    fn whole_rack(machines: [[u32; 2]; 2], threads: u32) -> Rack {
         let all = hosts(machines, threads);
-        let seen = all[..2].iter().map(|host| host.clone() as Arc<dyn Transport>).collect();
+        let seen = all.iter().map(|host| host.clone() as Arc<dyn Transport>).collect();
         let kill = move |HostId(host): HostId| {
             all[host as usize].near.sever();
             all[host as usize].far.sever();
@@ -231,6 +237,22 @@ mod tests {
             super::rack([[0, 2], [1, 3]], threads)
         }
         transport_api::conformance!(rack);
+    }
+
+    /// The suite of segments where players 0 and 1 are on one machine, and player 2 on another.
+    mod segments_on_one_machine {
+        fn rack(_: u32, threads: u32) -> transport_api::conformance::Rack {
+            super::whole_rack([[0, 1], [2, 3]], threads)
+        }
+        gossamer_segment::conformance!(rack);
+    }
+
+    /// The suite of segments where player 1 is on another machine than players 0 and 2.
+    mod segments_on_two_machines {
+        fn rack(_: u32, threads: u32) -> transport_api::conformance::Rack {
+            super::whole_rack([[0, 2], [1, 3]], threads)
+        }
+        gossamer_segment::conformance!(rack);
     }
 
     #[test]

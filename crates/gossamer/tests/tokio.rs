@@ -4,7 +4,7 @@
 mod common;
 
 use common::{KINDS, run, within_deadline};
-use gossamer::{DelegateError, Trust};
+use gossamer::{DelegateError, HostId, Segment, SegmentError, Trust};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -79,5 +79,72 @@ fn failures_reach_the_task() {
         let late = gossamer::Rack::new().threads(1).run(|| gossamer::entrust(1u64)).unwrap();
         let failed = runtime().block_on(late.apply_async(|value| *value));
         assert!(matches!(failed, Err(DelegateError::NoRack(_))), "the rack has ended");
+    });
+}
+
+#[test]
+fn tasks_use_segments() {
+    within_deadline("tasks_use_segments", || {
+        for kind in KINDS {
+            run(kind, || {
+                let far = gossamer::threads().last().unwrap();
+                let host = far.thread().host;
+                let export = |()| Segment::builder("far").len(1 << 20).export().unwrap();
+                let owner = far.entrust_with(export, ());
+                let segments = gossamer::segments();
+                beside(async move {
+                    let far = segments.open_async("far").await.unwrap();
+                    let tasks: Vec<_> = (0..20usize)
+                        .map(|n| {
+                            let far = far.clone();
+                            tokio::spawn(async move {
+                                far.at::<u64>(n).write_async(n as u64).await.unwrap();
+                                far.fence_async().await.unwrap();
+                                far.fetch_add_async(1024, 1).await.unwrap();
+                                far.at::<u64>(n).read_async().await.unwrap()
+                            })
+                        })
+                        .collect();
+                    for (n, task) in (0..).zip(tasks) {
+                        assert_eq!(task.await.unwrap(), n);
+                    }
+                    let block = vec![7; 300_000];
+                    far.write_notify_async(4096, block.clone()).await.unwrap();
+                    assert_eq!(far.read_async(4096, 300_000).await.unwrap(), block);
+                    let near = segments.builder("near").len(64).export_async().await.unwrap();
+                    let there = segments.options().host(HostId(0));
+                    there.open_async("near").await.unwrap().write_async(0, *b"near").await.unwrap();
+                    near.revoke_async().await.unwrap();
+                    let gone = segments.open_async("near").await.unwrap_err();
+                    assert!(matches!(gone, SegmentError::NotFound { .. }), "{gone}");
+                });
+                let sum = owner.apply(|owner| owner.get::<u64>(128).unwrap());
+                assert_eq!(sum, 20);
+                let mut told = None;
+                common::wait_until("a notification", || {
+                    told = owner.apply(|owner| {
+                        let told = owner.notifications().try_next().unwrap()?;
+                        Some((told.from.0, told.offset, told.len))
+                    });
+                    told.is_some()
+                });
+                assert_eq!(told, Some((0, 4096, 300_000)), "at {host}");
+            })
+            .unwrap_or_else(|error| panic!("{kind:?}: {error:?}"));
+        }
+    });
+}
+
+#[test]
+fn what_tasks_wait_for_ends_with_the_rack() {
+    within_deadline("what_tasks_wait_for_ends_with_the_rack", || {
+        for kind in KINDS {
+            let waiting = run(kind, || {
+                let hour = std::time::Duration::from_secs(3600);
+                gossamer::segments().options().timeout(hour).open_async("never")
+            });
+            let ended = runtime().block_on(waiting.unwrap()).unwrap_err();
+            assert!(matches!(ended, SegmentError::RackEnded), "{kind:?}: {ended}");
+        }
     });
 }

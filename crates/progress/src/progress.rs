@@ -234,6 +234,11 @@ impl Progress {
 
     // ---- losing hosts --------------------------------------------------------------------------
 
+    /// Why `host` is gone, if it is: it answers nothing any more.
+    pub fn loss(&self, host: HostId) -> Option<LossReason> {
+        self.gone.borrow().get(host.0 as usize)?.clone()
+    }
+
     /// Gives up a host that has broken the protocol.
     #[cold]
     pub fn give_up(&self, host: HostId, violation: Violation) {

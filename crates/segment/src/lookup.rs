@@ -6,7 +6,7 @@ use std::time::Duration;
 use progress::Operation;
 use transport_api::{HostId, OpError, RegionError, RemoteRegion};
 
-use crate::clerk::REGISTRY;
+use crate::clerk::{Known, REGISTRY};
 use crate::engine::Engine;
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
@@ -27,6 +27,8 @@ pub struct Found {
     pub host: HostId,
     /// What that host publishes.
     pub entry: Entry,
+    /// If the entry is from the cache: the generation of the region that it was opened with.
+    pub(crate) region: Option<u32>,
 }
 
 /// The thread of every host that answers lookups with control transfer.
@@ -51,47 +53,47 @@ pub(crate) fn lookup(
     let hosts = host.map_or_else(all, |host| vec![host]);
     let clerk = &engine.shared.clerk;
     let local = engine.shared.local();
-    if !query.is_forced {
-        // A name of this host goes before those of others only if it is the only one; the cache has
-        // what an earlier lookup has decided.
-        let cached = hosts
-            .iter()
-            .filter(|of| **of != local)
-            .find_map(|of| Some(Found { host: *of, entry: clerk.cached(*of, name)? }));
+    let own = || clerk.find(name).map(|entry| Found { host: local, entry, region: None });
+    if !query.is_forced
+        && let Some(host) = host.or_else(|| clerk.only_host(name))
+    {
+        let cached = if host == local {
+            own()
+        } else {
+            let known = clerk.cached(host, name);
+            known.map(|Known { entry, region }| Found { host, entry, region })
+        };
         if let Some(found) = cached {
             return Ok(found);
         }
     }
-    let mut found = Vec::new();
-    let mut searches = Vec::new();
-    for of in &hosts {
-        if *of == local {
-            found.extend(clerk.find(name).map(|entry| Found { host: local, entry }));
-        } else {
-            clerk.forget(*of, name);
-            searches.push(*of);
-        }
-    }
-    for (of, result) in search(engine, name, &searches, query.strategy) {
+    let mut found: Vec<_> = own().filter(|_| hosts.contains(&local)).into_iter().collect();
+    let others: Vec<_> = hosts.into_iter().filter(|host| *host != local).collect();
+    for (of, result) in search(engine, name, &others, query.strategy) {
         // It may have been lost while others were asked; where its memory is mapped, nothing else
         // would tell.
         let result = engine.loss_of(of).map_or(result, Err);
         match result {
             Ok(Some(entry)) => {
                 clerk.learn(of, entry);
-                found.push(Found { host: of, entry });
+                found.push(Found { host: of, entry, region: None });
             }
-            Ok(None) => {}
+            Ok(None) => clerk.forget(of, name),
             // Where any host would do, one that is gone has nothing.
-            Err(SegmentError::PeerLost(..)) if host.is_none() => {}
+            Err(SegmentError::PeerLost(..)) if host.is_none() => clerk.forget(of, name),
             Err(error) => return Err(error),
         }
     }
-    match *found {
+    if host.is_none() {
+        let only = if let [only] = found[..] { Some(only.host) } else { None };
+        clerk.learn_only(name, only);
+    }
+    match found[..] {
         [one] => Ok(one),
         [] => Err(SegmentError::NotFound { name: *name, hosts: host.into_iter().collect() }),
         _ => {
-            let hosts = found.iter().map(|found| found.host).collect();
+            let mut hosts: Vec<_> = found.iter().map(|found| found.host).collect();
+            hosts.sort();
             Err(SegmentError::Ambiguous { name: *name, hosts })
         }
     }
@@ -112,14 +114,14 @@ pub(crate) fn at_host(
     }
 }
 
-/// Reads every cached entry again, and forgets those that have changed (the refresh of section 4.1);
-/// how many are left.
+/// Reads every cached entry again, and forgets those that are gone (the refresh of section 4.1); how
+/// many are left.
 #[track_caller]
 pub(crate) fn refresh(engine: &Engine) -> Result<usize, SegmentError> {
     let mut left = 0;
     for (host, entry) in engine.shared.clerk.all_cached() {
         match at_host(engine, &entry.name, host) {
-            Ok(now) => left += usize::from(now == Some(entry)),
+            Ok(now) => left += usize::from(now.is_some()),
             Err(SegmentError::PeerLost(..)) => engine.shared.clerk.forget_host(host),
             Err(error) => return Err(error),
         }

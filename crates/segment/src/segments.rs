@@ -136,9 +136,9 @@ impl Segments {
         PublishedName::publish(&self.0, Name::new(name)?, what)
     }
 
-    /// Reads the entries of all names that were looked up again, and forgets those that have changed
-    /// or whose host is gone; returns how many are left. An open that finds its entry outdated looks
-    /// up again by itself.
+    /// Reads the entries of all names that were looked up again, and forgets those that are gone, or
+    /// whose host is; returns how many are left. An open that finds its entry outdated looks up again
+    /// by itself.
     ///
     /// # Errors
     /// [`SegmentError::NotAttached`], [`SegmentError::RackEnded`].

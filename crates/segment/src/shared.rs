@@ -33,18 +33,10 @@ pub(crate) struct Exports {
     /// By name: the number of its key, for as long as the process lives, so that the generations of
     /// its region rise; and how often it was exported.
     numbers: HashMap<Name, (u64, u32)>,
+    /// By the number of their key: the bytes of the longest segment that had it.
+    longest: HashMap<u64, usize>,
     /// By the number of their key.
     live: HashMap<u64, Weak<Exported>>,
-    /// By the number of the key: the bytes of the longest segment that had it.
-    longest: HashMap<u64, usize>,
-}
-
-/// What this process knows of a key that one of its segments has or had.
-pub(crate) struct Known {
-    /// The segment that has it now.
-    pub(crate) exported: Option<Arc<Exported>>,
-    /// The bytes of the longest segment that had it.
-    pub(crate) longest: usize,
 }
 
 impl Exports {
@@ -59,9 +51,9 @@ impl Exports {
     }
 
     pub(crate) fn add(&mut self, key: RegionKey, exported: &Arc<Exported>) {
-        self.live.insert(key.number(), Arc::downgrade(exported));
         let longest = self.longest.entry(key.number()).or_default();
         *longest = exported.len.max(*longest);
+        self.live.insert(key.number(), Arc::downgrade(exported));
     }
 
     /// Those that are exported now.
@@ -77,11 +69,12 @@ impl Exports {
         }
     }
 
-    /// What is known of a key; `None` if no segment ever had it.
-    pub(crate) fn find(&self, key: RegionKey) -> Option<Known> {
-        let longest = *self.longest.get(&key.number())?;
-        let exported = self.live.get(&key.number()).and_then(Weak::upgrade);
-        Some(Known { exported, longest })
+    /// The segment with this key, if it is exported now, and the bytes of the longest one that ever
+    /// had the key; `None` if none ever had it.
+    pub(crate) fn find(&self, key: RegionKey) -> Option<(Option<Arc<Exported>>, usize)> {
+        let longest = self.longest.get(&key.number())?;
+        let live = self.live.get(&key.number()).and_then(Weak::upgrade);
+        Some((live, *longest))
     }
 }
 

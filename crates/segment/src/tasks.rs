@@ -23,8 +23,9 @@ use crate::shared::Shared;
 /// The future of an operation on a segment, or on a name.
 ///
 /// The operation is under way whether or not this is polled; dropping this only discards the result.
-/// So the operation owns its buffers. Operations begin in the order of their calls, and one that has
-/// to wait does not keep the next from beginning: where the order matters, await the first.
+/// So the operation owns its buffers. Operations begin in the order of their calls. In a rack each has
+/// a fiber, so that one that has to wait does not keep the next from beginning: where the order
+/// matters, await the first. A thread of [`Segments::serve`] carries them out one after another.
 #[must_use = "a future does nothing for you unless it is awaited"]
 pub struct Pending<R>(Arc<Mutex<State<R>>>);
 

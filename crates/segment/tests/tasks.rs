@@ -24,7 +24,7 @@ fn an_operation_that_waits_does_not_block_the_thread() {
     let _servers = [owner.serve(0).expect("served"), user.serve(0).expect("served")];
     run(async {
         // It waits for a name that a task of the same thread publishes later.
-        let wait = user.options().timeout(Duration::from_secs(600)).open_async("later");
+        let wait = user.options().timeout(Duration::from_secs(3600)).open_async("later");
         tokio::task::yield_now().await;
         let segment = owner.builder("later").len(1 << 20).export_async().await.expect("a segment");
         let later = wait.await.expect("opened");
@@ -85,10 +85,10 @@ fn errors_reach_the_task() {
         let misaligned = words.at_byte::<u64>(4).read_async().await.expect_err("misaligned");
         assert!(matches!(misaligned, SegmentError::Misaligned { .. }), "{misaligned}");
         // What is under way when the threads end that carry operations out.
-        let wait = user.options().timeout(Duration::from_secs(600)).open_async("never");
+        let wait = user.options().timeout(Duration::from_secs(3600)).open_async("never");
         drop(server);
         let ended = wait.await.expect_err("nothing carries it out");
-        assert!(matches!(ended, SegmentError::RackEnded | SegmentError::NotFound { .. }), "{ended}");
+        assert!(matches!(ended, SegmentError::RackEnded), "{ended}");
         let late = words.read_async(0, 1).await.expect_err("nothing carries it out");
         assert!(matches!(late, SegmentError::RackEnded), "{late}");
     });

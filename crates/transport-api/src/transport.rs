@@ -108,7 +108,8 @@ pub trait Transport: Send + Sync + 'static {
     /// region is quiet: no operation of any lane touches its memory from then on. On transports that
     /// map memory, every thread that has a lane to this host must have polled it, or be parked, or
     /// have ended with its process; bare [`mapped`](crate::RemoteRegion::mapped) memory is not
-    /// covered.
+    /// covered. There the report waits without bound for a thread that does none of it, such as one
+    /// of a stopped process: nothing else keeps it from writing.
     ///
     /// # Errors
     /// [`RegionError::Unknown`].

@@ -133,4 +133,29 @@ mod tests {
         let answer = answered.recv().expect("an answer");
         assert!(matches!(answer, Err(RegionError::Unknown { key: RegionKey(2), .. })));
     }
+
+    /// Takes as long as an import may, which is some seconds beyond its timeout.
+    #[test]
+    fn an_import_that_nothing_answers_is_cancelled() {
+        let (mut kept, mut cancelled) = (None, None);
+        let import = (HostId(1), RegionKey(2), Duration::ZERO);
+        let result = Importer::block(
+            import,
+            |importer| {
+                kept = Some(importer);
+                Ok(7)
+            },
+            |begun| cancelled = Some(begun),
+            || RegionError::NoSuchHost(HostId(1)),
+        );
+        assert!(
+            matches!(result, Err(RegionError::Unknown { key: RegionKey(2), .. })),
+            "{result:?}"
+        );
+        assert_eq!((cancelled, kept.is_some()), (Some(7), true));
+        // The transport has ended: the importer is dropped.
+        let lost = || RegionError::PeerLost(HostId(1), LossReason::Connection("gone".into()));
+        let result = Importer::block(import, |_| Ok(()), |()| panic!("it has ended"), lost);
+        assert!(matches!(result, Err(RegionError::PeerLost(HostId(1), _))), "{result:?}");
+    }
 }

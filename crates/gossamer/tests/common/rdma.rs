@@ -26,6 +26,11 @@ pub(crate) fn devices() -> Vec<String> {
 
 /// Hosts of which each has a device of its own, in turn.
 pub(crate) fn hosts(hosts: u32, threads: u32) -> Vec<Arc<dyn Transport>> {
+    joined(hosts, threads).into_iter().map(|host| host as Arc<dyn Transport>).collect()
+}
+
+/// The same as what they are.
+pub(crate) fn joined(hosts: u32, threads: u32) -> Vec<Arc<RdmaTransport>> {
     let devices = devices();
     let join = |(index, carrier): (usize, Arc<TcpTransport>)| {
         let device = Some(devices[index % devices.len()].clone());
@@ -35,7 +40,5 @@ pub(crate) fn hosts(hosts: u32, threads: u32) -> Vec<Arc<dyn Transport>> {
     let carriers = tcp::hosts(hosts, threads + 1, tcp::of_a_job());
     let joining: Vec<_> = carriers.into_iter().enumerate().map(join).collect();
     let joined = joining.into_iter().map(|host| host.join().expect("no panic"));
-    joined
-        .map(|host| host.unwrap_or_else(|error| panic!("{error}")) as Arc<dyn Transport>)
-        .collect()
+    joined.map(|host| host.unwrap_or_else(|error| panic!("{error}"))).collect()
 }

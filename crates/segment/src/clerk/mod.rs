@@ -28,13 +28,30 @@ struct Registry {
     _region: Region,
 }
 
+/// What lookups have found.
+#[derive(Default)]
+struct Cache {
+    /// Entries of other hosts.
+    entries: HashMap<(HostId, Name), Known>,
+    /// The host that alone published a name when all were asked. An entry of a lookup at one host
+    /// says nothing about the others.
+    only: HashMap<Name, HostId>,
+}
+
+/// What is known of a name of another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) entry: Entry,
+    /// The generation of the region that an open of this very entry has found, if it was opened.
+    pub(crate) region: Option<u32>,
+}
+
 /// The names that this process publishes, and what it knows of those of others.
 #[derive(Default)]
 pub(crate) struct Clerk {
     /// `None` until the first name is published.
     registry: Mutex<Option<Registry>>,
-    /// Entries of other hosts.
-    cache: Mutex<HashMap<(HostId, Name), Entry>>,
+    cache: Mutex<Cache>,
     /// The registries of other hosts that were imported.
     registries: Mutex<HashMap<HostId, RemoteRegion>>,
 }
@@ -91,26 +108,60 @@ impl Clerk {
 
 /// What is known of other hosts.
 impl Clerk {
-    pub(crate) fn cached(&self, host: HostId, name: &Name) -> Option<Entry> {
-        self.cache.lock().get(&(host, *name)).copied()
+    pub(crate) fn cached(&self, host: HostId, name: &Name) -> Option<Known> {
+        self.cache.lock().entries.get(&(host, *name)).copied()
+    }
+
+    /// The host that alone published a name when all were last asked.
+    pub(crate) fn only_host(&self, name: &Name) -> Option<HostId> {
+        self.cache.lock().only.get(name).copied()
+    }
+
+    /// All hosts were asked for a name: `only` is the one that publishes it, if one alone does.
+    pub(crate) fn learn_only(&self, name: &Name, only: Option<HostId>) {
+        let only_hosts = &mut self.cache.lock().only;
+        match only {
+            Some(host) => only_hosts.insert(*name, host),
+            None => only_hosts.remove(name),
+        };
     }
 
     /// Every host whose entry of a name is known.
     pub(crate) fn all_cached(&self) -> Vec<(HostId, Entry)> {
-        self.cache.lock().iter().map(|((host, _), entry)| (*host, *entry)).collect()
+        let cache = self.cache.lock();
+        cache.entries.iter().map(|((host, _), known)| (*host, known.entry)).collect()
     }
 
+    /// `host` publishes `entry` now.
     pub(crate) fn learn(&self, host: HostId, entry: Entry) {
-        self.cache.lock().insert((host, entry.name), entry);
+        let mut cache = self.cache.lock();
+        let known =
+            cache.entries.entry((host, entry.name)).or_insert(Known { entry, region: None });
+        if known.entry != entry {
+            *known = Known { entry, region: None };
+        }
+    }
+
+    /// The region of `entry` was imported with this generation, and the entry was the same after it.
+    pub(crate) fn learn_region(&self, host: HostId, entry: &Entry, generation: u32) {
+        let mut cache = self.cache.lock();
+        if let Some(known) = cache.entries.get_mut(&(host, entry.name))
+            && known.entry == *entry
+        {
+            known.region = Some(generation);
+        }
     }
 
     pub(crate) fn forget(&self, host: HostId, name: &Name) {
-        self.cache.lock().remove(&(host, *name));
+        self.cache.lock().entries.remove(&(host, *name));
     }
 
     /// `host` is gone, with its names.
     pub(crate) fn forget_host(&self, host: HostId) {
-        self.cache.lock().retain(|(of, _), _| *of != host);
+        let mut cache = self.cache.lock();
+        cache.entries.retain(|(of, _), _| *of != host);
+        cache.only.retain(|_, of| *of != host);
+        drop(cache);
         self.registries.lock().remove(&host);
     }
 

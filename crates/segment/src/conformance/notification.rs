@@ -135,6 +135,7 @@ pub fn a_block_notifies_once(make: Make) {
             owner.meet();
             owner.linger();
             assert_eq!(rest(&segment), []);
+            owner.meet();
         }
     });
     let user = script(|user| {
@@ -142,6 +143,7 @@ pub fn a_block_notifies_once(make: Make) {
         let segment = user.open("block");
         for seed in 0..3 {
             segment.write_block_notify(5, &pattern(LEN, seed)).expect("a block");
+            user.meet();
             user.meet();
         }
     });
@@ -304,7 +306,7 @@ pub fn a_notification_of_an_earlier_export_costs_nothing(make: Make) {
         for _ in 0..ROUNDS {
             user.meet();
             let segment = user.open("shrinks");
-            while !user.is_awaited() {
+            for _ in 0..500 {
                 // It is revoked at some time.
                 let _ = segment.write_notify(3_990, &[1; 10]);
             }

@@ -101,11 +101,11 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        // The thread may have been attached to another rack since.
-        let is_last = |last: &Option<Rc<Engine>>| {
-            last.as_ref().is_some_and(|last| Rc::ptr_eq(last, &self.engine))
+        // A thread that was attached again since stays so.
+        let is_own = |engine: &Option<Rc<Engine>>| {
+            engine.as_ref().is_some_and(|engine| Rc::ptr_eq(engine, &self.engine))
         };
-        if ENGINE.with_borrow(is_last) {
+        if ENGINE.with_borrow(is_own) {
             ATTACHED.set(ptr::null());
             ENGINE.set(None);
         }
@@ -130,6 +130,9 @@ impl Server {
         number: u32,
         attach: impl FnOnce() -> Result<Attached, SegmentError> + Send + 'static,
     ) -> Result<Server, SegmentError> {
+        if shared.spawn.get().is_some() {
+            return Err(SegmentError::Served);
+        }
         let (jobs, taken) = mpsc::channel::<Job>();
         let transport = shared.transport.clone();
         let spawn = Box::new(move |job| {
@@ -138,9 +141,6 @@ impl Server {
                 transport.unpark(number);
             }
         });
-        if shared.spawn.set(spawn).is_err() {
-            return Err(SegmentError::Served);
-        }
         let (started, is_up) = mpsc::channel();
         let there = shared.clone();
         let serve = move || {
@@ -148,7 +148,12 @@ impl Server {
                 Ok(attached) => attached,
                 Err(error) => return drop(started.send(Err(error))),
             };
-            let _ = started.send(Ok(()));
+            // Only now: no job is given to a thread that could not be attached.
+            let is_first = there.spawn.set(spawn).is_ok();
+            let _ = started.send(if is_first { Ok(()) } else { Err(SegmentError::Served) });
+            if !is_first {
+                return;
+            }
             let next = RefCell::new(None);
             while !there.has_ended() {
                 let has_job = || {
@@ -162,6 +167,8 @@ impl Server {
                 has_job();
                 while let Some(job) = next.take() {
                     job();
+                    // Peers wait for polls, however many jobs there are.
+                    attached.poll();
                     has_job();
                 }
             }
@@ -170,9 +177,8 @@ impl Server {
             .name(format!("segments-{number}"))
             .spawn(serve)
             .map_err(|error| SegmentError::io("cannot start a thread", error))?;
-        let server = Server { shared: shared.clone(), thread: number, serving: Some(serving) };
         is_up.recv().unwrap_or(Err(SegmentError::RackEnded))?;
-        Ok(server)
+        Ok(Server { shared: shared.clone(), thread: number, serving: Some(serving) })
     }
 }
 

@@ -20,7 +20,7 @@ use crate::engine::windows::{PIECE, Windows};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::notification::{Notification, callback};
-use crate::shared::{Exported, Known, Shared};
+use crate::shared::{Exported, Shared};
 use crate::table::{Entry, Notify};
 
 /// Reads of one block that are under way, at most.
@@ -47,8 +47,6 @@ pub(crate) struct Engine {
     /// write to memory that is not mapped.
     staging: OnceCell<SharedBytes>,
     pub(crate) requests: Requests,
-    /// By host: why it is gone, if it is.
-    gone: RefCell<Box<[Option<LossReason>]>>,
 }
 
 impl Engine {
@@ -63,7 +61,6 @@ impl Engine {
             shared,
             thread,
             windows: Windows::new(progress.hosts()),
-            gone: RefCell::new(vec![None; progress.hosts() as usize].into()),
             progress,
             parker: parker.map(RefCell::new),
             staging: OnceCell::new(),
@@ -310,8 +307,7 @@ impl Engine {
     /// The error of what concerns `host`, if that is gone. What was learnt from it before this thread
     /// noticed is forgotten then, so nothing may be learnt from it any more.
     pub(crate) fn loss_of(&self, host: HostId) -> Option<SegmentError> {
-        let reason = self.gone.borrow()[host.0 as usize].clone();
-        reason.map(|reason| SegmentError::PeerLost(host, reason))
+        self.progress.loss(host).map(|reason| SegmentError::PeerLost(host, reason))
     }
 
     // ---- names ---------------------------------------------------------------------------------
@@ -328,6 +324,10 @@ impl Engine {
         name: &Name,
     ) -> Result<Option<Entry>, SegmentError> {
         callback::check_may_wait("a lookup", Location::caller());
+        // Its loss is reported once, and may have been.
+        if let Some(lost) = self.loss_of(host) {
+            return Err(lost);
+        }
         let refused = |error| SegmentError::refused(Label { name: *name, host }, error);
         let deadline = Instant::now() + ANSWER;
         let asked = self.requests.ask(&self.progress, host, thread, name).map_err(refused)?;
@@ -412,18 +412,14 @@ impl Owner for Engine {
 
     fn notified(&self, arrived: Arrived) -> Result<(), Violation> {
         let Arrived { from, key, at, len, value } = arrived;
-        let known = self.shared.exports.lock().find(key);
-        let Some(Known { exported, longest }) = known else {
+        let Some((exported, longest)) = self.shared.exports.lock().find(key) else {
             return Err(Violation(format!(
                 "a notification of segment {key:?}, which was never exported"
             )));
         };
         // What has no bytes of its own tells of an earlier operation.
         let len = if len == 0 { u64::from(value) } else { len };
-        let is_inside = |total: usize| {
-            let total = total as u64;
-            len <= total && at <= total - len
-        };
+        let is_inside = |total: usize| len <= total as u64 && at <= total as u64 - len;
         if !is_inside(longest) {
             return Err(Violation(format!(
                 "a notification of bytes {at}..{} of segment {key:?}, which never had more than \
@@ -433,12 +429,12 @@ impl Owner for Engine {
         }
         // It may be of an earlier segment of the same name: of one that has been revoked meanwhile,
         // was longer, notified, or could be written by that host. The sender could not know.
-        let is_meant = |exported: &Arc<Exported>| {
+        let is_wanted = |exported: &Arc<Exported>| {
             is_inside(exported.len)
                 && exported.notify != Notify::Never
                 && exported.access.of(from.host).allow(Rights::WRITE)
         };
-        if let Some(exported) = exported.filter(is_meant) {
+        if let Some(exported) = exported.filter(is_wanted) {
             let (offset, len) = (at as usize, len as usize);
             exported.queue.push(Notification { from: from.host, offset, len, missed: 0 });
         }
@@ -453,7 +449,6 @@ impl Owner for Engine {
 
     fn peer_gone(&self, event: &PeerEvent) {
         let (PeerEvent::Lost(host, _) | PeerEvent::Left(host)) = event;
-        self.gone.borrow_mut()[host.0 as usize] = Some(event.reason());
         self.shared.clerk.forget_host(*host);
         self.requests.peer_gone(*host);
     }

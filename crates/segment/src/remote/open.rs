@@ -1,11 +1,12 @@
 //! [`OpenOptions`]: how a segment is found and opened.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use transport_api::HostId;
+use transport_api::{HostId, RegionError};
 
-use crate::engine::{Engine, here, run};
+use crate::engine::{Engine, attached, here, run};
 use crate::error::{Label, SegmentError};
 use crate::lookup::{self, Found, Query};
 use crate::name::Name;
@@ -14,7 +15,8 @@ use crate::remote::segment::RemoteSegment;
 use crate::shared::Shared;
 use crate::table::{Published, Strategy};
 
-/// How long the owner may take to answer an import of a segment that its registry lists.
+/// How long a segment that the registry of its owner lists may be absent, while the owner changes its
+/// access or exports it again.
 const IMPORT: Duration = Duration::from_secs(5);
 
 /// How long a waiting open sleeps between two lookups, at first and at most.
@@ -104,8 +106,7 @@ impl OpenOptions {
     #[track_caller]
     pub fn open(&self, name: &str) -> Result<RemoteSegment, SegmentError> {
         let name = Name::new(name)?;
-        let options = self.clone();
-        run(&self.shared, move |engine| options.open_here(engine, &name))
+        self.retry(move |options, engine, query| options.try_open(engine, &name, query))
     }
 
     /// For layers above, which publish other things than segments
@@ -119,10 +120,7 @@ impl OpenOptions {
     #[track_caller]
     pub fn find(&self, name: &str) -> Result<Found, SegmentError> {
         let name = Name::new(name)?;
-        let options = self.clone();
-        run(&self.shared, move |engine| {
-            options.retry(engine, |query| lookup::lookup(engine, &name, options.host, query))
-        })
+        self.retry(move |options, engine, query| lookup::lookup(engine, &name, options.host, query))
     }
 
     #[cfg(feature = "tokio")]
@@ -130,40 +128,52 @@ impl OpenOptions {
         &self.shared
     }
 
-    #[track_caller]
-    fn open_here(&self, engine: &Engine, name: &Name) -> Result<RemoteSegment, SegmentError> {
-        self.retry(engine, |query| self.try_open(engine, name, query))
-    }
-
     /// Tries until there is what was looked for, or the time is over.
     #[track_caller]
-    fn retry<R>(
+    fn retry<R: Send + 'static>(
         &self,
-        engine: &Engine,
-        attempt: impl Fn(Query) -> Result<R, SegmentError>,
+        attempt: impl Fn(&OpenOptions, &Engine, Query) -> Result<R, SegmentError>
+        + Copy
+        + Send
+        + 'static,
     ) -> Result<R, SegmentError> {
         let (begin, mut pause) = (Instant::now(), RETRY.0);
         let mut query = self.query;
         loop {
-            match attempt(query) {
-                // What is listed may be gone, or not be there yet.
-                Err(
-                    error @ (SegmentError::NotFound { .. }
-                    | SegmentError::Revoked(_)
-                    | SegmentError::Region { .. }),
-                ) => {
-                    let has_time = begin.elapsed() < self.timeout;
-                    if query.is_forced && !has_time {
-                        return Err(error);
-                    }
-                    if query.is_forced {
-                        engine.sleep(pause);
-                        pause = (pause * 2).min(RETRY.1);
-                    }
-                    query.is_forced = true;
+            let options = self.clone();
+            let found = run(&self.shared, move |engine| attempt(&options, engine, query));
+            let timeout = match &found {
+                // What the cache said may be long past.
+                Err(SegmentError::OtherKind { .. }) if !query.is_forced => IMPORT,
+                Err(SegmentError::PeerLost(..)) if !query.is_forced && self.host.is_none() => {
+                    IMPORT
                 }
-                other => return other,
+                Err(SegmentError::NotFound { .. }) => self.timeout,
+                // What was listed once, and what is listed and gone at the same time.
+                Err(error) if is_outdated(error) => self.timeout.max(IMPORT),
+                _ => return found,
+            };
+            if begin.elapsed() >= timeout {
+                return found;
             }
+            if self.shared.has_ended() {
+                return Err(SegmentError::RackEnded);
+            }
+            // A name that is not found was looked up, whether or not that was forced.
+            if query.is_forced || matches!(found, Err(SegmentError::NotFound { .. })) {
+                self.sleep(pause);
+                pause = (pause * 2).min(RETRY.1);
+            }
+            query.is_forced = true;
+        }
+    }
+
+    /// Sleeps here, so that a thread which works for others is free meanwhile.
+    #[track_caller]
+    fn sleep(&self, duration: Duration) {
+        match attached(&self.shared) {
+            Some(engine) => engine.sleep(duration),
+            None => thread::sleep(duration),
         }
     }
 
@@ -174,18 +184,34 @@ impl OpenOptions {
         name: &Name,
         query: Query,
     ) -> Result<RemoteSegment, SegmentError> {
-        let Found { host, entry } = lookup::lookup(engine, name, self.host, query)?;
+        let found = lookup::lookup(engine, name, self.host, query)?;
+        let Found { host, entry, region: opened } = found;
         let Published::Segment { key, len, notify, thread } = entry.what else {
             return Err(SegmentError::OtherKind { name: *name, host, expected: "segment" });
         };
         let label = Label { name: *name, host };
         let region = engine
-            .import(host, key, if query.is_forced { IMPORT } else { Duration::ZERO })
+            .import(host, key, Duration::ZERO)
             .map_err(|error| SegmentError::region(label.clone(), error))?;
-        if region.len() as u64 != len {
-            return Err(SegmentError::Revoked(label));
+        // The name may have been exported anew since the entry was written, and the region is then
+        // that of a later one.
+        if opened != Some(region.generation()) {
+            let now = lookup::at_host(engine, name, host)?;
+            if now != Some(entry) || region.len() as u64 != len {
+                return Err(SegmentError::Revoked(label));
+            }
+            engine.shared.clerk.learn_region(host, &entry, region.generation());
         }
         let info = Info::new(&self.shared, &region, (label, &entry), (notify, thread));
         Ok(RemoteSegment::new(self.shared.clone(), region, info))
+    }
+}
+
+/// Whether an open has failed because what it knew of the name was not, or is no longer, true.
+fn is_outdated(error: &SegmentError) -> bool {
+    match error {
+        SegmentError::Revoked(_) => true,
+        SegmentError::Region { source, .. } => matches!(**source, RegionError::Unknown { .. }),
+        _ => false,
     }
 }

@@ -28,11 +28,11 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// # let segments = gossamer_segment::Segments::new(hosts[0].clone());
 /// # let _attached = segments.attach(0)?;
 /// let owner = segments.builder("rates").len(4096).export()?;
-/// let mut writer = owner.record::<[u64; 5]>(64)?;
+/// let mut writer = owner.record::<[u64; 5]>(2)?;
 ///
 /// // Any thread of any host:
 /// let rates = segments.open("rates")?;
-/// let record = rates.record::<[u64; 5]>(64)?;
+/// let record = rates.record::<[u64; 5]>(2)?;
 /// assert_eq!(record.read()?, None, "never written");
 /// writer.write(&[1, 2, 3, 4, 5]);
 /// assert_eq!(record.read()?, Some((1, [1, 2, 3, 4, 5])));
@@ -48,11 +48,21 @@ pub struct RemoteRecord<'a, T> {
 }
 
 impl RemoteSegment {
+    /// Record `index` of the segment as an array of records of `T`.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfBounds`].
+    #[inline]
+    pub fn record<T>(&self, index: usize) -> Result<RemoteRecord<'_, T>, SegmentError> {
+        self.record_at(index.saturating_mul(Record::<T>::BYTES))
+    }
+
     /// The record of a `T` at byte `at`, which has [`Record::BYTES`] bytes.
     ///
     /// # Errors
     /// [`SegmentError::Misaligned`] if `at` is not a multiple of eight, [`SegmentError::OutOfBounds`].
-    pub fn record<T>(&self, at: usize) -> Result<RemoteRecord<'_, T>, SegmentError> {
+    #[inline]
+    pub fn record_at<T>(&self, at: usize) -> Result<RemoteRecord<'_, T>, SegmentError> {
         let place = (at, Record::<T>::BYTES, Rights::NONE);
         OpError::check(self.region.key(), (Rights::ALL, self.len()), place)
             .and_then(|()| if at.is_multiple_of(8) { Ok(()) } else { Err(OpError::Misaligned(at)) })

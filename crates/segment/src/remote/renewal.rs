@@ -9,7 +9,7 @@
 //!       +------- other rights ------+------- the same rights ----------> Rights
 //! ```
 //!
-//! An operation waits for up to [`PATIENCE`] in all. A change of access takes as long as the slowest
+//! An operation waits for up to [`RENEWAL_TIMEOUT`] in all. A change of access takes as long as the slowest
 //! thread that maps the memory takes to poll, so that this is much. An operation of another segment,
 //! and one of this segment that is refused because it has no right, need not wait.
 //!
@@ -32,7 +32,7 @@ use crate::shared::{Doubts, Shared};
 use crate::table::{Entry, Notify};
 
 /// How long an operation waits while the access of its segment changes, at most.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an import waits for the export before the name is looked up again, at first and at most.
 const SLICE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
@@ -116,7 +116,7 @@ impl RemoteSegment {
                     Err(error) => return Err(SegmentError::refused(self.label(), error)),
                 }
             };
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + RENEWAL_TIMEOUT);
             region = self.renew(&engine, region, (needs, cause), deadline)?;
         }
     }
@@ -151,10 +151,7 @@ impl RemoteSegment {
         }
         let mut slice = SLICE.0;
         loop {
-            let entry = lookup::at_host(engine, self.name(), self.owner())?;
-            if entry.is_none_or(|entry| entry.generation != self.info.generation) {
-                return Err(SegmentError::Revoked(self.label()));
-            }
+            self.check_published(engine)?;
             let left = deadline.saturating_duration_since(Instant::now());
             match engine.import(self.owner(), region.key(), slice.min(left)) {
                 Ok(new) if new.len() != region.len() => {
@@ -164,6 +161,9 @@ impl RemoteSegment {
                     return if is_doubt { Ok(new) } else { Err(refused) };
                 }
                 Ok(new) => {
+                    // The name may have been exported anew since the look, and the region is then
+                    // another segment's.
+                    self.check_published(engine)?;
                     engine.forget_refusals(self.owner());
                     *self.info.renewed.lock() = Some(new.clone());
                     return Ok(new);
@@ -181,10 +181,25 @@ impl RemoteSegment {
         }
     }
 
+    /// Whether the name is still that of this export.
+    ///
+    /// # Errors
+    /// [`SegmentError::Revoked`], if it is not.
+    #[track_caller]
+    fn check_published(&self, engine: &Engine) -> Result<(), SegmentError> {
+        let entry = lookup::at_host(engine, self.name(), self.owner())?;
+        match entry.is_some_and(|entry| entry.generation == self.info.generation) {
+            true => Ok(()),
+            false => Err(SegmentError::Revoked(self.label())),
+        }
+    }
+
     /// The error of a fence of this thread on the lane to the owner.
     #[track_caller]
     pub(super) fn fence_error(&self, engine: &Engine, error: OpError) -> SegmentError {
-        let opened = error.key().and_then(|key| self.shared.opened((self.owner(), key)));
+        // Of the exports under one key the one of this handle is meant.
+        let other = error.key().filter(|key| *key != self.region.key());
+        let opened = other.and_then(|key| self.shared.opened((self.owner(), key)));
         let own = || (self.info.label.name, self.info.generation);
         let (name, generation) = opened.unwrap_or_else(own);
         let label = Label { name, host: self.owner() };

@@ -126,7 +126,9 @@ impl RemoteSegment {
     /// ```
     #[inline(always)]
     pub fn at<T>(&self, index: usize) -> Element<'_, T> {
-        Element::new(self, index.saturating_mul(size_of::<T>()))
+        // An index beyond all memory is out of bounds, and not misaligned.
+        let last = usize::MAX - usize::MAX % align_of::<T>();
+        Element::new(self, index.checked_mul(size_of::<T>()).unwrap_or(last))
     }
 
     /// The `T` at byte `offset`, which must be a multiple of `T`'s alignment.
@@ -388,7 +390,9 @@ impl RemoteSegment {
                     None => *swapped.insert(operation(engine, region)?),
                 };
                 if let Some(thread) = thread {
-                    engine.announce(region, at, 8, thread)?;
+                    // It was done and must not be done again. Who revokes the segment, or is gone,
+                    // meanwhile is not told of it.
+                    let _ = engine.announce(region, at, 8, thread);
                 }
                 Ok(old)
             })
@@ -417,7 +421,6 @@ impl RemoteSegment {
 
     // ---- what these share ----------------------------------------------------------------------
 
-    #[cfg(feature = "tokio")]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

@@ -255,6 +255,15 @@ pub fn a_region_of_another_transport_is_not_reexported(make: Make) {
     });
 }
 
+/// Sets its flag when it is dropped, also by a panic, so that the other side ends.
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Write inhibit: while a peer writes without pause, its right is withdrawn, and from then on the bytes
 /// stay as they are, until it gets the right back.
 pub fn a_writer_is_inhibited_under_fire(make: Make) {
@@ -284,6 +293,7 @@ pub fn a_writer_is_inhibited_under_fire(make: Make) {
                 }
             },
             || {
+                let _done = OnDrop(&is_done);
                 for round in 0..ROUNDS {
                     region.memory().store(0, 0, Ordering::Release);
                     b.port.until_word(region.memory(), 0, |word| word != 0);
@@ -295,7 +305,6 @@ pub fn a_writer_is_inhibited_under_fire(make: Make) {
                     b.revoke(&mut []);
                     region = b.reexport(&region, Rights::ALL);
                 }
-                is_done.store(true, Ordering::Release);
             },
         );
     });
