@@ -62,11 +62,6 @@ impl<'a, T> Element<'a, T> {
     #[cold]
     fn misaligned(&self) -> SegmentError {
         let (segment, at, align) = (self.segment.label(), self.at, align_of::<T>());
-        if at == usize::MAX {
-            // An index that overflows.
-            let (count, len) = (size_of::<T>(), self.segment.len());
-            return SegmentError::OutOfBounds { segment, at, count, len };
-        }
         SegmentError::Misaligned { segment, at, align }
     }
 }

@@ -379,7 +379,7 @@ impl RemoteSegment {
         run(&self.shared, move |_| {
             // What was swapped is not swapped again if only the notification is refused.
             let mut swapped = None;
-            segment.with_engine((at, 8, needs), |engine, region| {
+            let result = segment.with_engine((at, 8, needs), |engine, region| {
                 if !at.is_multiple_of(8) {
                     return Err(OpError::Misaligned(at));
                 }
@@ -390,12 +390,12 @@ impl RemoteSegment {
                     None => *swapped.insert(operation(engine, region)?),
                 };
                 if let Some(thread) = thread {
-                    // It was done and must not be done again. Who revokes the segment, or is gone,
-                    // meanwhile is not told of it.
-                    let _ = engine.announce(region, at, 8, thread);
+                    engine.announce(region, at, 8, thread)?;
                 }
                 Ok(old)
-            })
+            });
+            // It was done. An owner that has revoked the segment since, or is gone, is not told.
+            swapped.map_or(result, Ok)
         })
     }
 
