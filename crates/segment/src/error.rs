@@ -84,6 +84,16 @@ pub enum SegmentError {
         #[source]
         reason: Malformed,
     },
+    /// A host that is there does not answer a lookup.
+    #[error(
+        "{host} does not answer a lookup of \"{name}\": its thread 0 must run, and be attached"
+    )]
+    Unanswered {
+        /// The name.
+        name: Name,
+        /// The host.
+        host: HostId,
+    },
     /// The rack has no such host.
     #[error("no {0} in this rack")]
     NoSuchHost(HostId),

@@ -70,6 +70,9 @@ pub(crate) fn lookup(
     let mut found: Vec<_> = own().filter(|_| hosts.contains(&local)).into_iter().collect();
     let others: Vec<_> = hosts.into_iter().filter(|host| *host != local).collect();
     for (of, result) in search(engine, name, &others, query.strategy) {
+        // It may have been lost while others were asked; where its memory is mapped, nothing else
+        // would tell.
+        let result = engine.loss_of(of).map_or(result, Err);
         match result {
             Ok(Some(entry)) => {
                 clerk.learn(of, entry);
@@ -179,10 +182,13 @@ fn registries(
             }
         };
         let result = match imported {
-            Ok(region) => {
-                clerk.learn_registry(host, region.clone());
-                Ok(Some(region))
-            }
+            Ok(region) => match engine.loss_of(host) {
+                Some(lost) => Err(lost),
+                None => {
+                    clerk.learn_registry(host, region.clone());
+                    Ok(Some(region))
+                }
+            },
             Err(RegionError::Unknown { .. }) => Ok(None),
             Err(error) => Err(SegmentError::region(Label { name: *name, host }, error)),
         };
@@ -222,7 +228,7 @@ impl Search {
                 Next::Done(Lookup::NotFound) => return Ok(None),
                 // The owner knows even if what it writes there never stands still.
                 Next::Done(Lookup::Ask | Lookup::Torn { .. }) => {
-                    return engine.ask(host, CLERK, name).map_err(refused);
+                    return engine.ask(host, CLERK, name);
                 }
                 Next::Done(Lookup::Malformed { reason, .. }) => {
                     return Err(SegmentError::Malformed { name: *name, host, reason });

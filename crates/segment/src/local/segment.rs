@@ -49,9 +49,9 @@ impl Segment {
         let (key, generation) = shared.exports.lock().number(&label.name);
         let region = shared
             .transport
-            .export(key, len, access)
+            .export(key, len, access.clone())
             .map_err(|error| SegmentError::region(label.clone(), error))?;
-        let exported = Arc::new(Exported { len, notify, queue: Arc::new(Queue::new()) });
+        let exported = Arc::new(Exported { len, notify, access, queue: Arc::new(Queue::new()) });
         shared.add(key, &exported);
         let memory = region.memory().clone();
         let what = Published::Segment { key, len: len as u64, notify, thread };

@@ -144,7 +144,8 @@ impl RemoteSegment {
         let is_current = region.window().is_some_and(|window| window.is_live());
         let refused = SegmentError::refused(self.label(), refused);
         // To look for other rights is to wait.
-        if callback::is_running() || is_current && !is_doubt {
+        let is_over = Instant::now() >= deadline;
+        if callback::is_running() || is_over || is_current && !is_doubt {
             return Err(refused);
         }
         let newest = self.info.region(&self.region);
