@@ -141,7 +141,10 @@ pub enum SegmentError {
     )]
     WouldWait(Label),
     /// A record never became readable: its writer has ended in the middle of a write.
-    #[error("the record at byte {at} of {segment} is torn: its writer did not finish")]
+    #[error(
+        "the record at byte {at} of {segment} was torn each time it was read: its writer has died in \
+         the middle of a write, or writes without pause"
+    )]
     Torn {
         /// The segment.
         segment: Label,

@@ -37,7 +37,7 @@ const CLERK: u32 = 0;
 /// Finds a name at `host`, or at the one host that publishes it.
 ///
 /// # Errors
-/// [`SegmentError::NotFound`], [`SegmentError::Ambiguous`], [`SegmentError::Unreadable`],
+/// [`SegmentError::NotFound`], [`SegmentError::Ambiguous`], [`SegmentError::Malformed`],
 /// [`SegmentError::PeerLost`] if it is the named host that is gone.
 #[track_caller]
 pub(crate) fn lookup(

@@ -79,7 +79,7 @@ impl Engine {
                 idle += 1;
                 std::hint::spin_loop();
             } else {
-                self.park(parker, LONGEST_SLEEP, || has_ended());
+                self.park(parker, LONGEST_SLEEP, &has_ended);
             }
         }
     }

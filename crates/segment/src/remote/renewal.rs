@@ -15,7 +15,7 @@
 //!
 //! Writes are not acknowledged, so those that were on their way are refused behind the writer's back:
 //! a fence reports that ([`SegmentError::AccessChanged`]), and the next operation imports again
-//! because the refusal has raised a doubt ([`Doubts`](crate::shared::Doubts)).
+//! because the refusal has raised a doubt ([`Doubts`]).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -419,7 +419,6 @@ impl RemoteSegment {
 
     // ---- what these share ----------------------------------------------------------------------
 
-    #[cfg(feature = "tokio")]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -433,6 +432,12 @@ impl RemoteSegment {
 
     pub(super) fn label(&self) -> Label {
         self.info.label.clone()
+    }
+
+    /// Whether a write needs no notification.
+    #[inline(always)]
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent
     }
 
     /// Stores a word where memory is mapped; false if that cannot be done here, for any reason.
