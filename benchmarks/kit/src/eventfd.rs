@@ -163,7 +163,8 @@ fn sleep_and_answer(reports: bool) -> io::Result<()> {
     let mut value = [0; 8];
     loop {
         read(stdin(), &mut value)?;
-        let answer = if reports { now_ns().saturating_sub(u64::from_ne_bytes(value)) + 1 } else { 1 };
+        let answer =
+            if reports { now_ns().saturating_sub(u64::from_ne_bytes(value)) + 1 } else { 1 };
         write(stdout(), &answer.to_ne_bytes())?;
     }
 }

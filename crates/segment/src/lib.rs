@@ -40,7 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod clerk;
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "testing", not(loom)))]
 pub mod conformance;
 mod engine;
 mod error;

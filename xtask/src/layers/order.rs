@@ -82,6 +82,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     ("crates/fiber/src/switch", &[&["asan", "portable"], &["x86_64"]]),
     ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
+    ("crates/segment/src/engine", &[&["windows"], &["engine"], &["attach"]]),
+    ("crates/segment/src/local", &[&["grants"], &["segment"], &["builder"]]),
     ("crates/segment/src/record", &[&["layout"], &["reader", "writer"]]),
     (
         "crates/trust-core/src",

@@ -159,6 +159,20 @@ impl Segment {
             .map_err(|error| SegmentError::refused(self.label.clone(), error))
     }
 
+    /// The writer of record `index` of the segment as an array of records of `T`, of which there is
+    /// one at a time.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfBounds`].
+    pub fn record_writer<T: FromBytes + IntoBytes + Immutable>(
+        &self,
+        index: usize,
+    ) -> Result<RecordWriter<T>, SegmentError> {
+        let at = index.saturating_mul(Record::<T>::BYTES);
+        self.check(at, Record::<T>::BYTES)?;
+        Ok(RecordWriter::new(self.memory.clone(), at))
+    }
+
     // ---- notifications -------------------------------------------------------------------------
 
     /// When writes notify this process.

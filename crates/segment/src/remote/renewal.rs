@@ -196,7 +196,9 @@ impl RemoteSegment {
     /// The error of a fence of this thread on the lane to the owner.
     #[track_caller]
     pub(super) fn fence_error(&self, engine: &Engine, error: OpError) -> SegmentError {
-        let opened = error.key().and_then(|key| self.shared.opened((self.owner(), key)));
+        // Of the exports under one key the one of this handle is meant.
+        let other = error.key().filter(|key| *key != self.region.key());
+        let opened = other.and_then(|key| self.shared.opened((self.owner(), key)));
         let own = || (self.info.label.name, self.info.generation);
         let (name, generation) = opened.unwrap_or_else(own);
         let label = Label { name, host: self.owner() };

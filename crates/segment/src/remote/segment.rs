@@ -419,7 +419,6 @@ impl RemoteSegment {
 
     // ---- what these share ----------------------------------------------------------------------
 
-    #[cfg(feature = "tokio")]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

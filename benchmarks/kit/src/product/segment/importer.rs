@@ -128,12 +128,7 @@ fn median_ns(mut took: Vec<Duration>) -> f64 {
 }
 
 /// Repeats an operation.
-fn repeat(
-    board: &Board,
-    access: Access,
-    pace: Pace,
-    time: Duration,
-) -> Result<Figure, HostError> {
+fn repeat(board: &Board, access: Access, pace: Pace, time: Duration) -> Result<Figure, HostError> {
     let remote = &board.remote;
     // Beyond the words that the exporter reads.
     let place = |n: u64| DATA + (n as usize * 8) % WINDOW;
@@ -287,12 +282,7 @@ fn wake_up(board: &Board, time: Duration) -> Result<Figure, HostError> {
 }
 
 /// What is done with names.
-fn names(
-    board: &Board,
-    naming: Naming,
-    pace: Pace,
-    time: Duration,
-) -> Result<Figure, HostError> {
+fn names(board: &Board, naming: Naming, pace: Pace, time: Duration) -> Result<Figure, HostError> {
     let options = board.segments.options().host(HostId(1));
     let lookup = |options: &segment::OpenOptions, n: u64| {
         for _ in 0..n {
