@@ -149,7 +149,7 @@ struct Feed {
 
 impl Feed {
     fn open(prices: &Segment) -> Result<Feed, SegmentError> {
-        let quotes = (0..SYMBOLS.len()).map(|symbol| prices.record_writer(symbol));
+        let quotes = (0..SYMBOLS.len()).map(|symbol| prices.record(symbol));
         let quotes = quotes.collect::<Result<_, _>>()?;
         let asks = std::array::from_fn(|symbol| 1000 * (symbol as u64 + 1));
         Ok(Feed { quotes, asks, watches: Vec::new(), ticks: 0, alarms: 0 })
@@ -188,7 +188,7 @@ fn trader(reads: u64) -> Result<Trader, Box<dyn std::error::Error>> {
     let prices = RemoteSegment::open("prices")?;
     let orders: Trust<Book> = gossamer::lookup("orders")?;
     let quote = |symbol: usize| -> Result<Quote, SegmentError> {
-        let (_version, quote) = prices.record(symbol).read()?.expect("prices come before traders");
+        let (_version, quote) = prices.record(symbol)?.read()?.expect("prices come before traders");
         Ok(quote)
     };
 

@@ -84,6 +84,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
     ("crates/segment/src/engine", &[&["windows"], &["engine"], &["attach"]]),
     ("crates/segment/src/local", &[&["grants"], &["segment"], &["builder"]]),
+    ("crates/segment/src/map", &[&["layout"], &["owner", "reader"]]),
     ("crates/segment/src/record", &[&["layout"], &["reader", "writer"]]),
     (
         "crates/trust-core/src",
@@ -161,6 +162,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
             &["reporter", "worker"],
             &["end", "placement", "publish", "segments"],
             &["run", "sharded"],
+            &["records"],
         ],
     ),
     (

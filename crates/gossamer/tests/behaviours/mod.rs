@@ -6,6 +6,7 @@ pub(crate) mod calls;
 pub(crate) mod fibers;
 pub(crate) mod latches;
 pub(crate) mod panics;
+pub(crate) mod records;
 pub(crate) mod segments;
 pub(crate) mod sizes;
 pub(crate) mod trusts;
@@ -56,6 +57,10 @@ macro_rules! behaviours {
             segments: types_and_kinds_are_told_apart;
             segments: two_hosts_with_the_name_are_told_apart_by_options;
             segments: the_example_of_an_exchange_has_a_good_day;
+            records: records_are_read_both_ways_from_everywhere;
+            records: readers_of_records_beside_their_writer_see_whole_values;
+            records: records_are_seen_by_whoever_hears_of_them;
+            records: records_of_a_full_shard_are_refused_and_names_are_taken_once;
             sizes: arguments_of_all_sizes_keep_their_order;
             sizes: batches_are_taken_whole_or_not_at_all;
             sizes: results_of_all_sizes_come_back;

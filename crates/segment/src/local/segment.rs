@@ -135,6 +135,17 @@ impl Segment {
         Ok(value)
     }
 
+    /// The writer of record `index` of the segment as an array of records of `T`.
+    ///
+    /// # Errors
+    /// As [`record_at`](Self::record_at).
+    pub fn record<T>(&self, index: usize) -> Result<RecordWriter<T>, SegmentError>
+    where
+        T: FromBytes + IntoBytes + Immutable,
+    {
+        self.record_at(index.saturating_mul(Record::<T>::BYTES))
+    }
+
     /// The writer of the record of a `T` at byte `at`, which has [`Record::BYTES`] bytes. The versions
     /// go on behind the one that is there. Other hosts read it with
     /// [`RemoteSegment::record`](crate::RemoteSegment::record), this process with
@@ -142,7 +153,7 @@ impl Segment {
     ///
     /// # Errors
     /// [`SegmentError::Misaligned`] if `at` is not a multiple of eight, [`SegmentError::OutOfBounds`].
-    pub fn record<T>(&self, at: usize) -> Result<RecordWriter<T>, SegmentError>
+    pub fn record_at<T>(&self, at: usize) -> Result<RecordWriter<T>, SegmentError>
     where
         T: FromBytes + IntoBytes + Immutable,
     {
@@ -157,20 +168,6 @@ impl Segment {
     fn check(&self, at: usize, count: usize) -> Result<(), SegmentError> {
         OpError::check(self.key, (Rights::ALL, self.len()), (at, count, Rights::NONE))
             .map_err(|error| SegmentError::refused(self.label.clone(), error))
-    }
-
-    /// The writer of record `index` of the segment as an array of records of `T`, of which there is
-    /// one at a time.
-    ///
-    /// # Errors
-    /// [`SegmentError::OutOfBounds`].
-    pub fn record_writer<T: FromBytes + IntoBytes + Immutable>(
-        &self,
-        index: usize,
-    ) -> Result<RecordWriter<T>, SegmentError> {
-        let at = index.saturating_mul(Record::<T>::BYTES);
-        self.check(at, Record::<T>::BYTES)?;
-        Ok(RecordWriter::new(self.memory.clone(), at))
     }
 
     // ---- notifications -------------------------------------------------------------------------

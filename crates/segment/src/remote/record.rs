@@ -1,59 +1,74 @@
-//! [`RemoteRecord`]: a record in a segment, read by one READ and never torn.
+//! [`RemoteRecord`]: a record ([`Record`]) at a place in a segment that was opened: read by one READ,
+//! written by one WRITE, never torn.
 
-use std::fmt;
-use std::marker::PhantomData;
+use std::time::Duration;
 
-use transport_api::Rights;
+use transport_api::{OpError, Rights};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::engine::{is_attached, run};
+use crate::engine::attached;
 use crate::error::SegmentError;
 use crate::record::Record;
-use crate::remote::MAX_OPERATION;
-use crate::remote::segment::RemoteSegment;
+use crate::remote::segment::{MAX_OPERATION, RemoteSegment};
 
-/// How often a record that is not mapped is read before it counts as torn. Its writer needs less than
-/// a microsecond, and a READ takes longer.
-const READS: u32 = 256;
+/// Copies of a record that is not mapped, at most, of which each was torn.
+const ATTEMPTS: u32 = 200;
 
-/// A record of a `T` in a [`RemoteSegment`]: [`RemoteSegment::record`].
+/// Copies after which a reader pauses between two of them.
+const EAGER: u32 = 20;
+
+/// How long it pauses.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// A [`Record`] of one `T` in a segment that was opened. Any number of hosts read it; one writes it,
+/// which is its owner ([`Segment::record`](crate::Segment::record)) or one other host.
 ///
 /// ```
-/// use gossamer_segment::Record;
-///
 /// # let hosts = transport_shm::ShmTransport::in_process(1, 1)?;
 /// # let segments = gossamer_segment::Segments::new(hosts[0].clone());
 /// # let _attached = segments.attach(0)?;
-/// type Quote = [u64; 3]; // bid, ask, volume
-///
-/// let owner = segments.builder("quotes").len(100 * Record::<Quote>::BYTES).export()?;
-/// let mut writer = owner.record_writer::<Quote>(7)?;
-/// writer.write(&[99, 101, 5]);
+/// let owner = segments.builder("rates").len(4096).export()?;
+/// let mut writer = owner.record::<[u64; 5]>(2)?;
 ///
 /// // Any thread of any host:
-/// let quotes = segments.open("quotes")?;
-/// assert_eq!(quotes.record::<Quote>(7).read()?, Some((1, [99, 101, 5])));
-/// assert_eq!(quotes.record::<Quote>(8).read()?, None, "never written");
+/// let rates = segments.open("rates")?;
+/// let record = rates.record::<[u64; 5]>(2)?;
+/// assert_eq!(record.read()?, None, "never written");
+/// writer.write(&[1, 2, 3, 4, 5]);
+/// assert_eq!(record.read()?, Some((1, [1, 2, 3, 4, 5])));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone, Debug)]
 pub struct RemoteRecord<'a, T> {
     segment: &'a RemoteSegment,
     at: usize,
-    _value: PhantomData<fn() -> T>,
+    /// The version that this wrote last, or found when it began to write.
+    version: Option<u64>,
+    _value: std::marker::PhantomData<fn(T) -> T>,
 }
 
-/// Records, which are never torn.
 impl RemoteSegment {
     /// Record `index` of the segment as an array of records of `T`.
+    ///
+    /// # Errors
+    /// [`SegmentError::OutOfBounds`].
     #[inline]
-    pub fn record<T>(&self, index: usize) -> RemoteRecord<'_, T> {
+    pub fn record<T>(&self, index: usize) -> Result<RemoteRecord<'_, T>, SegmentError> {
         self.record_at(index.saturating_mul(Record::<T>::BYTES))
     }
 
-    /// The record at byte `offset`, which must be a multiple of eight.
+    /// The record of a `T` at byte `at`, which has [`Record::BYTES`] bytes.
+    ///
+    /// # Errors
+    /// [`SegmentError::Misaligned`] if `at` is not a multiple of eight, [`SegmentError::OutOfBounds`].
     #[inline]
-    pub fn record_at<T>(&self, offset: usize) -> RemoteRecord<'_, T> {
-        RemoteRecord { segment: self, at: offset, _value: PhantomData }
+    pub fn record_at<T>(&self, at: usize) -> Result<RemoteRecord<'_, T>, SegmentError> {
+        let place = (at, Record::<T>::BYTES, Rights::NONE);
+        OpError::check(self.region.key(), (Rights::ALL, self.len()), place)
+            .and_then(|()| if at.is_multiple_of(8) { Ok(()) } else { Err(OpError::Misaligned(at)) })
+            .map_err(|error| SegmentError::refused(self.label(), error))?;
+        let _value = std::marker::PhantomData;
+        Ok(RemoteRecord { segment: self, at, version: None, _value })
     }
 }
 
@@ -64,84 +79,95 @@ impl<T> RemoteRecord<'_, T> {
     }
 }
 
-impl<T: FromBytes + IntoBytes + Immutable + Send + 'static> RemoteRecord<'_, T> {
-    /// Reads it: its version and its value; `None` if it was never written.
+impl<T: FromBytes + IntoBytes + Immutable> RemoteRecord<'_, T> {
+    /// The version and the value; `None` if it was never written. Where memory is not mapped, this is
+    /// one READ, and another one if the record was written meanwhile. One reader that reads it twice
+    /// never gets an older version the second time.
     ///
     /// # Errors
-    /// As [`RemoteSegment::read`]; [`SegmentError::Misaligned`]; [`SegmentError::Torn`] if its writer
-    /// writes without pause or has died in the middle.
+    /// As [`RemoteSegment::read`]; [`SegmentError::Torn`] if every attempt found it half written: its
+    /// writer writes without pause, or has died.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> Result<Option<(u64, T)>, SegmentError> {
         if let Some(window) = self.segment.mapped()
-            && let Ok(Ok(found)) = Record::<T>::read_window(window, self.at)
+            && let Ok(Ok(found)) = Record::read_window(window, self.at)
         {
             return Ok(found);
         }
-        self.read_over_lane()
+        self.read_copies()
     }
 
     #[cold]
+    #[inline(never)]
     #[track_caller]
-    fn read_over_lane(&self) -> Result<Option<(u64, T)>, SegmentError> {
-        let (segment, at) = (self.segment, self.at);
-        self.check()?;
-        if !is_attached(segment.shared()) {
-            let there = segment.clone();
-            return run(segment.shared(), move |_| there.record_at::<T>(at).read());
-        }
-        let place = (at, Record::<T>::BYTES, Rights::READ);
-        // One read of mapped memory is many attempts.
-        for _ in 0..if segment.is_mapped() { 1 } else { READS } {
-            let read = segment.with_engine(place, |engine, region| match region.window() {
-                Some(window) => Record::<T>::read_window(window, at),
-                None => {
-                    let (read, copy) = engine.begin_read(region, at, Record::<T>::BYTES)?;
-                    engine.wait(read)?;
-                    Ok(Record::<T>::decode(&copy, 0))
-                }
-            });
-            if let Ok(found) = read? {
+    fn read_copies(&self) -> Result<Option<(u64, T)>, SegmentError> {
+        let mut bytes = vec![0; Record::<T>::BYTES];
+        for attempt in 0..ATTEMPTS {
+            if attempt >= EAGER {
+                self.pause();
+            }
+            self.segment.read_block(self.at, &mut bytes)?;
+            // Torn: it was written meanwhile.
+            if let Ok(found) = Record::decode_bytes(&bytes) {
                 return Ok(found);
             }
         }
-        Err(SegmentError::Torn { segment: segment.label(), at })
+        Err(SegmentError::Torn { segment: self.segment.label(), at: self.at })
     }
 
-    /// Writes it, by one WRITE. `version` is above that of the last write, and this is the only writer
-    /// at the time; that the versions rise is what tells readers the writes apart.
+    #[track_caller]
+    fn pause(&self) {
+        match attached(&self.segment.shared) {
+            Some(engine) => engine.sleep(PAUSE),
+            None => std::thread::sleep(PAUSE),
+        }
+    }
+
+    /// Writes it, by one WRITE, and returns its version. It is on its way when this returns
+    /// ([`RemoteSegment::fence`]). There must be no other writer, neither the owner nor another host:
+    /// readers would never get a mixture, but find it torn, and versions would repeat. The first write
+    /// reads which version is there, so that versions go on; this needs [`Rights::READ`].
     ///
     /// # Errors
-    /// As [`RemoteSegment::write`]; [`SegmentError::Misaligned`].
-    ///
-    /// # Panics
-    /// If `version` is zero, which says that a record was never written.
+    /// As [`RemoteSegment::write`].
+    #[inline]
     #[track_caller]
-    pub fn write(&self, value: &T, version: u64) -> Result<(), SegmentError> {
-        self.check()?;
-        let record = Record::<T>::encode(value, version);
+    pub fn write(&mut self, value: &T) -> Result<u64, SegmentError> {
+        let before = match self.version {
+            Some(version) => version,
+            None => self.segment.at_byte::<u64>(self.at).read()?,
+        };
+        // Any version may have been there; 0 is taken.
+        let version = before.wrapping_add(1).max(1);
+        self.write_version(value, version)?;
+        self.version = Some(version);
+        Ok(version)
+    }
+
+    #[inline]
+    #[track_caller]
+    fn write_version(&self, value: &T, version: u64) -> Result<(), SegmentError> {
+        if self.segment.is_silent()
+            && let Some(window) = self.segment.mapped()
+            && Record::write_window(window, self.at, value, version).is_ok()
+        {
+            return Ok(());
+        }
+        self.write_copy(value, version)
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn write_copy(&self, value: &T, version: u64) -> Result<(), SegmentError> {
+        let record = Record::encode(value, version);
         let mut bytes = vec![0; record.len()];
         record.read_into(0, &mut bytes);
-        self.segment.write(self.at, &bytes)
-    }
-
-    fn check(&self) -> Result<(), SegmentError> {
-        let (segment, at, len) = (self.segment, self.at, Record::<T>::BYTES);
-        if !at.is_multiple_of(8) {
-            return Err(SegmentError::Misaligned { segment: segment.label(), at, align: 8 });
+        if bytes.len() <= MAX_OPERATION {
+            self.segment.write(self.at, &bytes)
+        } else {
+            self.segment.write_block(self.at, &bytes)
         }
-        if len > MAX_OPERATION {
-            return Err(SegmentError::TooLarge { len, max: MAX_OPERATION });
-        }
-        Ok(())
-    }
-}
-
-impl<T> fmt::Debug for RemoteRecord<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteRecord")
-            .field("segment", self.segment)
-            .field("at", &self.at)
-            .finish_non_exhaustive()
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn run(mut rng: Rng, segments: &Segments, me: u32, end: Instant) -> L
 fn live(rng: &mut Rng, segment: &Segment, generation: u32, ledger: &mut Ledger) {
     let head = segment.put(0, &seal(generation));
     expect(head.is_ok(), || format!("the owner cannot write to {segment:?}: {head:?}"));
-    let mut record = match segment.record(RECORD.start * 8) {
+    let mut record = match segment.record_at(RECORD.start * 8) {
         Ok(record) => record,
         Err(error) => return violation(format!("{segment:?} takes no record: {error:?}")),
     };
