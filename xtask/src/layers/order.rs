@@ -212,7 +212,10 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/transport-rdma/src/qp",
         &[&["immediate", "ring"], &["payloads", "send_queue"], &["connection"], &["thread"]],
     ),
-    ("crates/transport-rdma/src/verbs", &[&["device"], &["cq", "pd"], &["mr"], &["qp"]]),
+    (
+        "crates/transport-rdma/src/verbs",
+        &[&["posted"], &["device"], &["cq", "pd"], &["mr"], &["qp"]],
+    ),
     (
         "crates/transport-shm/src",
         &[
