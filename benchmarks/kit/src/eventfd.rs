@@ -4,11 +4,10 @@
 //! The processes share two of them, which are standard input and output of the second, since those
 //! are what a process can be given without unsafe code.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{read, write};

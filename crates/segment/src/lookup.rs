@@ -171,8 +171,17 @@ fn registries(
             Ok(region) => return (host, Ok(Some(region))),
             Err(import) => import,
         };
-        let import: Result<progress::Import, RegionError> = region;
-        let result = match import.and_then(|import| engine.wait_import(import)) {
+        let mut import: Result<progress::Import, RegionError> = region;
+        let imported = loop {
+            match import.and_then(|import| engine.wait_import(import)) {
+                // A busy host is not one without names: it answers, or is lost.
+                Err(RegionError::NoAnswer { .. }) => {
+                    import = engine.begin_import(host, REGISTRY, Duration::ZERO);
+                }
+                imported => break imported,
+            }
+        };
+        let result = match imported {
             Ok(region) => match engine.loss_of(host) {
                 Some(lost) => Err(lost),
                 None => {

@@ -1,7 +1,6 @@
-//! Records of several packets, which devices copy one after the other, and of which kernel 6.12 shows
-//! the tail first. The checksum alone tells that one is not whole.
+//! Records that devices copy: packet after packet, and on kernel 6.12 a packet with its tail first, so
+//! that the last word says nothing of those before it. The checksum alone tells that one is not whole.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,13 +10,12 @@ use primitive::SharedBytes;
 
 use super::{DEADLINE, pair};
 
-/// Several packets, and a part of one.
-type Value = [u64; 600];
-type Item = Record<Value>;
+/// Words of a record of several packets, and of one that a packet holds.
+const LARGE: usize = 600;
+const SMALL: usize = 120;
 
 /// Where the record begins: not at a cache line.
 const AT: usize = 24;
-const LEN: usize = AT + Item::BYTES;
 
 /// Versions that a writer writes, at least.
 const VERSIONS: u64 = 1_000;
@@ -25,7 +23,7 @@ const VERSIONS: u64 = 1_000;
 const BURST: u64 = 10;
 
 /// Words that all depend on the version, so that one of another write shows.
-fn value(version: u64) -> Value {
+fn value<const N: usize>(version: u64) -> [u64; N] {
     std::array::from_fn(|word| version.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word as u64)
 }
 
@@ -40,7 +38,7 @@ struct Seen {
 
 impl Seen {
     /// Takes what a read of the record has found, and checks it.
-    fn take(&mut self, found: Option<(u64, Value)>) {
+    fn take<const N: usize>(&mut self, found: Option<(u64, [u64; N])>) {
         let (version, found) = found.unwrap_or((0, value(0)));
         assert!(found == value(version), "version {version} is torn");
         assert!(version >= self.last, "version {version} after {}", self.last);
@@ -48,53 +46,76 @@ impl Seen {
     }
 }
 
-/// Whether the checksum of the version after `last` is there while the version is not.
-fn shows_tail_first(memory: &SharedBytes, last: u64, next: &Cell<(u64, u64)>) -> bool {
-    const CHECKSUM: usize = Item::BYTES - 8;
-    if next.get().0 != last + 1 {
-        let whole = Item::encode(&value(last + 1), last + 1);
-        next.set((last + 1, whole.load(CHECKSUM, primitive::sync::Ordering::Relaxed)));
-    }
+/// The checksum of a version.
+fn checksum<const N: usize>(version: u64) -> u64 {
+    let whole = Record::encode(&value::<N>(version), version);
+    whole.load(Record::<[u64; N]>::BYTES - 8, primitive::sync::Ordering::Relaxed)
+}
+
+/// Looks until the version is no longer `last`, but not for long: whether the checksum of the next
+/// version was there before that version.
+fn shows_tail_first<const N: usize>(memory: &SharedBytes, last: u64) -> bool {
+    const LOOKS: usize = 2_000;
+    let next = checksum::<N>(last + 1);
     let load = |at| memory.load(at, primitive::sync::Ordering::Acquire);
-    load(AT + CHECKSUM) == next.get().1 && load(AT) == last
+    for _ in 0..LOOKS {
+        let checksum = load(AT + Record::<[u64; N]>::BYTES - 8);
+        if load(AT) != last {
+            return false;
+        }
+        if checksum == next {
+            return true;
+        }
+    }
+    false
 }
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
-fn the_owner_sees_no_torn_record_of_a_peer_that_writes() {
+fn the_owner_sees_no_torn_record_of_several_packets() {
+    owner_sees_no_torn_record::<LARGE>(1);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask rdma-test"]
+fn the_owner_sees_no_torn_record_of_one_packet() {
+    // It is torn for too short a time to wait for it.
+    owner_sees_no_torn_record::<SMALL>(0);
+}
+
+/// A peer writes a record of `N` words, until the owner has found it torn at least so often.
+fn owner_sees_no_torn_record<const N: usize>(torn: u64) {
+    let len = Record::<[u64; N]>::BYTES;
     // The last version that the owner has seen; the largest once it has ended.
     let seen = &AtomicU64::new(0);
-    // Whether some were torn, so that the writer may end.
-    let is_enough = &AtomicBool::new(false);
     let owner = |segments: &Segments, _: &Attached| {
         let _end = OnDrop(|| seen.store(u64::MAX, Ordering::Release));
-        let segment = segments.builder("written").len(LEN).export().expect("a segment");
+        let segment = segments.builder("written").len(AT + len).export().expect("a segment");
         let (memory, start) = (segment.memory(), Instant::now());
-        let (mut found, next) = (Seen::default(), Cell::default());
-        while found.last < VERSIONS || found.torn == 0 {
-            assert!(start.elapsed() < DEADLINE, "none of the records was torn: {found:?}");
-            found.tail_first += u64::from(shows_tail_first(memory, found.last, &next));
-            // One attempt, which the next one follows.
-            found.torn += u64::from(Item::decode(memory, AT).is_err());
-            match Item::read_mapped(memory, AT) {
+        let mut found = Seen::default();
+        while found.last < VERSIONS || found.torn < torn {
+            assert!(start.elapsed() < DEADLINE, "the end was not reached: {found:?}");
+            found.tail_first += u64::from(shows_tail_first::<N>(memory, found.last));
+            // One attempt, which more follow.
+            found.torn += u64::from(Record::<[u64; N]>::decode(memory, AT).is_err());
+            match Record::<[u64; N]>::read_mapped(memory, AT) {
                 Ok(record) => found.take(record),
                 Err(_) => thread::yield_now(),
             }
             seen.store(found.last, Ordering::Release);
         }
-        is_enough.store(true, Ordering::Release);
-        println!("a writer over RDMA: {found:?}");
+        println!("a peer wrote {N} words: {found:?}");
     };
     pair(owner, |_, segments| {
         let segment = segments.options().timeout(DEADLINE).open("written").expect("a segment");
-        let mut bytes = vec![0; Item::BYTES];
+        let mut bytes = vec![0; len];
         for version in 1.. {
-            Item::encode(&value(version), version).read_into(0, &mut bytes);
+            Record::encode(&value::<N>(version), version).read_into(0, &mut bytes);
             segment.write(AT, &bytes).expect("a write");
             if version % BURST == 0 {
                 segment.fence().expect("a fence");
             }
-            if is_enough.load(Ordering::Acquire) || seen.load(Ordering::Acquire) == u64::MAX {
+            if seen.load(Ordering::Acquire) == u64::MAX {
                 break;
             }
         }
@@ -104,10 +125,11 @@ fn the_owner_sees_no_torn_record_of_a_peer_that_writes() {
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask rdma-test"]
 fn a_peer_reads_no_torn_record_that_its_owner_writes() {
+    type Item = Record<[u64; LARGE]>;
     let is_over = &AtomicBool::new(false);
     let owner = |segments: &Segments, attached: &Attached| {
-        let segment = segments.builder("read").len(LEN).export().expect("a segment");
-        let mut writer = RecordWriter::<Value>::new(segment.memory().clone(), AT);
+        let segment = segments.builder("read").len(AT + Item::BYTES).export().expect("a segment");
+        let mut writer = RecordWriter::<[u64; LARGE]>::new(segment.memory().clone(), AT);
         while !is_over.load(Ordering::Acquire) {
             // Writes that READs meet, and time for one to meet none.
             for _ in 0..20 {

@@ -317,14 +317,13 @@ fn alternate(
     time: Duration,
     which: impl Fn(Duration, Duration) -> Duration,
 ) -> Result<Figure, HostError> {
-    let (start, watch) = (Instant::now(), Watch::start(WaitMode::Polls));
+    let (start, watch) = (Instant::now(), Watch::start(WaitMode::Blocks));
     let mut took = Vec::new();
     for number in 0.. {
         let builder = board.segments.builder(&format!("bench/{}", number % 64)).len(4096);
         let began = Instant::now();
         let segment = builder.export()?;
         let exported = began.elapsed();
-        // As a peer that has opened it would.
         let began = Instant::now();
         segment.revoke()?;
         took.push(which(exported, began.elapsed()));

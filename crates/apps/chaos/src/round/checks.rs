@@ -77,8 +77,8 @@ impl RunningRound {
             // If the rack ends because of one loss, the other hosts are lost, too.
             Some(_) if !self.plan.continues() => true,
             Some(Kill { host: Some(host), .. }) => lost.iter().all(|lost| *lost == host),
-            // It was killed before it said which host it was.
-            Some(_) => lost.len() <= 1,
+            // It was killed before it said which host it was; others may have left because of it.
+            Some(_) => true,
             None => lost.is_empty(),
         };
         if !is_expected {
