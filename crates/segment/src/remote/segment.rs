@@ -419,6 +419,7 @@ impl RemoteSegment {
 
     // ---- what these share ----------------------------------------------------------------------
 
+    #[cfg(feature = "tokio")]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
