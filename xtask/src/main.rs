@@ -128,6 +128,9 @@ enum Command {
         /// Seed of the random numbers, to repeat a run [default: a new one, which is printed]
         #[arg(long)]
         seed: Option<u64>,
+        /// What every rack does: requests, segments or segments-tcp [default: drawn for each]
+        #[arg(long, conflicts_with = "net")]
+        workload: Option<String>,
     },
     /// Make, use, test and remove a rack of network namespaces (needs root)
     #[command(subcommand)]
@@ -179,10 +182,10 @@ fn run(command: &Command) -> anyhow::Result<u8> {
         Command::Hotpath => checks::hotpath(&workspace),
         Command::Fuzz { seconds } => fuzz::run(&workspace, *seconds),
         Command::Demo => programs::demo(&workspace),
-        Command::Chaos { net: false, rounds, seed } => {
-            programs::chaos(&workspace, rounds.unwrap_or(200), *seed)
+        Command::Chaos { net: false, rounds, seed, workload } => {
+            programs::chaos(&workspace, rounds.unwrap_or(200), *seed, workload.as_deref())
         }
-        Command::Chaos { net: true, rounds, seed } => {
+        Command::Chaos { net: true, rounds, seed, .. } => {
             netns::chaos(&workspace, rounds.unwrap_or(100), *seed)
         }
         Command::Netns(netns) => netns::run(&workspace, netns),

@@ -90,17 +90,23 @@ fn nanoseconds(cell: &str) -> Option<f64> {
 }
 
 /// `cargo xtask chaos`.
-pub(crate) fn chaos(workspace: &Workspace, rounds: u32, seed: Option<u64>) -> Result<()> {
+pub(crate) fn chaos(
+    workspace: &Workspace,
+    rounds: u32,
+    seed: Option<u64>,
+    workload: Option<&str>,
+) -> Result<()> {
     let root = &workspace.root;
     let seed = seed_or_new(seed)?;
     workspace.build_programs()?;
     // A round takes a fraction of a second; one that hangs must not hang CI.
     let timeout = Duration::from_secs(60) + rounds * Duration::from_secs(5);
-    let arguments = format!("run --release --bin chaos -- --rounds {rounds} --seed {seed}");
-    let printed = Step::cargo(root, &arguments)
+    let workload = workload.map(|workload| format!(" --workload {workload}")).unwrap_or_default();
+    let rounds_and_seed = format!("--rounds {rounds} --seed {seed}{workload}");
+    let printed = Step::cargo(root, &format!("run --release --bin chaos -- {rounds_and_seed}"))
         .within(timeout)
         .read()
-        .with_context(|| format!("repeat it with --rounds {rounds} --seed {seed}"))?;
+        .with_context(|| format!("repeat it with {rounds_and_seed}"))?;
     check_rounds(&printed, rounds)?;
     println!("chaos: {rounds} racks lost processes and ended as they must (seed {seed})");
     Ok(())

@@ -67,7 +67,7 @@
 //! 2. `board.rs`, `processors.rs`, `publications.rs`, `cause.rs`, `shared.rs` (what the threads of a process share),
 //!    `worker.rs` (one thread).
 //! 3. `placement.rs` (where fibers and properties go), `segments.rs` ([`segments`]), `publish.rs`
-//!    (trusts under names), [`Sharded`], [`Barrier`].
+//!    (trusts under names), [`Sharded`], `records/` ([`ShardedRecords`]), [`Barrier`].
 //! 4. `children.rs`, `unencrypted.rs`, `mixed.rs` (racks over memory and TCP), `start.rs` (how the
 //!    processes of a rack find each other).
 //! 5. `reporter.rs` (statistics for the daemon), `end.rs` (how the rack ends), `run.rs`
@@ -93,6 +93,7 @@ mod processors;
 mod publications;
 mod publish;
 mod rack;
+mod records;
 #[cfg(feature = "tcp")]
 mod reporter;
 mod run;
@@ -129,6 +130,7 @@ pub use self::error::{RackError, StartError};
 pub use self::placement::{entrust, spawn, spawn_on, spawn_on_with, threads, trustee, trustees};
 pub use self::publish::{LookupError, Publication, lookup, lookup_with, publish};
 pub use self::rack::{OnPeerLoss, Rack};
+pub use self::records::{Read, RecordsError, ShardedRecords};
 pub use self::segments::segments;
 pub use self::sharded::Sharded;
 

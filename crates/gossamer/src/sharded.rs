@@ -64,13 +64,23 @@ impl<K: Hash + ?Sized, T: 'static> Sharded<K, T> {
         Self { shards, _key: PhantomData }
     }
 
+    /// These shards, one for every trustee of the rack, in their order.
+    pub(crate) fn of_shards(shards: Vec<Trust<T>>) -> Self {
+        Self { shards, _key: PhantomData }
+    }
+
     /// The shard that `key` belongs to.
     #[inline]
     pub fn of(&self, key: &K) -> &Trust<T> {
+        &self.shards[self.index_of(key)]
+    }
+
+    /// Which of the shards `key` belongs to.
+    #[inline]
+    pub(crate) fn index_of(&self, key: &K) -> usize {
         let hash = HASHER.hash_one(key);
         // Multiply and shift instead of a remainder: the upper half of hash * shards.
-        let shard = (u128::from(hash) * self.shards.len() as u128) >> 64;
-        &self.shards[shard as usize]
+        ((u128::from(hash) * self.shards.len() as u128) >> 64) as usize
     }
 
     /// All shards, in the order of [`trustees`](crate::trustees).

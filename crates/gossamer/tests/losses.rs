@@ -9,8 +9,8 @@ use std::thread;
 
 use common::{tcp, wait_until, within_deadline};
 use gossamer::{
-    DelegateError, HostId, LookupError, LossReason, OnPeerLoss, Rack, RackError, SegmentError,
-    Trust,
+    DelegateError, HostId, LookupError, LossReason, OnPeerLoss, Rack, RackError, Read,
+    RecordsError, SegmentError, ShardedRecords, Trust,
 };
 use transport_api::Transport;
 use transport_tcp::TcpTransport;
@@ -73,6 +73,36 @@ fn main_goes_on_without_a_host_if_it_wants_to() {
             here.apply(|value| *value) + there.apply(|value| *value)
         });
         assert_eq!(ended.expect("it ends well"), 5);
+    });
+}
+
+#[test]
+fn records_of_a_lost_host_are_typed_errors_both_ways() {
+    within_deadline("records_of_a_lost_host_are_typed_errors_both_ways", || {
+        let ended = run(OnPeerLoss::Return, |other| {
+            let records = ShardedRecords::<u64, u64>::new("records", 100).unwrap();
+            let at = |key: u64| records.of(&key).trustee().thread().host;
+            let keys = [0, 1].map(|host| (0..).find(|key| at(*key) == HostId(host)).unwrap());
+            for key in keys {
+                records.put(&key, &(key + 1)).unwrap();
+            }
+            assert_eq!(keys.map(|key| records.get(&key).unwrap()), keys.map(|key| Some(key + 1)));
+            other.sever();
+            let [near, far] = keys;
+            for read in [Read::OneSided, Read::Delegated] {
+                let lost = loop {
+                    if let Err(error) = records.get_by(&far, read) {
+                        break error;
+                    }
+                };
+                let is_lost = matches!(lost, RecordsError::PeerLost { host: HostId(1), .. });
+                assert!(is_lost, "{read:?}: {lost}");
+                assert_eq!(records.get_by(&near, read).unwrap(), Some(near + 1));
+            }
+            let lost = records.put(&far, &0).unwrap_err();
+            assert!(matches!(lost, RecordsError::PeerLost { .. }), "{lost}");
+        });
+        ended.expect("it ends well");
     });
 }
 

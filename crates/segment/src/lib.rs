@@ -35,7 +35,7 @@
 //! 3. `engine/` (the lanes of an attached thread: operations, windows, waiting).
 //! 4. `lookup.rs` (finding a name by READs), `published.rs` (names of what other layers keep).
 //! 5. `local/` ([`Segment`]), `remote/` ([`RemoteSegment`]).
-//! 6. `segments.rs` ([`Segments`]), `tasks.rs` (operations as futures, with the feature `tokio`).
+//! 6. `segments.rs` ([`Segments`]), `map/` ([`RecordMap`], [`RemoteMap`]), `tasks.rs` (operations as futures, with the feature `tokio`).
 
 #![forbid(unsafe_code)]
 
@@ -48,6 +48,7 @@ mod error;
 pub mod fuzzing;
 mod local;
 mod lookup;
+pub mod map;
 mod name;
 mod notification;
 mod published;
@@ -65,11 +66,12 @@ pub use self::engine::{Attached, Server};
 pub use self::error::{Label, SegmentError};
 pub use self::local::{Builder, Segment};
 pub use self::lookup::Found;
+pub use self::map::{MapFull, Plain, Probed, RecordMap, RemoteMap};
 pub use self::name::{InvalidName, Name};
 pub use self::notification::{Next, Notification, Notifications};
 pub use self::published::PublishedName;
 pub use self::record::{Record, RecordWriter, Torn};
-pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteSegment};
+pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteRecord, RemoteSegment};
 pub use self::segments::Segments;
 pub use self::shared::{Job, Spawn};
 pub use self::table::{Notify, Strategy};

@@ -6,6 +6,8 @@
 //!        +- host 1, host 2       started by the leader, as any rack starts its hosts
 //! ```
 //!
+//! The processes of a job, which connect over TCP, are all started by `chaos`, as daemons would.
+//!
 //! In reading order, which is also the order of dependencies: [`Plan`] (what happens in a round,
 //! drawn from its seed), [`RoundReport`] (its outcome), `procfs` (processes, descriptors, shared
 //! memory), [`rack`] (the workload of the rack, which checks itself), [`round`] (running and
@@ -19,5 +21,5 @@ pub mod rack;
 mod report;
 pub mod round;
 
-pub use plan::{Moment, Plan};
+pub use plan::{Moment, Plan, Workload};
 pub use report::{Kill, RoundReport};

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use clap::Parser;
 use gossamer_chaos::round::Runner;
-use gossamer_chaos::{Plan, RoundReport, rack};
+use gossamer_chaos::{Plan, RoundReport, Workload, rack};
 
 /// Kill processes of racks at random moments and check the survivors.
 ///
 /// Each round starts a rack of three processes with two threads each, which send requests to each
-/// other, and kills one process. With an even seed the rack must end at once and report the lost
+/// other or use each other's segments, and kills one process. With an even seed the rack must end at once and report the lost
 /// host. With an odd seed the other processes must continue and agree on every sum.
 #[derive(Parser)]
 #[command(version)]
@@ -22,22 +22,36 @@ struct Arguments {
     /// Seed of the first round, incremented for each further round [default: random].
     #[arg(long)]
     seed: Option<u64>,
+    /// What every rack does: requests, segments or segments-tcp [default: as the seed says].
+    #[arg(long)]
+    workload: Option<Workload>,
     /// Run the rack of the round with this seed.
     #[arg(long, hide = true)]
     rack: Option<u64>,
 }
 
+impl Arguments {
+    /// What happens in the round with this seed.
+    fn plan(&self, seed: u64) -> Plan {
+        let plan = Plan::of(seed);
+        match self.workload {
+            Some(workload) => plan.with(workload),
+            None => plan,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(seed) = arguments.rack {
-        return rack::run_rack(&Plan::of(seed));
+        return rack::run_rack(&arguments.plan(seed));
     }
     if arguments.rounds == 0 {
         eprintln!("chaos: invalid --rounds 0: expected at least 1");
         return ExitCode::FAILURE;
     }
     let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
-    match run(arguments.rounds, seed) {
+    match run(&arguments, seed) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -48,11 +62,11 @@ fn main() -> ExitCode {
 }
 
 /// Runs the rounds and prints a line for each; returns whether all passed.
-fn run(rounds: u64, seed: u64) -> std::io::Result<bool> {
-    let runner = Runner::new()?;
+fn run(arguments: &Arguments, seed: u64) -> std::io::Result<bool> {
+    let (runner, rounds) = (Runner::new()?, arguments.rounds);
     let mut reports = Vec::new();
     for number in 0..rounds {
-        let report = runner.run(Plan::of(seed.wrapping_add(number)))?;
+        let report = runner.run(arguments.plan(seed.wrapping_add(number)))?;
         println!("round {}/{rounds}: {report}", number + 1);
         print_violations(&report);
         reports.push(report);
@@ -70,7 +84,8 @@ fn print_violations(report: &RoundReport) {
     for line in &report.transcript {
         eprintln!("  | {line}");
     }
-    eprintln!("  to repeat: chaos --rounds 1 --seed {}", report.plan.seed);
+    let Plan { seed, workload, .. } = report.plan;
+    eprintln!("  to repeat: chaos --rounds 1 --seed {seed} --workload {workload}");
 }
 
 fn print_summary(reports: &[RoundReport]) -> bool {

@@ -1,6 +1,7 @@
 //! [`Plan`]: what happens in a round, derived from its seed, so that rounds can be repeated.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -28,6 +29,43 @@ impl fmt::Display for Moment {
     }
 }
 
+/// What the threads of a rack do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// They delegate to each other.
+    Requests,
+    /// They export segments and use those of others.
+    Segments {
+        /// Whether the processes are those of a job and connect over TCP. Otherwise they share
+        /// memory.
+        over_tcp: bool,
+    },
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Workload::Requests => "requests",
+            Workload::Segments { over_tcp: false } => "segments",
+            Workload::Segments { over_tcp: true } => "segments-tcp",
+        })
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [
+            Workload::Requests,
+            Workload::Segments { over_tcp: false },
+            Workload::Segments { over_tcp: true },
+        ];
+        let found = all.into_iter().find(|workload| workload.to_string() == text);
+        found.ok_or_else(|| "expected `requests`, `segments` or `segments-tcp`".to_owned())
+    }
+}
+
 /// What happens in a round.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -40,6 +78,8 @@ pub struct Plan {
     pub victim: u32,
     /// When its process is killed.
     pub moment: Moment,
+    /// What the threads do.
+    pub workload: Workload,
 }
 
 impl Plan {
@@ -64,7 +104,30 @@ impl Plan {
             0 => OnPeerLoss::EndRack,
             _ => OnPeerLoss::Return,
         };
-        Plan { seed, on_peer_loss, victim, moment }
+        let workload = match rng.u32(..4) {
+            0 | 1 => Workload::Requests,
+            2 => Workload::Segments { over_tcp: false },
+            _ => Workload::Segments { over_tcp: true },
+        };
+        Plan { seed, on_peer_loss, victim, moment, workload }.with(workload)
+    }
+
+    /// The same with another workload.
+    #[must_use]
+    pub fn with(mut self, workload: Workload) -> Plan {
+        self.workload = workload;
+        if let Moment::Starting(after) = self.moment
+            && self.over_tcp()
+        {
+            // Only a daemon ends a job whose processes cannot connect: `xtask chaos --net`.
+            self.moment = Moment::Running(after);
+        }
+        self
+    }
+
+    /// Whether the processes connect over TCP.
+    pub fn over_tcp(&self) -> bool {
+        self.workload == Workload::Segments { over_tcp: true }
     }
 
     /// Whether the rack continues after the loss of a host other than the leader.
@@ -88,5 +151,18 @@ mod tests {
         assert!(plans.iter().any(|plan| matches!(plan.moment, Moment::Running(_))));
         assert!(plans.iter().any(|plan| matches!(plan.moment, Moment::Ending(_))));
         assert_eq!(Plan::of(7).moment, Plan::of(7).moment);
+    }
+
+    #[test]
+    fn seeds_cover_every_workload_and_its_name_is_read() {
+        for name in ["requests", "segments", "segments-tcp"] {
+            let workload: Workload = name.parse().expect("a workload");
+            assert_eq!(workload.to_string(), name);
+            assert!((0..60).any(|seed| Plan::of(seed).workload == workload), "{name}");
+        }
+        assert!("segment".parse::<Workload>().is_err());
+        let jobs = (0..60).map(|seed| Plan::of(seed).with(Workload::Segments { over_tcp: true }));
+        assert!(jobs.clone().all(|plan| !matches!(plan.moment, Moment::Starting(_))));
+        assert!(jobs.clone().any(|plan| plan.continues() && plan.victim > 0));
     }
 }

@@ -42,9 +42,9 @@ pub struct Kill {
 
 impl fmt::Display for RoundReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Plan { seed, moment, .. } = self.plan;
+        let Plan { seed, moment, workload, .. } = self.plan;
         let policy = if self.plan.continues() { "return" } else { "end-rack" };
-        write!(f, "seed {seed} {policy} kill at {moment}: ")?;
+        write!(f, "seed {seed} {workload} {policy} kill at {moment}: ")?;
         match self.kill {
             Some(Kill { leader: true, .. }) => write!(f, "the leader")?,
             Some(Kill { host: Some(host), .. }) => write!(f, "host {host}")?,

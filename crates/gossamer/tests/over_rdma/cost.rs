@@ -1,12 +1,11 @@
 //! What an operation on a segment posts, and what it costs its owner: nothing.
 
-use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use std::{env, process};
+use std::{env, fs, process};
 
 use gossamer::RdmaConfig;
 use gossamer_job::JobId;

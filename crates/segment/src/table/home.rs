@@ -26,10 +26,16 @@ const HASHER: foldhash::fast::FixedState =
 /// If there are no slots.
 #[inline]
 pub fn home_slot(name: &Name, slots: usize) -> usize {
+    home_of(name.as_bytes(), slots)
+}
+
+/// As [`home_slot`], of any key's bytes.
+#[inline]
+pub(crate) fn home_of(key: &[u8], slots: usize) -> usize {
     assert!(slots > 0, "a table without slots");
     // Not `hash_one`: what a slice adds to its bytes is the standard library's affair.
     let mut hasher = HASHER.build_hasher();
-    hasher.write(name.as_bytes());
+    hasher.write(key);
     // Multiply and shift instead of a remainder: the upper half of hash * slots.
     ((u128::from(hasher.finish()) * slots as u128) >> 64) as usize
 }

@@ -20,11 +20,12 @@
 //! # Reading order
 //! 1. [`Entry`], [`Slot`]: what a slot contains, and its encoding.
 //! 2. [`home_slot`]: where the search for a name begins.
-//! 3. [`Table`]: the owner's side.
+//! 3. `Places`, [`Table`]: the owner's side.
 //! 4. [`Probe`]: a peer's lookup.
 
 mod entry;
 mod home;
+mod places;
 mod probe;
 // The table of this folder.
 #[allow(clippy::module_inception)]
@@ -38,6 +39,8 @@ pub(crate) use self::entry::sealed;
 pub use self::entry::{
     ENTRY_BYTES, ENTRY_WORDS, Entry, EntryWords, Malformed, Notify, Published, Slot, SlotError,
 };
+pub(crate) use self::home::home_of;
 pub use self::home::{REGISTRY_BYTES, SLOTS, home_slot};
+pub(crate) use self::places::Places;
 pub use self::probe::{Lookup, Next, Probe, Strategy, TORN_READS};
 pub use self::table::{Table, TableError};

@@ -3,17 +3,7 @@
 //! The owner keeps what it published in its own memory and only ever writes the table, so what it
 //! knows of its names does not depend on memory that is exported.
 //!
-//! Entries never move: a peer that has passed a slot would miss an entry that moves there. So removal
-//! leaves a tombstone, but only where lookups of other names must look past the slot. For each slot
-//! the table counts these names; when the last of them is removed, the tombstone is cleared. So no
-//! sequence of insertions and removals fills the table with tombstones: with no names left every slot
-//! is empty.
-//!
-//! ```text
-//!   insert a, b, c (same home)    | a | b | c |   |     counts: 2 1 0 0
-//!   remove b                      | a | x | c |   |             1 1 0 0
-//!   remove c                      | a |   |   |   |             0 0 0 0
-//! ```
+//! [`Places`] decides which slot an entry gets, and when a slot whose entry was removed is empty.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,6 +15,7 @@ use thiserror::Error;
 use crate::name::Name;
 use crate::table::entry::{ENTRY_BYTES, ENTRY_WORDS, Entry, Slot};
 use crate::table::home::{SLOTS, home_slot};
+use crate::table::places::Places;
 
 /// The names of this host, in memory that peers read. Only its owner writes it.
 ///
@@ -45,7 +36,7 @@ use crate::table::home::{SLOTS, home_slot};
 pub struct Table {
     memory: SharedBytes,
     live: HashMap<Name, Place>,
-    slots: Vec<State>,
+    places: Places,
     #[cfg(test)]
     after_store: Option<Box<dyn FnMut() + Send>>,
 }
@@ -55,14 +46,6 @@ struct Place {
     home: usize,
     slot: usize,
     entry: Entry,
-}
-
-/// What the owner knows of a slot.
-#[derive(Clone, Copy, Default)]
-struct State {
-    is_live: bool,
-    /// Names in later slots whose lookups pass this one. It is not empty as long as there are any.
-    passing: u16,
 }
 
 /// Why a name cannot be published, or not be changed.
@@ -104,7 +87,7 @@ impl Table {
         Self {
             memory,
             live: HashMap::new(),
-            slots: vec![State::default(); slots],
+            places: Places::new(slots),
             #[cfg(test)]
             after_store: None,
         }
@@ -139,17 +122,11 @@ impl Table {
         if self.live.contains_key(&name) {
             return Err(TableError::Taken(name));
         }
-        let home = home_slot(&name, self.slots.len());
-        let Some(slot) = self.from(home).find(|slot| !self.slots[*slot].is_live) else {
-            return Err(TableError::Full { name, slots: self.slots.len() });
-        };
-        for passed in path(home, slot, self.slots.len()) {
-            self.slots[passed].passing += 1;
-        }
+        let slots = self.places.len();
+        let home = home_slot(&name, slots);
+        let slot = self.places.take(home).ok_or(TableError::Full { name, slots })?;
         self.live.insert(name, Place { home, slot, entry });
-        let old = self.without_entry(slot);
-        self.slots[slot].is_live = true;
-        self.write(slot, old, Slot::Entry(entry));
+        self.write(slot, self.without_entry(slot), Slot::Entry(entry));
         Ok(())
     }
 
@@ -168,27 +145,18 @@ impl Table {
     /// Removes a name; its entry, if it was published.
     pub fn remove(&mut self, name: &Name) -> Option<Entry> {
         let Place { home, slot, entry } = self.live.remove(name)?;
-        self.slots[slot].is_live = false;
+        self.places.vacate(slot);
         // Before its path: as long as it can be found, no lookup may end in front of it.
         self.write(slot, Slot::Entry(entry), self.without_entry(slot));
-        for passed in path(home, slot, self.slots.len()) {
-            self.slots[passed].passing -= 1;
-            if self.slots[passed].passing == 0 && !self.slots[passed].is_live {
-                self.write(passed, Slot::Deleted, Slot::Empty);
-            }
+        for passed in self.places.forget_path(home, slot) {
+            self.write(passed, Slot::Deleted, Slot::Empty);
         }
         Some(entry)
     }
 
-    /// All slots, from `home` on.
-    fn from(&self, home: usize) -> impl Iterator<Item = usize> + use<> {
-        let slots = self.slots.len();
-        (home..slots).chain(0..home)
-    }
-
     /// What a slot contains if it has no entry.
     fn without_entry(&self, slot: usize) -> Slot {
-        if self.slots[slot].passing > 0 { Slot::Deleted } else { Slot::Empty }
+        if self.places.is_passed(slot) { Slot::Deleted } else { Slot::Empty }
     }
 
     /// Changes the content of a slot. Only words that differ are stored: readers then wait for fewer
@@ -217,14 +185,8 @@ impl Table {
     }
 }
 
-/// The slots that a lookup which begins at `home` passes before it reaches `slot`.
-fn path(home: usize, slot: usize, slots: usize) -> impl Iterator<Item = usize> {
-    let (first, wrapped) = if home <= slot { (home..slot, 0..0) } else { (home..slots, 0..slot) };
-    first.chain(wrapped)
-}
-
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table({} names in {} slots)", self.live.len(), self.slots.len())
+        write!(f, "Table({} names in {} slots)", self.live.len(), self.places.len())
     }
 }

@@ -1,11 +1,12 @@
 //! Runs rounds: starts a rack, kills one of its processes as planned, and checks that nothing
 //! hangs, nothing is left behind, and every survivor reports the right host as lost.
 //!
-//! In reading order: [`Runner`] (several rounds), `running` (one round), `checks` (whether its
-//! outcome is correct).
+//! In reading order: [`Runner`] (several rounds), `start` (the processes of one), `running` (one
+//! round), `checks` (whether its outcome is correct).
 
 mod checks;
 mod running;
+mod start;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{fs, thread};
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
@@ -16,12 +15,15 @@ use rustix::process::{
 };
 
 use crate::procfs::{self, Process};
+use crate::round::start::start;
 use crate::{Kill, Moment, Plan, RoundReport};
 
 /// Time limit for each step of a round.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit for a rack that must end, up to its last process.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a rack that has not ended by then is watched.
+const LATE: Duration = Duration::from_secs(8);
 /// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -54,34 +56,32 @@ pub(super) struct RunningRound {
 
 impl RunningRound {
     pub(super) fn start(plan: Plan, folder: &Path, descriptors: &str) -> io::Result<RunningRound> {
-        let mut leader = Command::new(env::current_exe()?)
-            .args(["--rack", &plan.seed.to_string()])
-            .process_group(0)
-            .current_dir(folder)
-            .env("TMPDIR", folder)
-            .env(procfs::DESCRIPTORS, descriptors)
-            .env("XDG_RUNTIME_DIR", folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
+        let mut children = start(&plan, folder, descriptors)?;
         let started = Instant::now();
         let (sender, lines) = mpsc::channel();
-        let pipes: [(bool, Option<Box<dyn Read + Send>>); 2] = [
-            (false, leader.stdout.take().map(|pipe| Box::new(pipe) as _)),
-            (true, leader.stderr.take().map(|pipe| Box::new(pipe) as _)),
-        ];
-        for (is_error, pipe) in pipes {
-            let (pipe, sender) = (pipe.expect("both are piped"), sender.clone());
-            thread::spawn(move || {
-                for text in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
-                    let at = Instant::now();
-                    let text = String::from_utf8_lossy(&text).into_owned();
-                    // Fails after the round has ended.
-                    let _ = sender.send(Line { is_error, text, at });
-                }
-            });
+        for child in &mut children {
+            let pipes: [(bool, Option<Box<dyn Read + Send>>); 2] = [
+                (false, child.stdout.take().map(|pipe| Box::new(pipe) as _)),
+                (true, child.stderr.take().map(|pipe| Box::new(pipe) as _)),
+            ];
+            for (is_error, pipe) in pipes {
+                let (pipe, sender) = (pipe.expect("both are piped"), sender.clone());
+                thread::spawn(move || {
+                    for text in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+                        let at = Instant::now();
+                        let text = String::from_utf8_lossy(&text).into_owned();
+                        // Fails after the round has ended.
+                        let _ = sender.send(Line { is_error, text, at });
+                    }
+                });
+            }
         }
+        drop(sender);
+        // Those of a job are known, the others are reported by the rack.
+        let pids = (0..).zip(children.iter().map(Child::id));
+        let hosts = if plan.over_tcp() { pids.collect() } else { BTreeMap::new() };
+        // The others are reaped by their group.
+        let leader = children.swap_remove(0);
         let report = RoundReport {
             plan: plan.clone(),
             kill: None,
@@ -92,7 +92,7 @@ impl RunningRound {
             violations: Vec::new(),
             transcript: Vec::new(),
         };
-        let (hosts, running, checked, lost) = (BTreeMap::new(), None, None, Vec::new());
+        let (running, checked, lost) = (None, None, Vec::new());
         let has_survivors = false;
         Ok(RunningRound {
             plan,
@@ -120,6 +120,10 @@ impl RunningRound {
             // The host's report of its process id may have arrived after the kill.
             let host = self.hosts.iter().find(|(_, pid)| **pid == kill.pid);
             kill.host = host.map(|(host, _)| *host);
+            if kill.host.is_none() && self.hosts.len() + 1 == Plan::HOSTS as usize {
+                // Killed when the rack was complete, but before it said which host it was.
+                kill.host = (0..Plan::HOSTS).find(|host| !self.hosts.contains_key(host));
+            }
             let detected = self.lost.iter().filter(|(host, _)| Some(*host) == kill.host);
             self.report.detected = detected.map(|(_, when)| *when - kill.at).collect();
         }
@@ -160,7 +164,7 @@ impl RunningRound {
                 self.report.operations = number(operations).unwrap_or(0);
             }
             ["ended"] => {}
-            _ => self.violation(text.clone()),
+            _ => self.violation(text.trim_start_matches("violation: ")),
         }
         self.report.transcript.push(text);
     }
@@ -181,7 +185,7 @@ impl RunningRound {
             let how = if alive { "hangs" } else { "ends" };
             return self.violation(format!("the rack {how} before a process was killed"));
         };
-        if matches!(self.plan.moment, Moment::Running(_)) {
+        if matches!(self.plan.moment, Moment::Running(_)) && !self.plan.over_tcp() {
             self.check_memory_files();
         }
         let due = mark + after;
@@ -257,7 +261,8 @@ impl RunningRound {
         loop {
             if self.report.leader.is_none() {
                 self.report.leader = self.leader.try_wait()?;
-                if self.report.leader.is_some() && !leader_killed {
+                // The processes of a job end by themselves, when the rack does.
+                if self.report.leader.is_some() && !leader_killed && !self.plan.over_tcp() {
                     for orphan in self.members()? {
                         self.violation(format!("the leader ended before {orphan:?}"));
                     }
@@ -277,12 +282,35 @@ impl RunningRound {
                         "{process:?} is still running {END_TIMEOUT:?} later: {stacks}"
                     ));
                 }
+                self.watch_late_end()?;
                 return self.kill_all();
             }
             self.read_output(Instant::now() + POLL_INTERVAL, |_| false);
             // The pipes may close before the processes end.
             thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    /// Reports whether a rack that should have ended ends after all: then something waited too long,
+    /// rather than for ever.
+    fn watch_late_end(&mut self) -> io::Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < LATE {
+            if self.report.leader.is_none() {
+                self.report.leader = self.leader.try_wait()?;
+            }
+            if self.members()?.iter().all(|process| process.state == 'Z') {
+                self.violation(format!("all ended after another {:.1?}", begin.elapsed()));
+                return Ok(());
+            }
+            self.read_output(Instant::now() + POLL_INTERVAL, |_| false);
+            thread::sleep(POLL_INTERVAL);
+        }
+        for process in self.members()? {
+            let stacks = stacks_of(process.pid);
+            self.violation(format!("{process:?} hangs: {stacks}"));
+        }
+        Ok(())
     }
 
     /// Reaps processes of the rack that became children of this one because their leader has ended.

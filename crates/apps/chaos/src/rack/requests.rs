@@ -1,32 +1,16 @@
-//! The rack of a round: every thread sends every kind of request to all properties and keeps a
-//! ledger, which must match the properties at the end.
-//!
-//! It reports to its parent on standard output, one line each:
-//!
-//! ```text
-//!   host 1 pid 4711          the process id of a host
-//!   running                  the work begins
-//!   lost 1                   a process has detected the loss of host 1
-//!   violation: ..            a violated expectation
-//!   checked lost=1 operations=5432
-//!   ended                    `Rack::run` has returned
-//! ```
+//! Work by delegation: every thread sends every kind of request to all properties and keeps a ledger,
+//! which must match the properties at the end.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Instant;
 
 use fastrand::Rng;
-use gossamer::{
-    DelegateError, JoinError, Latch, OnPeerLoss, Rack, Trust, Trustee, local_trustee, spawn,
-    spawn_on, spawn_on_with, yield_now,
-};
-use parking_lot::Mutex;
+use gossamer::{JoinError, Latch, Trust, Trustee, local_trustee, spawn, spawn_on_with, yield_now};
 use serde::{Deserialize, Serialize};
 
-use crate::{Plan, procfs};
+use super::ledger::Ledger;
+use crate::Plan;
 
 /// Fibers per thread.
 const FIBERS: usize = 4;
@@ -55,102 +39,9 @@ struct Bank {
     vault: Trust<Latch<Account>>,
 }
 
-/// The completed requests of a fiber, a thread or the whole rack.
-#[derive(Default, Serialize, Deserialize)]
-struct Ledger {
-    /// The confirmed payments into each account.
-    account: Vec<u64>,
-    /// The confirmed payments into each vault.
-    vault: Vec<u64>,
-    /// Hosts reported as lost by failed requests.
-    lost: BTreeSet<u32>,
-    operations: u64,
-    violations: Vec<String>,
-}
-
-impl Ledger {
-    fn new(threads: usize) -> Self {
-        Ledger { account: vec![0; threads], vault: vec![0; threads], ..Ledger::default() }
-    }
-
-    fn add(&mut self, other: Ledger) {
-        self.account.iter_mut().zip(other.account).for_each(|(sum, more)| *sum += more);
-        self.vault.iter_mut().zip(other.vault).for_each(|(sum, more)| *sum += more);
-        self.lost.extend(other.lost);
-        self.operations += other.operations;
-        self.violations.extend(other.violations);
-    }
-
-    /// Records the outcome of a request to a thread of `host` and returns its result, if any.
-    fn ended<U>(&mut self, host: u32, result: Result<U, DelegateError>) -> Option<U> {
-        match result {
-            Ok(value) => {
-                self.operations += 1;
-                return Some(value);
-            }
-            Err(DelegateError::PeerLost { host: lost, .. }) if lost.0 == host => {
-                report_lost(host);
-                self.lost.insert(host);
-            }
-            // The rack ended while the fiber ran.
-            Err(DelegateError::NoRack(_)) => {}
-            Err(error) => {
-                self.violations.push(format!("a request to host {host} failed: {error:?}"))
-            }
-        }
-        None
-    }
-
-    fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
-        if !holds {
-            self.violations.push(what());
-        }
-    }
-}
-
-/// Prints that a host is lost, once per process.
-fn report_lost(host: u32) {
-    static REPORTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
-    if REPORTED.lock().insert(host) {
-        println!("lost {host}");
-    }
-}
-
-/// Runs one process of the rack of a round.
-pub fn run_rack(plan: &Plan) -> ExitCode {
-    let inherited = procfs::surplus_descriptors();
-    if !inherited.is_empty() {
-        println!("violation: the process inherited descriptors {inherited:?}");
-    }
-    let rack = Rack::new().hosts(Plan::HOSTS).threads(Plan::THREADS);
-    let seed = plan.seed;
-    let ends = plan.on_peer_loss == OnPeerLoss::EndRack;
-    match rack.on_peer_loss(plan.on_peer_loss).run(move || lead(seed, ends)) {
-        Ok(()) => {
-            let leaked = procfs::own_memory_files();
-            if !leaked.is_empty() {
-                println!("violation: memory files are still open after the rack ended: {leaked:?}");
-            }
-            println!("ended");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("chaos: {error:?}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// The main function of the rack, on host 0: runs the work and compares the ledgers.
-fn lead(seed: u64, ends: bool) {
-    let trustees: Vec<_> = gossamer::threads().collect();
+/// On host 0: runs the work on all threads and compares their ledgers with the properties.
+pub(super) fn lead(seed: u64, ends: bool, trustees: &[Trustee]) -> Ledger {
     let threads = trustees.len();
-    for first in trustees.iter().filter(|trustee| trustee.thread().thread == 0) {
-        match spawn_on(*first, std::process::id).join() {
-            Ok(pid) => println!("host {} pid {pid}", first.thread().host.0),
-            Err(error) => eprintln!("chaos: {error}"),
-        }
-    }
     let banks: Vec<_> = trustees
         .iter()
         .map(|trustee| Bank {
@@ -185,11 +76,7 @@ fn lead(seed: u64, ends: bool) {
     for (_, report) in reports {
         ledger.add(report);
     }
-    for violation in &ledger.violations {
-        println!("violation: {violation}");
-    }
-    let lost: Vec<_> = ledger.lost.iter().map(u32::to_string).collect();
-    println!("checked lost={} operations={}", lost.join(","), ledger.operations);
+    ledger
 }
 
 /// Compares the sums in a bank with the ledgers of the threads.

@@ -1,0 +1,12 @@
+//! [`ShardedRecords`]: a map of plain data, spread over the rack, whose values any host reads by one
+//! READ or asks for by delegation.
+//!
+//! In reading order: `error.rs` ([`RecordsError`]), `bytes.rs` (plain data as an argument),
+//! `sharded.rs`.
+
+mod bytes;
+mod error;
+mod sharded;
+
+pub use self::error::RecordsError;
+pub use self::sharded::{Read, ShardedRecords};
