@@ -88,9 +88,10 @@ fn owner_sees_no_torn_record<const N: usize>(torn: u64) {
     let len = Record::<[u64; N]>::BYTES;
     // The last version that the owner has seen; the largest once it has ended.
     let seen = &AtomicU64::new(0);
+    let has_ended = &AtomicBool::new(false);
     let owner = |segments: &Segments, _: &Attached| {
-        let _end = OnDrop(|| seen.store(u64::MAX, Ordering::Release));
         let segment = segments.builder("written").len(AT + len).export().expect("a segment");
+        let _end = OnDrop(|| seen.store(u64::MAX, Ordering::Release));
         let (memory, start) = (segment.memory(), Instant::now());
         let mut found = Seen::default();
         while found.last < VERSIONS || found.torn < torn {
@@ -105,8 +106,14 @@ fn owner_sees_no_torn_record<const N: usize>(torn: u64) {
             seen.store(found.last, Ordering::Release);
         }
         println!("a peer wrote {N} words: {found:?}");
+        seen.store(u64::MAX, Ordering::Release);
+        // Nothing may be refused that it still writes.
+        while !has_ended.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
     };
     pair(owner, |_, segments| {
+        let _end = OnDrop(|| has_ended.store(true, Ordering::Release));
         let segment = segments.options().timeout(DEADLINE).open("written").expect("a segment");
         let mut bytes = vec![0; len];
         for version in 1.. {
