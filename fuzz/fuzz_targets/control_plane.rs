@@ -2,7 +2,8 @@
 
 #![no_main]
 
-use gossamer_transport_control::fuzzing::control_plane;
 use std::time::Instant;
+
+use gossamer_transport_control::fuzzing::control_plane;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| control_plane(Instant::now(), data));

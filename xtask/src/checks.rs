@@ -105,7 +105,8 @@ fn features_that(workspace: &Workspace, wanted: impl Fn(&str) -> bool) -> String
 
 /// The tests that need a feature which is off by default. Built for the workspace, so that
 /// dependencies have the same features as for README's command and are not built again.
-const OPTIONAL_TESTS: &str = "test --workspace --features gossamer/tokio --test tokio";
+const OPTIONAL_TESTS: &str =
+    "test --workspace --features gossamer/tokio,gossamer-segment/tokio --test tokio --test tasks";
 
 /// Tests of code that may depend on how it is divided into codegen units, each of which has its own
 /// constants: 16 units, as in a program that does not set them.

@@ -14,13 +14,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use bench_kit::count::{self, mark::MarkedAlloc};
+use bench_kit::count::mark::MarkedAlloc;
+use bench_kit::count::{self};
 use bench_kit::harness::Suite;
 use bench_kit::measure::cores::Cores;
-use bench_kit::session;
-use bench_kit::{machine, roles};
+use bench_kit::{machine, roles, session};
 use clap::Parser;
-
 use suites::Programs;
 use suites::prototype::Prototype;
 

@@ -21,6 +21,9 @@ fn text(bytes: &[u8]) -> String {
 fn the_list_can_be_narrowed() {
     let all = text(&run(&["--list"]).stdout);
     assert!(all.lines().any(|line| line == "counter/lock/ticket"), "{all}");
+    for part in ["segment-access/local/load", "segment-notify/eventfd/", "segment-shm-names/"] {
+        assert!(all.lines().any(|line| line.starts_with(part)), "no {part} in\n{all}");
+    }
     let some = text(&run(&["--list", "--suite", "counter", "--filter", "ticket"]).stdout);
     assert_eq!(some, "counter/lock/ticket\n");
 }

@@ -4,11 +4,10 @@
 //! The processes share two of them, which are standard input and output of the second, since those
 //! are what a process can be given without unsafe code.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{read, write};
@@ -163,7 +162,8 @@ fn sleep_and_answer(reports: bool) -> io::Result<()> {
     let mut value = [0; 8];
     loop {
         read(stdin(), &mut value)?;
-        let answer = if reports { now_ns().saturating_sub(u64::from_ne_bytes(value)) + 1 } else { 1 };
+        let answer =
+            if reports { now_ns().saturating_sub(u64::from_ne_bytes(value)) + 1 } else { 1 };
         write(stdout(), &answer.to_ne_bytes())?;
     }
 }

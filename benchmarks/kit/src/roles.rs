@@ -4,16 +4,13 @@
 //! the environment; `main` calls [`run_role`] before anything else. A role runs until its
 //! standard input closes, a pipe that the case holds open, so no role outlives its case.
 
-use std::env;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::{env, thread};
 
 use crate::measure::cores::spawn_on;
 

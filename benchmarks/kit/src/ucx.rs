@@ -1,11 +1,10 @@
 //! UCX's own benchmark, `ucx_perftest`, between two processes of this host: active messages, puts,
 //! gets and atomics, over shared memory or TCP.
 
-use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
@@ -202,8 +201,9 @@ fn column(report: &str, name: &str) -> Result<f64, CaseError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::net::TcpListener;
+
+    use super::*;
 
     #[test]
     fn the_wanted_column_of_the_last_line_is_read() {

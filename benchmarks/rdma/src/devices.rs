@@ -5,9 +5,8 @@
 //! for it: they use up their time slices first, 4 milliseconds each. A device would not wait. So
 //! these threads are given a real-time priority, for perftest and for us.
 
-use std::fs;
-use std::io;
 use std::process::{Command, Stdio};
+use std::{fs, io};
 
 /// Gives them the priority; that needs root and `chrt` of util-linux.
 pub(crate) fn favour() -> io::Result<()> {

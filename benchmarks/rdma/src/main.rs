@@ -38,8 +38,7 @@ use std::process::ExitCode;
 use std::{env, fs};
 
 use bench_kit::measure::cores::Cores;
-use bench_kit::session;
-use bench_kit::{machine, roles};
+use bench_kit::{machine, roles, session};
 use clap::Parser;
 
 /// Names device and address of every host, as the guests of `cargo xtask rdma-vm` have it.

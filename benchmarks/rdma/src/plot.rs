@@ -70,8 +70,9 @@ pub(crate) fn render(rows: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn only_what_was_measured_is_drawn() {

@@ -5,7 +5,8 @@ use std::env;
 use std::ffi::OsString;
 use std::hint::black_box;
 use std::process::{self, ExitCode};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bench_kit::measure::sampling::{CaseError, Sampler};

@@ -149,7 +149,8 @@ fn counts(candidate: &Candidate) -> Suite {
     ] {
         let requests = Plan::WorkRequests(access);
         let requests = candidate.count(format!("gossamer/{name}, work requests"), requests);
-        let doorbells = candidate.count(format!("gossamer/{name}, doorbells"), Plan::Doorbells(access));
+        let doorbells =
+            candidate.count(format!("gossamer/{name}, doorbells"), Plan::Doorbells(access));
         for case in [requests, doorbells] {
             suite.push(match bar {
                 Some(bar) => case.bar_value(bar),

@@ -9,12 +9,10 @@ use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use bench_kit::measure::sampling::Reading;
 use bench_kit::product::share::FIBERS;
 
-use crate::Host;
 use crate::lanes::{self, Joining, Telling};
-use crate::payloads;
 use crate::perftest::{self, Test};
 use crate::rack::{self, Plan, Sender};
-use crate::segment;
+use crate::{Host, payloads, segment};
 
 /// How long a sample takes: long enough for some thousand round trips of an emulated machine.
 pub(crate) const TIME: Duration = Duration::from_millis(500);

@@ -16,7 +16,14 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn the_list_can_be_narrowed() {
     let all = text(&run(&["--list"]).stdout);
-    for part in ["ib_write_lat", "ib_send_lat", "ib_write_bw", "apply, 64 fibers"] {
+    for part in [
+        "ib_write_lat",
+        "ib_send_lat",
+        "ib_write_bw",
+        "ib_read_lat",
+        "ib_atomic_lat",
+        "work requests",
+    ] {
         assert!(all.contains(part), "no {part} in\n{all}");
     }
     let some = text(&run(&["--list", "--filter", "rdma-rate/ib"]).stdout);

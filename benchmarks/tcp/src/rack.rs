@@ -1,12 +1,11 @@
 //! Gossamer as a candidate: a rack of two hosts of one thread each, joined over TCP as two hosts of
 //! a job are, with the credentials of one or without any.
 
-use std::env;
 use std::ffi::OsString;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::time::Duration;
+use std::{env, io};
 
 use bench_kit::measure::sampling::{CaseError, Sampler, undisturbed};
 use bench_kit::product::sample::{Throughput, measure_load};

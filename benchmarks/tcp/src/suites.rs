@@ -11,8 +11,7 @@ use bench_kit::ucx::{Run, Test};
 
 use crate::peer::{self, tarpc, tonic};
 use crate::rack::{self, Security};
-use crate::segment;
-use crate::sockets;
+use crate::{segment, sockets};
 
 /// The roles that cases start this program in.
 pub(crate) const ROLES: [Role; 5] =

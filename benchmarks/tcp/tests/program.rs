@@ -15,7 +15,9 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn the_list_can_be_narrowed() {
     let all = text(&run(&["--list"]).stdout);
-    for part in ["tarpc", "tonic", "ucx", "sockets", "gossamer/apply, TLS"] {
+    for part in
+        ["tarpc", "tonic", "ucx", "sockets", "gossamer/apply, TLS", "ucp_put_lat", "ucp_get"]
+    {
         assert!(all.contains(part), "no {part} in\n{all}");
     }
     let some = text(&run(&["--list", "--filter", "tcp-rate/tarpc"]).stdout);

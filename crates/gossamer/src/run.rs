@@ -6,6 +6,7 @@
 //! `run` runs in every process, and the closure given to it runs once, on host 0 (thesis 3.2.2,
 //! `gsm_main`).
 
+use std::io::Write;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{panic, thread};
@@ -59,7 +60,9 @@ impl Rack {
             let code = match self.serve(joined, None::<fn()>) {
                 Ok(_) => 0,
                 Err(error) => {
-                    eprintln!("gossamer: {error:?}");
+                    // In one piece: the processes of a rack often share their standard error.
+                    let line = format!("gossamer: {error:?}\n");
+                    let _ = std::io::stderr().write_all(line.as_bytes());
                     1
                 }
             };

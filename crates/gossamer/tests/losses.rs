@@ -83,7 +83,9 @@ fn records_of_a_lost_host_are_typed_errors_both_ways() {
             let records = ShardedRecords::<u64, u64>::new("records", 100).unwrap();
             let at = |key: u64| records.of(&key).trustee().thread().host;
             let keys = [0, 1].map(|host| (0..).find(|key| at(*key) == HostId(host)).unwrap());
-            keys.iter().for_each(|key| records.put(key, &(key + 1)).unwrap());
+            for key in keys {
+                records.put(&key, &(key + 1)).unwrap();
+            }
             assert_eq!(keys.map(|key| records.get(&key).unwrap()), keys.map(|key| Some(key + 1)));
             other.sever();
             let [near, far] = keys;

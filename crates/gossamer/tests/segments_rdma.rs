@@ -1,7 +1,8 @@
-//! The suite of segments over RDMA. It needs devices: `cargo xtask rdma-test` runs it in a guest that
-//! has some.
+//! The suite of segments over RDMA, and what is special there. It needs devices: `cargo xtask
+//! rdma-test` runs it in a guest that has some.
 
 mod common;
+mod over_rdma;
 
 use std::sync::Arc;
 

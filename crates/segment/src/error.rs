@@ -84,6 +84,16 @@ pub enum SegmentError {
         #[source]
         reason: Malformed,
     },
+    /// A host that is there does not answer a lookup.
+    #[error(
+        "{host} does not answer a lookup of \"{name}\": its thread 0 must run, and be attached"
+    )]
+    Unanswered {
+        /// The name.
+        name: Name,
+        /// The host.
+        host: HostId,
+    },
     /// The rack has no such host.
     #[error("no {0} in this rack")]
     NoSuchHost(HostId),
@@ -141,7 +151,10 @@ pub enum SegmentError {
     )]
     WouldWait(Label),
     /// A record never became readable: its writer has ended in the middle of a write.
-    #[error("the record at byte {at} of {segment} is torn: its writer did not finish")]
+    #[error(
+        "the record at byte {at} of {segment} was torn each time it was read: its writer has died in \
+         the middle of a write, or writes without pause"
+    )]
     Torn {
         /// The segment.
         segment: Label,

@@ -40,7 +40,7 @@
 #![forbid(unsafe_code)]
 
 mod clerk;
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "testing", not(loom)))]
 pub mod conformance;
 mod engine;
 mod error;
@@ -71,7 +71,7 @@ pub use self::name::{InvalidName, Name};
 pub use self::notification::{Next, Notification, Notifications};
 pub use self::published::PublishedName;
 pub use self::record::{Record, RecordWriter, Torn};
-pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteSegment};
+pub use self::remote::{Element, MAX_OPERATION, OpenOptions, RemoteRecord, RemoteSegment};
 pub use self::segments::Segments;
 pub use self::shared::{Job, Spawn};
 pub use self::table::{Notify, Strategy};

@@ -37,7 +37,7 @@ const CLERK: u32 = 0;
 /// Finds a name at `host`, or at the one host that publishes it.
 ///
 /// # Errors
-/// [`SegmentError::NotFound`], [`SegmentError::Ambiguous`], [`SegmentError::Unreadable`],
+/// [`SegmentError::NotFound`], [`SegmentError::Ambiguous`], [`SegmentError::Malformed`],
 /// [`SegmentError::PeerLost`] if it is the named host that is gone.
 #[track_caller]
 pub(crate) fn lookup(
@@ -70,6 +70,9 @@ pub(crate) fn lookup(
     let mut found: Vec<_> = own().filter(|_| hosts.contains(&local)).into_iter().collect();
     let others: Vec<_> = hosts.into_iter().filter(|host| *host != local).collect();
     for (of, result) in search(engine, name, &others, query.strategy) {
+        // It may have been lost while others were asked; where its memory is mapped, nothing else
+        // would tell.
+        let result = engine.loss_of(of).map_or(result, Err);
         match result {
             Ok(Some(entry)) => {
                 clerk.learn(of, entry);
@@ -168,12 +171,24 @@ fn registries(
             Ok(region) => return (host, Ok(Some(region))),
             Err(import) => import,
         };
-        let import: Result<progress::Import, RegionError> = region;
-        let result = match import.and_then(|import| engine.wait_import(import)) {
-            Ok(region) => {
-                clerk.learn_registry(host, region.clone());
-                Ok(Some(region))
+        let mut import: Result<progress::Import, RegionError> = region;
+        let imported = loop {
+            match import.and_then(|import| engine.wait_import(import)) {
+                // A busy host is not one without names: it answers, or is lost.
+                Err(RegionError::NoAnswer { .. }) => {
+                    import = engine.begin_import(host, REGISTRY, Duration::ZERO);
+                }
+                imported => break imported,
             }
+        };
+        let result = match imported {
+            Ok(region) => match engine.loss_of(host) {
+                Some(lost) => Err(lost),
+                None => {
+                    clerk.learn_registry(host, region.clone());
+                    Ok(Some(region))
+                }
+            },
             Err(RegionError::Unknown { .. }) => Ok(None),
             Err(error) => Err(SegmentError::region(Label { name: *name, host }, error)),
         };
@@ -213,7 +228,7 @@ impl Search {
                 Next::Done(Lookup::NotFound) => return Ok(None),
                 // The owner knows even if what it writes there never stands still.
                 Next::Done(Lookup::Ask | Lookup::Torn { .. }) => {
-                    return engine.ask(host, CLERK, name).map_err(refused);
+                    return engine.ask(host, CLERK, name);
                 }
                 Next::Done(Lookup::Malformed { reason, .. }) => {
                     return Err(SegmentError::Malformed { name: *name, host, reason });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use transport_api::{HostId, Namespace, RegionKey, Transport};
+use transport_api::{Access, HostId, Namespace, RegionKey, Transport};
 
 use crate::clerk::Clerk;
 use crate::name::Name;
@@ -22,6 +22,8 @@ pub type Spawn = Box<dyn Fn(Job) + Send + Sync>;
 pub(crate) struct Exported {
     pub(crate) len: usize,
     pub(crate) notify: Notify,
+    /// What it was first exported with: no host may ever do more.
+    pub(crate) access: Access,
     pub(crate) queue: Arc<Queue>,
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Host, failing, in_fiber, on_each};
+use common::{Host, faulty, in_fiber, on_each};
 use gossamer_segment::{
     Access, Attached, HostId, RemoteSegment, Rights, Segment, SegmentError, Segments,
 };
@@ -301,7 +301,8 @@ fn an_atomic_is_done_once_while_access_changes() {
 #[test]
 fn a_change_that_fails_says_so_and_can_be_repeated() {
     on_each(1, 1, |hosts| {
-        let (host, fails) = failing(&hosts[0]);
+        let (host, faults) = faulty(&hosts[0]);
+        let fails = faults.no_reexport;
         let _attached = host.segments.attach(0).expect("attached");
         let segment = export(&host, 64);
         let remote = open(&host.segments);

@@ -1,6 +1,8 @@
 //! The suite of segments over shared memory: two hosts in one process, which share sealed files and
 //! speak over sockets exactly as two processes do.
 
+#![cfg(not(loom))]
+
 use std::sync::Arc;
 
 use transport_api::conformance::Rack;

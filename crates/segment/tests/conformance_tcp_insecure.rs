@@ -1,5 +1,7 @@
 //! The suite of segments over loopback connections without TLS.
 
+#![cfg(not(loom))]
+
 mod tcp;
 
 use transport_api::conformance::Rack;

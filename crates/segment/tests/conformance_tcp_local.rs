@@ -1,5 +1,7 @@
 //! The suite of segments over the lanes of one host to itself.
 
+#![cfg(not(loom))]
+
 mod tcp;
 
 use transport_api::conformance::Rack;

@@ -1,5 +1,7 @@
 //! The suite of segments over TLS, each host with a certificate of its own.
 
+#![cfg(not(loom))]
+
 mod tcp;
 
 use transport_api::conformance::Rack;

@@ -1,5 +1,7 @@
 //! The suite of segments between the threads of one host.
 
+#![cfg(not(loom))]
+
 use transport_api::conformance::Rack;
 use transport_shm::ShmTransport;
 

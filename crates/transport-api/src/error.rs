@@ -56,6 +56,14 @@ pub enum RegionError {
         /// The key that was asked for.
         key: RegionKey,
     },
+    /// The owner is connected, but does not answer: whether it exports the region is not known.
+    #[error("{owner} did not answer in time whether it exports region {key:?}")]
+    NoAnswer {
+        /// The host that was asked.
+        owner: HostId,
+        /// The key that was asked for.
+        key: RegionKey,
+    },
     /// The owner allows this host nothing.
     #[error("{owner} gives this host no rights on region {key:?}")]
     Denied {

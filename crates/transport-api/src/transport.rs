@@ -138,7 +138,8 @@ pub trait Transport: Send + Sync + 'static {
     /// for set-up; [`begin_import`](Self::begin_import) does not.
     ///
     /// # Errors
-    /// [`RegionError::Unknown`] after `timeout`, [`RegionError::Denied`], [`RegionError::PeerLost`].
+    /// [`RegionError::Unknown`] after `timeout`, [`RegionError::NoAnswer`] some seconds after it,
+    /// [`RegionError::Denied`], [`RegionError::PeerLost`].
     fn import(
         &self,
         owner: HostId,

@@ -110,7 +110,8 @@ impl ImportError {
     /// The same for users of the transport, about region `key` of `owner`.
     pub fn for_region(self, owner: HostId, key: RegionKey) -> RegionError {
         match self {
-            Self::Unknown | Self::TimedOut | Self::Cancelled => RegionError::Unknown { owner, key },
+            Self::Unknown | Self::Cancelled => RegionError::Unknown { owner, key },
+            Self::TimedOut => RegionError::NoAnswer { owner, key },
             Self::Denied => RegionError::Denied { owner, key },
             Self::PeerGone(reason) => RegionError::PeerLost(owner, reason),
             Self::NoSuchHost => RegionError::NoSuchHost(owner),

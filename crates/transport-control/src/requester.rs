@@ -62,7 +62,7 @@ impl Importer {
             Err(mpsc::RecvTimeoutError::Disconnected) => Err(lost()),
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 cancel(import);
-                Err(RegionError::Unknown { owner, key })
+                Err(RegionError::NoAnswer { owner, key })
             }
         }
     }
@@ -131,7 +131,7 @@ mod tests {
         let named = (HostId(1), RegionKey(2));
         Importer::Blocked(answer).fail(named, ImportError::TimedOut, Some(&end), |_, _| ());
         let answer = answered.recv().expect("an answer");
-        assert!(matches!(answer, Err(RegionError::Unknown { key: RegionKey(2), .. })));
+        assert!(matches!(answer, Err(RegionError::NoAnswer { key: RegionKey(2), .. })));
     }
 
     /// Takes as long as an import may, which is some seconds beyond its timeout.
@@ -149,7 +149,7 @@ mod tests {
             || RegionError::NoSuchHost(HostId(1)),
         );
         assert!(
-            matches!(result, Err(RegionError::Unknown { key: RegionKey(2), .. })),
+            matches!(result, Err(RegionError::NoAnswer { key: RegionKey(2), .. })),
             "{result:?}"
         );
         assert_eq!((cancelled, kept.is_some()), (Some(7), true));

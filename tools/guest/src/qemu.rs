@@ -1,6 +1,6 @@
 //! The machine that a guest runs on, as arguments of QEMU.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -23,6 +23,24 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 quiet mitigations=off nok
 /// miss such a change for good, and then the kernel panics (seen in one start of twenty), so it
 /// starts on one; `guest.sh` adds the others.
 const ONE_AT_FIRST: &str = "maxcpus=1";
+
+/// The argument that tells an emulated kernel how fast its clock runs, which is this machine's time
+/// stamp counter. Otherwise it counts while it starts, and if this machine is busy then, it may count
+/// wrong by a factor of six (seen): all that a guest waits for is then over too early. `processors` is
+/// `/proc/cpuinfo`; with frequency scaling the frequency in there is another one, and nothing is told.
+fn clock(processors: &str, is_scaled: bool) -> Option<String> {
+    let line = processors.lines().find(|line| line.starts_with("cpu MHz"))?;
+    let (mega, kilo) = line.split_once(':')?.1.trim().split_once('.')?;
+    let is_whole = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_known = !is_scaled && is_whole(mega) && is_whole(kilo) && kilo.len() == 3;
+    is_known.then(|| format!("tsc_early_khz={mega}{kilo}"))
+}
+
+/// [`clock`] of this machine.
+fn clock_here() -> Option<String> {
+    let is_scaled = Path::new("/sys/devices/system/cpu/cpu0/cpufreq").exists();
+    clock(&fs::read_to_string("/proc/cpuinfo").ok()?, is_scaled)
+}
 
 /// How instructions of a guest are executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,8 +90,11 @@ impl Machine<'_> {
     /// The arguments of QEMU.
     pub(crate) fn arguments(&self) -> Result<Vec<String>> {
         let (accelerator, processor, start) = match self.accelerator {
-            Accelerator::Kvm => ("kvm", "host", ""),
-            Accelerator::Emulator => ("tcg,thread=multi", EMULATED_PROCESSOR, ONE_AT_FIRST),
+            Accelerator::Kvm => ("kvm", "host", String::new()),
+            Accelerator::Emulator => {
+                let start = format!("{ONE_AT_FIRST} {}", clock_here().unwrap_or_default());
+                ("tcg,thread=multi", EMULATED_PROCESSOR, start)
+            }
         };
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = processors.clamp(PROCESSORS.0, PROCESSORS.1);
@@ -173,6 +194,16 @@ mod tests {
         let real = arguments(0, 1, Accelerator::Kvm, false);
         assert!(has(&real, "-accel", "kvm") && !has(&real, "-append", ONE_AT_FIRST));
         assert!(has(&real, "-cpu", "host"));
+    }
+
+    #[test]
+    fn an_emulated_kernel_is_told_how_fast_its_clock_runs() {
+        let processors = "processor\t: 0\ncpu MHz\t\t: 2596.122\nflags\t\t: tsc\n";
+        assert_eq!(clock(processors, false).as_deref(), Some("tsc_early_khz=2596122"));
+        assert_eq!(clock(processors, true), None, "it may be another frequency");
+        for unknown in ["", "cpu MHz", "cpu MHz\t: fast", "cpu MHz\t: 2596", "cpu MHz\t: 2.5e3"] {
+            assert_eq!(clock(unknown, false), None, "{unknown}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 /// The program.
 const PROGRAM: &str = "rdma-bench";
 /// The timeout of a round of all cases, emulated, in seconds; most of it is the start of processes.
-const ROUND: u32 = 120;
+const ROUND: u32 = 300;
 
 /// Builds the program, runs it in a guest, and brings its results here.
 pub(crate) fn run(workspace: &Workspace, measuring: &RdmaMeasuring) -> Result<()> {

@@ -82,6 +82,8 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ),
     ("crates/fiber/src/switch", &[&["asan", "portable"], &["x86_64"]]),
     ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
+    ("crates/segment/src/engine", &[&["windows"], &["engine"], &["attach"]]),
+    ("crates/segment/src/local", &[&["grants"], &["segment"], &["builder"]]),
     ("crates/segment/src/map", &[&["layout"], &["owner", "reader"]]),
     ("crates/segment/src/record", &[&["layout"], &["reader", "writer"]]),
     (
@@ -210,7 +212,10 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
         "crates/transport-rdma/src/qp",
         &[&["immediate", "ring"], &["payloads", "send_queue"], &["connection"], &["thread"]],
     ),
-    ("crates/transport-rdma/src/verbs", &[&["device"], &["cq", "pd"], &["mr"], &["qp"]]),
+    (
+        "crates/transport-rdma/src/verbs",
+        &[&["posted"], &["device"], &["cq", "pd"], &["mr"], &["qp"]],
+    ),
     (
         "crates/transport-shm/src",
         &[

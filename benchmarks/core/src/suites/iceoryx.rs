@@ -1,11 +1,10 @@
 //! Requests and responses over iceoryx2 between this process and a server process.
 
-use std::env;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
+use std::{env, fs};
 
 use bench_kit::harness::{Case, Unit};
 use bench_kit::measure::cores::on_core;

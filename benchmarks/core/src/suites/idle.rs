@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use bench_kit::harness::{Bar, Case, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite};
+use bench_kit::harness::Limit::{AtLeast, AtMost};
+use bench_kit::harness::{Bar, Case, Peer, Placement, Suite};
 use bench_kit::load::reference::{BlockingThreads, YieldingThreads};
 use bench_kit::load::{Setting, Subject, idle_share, lone_request, storm};
 use bench_kit::product::idle::{Adaptive, YieldOnly};

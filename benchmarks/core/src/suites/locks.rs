@@ -1,7 +1,8 @@
 //! Locks around one object, wanted by two threads at once or by one alone.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, PoisonError};
 
 use bench_kit::harness::{Case, Unit};

@@ -1,6 +1,7 @@
 //! Requests of 8 bytes between two processes.
 
-use bench_kit::harness::{Bar, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite};
+use bench_kit::harness::Limit::{AtLeast, AtMost};
+use bench_kit::harness::{Bar, Peer, Placement, Suite};
 use bench_kit::product::two_process::{self, Sender};
 use bench_kit::ucx;
 

@@ -4,11 +4,10 @@
 //! table with one column for near cores and one for far ones. It is copied to a scratch folder,
 //! built there, and started once per sample, so that it shares our rounds and our machine.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
+use std::{fs, io};
 
 use bench_kit::harness::{Case, Unit};
 use bench_kit::measure::cores::on_core;

@@ -198,8 +198,10 @@ impl RawPool for CtxPool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     fn runs<F, W>(make: fn(W) -> F, work: impl Fn(Rc<Cell<u64>>) -> W)
     where

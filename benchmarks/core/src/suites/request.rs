@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bench_kit::count::Phase;
-use bench_kit::harness::{Bar, Case, Limit::AtMost, Peer, Placement, Suite, Unit};
+use bench_kit::harness::Limit::AtMost;
+use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use bench_kit::product::poll;
 use bench_kit::product::single_thread::{self, BATCH, COUNTED_BATCHES, Counts, Stage};
 

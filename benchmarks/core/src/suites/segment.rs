@@ -70,10 +70,9 @@ fn blocks(candidate: &Candidate) -> Suite {
         let peer = local::memcpy_rate(bytes);
         let (name, size) = (Peer::case(peer.name()), local::size(bytes));
         suite.push(peer);
-        for (what, access) in [
-            ("read_block", Access::ReadBlock(bytes)),
-            ("write_block", Access::WriteBlock(bytes)),
-        ] {
+        for (what, access) in
+            [("read_block", Access::ReadBlock(bytes)), ("write_block", Access::WriteBlock(bytes))]
+        {
             let plan = Plan::RepeatAsleep(access);
             let case = candidate.throughput(format!("gossamer/{what}, {size}"), bytes, plan);
             suite.push(case.bar(name.clone(), Bar::ratio(AtLeast(0.9))));

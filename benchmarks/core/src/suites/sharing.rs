@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use bench_kit::harness::{Bar, Case, Limit::AtLeast, Limit::AtMost, Peer, Placement, Suite, Unit};
+use bench_kit::harness::Limit::{AtLeast, AtMost};
+use bench_kit::harness::{Bar, Case, Peer, Placement, Suite, Unit};
 use bench_kit::product::share::{self, Delegated};
 use bench_kit::product::single_thread;
 use bench_kit::work::{Counter, Lines, Section};

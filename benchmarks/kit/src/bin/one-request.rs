@@ -4,7 +4,8 @@
 
 use std::process::ExitCode;
 
-use bench_kit::count::{mark::MarkedAlloc, run_workload};
+use bench_kit::count::mark::MarkedAlloc;
+use bench_kit::count::run_workload;
 use bench_kit::product::single_thread::ONE_REQUEST;
 
 #[global_allocator]

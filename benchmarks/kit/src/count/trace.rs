@@ -1,11 +1,10 @@
 //! The two processes: one runs a workload, the other single-steps it and counts.
 
 use std::collections::HashMap;
-use std::env;
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, ExitCode, Stdio};
+use std::{env, io};
 
 use nix::errno::Errno;
 use nix::sys::ptrace;

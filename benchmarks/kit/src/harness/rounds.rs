@@ -1,8 +1,7 @@
 //! The rounds: one sample of each candidate, then the next round.
 
-use std::io;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use super::case::{Case, Placement, Suite, Unit};
 use crate::measure::cores::Cores;
@@ -213,9 +212,10 @@ fn in_unit(unit: Unit, reading: Reading) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::cell::RefCell;
     use std::rc::Rc;
+
+    use super::*;
 
     fn harness(rounds: usize, distances: Vec<f64>) -> Harness {
         let mut distances = distances.into_iter().cycle();

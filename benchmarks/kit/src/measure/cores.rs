@@ -3,9 +3,8 @@
 //! Pinned work runs in threads that end with the sample, so nothing has to be unpinned, and a
 //! child process inherits its core from the thread that starts it.
 
-use std::io;
 use std::process::{Child, Command};
-use std::thread;
+use std::{io, thread};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

@@ -5,13 +5,10 @@
 //! each sample, and samples of different classes never share a median.
 
 use std::hint::spin_loop;
-use std::io;
-use std::sync::atomic::{
-    AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use std::thread;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use serde::Serialize;
 

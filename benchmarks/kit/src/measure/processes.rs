@@ -1,9 +1,8 @@
 //! Processes of others' benchmarks: that they end with the case, and whether one listens.
 
-use std::fs;
-use std::io;
 use std::net::TcpListener;
 use std::process::Child;
+use std::{fs, io};
 
 /// A process that is ended with this value.
 #[derive(Debug)]

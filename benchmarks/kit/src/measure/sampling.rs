@@ -7,10 +7,8 @@
 use std::cell::Cell;
 use std::hint::spin_loop;
 use std::panic::resume_unwind;
-use std::sync::atomic::{
-    AtomicBool, AtomicUsize,
-    Ordering::{Acquire, Relaxed, SeqCst},
-};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 use std::time::{Duration, Instant};
 

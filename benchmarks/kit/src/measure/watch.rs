@@ -4,10 +4,9 @@
 //! somebody else had the core. A thread that blocks may show less, so for it the kernel's own count
 //! of time spent runnable but not running (`schedstat`) is taken.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -117,8 +116,9 @@ impl WaitMode {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::thread;
+
+    use super::*;
 
     #[test]
     fn a_sleeper_loses_its_time_only_if_it_should_poll() {

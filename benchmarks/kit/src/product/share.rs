@@ -211,9 +211,11 @@ impl Flight {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use gossamer::Rack;
     use std::time::Duration;
+
+    use gossamer::Rack;
+
+    use super::*;
 
     fn works(rack: Rack, start: impl FnOnce() -> Load + Send + 'static) {
         let throughput = measure_rack(rack, Duration::from_millis(20), start).expect("a pace");

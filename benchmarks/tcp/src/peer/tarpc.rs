@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ::tarpc::server::{BaseChannel, Channel};
 use ::tarpc::tokio_serde::formats::Bincode;

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ::tonic::transport::server::TcpIncoming;
 use ::tonic::transport::{Channel, Endpoint, Server};

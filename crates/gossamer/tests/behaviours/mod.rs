@@ -7,6 +7,7 @@ pub(crate) mod fibers;
 pub(crate) mod latches;
 pub(crate) mod panics;
 pub(crate) mod records;
+pub(crate) mod segments;
 pub(crate) mod sizes;
 pub(crate) mod trusts;
 
@@ -48,6 +49,14 @@ macro_rules! behaviours {
             panics: a_result_whose_drop_panics_is_a_panic_of_its_own;
             panics: waiting_in_a_delegated_closure_names_both_places;
             panics: values_that_cannot_be_encoded_or_decoded;
+            segments: fibers_of_every_thread_share_a_segment;
+            segments: access_is_by_host_and_notifications_park_the_fiber;
+            segments: threads_outside_the_rack_use_segments_in_order;
+            segments: every_thread_finds_a_trust_by_its_name;
+            segments: a_publication_that_was_dropped_is_not_found;
+            segments: types_and_kinds_are_told_apart;
+            segments: two_hosts_with_the_name_are_told_apart_by_options;
+            segments: the_example_of_an_exchange_has_a_good_day;
             records: records_are_read_both_ways_from_everywhere;
             records: readers_of_records_beside_their_writer_see_whole_values;
             records: records_are_seen_by_whoever_hears_of_them;

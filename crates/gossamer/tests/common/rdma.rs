@@ -6,7 +6,7 @@ use std::{fs, thread};
 use gossamer::RdmaConfig;
 use transport_api::{Carrier, Transport};
 use transport_rdma::RdmaTransport;
-use transport_tcp::TcpTransport;
+use transport_tcp::{Credentials, TcpTransport};
 
 use super::tcp;
 
@@ -26,18 +26,23 @@ pub(crate) fn devices() -> Vec<String> {
 
 /// Hosts of which each has a device of its own, in turn.
 pub(crate) fn hosts(hosts: u32, threads: u32) -> Vec<Arc<dyn Transport>> {
-    joined(hosts, threads).into_iter().map(|host| host as Arc<dyn Transport>).collect()
+    let joined = over(tcp::hosts(hosts, threads + 1, tcp::of_a_job()));
+    joined.into_iter().map(|host| host as Arc<dyn Transport>).collect()
 }
 
-/// The same as what they are.
+/// The same as what they are, on carriers without TLS, whose handshakes an emulated guest takes long
+/// for.
 pub(crate) fn joined(hosts: u32, threads: u32) -> Vec<Arc<RdmaTransport>> {
+    over(tcp::hosts(hosts, threads + 1, |_| Credentials::InsecureLoopback))
+}
+
+fn over(carriers: Vec<Arc<TcpTransport>>) -> Vec<Arc<RdmaTransport>> {
     let devices = devices();
     let join = |(index, carrier): (usize, Arc<TcpTransport>)| {
         let device = Some(devices[index % devices.len()].clone());
         let config = RdmaConfig { device, ..RdmaConfig::default() };
         thread::spawn(move || RdmaTransport::over(carrier as Arc<dyn Carrier>, config))
     };
-    let carriers = tcp::hosts(hosts, threads + 1, tcp::of_a_job());
     let joining: Vec<_> = carriers.into_iter().enumerate().map(join).collect();
     let joined = joining.into_iter().map(|host| host.join().expect("no panic"));
     joined.map(|host| host.unwrap_or_else(|error| panic!("{error}"))).collect()

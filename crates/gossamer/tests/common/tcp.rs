@@ -27,7 +27,8 @@ pub(crate) fn hosts(
         let credentials = credentials(host);
         let config = TcpConfig::new(names, host, addresses.clone(), listener, threads, credentials);
         // The machine that runs the tests may be busy with much else.
-        let config = TcpConfig { loss_bound: Duration::from_secs(10), ..config };
+        let (loss_bound, join_timeout) = (Duration::from_secs(10), Duration::from_secs(60));
+        let config = TcpConfig { loss_bound, join_timeout, ..config };
         thread::spawn(|| TcpTransport::join(config))
     };
     let joining: Vec<_> = (0..).zip(listeners).map(join).collect();

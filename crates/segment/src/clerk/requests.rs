@@ -26,10 +26,11 @@ const FOUND: Tag = Tag::new(Namespace::SEGMENTS, 2);
 const WAITING_BYTES: usize = 1 << 20;
 
 /// How a request has ended.
-type Answer = Result<Option<Entry>, HostId>;
+pub(crate) type Answer = Result<Option<Entry>, HostId>;
 
 struct Pending {
     host: HostId,
+    name: Name,
     answer: Option<Answer>,
     fiber: Option<FiberId>,
 }
@@ -42,39 +43,22 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Asks the clerk of `host`, at its thread `thread`; the number of the request.
+    /// Asks the clerk of `host`, at its thread `thread`.
     pub(crate) fn ask(
         &self,
         progress: &Progress,
         host: HostId,
         thread: u32,
         name: &Name,
-    ) -> Result<u64, OpError> {
+    ) -> Result<Asked<'_>, OpError> {
         let number = self.next.get();
         self.next.set(number + 1);
         let mut payload = number.to_le_bytes().to_vec();
         payload.extend_from_slice(name.as_bytes());
         progress.start(host, |lane| lane.bulk(thread, LOOKUP, payload))?;
-        self.pending.borrow_mut().insert(number, Pending { host, answer: None, fiber: None });
-        Ok(number)
-    }
-
-    pub(crate) fn has_ended(&self, number: u64) -> bool {
-        self.pending.borrow().get(&number).is_none_or(|pending| pending.answer.is_some())
-    }
-
-    /// Takes the answer to a request, or has `fiber` unparked when it is there.
-    pub(crate) fn take(&self, number: u64, fiber: Option<FiberId>) -> Option<Answer> {
-        let mut pending = self.pending.borrow_mut();
-        let request = pending.get_mut(&number)?;
-        request.fiber = fiber;
-        request.answer.as_ref()?;
-        pending.remove(&number)?.answer
-    }
-
-    /// Nobody waits for a request any more.
-    pub(crate) fn abandon(&self, number: u64) {
-        self.pending.borrow_mut().remove(&number);
+        let pending = Pending { host, name: *name, answer: None, fiber: None };
+        self.pending.borrow_mut().insert(number, pending);
+        Ok(Asked { requests: self, number })
     }
 
     /// A payload in the name space of segments has arrived.
@@ -115,6 +99,10 @@ impl Requests {
         if request.host != from || request.answer.is_some() {
             return Err(unasked(number));
         }
+        if let Some(entry) = entry.filter(|entry| entry.name != request.name) {
+            let (name, asked) = (entry.name, request.name);
+            return Err(Violation(format!("\"{name}\" as a lookup of \"{asked}\"")));
+        }
         request.answer = Some(Ok(entry));
         request.fiber.take().into_iter().for_each(fiber::unpark);
         Ok(())
@@ -125,6 +113,34 @@ impl Requests {
             request.answer.get_or_insert(Err(host));
             request.fiber.take().into_iter().for_each(fiber::unpark);
         }
+    }
+}
+
+/// A request under way. Dropping it forgets it: an answer that comes later is ignored.
+pub(crate) struct Asked<'a> {
+    requests: &'a Requests,
+    number: u64,
+}
+
+impl Asked<'_> {
+    /// Whether there is an answer to take.
+    pub(crate) fn has_ended(&self) -> bool {
+        let pending = self.requests.pending.borrow();
+        pending.get(&self.number).is_none_or(|pending| pending.answer.is_some())
+    }
+
+    /// Takes the answer, or has `fiber` unparked when it is there.
+    pub(crate) fn take(&self, fiber: Option<FiberId>) -> Option<Answer> {
+        let mut pending = self.requests.pending.borrow_mut();
+        let request = pending.get_mut(&self.number)?;
+        request.fiber = fiber;
+        request.answer.take()
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.requests.pending.borrow_mut().remove(&self.number);
     }
 }
 

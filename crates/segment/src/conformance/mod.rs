@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A test is a play: each player is a thread, attached as a thread of its number to a host of the
-//! rack, and has a script. Players are in step where they [meet](Player::meet); while one waits it
+//! rack, and has a script. Players are in step where they meet; while one waits it
 //! polls, as runtime threads do, because revocation waits for that. A rack may have fewer hosts than a
 //! play wants: players then share hosts, and what is about different hosts is left out.
 //! Every test ends within [`DEADLINE`]: what would hang fails.
@@ -77,6 +77,8 @@ macro_rules! conformance {
             nothing_is_written_after_a_revocation, a_stale_handle_is_refused,
             a_fence_names_the_segment_that_refused, a_new_export_is_out_of_reach_of_old_handles,
             exports_that_follow_each_other_do_not_mix, a_dropped_segment_is_revoked,
+            nothing_is_written_while_writes_are_inhibited,
+            an_atomic_is_done_once_while_access_changes,
         });
         $crate::conformance!(@tests [$(#[$attribute])*] $make: names {
             a_name_that_is_not_published_is_not_found, an_open_waits_for_a_later_export,
@@ -223,6 +225,12 @@ impl Player {
     /// The host of this player.
     fn host(&self) -> HostId {
         self.segments.local()
+    }
+
+    /// How often to do something: much more often where memory is mapped, and so costs little.
+    fn times(&self, times: u64) -> u64 {
+        let is_mapped = self.segments.0.transport.maps(HostId(0));
+        if is_mapped { 10 * times } else { times }
     }
 
     /// Polls for a moment, in which what must not happen could.

@@ -235,7 +235,7 @@ fn entry(name: Name, number: u32) -> Entry {
 
 /// The owner publishes and takes back as fast as it can: who looks finds all of an entry or none.
 pub fn an_entry_is_never_torn(make: Make) {
-    const LOOKUPS: usize = 1_000;
+    const LOOKUPS: u64 = 150;
     let name = Name::new("hammered").expect("a name");
     let owner = script(move |owner| {
         // The registry exists, and the name has a neighbour in the table.
@@ -258,8 +258,8 @@ pub fn an_entry_is_never_torn(make: Make) {
         let mut found = 0;
         let strategies = [Strategy::Probe, Strategy::ProbeThenAsk(1), Strategy::Ask];
         let mut last = 0;
-        for n in 0.. {
-            if n >= LOOKUPS && found > 0 {
+        for n in 0_usize.. {
+            if n as u64 >= user.times(LOOKUPS) && found > 0 {
                 break;
             }
             let query = Query { is_forced: true, strategy: strategies[n % 16 % 3] };

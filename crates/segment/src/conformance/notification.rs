@@ -26,7 +26,7 @@ fn rest(of: &Segment) -> Vec<Notification> {
 
 /// Notifications say who wrote what where, arrive in order, and not before their data.
 pub fn a_notification_follows_its_data(make: Make) {
-    const COUNT: usize = 300;
+    const COUNT: usize = 200;
     const LEN: usize = 700;
     let owner = script(|owner| {
         let segment = owner.export("followed", COUNT * LEN);
@@ -124,11 +124,11 @@ pub fn the_segment_says_when_its_owner_is_notified(make: Make) {
 
 /// However many parts a block is cut into, the owner hears of it once, behind all of it.
 pub fn a_block_notifies_once(make: Make) {
-    const LEN: usize = 700_001;
+    const LEN: usize = 550_001;
     let owner = script(|owner| {
         let segment = owner.export("block", LEN + 5);
         owner.meet();
-        for seed in 0..3 {
+        for seed in 0..2 {
             let told = next(owner, &segment);
             assert_eq!((told.offset, told.len, told.missed), (5, LEN, 0));
             assert!(bytes(&segment)[5..] == pattern(LEN, seed), "block {seed}");
@@ -141,7 +141,7 @@ pub fn a_block_notifies_once(make: Make) {
     let user = script(|user| {
         user.meet();
         let segment = user.open("block");
-        for seed in 0..3 {
+        for seed in 0..2 {
             segment.write_block_notify(5, &pattern(LEN, seed)).expect("a block");
             user.meet();
             user.meet();
@@ -214,7 +214,7 @@ pub fn untaken_notifications_are_counted(make: Make) {
 
 /// Both sides sleep until the other's notification.
 pub fn a_sleeping_owner_is_notified(make: Make) {
-    const ROUNDS: u64 = 200;
+    const ROUNDS: u64 = 100;
     let turn = |own: Segment, theirs: RemoteSegment, is_first: bool| {
         for round in 0..ROUNDS {
             if is_first {
@@ -243,7 +243,7 @@ pub fn a_sleeping_owner_is_notified(make: Make) {
 
 /// A callback runs on the thread that takes the notification, and may notify another segment.
 pub fn a_callback_may_notify_again(make: Make) {
-    const ROUNDS: u64 = 200;
+    const ROUNDS: u64 = 100;
     let owner = script(|owner| {
         let question = owner.export("question", 8);
         owner.meet();
@@ -282,7 +282,7 @@ pub fn a_callback_may_notify_again(make: Make) {
 
 /// Notifications may arrive when the segment is exported anew, and is shorter.
 pub fn a_notification_of_an_earlier_export_costs_nothing(make: Make) {
-    const ROUNDS: usize = 30;
+    const ROUNDS: usize = 10;
     let owner = script(|owner| {
         for _ in 0..ROUNDS {
             let long = owner.export("shrinks", 4_000);
@@ -306,7 +306,7 @@ pub fn a_notification_of_an_earlier_export_costs_nothing(make: Make) {
         for _ in 0..ROUNDS {
             user.meet();
             let segment = user.open("shrinks");
-            while !user.is_awaited() {
+            for _ in 0..200 {
                 // It is revoked at some time.
                 let _ = segment.write_notify(3_990, &[1; 10]);
             }

@@ -130,9 +130,9 @@ pub fn blocks_of_any_length_come_back(make: Make) {
 
 /// One hammers words, of which readers on both sides never see a part.
 pub fn a_word_is_never_torn(make: Make) {
-    const ROUNDS: u64 = 3_000;
+    const ROUNDS: u64 = 500;
     const WORDS: usize = 9;
-    const LOOKS: u64 = 300;
+    const LOOKS: u64 = 60;
     let is_whole = |word: u64| {
         let bytes = word.to_ne_bytes();
         bytes.iter().all(|byte| *byte == bytes[0])
@@ -158,9 +158,10 @@ pub fn a_word_is_never_torn(make: Make) {
     let writer = script(move |writer| {
         writer.meet();
         let segment = writer.open("words");
-        let is_enough = || looks.iter().all(|looks| looks.load(Ordering::Relaxed) >= LOOKS);
+        let (rounds, enough) = (writer.times(ROUNDS), writer.times(LOOKS));
+        let is_enough = || looks.iter().all(|looks| looks.load(Ordering::Relaxed) >= enough);
         for round in 0.. {
-            if round >= ROUNDS && is_enough() {
+            if round >= rounds && is_enough() {
                 break;
             }
             let byte = (round as u8) | 1;
@@ -189,7 +190,7 @@ pub fn a_word_is_never_torn(make: Make) {
 
 /// After a fence the owner sees everything, without a notification.
 pub fn a_fence_covers_earlier_writes(make: Make) {
-    const ROUNDS: u32 = 60;
+    const ROUNDS: u32 = 30;
     const LEN: usize = 40_000;
     let owner = script(|owner| {
         let segment = owner.export("fenced", LEN);
@@ -245,7 +246,7 @@ pub fn a_fence_covers_all_segments_of_a_host(make: Make) {
 
 /// Additions and swaps of all hosts, the owner's among them, lose nothing.
 pub fn atomics_of_several_hosts_add_up(make: Make) {
-    const EACH: u64 = 300;
+    const EACH: u64 = 200;
     let swapped = Arc::new(AtomicU64::new(0));
     let all_swapped = swapped.clone();
     let count = move |segment: &crate::RemoteSegment| {

@@ -186,7 +186,9 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.end();
         self.shared.transport.unpark(self.thread);
-        if let Some(serving) = self.serving.take() {
+        // Not by itself, as a callback may that owns this.
+        let own = thread::current().id();
+        if let Some(serving) = self.serving.take().filter(|serving| serving.thread().id() != own) {
             // A panic of it was printed.
             let _ = serving.join();
         }

@@ -12,11 +12,12 @@ use primitive::SharedBytes;
 use progress::{Import, Notification as Arrived, Operation, Owner, Progress, Violation};
 use transport_api::{
     HostId, LossReason, Namespace, OpError, Parker, PeerEvent, RegionError, RegionKey,
-    RemoteRegion, Tag, ThreadId,
+    RemoteRegion, Rights, Tag, ThreadId,
 };
 
 use crate::clerk::requests::Requests;
 use crate::engine::windows::{PIECE, Windows};
+use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::notification::{Notification, callback};
 use crate::shared::{Exported, Shared};
@@ -27,6 +28,9 @@ const READS: usize = 8;
 
 /// Rounds without progress before a thread without fibers sleeps.
 const SPINS: u32 = 2_000;
+
+/// How long a host may take to answer a lookup.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// How long a thread without fibers sleeps while it waits, at most: its parker wakes for everything.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -79,7 +83,7 @@ impl Engine {
                 idle += 1;
                 std::hint::spin_loop();
             } else {
-                self.park(parker, LONGEST_SLEEP, || has_ended());
+                self.park(parker, LONGEST_SLEEP, &has_ended);
             }
         }
     }
@@ -219,12 +223,7 @@ impl Engine {
     /// returns the first that was refused.
     #[track_caller]
     pub(crate) fn fence(&self, host: HostId) -> Result<(), OpError> {
-        let before = self.windows.take_fence(host);
-        let last = self.begin_fence(host)?;
-        let before = before.map_or(Ok(0), |before| self.wait(before));
-        let last = self.wait(last);
-        let refused = self.windows.take_refused(host).map_or(Ok(0), Err);
-        refused.and(before).and(last).map(drop)
+        self.windows.fence(host, || self.begin_fence(host), |fence| self.wait(fence))
     }
 
     /// A region of `host` was imported again, because the owner had refused an operation that is
@@ -305,35 +304,46 @@ impl Engine {
         self.wait(add)
     }
 
+    /// The error of what concerns `host`, if that is gone. What was learnt from it before this thread
+    /// noticed is forgotten then, so nothing may be learnt from it any more.
+    pub(crate) fn loss_of(&self, host: HostId) -> Option<SegmentError> {
+        self.progress.loss(host).map(|reason| SegmentError::PeerLost(host, reason))
+    }
+
     // ---- names ---------------------------------------------------------------------------------
 
     /// Asks `thread` of `host` what that publishes under a name.
+    ///
+    /// # Errors
+    /// [`SegmentError::PeerLost`]; [`SegmentError::Unanswered`], if it does not answer in time.
     #[track_caller]
     pub(crate) fn ask(
         &self,
         host: HostId,
         thread: u32,
         name: &Name,
-    ) -> Result<Option<Entry>, OpError> {
-        let place = Location::caller();
-        callback::check_may_wait("a lookup", place);
+    ) -> Result<Option<Entry>, SegmentError> {
+        callback::check_may_wait("a lookup", Location::caller());
         // Its loss is reported once, and may have been.
-        if let Some(reason) = self.progress.loss(host) {
-            return Err(OpError::PeerLost(host, reason));
+        if let Some(lost) = self.loss_of(host) {
+            return Err(lost);
         }
-        let number = self.requests.ask(&self.progress, host, thread, name)?;
+        let refused = |error| SegmentError::refused(Label { name: *name, host }, error);
+        let deadline = Instant::now() + ANSWER;
+        let asked = self.requests.ask(&self.progress, host, thread, name).map_err(refused)?;
         if let Some(parker) = &self.parker {
-            self.poll_until(parker, || self.requests.has_ended(number));
+            let is_over = || Instant::now() >= deadline;
+            self.poll_until(parker, || asked.has_ended() || is_over());
         }
-        let lost = |host| OpError::PeerLost(host, LossReason::Connection("it has left".into()));
         loop {
-            if let Some(answer) = self.requests.take(number, fiber::current()) {
-                return answer.map_err(lost);
+            if let Some(answer) = asked.take(fiber::current()) {
+                let lost = LossReason::Connection("it has left".into());
+                return answer.map_err(|host| SegmentError::PeerLost(host, lost));
             }
-            fiber::check_may_wait("a lookup", place);
-            if !fiber::park_or_give_up() && !self.requests.has_ended(number) {
-                self.requests.abandon(number);
-                return Err(lost(host));
+            // False also if the fiber is unwound: then nothing comes any more.
+            let may_come = fiber::in_fiber() && fiber::park_until(deadline);
+            if !may_come && !asked.has_ended() {
+                return Err(SegmentError::Unanswered { name: *name, host });
             }
         }
     }
@@ -412,20 +422,22 @@ impl Owner for Engine {
         let is_inside = |total: usize| len <= total as u64 && at <= total as u64 - len;
         if !is_inside(longest) {
             return Err(Violation(format!(
-                "a notification of bytes {at}..{} of segment {key:?}, which has {longest}",
+                "a notification of bytes {at}..{} of segment {key:?}, which never had more than \
+                 {longest}",
                 at.saturating_add(len)
             )));
         }
-        // Revoked meanwhile, and perhaps exported again; or of no interest to this process.
-        let is_wanted =
-            |exported: &Arc<Exported>| is_inside(exported.len) && exported.notify != Notify::Never;
-        let Some(exported) = exported.filter(is_wanted) else { return Ok(()) };
-        exported.queue.push(Notification {
-            from: from.host,
-            offset: at as usize,
-            len: len as usize,
-            missed: 0,
-        });
+        // It may be of an earlier segment of the same name: of one that has been revoked meanwhile,
+        // was longer, notified, or could be written by that host. The sender could not know.
+        let is_wanted = |exported: &Arc<Exported>| {
+            is_inside(exported.len)
+                && exported.notify != Notify::Never
+                && exported.access.of(from.host).allow(Rights::WRITE)
+        };
+        if let Some(exported) = exported.filter(is_wanted) {
+            let (offset, len) = (at as usize, len as usize);
+            exported.queue.push(Notification { from: from.host, offset, len, missed: 0 });
+        }
         Ok(())
     }
 

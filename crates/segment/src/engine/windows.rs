@@ -1,13 +1,25 @@
 //! [`Windows`]: how much each lane of a thread may have under way without an answer.
 //!
-//! A write is not acknowledged, and a lane queues what its peer does not take. So after
-//! [`WINDOW`] bytes a thread begins a fence, and before the bytes of another window it waits for it:
-//! no lane holds more than two windows.
+//! A write is not acknowledged, and a lane queues what its peer does not take. So a thread begins a
+//! fence after every [`WINDOW`] bytes, and never has more than [`LIMIT`] bytes on their way that no
+//! fence is known to cover: a write that would exceed it waits for the oldest fence.
+//!
+//! ```text
+//!   0 ........ done ............ fenced ......... begun      (bytes since the lane was opened)
+//!     are there |  a fence is under way  |  none yet  |
+//!               |<------------ at most LIMIT -------->|
+//! ```
+//!
+//! All fibers of a thread share its lanes. Of those that have to wait, one waits for the fence, and the
+//! others for that one.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::panic::Location;
 
+use fiber::FiberId;
 use progress::Operation;
-use transport_api::{HostId, OpError};
+use transport_api::{HostId, LossReason, OpError};
 
 /// Bytes of one operation, at most: larger ones are cut.
 pub(crate) const PIECE: usize = 64 << 10;
@@ -17,16 +29,81 @@ pub(crate) const PIECE: usize = 64 << 10;
 const OVERHEAD: usize = 64;
 
 /// Bytes after which a fence is begun.
-pub(super) const WINDOW: usize = 256 << 10;
+const WINDOW: u64 = 256 << 10;
+
+/// Bytes on their way, at most.
+const LIMIT: u64 = 2 * WINDOW;
 
 #[derive(Default)]
 struct Window {
-    /// Bytes written since the last fence began.
-    unfenced: Cell<usize>,
-    /// The fence of the window before.
-    fence: RefCell<Option<Operation>>,
+    /// Bytes of all writes.
+    begun: Cell<u64>,
+    /// Those in front of the last fence that has begun.
+    fenced: Cell<u64>,
+    /// Those in front of a fence that has ended.
+    done: Cell<u64>,
+    /// Fences that nobody waits for yet, and what was begun before each.
+    fences: RefCell<VecDeque<(u64, Operation)>>,
+    /// Whether a fiber waits for the oldest fence, and those that wait for that fiber.
+    is_waited: Cell<bool>,
+    waiters: RefCell<Vec<FiberId>>,
     /// The first operation that a fence of ours has found refused.
     refused: RefCell<Option<OpError>>,
+}
+
+/// A fiber waits for the oldest fence as long as this lives.
+struct Turn<'a>(&'a Window);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.is_waited.set(false);
+        self.0.waiters.take().into_iter().for_each(fiber::unpark);
+    }
+}
+
+impl Window {
+    fn has_room(&self, cost: u64) -> bool {
+        self.begun.get() + cost <= self.done.get() + LIMIT
+    }
+
+    fn note_done(&self, mark: u64) {
+        self.done.set(mark.max(self.done.get()));
+    }
+
+    /// Keeps what a fence has found refused for the next fence of a caller; the loss of the peer is
+    /// returned at once.
+    fn note(&self, mark: u64, ended: Result<u64, OpError>) -> Result<(), OpError> {
+        self.note_done(mark);
+        match ended {
+            Ok(_) => Ok(()),
+            Err(lost @ OpError::PeerLost(..)) => Err(lost),
+            Err(error) => {
+                self.refused.borrow_mut().get_or_insert(error);
+                Ok(())
+            }
+        }
+    }
+
+    /// The oldest fence that nobody waits for, if `is_wanted`.
+    fn take_fence(&self, is_wanted: impl FnOnce(&Operation) -> bool) -> Option<(u64, Operation)> {
+        let mut fences = self.fences.borrow_mut();
+        let is_wanted = fences.front().is_some_and(|(_, fence)| is_wanted(fence));
+        if is_wanted { fences.pop_front() } else { None }
+    }
+
+    fn begin(
+        &self,
+        begin: impl Fn() -> Result<Operation, OpError>,
+    ) -> Result<(u64, Operation), OpError> {
+        let mark = self.begun.get();
+        let fence = begin()?;
+        self.fenced.set(mark);
+        Ok((mark, fence))
+    }
+}
+
+fn cost(bytes: usize) -> u64 {
+    (bytes + OVERHEAD) as u64
 }
 
 /// By host.
@@ -37,77 +114,101 @@ impl Windows {
         Self((0..hosts).map(|_| Window::default()).collect())
     }
 
-    /// Counts `bytes` to be written to `host`. If its window is full, `begin` begins a fence, after
-    /// `wait` has waited for the one before.
+    fn of(&self, host: HostId) -> &Window {
+        &self.0[host.0 as usize]
+    }
+
+    /// Counts a write of at most [`PIECE`] bytes to `host`, which the caller then begins. `begin`
+    /// begins a fence, `wait` waits for one.
+    #[track_caller]
     pub(super) fn reserve(
         &self,
         host: HostId,
         bytes: usize,
-        begin: impl FnOnce() -> Result<Operation, OpError>,
-        wait: impl FnOnce(Operation) -> Result<u64, OpError>,
+        begin: impl Fn() -> Result<Operation, OpError>,
+        wait: impl Fn(Operation) -> Result<u64, OpError>,
     ) -> Result<(), OpError> {
-        let window = &self.0[host.0 as usize];
-        window.unfenced.set(window.unfenced.get() + bytes + OVERHEAD);
-        if window.unfenced.get() < WINDOW {
-            return Ok(());
+        let (window, place) = (self.of(host), Location::caller());
+        loop {
+            while let Some((mark, ended)) = window.take_fence(Operation::has_ended) {
+                window.note(mark, wait(ended))?;
+            }
+            if window.has_room(cost(bytes)) {
+                break;
+            }
+            if window.is_waited.get() {
+                Self::wait_for_turn(window, host, place)?;
+                continue;
+            }
+            let oldest = window.take_fence(|_| true);
+            let (mark, fence) = oldest.map_or_else(|| window.begin(&begin), Ok)?;
+            window.is_waited.set(true);
+            let _turn = Turn(window);
+            window.note(mark, wait(fence))?;
         }
-        window.unfenced.set(0);
-        let before = window.fence.take();
-        let fence = begin()?;
-        *window.fence.borrow_mut() = Some(fence);
-        if let Some(before) = before {
-            self.note(host, wait(before))?;
+        if window.begun.get() - window.fenced.get() >= WINDOW {
+            let fence = window.begin(&begin)?;
+            window.fences.borrow_mut().push_back(fence);
         }
+        window.begun.set(window.begun.get() + cost(bytes));
         Ok(())
     }
 
-    /// Whether nothing was written to `host` since the last fence that a caller has waited for.
-    pub(super) fn is_clean(&self, host: HostId) -> bool {
-        let window = &self.0[host.0 as usize];
-        window.unfenced.get() == 0
-            && window.fence.borrow().is_none()
-            && window.refused.borrow().is_none()
-    }
-
-    /// Whether [`reserve`](Self::reserve) would not wait for `bytes`, in writes of any size.
-    pub(super) fn has_room(&self, host: HostId, bytes: usize) -> bool {
-        let window = &self.0[host.0 as usize];
-        let overhead = OVERHEAD * (bytes / PIECE + 2);
-        let bytes = window.unfenced.get().saturating_add(bytes).saturating_add(overhead);
-        let is_free = || window.fence.borrow().as_ref().is_none_or(Operation::has_ended);
-        // The fence of a second window would wait for that of the first, which begins now.
-        bytes < WINDOW || (bytes < 2 * WINDOW && is_free())
+    /// Parks the fiber until the one that waits for a fence has ended its wait.
+    fn wait_for_turn(
+        window: &Window,
+        host: HostId,
+        place: &'static Location<'static>,
+    ) -> Result<(), OpError> {
+        fiber::check_may_wait("a write", place);
+        // A thread without fibers does one thing at a time, so that none of its own waits.
+        window.waiters.borrow_mut().extend(fiber::current());
+        if fiber::park_or_give_up() || !window.is_waited.get() {
+            return Ok(());
+        }
+        Err(OpError::PeerLost(host, LossReason::Connection("the rack has ended".into())))
     }
 
     /// A write of `bytes` was not begun after all.
     pub(super) fn take_back(&self, host: HostId, bytes: usize) {
-        let unfenced = &self.0[host.0 as usize].unfenced;
-        // A fence may have begun meanwhile.
-        unfenced.set(unfenced.get().saturating_sub(bytes + OVERHEAD));
+        let begun = &self.of(host).begun;
+        begun.set(begun.get() - cost(bytes));
     }
 
-    /// Keeps what a fence has found refused for [`take_refused`](Self::take_refused); the loss of the
-    /// peer is returned at once.
-    fn note(&self, host: HostId, ended: Result<u64, OpError>) -> Result<(), OpError> {
-        match ended {
-            Ok(_) => Ok(()),
-            Err(lost @ OpError::PeerLost(..)) => Err(lost),
-            Err(error) => {
-                self.0[host.0 as usize].refused.borrow_mut().get_or_insert(error);
-                Ok(())
-            }
+    /// Whether nothing is on its way to `host`, and no refusal waits to be reported.
+    pub(super) fn is_clean(&self, host: HostId) -> bool {
+        let window = self.of(host);
+        window.begun.get() == window.done.get() && window.refused.borrow().is_none()
+    }
+
+    /// Whether [`reserve`](Self::reserve) would not wait for `bytes`, in writes of [`PIECE`] bytes.
+    pub(super) fn has_room(&self, host: HostId, bytes: usize) -> bool {
+        let overhead = OVERHEAD.saturating_mul(bytes / PIECE + 1);
+        let cost = cost(bytes.saturating_add(overhead).min(isize::MAX as usize));
+        let window = self.of(host);
+        let ended = window.fences.borrow();
+        let ended = ended.iter().rev().find(|(_, fence)| fence.has_ended());
+        let done = ended.map_or(0, |(mark, _)| *mark).max(window.done.get());
+        window.begun.get() + cost <= done + LIMIT
+    }
+
+    /// Waits until everything has taken effect that was begun before; returns the first operation that
+    /// was refused since this returned last.
+    pub(super) fn fence(
+        &self,
+        host: HostId,
+        begin: impl Fn() -> Result<Operation, OpError>,
+        wait: impl Fn(Operation) -> Result<u64, OpError>,
+    ) -> Result<(), OpError> {
+        let window = self.of(host);
+        let (last, fence) = window.begin(begin)?;
+        // They end before this one. Another fiber that waits for one of them has noted it by then.
+        while let Some((mark, before)) = window.take_fence(|_| true) {
+            window.note(mark, wait(before))?;
         }
-    }
-
-    /// The fence that is under way, for a thread that waits for everything.
-    pub(super) fn take_fence(&self, host: HostId) -> Option<Operation> {
-        let window = &self.0[host.0 as usize];
-        window.unfenced.set(0);
-        window.fence.take()
-    }
-
-    /// The first operation that was refused since this was asked last.
-    pub(super) fn take_refused(&self, host: HostId) -> Option<OpError> {
-        self.0[host.0 as usize].refused.take()
+        let ended = wait(fence);
+        window.note_done(last);
+        let refused = window.refused.take().map_or(Ok(()), Err);
+        refused.and(ended.map(drop))
     }
 }

@@ -14,6 +14,7 @@ use crate::local::grants::{Change, Grants};
 use crate::name::Name;
 use crate::notification::queue::Queue;
 use crate::notification::{Notification, Notifications};
+use crate::record::{Record, RecordWriter};
 use crate::shared::{Exported, Shared};
 use crate::table::{Entry, Notify, Published};
 
@@ -48,9 +49,9 @@ impl Segment {
         let (key, generation) = shared.exports.lock().number(&label.name);
         let region = shared
             .transport
-            .export(key, len, access)
+            .export(key, len, access.clone())
             .map_err(|error| SegmentError::region(label.clone(), error))?;
-        let exported = Arc::new(Exported { len, notify, queue: Arc::new(Queue::new()) });
+        let exported = Arc::new(Exported { len, notify, access, queue: Arc::new(Queue::new()) });
         shared.add(key, &exported);
         let memory = region.memory().clone();
         let what = Published::Segment { key, len: len as u64, notify, thread };
@@ -132,6 +133,36 @@ impl Segment {
         let mut value = T::new_zeroed();
         self.read(index.saturating_mul(size_of::<T>()), value.as_mut_bytes())?;
         Ok(value)
+    }
+
+    /// The writer of record `index` of the segment as an array of records of `T`.
+    ///
+    /// # Errors
+    /// As [`record_at`](Self::record_at).
+    pub fn record<T>(&self, index: usize) -> Result<RecordWriter<T>, SegmentError>
+    where
+        T: FromBytes + IntoBytes + Immutable,
+    {
+        self.record_at(index.saturating_mul(Record::<T>::BYTES))
+    }
+
+    /// The writer of the record of a `T` at byte `at`, which has [`Record::BYTES`] bytes. The versions
+    /// go on behind the one that is there. Other hosts read it with
+    /// [`RemoteSegment::record`](crate::RemoteSegment::record), this process with
+    /// [`Record::read_mapped`] of [`memory`](Self::memory). There must be no other writer.
+    ///
+    /// # Errors
+    /// [`SegmentError::Misaligned`] if `at` is not a multiple of eight, [`SegmentError::OutOfBounds`].
+    pub fn record_at<T>(&self, at: usize) -> Result<RecordWriter<T>, SegmentError>
+    where
+        T: FromBytes + IntoBytes + Immutable,
+    {
+        self.check(at, Record::<T>::BYTES)?;
+        if !at.is_multiple_of(8) {
+            let segment = self.label.clone();
+            return Err(SegmentError::Misaligned { segment, at, align: 8 });
+        }
+        Ok(RecordWriter::new(self.memory.clone(), at))
     }
 
     fn check(&self, at: usize, count: usize) -> Result<(), SegmentError> {

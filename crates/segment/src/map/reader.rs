@@ -34,13 +34,16 @@ impl<K: Plain, V: Plain> RemoteMap<K, V> {
     ///
     /// # Errors
     /// [`SegmentError::OtherKind`] if it is none, or one with keys or values of other sizes; as
-    /// [`RemoteSegment::read_record`].
+    /// [`RemoteSegment::record_at`].
     #[track_caller]
     pub fn of(segment: RemoteSegment) -> Result<Self, SegmentError> {
         let slots = slots_in::<K, V>(segment.len());
         let expected = Header::of::<K, V>(slots);
         let is_map = slots > 0
-            && segment.read_record::<Header>(0)?.is_some_and(|(_, header)| header == expected);
+            && segment
+                .record_at::<Header>(0)?
+                .read()?
+                .is_some_and(|(_, header)| header == expected);
         if !is_map {
             let (name, host) = (*segment.name(), segment.owner());
             let expected = "map with keys and values of these sizes";
@@ -53,7 +56,7 @@ impl<K: Plain, V: Plain> RemoteMap<K, V> {
     /// lookups, and then the next ones.
     ///
     /// # Errors
-    /// As [`RemoteSegment::read_record`].
+    /// As [`RemoteSegment::record_at`].
     #[inline]
     #[track_caller]
     pub fn get(&self, key: &K) -> Result<Option<V>, SegmentError> {
@@ -74,7 +77,7 @@ impl<K: Plain, V: Plain> RemoteMap<K, V> {
         let home = home(key, self.slots);
         for passed in 0..slots.min(self.slots) {
             let slot = (home + passed) % self.slots;
-            let found = self.segment.read_record::<Slot<K, V>>(place::<K, V>(slot))?;
+            let found = self.segment.record_at::<Slot<K, V>>(place::<K, V>(slot))?.read()?;
             match found.map(|(_, Slot { state, key, value })| (state, key, value)) {
                 None | Some((EMPTY, ..)) => return Ok(Probed::Absent),
                 Some((LIVE, found, value)) if found.as_bytes() == key.as_bytes() => {

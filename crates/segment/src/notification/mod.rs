@@ -17,7 +17,8 @@ use transport_api::HostId;
 pub use self::next::Next;
 pub use self::wait::Notifications;
 
-/// A peer has changed a segment and notified its owner, behind the data.
+/// A peer has changed a segment and notified its owner, behind the data. If an earlier segment of the
+/// same name was revoked before its last notifications were taken, this may be one of those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification {
     /// The host that did it.

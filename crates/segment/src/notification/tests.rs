@@ -8,9 +8,8 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use transport_api::HostId;
 
-use crate::notification::Notification;
-use crate::notification::callback;
 use crate::notification::queue::{CAPACITY, Closed, Queue, Taken, Waiter};
+use crate::notification::{Notification, callback};
 
 fn note(offset: usize) -> Notification {
     Notification { from: HostId(1), offset, len: 8, missed: 0 }

@@ -1,22 +1,20 @@
 //! [`Notifications`]: where the owner of a segment takes its notifications: in a fiber, in a thread,
 //! in a task of an async runtime, by a callback, or at a file descriptor.
 
-use std::fmt;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::Location;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use fiber::Unparker;
 
 use crate::engine::{attached, is_attached};
 use crate::error::{Label, SegmentError};
-use crate::notification::callback;
 use crate::notification::queue::{Queue, Taken, Waiter};
-use crate::notification::{Next, Notification};
+use crate::notification::{Next, Notification, callback};
 use crate::shared::Shared;
 
 /// How long a thread without fibers sleeps between looks, at most; its parker wakes for everything.

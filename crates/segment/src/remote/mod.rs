@@ -8,4 +8,5 @@ mod segment;
 
 pub use self::element::Element;
 pub use self::open::OpenOptions;
+pub use self::record::RemoteRecord;
 pub use self::segment::{MAX_OPERATION, RemoteSegment};

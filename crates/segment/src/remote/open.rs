@@ -211,7 +211,9 @@ impl OpenOptions {
 fn is_outdated(error: &SegmentError) -> bool {
     match error {
         SegmentError::Revoked(_) => true,
-        SegmentError::Region { source, .. } => matches!(**source, RegionError::Unknown { .. }),
+        SegmentError::Region { source, .. } => {
+            matches!(**source, RegionError::Unknown { .. } | RegionError::NoAnswer { .. })
+        }
         _ => false,
     }
 }

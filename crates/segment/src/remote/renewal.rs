@@ -15,7 +15,7 @@
 //!
 //! Writes are not acknowledged, so those that were on their way are refused behind the writer's back:
 //! a fence reports that ([`SegmentError::AccessChanged`]), and the next operation imports again
-//! because the refusal has raised a doubt ([`Doubts`](crate::shared::Doubts)).
+//! because the refusal has raised a doubt ([`Doubts`]).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -36,6 +36,9 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an import waits for the export before the name is looked up again, at first and at most.
 const SLICE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+
+/// How long an operation sleeps where a region is about to go.
+const GOING: Duration = Duration::from_millis(1);
 
 /// What a segment that was opened has besides its region.
 pub(super) struct Info {
@@ -141,7 +144,8 @@ impl RemoteSegment {
         let is_current = region.window().is_some_and(|window| window.is_live());
         let refused = SegmentError::refused(self.label(), refused);
         // To look for other rights is to wait.
-        if callback::is_running() || is_current && !is_doubt {
+        let is_over = Instant::now() >= deadline;
+        if callback::is_running() || is_over || is_current && !is_doubt {
             return Err(refused);
         }
         let newest = self.info.region(&self.region);
@@ -157,7 +161,15 @@ impl RemoteSegment {
                     return Err(SegmentError::Revoked(self.label()));
                 }
                 Ok(new) if new.generation() == region.generation() => {
-                    return if is_doubt { Ok(new) } else { Err(refused) };
+                    if is_doubt {
+                        return Ok(new);
+                    }
+                    // A transport may refuse operations on a region before it refuses imports.
+                    let is_going = matches!(refused, SegmentError::Revoked(_));
+                    if !is_going || left.is_zero() {
+                        return Err(refused);
+                    }
+                    engine.sleep(GOING.min(left));
                 }
                 Ok(new) => {
                     // The name may have been exported anew since the look, and the region is then
@@ -174,6 +186,7 @@ impl RemoteSegment {
                 Err(RegionError::Unknown { .. }) if left.is_zero() => {
                     return Err(SegmentError::Revoked(self.label()));
                 }
+                Err(RegionError::NoAnswer { .. }) if !left.is_zero() => {}
                 Err(RegionError::Unknown { .. }) => slice = (slice * 2).min(SLICE.1),
                 Err(error) => return Err(SegmentError::region(self.label(), error)),
             }

@@ -47,6 +47,8 @@ pub const MAX_OPERATION: usize = crate::engine::PIECE;
 /// checked copy and nothing else. Elsewhere a fiber that has to wait parks, and other fibers of its
 /// thread run.
 ///
+/// Where memory is mapped, reads and writes do not notice that the owner is gone: a fence does.
+///
 /// The owner may change what hosts may do ([`Segment::set_access`](crate::Segment::set_access)).
 /// Operations meanwhile wait, for up to five seconds, and then go on with the new rights. From then on
 /// those of an attached thread on mapped memory take a little longer; a segment that is opened again
@@ -377,7 +379,7 @@ impl RemoteSegment {
         run(&self.shared, move |_| {
             // What was swapped is not swapped again if only the notification is refused.
             let mut swapped = None;
-            segment.with_engine((at, 8, needs), |engine, region| {
+            let result = segment.with_engine((at, 8, needs), |engine, region| {
                 if !at.is_multiple_of(8) {
                     return Err(OpError::Misaligned(at));
                 }
@@ -388,12 +390,12 @@ impl RemoteSegment {
                     None => *swapped.insert(operation(engine, region)?),
                 };
                 if let Some(thread) = thread {
-                    // It was done and must not be done again. Who revokes the segment, or is gone,
-                    // meanwhile is not told of it.
-                    let _ = engine.announce(region, at, 8, thread);
+                    engine.announce(region, at, 8, thread)?;
                 }
                 Ok(old)
-            })
+            });
+            // It was done. An owner that has revoked the segment since, or is gone, is not told.
+            swapped.map_or(result, Ok)
         })
     }
 
@@ -433,6 +435,12 @@ impl RemoteSegment {
 
     pub(super) fn label(&self) -> Label {
         self.info.label.clone()
+    }
+
+    /// Whether a write needs no notification.
+    #[inline(always)]
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent
     }
 
     /// Stores a word where memory is mapped; false if that cannot be done here, for any reason.

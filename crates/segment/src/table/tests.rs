@@ -8,8 +8,7 @@ use primitive::sync::{AtomicBool, Mutex, Ordering};
 use proptest::prelude::*;
 use proptest::strategy::Strategy as _;
 
-use super::Strategy;
-use super::*;
+use super::{Strategy, *};
 use crate::name::Name;
 
 fn name(number: usize) -> Name {

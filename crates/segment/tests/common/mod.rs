@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use fiber::{Config, Scheduler, spawn_local};
 use gossamer_segment::Segments;
+use primitive::SharedBytes;
 use progress::Progress;
 use transport_api::{
-    Access, HostId, Lane, LaneError, Parker, Region, RegionError, RegionKey, RemoteRegion,
-    Transport,
+    Access, Event, HostId, Lane, LaneError, OpError, Parker, Region, RegionError, RegionKey,
+    RemoteRegion, Tag, Transport,
 };
 use transport_shm::ShmTransport;
 use transport_tcp::{Credentials, JobId, TcpConfig, TcpTransport};
@@ -123,16 +124,103 @@ pub(crate) fn in_fiber<R: 'static>(
     result.expect("a fiber that ends without a panic")
 }
 
-/// A transport that does not export memory again while it is told to fail.
-struct Failing(Arc<dyn Transport>, Arc<AtomicBool>);
-
-/// The same host, over a transport that does not export memory again while the flag is set.
-pub(crate) fn failing(host: &Host) -> (Host, Arc<AtomicBool>) {
-    let fails = Arc::new(AtomicBool::new(false));
-    (Host::new(Arc::new(Failing(host.transport.clone(), fails.clone()))), fails)
+/// What goes wrong at a host, as long as it is set.
+#[derive(Clone, Default)]
+pub(crate) struct Faults {
+    /// Memory is not exported again.
+    pub(crate) no_reexport: Arc<AtomicBool>,
+    /// Lanes keep what they have to report.
+    pub(crate) no_events: Arc<AtomicBool>,
 }
 
-impl Transport for Failing {
+/// The same host, over a transport with faults.
+pub(crate) fn faulty(host: &Host) -> (Host, Faults) {
+    let faults = Faults::default();
+    (Host::new(Arc::new(Faulty(host.transport.clone(), faults.clone()))), faults)
+}
+
+/// A lane that keeps its events while it is told to.
+struct Holding {
+    lane: Box<dyn Lane>,
+    is_holding: Arc<AtomicBool>,
+    held: Vec<Event>,
+}
+
+impl Lane for Holding {
+    fn peer(&self) -> HostId {
+        self.lane.peer()
+    }
+    fn write(&mut self, to: &RemoteRegion, at: usize, from: &SharedBytes) -> Result<(), OpError> {
+        self.lane.write(to, at, from)
+    }
+    fn signal(&mut self, to: &RemoteRegion, at: usize, word: u64) -> Result<(), OpError> {
+        self.lane.signal(to, at, word)
+    }
+    fn read(
+        &mut self,
+        from: &RemoteRegion,
+        at: usize,
+        into: &SharedBytes,
+        token: u64,
+    ) -> Result<(), OpError> {
+        self.lane.read(from, at, into, token)
+    }
+    fn compare_swap(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        expected: u64,
+        new: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        self.lane.compare_swap(on, at, expected, new, token)
+    }
+    fn fetch_add(
+        &mut self,
+        on: &RemoteRegion,
+        at: usize,
+        addend: u64,
+        token: u64,
+    ) -> Result<(), OpError> {
+        self.lane.fetch_add(on, at, addend, token)
+    }
+    fn write_notify(
+        &mut self,
+        to: &RemoteRegion,
+        at: usize,
+        from: &SharedBytes,
+        thread: u32,
+        value: u32,
+    ) -> Result<(), OpError> {
+        self.lane.write_notify(to, at, from, thread, value)
+    }
+    fn fence(&mut self, token: u64) -> Result<(), OpError> {
+        self.lane.fence(token)
+    }
+    fn bulk(&mut self, thread: u32, tag: Tag, payload: Vec<u8>) -> Result<(), OpError> {
+        self.lane.bulk(thread, tag, payload)
+    }
+    fn flush(&mut self) -> Result<(), OpError> {
+        self.lane.flush()
+    }
+    fn wake(&mut self, thread: u32) {
+        self.lane.wake(thread);
+    }
+    fn poll(&mut self, sink: &mut dyn FnMut(Event)) -> bool {
+        let held = &mut self.held;
+        let moved = self.lane.poll(&mut |event| held.push(event));
+        if self.is_holding.load(Ordering::Relaxed) {
+            return moved;
+        }
+        let any = !self.held.is_empty();
+        self.held.drain(..).for_each(sink);
+        moved || any
+    }
+}
+
+struct Faulty(Arc<dyn Transport>, Faults);
+
+impl Transport for Faulty {
     fn local(&self) -> HostId {
         self.0.local()
     }
@@ -155,7 +243,7 @@ impl Transport for Failing {
         self.0.begin_revoke(thread, key, token)
     }
     fn reexport(&self, region: &Region, access: Access) -> Result<Region, RegionError> {
-        if self.1.load(Ordering::Relaxed) {
+        if self.1.no_reexport.load(Ordering::Relaxed) {
             let (len, source) = (region.memory().len(), std::io::ErrorKind::OutOfMemory.into());
             return Err(RegionError::NoMemory { len, source });
         }
@@ -180,7 +268,8 @@ impl Transport for Failing {
         self.0.begin_import(thread, owner, key, timeout, token)
     }
     fn lane(&self, thread: u32, peer: HostId) -> Result<Box<dyn Lane>, LaneError> {
-        self.0.lane(thread, peer)
+        let is_holding = self.1.no_events.clone();
+        Ok(Box::new(Holding { lane: self.0.lane(thread, peer)?, is_holding, held: Vec::new() }))
     }
     fn parker(&self, thread: u32) -> Result<Box<dyn Parker>, LaneError> {
         self.0.parker(thread)

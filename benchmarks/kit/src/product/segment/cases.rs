@@ -39,9 +39,7 @@ impl Candidate {
         convert: impl Fn(f64) -> f64 + 'static,
     ) -> Case {
         let this = self.clone();
-        Case::new(name, unit, move |sampler| {
-            Ok(Reading::of(convert(this.figure(sampler, plan)?)))
-        })
+        Case::new(name, unit, move |sampler| Ok(Reading::of(convert(this.figure(sampler, plan)?))))
     }
 
     /// The unit's part of a nanosecond.

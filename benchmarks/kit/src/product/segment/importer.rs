@@ -128,12 +128,7 @@ fn median_ns(mut took: Vec<Duration>) -> f64 {
 }
 
 /// Repeats an operation.
-fn repeat(
-    board: &Board,
-    access: Access,
-    pace: Pace,
-    time: Duration,
-) -> Result<Figure, HostError> {
+fn repeat(board: &Board, access: Access, pace: Pace, time: Duration) -> Result<Figure, HostError> {
     let remote = &board.remote;
     // Beyond the words that the exporter reads.
     let place = |n: u64| DATA + (n as usize * 8) % WINDOW;
@@ -287,12 +282,7 @@ fn wake_up(board: &Board, time: Duration) -> Result<Figure, HostError> {
 }
 
 /// What is done with names.
-fn names(
-    board: &Board,
-    naming: Naming,
-    pace: Pace,
-    time: Duration,
-) -> Result<Figure, HostError> {
+fn names(board: &Board, naming: Naming, pace: Pace, time: Duration) -> Result<Figure, HostError> {
     let options = board.segments.options().host(HostId(1));
     let lookup = |options: &segment::OpenOptions, n: u64| {
         for _ in 0..n {
@@ -327,14 +317,13 @@ fn alternate(
     time: Duration,
     which: impl Fn(Duration, Duration) -> Duration,
 ) -> Result<Figure, HostError> {
-    let (start, watch) = (Instant::now(), Watch::start(WaitMode::Polls));
+    let (start, watch) = (Instant::now(), Watch::start(WaitMode::Blocks));
     let mut took = Vec::new();
     for number in 0.. {
         let builder = board.segments.builder(&format!("bench/{}", number % 64)).len(4096);
         let began = Instant::now();
         let segment = builder.export()?;
         let exported = began.elapsed();
-        // As a peer that has opened it would.
         let began = Instant::now();
         segment.revoke()?;
         took.push(which(exported, began.elapsed()));

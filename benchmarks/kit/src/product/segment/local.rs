@@ -30,7 +30,10 @@ fn shared(bytes: usize) -> Result<(Region, SharedBytes), CaseError> {
 
 /// An operation on one word of shared memory after the other, each with its check that the word is
 /// inside.
-fn words(name: &'static str, operation: impl Fn(&SharedBytes, usize, u64) + Sync + 'static) -> Case {
+fn words(
+    name: &'static str,
+    operation: impl Fn(&SharedBytes, usize, u64) + Sync + 'static,
+) -> Case {
     Case::new(name, Unit::Nanoseconds, move |sampler| {
         let (_region, memory) = shared(2 * WINDOW)?;
         sampler.single_thread(|thread| {
@@ -100,7 +103,8 @@ pub fn compare_swap() -> Case {
             thread.measure(|n| {
                 for _ in 0..n {
                     let word = black_box(&memory).word(black_box(0));
-                    let swap = word.compare_exchange(value, value + 1, Order::AcqRel, Order::Acquire);
+                    let swap =
+                        word.compare_exchange(value, value + 1, Order::AcqRel, Order::Acquire);
                     value = black_box(swap).map_or_else(|old| old, |old| old + 1);
                 }
             });
@@ -173,8 +177,9 @@ mod tests {
 
     #[test]
     fn sizes_are_short() {
-        assert_eq!([8, 64, 1024, 4096, 5000].map(size), [
-            "8 bytes", "64 bytes", "1 KiB", "4 KiB", "5000 bytes"
-        ]);
+        assert_eq!(
+            [8, 64, 1024, 4096, 5000].map(size),
+            ["8 bytes", "64 bytes", "1 KiB", "4 KiB", "5000 bytes"]
+        );
     }
 }

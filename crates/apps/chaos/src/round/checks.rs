@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::Moment;
 use crate::round::running::RunningRound;
+use crate::{Kill, Moment};
 
 impl RunningRound {
     /// Checks the outcome of the round.
@@ -20,7 +20,7 @@ impl RunningRound {
         if kill.leader {
             return self.check_leader_named(kill.pid);
         }
-        self.check_lost(kill.host);
+        self.check_lost(Some(kill));
         if status.success() {
             let seen = self.checked.as_ref().is_some_and(|lost| !lost.is_empty());
             let continues = self.plan.continues() && seen;
@@ -71,14 +71,19 @@ impl RunningRound {
     }
 
     /// Only the killed host may be reported as lost.
-    fn check_lost(&mut self, host: Option<u32>) {
+    fn check_lost(&mut self, kill: Option<Kill>) {
         let lost = self.checked.clone().unwrap_or_default();
-        if !lost.is_subset(&host.into_iter().collect()) {
-            let ends = !self.plan.continues();
+        let is_expected = match kill {
             // If the rack ends because of one loss, the other hosts are lost, too.
-            if !ends || host.is_none() {
-                self.violation(format!("hosts {lost:?} were reported as lost, expected {host:?}"));
-            }
+            Some(_) if !self.plan.continues() => true,
+            Some(Kill { host: Some(host), .. }) => lost.iter().all(|lost| *lost == host),
+            // It was killed before it said which host it was; others may have left because of it.
+            Some(_) => true,
+            None => lost.is_empty(),
+        };
+        if !is_expected {
+            let killed = kill.map(|kill| (kill.pid, kill.host));
+            self.violation(format!("hosts {lost:?} were reported as lost, killed was {killed:?}"));
         }
     }
 }

@@ -22,6 +22,8 @@ use crate::{Kill, Moment, Plan, RoundReport};
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit for a rack that must end, up to its last process.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a rack that has not ended by then is watched.
+const LATE: Duration = Duration::from_secs(8);
 /// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -280,12 +282,35 @@ impl RunningRound {
                         "{process:?} is still running {END_TIMEOUT:?} later: {stacks}"
                     ));
                 }
+                self.watch_late_end()?;
                 return self.kill_all();
             }
             self.read_output(Instant::now() + POLL_INTERVAL, |_| false);
             // The pipes may close before the processes end.
             thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    /// Reports whether a rack that should have ended ends after all: then something waited too long,
+    /// rather than for ever.
+    fn watch_late_end(&mut self) -> io::Result<()> {
+        let begin = Instant::now();
+        while begin.elapsed() < LATE {
+            if self.report.leader.is_none() {
+                self.report.leader = self.leader.try_wait()?;
+            }
+            if self.members()?.iter().all(|process| process.state == 'Z') {
+                self.violation(format!("all ended after another {:.1?}", begin.elapsed()));
+                return Ok(());
+            }
+            self.read_output(Instant::now() + POLL_INTERVAL, |_| false);
+            thread::sleep(POLL_INTERVAL);
+        }
+        for process in self.members()? {
+            let stacks = stacks_of(process.pid);
+            self.violation(format!("{process:?} hangs: {stacks}"));
+        }
+        Ok(())
     }
 
     /// Reaps processes of the rack that became children of this one because their leader has ended.

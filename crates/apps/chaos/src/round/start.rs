@@ -2,13 +2,12 @@
 //! would.
 
 use std::fs::File;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::{env, fs};
+use std::{env, fs, io};
 
 use gossamer::HostId;
 use gossamer_job::{JOB_FD, JobAuthority, JobDescription, JobHost, JobId, LISTEN_FD, Secret};

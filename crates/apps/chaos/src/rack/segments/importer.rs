@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use gossamer::segment::{Record, Strategy};
+use gossamer::segment::Strategy;
 use gossamer::{HostId, RemoteSegment, SegmentError, Segments, yield_now};
 
 use super::super::ledger::Ledger;
@@ -22,9 +22,8 @@ use crate::Plan;
 /// Operations on a segment between two opens, at most.
 const OPERATIONS: u32 = 60;
 
-/// Reads of a torn record before its owner must be gone, and between two looks whether it is.
-const TORN_READS: u32 = 300;
-const TORN_READS_PER_FENCE: u32 = 50;
+/// How often a record may be torn all the time while its owner is there.
+const TORN: u32 = 4;
 
 thread_local! {
     /// How many fences of this thread's fibers have found an operation refused. A fence answers for
@@ -123,6 +122,9 @@ impl Importer {
             }
             match self.operate(&segment, &mut counts) {
                 Ok(()) => self.ledger.operations += 1,
+                // The owner has changed access, and will change it again.
+                Err(SegmentError::Rights { has, needs, .. }) if !has.allow(needs) => self.pause(),
+                Err(SegmentError::AccessChanged(_)) => self.ledger.operations += 1,
                 Err(error) => return self.failed(owner, "use", error),
             }
         }
@@ -268,28 +270,23 @@ impl Importer {
         segment: &RemoteSegment,
         counts: &mut BTreeMap<usize, u64>,
     ) -> Attempt {
-        for reads in 1.. {
-            let mut bytes = [0; Record::<Value>::BYTES];
-            segment.read(RECORD.start * 8, &mut bytes)?;
-            let Ok(record) = Record::<Value>::decode_bytes(&bytes) else {
-                if reads == TORN_READS {
-                    violation(format!("the record of {segment:?} stays torn"));
-                    break;
-                }
-                if reads % TORN_READS_PER_FENCE == 0 {
-                    // Its owner may have been killed while it wrote.
+        for _ in 0..TORN {
+            let record = match segment.record_at::<Value>(RECORD.start * 8)?.read() {
+                // Its owner may have been killed while it wrote, which a fence finds out.
+                Err(SegmentError::Torn { .. }) => {
                     fence(segment)?;
+                    continue;
                 }
-                self.pause();
-                continue;
+                record => record?,
             };
             let (version, value) = record.unwrap_or((0, value_of(0)));
             let last = counts.insert(RECORD.start, version).unwrap_or(0);
             expect(version >= last && value == value_of(version), || {
                 format!("the record of {segment:?} has version {version} after {last}: {value:x?}")
             });
-            break;
+            return Ok(());
         }
+        violation(format!("the record of {segment:?} stays torn"));
         Ok(())
     }
 

@@ -79,7 +79,7 @@ fn collect(workers: impl IntoIterator<Item = (Trustee, JoinHandle<Ledger>)>) -> 
     sum
 }
 
-/// The work of one thread; returns the sum of its fibers' ledgers.
+/// The work of one thread, by fibers on any thread of its host; returns the sum of their ledgers.
 fn run_thread(seed: u64, me: u32) -> Ledger {
     let end = Instant::now() + Plan::WORK;
     let segments = gossamer::segments();
@@ -88,18 +88,18 @@ fn run_thread(seed: u64, me: u32) -> Ledger {
         let is_plain = number == IMPORTERS;
         Importer::new(rng(number), segments.clone(), me * (IMPORTERS + 1) + number, is_plain)
     };
-    let mut fibers = vec![spawn_here({
+    let mut fibers = vec![spawn({
         let (rng, segments) = (rng(8), segments.clone());
         move || owner::run(rng, &segments, me, end)
     })];
     for number in 0..IMPORTERS {
         let importer = importer(number);
-        fibers.push(spawn_here(move || importer.run(end)));
+        fibers.push(spawn(move || importer.run(end)));
     }
     let is_first = local_trustee().trustee().thread().thread == 0;
     let plain = is_first.then(|| {
         let (rng, segments) = (rng(9), segments.clone());
-        fibers.push(spawn_here(move || owner::run_shared(rng, &segments, end)));
+        fibers.push(spawn(move || owner::run_shared(rng, &segments, end)));
         let importer = importer(IMPORTERS);
         thread::spawn(move || importer.run(end))
     });
@@ -122,11 +122,6 @@ fn run_thread(seed: u64, me: u32) -> Ledger {
         }
     }
     sum
-}
-
-/// Spawns a fiber on this thread.
-fn spawn_here(work: impl FnOnce() -> Ledger + Send + 'static) -> JoinHandle<Ledger> {
-    spawn(work)
 }
 
 /// Once nothing is exported any more, no host finds a name.

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use gossamer::segment::RecordWriter;
-use gossamer::{Notify, Segment, SegmentError, Segments, yield_now};
+use gossamer::{Access, HostId, Notify, Rights, Segment, SegmentError, Segments, yield_now};
 
 use super::super::ledger::Ledger;
 use super::pattern::{CANARY, FREE, LEN, RECORD, first_torn, is_sealed, seal, value_of, words};
@@ -54,14 +53,18 @@ pub(super) fn run(mut rng: Rng, segments: &Segments, me: u32, end: Instant) -> L
 fn live(rng: &mut Rng, segment: &Segment, generation: u32, ledger: &mut Ledger) {
     let head = segment.put(0, &seal(generation));
     expect(head.is_ok(), || format!("the owner cannot write to {segment:?}: {head:?}"));
-    let mut record = RecordWriter::new(segment.memory().clone(), RECORD.start * 8);
+    let mut record = match segment.record_at(RECORD.start * 8) {
+        Ok(record) => record,
+        Err(error) => return violation(format!("{segment:?} takes no record: {error:?}")),
+    };
     let until = Instant::now() + Duration::from_micros(rng.u64(..LIFE_MICROS));
     while Instant::now() < until {
-        match rng.u32(..6) {
+        match rng.u32(..8) {
             0 => look(segment),
             1 => take_notifications(segment, ledger),
             2 => yield_now(),
-            3 | 4 => (0..rng.u32(..200)).for_each(|_| {
+            3 => change_access(rng, segment),
+            4 | 5 => (0..rng.u32(..200)).for_each(|_| {
                 let next = value_of(record.version() + 1);
                 record.write(&next);
             }),
@@ -97,6 +100,51 @@ fn take_notifications(segment: &Segment, ledger: &mut Ledger) {
             });
         }
     }
+}
+
+/// Allows peers less for a while. If none may write, none does, whatever was under way.
+fn change_access(rng: &mut Rng, segment: &Segment) {
+    let is_inhibited = rng.bool();
+    let (changed, may_write) = if is_inhibited {
+        (segment.inhibit_writes(), false)
+    } else {
+        let rights = [Rights::NONE, Rights::READ, Rights::READ | Rights::ATOMIC, Rights::WRITE];
+        let rights = rights[rng.usize(..4)];
+        let access = match rng.bool() {
+            true => Access::all(Rights::READ).with(HostId(rng.u32(..Plan::HOSTS)), rights),
+            false => Access::all(rights),
+        };
+        let may_write = access.any_allow(Rights::WRITE | Rights::ATOMIC);
+        (segment.set_access(access), may_write)
+    };
+    if !has_changed(segment, changed) {
+        return;
+    }
+    let mut before = vec![0; LEN];
+    let _ = segment.read(0, &mut before);
+    let until = Instant::now() + Duration::from_micros(rng.u64(..WATCH_MICROS));
+    let mut now = vec![0; LEN];
+    while Instant::now() < until {
+        gossamer::sleep(Duration::from_micros(rng.u64(..300)));
+        let _ = segment.read(0, &mut now);
+        expect(may_write || now == before, || {
+            format!("{} was written while no host was allowed to", segment.name())
+        });
+    }
+    let changed = match is_inhibited {
+        true => segment.allow_writes(),
+        false => segment.set_access(Access::all(Rights::ALL)),
+    };
+    has_changed(segment, changed);
+}
+
+/// Whether access was changed: it fails only if the rack ends.
+fn has_changed(segment: &Segment, changed: Result<(), SegmentError>) -> bool {
+    match &changed {
+        Ok(()) | Err(SegmentError::RackEnded | SegmentError::NotAttached) => {}
+        Err(error) => violation(format!("the access of {segment:?} cannot be changed: {error:?}")),
+    }
+    changed.is_ok()
 }
 
 /// Takes the segment back. If that waits for peers, nothing is written to its memory afterwards.

@@ -1,0 +1,383 @@
+//! Peers that send what no peer of this build sends, or that take nothing: an owner or a user of
+//! segments neither panics nor hangs, keeps little for them, and does not take it out on others.
+#![cfg(not(loom))]
+
+mod common;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Host, bounded, faulty, in_fiber, on_each, shm, tcp};
+use gossamer_segment::table::{Entry, Published, REGISTRY_BYTES, Table};
+use gossamer_segment::{Access, Attached, Name, Notify, Rights, SegmentError, Strategy};
+use primitive::SharedBytes;
+use transport_api::{Event, HostId, Lane, Namespace, Region, RegionKey, RemoteRegion, Tag};
+
+const REGISTRY: RegionKey = RegionKey::new(Namespace::SEGMENTS, 0);
+const FIRST: RegionKey = RegionKey::new(Namespace::SEGMENTS, 1);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn poll_until(attached: &Attached, is_over: impl Fn() -> bool) {
+    while !is_over() {
+        attached.park(Duration::from_millis(1));
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+/// A host that has no segments of this crate, but a registry whose entries it makes up.
+struct Liar<'a> {
+    host: &'a Host,
+    lane: Box<dyn Lane>,
+    table: Table,
+    regions: Vec<Region>,
+}
+
+impl Liar<'_> {
+    fn new(host: &Host) -> Liar<'_> {
+        let transport = &host.transport;
+        let lane = transport.lane(0, HostId(0)).expect("a lane");
+        let region = transport.export(REGISTRY, REGISTRY_BYTES, Rights::READ.into());
+        let region = region.expect("a registry");
+        let table = Table::new(region.memory().clone());
+        Liar { host, lane, table, regions: vec![region] }
+    }
+
+    fn publish(&mut self, text: &str, (number, len, thread): (u64, u64, u32)) {
+        let key = RegionKey::new(Namespace::SEGMENTS, number);
+        let what = Published::Segment { key, len, notify: Notify::Conditional, thread };
+        self.table.insert(Entry { name: name(text), generation: 0, what }).expect("room");
+    }
+
+    fn export(&mut self, number: u64, len: usize) {
+        let key = RegionKey::new(Namespace::SEGMENTS, number);
+        let region = self.host.transport.export(key, len, Rights::ALL.into());
+        self.regions.push(region.expect("a region"));
+    }
+
+    /// Polls until `is_over`; hands what arrives to `each`.
+    fn serve(&mut self, is_over: &AtomicBool, mut each: impl FnMut(&mut dyn Lane, Event)) {
+        while !is_over.load(Ordering::Relaxed) {
+            let mut events = Vec::new();
+            self.lane.poll(&mut |event| events.push(event));
+            events.into_iter().for_each(|event| each(&mut *self.lane, event));
+            let _ = self.lane.flush();
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+/// Sets a flag when it is dropped, so that a failed assertion ends the other side, too.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A peer's notification of a segment that is gone when it is taken, and whose name is that of a
+/// shorter one by then, is no violation: no peer can know.
+#[test]
+fn a_late_notification_does_not_cost_a_peer() {
+    bounded(|| {
+        let hosts = shm(2, 1);
+        let step = AtomicU32::new(0);
+        let at = |number| step.load(Ordering::Acquire) >= number;
+        thread::scope(|scope| {
+            let (step, user) = (&step, &hosts[1]);
+            scope.spawn(move || {
+                let attached = user.segments.attach(0).expect("attached");
+                let options = user.segments.options().timeout(PATIENCE);
+                let remote = options.clone().open("told").expect("a segment");
+                step.store(1, Ordering::Release);
+                poll_until(&attached, || step.load(Ordering::Acquire) >= 2);
+                remote.write_notify(4000, &[7; 8]).expect("a write");
+                step.store(3, Ordering::Release);
+                poll_until(&attached, || step.load(Ordering::Acquire) >= 4);
+                let remote = options.uncached().open("told").expect("a segment");
+                remote.write_notify(8, &[7; 8]).expect("a write");
+                poll_until(&attached, || step.load(Ordering::Acquire) >= 5);
+            });
+            let attached = hosts[0].segments.attach(0).expect("attached");
+            let export = |len| hosts[0].segments.builder("told").len(len).export();
+            let segment = export(4096).expect("a segment");
+            poll_until(&attached, || at(1));
+            step.store(2, Ordering::Release);
+            while !at(3) {
+                // Not taken yet.
+                thread::yield_now();
+            }
+            drop(segment);
+            let segment = export(64).expect("a segment");
+            step.store(4, Ordering::Release);
+            let told = segment.notified_timeout(PATIENCE).expect("a segment").expect("a peer");
+            assert_eq!((told.from, told.offset), (HostId(1), 8));
+            step.store(5, Ordering::Release);
+        });
+    });
+}
+
+/// Many fibers write to a host that acknowledges nothing: all together they keep no more than two
+/// windows.
+#[test]
+fn fibers_do_not_pile_up_writes_for_a_host_that_takes_none() {
+    const FIBERS: usize = 64;
+    const PIECE: usize = 64 << 10;
+    bounded(|| {
+        let hosts = tcp(2, 1);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (owner, there) = (hosts[1].clone(), is_over.clone());
+        let owner = thread::spawn(move || {
+            let attached = owner.segments.attach(0).expect("attached");
+            let builder = owner.segments.builder("slow").len(PIECE);
+            let _segment = builder.export().expect("a segment");
+            poll_until(&attached, || there.load(Ordering::Relaxed));
+        });
+        let (user, faults) = faulty(&hosts[0]);
+        in_fiber(&user.clone(), 0, move || {
+            let _ends = Ends(&is_over);
+            let remote = user.segments.options().timeout(PATIENCE).open("slow");
+            let remote = Rc::new(remote.expect("a segment"));
+            faults.no_events.store(true, Ordering::Relaxed);
+            let begun = Rc::new(Cell::new(0));
+            let fibers: Vec<_> = (0..FIBERS)
+                .map(|_| {
+                    let (remote, begun) = (remote.clone(), begun.clone());
+                    fiber::spawn_local(move || {
+                        for _ in 0..2 {
+                            remote.write(0, &[7; PIECE]).expect("a write");
+                            begun.set(begun.get() + PIECE);
+                        }
+                    })
+                })
+                .collect();
+            fiber::sleep(Duration::from_millis(100));
+            let most = begun.get();
+            faults.no_events.store(false, Ordering::Relaxed);
+            fibers.into_iter().for_each(|fiber| fiber.join().expect("no panic"));
+            remote.fence().expect("all are there");
+            assert_eq!(begun.get(), FIBERS * 2 * PIECE);
+            assert!(most <= 512 << 10, "{most} bytes on their way");
+        });
+        owner.join().expect("no panic");
+    });
+}
+
+/// A clerk that answers a lookup with the entry of another name, and one that never answers.
+#[test]
+fn a_clerk_that_lies_or_is_silent_is_found_out() {
+    const FOUND: Tag = Tag::new(Namespace::SEGMENTS, 2);
+    on_each(3, 1, |hosts| {
+        let is_over = AtomicBool::new(false);
+        let ready = AtomicU32::new(0);
+        thread::scope(|scope| {
+            let (is_over, ready) = (&is_over, &ready);
+            for (number, host) in (1..).zip(&hosts[1..]) {
+                scope.spawn(move || {
+                    let mut liar = Liar::new(host);
+                    ready.fetch_add(1, Ordering::Release);
+                    liar.serve(is_over, |lane, event| {
+                        let Event::Bulk { from, payload, .. } = event else { return };
+                        if number == 2 {
+                            return;
+                        }
+                        let key = RegionKey::new(Namespace::SEGMENTS, 1);
+                        let (len, notify) = (64, Notify::Never);
+                        let what = Published::Segment { key, len, notify, thread: 0 };
+                        let entry = Entry { name: name("other"), generation: 0, what };
+                        let mut answer = payload[..8].to_vec();
+                        for word in entry.encode() {
+                            answer.extend_from_slice(&word.to_ne_bytes());
+                        }
+                        lane.bulk(from.thread, FOUND, answer).expect("a payload");
+                    });
+                });
+            }
+            let _ends = Ends(is_over);
+            let attached = hosts[0].segments.attach(0).expect("attached");
+            poll_until(&attached, || ready.load(Ordering::Acquire) == 2);
+            let lookup = |host| {
+                let options = hosts[0].segments.options().strategy(Strategy::Ask);
+                options.host(HostId(host)).lookup("wanted")
+            };
+            let lied = lookup(1);
+            assert!(matches!(lied, Err(SegmentError::PeerLost(HostId(1), _))), "{lied:?}");
+            let silent = lookup(2);
+            let Err(SegmentError::Unanswered { host: HostId(2), .. }) = &silent else {
+                panic!("{silent:?}");
+            };
+        });
+    });
+}
+
+/// Entries whose segment is shorter than they say, has no such thread, or is not there.
+#[test]
+fn entries_that_lie_are_errors() {
+    on_each(2, 1, |hosts| {
+        let is_over = AtomicBool::new(false);
+        let is_ready = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (is_over, is_ready) = (&is_over, &is_ready);
+            scope.spawn(move || {
+                let mut liar = Liar::new(&hosts[1]);
+                liar.export(1, 64);
+                liar.publish("longer", (1, isize::MAX as u64, 0));
+                liar.publish("shorter", (1, 1, 0));
+                liar.publish("thread", (1, 64, 255));
+                is_ready.store(true, Ordering::Release);
+                liar.serve(is_over, |_, _| ());
+            });
+            let _ends = Ends(is_over);
+            let attached = hosts[0].segments.attach(0).expect("attached");
+            poll_until(&attached, || is_ready.load(Ordering::Acquire));
+            for text in ["longer", "shorter"] {
+                let opened = hosts[0].segments.open(text);
+                assert!(matches!(opened, Err(SegmentError::Revoked(_))), "{opened:?}");
+            }
+            let remote = hosts[0].segments.open("thread").expect("a segment");
+            remote.write(0, &[7; 8]).expect("a write");
+            remote.fence().expect("it is there");
+            for refused in [remote.write_notify(0, &[9; 8]), remote.write_block_notify(0, &[8; 8])]
+            {
+                assert!(matches!(refused, Err(SegmentError::Refused { .. })), "{refused:?}");
+            }
+            // What was done is not an error, though there is nobody to tell.
+            assert_eq!(remote.fetch_add_notify(0, 1).expect("done"), u64::from_ne_bytes([8; 8]));
+            let word = u64::from_ne_bytes([8; 8]) + 1;
+            assert_eq!(remote.at::<u64>(0).read().expect("as good as before"), word);
+        });
+    });
+}
+
+/// What a peer notifies of: more than the segment has, and segments that were never exported.
+#[test]
+fn notifications_that_lie_cost_the_peer_only() {
+    let lies: [fn(&mut dyn Lane, &RemoteRegion, &RemoteRegion); 3] = [
+        |lane, told, _| {
+            let nothing = SharedBytes::heap(8).slice(0, 0);
+            lane.write_notify(told, 64, &nothing, 0, u32::MAX).expect("a notification");
+        },
+        |lane, told, _| {
+            let nothing = SharedBytes::heap(8).slice(0, 0);
+            lane.write_notify(told, 60, &nothing, 0, 5).expect("a notification");
+        },
+        |lane, _, unknown| {
+            let word = SharedBytes::heap(8);
+            lane.write_notify(unknown, 0, &word, 0, 0).expect("a notification");
+        },
+    ];
+    for lie in lies {
+        for rack in [shm, tcp] {
+            bounded(move || {
+                let hosts = rack(2, 1);
+                let is_over = AtomicBool::new(false);
+                let is_ready = AtomicBool::new(false);
+                thread::scope(|scope| {
+                    let (is_over, is_ready, hosts) = (&is_over, &is_ready, &hosts);
+                    scope.spawn(move || {
+                        while !is_ready.load(Ordering::Acquire) {
+                            thread::yield_now();
+                        }
+                        let mut liar = Liar::new(&hosts[1]);
+                        let import = |key| {
+                            let transport = &hosts[1].transport;
+                            transport.import(HostId(0), key, PATIENCE).expect("a region")
+                        };
+                        let unknown = RegionKey::new(Namespace::SEGMENTS, 1 << 40);
+                        let (told, unknown) = (import(FIRST), import(unknown));
+                        lie(&mut *liar.lane, &told, &unknown);
+                        liar.lane.flush().expect("a peer");
+                        liar.serve(is_over, |_, _| ());
+                    });
+                    let _ends = Ends(is_over);
+                    let attached = hosts[0].segments.attach(0).expect("attached");
+                    let segment = hosts[0].segments.builder("told").len(64).export().expect("one");
+                    let key = RegionKey::new(Namespace::SEGMENTS, 1 << 40);
+                    let _unknown = hosts[0].transport.export(key, 64, Rights::ALL.into());
+                    is_ready.store(true, Ordering::Release);
+                    let options = hosts[0].segments.options().host(HostId(1));
+                    let end = Instant::now() + PATIENCE;
+                    loop {
+                        attached.park(Duration::from_millis(1));
+                        match options.clone().uncached().lookup("nothing") {
+                            Err(SegmentError::PeerLost(HostId(1), _)) => break,
+                            other => assert!(Instant::now() < end, "{other:?}"),
+                        }
+                    }
+                    assert_eq!(segment.notifications().try_next().expect("a segment"), None);
+                    let own = hosts[0].segments.options().host(HostId(0)).open("told");
+                    own.expect("its own").at::<u64>(1).write_notify(&5).expect("a write");
+                    let told = segment.notified().expect("a notification");
+                    assert_eq!((told.from, told.offset), (HostId(0), 8));
+                });
+            });
+        }
+    }
+}
+
+/// A peer that may not write, and one of a segment that never notifies: what they send is dropped.
+#[test]
+fn notifications_that_nobody_may_send_are_dropped() {
+    on_each(1, 1, |hosts| {
+        let _attached = hosts[0].segments.attach(0).expect("attached");
+        let builder = hosts[0].segments.builder("quiet").len(64);
+        let quiet = builder.notify(Notify::Never).export().expect("a segment");
+        let builder = hosts[0].segments.builder("loud").len(64).access(Access::all(Rights::ALL));
+        let loud = builder.export().expect("a segment");
+        let transport = &hosts[0].transport;
+        let region = transport.import(HostId(0), FIRST, PATIENCE).expect("a region");
+        assert_eq!(region.len(), 64);
+        let remote = hosts[0].segments.open("quiet").expect("a segment");
+        remote.write_notify(0, &[1; 8]).expect("a write");
+        remote.fence().expect("there");
+        let own = hosts[0].segments.open("loud").expect("a segment");
+        own.write_notify(0, &[1; 8]).expect("a write");
+        loud.notified().expect("a notification");
+        assert_eq!(quiet.notifications().try_next().expect("a segment"), None);
+    });
+}
+
+/// Places and lengths that overflow.
+#[test]
+fn places_beyond_everything_are_out_of_bounds() {
+    on_each(1, 1, |hosts| {
+        let _attached = hosts[0].segments.attach(0).expect("attached");
+        let segment = hosts[0].segments.builder("small").len(64).export().expect("a segment");
+        let remote = hosts[0].segments.open("small").expect("a segment");
+        let is_outside = |result: Result<(), SegmentError>| {
+            assert!(matches!(result, Err(SegmentError::OutOfBounds { len: 64, .. })), "{result:?}");
+        };
+        for index in [8, usize::MAX / 8, usize::MAX / 8 + 1, usize::MAX] {
+            is_outside(remote.at::<u64>(index).write(&1));
+            is_outside(remote.at::<u64>(index).read().map(drop));
+            is_outside(remote.at::<u64>(index).write_notify(&1));
+            is_outside(remote.at::<[u64; 3]>(index).read().map(drop));
+            is_outside(segment.put(index, &1u64));
+            is_outside(segment.get::<[u64; 3]>(index).map(drop));
+        }
+        for at in [57, 64, usize::MAX - 7, usize::MAX] {
+            is_outside(remote.write(at, &[0; 8]));
+            is_outside(remote.write_notify(at, &[0; 8]));
+            is_outside(remote.write_block(at, &[0; 8]));
+            is_outside(remote.write_block_notify(at, &[0; 8]));
+            is_outside(remote.read(at, &mut [0; 8]));
+            is_outside(remote.read_block(at, &mut [0; 8]));
+            is_outside(remote.fetch_add(at, 1).map(drop));
+            is_outside(remote.compare_swap_notify(at, 0, 1).map(drop));
+        }
+        for len in [usize::MAX, usize::MAX - 4096, isize::MAX as usize + 1, 1 << 62] {
+            let refused = hosts[0].segments.builder("huge").len(len).export();
+            assert!(matches!(refused, Err(SegmentError::Region { .. })), "{len}: {refused:?}");
+        }
+        let empty = hosts[0].segments.builder("huge").export();
+        assert!(matches!(empty, Err(SegmentError::Empty(_))));
+        hosts[0].segments.builder("huge").len(8).export().expect("the name is free");
+    });
+}
