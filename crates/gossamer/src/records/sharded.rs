@@ -15,7 +15,7 @@ use crate::placement;
 use crate::sharded::Sharded;
 
 /// Slots that a GET by READ looks at before it asks the trustee: with as many records as there may
-/// be, one in a hundred keys is further from where its search begins.
+/// be, three in a hundred keys are further from where their search begins.
 const SLOTS_READ: usize = 4;
 
 /// How a GET finds a value. Both give the same answers.
@@ -84,7 +84,7 @@ pub enum Read {
 /// A shard takes twice the memory of the records it may have, from the start, and finds no room beyond
 /// them: [`RecordsError::Full`]. Keys are spread by their hash, so make shards somewhat larger than
 /// their share. Which way of reading is faster depends on the transport and on how busy the trustee
-/// is; `docs/performance.md` has figures for both.
+/// is: measure both.
 ///
 /// The shard of trustee `n` is the segment `NAME/n`, which a program without fibers can open as a
 /// [`RemoteMap`].
