@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A test is a play: each player is a thread, attached as a thread of its number to a host of the
-//! rack, and has a script. Players are in step where they [meet](Player::meet); while one waits it
+//! rack, and has a script. Players are in step where they meet; while one waits it
 //! polls, as runtime threads do, because revocation waits for that. A rack may have fewer hosts than a
 //! play wants: players then share hosts, and what is about different hosts is left out.
 //! Every test ends within [`DEADLINE`]: what would hang fails.

@@ -421,6 +421,7 @@ impl RemoteSegment {
 
     // ---- what these share ----------------------------------------------------------------------
 
+    #[cfg(feature = "tokio")]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
