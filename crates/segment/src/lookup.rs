@@ -1,13 +1,13 @@
 //! Lookups of names (section 4.1 of the paper): here, in the cache, or by READs of other hosts'
 //! registries, all hosts at once if none is named.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use progress::Operation;
 use transport_api::{HostId, OpError, RegionError, RemoteRegion};
 
 use crate::clerk::{Known, REGISTRY};
-use crate::engine::Engine;
+use crate::engine::{ANSWER, Engine};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::table::{ENTRY_BYTES, Entry, Lookup, Next, Probe, Strategy};
@@ -69,6 +69,7 @@ pub(crate) fn lookup(
     }
     let mut found: Vec<_> = own().filter(|_| hosts.contains(&local)).into_iter().collect();
     let others: Vec<_> = hosts.into_iter().filter(|host| *host != local).collect();
+    let mut failed = None;
     for (of, result) in search(engine, name, &others, query.strategy) {
         // It may have been lost while others were asked; where its memory is mapped, nothing else
         // would tell.
@@ -81,8 +82,12 @@ pub(crate) fn lookup(
             Ok(None) => clerk.forget(of, name),
             // Where any host would do, one that is gone has nothing.
             Err(SegmentError::PeerLost(..)) if host.is_none() => clerk.forget(of, name),
-            Err(error) => return Err(error),
+            // Nor does one whose registry cannot be read stand in the way of others.
+            Err(error) => _ = failed.get_or_insert(error),
         }
+    }
+    if let Some(error) = failed.filter(|_| found.is_empty()) {
+        return Err(error);
     }
     if host.is_none() {
         let only = if let [only] = found[..] { Some(only.host) } else { None };
@@ -158,7 +163,7 @@ fn registries(
     name: &Name,
     hosts: &[HostId],
 ) -> Vec<(HostId, Result<Option<RemoteRegion>, SegmentError>)> {
-    let clerk = &engine.shared.clerk;
+    let (clerk, deadline) = (&engine.shared.clerk, Instant::now() + ANSWER);
     let begun: Vec<_> = hosts
         .iter()
         .map(|host| match clerk.registry_of(*host) {
@@ -174,8 +179,10 @@ fn registries(
         let mut import: Result<progress::Import, RegionError> = region;
         let imported = loop {
             match import.and_then(|import| engine.wait_import(import)) {
-                // A busy host is not one without names: it answers, or is lost.
-                Err(RegionError::NoAnswer { .. }) => {
+                // A busy host is not one without names.
+                Err(RegionError::NoAnswer { .. })
+                    if Instant::now() < deadline && !engine.shared.has_ended() =>
+                {
                     import = engine.begin_import(host, REGISTRY, Duration::ZERO);
                 }
                 imported => break imported,
@@ -190,6 +197,9 @@ fn registries(
                 }
             },
             Err(RegionError::Unknown { .. }) => Ok(None),
+            Err(RegionError::NoAnswer { .. }) => {
+                Err(SegmentError::Unanswered { name: *name, host })
+            }
             Err(error) => Err(SegmentError::region(Label { name: *name, host }, error)),
         };
         (host, result)

@@ -3,11 +3,12 @@
 
 mod common;
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use transport_shm::ShmTransport;
 use common::{Host, faulty, in_fiber, on_each};
 use gossamer_segment::{
     Access, Attached, HostId, RemoteSegment, Rights, Segment, SegmentError, Segments,
@@ -344,4 +345,31 @@ fn pages_are_pinned_and_unpinned() {
         segment.pin().expect("once more");
         segment.unpin().expect("pinned before");
     });
+}
+
+/// A change that cannot be waited for withdraws nothing: what is withdrawn unwatched would later pass
+/// for quiet.
+#[test]
+fn a_change_where_nothing_may_wait_changes_nothing() {
+    let hosts = ShmTransport::in_process(1, 1).expect("a rack");
+    let segments = Segments::new(hosts[0].clone());
+    let attached = segments.attach(0).expect("attached");
+    let segment = Arc::new(segments.builder("kept").len(64).export().expect("a segment"));
+    let (said, results) = std::sync::mpsc::channel();
+    let in_callback = Arc::downgrade(&segment);
+    segment.notifications().for_each(move |_| {
+        let segment = in_callback.upgrade().expect("it is there");
+        let change = || segment.inhibit_writes();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(change)).is_err();
+        said.send((panicked, segment.access())).expect("the test waits");
+    });
+    let before = segment.access();
+    segments.open("kept").expect("opened").at::<u64>(0).write_notify(&1).expect("a write");
+    let (panicked, after) = loop {
+        attached.poll();
+        if let Ok(result) = results.try_recv() {
+            break result;
+        }
+    };
+    assert!(panicked && after == before, "{after:?}");
 }

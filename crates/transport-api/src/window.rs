@@ -1,7 +1,7 @@
 //! [`Window`]: another's region where it is mapped, and the operations on it.
 
 use primitive::SharedBytes;
-use primitive::sync::Ordering;
+use primitive::sync::{Ordering, fence};
 
 use crate::{HostId, OpError, RegionKey, Rights};
 
@@ -149,6 +149,8 @@ impl Window {
     #[inline]
     pub fn write_from(&self, at: usize, bytes: &[u8]) -> Result<(), OpError> {
         self.check(at, bytes.len(), Rights::WRITE)?;
+        // A reader that sees a word of this sees every earlier write of this thread; free on x86.
+        fence(Ordering::Release);
         self.memory.write_words(at, bytes);
         Ok(())
     }
@@ -159,7 +161,8 @@ impl Window {
     pub fn store_word(&self, at: usize, word: u64) -> bool {
         let place = self.place_of(at, Rights::WRITE);
         if let Some(place) = place {
-            self.memory.words().store(place, word, Ordering::Relaxed);
+            // Behind every earlier write of this thread; free on x86.
+            self.memory.words().store(place, word, Ordering::Release);
         }
         place.is_some()
     }

@@ -189,6 +189,11 @@ impl Drop for Server {
         // Not by itself, as a callback may that owns this.
         let own = thread::current().id();
         if let Some(serving) = self.serving.take().filter(|serving| serving.thread().id() != own) {
+            // What it carries out may wait for the polls of this thread.
+            while let Some(engine) = attached(&self.shared).filter(|_| !serving.is_finished()) {
+                engine.progress.poll();
+                thread::yield_now();
+            }
             // A panic of it was printed.
             let _ = serving.join();
         }

@@ -30,7 +30,7 @@ const READS: usize = 8;
 const SPINS: u32 = 2_000;
 
 /// How long a host may take to answer a lookup.
-const ANSWER: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 
 /// How long a thread without fibers sleeps while it waits, at most: its parker wakes for everything.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -103,6 +103,21 @@ impl Engine {
             && !self.progress.poll()
         {
             self.park(parker, timeout, is_ready);
+        }
+    }
+
+    /// For what must not be begun if it cannot be waited for.
+    ///
+    /// # Panics
+    /// Where the wait for `operation` would panic: in a callback, in a delegated closure, and outside
+    /// of fibers on a thread that has some.
+    #[track_caller]
+    pub(crate) fn check_may_wait(&self, operation: &str) {
+        let place = Location::caller();
+        callback::check_may_wait(operation, place);
+        if self.parker.is_none() {
+            fiber::check_may_wait(operation, place);
+            assert!(fiber::in_fiber(), "{operation} at {place} is outside a fiber");
         }
     }
 

@@ -112,6 +112,8 @@ impl Grants {
             RegionError::check_reexport(self.key, (&self.first, access), hosts)
                 .map_err(|error| SegmentError::region(self.label.clone(), error))?;
         }
+        // What is withdrawn without a wait would later count as quiet.
+        engine.check_may_wait("a change of access");
         let _turn = self.take_turn(engine);
         let (region, granted, is_inhibited, access) = {
             let mut state = self.state.lock();
@@ -149,6 +151,7 @@ impl Grants {
     /// Revokes the segment for good.
     #[track_caller]
     pub(super) fn revoke(&self, engine: &Engine) -> Result<(), SegmentError> {
+        engine.check_may_wait("a revocation");
         let _turn = self.take_turn(engine);
         let was_exported = self.state.lock().now.take().is_some();
         if was_exported { self.withdraw(engine) } else { Ok(()) }
