@@ -14,8 +14,8 @@ use super::error::RecordsError;
 use crate::placement;
 use crate::sharded::Sharded;
 
-/// Slots that a GET by READ looks at before it asks the trustee: in a full shard, about one key in a
-/// hundred is further from its home slot.
+/// Slots that a GET by READ looks at before it asks the trustee: in a full shard, about three keys
+/// in a hundred are further from their home slot.
 const SLOTS_READ: usize = 4;
 
 /// How a GET finds a value. Both give the same answers.
@@ -84,7 +84,7 @@ pub enum Read {
 /// A shard allocates twice the memory of its `capacity` when it is created. A PUT of a further key
 /// fails with [`RecordsError::Full`]; keys are spread by their hash, so choose a capacity somewhat
 /// above the average. Which way of reading is faster depends on the transport and on the load of the
-/// trustee.
+/// trustee: measure both.
 ///
 /// The shard of trustee `n` is the segment `NAME/n`, which a program without fibers can open as a
 /// [`RemoteMap`].

@@ -17,7 +17,7 @@
 //! fence reports that ([`SegmentError::AccessChanged`]), and the next operation imports the region
 //! again, because the refusal was counted ([`Doubts`]).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -54,6 +54,8 @@ pub(super) struct Info {
     doubts: Doubts,
     /// The count up to which the region was imported again.
     settled: AtomicU32,
+    /// Whether its owner publishes this export no more: for good, so that nobody asks again.
+    is_gone: AtomicBool,
 }
 
 impl Info {
@@ -66,7 +68,8 @@ impl Info {
         let (generation, name) = (entry.generation, label.name);
         let doubts = shared.open((label.host, region.key()), (name, generation));
         let settled = AtomicU32::new(doubts.count());
-        Info { label, generation, notify, thread, renewed: Mutex::new(None), doubts, settled }
+        let (renewed, is_gone) = (Mutex::new(None), AtomicBool::new(false));
+        Info { label, generation, notify, thread, renewed, doubts, settled, is_gone }
     }
 
     /// Whether an operation that no caller waits for was refused since the last call. Always false
@@ -200,11 +203,14 @@ impl RemoteSegment {
     /// [`SegmentError::Revoked`], if it is not.
     #[track_caller]
     fn check_published(&self, engine: &Engine) -> Result<(), SegmentError> {
-        let entry = lookup::at_host(engine, self.name(), self.owner())?;
-        match entry.is_some_and(|entry| entry.generation == self.info.generation) {
-            true => Ok(()),
-            false => Err(SegmentError::Revoked(self.label())),
+        if !self.info.is_gone.load(Ordering::Relaxed) {
+            let entry = lookup::at_host(engine, self.name(), self.owner())?;
+            if entry.is_some_and(|entry| entry.generation == self.info.generation) {
+                return Ok(());
+            }
+            self.info.is_gone.store(true, Ordering::Relaxed);
         }
+        Err(SegmentError::Revoked(self.label()))
     }
 
     /// The error of a fence of this thread on the lane to the owner.
