@@ -1,10 +1,10 @@
-//! An exchange, which shows when to use which way of sharing:
+//! An exchange that shows when to use records, delegation and notifications:
 //!
 //! | What | How | Why |
 //! |---|---|---|
-//! | prices | records in a segment, which the exchange writes and everyone reads | one writer, many readers, nothing to decide: a read runs no instruction at the exchange |
-//! | orders | delegated to the trustee of the book, which is found by its name | whoever comes first gets the shares: the owner of the book decides, one order after another |
-//! | alarms | a write with notification, into a segment of the trader that asked | a trader that waits for a price sleeps, and the exchange wakes only the few that asked |
+//! | prices | records in a segment, which the exchange writes and every trader reads | one writer, many readers, nothing to decide: a read runs no instruction at the exchange |
+//! | orders | delegated to the trustee of the book, which traders look up by name | the first order gets the shares: the owner of the book decides, one order after another |
+//! | alarms | a write with notification, into a segment of the trader that asked | a trader that waits for a price sleeps, and the exchange wakes only the traders that asked |
 //!
 //! `cargo run --release -p gossamer --example ticker` runs three hosts on this machine; `-- --hosts 2
 //! --threads 4` sets how many. It is also a job: `gossamer run --hosts a,b,c -- target/release/examples/ticker`.
@@ -20,7 +20,7 @@ use gossamer::{
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// What is traded, by number.
+/// The symbols, by number.
 const SYMBOLS: [&str; 8] = ["ABLE", "BOAT", "CORN", "DUSK", "ECHO", "FERN", "GOLD", "HAZE"];
 
 /// Quotes that each trader reads, and orders that it sends.
@@ -33,7 +33,7 @@ const SHARES: u32 = 500;
 /// How far the price of its symbol must have moved to wake a trader.
 const MOVE: u64 = 25;
 
-/// What a reader sees whole: the record is checked.
+/// The value of a record: a reader never sees a mixture of two quotes.
 #[derive(FromBytes, IntoBytes, Immutable, Clone, Copy)]
 #[repr(C)]
 struct Quote {
@@ -58,14 +58,14 @@ struct Watch {
     segment: String,
 }
 
-/// What the trustee of the book owns. Its clients never see it.
+/// The property of the book's trustee. Its clients never see it.
 struct Book {
     left: [u32; SYMBOLS.len()],
     watches: Vec<Watch>,
 }
 
 impl Book {
-    /// Sells what is left, at most what was ordered.
+    /// Sells up to `order.shares` of the shares that are left.
     fn sell(&mut self, order: Order) -> u32 {
         let left = &mut self.left[order.symbol % SYMBOLS.len()];
         let sold = order.shares.min(*left);
@@ -74,7 +74,7 @@ impl Book {
     }
 }
 
-/// What a trader has done.
+/// The result of one trader.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Trader {
     pub(crate) host: u32,
@@ -87,7 +87,7 @@ pub(crate) struct Trader {
     order: Duration,
 }
 
-/// What has happened at the exchange.
+/// The result of a day at the exchange.
 pub(crate) struct Day {
     pub(crate) traders: Vec<Trader>,
     pub(crate) left: u32,
@@ -107,7 +107,7 @@ pub(crate) fn trade(reads: u64) -> Result<Day, SegmentError> {
     let mut feed = Feed::open(&prices)?;
     feed.tick()?;
 
-    // The book lives on some thread of this host. Whoever knows its name can send orders there.
+    // The book lives on some thread of this host. Any fiber that knows its name can send orders.
     let book = gossamer::entrust(Book { left: [SHARES; SYMBOLS.len()], watches: Vec::new() });
     let publication = gossamer::publish("orders", &book)?;
 
@@ -138,7 +138,7 @@ pub(crate) fn trade(reads: u64) -> Result<Day, SegmentError> {
     Ok(Day { traders, left, ticks: feed.ticks, alarms: feed.alarms })
 }
 
-/// Moves the prices, and wakes those that asked.
+/// Moves the prices, and wakes the traders that asked.
 struct Feed {
     quotes: Vec<RecordWriter<Quote>>,
     asks: [u64; SYMBOLS.len()],
@@ -155,7 +155,7 @@ impl Feed {
         Ok(Feed { quotes, asks, watches: Vec::new(), ticks: 0, alarms: 0 })
     }
 
-    /// New prices: a few stores for each, however many read them.
+    /// Writes new prices: a few stores for each, regardless of the number of readers.
     fn tick(&mut self) -> Result<(), SegmentError> {
         self.ticks += 1;
         for (symbol, quote) in self.quotes.iter_mut().enumerate() {
@@ -182,7 +182,7 @@ impl Feed {
     }
 }
 
-/// A trader, on any host: all that it knows are names.
+/// A trader, on any host: it finds everything by name.
 fn trader(reads: u64) -> Result<Trader, Box<dyn std::error::Error>> {
     let host = gossamer::segments().local().0;
     let prices = RemoteSegment::open("prices")?;

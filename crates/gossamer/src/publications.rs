@@ -6,15 +6,14 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use trust_core::Trust;
 
-/// A trust whose type is known where it is asked for.
+/// A published trust; a lookup names its type.
 struct Published {
     trust: Box<dyn Any + Send>,
     /// The type of the property.
     type_name: &'static str,
 }
 
-/// Why a publication is not what was asked for: the type of its property, or `None` if there is no
-/// such publication any more.
+/// Why a publication was not found: the actual type of its property, or `None` if it was dropped.
 pub(crate) type Unlike = Option<String>;
 
 /// The trusts that this process has published.
@@ -33,7 +32,7 @@ impl Publications {
 
     pub(crate) fn remove(&self, id: u64) {
         let removed = self.0.lock().0.remove(&id);
-        // Outside the lock: the last trust takes its property along, whose drop is code of the user.
+        // Outside the lock: the last clone drops the property, which runs code of the user.
         drop(removed);
     }
 

@@ -1,8 +1,8 @@
 //! Trusts under names: [`publish`] and [`lookup`].
 //!
-//! The registry of the publisher's host says which of its threads to ask for which publication; the
-//! thread answers with a clone of the trust. So a lookup is a READ of one entry and one delegated
-//! call.
+//! The entry in the registry of the publisher's host contains a thread and the number of the
+//! publication; that thread returns a clone of the trust. So a lookup is a READ of one entry and one
+//! delegated call.
 
 use std::any::{TypeId, type_name};
 use std::fmt;
@@ -28,13 +28,13 @@ pub struct Publication {
     shared: Weak<Shared>,
 }
 
-/// Why a name has led to no trust.
+/// Why a lookup returned no trust.
 #[derive(Clone, Debug, Error)]
 pub enum LookupError {
     /// The name was not found, or is not that of a trust.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// The trust is one of another type.
+    /// The trust has a property of another type.
     #[error("\"{name}\" of {host} is a trust of {published}, not of {expected}")]
     OtherType {
         /// The name.
@@ -46,7 +46,7 @@ pub enum LookupError {
         /// The type that was asked for.
         expected: &'static str,
     },
-    /// The host that publishes it could not be asked for it.
+    /// The delegated call to the host that publishes it failed.
     #[error("cannot ask {host} for \"{name}\"")]
     Delegate {
         /// The name.
@@ -59,8 +59,8 @@ pub enum LookupError {
 }
 
 /// Publishes a trust under a name of this host, under which every host of the rack finds it with
-/// [`lookup`]. The result keeps a clone of the trust, and takes the name back when it is dropped;
-/// clones that were looked up before stay good.
+/// [`lookup`]. The result keeps a clone of the trust, and withdraws the name when it is dropped;
+/// clones that were looked up before stay valid.
 ///
 /// A host has one name space for trusts and segments.
 ///
@@ -88,7 +88,7 @@ pub enum LookupError {
 pub fn publish<T: 'static>(name: &str, trust: &Trust<T>) -> Result<Publication, SegmentError> {
     let shared = worker::shared().ok_or(SegmentError::NotAttached)?;
     let thread = trust_core::local_trustee().trustee().thread().thread;
-    // Before its name, so that whoever finds that finds the trust.
+    // Before the name is published, so that a lookup that finds the name finds the trust.
     let id = shared.publications.add(trust.clone());
     let mut publication = Publication { name: None, id, shared: Arc::downgrade(&shared) };
     let what = Published::Trust { thread, id, type_id: number_of::<T>() };
@@ -123,7 +123,7 @@ impl fmt::Debug for Publication {
     }
 }
 
-/// The trust that some host has [published](publish) under `name`. It waits for that host.
+/// The trust that a host has [published](publish) under `name`. Waits for that host's reply.
 ///
 /// # Errors
 /// [`SegmentError::NotFound`], also if the publication was dropped meanwhile or its host is gone;
@@ -169,13 +169,13 @@ pub fn lookup_with<T: 'static>(options: &OpenOptions, name: &str) -> Result<Trus
     if let Some(trust) = ask(&found)? {
         return Ok(trust);
     }
-    // What the cache says may be out of date.
+    // The cached entry may be stale.
     let found = options.clone().uncached().find(name)?;
     let gone = || SegmentError::NotFound { name: found.entry.name, hosts: vec![found.host] };
     Ok(ask(&found)?.ok_or_else(gone)?)
 }
 
-/// Asks the thread that publishes a trust for it; `None` if it does not do that any more or is gone.
+/// Asks the publishing thread for the trust; `None` if it no longer publishes it, or is gone.
 #[track_caller]
 fn ask<T: 'static>(found: &Found) -> Result<Option<Trust<T>>, LookupError> {
     let (host, name) = (found.host, found.entry.name);
@@ -194,7 +194,7 @@ fn ask<T: 'static>(found: &Found) -> Result<Option<Trust<T>>, LookupError> {
     }
 }
 
-/// At the host that publishes it.
+/// Runs at the host that publishes the trust.
 fn find<T: 'static>(id: u64) -> Result<Trust<T>, Unlike> {
     worker::shared().ok_or(None)?.publications.find(id)
 }

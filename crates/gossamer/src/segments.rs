@@ -4,9 +4,9 @@ use gossamer_segment::Segments;
 
 use crate::worker;
 
-/// This process's place among the segments of the rack: where they are exported and opened with
-/// options. Fibers use it, and so may any other thread of the process and tasks of an async runtime
-/// once they have it: a thread of the rack carries out their operations.
+/// This process's handle to the segments of the rack, which exports and opens them with options. A
+/// fiber calls this, and may pass the result to any other thread of the process and to tasks of an
+/// async runtime: a thread of the rack executes their operations.
 ///
 /// ```
 /// use gossamer::{Rack, RemoteSegment, Segment};

@@ -35,13 +35,14 @@ pub enum SegmentError {
         "this thread is not attached to a rack: call it in a fiber, or attach the thread first"
     )]
     NotAttached,
-    /// Operations of threads that are not attached are carried out already.
+    /// [`Segments::serve`](crate::Segments::serve) was called before, or a runtime serves the
+    /// segments.
     #[error("a thread already serves the segments of this process")]
     Served,
     /// The rack has ended, or the threads that carry out operations have.
     #[error("the rack has ended")]
     RackEnded,
-    /// No host that was asked publishes the name.
+    /// None of the hosts publishes the name.
     #[error("\"{name}\" is not published by {}", Hosts(hosts))]
     NotFound {
         /// The name.
@@ -57,14 +58,14 @@ pub enum SegmentError {
         /// The hosts that publish it.
         hosts: Vec<HostId>,
     },
-    /// The name is published, but not as what was asked for.
+    /// The name is published, but names another kind of object.
     #[error("\"{name}\" of {host} is not a {expected}")]
     OtherKind {
         /// The name.
         name: Name,
         /// The host that publishes it.
         host: HostId,
-        /// What was asked for.
+        /// The kind that the caller expects.
         expected: &'static str,
     },
     /// This host publishes the name already.
@@ -73,8 +74,8 @@ pub enum SegmentError {
     /// The registry of this host has no room for another name.
     #[error("this host already publishes {0} names, which is the limit")]
     NamesFull(usize),
-    /// The registry of a peer has what no host of this build writes.
-    #[error("the registry of {host} is malformed where \"{name}\" would be")]
+    /// The registry of a peer has an entry that no host of this build writes.
+    #[error("malformed entry in the registry of {host}, found by the lookup of \"{name}\"")]
     Malformed {
         /// The name.
         name: Name,
@@ -84,9 +85,10 @@ pub enum SegmentError {
         #[source]
         reason: Malformed,
     },
-    /// A host that is there does not answer a lookup.
+    /// A host that is not lost does not answer a lookup.
     #[error(
-        "{host} does not answer a lookup of \"{name}\": its thread 0 must run, and be attached"
+        "{host} did not answer the lookup of \"{name}\" in time: its thread 0 must be attached, and \
+         poll"
     )]
     Unanswered {
         /// The name.
@@ -97,8 +99,8 @@ pub enum SegmentError {
     /// The rack has no such host.
     #[error("no {0} in this rack")]
     NoSuchHost(HostId),
-    /// A segment without bytes.
-    #[error("{0} has no bytes; give it a length of at least 1")]
+    /// The length of a segment is zero.
+    #[error("invalid length 0 of {0}: must be at least 1")]
     Empty(Label),
     /// The operation reaches beyond the segment.
     #[error("bytes {at}..{} are outside {segment} of {len} bytes", at.saturating_add(*count))]
@@ -112,7 +114,7 @@ pub enum SegmentError {
         /// Bytes of the segment.
         len: usize,
     },
-    /// The owner does not allow it.
+    /// The owner does not allow this host the operation.
     #[error("{segment} allows this host {has:?}, the operation needs {needs:?}")]
     Rights {
         /// The segment.
@@ -122,35 +124,36 @@ pub enum SegmentError {
         /// What the operation needs.
         needs: Rights,
     },
-    /// A value at a place that its type or operation does not allow.
-    #[error("byte {at} of {segment} is not a multiple of {align}")]
+    /// The offset is not a multiple of the alignment that the type or operation needs.
+    #[error("misaligned offset {at} in {segment}: must be a multiple of {align}")]
     Misaligned {
         /// The segment.
         segment: Label,
-        /// The place.
+        /// The offset in bytes.
         at: usize,
-        /// What it must be a multiple of.
+        /// The alignment in bytes.
         align: usize,
     },
-    /// More bytes than one operation moves.
+    /// The operation exceeds [`MAX_OPERATION`](crate::MAX_OPERATION).
     #[error("{len} bytes exceed the {max} bytes of one operation; use the block operation")]
     TooLarge {
         /// Bytes of the operation.
         len: usize,
-        /// Bytes of an operation, at most.
+        /// The most bytes of one operation.
         max: usize,
     },
     /// The owner has revoked the segment since it was opened, or its access has been changing for
     /// longer than an operation waits.
     #[error("{0} was revoked by its owner; open it again")]
     Revoked(Label),
-    /// A write inside a callback found too many bytes on their way already.
+    /// A write inside a callback would have to wait, because too many bytes are in flight.
     #[error(
-        "a write to {0} would wait for earlier ones inside a callback, which must not; \
-         write less there, or in a fiber"
+        "cannot write to {0} inside a notification callback: too many bytes are in flight, and a \
+         callback must not wait; write less, or write from a fiber"
     )]
     WouldWait(Label),
-    /// A record never became readable: its writer has ended in the middle of a write.
+    /// A record was torn at every attempt: its writer died in the middle of a write, or writes
+    /// without pause.
     #[error(
         "the record at byte {at} of {segment} was torn each time it was read: its writer has died in \
          the middle of a write, or writes without pause"
@@ -165,16 +168,16 @@ pub enum SegmentError {
     #[error("{0} is gone")]
     PeerLost(HostId, #[source] LossReason),
     /// Memory could not be exported or imported.
-    #[error("cannot share {segment}")]
+    #[error("cannot export or import {segment}")]
     Region {
         /// The segment.
         segment: Label,
         /// Why.
         source: Arc<RegionError>,
     },
-    /// A host would be allowed more than when the segment was exported.
+    /// The new access would allow a host more than the export did.
     #[error(
-        "{segment} cannot give {host} {asked:?}: its export allowed {allowed:?}; export a new \
+        "cannot grant {host} {asked:?} on {segment}: the export allowed {allowed:?}; export a new \
          segment instead"
     )]
     Broader {
@@ -182,12 +185,12 @@ pub enum SegmentError {
         segment: Label,
         /// The host that would get more.
         host: HostId,
-        /// What it was to be allowed.
+        /// The rights that it would get.
         asked: Rights,
-        /// What it was allowed when the segment was exported.
+        /// The rights that the export gave it.
         allowed: Rights,
     },
-    /// A change of access has failed behind the point of no return.
+    /// A change of access revoked the segment, and could not export it again.
     #[error("{segment} is not exported: no host can use it until its access is changed again")]
     NotExported {
         /// The segment.
@@ -195,24 +198,24 @@ pub enum SegmentError {
         /// Why it could not be exported again.
         source: Arc<RegionError>,
     },
-    /// The owner has changed what hosts may do to the segment.
+    /// The owner changed the access to the segment while writes were in flight.
     #[error(
-        "the owner of {0} has changed what hosts may do while writes were on their way: some since \
-         the last fence were refused; write them again"
+        "the owner of {0} changed its access while writes were in flight: some writes since the \
+         last fence were refused; write them again"
     )]
     AccessChanged(Label),
     /// A lane could not be opened.
-    #[error("cannot attach this thread")]
+    #[error("cannot attach this thread to the rack")]
     Lane(#[source] Arc<LaneError>),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{what}")]
     System {
-        /// What was to be done.
+        /// The action that failed.
         what: String,
-        /// What the system said.
+        /// The error of the system call.
         source: Arc<std::io::Error>,
     },
-    /// The transport refused an operation for a reason that no correct program meets.
+    /// The transport refused an operation for another reason, which indicates a bug.
     #[error("the transport refused an operation on {segment}")]
     Refused {
         /// The segment.
@@ -263,7 +266,7 @@ impl SegmentError {
     }
 }
 
-/// Hosts in words: `host 1, host 3`, or `any host`.
+/// Formats hosts as `host 1, host 3`, or as `any host`.
 struct Hosts<'a>(&'a [HostId]);
 
 impl fmt::Display for Hosts<'_> {

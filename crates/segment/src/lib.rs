@@ -1,10 +1,9 @@
 //! Named remote memory: segments that other hosts read, write and wait on, one-sidedly.
 //!
 //! A process *exports* memory under a name; any other process of the rack *opens* it and reads,
-//! writes and swaps words there, without the exporter running an instruction for it. Telling the
-//! exporter is a separate act, which the writer asks for: control and data travel apart, as in
-//! Thekkath, Levy and Lazowska 1994, "Separating Data and Control Transfer in Distributed Operating
-//! Systems".
+//! writes and swaps words there, without involving the exporter's program. Notification is
+//! separate: a writer requests it explicitly. So control and data travel apart, as in Thekkath,
+//! Levy and Lazowska 1994, "Separating Data and Control Transfer in Distributed Operating Systems".
 //!
 //! ```
 //! # let hosts = transport_shm::ShmTransport::in_process(1, 1)?;
@@ -14,12 +13,12 @@
 //!
 //! // Any thread of any host:
 //! let prices = segments.open("prices")?;
-//! prices.at::<u64>(3).write(&70)?; //         on its way
-//! prices.fence()?; //                         and there
-//! prices.at::<u64>(4).write_notify(&71)?; //  and the owner is told
+//! prices.at::<u64>(3).write(&70)?; //         in flight
+//! prices.fence()?; //                         arrived
+//! prices.at::<u64>(4).write_notify(&71)?; //  notifies the owner
 //!
-//! let told = owner.notified()?;
-//! assert_eq!((told.offset, told.len), (32, 8));
+//! let seen = owner.notified()?;
+//! assert_eq!((seen.offset, seen.len), (32, 8));
 //! assert_eq!(owner.get::<u64>(4)?, 71);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -30,10 +29,10 @@
 //!
 //! 1. `name.rs`, `table/` (the registry's entries and table, pure), `error.rs`; `record/` ([`Record`],
 //!    pure as well).
-//! 2. `clerk/` (the names of this process and what it knows of others'), `notification/` (from the
+//! 2. `clerk/` (the names of this process, and a cache of those of others), `notification/` (from the
 //!    thread that a notification arrives at to the one that takes it), `shared.rs`.
 //! 3. `engine/` (the lanes of an attached thread: operations, windows, waiting).
-//! 4. `lookup.rs` (finding a name by READs), `published.rs` (names of what other layers keep).
+//! 4. `lookup.rs` (finding a name by READs), `published.rs` (names of objects of other layers).
 //! 5. `local/` ([`Segment`]), `remote/` ([`RemoteSegment`]).
 //! 6. `segments.rs` ([`Segments`]), `map/` ([`RecordMap`], [`RemoteMap`]), `tasks.rs` (operations as futures, with the feature `tokio`).
 

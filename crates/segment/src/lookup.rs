@@ -15,7 +15,7 @@ use crate::table::{ENTRY_BYTES, Entry, Lookup, Next, Probe, Strategy};
 /// How a name is looked up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Query {
-    /// Whether the cache is passed over.
+    /// Whether to ignore the cache.
     pub(crate) is_forced: bool,
     pub(crate) strategy: Strategy,
 }
@@ -71,8 +71,8 @@ pub(crate) fn lookup(
     let others: Vec<_> = hosts.into_iter().filter(|host| *host != local).collect();
     let mut failed = None;
     for (of, result) in search(engine, name, &others, query.strategy) {
-        // It may have been lost while others were asked; where its memory is mapped, nothing else
-        // would tell.
+        // It may have been lost while others were asked; where its memory is mapped, no other check
+        // notices that.
         let result = engine.loss_of(of).map_or(result, Err);
         match result {
             Ok(Some(entry)) => {
@@ -80,7 +80,7 @@ pub(crate) fn lookup(
                 found.push(Found { host: of, entry, region: None });
             }
             Ok(None) => clerk.forget(of, name),
-            // Where any host would do, one that is gone has nothing.
+            // If the caller named no host, a lost host counts as one without the name.
             Err(SegmentError::PeerLost(..)) if host.is_none() => clerk.forget(of, name),
             // Nor does one whose registry cannot be read stand in the way of others.
             Err(error) => _ = failed.get_or_insert(error),
@@ -119,8 +119,8 @@ pub(crate) fn at_host(
     }
 }
 
-/// Reads every cached entry again, and forgets those that are gone (the refresh of section 4.1); how
-/// many are left.
+/// Reads every cached entry again, and drops those that no longer exist (the refresh of section 4.1);
+/// the number that remain.
 #[track_caller]
 pub(crate) fn refresh(engine: &Engine) -> Result<usize, SegmentError> {
     let mut left = 0;
@@ -236,7 +236,7 @@ impl Search {
                 Next::Read(bytes) => bytes.start,
                 Next::Done(Lookup::Found(entry)) => return Ok(Some(entry)),
                 Next::Done(Lookup::NotFound) => return Ok(None),
-                // The owner knows even if what it writes there never stands still.
+                // The owner can answer even if its entry is torn at every READ.
                 Next::Done(Lookup::Ask | Lookup::Torn { .. }) => {
                     return engine.ask(host, CLERK, name);
                 }

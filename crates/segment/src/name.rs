@@ -1,6 +1,6 @@
-//! [`Name`]: what segments and trusts are published under, checked before anything else is done.
+//! [`Name`]: the validated name of a segment or a trust.
 //!
-//! A name fits an entry of the registry as it is (`table/entry.rs`). Its bytes are printable and
+//! A name is stored in a registry entry as it is (`table/entry.rs`). Its bytes are printable and
 //! have no meaning to a shell or a terminal, so messages and tools print it unescaped.
 
 use std::fmt;
@@ -33,10 +33,10 @@ pub struct Name {
 }
 
 impl Name {
-    /// Bytes of a name, at most.
+    /// The most bytes of a name.
     pub const MAX_LEN: usize = NAME_BYTES;
 
-    /// Checks that `name` is one.
+    /// Validates `name`.
     ///
     /// # Errors
     /// If it is empty, too long, or contains anything but the characters that are allowed.
@@ -82,7 +82,7 @@ fn is_allowed(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b'/')
 }
 
-/// Characters of a name that is too long, as messages show it.
+/// The characters that a message shows of a name that is too long.
 const SHOWN: usize = 16;
 
 impl fmt::Display for Name {

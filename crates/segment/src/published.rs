@@ -1,5 +1,5 @@
-//! [`PublishedName`]: a name of this host that stands for something that a layer above keeps, such as
-//! a trust. Names of segments are [`Segment`](crate::Segment)'s own.
+//! [`PublishedName`]: a name of this host for an object of a layer above, such as a trust.
+//! [`Segment`](crate::Segment) publishes the names of segments itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl PublishedName {
         what: Published,
     ) -> Result<PublishedName, SegmentError> {
         shared.clerk.check_free(&name)?;
-        // Its generation tells it from segments and other things that had the name.
+        // The generation distinguishes it from earlier objects that had the name.
         let (_, generation) = shared.exports.lock().number(&name);
         shared.clerk.add(&*shared.transport, Entry { name, generation, what })?;
         Ok(PublishedName { shared: shared.clone(), name, generation })

@@ -1,4 +1,4 @@
-//! [`Segments`]: a process's place among the segments of a rack.
+//! [`Segments`]: a process's handle to the segments of a rack.
 
 use std::fmt;
 use std::rc::Rc;
@@ -17,25 +17,25 @@ use crate::remote::{OpenOptions, RemoteSegment};
 use crate::shared::{Shared, Spawn};
 use crate::table::Published;
 
-/// A process's place among the segments of a rack. Clones are the same; any thread may use it.
+/// A process's handle to the segments of a rack. Clones share one state; any thread may use it.
 ///
-/// A thread that is *attached* carries its operations out itself, over lanes of its own. Others have
-/// them carried out by a thread that is, and block.
+/// An *attached* thread executes its operations itself, over lanes of its own. Any other thread hands
+/// them to an attached one, and blocks until they return.
 ///
 /// | Program | Attached threads |
 /// |---|---|
 /// | a rack of `gossamer` | its runtime threads, so every fiber; `gossamer::segments()` gives this |
-/// | one without fibers | those that call [`attach`](Self::attach); [`serve`](Self::serve) starts one that works for all others |
+/// | one without fibers | those that call [`attach`](Self::attach); [`serve`](Self::serve) starts one that serves all others |
 #[derive(Clone)]
 pub struct Segments(pub(crate) Arc<Shared>);
 
 impl Segments {
-    /// The place of this process, whose transport this is. There is one for a transport.
+    /// The segments of the rack that `transport` connects. Call it once for each transport.
     pub fn new(transport: Arc<dyn Transport>) -> Segments {
         Segments(Shared::new(transport))
     }
 
-    /// Those of the rack that the calling thread is attached to.
+    /// The segments of the rack that the calling thread is attached to.
     ///
     /// # Errors
     /// [`SegmentError::NotAttached`].
@@ -48,7 +48,7 @@ impl Segments {
         self.0.local()
     }
 
-    /// Hosts of the rack.
+    /// The number of hosts of the rack.
     pub fn hosts(&self) -> u32 {
         self.0.transport.hosts()
     }
@@ -56,7 +56,7 @@ impl Segments {
     // ---- threads -------------------------------------------------------------------------------
 
     /// Attaches the calling thread, which has no fibers, as runtime thread `thread` of the
-    /// transport: it waits for its operations by polling and sleeping. It must poll now and then
+    /// transport: it waits for its operations by polling and sleeping. It must poll regularly
     /// between them ([`Attached::poll`]), because peers and revocations wait for that.
     ///
     /// # Errors
@@ -71,32 +71,33 @@ impl Segments {
         Ok(Attached::new(&self.0, thread, progress, Some(parker)))
     }
 
-    /// For runtimes: attaches the calling thread, whose lanes `progress` has and whose worker polls
-    /// it. Operations park the fiber that calls them.
+    /// For runtimes: attaches the calling thread, whose worker polls `progress`, which has its
+    /// lanes. Operations park the fiber that calls them.
     pub fn attach_worker(&self, thread: u32, progress: Rc<Progress>) -> Attached {
         Attached::new(&self.0, thread, progress, None)
     }
 
-    /// Starts a thread that attaches itself as runtime thread `thread`, polls, and carries out the
+    /// Starts a thread that attaches itself as runtime thread `thread`, polls, and executes the
     /// operations of threads that are not attached.
     ///
     /// # Errors
-    /// As [`attach`](Self::attach); [`SegmentError::System`], if no thread can be started, or
-    /// operations are carried out already.
+    /// As [`attach`](Self::attach); [`SegmentError::System`], if no thread can be started;
+    /// [`SegmentError::Served`], if this or [`set_spawn`](Self::set_spawn) was called before.
     pub fn serve(&self, thread: u32) -> Result<Server, SegmentError> {
         let segments = self.clone();
         Server::start(&self.0, thread, move || segments.attach(thread))
     }
 
-    /// For runtimes: `spawn` has a job run on an attached thread, where it may wait; so operations of
-    /// threads that are not attached are carried out. It must have one thread begin all jobs in their
-    /// order, so that operations keep theirs and a fence covers them. Only the first call counts.
+    /// For runtimes: `spawn` runs a job on an attached thread, where it may wait; such jobs execute
+    /// the operations of threads that are not attached. One thread must begin all jobs, in the
+    /// order of the calls, so that operations keep their order and a fence covers them. Later calls
+    /// have no effect.
     pub fn set_spawn(&self, spawn: Spawn) {
-        // The first is as good.
+        // The first one stays.
         let _ = self.0.spawn.set(spawn);
     }
 
-    /// For runtimes: the rack has ended, so that no job is run any more.
+    /// For runtimes: the rack has ended, and no more jobs run.
     pub fn end(&self) {
         self.0.end();
     }
@@ -117,13 +118,13 @@ impl Segments {
         self.options().open(name)
     }
 
-    /// Options for opening: the host, how long to wait, how to look up.
+    /// Options for opening: the host, the timeout, the lookup strategy.
     pub fn options(&self) -> OpenOptions {
         OpenOptions::new(self.0.clone())
     }
 
-    /// For layers above: publishes `name` for something that is not a segment and that they keep, such
-    /// as a trust. [`OpenOptions::find`] finds it.
+    /// For layers above: publishes `name` for an object of theirs that is not a segment, such as a
+    /// trust. [`OpenOptions::find`] finds it.
     ///
     /// # Errors
     /// [`SegmentError::InvalidName`], [`SegmentError::NameTaken`], [`SegmentError::NamesFull`];
@@ -136,9 +137,9 @@ impl Segments {
         PublishedName::publish(&self.0, Name::new(name)?, what)
     }
 
-    /// Reads the entries of all names that were looked up again, and forgets those that are gone, or
-    /// whose host is; returns how many are left. An open that finds its entry outdated looks up again
-    /// by itself.
+    /// Reads every cached entry again, and drops those that no longer exist or whose host is gone;
+    /// returns the number that remain. Programs need not call this: an open that finds a stale entry
+    /// looks the name up again.
     ///
     /// # Errors
     /// [`SegmentError::NotAttached`], [`SegmentError::RackEnded`].

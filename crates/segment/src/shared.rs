@@ -1,4 +1,4 @@
-//! [`Shared`]: what all threads of a process have of the segments of one rack.
+//! [`Shared`]: the state that all threads of a process share for the segments of one rack.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,17 +12,17 @@ use crate::name::Name;
 use crate::notification::queue::Queue;
 use crate::table::Notify;
 
-/// An operation of a thread that is not attached, to be carried out by one that is.
+/// An operation of a thread that is not attached, which an attached thread executes.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Has a job run on an attached thread of the process, where it may wait.
+/// Runs a job on an attached thread of the process, where it may wait.
 pub type Spawn = Box<dyn Fn(Job) + Send + Sync>;
 
-/// What a runtime thread needs of a segment that this process exports, to take notifications for it.
+/// What a runtime thread needs to accept notifications for an exported segment.
 pub(crate) struct Exported {
     pub(crate) len: usize,
     pub(crate) notify: Notify,
-    /// What it was first exported with: no host may ever do more.
+    /// The access of the first export: no later access allows a host more.
     pub(crate) access: Access,
     pub(crate) queue: Arc<Queue>,
 }
@@ -78,8 +78,8 @@ impl Exports {
     }
 }
 
-/// How often operations on a region were refused as revoked that nobody waits for, such as writes.
-/// Clones count the same.
+/// Counts the operations on a region that were refused as revoked and that no caller waits for, such
+/// as writes. Clones share the count.
 #[derive(Clone, Default)]
 pub(crate) struct Doubts(Arc<AtomicU32>);
 
@@ -93,13 +93,13 @@ impl Doubts {
 /// A region of some host that was opened.
 struct Opened {
     name: Name,
-    /// How often its owner had exported the name before.
+    /// The segment's generation.
     generation: u32,
     doubts: Doubts,
 }
 
-/// The regions that were opened. One that no [`RemoteSegment`](crate::RemoteSegment) uses any more
-/// goes when there are twice as many as were left the last time.
+/// The regions that were opened. Regions that no [`RemoteSegment`](crate::RemoteSegment) uses any
+/// more are dropped whenever the number has doubled since the last time.
 #[derive(Default)]
 struct Openings {
     regions: HashMap<(HostId, RegionKey), Opened>,
@@ -107,7 +107,7 @@ struct Openings {
 }
 
 impl Openings {
-    /// Fewer are not worth the work.
+    /// The smallest number of regions that is cleaned up.
     const FEW: usize = 64;
 
     fn forget_unused(&mut self) {
@@ -118,13 +118,13 @@ impl Openings {
     }
 }
 
-/// What all threads of a process have of the segments of one rack.
+/// The state that all threads of a process share for the segments of one rack.
 pub(crate) struct Shared {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) clerk: Clerk,
     pub(crate) exports: Mutex<Exports>,
     opened: Mutex<Openings>,
-    /// How a thread that is not attached has something done.
+    /// Hands the operations of threads that are not attached to one that is.
     pub(crate) spawn: OnceLock<Spawn>,
     pub(crate) has_ended: AtomicBool,
 }
@@ -141,7 +141,7 @@ impl Shared {
         })
     }
 
-    /// A region was opened under this name, which its owner had exported so often before.
+    /// A region was opened under this name, with this generation of the segment.
     pub(crate) fn open(&self, region: (HostId, RegionKey), named: (Name, u32)) -> Doubts {
         let mut opened = self.opened.lock();
         opened.forget_unused();
@@ -152,7 +152,7 @@ impl Shared {
         entry.doubts.clone()
     }
 
-    /// The name of a region that was opened, and how often its owner had exported that before.
+    /// The name of a region that was opened, and the segment's generation.
     pub(crate) fn opened(&self, region: (HostId, RegionKey)) -> Option<(Name, u32)> {
         self.opened.lock().regions.get(&region).map(|opened| (opened.name, opened.generation))
     }
@@ -172,8 +172,8 @@ impl Shared {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// The rack has ended: no job is run any more, and threads that wait for notifications that
-    /// others would bring wait no more.
+    /// The rack has ended: no more jobs run, and threads that rely on others to bring their
+    /// notifications stop waiting.
     pub(crate) fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
         // Without the lock, because waking runs the program's code.

@@ -1,7 +1,7 @@
 //! Operations as futures, for tasks of an async runtime: [`Pending`].
 //!
-//! A task's thread is not attached to the rack and must not block. So its operation is handed to a
-//! thread that is, as operations of any other thread are, and that settles the future.
+//! A task's thread is not attached to the rack and must not block. So it hands its operation to an
+//! attached thread, as other threads do, and that thread completes the future.
 //!
 //! Notifications are futures without this: [`Notifications`](crate::Notifications).
 
@@ -22,10 +22,10 @@ use crate::shared::Shared;
 
 /// The future of an operation on a segment, or on a name.
 ///
-/// The operation is under way whether or not this is polled; dropping this only discards the result.
-/// So the operation owns its buffers. Operations begin in the order of their calls. In a rack each has
-/// a fiber, so that one that has to wait does not keep the next from beginning: where the order
-/// matters, await the first. A thread of [`Segments::serve`] carries them out one after another.
+/// The operation runs whether or not this is polled; dropping this only discards the result. So the
+/// operation owns its buffers. Operations begin in the order of their calls. In a rack each has a
+/// fiber, so the next begins while the first waits: if the order matters, await the first. A thread
+/// of [`Segments::serve`] executes them one after another.
 #[must_use = "a future does nothing for you unless it is awaited"]
 pub struct Pending<R>(Arc<Mutex<State<R>>>);
 
@@ -56,7 +56,7 @@ impl<R> fmt::Debug for Pending<R> {
     }
 }
 
-/// Settles a future; with an error if it is dropped before there is a result.
+/// Completes a future; with an error if this is dropped before there is a result.
 struct Settle<R>(Arc<Mutex<State<R>>>);
 
 impl<R> Settle<R> {
@@ -74,12 +74,12 @@ impl<R> Settle<R> {
 
 impl<R> Drop for Settle<R> {
     fn drop(&mut self) {
-        // Without effect if there is a result; if that was taken, nobody looks any more.
+        // Without effect if there is a result. If that was taken, the future is not polled again.
         self.settle(Err(SegmentError::RackEnded));
     }
 }
 
-/// Has `operation` carried out by a thread that is attached, where it may wait.
+/// Runs `operation` on an attached thread, where it may wait.
 fn begin<R: Send + 'static>(
     shared: &Arc<Shared>,
     operation: impl FnOnce() -> Result<R, SegmentError> + Send + 'static,
@@ -177,7 +177,7 @@ impl Segment {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 impl RemoteSegment {
-    /// Reads `len` bytes, of any number, at byte `at`.
+    /// Reads any number `len` of bytes at byte `at`.
     ///
     /// # Errors
     /// The future's, as of [`read_block`](Self::read_block).
@@ -194,8 +194,8 @@ impl RemoteSegment {
         })
     }
 
-    /// Writes any number of bytes at byte `at`. They are on their way when the future ends;
-    /// [`fence_async`](Self::fence_async) says when they are there.
+    /// Writes any number of bytes at byte `at`. They are in flight when the future ends;
+    /// [`fence_async`](Self::fence_async) ends once they have arrived.
     ///
     /// # Errors
     /// The future's, as of [`write_block`](Self::write_block).
@@ -204,7 +204,7 @@ impl RemoteSegment {
         begin(self.shared(), move || segment.write_block(at, &bytes))
     }
 
-    /// As [`write_async`](Self::write_async), and notifies the owner once, behind all of it.
+    /// As [`write_async`](Self::write_async), and notifies the owner once, after all of it.
     ///
     /// # Errors
     /// As [`write_async`](Self::write_async).
@@ -232,7 +232,7 @@ impl RemoteSegment {
     }
 
     /// As [`fence`](Self::fence), for the operations on segments of that host whose futures have
-    /// ended before this is called: of all tasks and threads of this process that are not attached.
+    /// ended before this is called, by all tasks and unattached threads of this process.
     ///
     /// # Errors
     /// The future's, as of [`fence`](Self::fence).

@@ -3,16 +3,16 @@
 
 mod common;
 
-use std::sync::{Arc, Barrier};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use transport_shm::ShmTransport;
 use common::{Host, faulty, in_fiber, on_each};
 use gossamer_segment::{
     Access, Attached, HostId, RemoteSegment, Rights, Segment, SegmentError, Segments,
 };
+use transport_shm::ShmTransport;
 
 fn export(host: &Host, len: usize) -> Segment {
     host.segments.builder("shared").len(len).export().expect("a segment")

@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use gossamer_segment::Plain;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Plain data that travels as its bytes. So it needs no `Serialize` of its own, and arrays may have
-/// any length.
+/// Plain data, serialised as its bytes. So `T` needs no `Serialize`, and may be an array of any
+/// length.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes<T>(pub(super) T);
 

@@ -8,10 +8,10 @@ use trust_core::DelegateError;
 /// Why an operation on [`ShardedRecords`](crate::ShardedRecords) failed.
 #[derive(Clone, Debug, Error)]
 pub enum RecordsError {
-    /// The shard that the key belongs to has as many records as it was made for.
+    /// The shard that the key belongs to is full.
     #[error(
-        "the shard of {thread} has {capacity} records, the most it was made for: remove one, or \
-         make shards of more"
+        "the shard of {thread} is full: it has {capacity} records; remove one, or create the map \
+         with a larger capacity"
     )]
     Full {
         /// The shard's trustee.
@@ -19,12 +19,12 @@ pub enum RecordsError {
         /// Records that a shard can have.
         capacity: usize,
     },
-    /// A trustee could not make its shard.
-    #[error("{thread} cannot make its shard: {reason}")]
+    /// A trustee could not create its shard.
+    #[error("{thread} cannot create its shard: {reason}")]
     Make {
         /// The trustee.
         thread: ThreadId,
-        /// What it says.
+        /// The error at the trustee, with its causes.
         reason: String,
     },
     /// The host of the shard is gone.

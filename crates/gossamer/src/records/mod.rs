@@ -1,5 +1,5 @@
-//! [`ShardedRecords`]: a map of plain data, spread over the rack, whose values any host reads by one
-//! READ or asks for by delegation.
+//! [`ShardedRecords`]: a map of plain data, sharded over the rack, whose values any host reads by one
+//! READ or by delegation.
 //!
 //! In reading order: `error.rs` ([`RecordsError`]), `bytes.rs` (plain data as an argument),
 //! `sharded.rs`.

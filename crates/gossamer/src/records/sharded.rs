@@ -14,16 +14,15 @@ use super::error::RecordsError;
 use crate::placement;
 use crate::sharded::Sharded;
 
-/// Slots that a GET by READ looks at before it asks the trustee: with as many records as there may
-/// be, three in a hundred keys are further from where their search begins.
+/// Slots that a GET by READ looks at before it asks the trustee: in a full shard, about three keys
+/// in a hundred are further from their home slot.
 const SLOTS_READ: usize = 4;
 
 /// How a GET finds a value. Both give the same answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Read {
-    /// By one READ of the record where the search for the key begins, or a load where memory is
-    /// mapped; the trustee runs no instruction for it. If other keys are in the way, it reads a few
-    /// more, and then asks the trustee.
+    /// By one READ of the key's home slot, or loads where memory is mapped; the trustee runs no
+    /// instruction for it. On a collision it reads up to three more slots, and then asks the trustee.
     #[default]
     OneSided,
     /// By asking the trustee, as [`Sharded`] does: one round trip, and the trustee's time.
@@ -32,7 +31,7 @@ pub enum Read {
 
 /// A map from `K` to `V`, of plain data, whose shards are spread over all trustees of the rack.
 /// Changes are delegated to the shard's trustee, the only one that writes it; values are in a segment
-/// of the trustee's host, where every host reads them without asking, if it likes ([`Read`]).
+/// of the trustee's host, which every host can read directly ([`Read`]).
 ///
 /// `K` and `V` are plain data, which zerocopy's derives check ([`Plain`]). Keys are compared by their
 /// bytes. For other types there is [`Sharded`].
@@ -74,17 +73,18 @@ pub enum Read {
 /// # What a GET sees
 ///
 /// A value that the key had at some moment of the call, never a mixture of two; `None` only if the
-/// key had no value at some moment of the call. Once a PUT or a removal has returned, every GET that
-/// is begun by its caller, or by whoever hears of it from there, sees it or a later one, whichever way
-/// it reads: the trustee writes the record before it replies, and a READ that starts after the reply
-/// finds what was written before. Two GETs of one fiber never go back to an older value of the key.
+/// key had no value at some moment of the call. Once a PUT or a removal has returned, every GET
+/// that its caller begins, or a fiber that learns of it from the caller, sees it or a later one,
+/// with both values of [`Read`]: the trustee writes the record before it replies, and a READ that
+/// starts after the reply finds what was written before. Two GETs of one fiber never go back to an
+/// older value of the key.
 ///
 /// # What it costs
 ///
-/// A shard takes twice the memory of the records it may have, from the start, and finds no room beyond
-/// them: [`RecordsError::Full`]. Keys are spread by their hash, so make shards somewhat larger than
-/// their share. Which way of reading is faster depends on the transport and on how busy the trustee
-/// is: measure both.
+/// A shard allocates twice the memory of its `capacity` when it is created. A PUT of a further key
+/// fails with [`RecordsError::Full`]; keys are spread by their hash, so choose a capacity somewhat
+/// above the average. Which way of reading is faster depends on the transport and on the load of the
+/// trustee: measure both.
 ///
 /// The shard of trustee `n` is the segment `NAME/n`, which a program without fibers can open as a
 /// [`RemoteMap`].
@@ -162,7 +162,7 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
         self.get_by(key, Read::OneSided)
     }
 
-    /// The value of a key, found the way that `read` says.
+    /// The value of a key, by READ or by delegation.
     ///
     /// # Errors
     /// [`RecordsError::PeerLost`].
@@ -181,8 +181,8 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
             match map.probe(key, SLOTS_READ) {
                 Ok(Probed::Found(value)) => return Ok(Some(value)),
                 Ok(Probed::Absent) => return Ok(None),
-                // A trustee that is kept from its processor in the middle of a write leaves a torn
-                // record until it runs again; by asking it, one waits for that.
+                // A trustee that was preempted in the middle of a write leaves a torn record until
+                // it runs again; the delegated call waits for that.
                 Ok(Probed::Unknown) | Err(SegmentError::Torn { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -190,8 +190,8 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
         self.ask(key)
     }
 
-    /// The trust of the shard that `key` belongs to, for what a PUT cannot say: changes that depend on
-    /// the old value or on several keys of one shard.
+    /// The trust of the shard that `key` belongs to, for changes that depend on the old value or on
+    /// several keys of one shard.
     #[inline]
     pub fn of(&self, key: &K) -> &Trust<RecordMap<K, V>> {
         self.shards.of(key.as_bytes())
@@ -210,7 +210,7 @@ impl<K: Plain, V: Plain> ShardedRecords<K, V> {
         Ok(found.map(|value| value.0))
     }
 
-    /// Opens a shard. If another fiber is first, there is its map.
+    /// Opens a shard. If another fiber was first, returns that fiber's map.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -234,7 +234,7 @@ fn segment_name(name: &str, trustee: Trustee) -> String {
     format!("{name}/{}", trustee.number())
 }
 
-/// Makes the shard of this thread, and takes it into trust here.
+/// Creates the shard of this thread, and entrusts it to this thread.
 fn make<K: Plain, V: Plain>(
     name: &str,
     capacity: usize,

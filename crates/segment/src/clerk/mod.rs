@@ -4,8 +4,8 @@
 //! ```text
 //!   add, remove --> table in the registry region <--- READ by other hosts, one entry at a time
 //!                             ^
-//!   find (this host)  --------+-- answers to requests (requests.rs), for those who do not probe
-//!   cache: entries of other hosts, until they are found dead
+//!   find (this host)  --------+-- answers to requests (requests.rs), for lookups that do not probe
+//!   cache: entries of other hosts, until they are found stale
 //! ```
 
 pub(crate) mod requests;
@@ -28,7 +28,7 @@ struct Registry {
     _region: Region,
 }
 
-/// What lookups have found.
+/// Results of lookups.
 #[derive(Default)]
 struct Cache {
     /// Entries of other hosts.
@@ -38,7 +38,7 @@ struct Cache {
     only: HashMap<Name, HostId>,
 }
 
-/// What is known of a name of another host.
+/// A cached name of another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) entry: Entry,
@@ -91,7 +91,7 @@ impl Clerk {
         }
     }
 
-    /// Takes a name back, if it is still this export of it.
+    /// Withdraws a name, if it still belongs to this export.
     pub(crate) fn remove(&self, name: &Name, generation: u32) {
         if let Some(Registry { table, .. }) = &mut *self.registry.lock()
             && table.find(name).is_some_and(|entry| entry.generation == generation)

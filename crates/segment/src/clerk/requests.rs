@@ -1,5 +1,5 @@
 //! [`Requests`]: lookups with control transfer: a thread asks another host's clerk, whose thread
-//! looks into its table and answers (the second of the strategies of the paper's section 4.2).
+//! searches its table and answers (the second strategy of the paper's section 4.2).
 //!
 //! ```text
 //!   LOOKUP   | number of the request | name ...
@@ -22,7 +22,7 @@ const LOOKUP: Tag = Tag::new(Namespace::SEGMENTS, 1);
 /// The tag of its answer.
 const FOUND: Tag = Tag::new(Namespace::SEGMENTS, 2);
 
-/// Bytes of answers that wait for a peer which does not take them, at most.
+/// The most bytes of answers queued for a peer that does not take them.
 const WAITING_BYTES: usize = 1 << 20;
 
 /// How a request has ended.

@@ -1,4 +1,4 @@
-//! Which rack a thread is attached to, and how a thread that is not attached has something done.
+//! The rack that a thread is attached to, and how an unattached thread hands over an operation.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ use crate::notification::callback;
 use crate::shared::{Job, Shared};
 
 thread_local! {
-    /// Whose segments this thread may use directly: compared, never followed.
+    /// The segments that this thread may use directly: compared, never dereferenced.
     static ATTACHED: Cell<*const Shared> = const { Cell::new(ptr::null()) };
     static ENGINE: RefCell<Option<Rc<Engine>>> = const { RefCell::new(None) };
 }
@@ -35,12 +35,12 @@ pub(crate) fn attached(shared: &Arc<Shared>) -> Option<Rc<Engine>> {
     if is_attached(shared) { ENGINE.with_borrow(Clone::clone) } else { None }
 }
 
-/// What the calling thread has of the segments of the rack that it is attached to.
+/// The segments of the rack that the calling thread is attached to.
 pub(crate) fn here() -> Option<Arc<Shared>> {
     ENGINE.with_borrow(|engine| engine.as_ref().map(|engine| engine.shared.clone()))
 }
 
-/// Has `operation` carried out by the calling thread if it is attached, otherwise by one that is.
+/// Runs `operation` on the calling thread if it is attached, otherwise on an attached one.
 #[track_caller]
 pub(crate) fn run<R: Send + 'static>(
     shared: &Arc<Shared>,
@@ -65,7 +65,7 @@ pub(crate) fn run<R: Send + 'static>(
     receiver.recv().unwrap_or(Err(SegmentError::RackEnded))
 }
 
-/// The calling thread is attached to a rack as long as this lives.
+/// Keeps the calling thread attached to a rack while it lives.
 #[must_use = "the thread is attached as long as this lives"]
 pub struct Attached {
     engine: Rc<Engine>,
@@ -73,8 +73,8 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Attaches the calling thread, whose lanes `progress` has. `parker` is there if it has no
-    /// fibers, so that it waits by polling and sleeping itself.
+    /// Attaches the calling thread; `progress` has its lanes. A thread without fibers brings a
+    /// `parker`, and waits by polling and sleeping itself.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         thread: u32,
@@ -87,13 +87,13 @@ impl Attached {
         Attached { engine, _not_send: PhantomData }
     }
 
-    /// Makes progress: takes notifications, answers peers, lets revocations go on; true if there was
+    /// Makes progress: takes notifications, answers peers, lets revocations go on; true if it did
     /// anything. For a thread without fibers that does other work between operations.
     pub fn poll(&self) -> bool {
         self.engine.progress.poll()
     }
 
-    /// As [`poll`](Self::poll), and sleeps for up to `timeout` if there is nothing.
+    /// As [`poll`](Self::poll), and sleeps for up to `timeout` if there is nothing to do.
     pub fn park(&self, timeout: Duration) {
         self.engine.poll_or_park(timeout, || false);
     }
@@ -115,8 +115,8 @@ impl Drop for Attached {
     }
 }
 
-/// A thread that serves the segments of a process that has no runtime threads: it polls, and carries
-/// out the operations of threads that are not attached. Dropping this stops it.
+/// A thread that serves the segments of a process without runtime threads: it polls, and executes the
+/// operations of threads that are not attached. Dropping this stops it.
 pub struct Server {
     shared: Arc<Shared>,
     thread: u32,
@@ -148,7 +148,7 @@ impl Server {
                 Ok(attached) => attached,
                 Err(error) => return drop(started.send(Err(error))),
             };
-            // Only now: no job is given to a thread that could not be attached.
+            // Only now: a thread that could not be attached must get no job.
             let is_first = there.spawn.set(spawn).is_ok();
             let _ = started.send(if is_first { Ok(()) } else { Err(SegmentError::Served) });
             if !is_first {
@@ -186,7 +186,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.end();
         self.shared.transport.unpark(self.thread);
-        // Not by itself, as a callback may that owns this.
+        // A callback on that very thread may own and drop this: it must not join itself.
         let own = thread::current().id();
         if let Some(serving) = self.serving.take().filter(|serving| serving.thread().id() != own) {
             // What it carries out may wait for the polls of this thread.

@@ -1,5 +1,5 @@
-//! [`Engine`]: the lanes of an attached thread, as segments use them. All of this is for memory that
-//! is not mapped, and for what needs a lane anyway: notifications, imports, revocations.
+//! [`Engine`]: the lanes of an attached thread, as segments use them. It serves memory that is
+//! not mapped, and operations that always need a lane: notifications, imports, revocations.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -23,16 +23,16 @@ use crate::notification::{Notification, callback};
 use crate::shared::{Exported, Shared};
 use crate::table::{Entry, Notify};
 
-/// Reads of one block that are under way, at most.
+/// The most reads of one block in flight.
 const READS: usize = 8;
 
 /// Rounds without progress before a thread without fibers sleeps.
 const SPINS: u32 = 2_000;
 
-/// How long a host may take to answer a lookup.
+/// The timeout of a lookup that asks a host.
 pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 
-/// How long a thread without fibers sleeps while it waits, at most: its parker wakes for everything.
+/// The longest sleep of a waiting thread without fibers. Its parker wakes it for every event.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// The lanes of an attached thread, as segments use them.
@@ -40,10 +40,10 @@ pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) thread: u32,
     pub(crate) progress: Rc<Progress>,
-    /// Where the thread sleeps, if it has no fibers and so waits here itself.
+    /// Where a thread without fibers sleeps.
     parker: Option<RefCell<Box<dyn Parker>>>,
     windows: Windows,
-    /// What a write is copied to until it is flushed. `None` until the first: most threads never
+    /// The buffer of a write until it is flushed. Allocated by the first one: most threads never
     /// write to memory that is not mapped.
     staging: OnceCell<SharedBytes>,
     pub(crate) requests: Requests,
@@ -157,8 +157,8 @@ impl Engine {
 
     // ---- writing -------------------------------------------------------------------------------
 
-    /// Writes at most [`PIECE`] bytes, which are on their way when this returns; `notify` names the
-    /// thread of the owner that is to be told.
+    /// Writes at most [`PIECE`] bytes, which are in flight when this returns; `notify` is the
+    /// thread of the owner to notify.
     #[track_caller]
     pub(crate) fn write(
         &self,
@@ -198,7 +198,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells `thread` of the owner that `len` bytes at `at` have changed, behind every earlier
+    /// Notifies `thread` of the owner that `len` bytes at `at` have changed, after every earlier
     /// operation of this thread on the region.
     #[track_caller]
     pub(crate) fn announce(
@@ -220,7 +220,7 @@ impl Engine {
         lane.flush()
     }
 
-    /// Whether writes of so many bytes to segments of `host` need not wait.
+    /// Whether a write of `bytes` to a segment of `host` need not wait.
     pub(crate) fn has_room(&self, host: HostId, bytes: usize) -> bool {
         self.windows.has_room(host, bytes)
     }
@@ -242,8 +242,8 @@ impl Engine {
     }
 
     /// A region of `host` was imported again, because the owner had refused an operation that is
-    /// repeated. The next fence would report that refusal. If no write is on its way, which might have
-    /// been refused as well, that report is taken here.
+    /// repeated. The next fence would report that refusal. Unless a write is in flight, which might
+    /// have been refused as well, this consumes that report.
     #[track_caller]
     pub(crate) fn forget_refusals(&self, host: HostId) {
         if self.windows.is_clean(host) {
@@ -319,8 +319,8 @@ impl Engine {
         self.wait(add)
     }
 
-    /// The error of what concerns `host`, if that is gone. What was learnt from it before this thread
-    /// noticed is forgotten then, so nothing may be learnt from it any more.
+    /// The error of operations on `host`, if it is lost. The clerk drops what it knows of a host when
+    /// this thread notices the loss, so it must learn nothing from the host after that.
     pub(crate) fn loss_of(&self, host: HostId) -> Option<SegmentError> {
         self.progress.loss(host).map(|reason| SegmentError::PeerLost(host, reason))
     }
@@ -363,7 +363,7 @@ impl Engine {
         }
     }
 
-    /// Lets the thread do other things for a while.
+    /// Sleeps, while the thread runs other fibers or polls.
     #[track_caller]
     pub(crate) fn sleep(&self, duration: Duration) {
         callback::check_may_wait("a sleep", Location::caller());

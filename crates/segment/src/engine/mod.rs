@@ -1,5 +1,5 @@
-//! What one attached thread has: its progress engine, and how it starts operations on the segments of
-//! other hosts and waits for them.
+//! The state of one attached thread: its progress engine, through which it starts operations on the
+//! segments of other hosts and waits for them.
 
 mod attach;
 // The engine of this folder.

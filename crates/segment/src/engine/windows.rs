@@ -1,17 +1,17 @@
-//! [`Windows`]: how much each lane of a thread may have under way without an answer.
+//! [`Windows`]: flow control of writes: the bytes that each lane of a thread may have in flight.
 //!
 //! A write is not acknowledged, and a lane queues what its peer does not take. So a thread begins a
-//! fence after every [`WINDOW`] bytes, and never has more than [`LIMIT`] bytes on their way that no
-//! fence is known to cover: a write that would exceed it waits for the oldest fence.
+//! fence after every [`WINDOW`] bytes, and never has more than [`LIMIT`] bytes in flight that no
+//! completed fence covers: a write that would exceed it waits for the oldest fence.
 //!
 //! ```text
 //!   0 ........ done ............ fenced ......... begun      (bytes since the lane was opened)
-//!     are there |  a fence is under way  |  none yet  |
+//!     arrived   |  a fence is in flight  |  none yet  |
 //!               |<------------ at most LIMIT -------->|
 //! ```
 //!
-//! All fibers of a thread share its lanes. Of those that have to wait, one waits for the fence, and the
-//! others for that one.
+//! All fibers of a thread share its lanes. One of the waiting fibers waits for the fence, and the
+//! others wait for that fiber.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,37 +21,37 @@ use fiber::FiberId;
 use progress::Operation;
 use transport_api::{HostId, LossReason, OpError};
 
-/// Bytes of one operation, at most: larger ones are cut.
+/// The most bytes of one operation: larger ones are split.
 pub(crate) const PIECE: usize = 64 << 10;
 
-/// What a lane keeps of each write besides its bytes, about: so writes without bytes, which only
-/// notify, do not pile up either.
+/// Approximate bytes that a lane keeps for each write besides its data. It limits writes without
+/// data, which only notify, as well.
 const OVERHEAD: usize = 64;
 
 /// Bytes after which a fence is begun.
 const WINDOW: u64 = 256 << 10;
 
-/// Bytes on their way, at most.
+/// The most bytes in flight.
 const LIMIT: u64 = 2 * WINDOW;
 
 #[derive(Default)]
 struct Window {
     /// Bytes of all writes.
     begun: Cell<u64>,
-    /// Those in front of the last fence that has begun.
+    /// Those before the last fence that has begun.
     fenced: Cell<u64>,
-    /// Those in front of a fence that has ended.
+    /// Those before a fence that has ended.
     done: Cell<u64>,
-    /// Fences that nobody waits for yet, and what was begun before each.
+    /// Fences without a waiter yet, each with the bytes begun before it.
     fences: RefCell<VecDeque<(u64, Operation)>>,
-    /// Whether a fiber waits for the oldest fence, and those that wait for that fiber.
+    /// Whether a fiber waits for the oldest fence; `waiters` wait for that fiber.
     is_waited: Cell<bool>,
     waiters: RefCell<Vec<FiberId>>,
     /// The first operation that a fence of ours has found refused.
     refused: RefCell<Option<OpError>>,
 }
 
-/// A fiber waits for the oldest fence as long as this lives.
+/// Held by the fiber that waits for the oldest fence; its drop wakes the others.
 struct Turn<'a>(&'a Window);
 
 impl Drop for Turn<'_> {
@@ -70,8 +70,8 @@ impl Window {
         self.done.set(mark.max(self.done.get()));
     }
 
-    /// Keeps what a fence has found refused for the next fence of a caller; the loss of the peer is
-    /// returned at once.
+    /// Keeps a refusal that a fence has reported for the next fence of a caller; returns the loss of
+    /// the peer at once.
     fn note(&self, mark: u64, ended: Result<u64, OpError>) -> Result<(), OpError> {
         self.note_done(mark);
         match ended {
@@ -84,7 +84,7 @@ impl Window {
         }
     }
 
-    /// The oldest fence that nobody waits for, if `is_wanted`.
+    /// The oldest fence without a waiter, if `is_wanted`.
     fn take_fence(&self, is_wanted: impl FnOnce(&Operation) -> bool) -> Option<(u64, Operation)> {
         let mut fences = self.fences.borrow_mut();
         let is_wanted = fences.front().is_some_and(|(_, fence)| is_wanted(fence));
@@ -161,7 +161,7 @@ impl Windows {
         place: &'static Location<'static>,
     ) -> Result<(), OpError> {
         fiber::check_may_wait("a write", place);
-        // A thread without fibers does one thing at a time, so that none of its own waits.
+        // A thread without fibers has one operation at a time, so no other one of its own waits.
         window.waiters.borrow_mut().extend(fiber::current());
         if fiber::park_or_give_up() || !window.is_waited.get() {
             return Ok(());
@@ -175,7 +175,7 @@ impl Windows {
         begun.set(begun.get() - cost(bytes));
     }
 
-    /// Whether nothing is on its way to `host`, and no refusal waits to be reported.
+    /// Whether no write to `host` is in flight, and no refusal waits to be reported.
     pub(super) fn is_clean(&self, host: HostId) -> bool {
         let window = self.of(host);
         window.begun.get() == window.done.get() && window.refused.borrow().is_none()

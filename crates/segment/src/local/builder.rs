@@ -1,4 +1,4 @@
-//! [`Builder`]: what a segment is to be before it is exported.
+//! [`Builder`]: the settings of a segment to export.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::name::Name;
 use crate::shared::Shared;
 use crate::table::Notify;
 
-/// What a segment is to be: `segments.builder("prices").len(64 << 10).export()`.
+/// The settings of a segment to export: `segments.builder("prices").len(64 << 10).export()`.
 #[derive(Clone)]
 #[must_use = "nothing is exported until `export` is called"]
 pub struct Builder {
-    /// `None` if the thread that made it was attached to no rack.
+    /// `None` if the thread that created it was attached to no rack.
     shared: Option<Arc<Shared>>,
     name: String,
     len: usize,
@@ -64,19 +64,19 @@ impl Builder {
         }
     }
 
-    /// Its bytes, which are zero at first.
+    /// The length in bytes. They are zero at first.
     pub fn len(mut self, len: usize) -> Self {
         self.len = len;
         self
     }
 
-    /// What each host may do to it. Everything, if this is not called.
+    /// The rights of each host. The default is all rights for all hosts.
     pub fn access(mut self, access: impl Into<Access>) -> Self {
         self.access = access.into();
         self
     }
 
-    /// When writes notify its owner. When the writer asks for it, if this is not called.
+    /// Which writes notify its owner. The default is [`Notify::Conditional`]: those that request it.
     pub fn notify(mut self, notify: Notify) -> Self {
         self.notify = notify;
         self
@@ -97,8 +97,9 @@ impl Builder {
     ///
     /// # Errors
     /// [`SegmentError::InvalidName`], [`SegmentError::NameTaken`], [`SegmentError::NamesFull`],
-    /// [`SegmentError::Region`] if there is no memory, [`SegmentError::System`] if it cannot be
-    /// pinned, [`SegmentError::NotAttached`].
+    /// [`SegmentError::Empty`], [`SegmentError::Region`] if there is no memory,
+    /// [`SegmentError::System`] if it cannot be pinned, [`SegmentError::NotAttached`],
+    /// [`SegmentError::RackEnded`].
     #[track_caller]
     pub fn export(self) -> Result<Segment, SegmentError> {
         let name = Name::new(&self.name)?;

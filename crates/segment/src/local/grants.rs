@@ -1,15 +1,15 @@
-//! [`Grants`]: what each host may do to a segment, and changing that while hosts use it.
+//! [`Grants`]: the access of each host to a segment, and changing it while hosts use it.
 //!
 //! ```text
 //!   exported --revoke, wait until quiet--> not exported --export the same memory--> exported
 //!                                               |  ^
 //!                                        failed |  | changed again
 //!                                               v  |
-//!                                           not exported: no host may do anything
+//!                                           not exported: no host has access
 //! ```
 //!
 //! The name stays published with the segment's own generation, so importers of the revoked export
-//! find out that the segment is still there, and import it again (`remote/renewal.rs`).
+//! detect that the segment still exists, and import it again (`remote/renewal.rs`).
 
 use std::time::Duration;
 
@@ -19,32 +19,33 @@ use transport_api::{Access, Region, RegionError, RegionKey, Rights};
 use crate::engine::Engine;
 use crate::error::{Label, SegmentError};
 
-/// How long a change sleeps between two looks whether another one has ended, at first and at most.
+/// How long a change sleeps between two checks whether another one has ended: the first and the
+/// longest sleep.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
 
-/// A change of what hosts may do.
+/// A change of access.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// To this, within which writes may be inhibited.
+    /// The granted access, which an inhibition still limits.
     Access(Access),
-    /// Writes and atomics of all hosts are inhibited, or no longer.
+    /// Whether writes and atomics of all hosts are inhibited.
     Inhibited(bool),
 }
 
 struct State {
-    /// The last export, which is kept when it is revoked: the next one is of the same memory.
+    /// The last export, kept after its revocation: the next one exports the same memory.
     region: Region,
-    /// What was granted, without regard to the inhibition.
+    /// The granted access, regardless of the inhibition.
     granted: Access,
     is_inhibited: bool,
-    /// What hosts may do now; `None` if it is not exported, because its access changes or a change
+    /// The current access; `None` while it is not exported, because its access changes or a change
     /// has failed.
     now: Option<Access>,
-    /// Whether a thread or fiber changes it.
+    /// Whether a thread or fiber is changing it.
     is_changing: bool,
 }
 
-/// What each host may do to a segment.
+/// The access of each host to a segment.
 pub(super) struct Grants {
     label: Label,
     key: RegionKey,
@@ -53,7 +54,7 @@ pub(super) struct Grants {
     state: Mutex<State>,
 }
 
-/// One thread or fiber may change the access as long as this lives.
+/// Held by the thread or fiber that may change the access.
 struct Turn<'a>(&'a Grants);
 
 impl Drop for Turn<'_> {
@@ -71,7 +72,7 @@ impl Grants {
         Self { label, key, first, state: Mutex::new(state) }
     }
 
-    /// What each host may do now.
+    /// The current access.
     pub(super) fn now(&self) -> Access {
         self.state.lock().now.clone().unwrap_or_else(Access::none)
     }
@@ -99,12 +100,12 @@ impl Grants {
         }
     }
 
-    /// Changes what hosts may do. Once this has returned, no operation is under way that is not
-    /// allowed any more.
+    /// Changes the access. Once this has returned, no operation that is no longer allowed is in
+    /// flight.
     ///
     /// # Errors
     /// [`SegmentError::Broader`], and nothing has changed; [`SegmentError::NotExported`], and no host
-    /// may do anything; [`SegmentError::RackEnded`].
+    /// has access; [`SegmentError::RackEnded`].
     #[track_caller]
     pub(super) fn change(&self, engine: &Engine, change: Change) -> Result<(), SegmentError> {
         if let Change::Access(access) = &change {
@@ -143,7 +144,7 @@ impl Grants {
             (state.granted, state.is_inhibited, state.now) = (granted, is_inhibited, Some(access));
             std::mem::replace(&mut state.region, again)
         };
-        // Without the lock: it asks the transport.
+        // Without the lock: dropping a region calls the transport.
         drop((before, region));
         Ok(())
     }
@@ -157,11 +158,11 @@ impl Grants {
         if was_exported { self.withdraw(engine) } else { Ok(()) }
     }
 
-    /// Revokes the last export, and waits until no operation touches the memory.
+    /// Revokes the last export, and waits until no operation accesses the memory.
     #[track_caller]
     fn withdraw(&self, engine: &Engine) -> Result<(), SegmentError> {
         match engine.revoke(self.key) {
-            // An earlier change has failed behind this.
+            // An earlier change failed after its revocation.
             Ok(()) | Err(RegionError::Unknown { .. }) => Ok(()),
             Err(RegionError::PeerLost(..)) => Err(SegmentError::RackEnded),
             Err(error) => Err(SegmentError::region(self.label.clone(), error)),

@@ -1,4 +1,4 @@
-//! The exporter's side: [`Segment`], and how one is made.
+//! The exporter's side: [`Segment`] and its [`Builder`].
 
 mod builder;
 mod grants;

@@ -18,8 +18,8 @@ use crate::record::{Record, RecordWriter};
 use crate::shared::{Exported, Shared};
 use crate::table::{Entry, Notify, Published};
 
-/// Memory of this process that other hosts read and write under a name. Dropping it takes the name
-/// back and revokes it, without waiting; [`revoke`](Self::revoke) waits until no peer touches it.
+/// Memory of this process that other hosts read and write under a name. Dropping it withdraws the
+/// name and revokes it, without waiting; [`revoke`](Self::revoke) waits until no peer accesses it.
 pub struct Segment {
     shared: Arc<Shared>,
     label: Label,
@@ -31,8 +31,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Exports a segment, and publishes its name. `notify` says when, and which thread of this
-    /// process, a writer is to notify.
+    /// Exports a segment, and publishes its name. Writers that `notify` selects notify `thread` of
+    /// this process.
     pub(super) fn export(
         shared: &Arc<Shared>,
         label: Label,
@@ -71,12 +71,12 @@ impl Segment {
         &self.label.name
     }
 
-    /// How often this process had exported the name before.
+    /// The number of earlier exports of the name by this process.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Its bytes.
+    /// Its length in bytes.
     pub fn len(&self) -> usize {
         self.memory.len()
     }
@@ -86,14 +86,14 @@ impl Segment {
         self.memory.is_empty()
     }
 
-    /// The memory itself, which peers read and write without asking.
+    /// The memory itself, which peers read and write at any time.
     pub fn memory(&self) -> &SharedBytes {
         &self.memory
     }
 
     // ---- the owner's own accesses --------------------------------------------------------------
 
-    /// Copies `bytes` to byte `at`. No reader sees a word that is half written.
+    /// Copies `bytes` to byte `at`. No reader sees a torn word.
     ///
     /// # Errors
     /// [`SegmentError::OutOfBounds`].
@@ -146,8 +146,8 @@ impl Segment {
         self.record_at(index.saturating_mul(Record::<T>::BYTES))
     }
 
-    /// The writer of the record of a `T` at byte `at`, which has [`Record::BYTES`] bytes. The versions
-    /// go on behind the one that is there. Other hosts read it with
+    /// The writer of the record of a `T` at byte `at`, which has [`Record::BYTES`] bytes. Versions
+    /// continue from the one in memory. Other hosts read it with
     /// [`RemoteSegment::record`](crate::RemoteSegment::record), this process with
     /// [`Record::read_mapped`] of [`memory`](Self::memory). There must be no other writer.
     ///
@@ -172,12 +172,12 @@ impl Segment {
 
     // ---- notifications -------------------------------------------------------------------------
 
-    /// When writes notify this process.
+    /// Which writes notify this process.
     pub fn notify(&self) -> Notify {
         self.exported.notify
     }
 
-    /// Where the notifications of this segment are taken.
+    /// The receiver of this segment's notifications.
     pub fn notifications(&self) -> Notifications {
         Notifications {
             shared: self.shared.clone(),
@@ -210,18 +210,18 @@ impl Segment {
 
     // ---- access --------------------------------------------------------------------------------
 
-    /// What each host may do to it now.
+    /// The current rights of each host.
     pub fn access(&self) -> Access {
         self.grants.now()
     }
 
-    /// Changes what each host may do, and returns once no operation is under way that the new access
-    /// does not allow. The bytes stay as they are. Hosts keep what they have opened: their operations
-    /// meanwhile wait for the change, and what then is not allowed is [`SegmentError::Rights`].
+    /// Changes the rights of each host, and returns once no operation that the new access forbids
+    /// is in flight. The bytes stay as they are. Open segments stay valid: their operations wait
+    /// for the change, and those that the new access forbids fail with [`SegmentError::Rights`].
     /// `access` must allow each host no more than the access that the segment was exported with.
     ///
-    /// Where memory is mapped, importers check their rights themselves: this is for programs that
-    /// agree, as all of a rack do, and no protection against a process that does not.
+    /// Where memory is mapped, importers check their rights themselves: this coordinates cooperating
+    /// processes, and is no protection against a malicious one.
     ///
     /// # Errors
     /// [`SegmentError::Broader`], and nothing has changed; [`SegmentError::NotExported`] if the memory
@@ -233,8 +233,9 @@ impl Segment {
     }
 
     /// Inhibits writes, as section 3.1.1 of the paper has it for synchronisation: once this has
-    /// returned, no host writes to the segment or swaps words there, whatever it had under way, until
-    /// [`allow_writes`](Self::allow_writes). Reads go on, and so do writes of the owner.
+    /// returned, no host writes to the segment or swaps words there, not even by an operation that
+    /// was in flight, until [`allow_writes`](Self::allow_writes). Reads, and writes of the owner,
+    /// go on.
     ///
     /// ```
     /// # let hosts = transport_shm::ShmTransport::in_process(1, 1)?;
@@ -260,8 +261,8 @@ impl Segment {
         self.change(Change::Inhibited(true))
     }
 
-    /// Allows again what [`inhibit_writes`](Self::inhibit_writes) has inhibited. Hosts that have
-    /// opened the segment write without opening it again.
+    /// Ends the inhibition of [`inhibit_writes`](Self::inhibit_writes). Hosts need not open the
+    /// segment again.
     ///
     /// # Errors
     /// As [`set_access`](Self::set_access).
@@ -283,16 +284,17 @@ impl Segment {
 
     // ---- memory and life -----------------------------------------------------------------------
 
-    /// Keeps its pages in memory until [`unpin`](Self::unpin). Memory of RDMA devices always is.
+    /// Keeps its pages in memory until [`unpin`](Self::unpin). Memory that is registered with an RDMA
+    /// device is always pinned.
     ///
     /// # Errors
-    /// [`SegmentError::System`]: a user may pin only so much (`ulimit -l`).
+    /// [`SegmentError::System`], for example if the limit of locked memory is exceeded (`ulimit -l`).
     pub fn pin(&self) -> Result<(), SegmentError> {
         let what = || format!("cannot pin {}", self.label);
         self.memory.pin().map_err(|error| SegmentError::io(what(), error))
     }
 
-    /// Lets the system move its pages out of memory again.
+    /// Allows the system to swap its pages out again.
     ///
     /// # Errors
     /// [`SegmentError::System`].
@@ -301,11 +303,13 @@ impl Segment {
         self.memory.unpin().map_err(|error| SegmentError::io(what(), error))
     }
 
-    /// Takes the name back and revokes the segment. Once this has returned, no peer touches the
-    /// memory, whatever it had under way, and imports fail with [`SegmentError::Revoked`].
+    /// Withdraws the name and revokes the segment. Once this has returned, no peer accesses the
+    /// memory, not even by an operation that was in flight; operations on open segments fail with
+    /// [`SegmentError::Revoked`], and lookups of the name with [`SegmentError::NotFound`].
     ///
     /// # Errors
-    /// [`SegmentError::NotAttached`], [`SegmentError::RackEnded`]; it is revoked also then.
+    /// [`SegmentError::NotAttached`], [`SegmentError::RackEnded`]; the segment is revoked even
+    /// then, but without waiting.
     #[track_caller]
     pub fn revoke(self) -> Result<(), SegmentError> {
         self.shared.clerk.remove(&self.label.name, self.generation);

@@ -1,4 +1,4 @@
-//! What is where in the memory of a map, and the types that it can have.
+//! The memory layout of a map, and the types of its keys and values.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -6,7 +6,8 @@ use crate::record::Record;
 use crate::table::home_of;
 
 /// Plain data: every pattern of its bytes is a value, and it has no padding. Derive zerocopy's
-/// `FromBytes`, `IntoBytes` and `Immutable`, which check that; this trait follows from them.
+/// `FromBytes`, `IntoBytes` and `Immutable`, which check that; every such type that is `Copy`,
+/// `Send`, `Sync` and `'static` implements this trait.
 ///
 /// Keys are compared by their bytes.
 #[diagnostic::on_unimplemented(
@@ -33,10 +34,10 @@ pub(super) struct Slot<K, V> {
     pub(super) value: V,
 }
 
-/// What begins a map.
+/// The first word of a map.
 const MAGIC: u64 = u64::from_le_bytes(*b"gss map1");
 
-/// The first record: what the map is.
+/// The first record, which describes the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct Header {
@@ -47,7 +48,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// That of a map from `K` to `V`.
+    /// The header of a map from `K` to `V`.
     pub(super) fn of<K, V>(slots: usize) -> Self {
         let (key_bytes, value_bytes) = (size_of::<K>() as u64, size_of::<V>() as u64);
         Self { magic: MAGIC, key_bytes, value_bytes, slots: slots as u64 }
@@ -58,25 +59,25 @@ impl Header {
 const HEADER_BYTES: usize = 64;
 const _: () = assert!(Record::<Header>::BYTES <= HEADER_BYTES);
 
-/// Where the record of a slot is.
+/// The offset of a slot's record.
 pub(super) fn place<K, V>(slot: usize) -> usize {
     HEADER_BYTES + slot * Record::<Slot<K, V>>::BYTES
 }
 
-/// Where the value in the record of a slot is: behind the version, the state and the key.
+/// The offset of the value in a slot's record: after the version, the state and the key.
 pub(super) fn value_place<K, V>(slot: usize) -> usize {
     place::<K, V>(slot) + 2 * size_of::<u64>() + size_of::<K>()
 }
 
-/// Slots of a map for so many entries: twice as many, so that most lookups end at their first.
-/// `None` if no memory holds them.
+/// The slots of a map of up to `capacity` entries: twice as many, so that most lookups end at their
+/// first. `None` if they exceed the address space.
 pub(super) fn slots_for<K, V>(capacity: usize) -> Option<usize> {
     let slots = capacity.max(1).checked_mul(2)?;
     let records = slots.checked_mul(Record::<Slot<K, V>>::BYTES)?;
     (records <= isize::MAX as usize - HEADER_BYTES).then_some(slots)
 }
 
-/// Slots of a map in a segment of so many bytes.
+/// The slots of a map in a segment of `len` bytes.
 pub(super) fn slots_in<K, V>(len: usize) -> usize {
     len.saturating_sub(HEADER_BYTES) / Record::<Slot<K, V>>::BYTES
 }

@@ -8,20 +8,19 @@
 //!                                                  then of the next ones
 //! ```
 //!
-//! The memory is a [`Record`](crate::Record) that says what the map is, and then the slots,
-//! each a record: of an entry, of one that was removed, or never written. Entries are placed as in
-//! the registry of names ([`Places`](crate::table)): linear probing, at most half of the slots taken,
+//! The memory begins with a [`Record`](crate::Record) that describes the map. The slots follow,
+//! each a record: with an entry, a tombstone, or never written. Entries are placed as in the
+//! registry of names ([`Places`](crate::table)): linear probing, at most half of the slots taken,
 //! entries never move.
 //!
 //! # What a reader sees
-//! 1. A value that the key had at some moment of the lookup, whole; or nothing, if at some moment of
-//!    the lookup the key had none. This is rule 3 of the registry ([`table`](crate::table)) and the
-//!    checksum of each record.
-//! 2. What the owner had written before something by which the reader knows of it: the reply to a
-//!    delegated call, a notification, a word in a segment. The owner stores the record first. Where
-//!    memory is mapped, whatever brings the news orders the loads behind it; elsewhere the READ
-//!    starts only then, and the owner's side takes it from the same memory.
-//!
+//! 1. A value that the key had at some moment of the lookup, never a mixture of two; or `None`, if
+//!    at some moment of the lookup the key had no value. This is rule 3 of the registry
+//!    ([`table`](crate::table)) and the checksum of each record.
+//! 2. Every write that happened before a message that the reader has received from the owner: the
+//!    reply to a delegated call or a notification. The owner stores the record before it sends the
+//!    message. Where memory is mapped, receiving the message orders the loads after it; elsewhere the
+//!    READ starts after it, and is served from the same memory.
 mod layout;
 mod owner;
 mod reader;

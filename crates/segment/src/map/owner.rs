@@ -18,18 +18,18 @@ use crate::record::Record;
 use crate::segments::Segments;
 use crate::table::{Notify, Places};
 
-/// A map has as many entries as it was made for.
+/// The map is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the map has {capacity} entries, the most it was made for; remove one, or make a larger map"
+    "the map is full: it has {capacity} entries; remove one, or export a map of a larger capacity"
 )]
 pub struct MapFull {
     /// The most entries that it can have.
     pub capacity: usize,
 }
 
-/// A map from `K` to `V`, of plain data, in a segment that every host of the rack may read: there it
-/// is a [`RemoteMap`](crate::RemoteMap). Only this value writes it.
+/// A map from `K` to `V`, of plain data, in a segment that every host of the rack may read, as a
+/// [`RemoteMap`](crate::RemoteMap). Only this value writes it.
 ///
 /// ```
 /// use gossamer_segment::{RecordMap, RemoteMap};
@@ -49,11 +49,11 @@ pub struct MapFull {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Dropping it takes the name back and revokes the segment.
+/// Dropping it withdraws the name and revokes the segment.
 pub struct RecordMap<K, V> {
     segment: Segment,
     places: Places,
-    /// Where each entry is, so that the owner need not search in memory that is exported.
+    /// The slot of each entry, so that the owner need not search exported memory.
     index: HashMap<Key<K>, usize>,
     capacity: usize,
     _value: PhantomData<fn(V)>,
@@ -80,12 +80,12 @@ impl<K: Plain, V: Plain> RecordMap<K, V> {
     /// Exports an empty map for up to `capacity` entries as the segment `name`, which all hosts may
     /// read and none may write.
     ///
-    /// It takes twice the memory of `capacity` entries, each of which has 24 bytes beside its key and
-    /// value.
+    /// It allocates twice the memory of `capacity` entries, each of which has 24 bytes in addition to
+    /// its key and value.
     ///
     /// # Errors
-    /// As [`Builder::export`](crate::Builder::export); [`SegmentError::TooLarge`] if no memory holds
-    /// so many entries.
+    /// As [`Builder::export`](crate::Builder::export); [`SegmentError::TooLarge`] if `capacity`
+    /// entries exceed the address space.
     #[track_caller]
     pub fn export(segments: &Segments, name: &str, capacity: usize) -> Result<Self, SegmentError> {
         let Some(slots) = slots_for::<K, V>(capacity) else {
@@ -102,11 +102,10 @@ impl<K: Plain, V: Plain> RecordMap<K, V> {
         Ok(Self { segment, places, index: HashMap::new(), capacity, _value: PhantomData })
     }
 
-    /// Makes `value` that of `key`, whether or not it had one. A lookup that runs meanwhile finds the
-    /// old or the new one.
+    /// Inserts or replaces the value of `key`. A concurrent lookup finds the old or the new one.
     ///
     /// # Errors
-    /// [`MapFull`] if the key is new and the map has as many entries as it was made for.
+    /// [`MapFull`] if the key is new and the map has [`capacity`](Self::capacity) entries.
     pub fn put(&mut self, key: &K, value: &V) -> Result<(), MapFull> {
         let slot = match self.index.get(&Key(*key)) {
             Some(slot) => *slot,
@@ -132,7 +131,7 @@ impl<K: Plain, V: Plain> RecordMap<K, V> {
         Some(value)
     }
 
-    /// Removes a key; whether it had a value.
+    /// Removes a key; returns whether it had a value.
     pub fn remove(&mut self, key: &K) -> bool {
         let Some(slot) = self.index.remove(&Key(*key)) else { return false };
         self.places.vacate(slot);
@@ -149,7 +148,7 @@ impl<K: Plain, V: Plain> RecordMap<K, V> {
         self.write(slot, &Slot { state, key: K::new_zeroed(), value: V::new_zeroed() });
     }
 
-    /// Publishes what is in a slot, with a version above the last.
+    /// Writes the content of a slot, with a version above the last.
     fn write(&self, slot: usize, content: &Slot<K, V>) {
         let (memory, at) = (self.segment.memory(), place::<K, V>(slot));
         let version = memory.load(at, Ordering::Relaxed).wrapping_add(1).max(1);

@@ -7,22 +7,22 @@ use crate::error::SegmentError;
 use crate::map::layout::{EMPTY, Header, LIVE, Plain, Slot, home, place, slots_in};
 use crate::remote::RemoteSegment;
 
-/// How a lookup ended that may read so many slots.
+/// The result of [`RemoteMap::probe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probed<V> {
     /// The key has this value.
     Found(V),
-    /// It has none.
+    /// The key has no value.
     Absent,
-    /// Other keys are in all slots that were read: read more of them, or ask the owner.
+    /// All slots that were read have other keys: read more slots, or ask the owner.
     Unknown,
 }
 
 /// A [`RecordMap`](crate::RecordMap) that was opened; its owner runs no instruction for lookups.
-/// Clones are the same.
+/// Clones share the segment.
 ///
-/// A lookup gives a value that the key had at some moment of the lookup, and one that is at least as
-/// new as what the caller knows of: see [the module](crate::map).
+/// A lookup returns a value that the key had at some moment of the lookup, at least as new as the
+/// last one that the caller has learnt of: see [the module](crate::map).
 pub struct RemoteMap<K, V> {
     segment: RemoteSegment,
     slots: usize,
@@ -33,8 +33,8 @@ impl<K: Plain, V: Plain> RemoteMap<K, V> {
     /// The map in a segment.
     ///
     /// # Errors
-    /// [`SegmentError::OtherKind`] if it is none, or one with keys or values of other sizes; as
-    /// [`RemoteSegment::record_at`].
+    /// [`SegmentError::OtherKind`] if the segment contains no map, or one with keys or values of
+    /// other sizes; as [`RemoteRecord::read`](crate::RemoteRecord::read).
     #[track_caller]
     pub fn of(segment: RemoteSegment) -> Result<Self, SegmentError> {
         let slots = slots_in::<K, V>(segment.len());
@@ -52,17 +52,17 @@ impl<K: Plain, V: Plain> RemoteMap<K, V> {
         Ok(Self { segment, slots, _entry: PhantomData })
     }
 
-    /// The value of a key. It reads the slot where the search for the key begins, which answers most
-    /// lookups, and then the next ones.
+    /// The value of a key. It reads the key's home slot, which answers most lookups, and then the
+    /// following ones.
     ///
     /// # Errors
-    /// As [`RemoteSegment::record_at`].
+    /// As [`RemoteRecord::read`](crate::RemoteRecord::read).
     #[inline]
     #[track_caller]
     pub fn get(&self, key: &K) -> Result<Option<V>, SegmentError> {
         Ok(match self.probe(key, self.slots)? {
             Probed::Found(value) => Some(value),
-            // It has read all slots, in each of which there was another key at that time.
+            // All slots were read, and each had another key at that time.
             Probed::Absent | Probed::Unknown => None,
         })
     }

@@ -1,7 +1,7 @@
 //! Callbacks of notifications: calling one, and refusing to wait inside it.
 //!
 //! A callback runs inside a poll of its thread, on the stack of that thread. A wait there would poll
-//! again from the inside, or block the thread on which what it waits for arrives.
+//! again from the inside, or block the very thread that receives the awaited event.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -10,11 +10,11 @@ use fiber::FiberId;
 
 use crate::notification::Notification;
 
-/// What is called for each notification.
+/// The function that is called for each notification.
 pub(crate) type Callback = Box<dyn FnMut(Notification) + Send>;
 
 thread_local! {
-    /// Where on this thread a callback runs: in which fiber, or in none.
+    /// Whether a callback runs on this thread, and in which fiber, if in one.
     static RUNS_IN: Cell<Option<Option<FiberId>>> = const { Cell::new(None) };
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn call(callback: &mut Callback, notification: Notification) -> bool 
         }
     }
     let _restore = Restore(RUNS_IN.replace(Some(fiber::current())));
-    // Nothing here looks at what the callback leaves behind: it is not called again.
+    // Unwind safe: a callback that panicked is not called again.
     catch_unwind(AssertUnwindSafe(|| callback(notification))).is_ok()
 }
 

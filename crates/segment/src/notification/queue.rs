@@ -31,7 +31,7 @@ use rustix::event::EventfdFlags;
 use crate::notification::Notification;
 use crate::notification::callback::{self, Callback};
 
-/// Notifications that wait to be taken, at most.
+/// The most notifications in the queue.
 pub(crate) const CAPACITY: usize = 1024;
 
 #[derive(Default)]
@@ -39,12 +39,12 @@ struct State {
     waiting: VecDeque<Notification>,
     /// By the number of the waiter.
     waiters: BTreeMap<u64, Waker>,
-    /// Waiters so far.
+    /// The number of waiters so far.
     numbers: u64,
     /// `None` also while it runs.
     callback: Option<Callback>,
     is_calling: bool,
-    /// No notification comes any more.
+    /// No more notifications will arrive.
     is_closed: bool,
     /// The rack has ended, which takers see elsewhere.
     has_ended: bool,
@@ -65,18 +65,18 @@ impl State {
 /// The notifications of one segment.
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// Readable while there are notifications, or none will come.
+    /// Readable while notifications are queued, or when no more will arrive.
     file: OnceLock<OwnedFd>,
 }
 
-/// No notification will come any more, and all were taken.
+/// No more notifications will arrive, and all were taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
 /// The next notification, if there is one.
 pub(crate) type Taken = Result<Option<Notification>, Closed>;
 
-/// The side that notifications arrive at.
+/// The producer side.
 impl Queue {
     pub(crate) fn new() -> Self {
         Self { state: Mutex::new(State::default()), file: OnceLock::new() }
@@ -95,7 +95,7 @@ impl Queue {
         }
         state.keep(notification);
         if state.is_calling {
-            // The thread that calls takes this one, too.
+            // The thread that runs the callback takes this one, too.
             return;
         }
         match state.callback {
@@ -104,7 +104,7 @@ impl Queue {
         }
     }
 
-    /// No notification comes any more, and no callback is called.
+    /// Closes the queue: no more notifications are accepted, and no more callbacks are called.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -113,14 +113,14 @@ impl Queue {
         callback::discard(callback);
     }
 
-    /// The rack has ended: all that wait look again, and the file stays readable.
+    /// The rack has ended: all waiters look again, and the file stays readable.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         state.has_ended = true;
         self.wake(state);
     }
 
-    /// Wakes all that wait, who look again.
+    /// Wakes all waiters, which look again.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         if let Some(file) = self.file.get() {
             // It fails only after 2^64 of them.
@@ -131,7 +131,7 @@ impl Queue {
         waiters.into_values().for_each(Waker::wake);
     }
 
-    /// Has the callback called for each notification that waits.
+    /// Calls the callback for each queued notification.
     fn call<'a>(&'a self, mut state: MutexGuard<'a, State>) {
         state.is_calling = true;
         while !state.waiting.is_empty()
@@ -158,7 +158,7 @@ impl Queue {
     }
 }
 
-/// The side that takes them.
+/// The consumer side.
 impl Queue {
     fn take_from(&self, state: &mut State) -> Taken {
         let Some(notification) = state.waiting.pop_front() else {
@@ -177,14 +177,14 @@ impl Queue {
         self.take_from(&mut self.lock())
     }
 
-    /// Whether a notification waits, or none will come.
+    /// Whether a notification is queued, or no more will arrive.
     pub(crate) fn is_ready(&self) -> bool {
         let state = self.lock();
         state.is_closed || !state.waiting.is_empty()
     }
 
-    /// Has `callback` called for each notification from now on, and for those that wait, by this
-    /// thread. It replaces an earlier one.
+    /// Calls `callback` for each notification from now on; this thread calls it for those that are
+    /// queued. It replaces an earlier one.
     pub(crate) fn set_callback(&self, callback: Callback) {
         let mut state = self.lock();
         if state.is_closed {
@@ -200,7 +200,7 @@ impl Queue {
         callback::discard(before);
     }
 
-    /// A descriptor that is readable while a notification waits, or none will come.
+    /// A descriptor that is readable while a notification is queued, or when no more will arrive.
     pub(crate) fn file(&self) -> io::Result<BorrowedFd<'_>> {
         // With the lock, so that nothing is pushed between the look and the first write.
         let state = self.lock();
@@ -229,7 +229,7 @@ impl Queue {
     }
 }
 
-/// One that waits for notifications. Dropping it takes it out of the list.
+/// A waiter for notifications. Dropping it removes it from the list.
 pub(crate) struct Waiter {
     queue: Arc<Queue>,
     /// Its number, once it has waited.

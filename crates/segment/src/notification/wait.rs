@@ -17,20 +17,20 @@ use crate::notification::queue::{Queue, Taken, Waiter};
 use crate::notification::{Next, Notification, callback};
 use crate::shared::Shared;
 
-/// How long a thread without fibers sleeps between looks, at most; its parker wakes for everything.
+/// The longest sleep of a waiting thread without fibers. Its parker wakes it for every event.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The notifications of a segment that this process exports, oldest first. Clones take from the same
-/// queue, each notification going to one of them.
+/// queue; each notification goes to one of them.
 ///
 /// | Program | Takes notifications by |
 /// |---|---|
 /// | fiber, thread | [`wait`](Self::wait), [`wait_timeout`](Self::wait_timeout) |
 /// | task of an async runtime | [`next`](Self::next) |
-/// | `poll`, `epoll` and what stands on them | [`descriptor`](Self::descriptor), then [`try_next`](Self::try_next) until there is none |
+/// | `poll`, `epoll` and libraries on top | [`descriptor`](Self::descriptor), then [`try_next`](Self::try_next) until it returns `None` |
 /// | no thread of its own | [`for_each`](Self::for_each) |
 ///
-/// At most 1024 wait. If more arrive, the oldest are dropped, and [`Notification::missed`] of the
+/// The queue holds 1024. If more arrive, the oldest are dropped, and [`Notification::missed`] of the
 /// next one counts them.
 ///
 /// A notification arrives when a thread of this process polls that is attached to the rack: a runtime
@@ -44,7 +44,7 @@ pub struct Notifications {
 }
 
 impl Notifications {
-    /// The next notification, if one waits.
+    /// The next notification, if one is queued.
     ///
     /// # Errors
     /// [`SegmentError::Revoked`], once the segment is revoked or dropped and all notifications were
@@ -61,7 +61,7 @@ impl Notifications {
     /// As [`try_next`](Self::try_next).
     ///
     /// # Panics
-    /// Inside a callback of [`for_each`](Self::for_each), if no notification waits.
+    /// Inside a callback of [`for_each`](Self::for_each), if no notification is queued.
     #[track_caller]
     pub fn wait(&self) -> Result<Notification, SegmentError> {
         self.wait_until(None, Location::caller())?.ok_or(SegmentError::RackEnded)
@@ -76,7 +76,7 @@ impl Notifications {
     /// As [`wait`](Self::wait).
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<Notification>, SegmentError> {
-        // A timeout that the clock cannot express is none.
+        // A timeout beyond the range of the clock means no timeout.
         self.wait_until(Instant::now().checked_add(timeout), Location::caller())
     }
 
@@ -88,22 +88,22 @@ impl Notifications {
         Next::new(self.clone())
     }
 
-    /// Has `callback` called for each notification, in order: now, for those that wait, and then on
-    /// the runtime thread that each arrives at, inside its poll. It replaces an earlier callback, and
-    /// nothing else takes notifications then.
+    /// Calls `callback` for each notification, in order: immediately for those that are queued, and
+    /// then on the runtime thread that each arrives at, inside its poll. It replaces an earlier
+    /// callback. While a callback is set, the other ways of taking notifications get none.
     ///
     /// A callback may use segments, but must not wait: it may read and write mapped memory, write
-    /// elsewhere, and drop the segment. What would wait panics, but for a write that finds too many
-    /// bytes on their way already, which is [`SegmentError::WouldWait`]. A callback that panics is not
-    /// called again; notifications then wait to be taken, as if there were none. Once the segment is
-    /// revoked or dropped, no call begins, but one may be under way.
+    /// elsewhere, and drop the segment. An operation that would have to wait panics, except a write
+    /// with too many bytes in flight, which fails with [`SegmentError::WouldWait`]. A callback that
+    /// panics is not called again; notifications are queued then, as if there were no callback.
+    /// Once the segment is revoked or dropped, no new call begins, but one may still be running.
     pub fn for_each(&self, callback: impl FnMut(Notification) + Send + 'static) {
         self.queue.set_callback(Box::new(callback));
     }
 
-    /// A descriptor that is readable while a notification waits, or none will come, for `poll`,
-    /// `epoll` and what stands on them, edge-triggered ones as well. Take notifications with
-    /// [`try_next`](Self::try_next) until there is none; do not read the descriptor.
+    /// A descriptor that is readable while a notification is queued, or when no more will arrive, for
+    /// `poll`, `epoll` and libraries on top, edge-triggered ones as well. Take notifications with
+    /// [`try_next`](Self::try_next) until it returns `None`; do not read the descriptor.
     ///
     /// # Errors
     /// If the system has no descriptor left.
@@ -111,11 +111,11 @@ impl Notifications {
         self.queue.file()
     }
 
-    /// What a look into the queue means to the calling thread.
+    /// Converts what the queue returned to the result for the calling thread.
     pub(super) fn result(&self, taken: Taken) -> Result<Option<Notification>, SegmentError> {
         match taken {
             Err(_) => Err(SegmentError::Revoked(self.label.clone())),
-            // Nobody polls any more, unless the caller does.
+            // No thread polls any more, unless the caller does.
             Ok(None) if self.shared.has_ended() && !is_attached(&self.shared) => {
                 Err(SegmentError::RackEnded)
             }
@@ -123,8 +123,7 @@ impl Notifications {
         }
     }
 
-    /// Waits up to `deadline`; `None` if that comes first, or the wait is given up because the fiber
-    /// is unwound.
+    /// Waits up to `deadline`; `None` if that passes first, or if the fiber is unwound.
     fn wait_until(
         &self,
         deadline: Option<Instant>,
@@ -172,7 +171,7 @@ impl Notifications {
         true
     }
 
-    /// What wakes the calling fiber or thread out of [`sleep`](Self::sleep).
+    /// The waker that ends [`sleep`](Self::sleep) of the calling fiber or thread.
     fn waker(&self) -> Waker {
         let sleeper = match fiber::unparker() {
             Some(fiber) => Sleeper::Fiber(fiber),

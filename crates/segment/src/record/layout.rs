@@ -1,5 +1,5 @@
-//! [`Record`]: the layout of a record, and what makes and checks its bytes. Each attempt to read one
-//! ends here with a value or [`Torn`]; `reader.rs` tries again.
+//! [`Record`]: the layout of a record, its encoder and its decoder. One attempt to read a record
+//! gives a value or [`Torn`]; `reader.rs` tries again.
 
 use std::hint::cold_path;
 use std::marker::PhantomData;
@@ -12,17 +12,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub(super) const WORD: usize = size_of::<u64>();
 
-/// What a writer of version 0 is told.
+/// The message of the panic that refuses version 0.
 const NEVER_WRITTEN: &str = "version 0 is that of a record that was never written: begin with 1";
 
 /// A record that was torn each time it was read.
 ///
-/// A writer that writes without pause can cause it, so that reading again may help. If its writer
+/// A writer that writes without pause can cause this, so reading again may help. If the writer
 /// died in the middle of a write, a record stays torn until another writer writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "record torn in each of {attempts} attempts to read it, expected one between two writes: \
-     read it again, and if its writer has died, write it anew"
+    "record torn in each of {attempts} attempts to read it: read it again, or, if its writer has \
+     died, write it again"
 )]
 pub struct Torn {
     /// How often it was read.

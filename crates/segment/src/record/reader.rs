@@ -1,5 +1,5 @@
-//! Reading a record that its writer may be writing: attempts until one is not torn, and the end of
-//! them if the writer died in the middle.
+//! Reading a record that its writer may be writing: attempts until one is not torn, or until there
+//! are too many, for example because the writer died in the middle.
 
 use primitive::SharedBytes;
 use primitive::sync::spin_hint;
@@ -9,11 +9,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::layout::Attempt;
 use super::{Record, Torn};
 
-/// Attempts between which a reader pauses for a moment. A write takes some ten nanoseconds, so more
-/// are needed only if the writer was interrupted or writes without pause.
+/// Attempts with a spin hint between them. A write takes some ten nanoseconds, so more are needed
+/// only if the writer was preempted or writes without pause.
 const SPINS: u32 = if cfg!(loom) { 3 } else { 128 };
 
-/// Attempts between which it yields the processor, which a writer may need that was interrupted.
+/// Attempts with a yield of the processor between them, which a preempted writer may need.
 const YIELDS: u32 = if cfg!(loom) { 0 } else { 4096 };
 
 impl<T: FromBytes + IntoBytes + Immutable> Record<T> {

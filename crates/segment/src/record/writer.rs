@@ -35,7 +35,7 @@ pub struct RecordWriter<T> {
 }
 
 impl<T: FromBytes + IntoBytes + Immutable> RecordWriter<T> {
-    /// The writer of the record at byte `at` of `memory`. Versions go on behind the one that is
+    /// The writer of the record at byte `at` of `memory`. Versions continue from the one that is
     /// there, even if its writer died in the middle. Nothing is written yet: fresh memory is a
     /// record that was never written; of memory that held something else, make one with
     /// [`initialise`](Self::initialise).
@@ -66,7 +66,7 @@ impl<T: FromBytes + IntoBytes + Immutable> RecordWriter<T> {
         }
     }
 
-    /// The last version that was written; 0 if there is none.
+    /// The last version that was written; 0 if the record was never written.
     pub fn version(&self) -> u64 {
         self.version
     }

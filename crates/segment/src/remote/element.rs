@@ -1,4 +1,4 @@
-//! [`Element`]: plain data of a type at a place in a segment.
+//! [`Element`]: a value of plain data at an offset in a segment.
 
 use std::marker::PhantomData;
 
@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::error::SegmentError;
 use crate::remote::segment::RemoteSegment;
 
-/// A `T` at a place in a [`RemoteSegment`]. `T` is plain data: every pattern of its bytes is a value,
-/// and it has no padding; `zerocopy`'s derives check that.
+/// A `T` at an offset in a [`RemoteSegment`]. `T` is plain data: every pattern of its bytes is a
+/// value, and it has no padding; `zerocopy`'s derives check that.
 ///
 /// ```
 /// use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -30,7 +30,7 @@ use crate::remote::segment::RemoteSegment;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A value of more than a word may be seen half written; [`Record`](crate::Record) may not.
+/// A read of a value of more than a word can be torn; one of a [`Record`](crate::Record) cannot.
 #[derive(Clone, Copy)]
 pub struct Element<'a, T> {
     segment: &'a RemoteSegment,
@@ -83,7 +83,7 @@ impl<T: FromBytes + IntoBytes> Element<'_, T> {
         self.read_any()
     }
 
-    // Apart, so that the caller of the one above keeps its word in a register.
+    // A separate function, so that callers of `read` keep the word in a register.
     #[inline(never)]
     #[track_caller]
     fn read_any(&self) -> Result<T, SegmentError> {

@@ -1,4 +1,4 @@
-//! The importer's side: [`RemoteSegment`], and what is at a place in it.
+//! The importer's side: [`RemoteSegment`], and typed views of its elements and records.
 
 mod element;
 mod open;

@@ -1,4 +1,4 @@
-//! [`OpenOptions`]: how a segment is found and opened.
+//! [`OpenOptions`]: finding and opening a segment.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,10 +19,10 @@ use crate::table::{Published, Strategy};
 /// access or exports it again.
 const IMPORT: Duration = Duration::from_secs(5);
 
-/// How long a waiting open sleeps between two lookups, at first and at most.
+/// How long a waiting open sleeps between two lookups: the first and the longest sleep.
 const RETRY: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
 
-/// How a segment is found and opened: `segments.options().host(h).open("prices")`.
+/// Options of finding and opening a segment: `segments.options().host(h).open("prices")`.
 #[derive(Clone)]
 #[must_use = "options do nothing until `open` is called"]
 pub struct OpenOptions {
@@ -43,7 +43,7 @@ impl RemoteSegment {
         OpenOptions::new(here().ok_or(SegmentError::NotAttached)?).open(name)
     }
 
-    /// As [`open`](Self::open), but only if `host` exports it.
+    /// As [`open`](Self::open), but only at `host`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -58,37 +58,37 @@ impl OpenOptions {
         Self { shared, host: None, timeout: Duration::ZERO, query: Query::default() }
     }
 
-    /// The host that exports it. Otherwise all are asked at once.
+    /// Looks the name up at `host` only. The default is all hosts, in parallel.
     pub fn host(mut self, host: HostId) -> Self {
         self.host = Some(host);
         self
     }
 
-    /// Waits up to `timeout` for the name to be published. Otherwise a name that is not is an error
-    /// at once.
+    /// Waits up to `timeout` for the name to be published. The default is to return
+    /// [`SegmentError::NotFound`] at once.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Asks the registry of its host even if the name was looked up before: the forced lookup of the
-    /// paper's section 4.1.
+    /// Reads the registry of the host even if the name is cached: the forced lookup of the paper's
+    /// section 4.1.
     pub fn uncached(mut self) -> Self {
         self.query.is_forced = true;
         self
     }
 
-    /// What to do when the name is not at its first place in a registry (section 4.2).
+    /// Selects how a lookup handles a hash collision in a registry (section 4.2).
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.query.strategy = strategy;
         self
     }
 
-    /// Looks the name up without opening what it names: the host that publishes it. This is
-    /// LOOKUPNAME of the paper's section 4.1.
+    /// The host that publishes the name; opens nothing. Does not wait: [`timeout`](Self::timeout) has
+    /// no effect. This is LOOKUPNAME of the paper's section 4.1.
     ///
     /// # Errors
-    /// As [`open`](Self::open), but for [`SegmentError::OtherKind`] and [`SegmentError::Region`].
+    /// As [`open`](Self::open), except [`SegmentError::OtherKind`].
     #[track_caller]
     pub fn lookup(&self, name: &str) -> Result<HostId, SegmentError> {
         let name = Name::new(name)?;
@@ -102,17 +102,18 @@ impl OpenOptions {
     /// # Errors
     /// [`SegmentError::InvalidName`], [`SegmentError::NotFound`], [`SegmentError::Ambiguous`],
     /// [`SegmentError::OtherKind`], [`SegmentError::PeerLost`], [`SegmentError::Region`] if the owner
-    /// allows this host nothing.
+    /// gives this host no rights, [`SegmentError::NoSuchHost`], [`SegmentError::Malformed`],
+    /// [`SegmentError::Unanswered`], [`SegmentError::NotAttached`], [`SegmentError::RackEnded`].
     #[track_caller]
     pub fn open(&self, name: &str) -> Result<RemoteSegment, SegmentError> {
         let name = Name::new(name)?;
         self.retry(move |options, engine, query| options.try_open(engine, &name, query))
     }
 
-    /// For layers above, which publish other things than segments
-    /// ([`Segments::publish_entry`](crate::Segments::publish_entry)): finds a name, whatever it is the
-    /// name of. The entry may be one of the cache, unless these options are
-    /// [`uncached`](Self::uncached): if what it says is gone, look it up again with that.
+    /// For layers above, which publish objects other than segments
+    /// ([`Segments::publish_entry`](crate::Segments::publish_entry)): finds a name of any kind. The
+    /// entry may come from the cache: if its object is gone, look the name up again
+    /// [`uncached`](Self::uncached).
     ///
     /// # Errors
     /// [`SegmentError::InvalidName`], [`SegmentError::NotFound`], [`SegmentError::Ambiguous`],
@@ -128,7 +129,7 @@ impl OpenOptions {
         &self.shared
     }
 
-    /// Tries until there is what was looked for, or the time is over.
+    /// Repeats `attempt` until it succeeds, fails for good, or times out.
     #[track_caller]
     fn retry<R: Send + 'static>(
         &self,
@@ -143,13 +144,13 @@ impl OpenOptions {
             let options = self.clone();
             let found = run(&self.shared, move |engine| attempt(&options, engine, query));
             let timeout = match &found {
-                // What the cache said may be long past.
+                // The cached entry may be stale.
                 Err(SegmentError::OtherKind { .. }) if !query.is_forced => IMPORT,
                 Err(SegmentError::PeerLost(..)) if !query.is_forced && self.host.is_none() => {
                     IMPORT
                 }
                 Err(SegmentError::NotFound { .. }) => self.timeout,
-                // What was listed once, and what is listed and gone at the same time.
+                // The entry was stale, or is listed while its region is being exported again.
                 Err(error) if is_outdated(error) => self.timeout.max(IMPORT),
                 _ => return found,
             };
@@ -159,7 +160,7 @@ impl OpenOptions {
             if self.shared.has_ended() {
                 return Err(SegmentError::RackEnded);
             }
-            // A name that is not found was looked up, whether or not that was forced.
+            // A name that was not found was not in the cache, so this was a real lookup.
             if query.is_forced || matches!(found, Err(SegmentError::NotFound { .. })) {
                 self.sleep(pause);
                 pause = (pause * 2).min(RETRY.1);
@@ -168,7 +169,7 @@ impl OpenOptions {
         }
     }
 
-    /// Sleeps here, so that a thread which works for others is free meanwhile.
+    /// Sleeps on the calling thread, so that the thread that serves it is free meanwhile.
     #[track_caller]
     fn sleep(&self, duration: Duration) {
         match attached(&self.shared) {
@@ -207,7 +208,7 @@ impl OpenOptions {
     }
 }
 
-/// Whether an open has failed because what it knew of the name was not, or is no longer, true.
+/// Whether an open has failed because its entry was stale.
 fn is_outdated(error: &SegmentError) -> bool {
     match error {
         SegmentError::Revoked(_) => true,

@@ -11,10 +11,10 @@ use crate::error::SegmentError;
 use crate::record::Record;
 use crate::remote::segment::{MAX_OPERATION, RemoteSegment};
 
-/// Copies of a record that is not mapped, at most, of which each was torn.
+/// The most READs of a record that is not mapped, if each is torn.
 const ATTEMPTS: u32 = 200;
 
-/// Copies after which a reader pauses between two of them.
+/// READs after which a reader pauses between two of them.
 const EAGER: u32 = 20;
 
 /// How long it pauses.

@@ -1,4 +1,4 @@
-//! Operations of a segment whose owner changes what hosts may do: importing it again.
+//! Operations on a segment whose owner changes its access: importing it again.
 //!
 //! ```text
 //!   operation --refused--> look the name up --another export, or none--> Revoked
@@ -9,13 +9,13 @@
 //!       +------- other rights ------+------- the same rights ----------> Rights
 //! ```
 //!
-//! An operation waits for up to [`RENEWAL_TIMEOUT`] in all. A change of access takes as long as the slowest
-//! thread that maps the memory takes to poll, so that this is much. An operation of another segment,
-//! and one of this segment that is refused because it has no right, need not wait.
+//! An operation waits for up to [`RENEWAL_TIMEOUT`] in total. A change of access takes until the
+//! slowest thread that maps the memory polls, so the timeout is long. Operations on other segments
+//! do not wait.
 //!
-//! Writes are not acknowledged, so those that were on their way are refused behind the writer's back:
-//! a fence reports that ([`SegmentError::AccessChanged`]), and the next operation imports again
-//! because the refusal has raised a doubt ([`Doubts`]).
+//! Writes are not acknowledged, so the owner refuses those in flight after `write` has returned: a
+//! fence reports that ([`SegmentError::AccessChanged`]), and the next operation imports the region
+//! again, because the refusal was counted ([`Doubts`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -31,19 +31,20 @@ use crate::remote::segment::RemoteSegment;
 use crate::shared::{Doubts, Shared};
 use crate::table::{Entry, Notify};
 
-/// How long an operation waits while the access of its segment changes, at most.
+/// The timeout of an operation while the access of its segment changes.
 const RENEWAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long an import waits for the export before the name is looked up again, at first and at most.
+/// How long an import waits for the export before the name is looked up again: the first and the
+/// longest wait.
 const SLICE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
-/// How long an operation sleeps where a region is about to go.
+/// How long an operation sleeps while the revocation of a region is in progress.
 const GOING: Duration = Duration::from_millis(1);
 
-/// What a segment that was opened has besides its region.
+/// The state of an open segment besides its region.
 pub(super) struct Info {
     pub(super) label: Label,
-    /// How often the name had been exported before.
+    /// The segment's generation.
     pub(super) generation: u32,
     pub(super) notify: Notify,
     /// The thread of the owner that takes notifications.
@@ -51,7 +52,7 @@ pub(super) struct Info {
     /// The region since the owner has changed access.
     renewed: Mutex<Option<RemoteRegion>>,
     doubts: Doubts,
-    /// How many of them were looked into.
+    /// The count up to which the region was imported again.
     settled: AtomicU32,
     /// Whether its owner publishes this export no more: for good, so that nobody asks again.
     is_gone: AtomicBool,
@@ -71,8 +72,8 @@ impl Info {
         Info { label, generation, notify, thread, renewed, doubts, settled, is_gone }
     }
 
-    /// Whether an operation was refused that nobody waited for, once for each. Not inside a callback,
-    /// which must not wait.
+    /// Whether an operation that no caller waits for was refused since the last call. Always false
+    /// inside a callback, which must not wait.
     fn has_doubt(&self) -> bool {
         let doubts = self.doubts.count();
         self.settled.load(Ordering::Relaxed) != doubts
@@ -95,9 +96,9 @@ enum Cause {
 }
 
 impl RemoteSegment {
-    /// Carries out an operation on a thread that is attached, again if the owner has changed what it
-    /// allows since the segment was imported. `operation` may be called several times: whatever of it
-    /// has been done before it is refused, it must not do twice.
+    /// Runs an operation on the calling thread, which is attached; repeats it if the owner has
+    /// changed the access since the segment was imported. `operation` may be called several times,
+    /// and must not repeat effects that a refused call has had.
     #[track_caller]
     pub(super) fn with_engine<R>(
         &self,
@@ -106,7 +107,7 @@ impl RemoteSegment {
     ) -> Result<R, SegmentError> {
         let engine = attached(&self.shared).ok_or(SegmentError::NotAttached)?;
         let mut region = self.info.region(&self.region);
-        // What would not pass with any rights is said before anything is asked for.
+        // Errors that no rights can cure are returned before the owner is asked.
         OpError::check(region.key(), (Rights::ALL, region.len()), (at, count, needs))
             .map_err(|error| SegmentError::refused(self.label(), error))?;
         let mut deadline = None;
@@ -143,10 +144,10 @@ impl RemoteSegment {
             Cause::Refused(error) => (error, false),
             Cause::Doubt => (OpError::Revoked(region.key()), true),
         };
-        // Where memory is mapped it is known whether these are the rights of now.
+        // Where memory is mapped, this process can see whether the rights are current.
         let is_current = region.window().is_some_and(|window| window.is_live());
         let refused = SegmentError::refused(self.label(), refused);
-        // To look for other rights is to wait.
+        // Looking for other rights means waiting.
         let is_over = Instant::now() >= deadline;
         if callback::is_running() || is_over || is_current && !is_doubt {
             return Err(refused);

@@ -5,7 +5,7 @@
 //!   mapped (shared memory), attached thread      otherwise
 //!   check, then load or store                    Engine: a lane, then wait
 //!                    \                              /
-//!                     refused as Revoked: look whether the same export has other rights now
+//!                     refused as Revoked: check whether the same export has other rights now
 //! ```
 
 use std::fmt;
@@ -27,16 +27,16 @@ use crate::table::Notify;
 /// [`RemoteSegment::write_block`] move more.
 pub const MAX_OPERATION: usize = crate::engine::PIECE;
 
-/// A segment that was opened. Clones are the same; any thread may use it, and one that is attached
-/// to the rack, such as a fiber's, does so without a detour.
+/// A segment that was opened. Clones share one state. Any thread may use it; an attached thread, such
+/// as a fiber's, executes its operations directly.
 ///
 /// # What an operation promises
 ///
 /// | Operation | When it returns |
 /// |---|---|
-/// | [`write`](Self::write), [`write_block`](Self::write_block) | the bytes are on their way; [`fence`](Self::fence) says when they are there |
-/// | [`read`](Self::read), [`read_block`](Self::read_block) | the bytes are here |
-/// | [`compare_swap`](Self::compare_swap), [`fetch_add`](Self::fetch_add) | it was done, and the old value is here |
+/// | [`write`](Self::write), [`write_block`](Self::write_block) | the bytes are in flight; [`fence`](Self::fence) returns once they have arrived |
+/// | [`read`](Self::read), [`read_block`](Self::read_block) | the bytes are in the caller's buffer |
+/// | [`compare_swap`](Self::compare_swap), [`fetch_add`](Self::fetch_add) | the operation has taken effect, and its result is the old value |
 /// | [`fence`](Self::fence) | every earlier operation of this thread on segments of that host has taken effect, or the error names the first that was refused |
 ///
 /// Operations of one thread on segments of one host take effect in their order. A word, which is
@@ -57,7 +57,7 @@ pub const MAX_OPERATION: usize = crate::engine::PIECE;
 /// These are the WRITE, READ and CAS of Thekkath, Levy and Lazowska 1994, section 3.1.
 #[derive(Clone)]
 pub struct RemoteSegment {
-    /// As it was when it was opened; `info` has it as it is now.
+    /// The region when the segment was opened; `info` has the current one.
     pub(super) region: RemoteRegion,
     /// Whether a write needs no notification.
     is_silent: bool,
@@ -80,12 +80,12 @@ impl RemoteSegment {
         self.info.label.host
     }
 
-    /// How often its owner had exported the name before this export.
+    /// The number of earlier exports of the name by its owner.
     pub fn generation(&self) -> u32 {
         self.info.generation
     }
 
-    /// Its bytes.
+    /// Its length in bytes.
     pub fn len(&self) -> usize {
         self.region.len()
     }
@@ -95,13 +95,13 @@ impl RemoteSegment {
         self.region.is_empty()
     }
 
-    /// What its owner allowed this host when it was opened. It may change since
+    /// The rights of this host when it was opened. The owner may change them
     /// ([`Segment::set_access`](crate::Segment::set_access)).
     pub fn rights(&self) -> Rights {
         self.region.rights()
     }
 
-    /// When writes notify the owner.
+    /// Which writes notify the owner.
     pub fn notify(&self) -> Notify {
         self.info.notify
     }
@@ -139,13 +139,13 @@ impl RemoteSegment {
 
     // ---- writing -------------------------------------------------------------------------------
 
-    /// Writes `bytes` at byte `at`. They are on their way when this returns.
+    /// Writes `bytes` at byte `at`. They are in flight when this returns.
     ///
     /// # Errors
-    /// What is known here: [`SegmentError::OutOfBounds`], [`SegmentError::Rights`],
+    /// Those that this host detects: [`SegmentError::OutOfBounds`], [`SegmentError::Rights`],
     /// [`SegmentError::TooLarge`] above [`MAX_OPERATION`], [`SegmentError::PeerLost`],
-    /// [`SegmentError::Revoked`]. What the owner refuses later is the error of a
-    /// [`fence`](Self::fence).
+    /// [`SegmentError::Revoked`]. A write that the owner refuses later is an error of
+    /// the next [`fence`](Self::fence).
     #[inline]
     #[track_caller]
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
@@ -159,8 +159,8 @@ impl RemoteSegment {
         self.write_over_lane(at, bytes, Notify::Conditional)
     }
 
-    /// As [`write`](Self::write), and notifies the owner of `bytes.len()` bytes at `at`, behind the
-    /// data, unless it never takes notifications ([`Notify::Never`]).
+    /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
+    /// the segment takes no notifications ([`Notify::Never`]).
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -169,7 +169,7 @@ impl RemoteSegment {
         self.write_over_lane(at, bytes, Notify::Always)
     }
 
-    /// Writes any number of bytes at byte `at`, in parts of which not too many are under way.
+    /// Writes any number of bytes at byte `at`, in pieces, with a limited number of bytes in flight.
     ///
     /// # Errors
     /// As [`write`](Self::write), but for [`SegmentError::TooLarge`].
@@ -184,7 +184,7 @@ impl RemoteSegment {
         self.block_over_lane(at, bytes, Notify::Conditional)
     }
 
-    /// As [`write_block`](Self::write_block), and notifies the owner once, behind all of it.
+    /// As [`write_block`](Self::write_block), and notifies the owner once, after all of it.
     ///
     /// # Errors
     /// As [`write_block`](Self::write_block).
@@ -225,8 +225,8 @@ impl RemoteSegment {
 
     // ---- reading -------------------------------------------------------------------------------
 
-    /// Fills `out` with the bytes at byte `at`. A fiber that has to wait parks; whatever becomes of
-    /// it, nothing writes to `out` after this has returned.
+    /// Fills `out` with the bytes at byte `at`. A fiber that has to wait parks. Nothing writes to
+    /// `out` after this has returned, or the fiber was unwound.
     ///
     /// # Errors
     /// [`SegmentError::OutOfBounds`], [`SegmentError::Rights`], [`SegmentError::TooLarge`] above
@@ -243,7 +243,7 @@ impl RemoteSegment {
         self.read_over_lane(at, out)
     }
 
-    /// Fills `out`, of any length, with the bytes at byte `at`, several parts at a time.
+    /// Fills `out`, of any length, with the bytes at byte `at`, several pieces at a time.
     ///
     /// # Errors
     /// As [`read`](Self::read), but for [`SegmentError::TooLarge`].
@@ -377,13 +377,13 @@ impl RemoteSegment {
         let needs = if thread.is_some() { Rights::ATOMIC | Rights::WRITE } else { Rights::ATOMIC };
         let segment = self.clone();
         run(&self.shared, move |_| {
-            // What was swapped is not swapped again if only the notification is refused.
+            // If only the notification is refused, the operation is not repeated.
             let mut swapped = None;
             let result = segment.with_engine((at, 8, needs), |engine, region| {
                 if !at.is_multiple_of(8) {
                     return Err(OpError::Misaligned(at));
                 }
-                // Nothing is done that could then not be told.
+                // Checked first: a notification must not be refused after the word was changed.
                 region.check(at, 8, needs)?;
                 let old = match swapped {
                     Some(old) => old,
@@ -394,7 +394,8 @@ impl RemoteSegment {
                 }
                 Ok(old)
             });
-            // It was done. An owner that has revoked the segment since, or is gone, is not told.
+            // The operation has taken effect. An owner that has revoked the segment since, or is
+            // gone, gets no notification.
             swapped.map_or(result, Ok)
         })
     }
@@ -406,9 +407,9 @@ impl RemoteSegment {
     /// its operations.
     ///
     /// # Errors
-    /// Why the first of them that was refused was: it may have been on another segment of that host,
-    /// which the error names. [`SegmentError::AccessChanged`] if the owner has changed what hosts may
-    /// do while writes were on their way, so that some of them may be lost: write them again.
+    /// The error of the first operation that was refused; the error names its segment, which may be
+    /// another one of that host. [`SegmentError::AccessChanged`] if the owner has changed the access
+    /// while writes were in flight, so that some of them may be lost: write them again.
     /// [`SegmentError::PeerLost`].
     #[track_caller]
     pub fn fence(&self) -> Result<(), SegmentError> {
@@ -455,13 +456,13 @@ impl RemoteSegment {
         self.mapped()?.load_word(at)
     }
 
-    /// What is mapped, for a thread that may use it directly.
+    /// The mapping, if the calling thread may use it directly.
     #[inline(always)]
     pub(super) fn mapped(&self) -> Option<&Window> {
         if is_attached(&self.shared) { self.region.window() } else { None }
     }
 
-    /// The thread that is to be told of an operation whose caller wants what `wanted` says.
+    /// The thread of the owner to notify, if the segment and the caller (`wanted`) ask for that.
     fn told(&self, wanted: Notify) -> Option<u32> {
         let tell = match self.info.notify {
             Notify::Always => true,
@@ -471,7 +472,7 @@ impl RemoteSegment {
         tell.then_some(self.info.thread)
     }
 
-    /// Carries out an operation with bytes of the caller.
+    /// Runs an operation with bytes of the caller.
     #[track_caller]
     fn with_bytes(
         &self,

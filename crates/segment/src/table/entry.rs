@@ -1,4 +1,4 @@
-//! [`Entry`]: what the registry says of one name, and its 16 words in a slot of the table.
+//! [`Entry`]: the registry's entry of one name, and its 16 words in a slot of the table.
 //!
 //! ```text
 //!   word 0        kind | notify << 8 | bytes of the name << 16 | thread << 32
@@ -49,18 +49,18 @@ const SEGMENT: u8 = 1;
 const TRUST: u8 = 2;
 const DELETED: u8 = 3;
 
-/// What the registry of a host says of a name.
+/// The entry of a name in the registry of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// The name.
     pub name: Name,
-    /// How often this name was exported. It tells a segment from an earlier one of the same name.
+    /// The number of earlier exports of the name. It distinguishes a segment from earlier ones.
     pub generation: u32,
-    /// What has this name.
+    /// The object that the name stands for.
     pub what: Published,
 }
 
-/// What has a name.
+/// The object that a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Published {
     /// Memory.
@@ -74,13 +74,13 @@ pub enum Published {
         /// The thread of its owner that is notified.
         thread: u32,
     },
-    /// A trust that its owner hands to everyone who asks.
+    /// A trust, which its owner hands to every host that asks.
     Trust {
         /// The thread of the owner to ask.
         thread: u32,
-        /// Which of its publications it is.
+        /// The number of the publication.
         id: u64,
-        /// The type of the property.
+        /// A hash of the type of the property.
         type_id: u64,
     },
 }
@@ -107,13 +107,13 @@ pub enum Slot {
     Entry(Entry),
 }
 
-/// Why the words of a slot are not its content.
+/// Why the words of a slot could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SlotError {
     /// They were read while the owner wrote them.
     #[error("torn entry: it was read while its owner wrote it; read it again")]
     Torn,
-    /// The owner wrote what no host of this build writes.
+    /// The owner wrote an entry that no host of this build writes.
     #[error("malformed entry")]
     Malformed(#[source] Malformed),
 }
@@ -131,7 +131,7 @@ pub enum Malformed {
     #[error("thread {0} out of range: expected less than {THREADS_PER_HOST}")]
     Thread(u32),
     /// It is not the key of a segment.
-    #[error("region key {0:?} of a segment: expected another number than 0 in segments")]
+    #[error("invalid segment key {0:?}: expected a nonzero number in the segments' name space")]
     Key(RegionKey),
     /// No segment is so long.
     #[error("segment of {0} bytes: expected 1 to {max}", max = MAX_LEN)]
@@ -139,7 +139,7 @@ pub enum Malformed {
     /// No name is so long.
     #[error("name of {0} bytes: expected 1 to {max}", max = Name::MAX_LEN)]
     NameLen(u8),
-    /// The name is none.
+    /// The name is invalid.
     #[error("entry without a valid name")]
     Name(#[source] InvalidName),
     /// The name is not text.

@@ -33,7 +33,7 @@ pub fn home_slot(name: &Name, slots: usize) -> usize {
 #[inline]
 pub(crate) fn home_of(key: &[u8], slots: usize) -> usize {
     assert!(slots > 0, "a table without slots");
-    // Not `hash_one`: what a slice adds to its bytes is the standard library's affair.
+    // Not `hash_one`: a slice also hashes its length, in a way that the standard library may change.
     let mut hasher = HASHER.build_hasher();
     hasher.write(key);
     // Multiply and shift instead of a remainder: the upper half of hash * slots.

@@ -1,6 +1,6 @@
-//! [`Places`]: which slots of an open-addressed table are taken, as its owner knows it. The registry
-//! ([`Table`](crate::table::Table)) and maps of records ([`RecordMap`](crate::RecordMap)) have it in
-//! common; what is in a slot is theirs.
+//! [`Places`]: which slots of an open-addressed table are taken, as its owner knows it. The
+//! registry ([`Table`](crate::table::Table)) and maps of records ([`RecordMap`](crate::RecordMap))
+//! share it; the content of a slot is theirs.
 //!
 //! Entries never move: a peer that has passed a slot would miss an entry that moves there. So removal
 //! leaves a tombstone, but only where lookups of other entries must look past the slot. For each slot
@@ -14,7 +14,7 @@
 //!   remove c                      | a |   |   |   |             0 0 0 0
 //! ```
 
-/// What the owner knows of a slot.
+/// The owner's state of a slot.
 #[derive(Clone, Copy, Default)]
 struct State {
     is_live: bool,
@@ -26,12 +26,12 @@ struct State {
 pub(crate) struct Places(Vec<State>);
 
 impl Places {
-    /// Those of an empty table.
+    /// The slots of an empty table.
     pub(crate) fn new(slots: usize) -> Self {
         Self(vec![State::default(); slots])
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -59,8 +59,8 @@ impl Places {
         self.0[slot].is_live = false;
     }
 
-    /// Lookups of the entry that was in `slot` pass no slots any more; those that are no tombstones
-    /// any more as a result, which must be written as empty.
+    /// Lookups of the entry that was in `slot` no longer pass the slots before it. Returns the slots
+    /// that need no tombstone any more; write them as empty.
     pub(crate) fn forget_path(&mut self, home: usize, slot: usize) -> Vec<usize> {
         let mut cleared = Vec::new();
         for passed in path(home, slot, self.len()) {

@@ -18,24 +18,24 @@ use crate::table::home::{SLOTS, home_slot};
 /// has ended.
 pub const TORN_READS: u32 = if cfg!(loom) { 2 } else { 64 };
 
-/// How a lookup proceeds when the first slots do not have the name.
+/// How a lookup handles a hash collision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Strategy {
-    /// Reads slots until it knows.
+    /// Reads slots until it finds the name or an empty slot.
     #[default]
     Probe,
     /// Asks the owner at once.
     Ask,
-    /// Reads so many slots, then asks the owner.
+    /// Reads up to this number of slots, then asks the owner.
     ProbeThenAsk(u32),
 }
 
-/// What a lookup needs next.
+/// The next step of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// These bytes of the registry: read them and call [`Probe::take`].
     Read(Range<usize>),
-    /// Nothing: it has ended.
+    /// The lookup has ended.
     Done(Lookup),
 }
 
@@ -46,14 +46,14 @@ pub enum Lookup {
     Found(Entry),
     /// The owner has not published the name.
     NotFound,
-    /// Nothing known after as many READs as the strategy allows: the owner must be asked.
+    /// Not found by the READs that the strategy allows: the owner must be asked.
     Ask,
     /// A slot was torn [`TORN_READS`] times in a row: ask the owner, or look up again later.
     Torn {
         /// Which slot.
         slot: usize,
     },
-    /// The owner wrote what no host of this build writes.
+    /// The owner wrote an entry that no host of this build writes.
     Malformed {
         /// Which slot.
         slot: usize,
@@ -150,8 +150,8 @@ impl Probe {
         if self.done.is_some() {
             return;
         }
-        // Pairs with the fence of `Table::write`: what this slot says, other slots and the memory of
-        // the name are not older.
+        // Pairs with the fence of `Table::write`: later loads of other slots, and of the memory
+        // that the name stands for, are not older than this slot.
         fence(Ordering::Acquire);
         let slot = self.slot();
         match Slot::decode_bytes(bytes) {

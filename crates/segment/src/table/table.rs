@@ -1,7 +1,7 @@
 //! [`Table`]: the owner's side of its registry.
 //!
-//! The owner keeps what it published in its own memory and only ever writes the table, so what it
-//! knows of its names does not depend on memory that is exported.
+//! The owner keeps its entries in private memory and only ever writes the table, so it never trusts
+//! exported memory.
 //!
 //! [`Places`] decides which slot an entry gets, and when a slot whose entry was removed is empty.
 
@@ -164,8 +164,8 @@ impl Table {
     fn write(&mut self, slot: usize, old: Slot, new: Slot) {
         let (old, new) = (old.encode(), new.encode());
         debug_assert!(Slot::decode(&new).is_ok(), "an entry that peers refuse: {new:x?}");
-        // Whoever reads one of the words below and then has a fence (`Probe::take`) sees everything
-        // that was done before: the writes to other slots, and what the name stands for.
+        // A reader that loads one of the words below and then has a fence (`Probe::take`) sees all
+        // earlier writes: those to other slots, and to the memory that the name stands for.
         fence(Ordering::Release);
         for (at, (old, new)) in old.into_iter().zip(new).enumerate() {
             if old != new {
@@ -178,7 +178,7 @@ impl Table {
         }
     }
 
-    /// Has `hook` called after every store, so that tests read what concurrent readers see.
+    /// Calls `hook` after every store, so that tests read what concurrent readers see.
     #[cfg(test)]
     pub(crate) fn after_store(&mut self, hook: impl FnMut() + Send + 'static) {
         self.after_store = Some(Box::new(hook));
