@@ -130,6 +130,7 @@ mod tests {
             "machine",
             "memcached",
             "rdma",
+            "registry",
             "shm",
             "slurm",
         ];
