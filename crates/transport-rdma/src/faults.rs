@@ -184,7 +184,8 @@ fn an_operation_that_is_flushed_is_one_work_request_and_one_doorbell() {
     let _region = hosts[1].export(RegionKey(1), 64, Rights::ALL.into()).unwrap();
     let remote = hosts[0].import(HostId(1), RegionKey(1), SOON).unwrap();
     let memory = SharedBytes::heap(8);
-    let operations: [&dyn Fn(&mut dyn Lane) -> Result<(), OpError>; 4] = [
+    type Start<'a> = &'a dyn Fn(&mut dyn Lane) -> Result<(), OpError>;
+    let operations: [Start<'_>; 4] = [
         &|lane| lane.write(&remote, 0, &memory),
         &|lane| lane.read(&remote, 0, &memory, 1),
         &|lane| lane.fetch_add(&remote, 8, 1, 2),
