@@ -39,7 +39,7 @@ fn writes_are_inhibited_and_allowed_while_a_peer_writes_and_reads() {
             let still = bytes();
             for _ in 0..20 {
                 attached.park(Duration::from_millis(1));
-                assert!(bytes() == still, "written while nobody may write");
+                assert!(bytes() == still, "written while no host has the right to write");
             }
             segment.set_access(Access::all(Rights::ALL)).expect("the first access");
         }

@@ -55,7 +55,7 @@ pub fn a_lost_host_is_reported_and_its_names_go(make: Make) {
         let victim = script(|victim| {
             let _segment = victim.export("dies", 8);
             victim.meet();
-            // It lives on as a thread, which nobody hears.
+            // It lives on as a thread of which no peer hears.
             victim.until("the end", || victim.is_awaited());
         });
         play_in(&rack, [survivor, victim]);

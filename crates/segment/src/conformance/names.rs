@@ -18,11 +18,11 @@ fn is_not_found<T>(result: &Result<T, SegmentError>) -> bool {
     matches!(result, Err(SegmentError::NotFound { .. }))
 }
 
-/// Names that nobody publishes, before and after somebody publishes others.
+/// Names that no host publishes, before and after a host publishes others.
 pub fn a_name_that_is_not_published_is_not_found(make: Make) {
     let owner = script(|owner| {
         owner.meet();
-        // Nobody has a registry yet.
+        // No host has a registry yet.
         owner.meet();
         let _other = owner.export("other", 8);
         owner.meet();

@@ -54,7 +54,7 @@ impl Candidate {
     /// How long an operation takes.
     ///
     /// # Panics
-    /// If the candidate's unit is none of time.
+    /// If the unit of the candidate does not measure time.
     pub fn duration(&self, name: impl Into<String>, plan: Plan) -> Case {
         let per_ns = self.per_ns();
         self.converted(name, self.unit, plan, move |ns| ns * per_ns)

@@ -36,7 +36,7 @@ pub enum Access {
 pub enum Wait {
     /// It polls and never sleeps.
     Polls,
-    /// It sleeps as soon as there is none.
+    /// It sleeps as soon as no notification waits.
     Sleeps,
 }
 

@@ -290,7 +290,7 @@ impl Importer {
         Ok(())
     }
 
-    /// What was written and fenced is there: nobody else writes the word.
+    /// A fenced write is visible: this importer is the only writer of the word.
     fn write_own(&mut self, segment: &RemoteSegment) -> Attempt {
         self.number += 1;
         let (word, before) = (seal(self.number), REFUSED.get());
