@@ -81,9 +81,9 @@ impl Exports {
 /// Counts the operations on a region that were refused as revoked and that no caller waits for, such
 /// as writes. Clones share the count.
 #[derive(Clone, Default)]
-pub(crate) struct Doubts(Arc<AtomicU32>);
+pub(crate) struct RefusalCount(Arc<AtomicU32>);
 
-impl Doubts {
+impl RefusalCount {
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
@@ -95,7 +95,7 @@ struct Opened {
     name: Name,
     /// The segment's generation.
     generation: u32,
-    doubts: Doubts,
+    refusals: RefusalCount,
 }
 
 /// The regions that were opened. Regions that no [`RemoteSegment`](crate::RemoteSegment) uses any
@@ -112,7 +112,7 @@ impl Openings {
 
     fn forget_unused(&mut self) {
         if self.regions.len() >= 2 * self.left.max(Self::FEW) {
-            self.regions.retain(|_, opened| Arc::strong_count(&opened.doubts.0) > 1);
+            self.regions.retain(|_, opened| Arc::strong_count(&opened.refusals.0) > 1);
             self.left = self.regions.len();
         }
     }
@@ -142,14 +142,14 @@ impl Shared {
     }
 
     /// A region was opened under this name, with this generation of the segment.
-    pub(crate) fn open(&self, region: (HostId, RegionKey), named: (Name, u32)) -> Doubts {
+    pub(crate) fn open(&self, region: (HostId, RegionKey), named: (Name, u32)) -> RefusalCount {
         let mut opened = self.opened.lock();
         opened.forget_unused();
         let (name, generation) = named;
-        let fresh = || Opened { name, generation, doubts: Doubts::default() };
+        let fresh = || Opened { name, generation, refusals: RefusalCount::default() };
         let entry = opened.regions.entry(region).or_insert_with(fresh);
         (entry.name, entry.generation) = named;
-        entry.doubts.clone()
+        entry.refusals.clone()
     }
 
     /// The name of a region that was opened, and the segment's generation.
@@ -160,7 +160,7 @@ impl Shared {
     /// An operation on a region was refused as revoked: the next one imports it again.
     pub(crate) fn doubt(&self, region: (HostId, RegionKey)) {
         if let Some(opened) = self.opened.lock().regions.get(&region) {
-            opened.doubts.0.fetch_add(1, Ordering::Relaxed);
+            opened.refusals.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 

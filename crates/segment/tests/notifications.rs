@@ -41,7 +41,7 @@ fn write_from(user: &Host, name: &str, words: usize) {
 fn check(segment: &Segment, number: usize, told: Notification) {
     let at = number % 16;
     assert_eq!((told.from.0, told.offset, told.len, told.missed), (1, 8 * at, 8, 0));
-    let word = segment.get::<u64>(at).expect("inside");
+    let word = segment.at::<u64>(at).read().expect("inside");
     assert!(word >= number as u64, "notified of {number}, found {word}");
 }
 
@@ -297,7 +297,7 @@ fn callbacks_use_segments_and_drop_their_own() {
                         assert_eq!((told.offset, told.len), (0, 8));
                         let mut own = own.lock().unwrap();
                         let Some(segment) = &*own else { return };
-                        let word = segment.get::<u64>(0).expect("a word");
+                        let word = segment.at::<u64>(0).read().expect("a word");
                         if word < ROUNDS {
                             other.at::<u64>(0).write_notify(&(word + 1)).expect("a write");
                         } else {

@@ -36,7 +36,7 @@ pub(crate) fn attached(shared: &Arc<Shared>) -> Option<Rc<Engine>> {
 }
 
 /// The segments of the rack that the calling thread is attached to.
-pub(crate) fn here() -> Option<Arc<Shared>> {
+pub(crate) fn current() -> Option<Arc<Shared>> {
     ENGINE.with_borrow(|engine| engine.as_ref().map(|engine| engine.shared.clone()))
 }
 

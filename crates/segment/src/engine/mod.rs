@@ -8,6 +8,6 @@ mod engine;
 mod windows;
 
 pub use self::attach::{Attached, Server};
-pub(crate) use self::attach::{attached, here, is_attached, run};
+pub(crate) use self::attach::{attached, current, is_attached, run};
 pub(crate) use self::engine::{ANSWER, Engine};
 pub(crate) use self::windows::PIECE;

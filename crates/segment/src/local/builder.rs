@@ -1,10 +1,10 @@
-//! [`Builder`]: the settings of a segment to export.
+//! [`SegmentBuilder`]: the settings of a segment to export.
 
 use std::sync::Arc;
 
 use transport_api::{Access, Rights};
 
-use crate::engine::{here, run};
+use crate::engine::{current, run};
 use crate::error::{Label, SegmentError};
 use crate::local::segment::Segment;
 use crate::name::Name;
@@ -14,7 +14,7 @@ use crate::table::Notify;
 /// The settings of a segment to export: `segments.builder("prices").len(64 << 10).export()`.
 #[derive(Clone)]
 #[must_use = "nothing is exported until `export` is called"]
-pub struct Builder {
+pub struct SegmentBuilder {
     /// `None` if the thread that created it was attached to no rack.
     shared: Option<Arc<Shared>>,
     name: String,
@@ -44,15 +44,15 @@ impl Segment {
     /// let prices = RemoteSegment::open("prices")?;
     /// prices.at::<u64>(3).write(&70)?;
     /// prices.fence()?;
-    /// assert_eq!(owner.get::<u64>(3)?, 70);
+    /// assert_eq!(owner.at::<u64>(3).read()?, 70);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn builder(name: &str) -> Builder {
-        Builder::new(here(), name)
+    pub fn builder(name: &str) -> SegmentBuilder {
+        SegmentBuilder::new(current(), name)
     }
 }
 
-impl Builder {
+impl SegmentBuilder {
     pub(crate) fn new(shared: Option<Arc<Shared>>, name: &str) -> Self {
         Self {
             shared,

@@ -10,10 +10,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::engine::run;
 use crate::error::{Label, SegmentError};
+use crate::local::element::Element;
 use crate::local::grants::{Change, Grants};
 use crate::name::Name;
 use crate::notification::queue::Queue;
 use crate::notification::{Notification, Notifications};
+use crate::place::offset_of;
 use crate::record::{Record, RecordWriter};
 use crate::shared::{Exported, Shared};
 use crate::table::{Entry, Notify, Published};
@@ -113,37 +115,27 @@ impl Segment {
         Ok(())
     }
 
-    /// Writes element `index` of the segment as an array of `T`.
-    ///
-    /// # Errors
-    /// [`SegmentError::OutOfBounds`].
-    pub fn put<T: IntoBytes + Immutable>(
-        &self,
-        index: usize,
-        value: &T,
-    ) -> Result<(), SegmentError> {
-        self.write(index.saturating_mul(size_of::<T>()), value.as_bytes())
+    /// Element `index` of the segment as an array of `T`.
+    #[inline(always)]
+    pub fn at<T>(&self, index: usize) -> Element<'_, T> {
+        Element::new(self, offset_of::<T>(index))
     }
 
-    /// Reads element `index` of the segment as an array of `T`.
-    ///
-    /// # Errors
-    /// [`SegmentError::OutOfBounds`].
-    pub fn get<T: FromBytes + IntoBytes>(&self, index: usize) -> Result<T, SegmentError> {
-        let mut value = T::new_zeroed();
-        self.read(index.saturating_mul(size_of::<T>()), value.as_mut_bytes())?;
-        Ok(value)
+    /// The `T` at byte `offset`, which must be a multiple of `T`'s alignment.
+    #[inline(always)]
+    pub fn at_byte<T>(&self, offset: usize) -> Element<'_, T> {
+        Element::new(self, offset)
     }
 
     /// The writer of record `index` of the segment as an array of records of `T`.
     ///
     /// # Errors
-    /// As [`record_at`](Self::record_at).
+    /// As [`record_at_byte`](Self::record_at_byte).
     pub fn record<T>(&self, index: usize) -> Result<RecordWriter<T>, SegmentError>
     where
         T: FromBytes + IntoBytes + Immutable,
     {
-        self.record_at(index.saturating_mul(Record::<T>::BYTES))
+        self.record_at_byte(index.saturating_mul(Record::<T>::BYTES))
     }
 
     /// The writer of the record of a `T` at byte `at`, which has [`Record::BYTES`] bytes. Versions
@@ -153,16 +145,20 @@ impl Segment {
     ///
     /// # Errors
     /// [`SegmentError::Misaligned`] if `at` is not a multiple of eight, [`SegmentError::OutOfBounds`].
-    pub fn record_at<T>(&self, at: usize) -> Result<RecordWriter<T>, SegmentError>
+    pub fn record_at_byte<T>(&self, at: usize) -> Result<RecordWriter<T>, SegmentError>
     where
         T: FromBytes + IntoBytes + Immutable,
     {
         self.check(at, Record::<T>::BYTES)?;
         if !at.is_multiple_of(8) {
-            let segment = self.label.clone();
-            return Err(SegmentError::Misaligned { segment, at, align: 8 });
+            return Err(self.misaligned(at, 8));
         }
         Ok(RecordWriter::new(self.memory.clone(), at))
+    }
+
+    #[cold]
+    pub(super) fn misaligned(&self, at: usize, align: usize) -> SegmentError {
+        SegmentError::Misaligned { segment: self.label.clone(), at, align }
     }
 
     fn check(&self, at: usize, count: usize) -> Result<(), SegmentError> {

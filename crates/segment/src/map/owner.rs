@@ -84,7 +84,7 @@ impl<K: Plain, V: Plain> RecordMap<K, V> {
     /// its key and value.
     ///
     /// # Errors
-    /// As [`Builder::export`](crate::Builder::export); [`SegmentError::TooLarge`] if `capacity`
+    /// As [`SegmentBuilder::export`](crate::SegmentBuilder::export); [`SegmentError::TooLarge`] if `capacity`
     /// entries exceed the address space.
     #[track_caller]
     pub fn export(segments: &Segments, name: &str, capacity: usize) -> Result<Self, SegmentError> {

@@ -6,7 +6,7 @@ mod record;
 mod renewal;
 mod segment;
 
-pub use self::element::Element;
+pub use self::element::RemoteElement;
 pub use self::open::OpenOptions;
 pub use self::record::RemoteRecord;
 pub use self::segment::{MAX_OPERATION, RemoteSegment};

@@ -54,7 +54,7 @@ impl RemoteSegment {
     /// [`SegmentError::OutOfBounds`].
     #[inline]
     pub fn record<T>(&self, index: usize) -> Result<RemoteRecord<'_, T>, SegmentError> {
-        self.record_at(index.saturating_mul(Record::<T>::BYTES))
+        self.record_at_byte(index.saturating_mul(Record::<T>::BYTES))
     }
 
     /// The record of a `T` at byte `at`, which has [`Record::BYTES`] bytes.
@@ -62,7 +62,7 @@ impl RemoteSegment {
     /// # Errors
     /// [`SegmentError::Misaligned`] if `at` is not a multiple of eight, [`SegmentError::OutOfBounds`].
     #[inline]
-    pub fn record_at<T>(&self, at: usize) -> Result<RemoteRecord<'_, T>, SegmentError> {
+    pub fn record_at_byte<T>(&self, at: usize) -> Result<RemoteRecord<'_, T>, SegmentError> {
         let place = (at, Record::<T>::BYTES, Rights::NONE);
         OpError::check(self.region.key(), (Rights::ALL, self.len()), place)
             .and_then(|()| if at.is_multiple_of(8) { Ok(()) } else { Err(OpError::Misaligned(at)) })

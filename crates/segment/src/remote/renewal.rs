@@ -15,7 +15,7 @@
 //!
 //! Writes are not acknowledged, so the owner refuses those in flight after `write` has returned: a
 //! fence reports that ([`SegmentError::AccessChanged`]), and the next operation imports the region
-//! again, because the refusal was counted ([`Doubts`]).
+//! again, because the refusal was counted ([`RefusalCount`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -27,8 +27,9 @@ use crate::engine::{Engine, attached};
 use crate::error::{Label, SegmentError};
 use crate::lookup;
 use crate::notification::callback;
+use crate::place::Place;
 use crate::remote::segment::RemoteSegment;
-use crate::shared::{Doubts, Shared};
+use crate::shared::{RefusalCount, Shared};
 use crate::table::{Entry, Notify};
 
 /// The timeout of an operation while the access of its segment changes.
@@ -51,7 +52,7 @@ pub(super) struct Info {
     pub(super) thread: u32,
     /// The region since the owner has changed access.
     renewed: Mutex<Option<RemoteRegion>>,
-    doubts: Doubts,
+    refusals: RefusalCount,
     /// The count up to which the region was imported again.
     settled: AtomicU32,
     /// Whether its owner publishes this export no more: for good, so that nobody asks again.
@@ -66,19 +67,19 @@ impl Info {
         (notify, thread): (Notify, u32),
     ) -> Info {
         let (generation, name) = (entry.generation, label.name);
-        let doubts = shared.open((label.host, region.key()), (name, generation));
-        let settled = AtomicU32::new(doubts.count());
+        let refusals = shared.open((label.host, region.key()), (name, generation));
+        let settled = AtomicU32::new(refusals.count());
         let (renewed, is_gone) = (Mutex::new(None), AtomicBool::new(false));
-        Info { label, generation, notify, thread, renewed, doubts, settled, is_gone }
+        Info { label, generation, notify, thread, renewed, refusals, settled, is_gone }
     }
 
     /// Whether an operation that no caller waits for was refused since the last call. Always false
     /// inside a callback, which must not wait.
     fn has_doubt(&self) -> bool {
-        let doubts = self.doubts.count();
-        self.settled.load(Ordering::Relaxed) != doubts
+        let refusals = self.refusals.count();
+        self.settled.load(Ordering::Relaxed) != refusals
             && !callback::is_running()
-            && self.settled.swap(doubts, Ordering::Relaxed) != doubts
+            && self.settled.swap(refusals, Ordering::Relaxed) != refusals
     }
 
     /// The region as it was imported last.
@@ -102,13 +103,13 @@ impl RemoteSegment {
     #[track_caller]
     pub(super) fn with_engine<R>(
         &self,
-        (at, count, needs): (usize, usize, Rights),
+        Place { at, len, needs }: Place,
         mut operation: impl FnMut(&Engine, &RemoteRegion) -> Result<R, OpError>,
     ) -> Result<R, SegmentError> {
         let engine = attached(&self.shared).ok_or(SegmentError::NotAttached)?;
         let mut region = self.info.region(&self.region);
         // Errors that no rights can cure are returned before the owner is asked.
-        OpError::check(region.key(), (Rights::ALL, region.len()), (at, count, needs))
+        OpError::check(region.key(), (Rights::ALL, region.len()), (at, len, needs))
             .map_err(|error| SegmentError::refused(self.label(), error))?;
         let mut deadline = None;
         loop {

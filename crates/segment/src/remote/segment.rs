@@ -18,7 +18,8 @@ use crate::engine::{Engine, attached, is_attached, run};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::notification::callback;
-use crate::remote::element::Element;
+use crate::place::{Place, offset_of};
+use crate::remote::element::RemoteElement;
 use crate::remote::renewal::Info;
 use crate::shared::Shared;
 use crate::table::Notify;
@@ -125,16 +126,14 @@ impl RemoteSegment {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline(always)]
-    pub fn at<T>(&self, index: usize) -> Element<'_, T> {
-        // An index beyond all memory is out of bounds, and not misaligned.
-        let last = usize::MAX - usize::MAX % align_of::<T>();
-        Element::new(self, index.checked_mul(size_of::<T>()).unwrap_or(last))
+    pub fn at<T>(&self, index: usize) -> RemoteElement<'_, T> {
+        RemoteElement::new(self, offset_of::<T>(index))
     }
 
     /// The `T` at byte `offset`, which must be a multiple of `T`'s alignment.
     #[inline(always)]
-    pub fn at_byte<T>(&self, offset: usize) -> Element<'_, T> {
-        Element::new(self, offset)
+    pub fn at_byte<T>(&self, offset: usize) -> RemoteElement<'_, T> {
+        RemoteElement::new(self, offset)
     }
 
     // ---- writing -------------------------------------------------------------------------------
@@ -156,7 +155,7 @@ impl RemoteSegment {
         {
             return Ok(());
         }
-        self.write_over_lane(at, bytes, Notify::Conditional)
+        self.write_over_lane(at, bytes, false)
     }
 
     /// As [`write`](Self::write), and then notifies the owner of `bytes.len()` bytes at `at`, unless
@@ -166,7 +165,7 @@ impl RemoteSegment {
     /// As [`write`](Self::write).
     #[track_caller]
     pub fn write_notify(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
-        self.write_over_lane(at, bytes, Notify::Always)
+        self.write_over_lane(at, bytes, true)
     }
 
     /// Writes any number of bytes at byte `at`, in pieces, with a limited number of bytes in flight.
@@ -181,7 +180,7 @@ impl RemoteSegment {
         {
             return Ok(());
         }
-        self.block_over_lane(at, bytes, Notify::Conditional)
+        self.block_over_lane(at, bytes, false)
     }
 
     /// As [`write_block`](Self::write_block), and notifies the owner once, after all of it.
@@ -190,17 +189,22 @@ impl RemoteSegment {
     /// As [`write_block`](Self::write_block).
     #[track_caller]
     pub fn write_block_notify(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
-        self.block_over_lane(at, bytes, Notify::Always)
+        self.block_over_lane(at, bytes, true)
     }
 
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn write_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
+    fn write_over_lane(
+        &self,
+        at: usize,
+        bytes: &[u8],
+        is_notify_requested: bool,
+    ) -> Result<(), SegmentError> {
         if bytes.len() > MAX_OPERATION {
             return Err(SegmentError::TooLarge { len: bytes.len(), max: MAX_OPERATION });
         }
-        let thread = self.told(wanted);
+        let thread = self.thread_to_notify(is_notify_requested);
         self.with_bytes(at, bytes, Rights::WRITE, move |engine, region, bytes| {
             engine.write(region, at, bytes, thread)
         })
@@ -209,8 +213,13 @@ impl RemoteSegment {
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn block_over_lane(&self, at: usize, bytes: &[u8], wanted: Notify) -> Result<(), SegmentError> {
-        let thread = self.told(wanted);
+    fn block_over_lane(
+        &self,
+        at: usize,
+        bytes: &[u8],
+        is_notify_requested: bool,
+    ) -> Result<(), SegmentError> {
+        let thread = self.thread_to_notify(is_notify_requested);
         self.with_bytes(at, bytes, Rights::WRITE, move |engine, region, bytes| {
             match region.window() {
                 Some(window) => window.write_from(at, bytes)?,
@@ -272,12 +281,13 @@ impl RemoteSegment {
     #[track_caller]
     fn read_block_over_lane(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
         if is_attached(&self.shared) {
-            return self.with_engine((at, out.len(), Rights::READ), |engine, region| match region
-                .window()
-            {
-                Some(window) => window.read_into(at, out),
-                None => engine.read_block(region, at, out),
-            });
+            return self.with_engine(
+                Place { at, len: out.len(), needs: Rights::READ },
+                |engine, region| match region.window() {
+                    Some(window) => window.read_into(at, out),
+                    None => engine.read_block(region, at, out),
+                },
+            );
         }
         // Another thread reads, into memory of its own.
         let (segment, len) = (self.clone(), out.len());
@@ -305,11 +315,9 @@ impl RemoteSegment {
         {
             return Ok(old);
         }
-        self.atomic_over_lane(at, Notify::Conditional, move |engine, region| {
-            match region.window() {
-                Some(window) => window.compare_swap(at, expected, new),
-                None => engine.compare_swap(region, at, (expected, new)),
-            }
+        self.atomic_over_lane(at, false, move |engine, region| match region.window() {
+            Some(window) => window.compare_swap(at, expected, new),
+            None => engine.compare_swap(region, at, (expected, new)),
         })
     }
 
@@ -325,7 +333,7 @@ impl RemoteSegment {
         expected: u64,
         new: u64,
     ) -> Result<u64, SegmentError> {
-        self.atomic_over_lane(at, Notify::Always, move |engine, region| match region.window() {
+        self.atomic_over_lane(at, true, move |engine, region| match region.window() {
             Some(window) => window.compare_swap(at, expected, new),
             None => engine.compare_swap(region, at, (expected, new)),
         })
@@ -343,11 +351,9 @@ impl RemoteSegment {
         {
             return Ok(old);
         }
-        self.atomic_over_lane(at, Notify::Conditional, move |engine, region| {
-            match region.window() {
-                Some(window) => window.fetch_add(at, addend),
-                None => engine.fetch_add(region, at, addend),
-            }
+        self.atomic_over_lane(at, false, move |engine, region| match region.window() {
+            Some(window) => window.fetch_add(at, addend),
+            None => engine.fetch_add(region, at, addend),
         })
     }
 
@@ -358,7 +364,7 @@ impl RemoteSegment {
     /// As [`compare_swap`](Self::compare_swap).
     #[track_caller]
     pub fn fetch_add_notify(&self, at: usize, addend: u64) -> Result<u64, SegmentError> {
-        self.atomic_over_lane(at, Notify::Always, move |engine, region| match region.window() {
+        self.atomic_over_lane(at, true, move |engine, region| match region.window() {
             Some(window) => window.fetch_add(at, addend),
             None => engine.fetch_add(region, at, addend),
         })
@@ -370,16 +376,16 @@ impl RemoteSegment {
     fn atomic_over_lane(
         &self,
         at: usize,
-        wanted: Notify,
+        is_notify_requested: bool,
         operation: impl Fn(&Engine, &RemoteRegion) -> Result<u64, OpError> + Send + 'static,
     ) -> Result<u64, SegmentError> {
-        let thread = self.told(wanted);
+        let thread = self.thread_to_notify(is_notify_requested);
         let needs = if thread.is_some() { Rights::ATOMIC | Rights::WRITE } else { Rights::ATOMIC };
         let segment = self.clone();
         run(&self.shared, move |_| {
             // If only the notification is refused, the operation is not repeated.
             let mut swapped = None;
-            let result = segment.with_engine((at, 8, needs), |engine, region| {
+            let result = segment.with_engine(Place { at, len: 8, needs }, |engine, region| {
                 if !at.is_multiple_of(8) {
                     return Err(OpError::Misaligned(at));
                 }
@@ -462,14 +468,10 @@ impl RemoteSegment {
         if is_attached(&self.shared) { self.region.window() } else { None }
     }
 
-    /// The thread of the owner to notify, if the segment and the caller (`wanted`) ask for that.
-    fn told(&self, wanted: Notify) -> Option<u32> {
-        let tell = match self.info.notify {
-            Notify::Always => true,
-            Notify::Never => false,
-            Notify::Conditional => wanted == Notify::Always,
-        };
-        tell.then_some(self.info.thread)
+    /// The thread of the owner to notify of an operation, if the segment takes a notification of it;
+    /// `is_requested`: the caller asks for one.
+    fn thread_to_notify(&self, is_requested: bool) -> Option<u32> {
+        self.info.notify.applies(is_requested).then_some(self.info.thread)
     }
 
     /// Runs an operation with bytes of the caller.
@@ -481,7 +483,7 @@ impl RemoteSegment {
         needs: Rights,
         operation: impl Fn(&Engine, &RemoteRegion, &[u8]) -> Result<(), OpError> + Send + 'static,
     ) -> Result<(), SegmentError> {
-        let place = (at, bytes.len(), needs);
+        let place = Place { at, len: bytes.len(), needs };
         if is_attached(&self.shared) {
             let has_room = |engine: Rc<Engine>| engine.has_room(self.owner(), bytes.len());
             if callback::is_running() && !attached(&self.shared).is_some_and(has_room) {
