@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::SegmentError;
 use crate::local::segment::Segment;
+use crate::place::offset_of;
 
 /// A `T` at an offset in a [`Segment`], for its owner; importers have
 /// [`RemoteElement`](crate::RemoteElement), with the same methods. `T` is plain data: every pattern of
@@ -33,9 +34,23 @@ pub struct Element<'a, T> {
     _value: PhantomData<fn() -> T>,
 }
 
+impl Segment {
+    /// Element `index` of the segment as an array of `T`.
+    #[inline(always)]
+    pub fn at<T>(&self, index: usize) -> Element<'_, T> {
+        Element::new(self, offset_of::<T>(index))
+    }
+
+    /// The `T` at byte `offset`, which must be a multiple of `T`'s alignment.
+    #[inline(always)]
+    pub fn at_byte<T>(&self, offset: usize) -> Element<'_, T> {
+        Element::new(self, offset)
+    }
+}
+
 impl<'a, T> Element<'a, T> {
     #[inline(always)]
-    pub(super) fn new(segment: &'a Segment, at: usize) -> Self {
+    fn new(segment: &'a Segment, at: usize) -> Self {
         Self { segment, at, _value: PhantomData }
     }
 

@@ -10,7 +10,7 @@ use crate::engine::{Engine, attached, current, run};
 use crate::error::{Label, SegmentError};
 use crate::lookup::{self, Found, Query};
 use crate::name::Name;
-use crate::remote::renewal::Info;
+use crate::remote::renewal::{Info, Origin};
 use crate::remote::segment::RemoteSegment;
 use crate::shared::Shared;
 use crate::table::{Published, Strategy};
@@ -190,7 +190,8 @@ impl OpenOptions {
             }
             engine.shared.clerk.learn_region(host, &entry, region.generation());
         }
-        let info = Info::new(&self.shared, &region, (label, &entry), (notify, thread));
+        let origin = Origin { label, generation: entry.generation, notify, thread };
+        let info = Info::new(&self.shared, &region, origin);
         Ok(RemoteSegment::new(self.shared.clone(), region, info))
     }
 }

@@ -42,14 +42,19 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_mi
 /// How long an operation sleeps while the revocation of a region is in progress.
 const GOING: Duration = Duration::from_millis(1);
 
-/// The state of an open segment besides its region.
-pub(super) struct Info {
+/// What the entry of an open segment says.
+pub(super) struct Origin {
     pub(super) label: Label,
     /// The segment's generation.
     pub(super) generation: u32,
     pub(super) notify: Notify,
     /// The thread of the owner that takes notifications.
     pub(super) thread: u32,
+}
+
+/// The state of an open segment besides its region.
+pub(super) struct Info {
+    pub(super) origin: Origin,
     /// The region since the owner has changed access.
     renewed: Mutex<Option<RemoteRegion>>,
     refusals: RefusalCount,
@@ -60,17 +65,12 @@ pub(super) struct Info {
 }
 
 impl Info {
-    pub(super) fn new(
-        shared: &Shared,
-        region: &RemoteRegion,
-        (label, entry): (Label, &Entry),
-        (notify, thread): (Notify, u32),
-    ) -> Info {
-        let (generation, name) = (entry.generation, label.name);
-        let refusals = shared.open((label.host, region.key()), (name, generation));
+    pub(super) fn new(shared: &Shared, region: &RemoteRegion, origin: Origin) -> Info {
+        let Label { name, host } = origin.label;
+        let refusals = shared.note_opened((host, region.key()), name, origin.generation);
         let settled = AtomicU32::new(refusals.count());
         let (renewed, is_gone) = (Mutex::new(None), AtomicBool::new(false));
-        Info { label, generation, notify, thread, renewed, refusals, settled, is_gone }
+        Info { origin, renewed, refusals, settled, is_gone }
     }
 
     /// Whether an operation that no caller waits for was refused since the last call. Always false
@@ -125,7 +125,7 @@ impl RemoteSegment {
                 }
             };
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + RENEWAL_TIMEOUT);
-            region = self.renew(&engine, region, (needs, cause), deadline)?;
+            region = self.renew(&engine, region, needs, cause, deadline)?;
         }
     }
 
@@ -138,7 +138,8 @@ impl RemoteSegment {
         &self,
         engine: &Engine,
         region: RemoteRegion,
-        (needs, cause): (Rights, Cause),
+        needs: Rights,
+        cause: Cause,
         deadline: Instant,
     ) -> Result<RemoteRegion, SegmentError> {
         let (refused, is_doubt) = match cause {
@@ -206,7 +207,7 @@ impl RemoteSegment {
     fn check_published(&self, engine: &Engine) -> Result<(), SegmentError> {
         if !self.info.is_gone.load(Ordering::Relaxed) {
             let entry = lookup::at_host(engine, self.name(), self.owner())?;
-            if entry.is_some_and(|entry| entry.generation == self.info.generation) {
+            if entry.is_some_and(|entry| entry.generation == self.generation()) {
                 return Ok(());
             }
             self.info.is_gone.store(true, Ordering::Relaxed);
@@ -220,11 +221,11 @@ impl RemoteSegment {
         // Of the exports under one key the one of this handle is meant.
         let other = error.key().filter(|key| *key != self.region.key());
         let opened = other.and_then(|key| self.shared.opened((self.owner(), key)));
-        let own = || (self.info.label.name, self.info.generation);
+        let own = || (*self.name(), self.generation());
         let (name, generation) = opened.unwrap_or_else(own);
         let label = Label { name, host: self.owner() };
         let OpError::Revoked(key) = error else { return SegmentError::refused(label, error) };
-        self.shared.doubt((self.owner(), key));
+        self.shared.count_refusal((self.owner(), key));
         let is_same = |entry: Entry| entry.generation == generation;
         match lookup::at_host(engine, &name, self.owner()) {
             Ok(Some(entry)) if is_same(entry) => SegmentError::AccessChanged(label),
