@@ -42,6 +42,7 @@
 //! | `spawn.rs`, `thread_local.rs` | [`spawn_local`], [`Builder`]; [`ThreadLocal`], a value per thread |
 //! | `join.rs`, `once.rs` | the handles to join; [`LazyLock`] and [`OnceLock`], a value per process |
 //! | `waiter.rs` | a fiber or a thread that any thread may wake |
+//! | [`oneshot`] | one value, from any thread to a task of an async runtime |
 //! | `ops.rs` | what fibers call: [`park`], [`unpark`], [`sleep`] and so on |
 //! | `unparker.rs`, `local.rs`, `overflow.rs` | [`Unparker`], for other threads; [`fiber_local!`], a value per fiber; from a fault in a stack's guard to a message |
 //! | `core/` | the table of control blocks (`block.rs`) and every transition between ready, parked, asleep, unwound and ended (`run.rs`, `waking.rs`, `teardown.rs`), over the run queue, the deadlines and what other threads send; `current.rs`: the current scheduler and fiber |
@@ -77,6 +78,8 @@ mod stack;
 mod local;
 
 mod once;
+
+pub mod oneshot;
 
 mod thread_local;
 

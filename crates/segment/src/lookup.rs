@@ -7,7 +7,7 @@ use progress::Operation;
 use transport_api::{HostId, OpError, RegionError, RemoteRegion};
 
 use crate::clerk::{Known, REGISTRY};
-use crate::engine::{ANSWER, Engine};
+use crate::engine::{Engine, PEER_TIMEOUT};
 use crate::error::{Label, SegmentError};
 use crate::name::Name;
 use crate::table::{ENTRY_BYTES, Entry, Lookup, Next, Probe, Strategy};
@@ -163,7 +163,7 @@ fn registries(
     name: &Name,
     hosts: &[HostId],
 ) -> Vec<(HostId, Result<Option<RemoteRegion>, SegmentError>)> {
-    let (clerk, deadline) = (&engine.shared.clerk, Instant::now() + ANSWER);
+    let (clerk, deadline) = (&engine.shared.clerk, Instant::now() + PEER_TIMEOUT);
     let begun: Vec<_> = hosts
         .iter()
         .map(|host| match clerk.registry_of(*host) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use progress::Progress;
 use transport_api::{HostId, Transport};
 
-use crate::engine::{Attached, Server, current, run};
+use crate::engine::{Attached, Server, current, open_lanes, run};
 use crate::error::SegmentError;
 use crate::local::SegmentBuilder;
 use crate::lookup;
@@ -62,12 +62,7 @@ impl Segments {
     /// # Errors
     /// [`SegmentError::Lane`], if the transport has no such thread or it was attached before.
     pub fn attach(&self, thread: u32) -> Result<Attached, SegmentError> {
-        let transport = &self.0.transport;
-        let lanes = (0..transport.hosts()).map(|host| transport.lane(thread, HostId(host)));
-        let lanes = lanes.collect::<Result<_, _>>().map_err(SegmentError::lane)?;
-        let parker = transport.parker(thread).map_err(SegmentError::lane)?;
-        let all_mapped = (0..transport.hosts()).all(|host| transport.maps(HostId(host)));
-        let progress = Progress::new(lanes, all_mapped);
+        let (progress, parker) = open_lanes(&self.0, thread)?;
         Ok(Attached::new(&self.0, thread, progress, Some(parker)))
     }
 
@@ -78,14 +73,14 @@ impl Segments {
     }
 
     /// Starts a thread that attaches itself as runtime thread `thread`, polls, and executes the
-    /// operations of threads that are not attached.
+    /// operations of threads that are not attached. Each operation has a fiber there, so one that
+    /// waits, such as an [open](OpenOptions::open) with a timeout, does not hold up others.
     ///
     /// # Errors
     /// As [`attach`](Self::attach); [`SegmentError::System`], if no thread can be started;
     /// [`SegmentError::Served`], if this or [`set_spawn`](Self::set_spawn) was called before.
     pub fn serve(&self, thread: u32) -> Result<Server, SegmentError> {
-        let segments = self.clone();
-        Server::start(&self.0, thread, move || segments.attach(thread))
+        Server::start(&self.0, thread)
     }
 
     /// For runtimes: `spawn` runs a job on an attached thread, where it may wait; such jobs execute

@@ -8,9 +8,9 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use parking_lot::Mutex;
+use fiber::oneshot::{self, Receiver};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::engine::attached;
@@ -23,59 +23,25 @@ use crate::shared::Shared;
 /// The future of an operation on a segment, or on a name.
 ///
 /// The operation runs whether or not this is polled; dropping this only discards the result. So the
-/// operation owns its buffers. Operations begin in the order of their calls. In a rack each has a
-/// fiber, so the next begins while the first waits: if the order matters, await the first. A thread
-/// of [`Segments::serve`] executes them one after another.
+/// operation owns its buffers. Operations begin in the order of their calls. Each has a fiber, so the
+/// next begins while the first waits: if the order matters, await the first.
 #[must_use = "a future does nothing for you unless it is awaited"]
-pub struct Pending<R>(Arc<Mutex<State<R>>>);
-
-struct State<R> {
-    result: Option<Result<R, SegmentError>>,
-    waker: Option<Waker>,
-}
+pub struct Pending<R>(Receiver<Result<R, SegmentError>>);
 
 impl<R> Future for Pending<R> {
     type Output = Result<R, SegmentError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.0.lock();
-        match state.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                state.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
+        let result = Pin::new(&mut self.get_mut().0).poll(context);
+        // The thread that should have executed it has ended.
+        result.map(|result| result.unwrap_or(Err(SegmentError::RackEnded)))
     }
 }
 
 impl<R> fmt::Debug for Pending<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let has_ended = self.0.lock().result.is_some();
+        let has_ended = self.0.has_ended();
         f.debug_struct("Pending").field("has_ended", &has_ended).finish_non_exhaustive()
-    }
-}
-
-/// Completes a future; with an error if this is dropped before there is a result.
-struct Settle<R>(Arc<Mutex<State<R>>>);
-
-impl<R> Settle<R> {
-    fn settle(&self, result: Result<R, SegmentError>) {
-        let waker = {
-            let mut state = self.0.lock();
-            state.result.get_or_insert(result);
-            state.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-impl<R> Drop for Settle<R> {
-    fn drop(&mut self) {
-        // Without effect if there is a result. If that was taken, the future is not polled again.
-        self.settle(Err(SegmentError::RackEnded));
     }
 }
 
@@ -84,26 +50,25 @@ fn begin<R: Send + 'static>(
     shared: &Arc<Shared>,
     operation: impl FnOnce() -> Result<R, SegmentError> + Send + 'static,
 ) -> Pending<R> {
-    let state = Arc::new(Mutex::new(State { result: None, waker: None }));
-    let settle = Settle(state.clone());
-    match shared.spawn.get() {
-        None => settle.settle(Err(SegmentError::NotAttached)),
-        Some(_) if shared.has_ended() => settle.settle(Err(SegmentError::RackEnded)),
-        Some(spawn) => {
-            let there = shared.clone();
-            spawn(Box::new(move || {
-                // Otherwise its thread has been detached, at the end of the rack.
-                if attached(&there).is_some() {
-                    settle.settle(operation());
-                }
-            }));
-        }
+    let Some(spawn) = shared.spawn.get() else { return failed(SegmentError::NotAttached) };
+    if shared.has_ended() {
+        return failed(SegmentError::RackEnded);
     }
-    Pending(state)
+    let (sender, receiver) = oneshot::channel();
+    let there = shared.clone();
+    spawn(Box::new(move || {
+        // Otherwise its thread has been detached, at the end of the rack.
+        if attached(&there).is_some() {
+            sender.send(operation());
+        }
+    }));
+    Pending(receiver)
 }
 
 fn failed<R>(error: SegmentError) -> Pending<R> {
-    Pending(Arc::new(Mutex::new(State { result: Some(Err(error)), waker: None })))
+    let (sender, receiver) = oneshot::channel();
+    sender.send(Err(error));
+    Pending(receiver)
 }
 
 /// For tasks of an async runtime.

@@ -62,6 +62,29 @@ fn an_operation_that_waits_does_not_block_the_thread() {
     });
 }
 
+/// One thread serves both: an operation that waits does not hold up the ones that it waits for.
+#[test]
+fn an_operation_that_waits_does_not_hold_up_others() {
+    let [host, _] = hosts();
+    let server = host.serve(0).expect("served");
+    let wait = |name| host.options().timeout(Duration::from_secs(3600)).open_async(name);
+    run(async {
+        let waits = [1, 2, 3].map(|_| wait("later"));
+        let _never = wait("never");
+        let outside = std::thread::spawn({
+            let host = host.clone();
+            move || host.builder("later").len(64).export().expect("a segment")
+        });
+        for wait in waits {
+            let later = wait.await.expect("opened");
+            assert_eq!(later.fetch_add_async(0, 1).await.expect("an addition") / 3, 0);
+        }
+        let segment = outside.join().expect("no panic");
+        assert_eq!(segment.at::<u64>(0).read().expect("a word"), 3);
+    });
+    drop(server);
+}
+
 #[test]
 fn errors_reach_the_task() {
     let [owner, user] = hosts();

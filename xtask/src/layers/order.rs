@@ -59,7 +59,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     (
         "crates/fiber/src",
         &[
-            &["abort", "limits", "stack"],
+            &["abort", "limits", "oneshot", "stack"],
             &["error", "switch"],
             &["core"],
             &["local", "overflow", "unparker"],
@@ -84,7 +84,7 @@ pub(super) const FOLDERS: &[(&str, &[&[&str]])] = &[
     ("crates/progress/src", &[&["owner", "tokens"], &["progress"], &["operation"]]),
     (
         "crates/segment/src/engine",
-        &[&["windows"], &["engine"], &["arrivals", "transfer"], &["attach"]],
+        &[&["windows"], &["engine"], &["arrivals", "transfer"], &["attach"], &["server"]],
     ),
     ("crates/segment/src/local", &[&["grants"], &["segment"], &["builder", "element"]]),
     ("crates/segment/src/map", &[&["layout"], &["owner", "reader"]]),

@@ -6,16 +6,15 @@ use std::panic::Location;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use progress::Progress;
-use transport_api::Parker;
+use transport_api::{HostId, Parker};
 
 use crate::engine::Engine;
 use crate::error::SegmentError;
 use crate::notification::callback;
-use crate::shared::{Job, Shared};
+use crate::shared::Shared;
 
 thread_local! {
     /// The segments that this thread may use directly: compared, never dereferenced.
@@ -115,87 +114,18 @@ impl Drop for Attached {
     }
 }
 
-/// A thread that serves the segments of a process without runtime threads: it polls, and executes the
-/// operations of threads that are not attached. Dropping this stops it.
-pub struct Server {
-    shared: Arc<Shared>,
+/// The lanes of thread `thread` of the transport, and its parker.
+///
+/// # Errors
+/// [`SegmentError::Lane`].
+pub(crate) fn open_lanes(
+    shared: &Shared,
     thread: u32,
-    serving: Option<JoinHandle<()>>,
-}
-
-impl Server {
-    /// Starts the thread, which attaches itself as `number`.
-    pub(crate) fn start(
-        shared: &Arc<Shared>,
-        number: u32,
-        attach: impl FnOnce() -> Result<Attached, SegmentError> + Send + 'static,
-    ) -> Result<Server, SegmentError> {
-        if shared.spawn.get().is_some() {
-            return Err(SegmentError::Served);
-        }
-        let (jobs, taken) = mpsc::channel::<Job>();
-        let transport = shared.transport.clone();
-        let spawn = Box::new(move |job| {
-            // It fails when the thread has ended; the caller then sees that its job is gone.
-            if jobs.send(job).is_ok() {
-                transport.unpark(number);
-            }
-        });
-        let (started, is_up) = mpsc::channel();
-        let there = shared.clone();
-        let serve = move || {
-            let attached = match attach() {
-                Ok(attached) => attached,
-                Err(error) => return drop(started.send(Err(error))),
-            };
-            // Only now: a thread that could not be attached must get no job.
-            let is_first = there.spawn.set(spawn).is_ok();
-            let _ = started.send(if is_first { Ok(()) } else { Err(SegmentError::Served) });
-            if !is_first {
-                return;
-            }
-            let next = RefCell::new(None);
-            while !there.has_ended() {
-                let has_job = || {
-                    let mut next = next.borrow_mut();
-                    if next.is_none() {
-                        *next = taken.try_recv().ok();
-                    }
-                    next.is_some() || there.has_ended()
-                };
-                attached.engine.poll_or_park(Duration::from_millis(100), has_job);
-                has_job();
-                while let Some(job) = next.take() {
-                    job();
-                    // Peers wait for polls, however many jobs there are.
-                    attached.poll();
-                    has_job();
-                }
-            }
-        };
-        let serving = thread::Builder::new()
-            .name(format!("segments-{number}"))
-            .spawn(serve)
-            .map_err(|error| SegmentError::io("cannot start a thread", error))?;
-        is_up.recv().unwrap_or(Err(SegmentError::RackEnded))?;
-        Ok(Server { shared: shared.clone(), thread: number, serving: Some(serving) })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.shared.end();
-        self.shared.transport.unpark(self.thread);
-        // A callback on that very thread may own and drop this: it must not join itself.
-        let own = thread::current().id();
-        if let Some(serving) = self.serving.take().filter(|serving| serving.thread().id() != own) {
-            // What it carries out may wait for the polls of this thread.
-            while let Some(engine) = attached(&self.shared).filter(|_| !serving.is_finished()) {
-                engine.poll();
-                thread::yield_now();
-            }
-            // A panic of it was printed.
-            let _ = serving.join();
-        }
-    }
+) -> Result<(Rc<Progress>, Box<dyn Parker>), SegmentError> {
+    let transport = &shared.transport;
+    let lanes = (0..transport.hosts()).map(|host| transport.lane(thread, HostId(host)));
+    let lanes = lanes.collect::<Result<_, _>>().map_err(SegmentError::lane)?;
+    let parker = transport.parker(thread).map_err(SegmentError::lane)?;
+    let all_mapped = (0..transport.hosts()).all(|host| transport.maps(HostId(host)));
+    Ok((Progress::new(lanes, all_mapped), parker))
 }

@@ -26,11 +26,12 @@ use crate::table::Entry;
 /// Rounds without progress before a thread without fibers sleeps.
 const SPINS: u32 = 2_000;
 
-/// The timeout of a lookup that asks a host.
-pub(crate) const ANSWER: Duration = Duration::from_secs(5);
+/// How long an operation waits for a host that is not lost: for its answer to a lookup, or while it
+/// changes the access of a segment or exports it again.
+pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The longest sleep of a waiting thread without fibers. Its parker wakes it for every event.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// The longest sleep of an attached thread. Its parker wakes it for every event.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// The lanes of an attached thread, as segments use them.
 pub(crate) struct Engine {
@@ -179,7 +180,7 @@ impl Engine {
             return Err(lost);
         }
         let refused = |error| SegmentError::refused(Label { name: *name, host }, error);
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Instant::now() + PEER_TIMEOUT;
         let asked = self.requests.ask(&self.progress, host, thread, name).map_err(refused)?;
         if let Some(parker) = &self.parker {
             let is_over = || Instant::now() >= deadline;

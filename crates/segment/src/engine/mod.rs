@@ -6,11 +6,13 @@ mod attach;
 // The engine of this folder.
 #[allow(clippy::module_inception)]
 mod engine;
+mod server;
 mod transfer;
 mod windows;
 
-pub use self::attach::{Attached, Server};
-pub(crate) use self::attach::{attached, current, is_attached, run};
-pub(crate) use self::engine::{ANSWER, Engine};
+pub use self::attach::Attached;
+pub(crate) use self::attach::{attached, current, is_attached, open_lanes, run};
+pub(crate) use self::engine::{Engine, LONGEST_SLEEP, PEER_TIMEOUT};
+pub use self::server::Server;
 pub(crate) use self::transfer::Atomic;
 pub(crate) use self::windows::PIECE;

@@ -11,14 +11,11 @@ use std::{fmt, io};
 
 use fiber::Unparker;
 
-use crate::engine::{attached, is_attached};
+use crate::engine::{LONGEST_SLEEP, attached, is_attached};
 use crate::error::{Label, SegmentError};
 use crate::notification::queue::{Queue, Taken, Turn, Waiter};
 use crate::notification::{Next, Notification, callback};
 use crate::shared::Shared;
-
-/// The longest sleep of a waiting thread without fibers. Its parker wakes it for every event.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// The notifications of a segment that this process exports, oldest first. Clones take from the same
 /// queue; each notification goes to one of them.
@@ -168,7 +165,7 @@ impl Notifications {
             return false;
         }
         if let Some(engine) = attached(&self.shared).filter(|engine| engine.has_no_fibers()) {
-            let longest = left.map_or(LOOK, |left| left.min(LOOK));
+            let longest = left.map_or(LONGEST_SLEEP, |left| left.min(LONGEST_SLEEP));
             engine.poll_or_park(longest, || self.queue.is_ready());
         } else {
             match left {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use transport_api::{HostId, RegionError};
 
-use crate::engine::{Engine, attached, current, run};
+use crate::engine::{Engine, PEER_TIMEOUT, attached, current, run};
 use crate::error::{Label, SegmentError};
 use crate::lookup::{self, Found, Query};
 use crate::name::Name;
@@ -14,10 +14,6 @@ use crate::remote::renewal::{Info, Origin};
 use crate::remote::segment::RemoteSegment;
 use crate::shared::Shared;
 use crate::table::{Published, Strategy};
-
-/// How long a segment that the registry of its owner lists may be absent, while the owner changes its
-/// access or exports it again.
-const IMPORT: Duration = Duration::from_secs(5);
 
 /// How long a waiting open sleeps between two lookups: the first and the longest sleep.
 const RETRY: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
@@ -132,13 +128,13 @@ impl OpenOptions {
             let found = run(&self.shared, move |engine| attempt(&options, engine, query));
             let timeout = match &found {
                 // The cached entry may be stale.
-                Err(SegmentError::OtherKind { .. }) if !query.is_forced => IMPORT,
+                Err(SegmentError::OtherKind { .. }) if !query.is_forced => PEER_TIMEOUT,
                 Err(SegmentError::PeerLost(..)) if !query.is_forced && self.host.is_none() => {
-                    IMPORT
+                    PEER_TIMEOUT
                 }
                 Err(SegmentError::NotFound { .. }) => self.timeout,
                 // The entry was stale, or is listed while its region is being exported again.
-                Err(error) if is_outdated(error) => self.timeout.max(IMPORT),
+                Err(error) if is_outdated(error) => self.timeout.max(PEER_TIMEOUT),
                 _ => return found,
             };
             if first_failure.get_or_insert_with(Instant::now).elapsed() >= timeout {

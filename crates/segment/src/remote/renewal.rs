@@ -9,7 +9,7 @@
 //!       +------- other rights ------+------- the same rights ----------> Rights
 //! ```
 //!
-//! An operation waits for up to [`RENEWAL_TIMEOUT`] in total. A change of access takes until the
+//! An operation waits for up to [`PEER_TIMEOUT`] in total. A change of access takes until the
 //! slowest thread that maps the memory polls, so the timeout is long. Operations on other segments
 //! do not wait.
 //!
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use transport_api::{OpError, RegionError, RemoteRegion, Rights};
 
-use crate::engine::{Engine, attached};
+use crate::engine::{Engine, PEER_TIMEOUT, attached};
 use crate::error::{Label, SegmentError};
 use crate::lookup;
 use crate::notification::callback;
@@ -31,9 +31,6 @@ use crate::place::Place;
 use crate::remote::segment::RemoteSegment;
 use crate::shared::{RefusalCount, Shared};
 use crate::table::{Entry, Notify};
-
-/// The timeout of an operation while the access of its segment changes.
-const RENEWAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long an import waits for the export before the name is looked up again: the first and the
 /// longest wait.
@@ -124,7 +121,7 @@ impl RemoteSegment {
                     Err(error) => return Err(SegmentError::refused(self.label(), error)),
                 }
             };
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + RENEWAL_TIMEOUT);
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + PEER_TIMEOUT);
             region = self.renew(&engine, region, needs, cause, deadline)?;
         }
     }

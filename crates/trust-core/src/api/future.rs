@@ -1,13 +1,12 @@
 //! Delegated calls as futures, for tasks of an async runtime on threads of their own.
 //!
 //! A task's thread is no thread of the rack, so the call is posted to one that is, which makes it
-//! and settles the future when the result is there.
+//! and completes the future when the result is there.
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use parking_lot::Mutex;
+use fiber::oneshot::{self, Receiver, Sender};
 
 use crate::Trust;
 use crate::closure::invoke::{Delegable, check_captures};
@@ -18,49 +17,15 @@ use crate::node::racks;
 /// The future of a delegated call. The call is under way whether or not this is polled; dropping it
 /// only discards the result.
 #[must_use = "a future does nothing for you unless it is awaited"]
-pub struct Applied<U>(Arc<Mutex<State<U>>>);
-
-struct State<U> {
-    result: Option<Result<U, DelegateError>>,
-    waker: Option<Waker>,
-}
+pub struct Applied<U>(Receiver<Result<U, DelegateError>>);
 
 impl<U> Future for Applied<U> {
     type Output = Result<U, DelegateError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.0.lock();
-        match state.result.take() {
-            Some(result) => Poll::Ready(result),
-            None => {
-                state.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-/// Settles the future; with an error if it is dropped before there is a result.
-struct Settle<U>(Arc<Mutex<State<U>>>);
-
-impl<U> Settle<U> {
-    fn settle(&self, result: Result<U, DelegateError>) {
-        let waker = {
-            let mut state = self.0.lock();
-            state.result.get_or_insert(result);
-            state.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-impl<U> Drop for Settle<U> {
-    fn drop(&mut self) {
-        if Arc::strong_count(&self.0) > 1 {
-            self.settle(Err(RACK_ENDED));
-        }
+        let result = Pin::new(&mut self.get_mut().0).poll(context);
+        // The call, or the thread that should have made it, is gone.
+        result.map(|result| result.unwrap_or(Err(RACK_ENDED)))
     }
 }
 
@@ -76,8 +41,8 @@ impl<T: 'static> Trust<T> {
     {
         const { check_captures::<F>() };
         let trust = self.clone();
-        self.post(|settle| {
-            move |_: &_| trust.try_apply_then(closure, move |result| settle.settle(result))
+        self.post(|sender| {
+            move |_: &_| trust.try_apply_then(closure, move |result| sender.send(result))
         })
     }
 
@@ -93,19 +58,22 @@ impl<T: 'static> Trust<T> {
     {
         const { check_captures::<F>() };
         let trust = self.clone();
-        self.post(|settle| {
+        self.post(|sender| {
             move |_: &_| {
-                trust.try_apply_with_then(closure, arguments, move |result| settle.settle(result));
+                trust.try_apply_with_then(closure, arguments, move |result| sender.send(result));
             }
         })
     }
 
-    fn post<U: Send + 'static, J>(&self, job: impl FnOnce(Settle<U>) -> J) -> Applied<U>
+    fn post<U: Send + 'static, J>(
+        &self,
+        job: impl FnOnce(Sender<Result<U, DelegateError>>) -> J,
+    ) -> Applied<U>
     where
         J: FnOnce(&crate::Node) + Send + 'static,
     {
-        let state = Arc::new(Mutex::new(State { result: None, waker: None }));
-        racks::post(self.home.rack(), job(Settle(state.clone())));
-        Applied(state)
+        let (sender, receiver) = oneshot::channel();
+        racks::post(self.home.rack(), job(sender));
+        Applied(receiver)
     }
 }
