@@ -15,7 +15,9 @@ fn hosts() -> [Segments; 2] {
 
 fn run<R>(task: impl Future<Output = R>) -> R {
     let builder = || tokio::runtime::Builder::new_current_thread().enable_time().build();
-    builder().expect("a runtime").block_on(task)
+    // What would hang fails.
+    let task = async { tokio::time::timeout(Duration::from_secs(60), task).await };
+    builder().expect("a runtime").block_on(task).expect("an end within a minute")
 }
 
 #[test]
