@@ -4,13 +4,13 @@
 //! publication; that thread returns a clone of the trust. So a lookup is a READ of one entry and one
 //! delegated call.
 
-use std::any::{TypeId, type_name};
+use std::any::type_name;
 use std::fmt;
-use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 
-use gossamer_segment::table::Published;
-use gossamer_segment::{Found, Name, OpenOptions, PublishedName, SegmentError, Segments};
+use gossamer_segment::{
+    Found, Name, OpenOptions, Published, PublishedName, SegmentError, Segments,
+};
 use thiserror::Error;
 use transport_api::{HostId, ThreadId};
 use trust_core::{DelegateError, Node, Trust, Trustee};
@@ -91,14 +91,9 @@ pub fn publish<T: 'static>(name: &str, trust: &Trust<T>) -> Result<Publication, 
     // Before the name is published, so that a lookup that finds the name finds the trust.
     let id = shared.publications.add(trust.clone());
     let mut publication = Publication { name: None, id, shared: Arc::downgrade(&shared) };
-    let what = Published::Trust { thread, id, type_id: number_of::<T>() };
+    let what = Published::Trust { thread, id };
     publication.name = Some(shared.segments.publish_entry(name, what)?);
     Ok(publication)
-}
-
-/// The number of a type, which is the same in all processes of a build.
-fn number_of<T: 'static>() -> u64 {
-    foldhash::fast::FixedState::with_seed(0).hash_one(TypeId::of::<T>())
 }
 
 impl Publication {
@@ -179,7 +174,7 @@ pub fn lookup_with<T: 'static>(options: &OpenOptions, name: &str) -> Result<Trus
 #[track_caller]
 fn ask<T: 'static>(found: &Found) -> Result<Option<Trust<T>>, LookupError> {
     let (host, name) = (found.host, found.entry.name);
-    let Published::Trust { thread, id, .. } = found.entry.what else {
+    let Published::Trust { thread, id } = found.entry.what else {
         return Err(SegmentError::OtherKind { name, host, expected: "trust" }.into());
     };
     // No host of this build publishes a trust of a thread that it does not have.

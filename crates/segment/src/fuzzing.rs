@@ -108,7 +108,7 @@ mod tests {
             generation: 3,
             what,
         };
-        let trust = entry("orders", Published::Trust { thread: 2, id: 8, type_id: 77 });
+        let trust = entry("orders", Published::Trust { thread: 2, id: 8 });
         put("trust", 2, &bytes_of(&trust.encode()));
         for notify in [Notify::Always, Notify::Never, Notify::Conditional] {
             let entry = entry("prices", segment(notify));

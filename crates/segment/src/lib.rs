@@ -27,11 +27,12 @@
 //!
 //! Lowest module first; each uses only those before it.
 //!
-//! 1. `name.rs`, `table/` (the registry's entries and table, pure), `error.rs`; `record/` ([`Record`],
-//!    pure as well).
+//! 1. `name.rs`, `probing.rs` and `table/` (the registry's entries and table, pure), `error.rs`;
+//!    `record/` ([`Record`], pure as well), `place.rs`.
 //! 2. `clerk/` (the names of this process, and a cache of those of others), `notification/` (from the
 //!    thread that a notification arrives at to the one that takes it), `shared.rs`.
-//! 3. `engine/` (the lanes of an attached thread: operations, windows, waiting).
+//! 3. `engine/` (the lanes of an attached thread: operations, windows, waiting; the thread that serves
+//!    others).
 //! 4. `lookup.rs` (finding a name by READs), `published.rs` (names of objects of other layers).
 //! 5. `local/` ([`Segment`]), `remote/` ([`RemoteSegment`]).
 //! 6. `segments.rs` ([`Segments`]), `map/` ([`RecordMap`], [`RemoteMap`]), `tasks.rs` (operations as futures, with the feature `tokio`).
@@ -47,18 +48,29 @@ mod error;
 pub mod fuzzing;
 mod local;
 mod lookup;
-pub mod map;
+mod map;
 mod name;
 mod notification;
 mod place;
+mod probing;
 mod published;
 mod record;
 mod remote;
 mod segments;
 mod shared;
-pub mod table;
+#[allow(unreachable_pub, reason = "reachable with the feature `testing`")]
+mod table;
 #[cfg(feature = "tokio")]
 mod tasks;
+
+/// The registry's table and lookups in it, for tests and models.
+#[cfg(any(feature = "testing", loom))]
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::table::{
+        ENTRY_BYTES, Lookup, Next, Probe, REGISTRY_BYTES, Table, TableError, home_slot,
+    };
+}
 
 pub use transport_api::{Access, HostId, Rights};
 
@@ -74,6 +86,6 @@ pub use self::record::{Record, RecordWriter, Torn};
 pub use self::remote::{MAX_OPERATION, OpenOptions, RemoteElement, RemoteRecord, RemoteSegment};
 pub use self::segments::Segments;
 pub use self::shared::{Job, Spawn};
-pub use self::table::{Notify, Strategy};
+pub use self::table::{Entry, Malformed, Notify, Published, Strategy};
 #[cfg(feature = "tokio")]
 pub use self::tasks::Pending;

@@ -12,8 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Host, bounded, faulty, in_fiber, on_each, shm, tcp};
-use gossamer_segment::table::{Entry, Published, REGISTRY_BYTES, Table};
-use gossamer_segment::{Access, Attached, Name, Notify, Rights, SegmentError, Strategy};
+use gossamer_segment::testing::{REGISTRY_BYTES, Table};
+use gossamer_segment::{
+    Access, Attached, Entry, Name, Notify, Published, Rights, SegmentError, Strategy,
+};
 use primitive::SharedBytes;
 use transport_api::{Event, HostId, Lane, Namespace, Region, RegionKey, RemoteRegion, Tag};
 

@@ -229,7 +229,7 @@ pub fn colliding_names_are_found_by_every_strategy(make: Make) {
 /// An entry whose numbers all say `number`.
 fn entry(name: Name, number: u32) -> Entry {
     let id = u64::from(number);
-    let what = Published::Trust { thread: number % 100, id, type_id: !id };
+    let what = Published::Trust { thread: number % 100, id: !id };
     Entry { name, generation: number, what }
 }
 

@@ -3,8 +3,8 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::SegmentError;
+use crate::probing::home_of;
 use crate::record::Record;
-use crate::table::home_of;
 
 /// Plain data: every pattern of its bytes is a value, and it has no padding. Derive zerocopy's
 /// `FromBytes`, `IntoBytes` and `Immutable`, which check that; every such type that is `Copy`,

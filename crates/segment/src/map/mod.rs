@@ -10,17 +10,14 @@
 //!
 //! The memory begins with a [`Record`](crate::Record) that describes the map. The slots follow,
 //! each a record: with an entry, a tombstone, or never written. Entries are placed as in the
-//! registry of names ([`Places`](crate::table)): linear probing, at most half of the slots taken,
-//! entries never move.
+//! registry of names ([`Places`](crate::probing::Places)): linear probing, at most half of the slots
+//! taken, entries never move.
 //!
-//! # What a reader sees
-//! 1. A value that the key had at some moment of the lookup, never a mixture of two; or `None`, if
-//!    at some moment of the lookup the key had no value. This is rule 3 of the registry
-//!    ([`table`](crate::table)) and the checksum of each record.
-//! 2. Every write that happened before a message that the reader has received from the owner: the
-//!    reply to a delegated call or a notification. The owner stores the record before it sends the
-//!    message. Where memory is mapped, receiving the message orders the loads after it; elsewhere the
-//!    READ starts after it, and is served from the same memory.
+//! # Why a lookup sees what [`RemoteMap`] promises
+//! 1. One moment: rule 3 of the registry ([`table`](crate::table)), and the checksum of each record.
+//! 2. What a message tells of: the owner stores the record before it sends the message. Where memory
+//!    is mapped, receiving the message orders the loads after it; elsewhere the READ starts after it,
+//!    and is served from the same memory.
 mod layout;
 mod owner;
 mod reader;

@@ -14,9 +14,10 @@ use crate::local::Segment;
 use crate::map::layout::{
     EMPTY, Header, LIVE, Plain, REMOVED, Slot, home, place, slots_for, value_place,
 };
+use crate::probing::{Places, Vacant};
 use crate::record::Record;
 use crate::segments::Segments;
-use crate::table::{Notify, Places};
+use crate::table::Notify;
 
 /// The map is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -132,18 +133,14 @@ impl<K: Plain, V: Plain> RecordMap<K, V> {
     /// Removes a key; returns whether it had a value.
     pub fn remove(&mut self, key: &K) -> bool {
         let Some(slot) = self.index.remove(&Key(*key)) else { return false };
-        self.places.vacate(slot);
-        // Before its path: as long as it can be found, no lookup may end in front of it.
-        let state = if self.places.is_passed(slot) { REMOVED } else { EMPTY };
-        self.write_without_entry(slot, state);
-        for passed in self.places.forget_path(home(key, self.places.len()), slot) {
-            self.write_without_entry(passed, EMPTY);
+        for (at, vacant) in self.places.remove(home(key, self.places.len()), slot) {
+            let state = match vacant {
+                Vacant::Empty => EMPTY,
+                Vacant::Tombstone => REMOVED,
+            };
+            self.write(at, &Slot { state, key: K::new_zeroed(), value: V::new_zeroed() });
         }
         true
-    }
-
-    fn write_without_entry(&self, slot: usize, state: u64) {
-        self.write(slot, &Slot { state, key: K::new_zeroed(), value: V::new_zeroed() });
     }
 
     /// Writes the content of a slot, with a version above the last.

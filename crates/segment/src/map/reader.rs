@@ -21,8 +21,11 @@ pub enum Probed<V> {
 /// A [`RecordMap`](crate::RecordMap) that was opened; its owner runs no instruction for lookups.
 /// Clones share the segment.
 ///
-/// A lookup returns a value that the key had at some moment of the lookup, at least as new as the
-/// last one that the caller has learnt of: see [the module](crate::map).
+/// # What a lookup sees
+/// 1. A value that the key had at some moment of the lookup, never a mixture of two; or `None`, if at
+///    some moment of the lookup the key had no value.
+/// 2. Every write that happened before a message that the caller has received from the owner: the
+///    reply to a delegated call, or a notification.
 pub struct RemoteMap<K, V> {
     segment: RemoteSegment,
     slots: usize,

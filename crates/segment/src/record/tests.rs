@@ -71,19 +71,6 @@ fn a_value_of_zeros_is_written_too() {
 }
 
 #[test]
-fn a_record_that_is_initialised_was_never_written_and_its_versions_go_on() {
-    let memory = SharedBytes::heap(Record::<Odd>::BYTES);
-    memory.write_from(0, &[0xa5; Record::<Odd>::BYTES]);
-    assert!(Record::<Odd>::decode(&memory, 0).is_err());
-    let mut writer = RecordWriter::<Odd>::new(memory.clone(), 0);
-    writer.initialise();
-    assert_eq!(Record::<Odd>::decode(&memory, 0), Ok(None));
-    let version = writer.write(&[7; 13]);
-    assert!(version > 0xa5a5_a5a5_a5a5_a5a5);
-    assert_eq!(Record::<Odd>::decode(&memory, 0), Ok(Some((version, [7; 13]))));
-}
-
-#[test]
 fn the_version_that_means_never_written_is_skipped() {
     let memory = SharedBytes::heap(Record::<u32>::BYTES);
     memory.store(0, u64::MAX, Ordering::Relaxed);

@@ -6,13 +6,13 @@ use primitive::SharedBytes;
 use primitive::sync::Ordering;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Record;
-use super::layout::{WORD, place};
+use super::layout::place;
+use super::{Record, Torn};
 
 /// The one writer of a record in memory of this process, or in memory that is mapped.
 ///
 /// Nothing keeps a second one from being made. If two write at the same time, readers get a value
-/// of one of them or [`Torn`](crate::Torn), and the record may stay torn until the next write.
+/// of one of them or [`Torn`], and the record may stay torn until the next write.
 ///
 /// ```
 /// use gossamer_segment::{Record, RecordWriter};
@@ -21,6 +21,7 @@ use super::layout::{WORD, place};
 /// let mut writer = RecordWriter::<[u64; 4]>::new(memory.clone(), 0);
 /// assert_eq!(writer.write(&[1; 4]), 1);
 /// assert_eq!(writer.write(&[2; 4]), 2);
+/// assert_eq!(writer.read(), Ok(Some((2, [2; 4]))));
 /// drop(writer);
 /// let mut next = RecordWriter::<[u64; 4]>::new(memory.clone(), 0);
 /// assert_eq!(next.write(&[3; 4]), 3, "versions go on");
@@ -37,8 +38,7 @@ pub struct RecordWriter<T> {
 impl<T: FromBytes + IntoBytes + Immutable> RecordWriter<T> {
     /// The writer of the record at byte `at` of `memory`. Versions continue from the one that is
     /// there, even if its writer died in the middle. Nothing is written yet: fresh memory is a
-    /// record that was never written; of memory that held something else, make one with
-    /// [`initialise`](Self::initialise).
+    /// record that was never written.
     ///
     /// # Panics
     /// If the record is not inside `memory`, or `at` is no multiple of 8.
@@ -58,12 +58,13 @@ impl<T: FromBytes + IntoBytes + Immutable> RecordWriter<T> {
         self.version
     }
 
-    /// Makes the record one that was never written, whatever the memory held. The next write has a
-    /// version above those before nevertheless.
-    pub fn initialise(&mut self) {
-        for at in (self.at..self.at + Record::<T>::BYTES).step_by(WORD) {
-            self.memory.store(at, 0, Ordering::Release);
-        }
+    /// The version and value in memory; `None` if it was never written.
+    ///
+    /// # Errors
+    /// [`Torn`] if an earlier writer died in the middle of a write, or there is another writer.
+    #[inline]
+    pub fn read(&self) -> Result<Option<(u64, T)>, Torn> {
+        Record::read_mapped(&self.memory, self.at)
     }
 
     /// The last version that was written; 0 if the record was never written.

@@ -3,7 +3,7 @@
 //! ```text
 //!   word 0        kind | notify << 8 | bytes of the name << 16 | thread << 32
 //!   word 1        generation
-//!   words 2..7    a segment: region key, length; a trust: its id, the id of its type; then zero
+//!   words 2..7    a segment: region key, length; a trust: its id; then zero
 //!   words 7..15   the name, and zeroes behind it
 //!   word 15       checksum of words 0..15
 //! ```
@@ -80,8 +80,6 @@ pub enum Published {
         thread: u32,
         /// The number of the publication.
         id: u64,
-        /// A hash of the type of the property.
-        type_id: u64,
     },
 }
 
@@ -221,7 +219,7 @@ impl Published {
     fn encode(&self) -> (u8, u8, [u64; 2]) {
         match *self {
             Self::Segment { key, len, notify, .. } => (SEGMENT, notify.code(), [key.0, len]),
-            Self::Trust { id, type_id, .. } => (TRUST, 0, [id, type_id]),
+            Self::Trust { id, .. } => (TRUST, 0, [id, 0]),
         }
     }
 
@@ -242,7 +240,8 @@ impl Published {
                 Ok(Self::Segment { key, len, notify, thread })
             }
             TRUST if head.notify != 0 => Err(Malformed::Notify(head.notify)),
-            TRUST => Ok(Self::Trust { thread, id: first, type_id: second }),
+            TRUST if second != 0 => Err(Malformed::Reserved { word: 3, value: second }),
+            TRUST => Ok(Self::Trust { thread, id: first }),
             kind => Err(Malformed::Kind(kind)),
         }
     }

@@ -1,10 +1,9 @@
 //! The shape of the table: how many slots it has, and where the search for a name begins.
 
-use std::hash::{BuildHasher, Hasher};
-
 use primitive::limits::REGISTRY_SLOTS;
 
 use crate::name::Name;
+use crate::probing::home_of;
 use crate::table::entry::ENTRY_BYTES;
 
 /// Slots of a registry.
@@ -12,12 +11,6 @@ pub const SLOTS: usize = REGISTRY_SLOTS;
 
 /// Bytes of a registry.
 pub const REGISTRY_BYTES: usize = SLOTS * ENTRY_BYTES;
-
-/// The same in every process of a build. Seed and constants are in the source, nothing is drawn when
-/// a process starts, and only the name's bytes are hashed. How foldhash reads them depends on the
-/// byte order of the processor, which is the same for all processes that run the same machine code.
-const HASHER: foldhash::fast::FixedState =
-    foldhash::fast::FixedState::with_seed(0x7365_676d_656e_7473);
 
 /// The slot of a table of `slots` slots in which the search for `name` begins. It continues in the
 /// next slot, and behind the last one in the first.
@@ -27,17 +20,6 @@ const HASHER: foldhash::fast::FixedState =
 #[inline]
 pub fn home_slot(name: &Name, slots: usize) -> usize {
     home_of(name.as_bytes(), slots)
-}
-
-/// As [`home_slot`], of any key's bytes.
-#[inline]
-pub(crate) fn home_of(key: &[u8], slots: usize) -> usize {
-    assert!(slots > 0, "a table without slots");
-    // Not `hash_one`: a slice also hashes its length, in a way that the standard library may change.
-    let mut hasher = HASHER.build_hasher();
-    hasher.write(key);
-    // Multiply and shift instead of a remainder: the upper half of hash * slots.
-    ((u128::from(hasher.finish()) * slots as u128) >> 64) as usize
 }
 
 #[cfg(all(test, not(loom)))]

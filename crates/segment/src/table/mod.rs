@@ -3,13 +3,13 @@
 //! ```text
 //!   owner                                          peer
 //!   -----                                          ----
-//!   Table::insert, replace, remove                 Probe::next: which slot to READ
+//!   Table::insert, remove                          Probe::next: which slot to READ
 //!     store the words of a slot  ------------>     Probe::take: 128 bytes; found, or the next slot
 //! ```
 //!
 //! # Rules
 //! 1. Only the owner writes, under its own lock.
-//! 2. An entry stays in its slot until it is removed. It is replaced in place.
+//! 2. An entry stays in its slot until it is removed.
 //! 3. The slots from the home slot of an entry to its own are never empty while it is there: a lookup
 //!    that ends at an empty slot has passed every entry of that name.
 //! 4. The words of a slot have no order. Readers check the checksum, and read a torn slot again.
@@ -20,12 +20,11 @@
 //! # Reading order
 //! 1. [`Entry`], [`Slot`]: what a slot contains, and its encoding.
 //! 2. [`home_slot`]: where the search for a name begins.
-//! 3. `Places`, [`Table`]: the owner's side.
+//! 3. [`Table`]: the owner's side, over [`Places`](crate::probing::Places).
 //! 4. [`Probe`]: a peer's lookup.
 
 mod entry;
 mod home;
-mod places;
 mod probe;
 // The table of this folder.
 #[allow(clippy::module_inception)]
@@ -34,13 +33,15 @@ mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use self::entry::{ENTRY_BYTES, Entry, Malformed, Notify, Published, Slot};
 #[cfg(all(any(test, fuzzing), not(loom)))]
-pub(crate) use self::entry::sealed;
-pub use self::entry::{
-    ENTRY_BYTES, ENTRY_WORDS, Entry, EntryWords, Malformed, Notify, Published, Slot, SlotError,
-};
-pub(crate) use self::home::home_of;
-pub use self::home::{REGISTRY_BYTES, SLOTS, home_slot};
-pub(crate) use self::places::Places;
-pub use self::probe::{Lookup, Next, Probe, Strategy, TORN_READS};
+pub(crate) use self::entry::{ENTRY_WORDS, EntryWords, sealed};
+pub use self::home::REGISTRY_BYTES;
+#[cfg(all(any(test, feature = "testing"), not(loom)))]
+pub(crate) use self::home::SLOTS;
+#[cfg(any(test, feature = "testing", loom))]
+pub use self::home::home_slot;
+#[cfg(all(any(test, fuzzing), not(loom)))]
+pub(crate) use self::probe::TORN_READS;
+pub use self::probe::{Lookup, Next, Probe, Strategy};
 pub use self::table::{Table, TableError};

@@ -69,8 +69,8 @@ pub enum Lookup {
 /// each slot at most [`TORN_READS`] times.
 ///
 /// ```
-/// use gossamer_segment::Name;
-/// use gossamer_segment::table::{ENTRY_BYTES, Lookup, Next, Probe, REGISTRY_BYTES, Strategy, Table};
+/// use gossamer_segment::testing::{ENTRY_BYTES, Lookup, Next, Probe, REGISTRY_BYTES, Table};
+/// use gossamer_segment::{Name, Strategy};
 /// use primitive::SharedBytes;
 ///
 /// let table = Table::new(SharedBytes::heap(REGISTRY_BYTES));
@@ -121,16 +121,6 @@ impl Probe {
         };
         let done = (budget == 0).then_some(Lookup::Ask);
         Self { name, slots, budget, home, passed: 0, torn: 0, done }
-    }
-
-    /// The name that is looked up.
-    pub fn name(&self) -> &Name {
-        &self.name
-    }
-
-    /// The slots that it has read and that did not have the name.
-    pub fn passed(&self) -> usize {
-        self.passed
     }
 
     /// What it needs next.

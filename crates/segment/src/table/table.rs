@@ -13,24 +13,24 @@ use primitive::sync::{Ordering, fence};
 use thiserror::Error;
 
 use crate::name::Name;
+use crate::probing::{Places, Vacant};
 use crate::table::entry::{ENTRY_BYTES, ENTRY_WORDS, Entry, Slot};
 use crate::table::home::{SLOTS, home_slot};
-use crate::table::places::Places;
 
 /// The names of this host, in memory that peers read. Only its owner writes it.
 ///
 /// ```
-/// use gossamer_segment::Name;
-/// use gossamer_segment::table::{Entry, Published, REGISTRY_BYTES, Table};
+/// use gossamer_segment::testing::{REGISTRY_BYTES, Table};
+/// use gossamer_segment::{Entry, Name, Published};
 /// use primitive::SharedBytes;
 ///
 /// let mut table = Table::new(SharedBytes::heap(REGISTRY_BYTES));
 /// let name = Name::new("orders")?;
-/// let what = Published::Trust { thread: 1, id: 5, type_id: 77 };
+/// let what = Published::Trust { thread: 1, id: 5 };
 /// table.insert(Entry { name, generation: 0, what })?;
 /// assert_eq!(table.find(&name).map(|entry| entry.what), Some(what));
 /// assert!(table.insert(Entry { name, generation: 1, what }).is_err());
-/// assert!(table.remove(&name).is_some() && table.is_empty());
+/// assert!(table.remove(&name).is_some() && table.find(&name).is_none());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Table {
@@ -48,7 +48,7 @@ struct Place {
     entry: Entry,
 }
 
-/// Why a name cannot be published, or not be changed.
+/// Why a name cannot be published.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TableError {
     /// It is published already.
@@ -64,19 +64,14 @@ pub enum TableError {
         /// Names in the table.
         slots: usize,
     },
-    /// It is not published.
-    #[error("name {0} is not published by this host; publish it first")]
-    Unknown(Name),
 }
 
 impl Table {
-    /// An empty table in `memory`, which is zeroed. A registry has [`REGISTRY_BYTES`]; peers must
+    /// An empty table in `memory`, which is zeroed. A registry has `REGISTRY_BYTES`; peers must
     /// know how many slots there are.
     ///
     /// # Panics
     /// If the memory is not that of 1 to [`SLOTS`] slots.
-    ///
-    /// [`REGISTRY_BYTES`]: crate::table::REGISTRY_BYTES
     pub fn new(memory: SharedBytes) -> Self {
         let slots = memory.len() / ENTRY_BYTES;
         assert!(
@@ -94,18 +89,15 @@ impl Table {
     }
 
     /// The memory that peers read.
+    #[cfg(any(test, feature = "testing", loom))]
     pub fn memory(&self) -> &SharedBytes {
         &self.memory
     }
 
     /// The number of names.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.live.len()
-    }
-
-    /// Whether there are no names.
-    pub fn is_empty(&self) -> bool {
-        self.live.is_empty()
     }
 
     /// The entry of `name`.
@@ -126,37 +118,18 @@ impl Table {
         let home = home_slot(&name, slots);
         let slot = self.places.take(home).ok_or(TableError::Full { name, slots })?;
         self.live.insert(name, Place { home, slot, entry });
-        self.write(slot, self.without_entry(slot), Slot::Entry(entry));
+        self.write(slot, self.places.vacant(slot).into(), Slot::Entry(entry));
         Ok(())
-    }
-
-    /// Replaces the entry of a name. A concurrent lookup finds the old or the new one.
-    ///
-    /// # Errors
-    /// [`TableError::Unknown`].
-    pub fn replace(&mut self, entry: Entry) -> Result<Entry, TableError> {
-        let place = self.live.get_mut(&entry.name).ok_or(TableError::Unknown(entry.name))?;
-        let old = std::mem::replace(&mut place.entry, entry);
-        let slot = place.slot;
-        self.write(slot, Slot::Entry(old), Slot::Entry(entry));
-        Ok(old)
     }
 
     /// Removes a name; its entry, if it was published.
     pub fn remove(&mut self, name: &Name) -> Option<Entry> {
         let Place { home, slot, entry } = self.live.remove(name)?;
-        self.places.vacate(slot);
-        // Before its path: as long as it can be found, no lookup may end in front of it.
-        self.write(slot, Slot::Entry(entry), self.without_entry(slot));
-        for passed in self.places.forget_path(home, slot) {
-            self.write(passed, Slot::Deleted, Slot::Empty);
+        for (at, vacant) in self.places.remove(home, slot) {
+            let old = if at == slot { Slot::Entry(entry) } else { Slot::Deleted };
+            self.write(at, old, vacant.into());
         }
         Some(entry)
-    }
-
-    /// What a slot contains if it has no entry.
-    fn without_entry(&self, slot: usize) -> Slot {
-        if self.places.is_passed(slot) { Slot::Deleted } else { Slot::Empty }
     }
 
     /// Changes the content of a slot. Only words that differ are stored: readers then wait for fewer
@@ -182,6 +155,15 @@ impl Table {
     #[cfg(test)]
     pub(crate) fn after_store(&mut self, hook: impl FnMut() + Send + 'static) {
         self.after_store = Some(Box::new(hook));
+    }
+}
+
+impl From<Vacant> for Slot {
+    fn from(vacant: Vacant) -> Slot {
+        match vacant {
+            Vacant::Empty => Slot::Empty,
+            Vacant::Tombstone => Slot::Deleted,
+        }
     }
 }
 

@@ -16,8 +16,7 @@ pub(crate) fn entries() -> impl Strategy<Value = Entry> {
             Published::Segment { key, len, notify, thread }
         },
     );
-    let trust = (threads, any::<u64>(), any::<u64>())
-        .prop_map(|(thread, id, type_id)| Published::Trust { thread, id, type_id });
+    let trust = (threads, any::<u64>()).prop_map(|(thread, id)| Published::Trust { thread, id });
     (name, any::<u32>(), prop_oneof![segment, trust]).prop_map(|(name, generation, what)| Entry {
         name,
         generation,
@@ -82,6 +81,11 @@ fn what_a_peer_may_not_write_is_malformed() {
     for word in 4..7 {
         assert_eq!(with(word, 1), reserved(word, 1));
     }
+    let trust = Entry { what: Published::Trust { thread: 3, id: 8 }, ..segment() };
+    let mut words = trust.encode();
+    assert_eq!(Slot::decode(&words), Ok(Slot::Entry(trust)));
+    words[3] = 1;
+    assert_eq!(Slot::decode(&sealed(words)), reserved(3, 1));
     for word in 8..15 {
         assert_eq!(with(word, 1 << 40), reserved(word, 1 << 40));
     }
