@@ -227,10 +227,13 @@ fn a_callback_changes_no_word_of_which_it_cannot_notify() {
     });
 }
 
+/// An operation on a word.
+type Operation = fn(&RemoteSegment) -> Result<u64, SegmentError>;
+
 /// A word of memory that is not mapped takes a round trip: the callback panics before it begins.
 #[test]
 fn a_callback_that_would_wait_for_a_word_leaves_it_as_it_is() {
-    let operations: [fn(&RemoteSegment) -> Result<u64, SegmentError>; 4] = [
+    let operations: [Operation; 4] = [
         |peers| peers.fetch_add(0, 1),
         |peers| peers.fetch_add_notify(0, 1),
         |peers| peers.compare_swap(0, 0, 1),
