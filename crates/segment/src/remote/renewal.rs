@@ -49,6 +49,8 @@ pub(super) struct Info {
     pub(super) notify: Notify,
     /// The thread of the owner that takes notifications.
     pub(super) thread: u32,
+    /// Whether there is a `renewed` region.
+    is_renewed: AtomicBool,
     /// The region since the owner has changed access.
     renewed: Mutex<Option<RemoteRegion>>,
     doubts: Doubts,
@@ -68,8 +70,9 @@ impl Info {
         let (generation, name) = (entry.generation, label.name);
         let doubts = shared.open((label.host, region.key()), (name, generation));
         let settled = AtomicU32::new(doubts.count());
-        let (renewed, is_gone) = (Mutex::new(None), AtomicBool::new(false));
-        Info { label, generation, notify, thread, renewed, doubts, settled, is_gone }
+        let (is_renewed, is_gone) = (AtomicBool::new(false), AtomicBool::new(false));
+        let renewed = Mutex::new(None);
+        Info { label, generation, notify, thread, is_renewed, renewed, doubts, settled, is_gone }
     }
 
     /// Whether an operation that no caller waits for was refused since the last call. Always false
@@ -81,9 +84,14 @@ impl Info {
             && self.settled.swap(doubts, Ordering::Relaxed) != doubts
     }
 
-    /// The region as it was imported last.
-    fn region(&self, opened: &RemoteRegion) -> RemoteRegion {
-        self.renewed.lock().as_ref().unwrap_or(opened).clone()
+    /// The region as it was imported last, if it was since the segment was opened.
+    fn renewed(&self) -> Option<RemoteRegion> {
+        if self.is_renewed.load(Ordering::Acquire) { self.renewed.lock().clone() } else { None }
+    }
+
+    fn renew(&self, region: &RemoteRegion) {
+        *self.renewed.lock() = Some(region.clone());
+        self.is_renewed.store(true, Ordering::Release);
     }
 }
 
@@ -106,16 +114,18 @@ impl RemoteSegment {
         mut operation: impl FnMut(&Engine, &RemoteRegion) -> Result<R, OpError>,
     ) -> Result<R, SegmentError> {
         let engine = attached(&self.shared).ok_or(SegmentError::NotAttached)?;
-        let mut region = self.info.region(&self.region);
+        let mut renewed = self.info.renewed();
+        let region = renewed.as_ref().unwrap_or(&self.region);
         // Errors that no rights can cure are returned before the owner is asked.
         OpError::check(region.key(), (Rights::ALL, region.len()), (at, count, needs))
             .map_err(|error| SegmentError::refused(self.label(), error))?;
         let mut deadline = None;
         loop {
+            let region = renewed.as_ref().unwrap_or(&self.region);
             let cause = if self.info.has_doubt() {
                 Cause::Doubt
             } else {
-                match operation(&engine, &region) {
+                match operation(&engine, region) {
                     Ok(result) => return Ok(result),
                     Err(refused @ (OpError::Revoked(_) | OpError::Rights { .. })) => {
                         Cause::Refused(refused)
@@ -124,7 +134,7 @@ impl RemoteSegment {
                 }
             };
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + RENEWAL_TIMEOUT);
-            region = self.renew(&engine, region, (needs, cause), deadline)?;
+            renewed = Some(self.renew(&engine, region, (needs, cause), deadline)?);
         }
     }
 
@@ -136,7 +146,7 @@ impl RemoteSegment {
     fn renew(
         &self,
         engine: &Engine,
-        region: RemoteRegion,
+        region: &RemoteRegion,
         (needs, cause): (Rights, Cause),
         deadline: Instant,
     ) -> Result<RemoteRegion, SegmentError> {
@@ -152,8 +162,9 @@ impl RemoteSegment {
         if callback::is_running() || is_over || is_current && !is_doubt {
             return Err(refused);
         }
-        let newest = self.info.region(&self.region);
-        if newest.generation() > region.generation() {
+        if let Some(newest) = self.info.renewed()
+            && newest.generation() > region.generation()
+        {
             return Ok(newest);
         }
         let mut slice = SLICE.0;
@@ -180,7 +191,7 @@ impl RemoteSegment {
                     // another segment's.
                     self.check_published(engine)?;
                     engine.forget_refusals(self.owner());
-                    *self.info.renewed.lock() = Some(new.clone());
+                    self.info.renew(&new);
                     return Ok(new);
                 }
                 Err(RegionError::Denied { .. }) => {
