@@ -30,6 +30,8 @@ pub struct Progress {
     all_mapped: bool,
     /// Hosts whose lanes have operations to be flushed.
     unflushed: RefCell<Vec<HostId>>,
+    /// Keeps [`poll`](Self::poll) from allocating.
+    events: Cell<Vec<Event>>,
     tokens: RefCell<Tokens>,
     owners: Owners,
     /// By host: why it is gone, if it is.
@@ -48,6 +50,7 @@ impl Progress {
             until_poll: Cell::new(0),
             all_mapped,
             unflushed: RefCell::default(),
+            events: Cell::default(),
             tokens: RefCell::default(),
             owners: Owners::default(),
             gone,
@@ -151,13 +154,15 @@ impl Progress {
     /// and hands the owners their events. True if there was anything.
     pub fn poll(&self) -> bool {
         let mut moved = self.flush();
+        // An owner may poll again, with a vector of its own.
+        let mut events = self.events.take();
         for (host, lane) in self.lanes.iter().enumerate() {
-            let mut events = Vec::new();
             moved |= lane.borrow_mut().poll(&mut |event| events.push(event));
-            for event in events {
+            for event in events.drain(..) {
                 self.dispatch(HostId(host as u32), event);
             }
         }
+        self.events.set(events);
         moved
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use progress::Operation;
+use progress::{Import, Operation};
 use transport_api::{HostId, OpError, RegionError, RemoteRegion};
 
 use crate::clerk::{Known, REGISTRY};
@@ -46,42 +46,56 @@ pub(crate) fn lookup(
     host: Option<HostId>,
     query: Query,
 ) -> Result<Found, SegmentError> {
-    let all = || (0..engine.progress.hosts()).map(HostId).collect::<Vec<_>>();
     if let Some(host) = host.filter(|host| host.0 >= engine.progress.hosts()) {
         return Err(SegmentError::NoSuchHost(host));
     }
-    let hosts = host.map_or_else(all, |host| vec![host]);
-    let clerk = &engine.shared.clerk;
-    let local = engine.shared.local();
-    let own = || clerk.find(name).map(|entry| Found { host: local, entry, region: None });
     if !query.is_forced
-        && let Some(host) = host.or_else(|| clerk.only_host(name))
+        && let Some(host) = host.or_else(|| engine.shared.clerk.only_host(name))
+        && let Some(found) = known(engine, name, host)
     {
-        let cached = if host == local {
-            own()
-        } else {
-            let known = clerk.cached(host, name);
-            known.map(|Known { entry, region }| Found { host, entry, region })
-        };
-        if let Some(found) = cached {
-            return Ok(found);
-        }
+        return Ok(found);
     }
-    let mut found: Vec<_> = own().filter(|_| hosts.contains(&local)).into_iter().collect();
-    let others: Vec<_> = hosts.into_iter().filter(|host| *host != local).collect();
+    match host {
+        Some(host) if host == engine.shared.local() => known(engine, name, host),
+        Some(host) => {
+            let entry = Registry::begin(engine, host).search(engine, name, query.strategy)?;
+            entry.map(|entry| Found { host, entry, region: None })
+        }
+        None => return lookup_everywhere(engine, name, query.strategy),
+    }
+    .ok_or_else(|| SegmentError::NotFound { name: *name, hosts: host.into_iter().collect() })
+}
+
+/// What this host knows without asking: of its own names everything, of those of others what it has
+/// found before.
+fn known(engine: &Engine, name: &Name, host: HostId) -> Option<Found> {
+    let clerk = &engine.shared.clerk;
+    if host == engine.shared.local() {
+        return clerk.find(name).map(|entry| Found { host, entry, region: None });
+    }
+    clerk.cached(host, name).map(|Known { entry, region }| Found { host, entry, region })
+}
+
+/// Finds a name at the one host that publishes it: reads all registries side by side.
+#[track_caller]
+fn lookup_everywhere(
+    engine: &Engine,
+    name: &Name,
+    strategy: Strategy,
+) -> Result<Found, SegmentError> {
+    let (clerk, local) = (&engine.shared.clerk, engine.shared.local());
+    let others = (0..engine.progress.hosts()).map(HostId).filter(|host| *host != local);
+    let registries: Vec<_> = others.map(|host| Registry::begin(engine, host)).collect();
+    let begin = |registry: Registry| (registry.host, registry.begin_search(engine, name, strategy));
+    // All first reads are under way before the first is waited for.
+    let searches: Vec<_> = registries.into_iter().map(begin).collect();
+    let mut found: Vec<_> = known(engine, name, local).into_iter().collect();
     let mut failed = None;
-    for (of, result) in search(engine, name, &others, query.strategy) {
-        // It may have been lost while others were asked; where its memory is mapped, no other check
-        // notices that.
-        let result = engine.loss_of(of).map_or(result, Err);
-        match result {
-            Ok(Some(entry)) => {
-                clerk.learn(of, entry);
-                found.push(Found { host: of, entry, region: None });
-            }
-            Ok(None) => clerk.forget(of, name),
-            // If the caller named no host, a lost host counts as one without the name.
-            Err(SegmentError::PeerLost(..)) if host.is_none() => clerk.forget(of, name),
+    for (host, search) in searches {
+        match end_search(engine, name, host, search) {
+            Ok(entry) => found.extend(entry.map(|entry| Found { host, entry, region: None })),
+            // A lost host counts as one without the name.
+            Err(SegmentError::PeerLost(..)) => clerk.forget(host, name),
             // Nor does one whose registry cannot be read stand in the way of others.
             Err(error) => _ = failed.get_or_insert(error),
         }
@@ -89,13 +103,11 @@ pub(crate) fn lookup(
     if let Some(error) = failed.filter(|_| found.is_empty()) {
         return Err(error);
     }
-    if host.is_none() {
-        let only = if let [only] = found[..] { Some(only.host) } else { None };
-        clerk.learn_only(name, only);
-    }
+    let only = if let [only] = found[..] { Some(only.host) } else { None };
+    clerk.learn_only(name, only);
     match found[..] {
         [one] => Ok(one),
-        [] => Err(SegmentError::NotFound { name: *name, hosts: host.into_iter().collect() }),
+        [] => Err(SegmentError::NotFound { name: *name, hosts: Vec::new() }),
         _ => {
             let mut hosts: Vec<_> = found.iter().map(|found| found.host).collect();
             hosts.sort();
@@ -134,49 +146,28 @@ pub(crate) fn refresh(engine: &Engine) -> Result<usize, SegmentError> {
     Ok(left)
 }
 
-type Searched = (HostId, Result<Option<Entry>, SegmentError>);
-
-/// Looks a name up in the registries of `hosts`, side by side.
-#[track_caller]
-fn search(engine: &Engine, name: &Name, hosts: &[HostId], strategy: Strategy) -> Vec<Searched> {
-    let registries = registries(engine, name, hosts);
-    // All first reads are under way before the first is waited for.
-    let begun: Vec<_> = registries
-        .into_iter()
-        .map(|(host, region)| {
-            let search = region
-                .map(|region| region.map(|region| Search::begin(engine, name, region, strategy)));
-            (host, search)
-        })
-        .collect();
-    let end = |search: Result<Option<Search>, SegmentError>| match search? {
-        Some(search) => search.finish(engine, name),
-        None => Ok(None),
-    };
-    begun.into_iter().map(|(host, search)| (host, end(search))).collect()
+/// The registry of another host, which is imported for the first lookup.
+struct Registry {
+    host: HostId,
+    known: Result<RemoteRegion, Result<Import, RegionError>>,
 }
 
-/// The registries of hosts, `None` for one that publishes nothing.
-#[track_caller]
-fn registries(
-    engine: &Engine,
-    name: &Name,
-    hosts: &[HostId],
-) -> Vec<(HostId, Result<Option<RemoteRegion>, SegmentError>)> {
-    let (clerk, deadline) = (&engine.shared.clerk, Instant::now() + PEER_TIMEOUT);
-    let begun: Vec<_> = hosts
-        .iter()
-        .map(|host| match clerk.registry_of(*host) {
-            Some(region) => (*host, Ok(region)),
-            None => (*host, Err(engine.begin_import(*host, REGISTRY, Duration::ZERO))),
-        })
-        .collect();
-    let end = |(host, known)| {
-        let region = match known {
-            Ok(region) => return (host, Ok(Some(region))),
+impl Registry {
+    fn begin(engine: &Engine, host: HostId) -> Registry {
+        let known = engine.shared.clerk.registry_of(host);
+        let import = || engine.begin_import(host, REGISTRY, Duration::ZERO);
+        Registry { host, known: known.ok_or_else(import) }
+    }
+
+    /// The region; `None` if the host publishes nothing.
+    #[track_caller]
+    fn finish(self, engine: &Engine, name: &Name) -> Result<Option<RemoteRegion>, SegmentError> {
+        let Registry { host, known } = self;
+        let mut import = match known {
+            Ok(region) => return Ok(Some(region)),
             Err(import) => import,
         };
-        let mut import: Result<progress::Import, RegionError> = region;
+        let deadline = Instant::now() + PEER_TIMEOUT;
         let imported = loop {
             match import.and_then(|import| engine.wait_import(import)) {
                 // A busy host is not one without names.
@@ -188,11 +179,11 @@ fn registries(
                 imported => break imported,
             }
         };
-        let result = match imported {
+        match imported {
             Ok(region) => match engine.loss_of(host) {
                 Some(lost) => Err(lost),
                 None => {
-                    clerk.learn_registry(host, region.clone());
+                    engine.shared.clerk.learn_registry(host, region.clone());
                     Ok(Some(region))
                 }
             },
@@ -201,10 +192,54 @@ fn registries(
                 Err(SegmentError::Unanswered { name: *name, host })
             }
             Err(error) => Err(SegmentError::region(Label { name: *name, host }, error)),
-        };
-        (host, result)
+        }
+    }
+
+    /// Begins to look a name up; `None` if the host publishes nothing.
+    #[track_caller]
+    fn begin_search(
+        self,
+        engine: &Engine,
+        name: &Name,
+        strategy: Strategy,
+    ) -> Result<Option<Search>, SegmentError> {
+        let region = self.finish(engine, name)?;
+        Ok(region.map(|region| Search::begin(engine, name, region, strategy)))
+    }
+
+    #[track_caller]
+    fn search(
+        self,
+        engine: &Engine,
+        name: &Name,
+        strategy: Strategy,
+    ) -> Result<Option<Entry>, SegmentError> {
+        let host = self.host;
+        end_search(engine, name, host, self.begin_search(engine, name, strategy))
+    }
+}
+
+/// Ends a search at `host`, and notes in the cache what it found.
+#[track_caller]
+fn end_search(
+    engine: &Engine,
+    name: &Name,
+    host: HostId,
+    search: Result<Option<Search>, SegmentError>,
+) -> Result<Option<Entry>, SegmentError> {
+    let entry = match search {
+        Ok(Some(search)) => search.finish(engine, name),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
     };
-    begun.into_iter().map(end).collect()
+    // The host may have been lost while others were asked; where its memory is mapped, no other check
+    // notices that.
+    let entry = engine.loss_of(host).map_or(entry, Err)?;
+    match entry {
+        Some(entry) => engine.shared.clerk.learn(host, entry),
+        None => engine.shared.clerk.forget(host, name),
+    }
+    Ok(entry)
 }
 
 /// A lookup in one registry.

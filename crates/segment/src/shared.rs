@@ -1,9 +1,9 @@
 //! [`Shared`]: the state that all threads of a process share for the segments of one rack.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use transport_api::{Access, HostId, Namespace, RegionKey, Transport};
 

@@ -10,8 +10,7 @@
 
 pub(crate) mod requests;
 
-use std::collections::HashMap;
-
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use transport_api::{HostId, Namespace, Region, RegionKey, RemoteRegion, Rights, Transport};
 

@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 
-use primitive::sync::{Mutex, MutexGuard};
+use primitive::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 use rustix::event::EventfdFlags;
 
 use crate::notification::Notification;
@@ -69,6 +69,9 @@ impl State {
 /// The notifications of one segment.
 pub(crate) struct Queue {
     state: Mutex<State>,
+    /// Whether there is anything to take, a notification or the end: so that whoever polls an empty
+    /// queue takes no lock. Written with the lock.
+    has_any: AtomicBool,
     /// Readable while notifications are queued, or when no more will arrive.
     file: OnceLock<OwnedFd>,
 }
@@ -93,7 +96,8 @@ pub(crate) type Taken = Result<Option<Notification>, Closed>;
 /// The producer side.
 impl Queue {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State::default()), file: OnceLock::new() }
+        let (state, has_any) = (Mutex::new(State::default()), AtomicBool::new(false));
+        Self { state, has_any, file: OnceLock::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -108,6 +112,7 @@ impl Queue {
             return Turn::Over;
         }
         state.keep(notification);
+        self.has_any.store(true, Ordering::Release);
         if state.is_calling || state.has_next_turn {
             // The turn that goes on takes this one, too, or the next one.
             return Turn::Over;
@@ -123,6 +128,7 @@ impl Queue {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
+        self.has_any.store(true, Ordering::Release);
         let callback = state.callback.take();
         self.wake(state);
         callback::discard(callback);
@@ -193,7 +199,9 @@ impl Queue {
 /// The consumer side.
 impl Queue {
     fn take_from(&self, state: &mut State) -> Taken {
-        let Some(notification) = state.waiting.pop_front() else {
+        let taken = state.waiting.pop_front();
+        self.has_any.store(state.is_closed || !state.waiting.is_empty(), Ordering::Release);
+        let Some(notification) = taken else {
             return if state.is_closed { Err(Closed) } else { Ok(None) };
         };
         let is_quiet = state.waiting.is_empty() && !state.is_closed && !state.has_ended;
@@ -206,6 +214,9 @@ impl Queue {
 
     /// Takes the next notification.
     pub(crate) fn take(&self) -> Taken {
+        if !self.has_any.load(Ordering::Acquire) {
+            return Ok(None);
+        }
         self.take_from(&mut self.lock())
     }
 

@@ -52,6 +52,8 @@ pub(super) struct Origin {
 /// The state of an open segment besides its region.
 pub(super) struct Info {
     pub(super) origin: Origin,
+    /// Whether there is a `renewed` region.
+    is_renewed: AtomicBool,
     /// The region since the owner has changed access.
     renewed: Mutex<Option<RemoteRegion>>,
     refusals: RefusalCount,
@@ -66,8 +68,8 @@ impl Info {
         let Label { name, host } = origin.label;
         let refusals = shared.note_opened((host, region.key()), name, origin.generation);
         let settled = AtomicU32::new(refusals.count());
-        let (renewed, is_gone) = (Mutex::new(None), AtomicBool::new(false));
-        Info { origin, renewed, refusals, settled, is_gone }
+        let (is_renewed, is_gone) = (AtomicBool::new(false), AtomicBool::new(false));
+        Info { origin, is_renewed, renewed: Mutex::new(None), refusals, settled, is_gone }
     }
 
     /// Whether an operation that no caller waits for was refused since the last call. Always false
@@ -79,9 +81,14 @@ impl Info {
             && self.settled.swap(refusals, Ordering::Relaxed) != refusals
     }
 
-    /// The region as it was imported last.
-    fn region(&self, opened: &RemoteRegion) -> RemoteRegion {
-        self.renewed.lock().as_ref().unwrap_or(opened).clone()
+    /// The region as it was imported last, if it was since the segment was opened.
+    fn renewed(&self) -> Option<RemoteRegion> {
+        if self.is_renewed.load(Ordering::Acquire) { self.renewed.lock().clone() } else { None }
+    }
+
+    fn renew(&self, region: &RemoteRegion) {
+        *self.renewed.lock() = Some(region.clone());
+        self.is_renewed.store(true, Ordering::Release);
     }
 }
 
@@ -104,16 +111,18 @@ impl RemoteSegment {
         mut operation: impl FnMut(&Engine, &RemoteRegion) -> Result<R, OpError>,
     ) -> Result<R, SegmentError> {
         let engine = attached(&self.shared).ok_or(SegmentError::NotAttached)?;
-        let mut region = self.info.region(&self.region);
+        let mut renewed = self.info.renewed();
+        let region = renewed.as_ref().unwrap_or(&self.region);
         // Errors that no rights can cure are returned before the owner is asked.
         OpError::check(region.key(), (Rights::ALL, region.len()), (at, len, needs))
             .map_err(|error| SegmentError::refused(self.label(), error))?;
         let mut deadline = None;
         loop {
+            let region = renewed.as_ref().unwrap_or(&self.region);
             let cause = if self.info.has_doubt() {
                 Cause::Doubt
             } else {
-                match operation(&engine, &region) {
+                match operation(&engine, region) {
                     Ok(result) => return Ok(result),
                     Err(refused @ (OpError::Revoked(_) | OpError::Rights { .. })) => {
                         Cause::Refused(refused)
@@ -122,7 +131,7 @@ impl RemoteSegment {
                 }
             };
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + PEER_TIMEOUT);
-            region = self.renew(&engine, region, needs, cause, deadline)?;
+            renewed = Some(self.renew(&engine, region, needs, cause, deadline)?);
         }
     }
 
@@ -134,7 +143,7 @@ impl RemoteSegment {
     fn renew(
         &self,
         engine: &Engine,
-        region: RemoteRegion,
+        region: &RemoteRegion,
         needs: Rights,
         cause: Cause,
         deadline: Instant,
@@ -151,8 +160,9 @@ impl RemoteSegment {
         if callback::is_running() || is_over || is_current && !is_doubt {
             return Err(refused);
         }
-        let newest = self.info.region(&self.region);
-        if newest.generation() > region.generation() {
+        if let Some(newest) = self.info.renewed()
+            && newest.generation() > region.generation()
+        {
             return Ok(newest);
         }
         let mut slice = SLICE.0;
@@ -179,7 +189,7 @@ impl RemoteSegment {
                     // another segment's.
                     self.check_published(engine)?;
                     engine.forget_refusals(self.owner());
-                    *self.info.renewed.lock() = Some(new.clone());
+                    self.info.renew(&new);
                     return Ok(new);
                 }
                 Err(RegionError::Denied { .. }) => {

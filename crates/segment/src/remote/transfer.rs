@@ -26,9 +26,22 @@ impl RemoteSegment {
     /// [`SegmentError::TooLarge`] above [`MAX_OPERATION`], [`SegmentError::PeerLost`],
     /// [`SegmentError::Revoked`]. A write that the owner refuses later is an error of
     /// the next [`fence`](Self::fence).
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
+        // A word, whose length is a constant in most callers, costs a few instructions.
+        if let Ok(word) = <[u8; 8]>::try_from(bytes)
+            && self.store_word(at, u64::from_ne_bytes(word))
+        {
+            return Ok(());
+        }
+        self.write_bytes(at, bytes)
+    }
+
+    // A separate function, so that callers of `write` inline the case of a word alone.
+    #[inline(never)]
+    #[track_caller]
+    fn write_bytes(&self, at: usize, bytes: &[u8]) -> Result<(), SegmentError> {
         if self.is_silent()
             && let Some(window) = self.mapped()
             && bytes.len() <= MAX_OPERATION
@@ -146,9 +159,22 @@ impl RemoteSegment {
     /// # Errors
     /// [`SegmentError::OutOfBounds`], [`SegmentError::Rights`], [`SegmentError::TooLarge`] above
     /// [`MAX_OPERATION`], [`SegmentError::Revoked`], [`SegmentError::PeerLost`].
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn read(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
+        // As in `write`.
+        if let Ok(out) = <&mut [u8; 8]>::try_from(&mut *out)
+            && let Some(word) = self.load_word(at)
+        {
+            *out = word.to_ne_bytes();
+            return Ok(());
+        }
+        self.read_bytes(at, out)
+    }
+
+    #[inline(never)]
+    #[track_caller]
+    fn read_bytes(&self, at: usize, out: &mut [u8]) -> Result<(), SegmentError> {
         if let Some(window) = self.mapped()
             && out.len() <= MAX_OPERATION
             && window.read_into(at, out).is_ok()

@@ -5,9 +5,9 @@
 //!
 //! [`Places`] decides which slot an entry gets, and when a slot whose entry was removed is empty.
 
-use std::collections::HashMap;
 use std::fmt;
 
+use foldhash::{HashMap, HashMapExt};
 use primitive::SharedBytes;
 use primitive::sync::{Ordering, fence};
 use thiserror::Error;

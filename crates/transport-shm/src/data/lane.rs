@@ -253,6 +253,10 @@ impl Lane for ShmLane {
         value: u32,
     ) -> Result<(), OpError> {
         OpError::check_thread(thread, self.host.threads, self.peer)?;
+        if let Some(sender) = self.senders.get(thread as usize) {
+            sender.prefetch();
+        }
+        self.theirs.prefetch_ask(thread, self.host.local);
         self.write(to, at, from)?;
         let notice = Notice { key: to.key(), at: at as u64, len: from.len() as u64, value };
         self.send(thread, Frame::Notify(notice), Vec::new());

@@ -178,6 +178,14 @@ impl HostMemory {
         self.memory.word(word).fetch_or(bit, Ordering::AcqRel);
     }
 
+    /// Fetches the word that [`ask`](Self::ask) writes, which the thread that is asked has in its
+    /// cache: while the caller does other work.
+    #[inline]
+    pub(crate) fn prefetch_ask(&self, thread: u32, host: HostId) {
+        let (word, _) = Self::attention(thread, host);
+        self.memory.prefetch_write(word, word + 8);
+    }
+
     /// Whether `thread` has been asked to look after its lane to `host`.
     #[inline]
     pub(crate) fn asked(&self, thread: u32, host: HostId) -> bool {
